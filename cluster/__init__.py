@@ -1,0 +1,1 @@
+"""Where the workers are: this machine, or a scheduler that someone else started."""

@@ -1,0 +1,67 @@
+"""One context manager from a ClusterSpec to a ``distributed.Client``."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from penstock.cluster.spec import ClusterSpec
+from penstock.errors import ClusterError, UsageError
+
+START_TIMEOUT = 60
+# Starting processes costs about two seconds; below this much input it is not worth it.
+SMALL_INPUT = 256 << 20
+
+
+@contextmanager
+def connect(spec: ClusterSpec, *, input_bytes: int, quiet: bool = True) -> Iterator[Any]:
+    """Give a client of the cluster that ``spec`` asks for, and close what was started for it."""
+    kind = spec.cluster
+    if kind == "auto":
+        asked = spec.workers is not None or spec.memory_limit is not None
+        kind = "local" if asked or input_bytes > SMALL_INPUT else "threads"
+    if kind in ("local", "threads"):
+        yield from _local(spec, processes=kind == "local", quiet=quiet)
+    elif "://" in kind:
+        yield from _address(kind)
+    else:
+        raise UsageError(
+            f"there is no cluster {kind!r}",
+            expected="auto, local, threads, or a scheduler's address such as tcp://10.0.0.1:8786",
+        )
+
+
+def _local(spec: ClusterSpec, *, processes: bool, quiet: bool) -> Iterator[Any]:
+    from distributed import Client, LocalCluster
+
+    cores = spec.worker_count()
+    with (
+        LocalCluster(
+            processes=processes,
+            n_workers=cores if processes else 1,
+            threads_per_worker=1 if processes else cores,
+            memory_limit=spec.worker_memory() if processes else None,
+            dashboard_address="localhost:0" if processes else None,
+            silence_logs=40,
+        ) as cluster,
+        Client(cluster) as client,
+    ):
+        if processes and not quiet:
+            print(f"dashboard: {cluster.dashboard_link}", file=sys.stderr)
+        yield client
+
+
+def _address(address: str) -> Iterator[Any]:
+    from distributed import Client
+
+    try:
+        client = Client(address, timeout=START_TIMEOUT)
+    except (OSError, TimeoutError) as error:
+        raise ClusterError(
+            f"no Dask scheduler answers at {address}", expected=f"one within {START_TIMEOUT} s",
+            got=str(error), remedy="Start one with dask scheduler, or check address and firewall",
+        ) from error
+    with client:
+        yield client

@@ -1,0 +1,1 @@
+"""Numba kernels: parallel, cached, typed."""

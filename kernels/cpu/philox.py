@@ -1,0 +1,52 @@
+"""Philox4x32-10 in Numba; the words, their meaning and their order are naive/philox.py's."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import njit, prange, uint32, uint64
+
+Array = np.ndarray[Any, Any]
+
+
+@njit(cache=True, inline="always")
+def philox4x32(seed: Any, stream: Any, which: Any, step: Any) -> tuple[Any, Any, Any, Any]:
+    """Return four words of 32 random bits for one (seed, stream, which, step)."""
+    low, half = uint64(0xFFFFFFFF), uint64(32)
+    c0, c1 = uint64(which) & low, uint64(which) >> half
+    c2, c3 = uint64(step) & low, uint64(stream) & low
+    k0, k1 = uint64(seed) & low, uint64(seed) >> half
+    for _ in range(10):
+        p0 = c0 * uint64(0xD2511F53)
+        p1 = c2 * uint64(0xCD9E8D57)
+        c0, c1, c2, c3 = (p1 >> half) ^ c1 ^ k0, p1 & low, (p0 >> half) ^ c3 ^ k1, p0 & low
+        k0 = (k0 + uint64(0x9E3779B9)) & low
+        k1 = (k1 + uint64(0xBB67AE85)) & low
+    return uint32(c0), uint32(c1), uint32(c2), uint32(c3)
+
+
+@njit(cache=True, parallel=True, nogil=True)
+def _random_words(seed: int, stream: int, first: int, count: int, step: int) -> Array:
+    words = np.empty((count, 4), np.uint32)
+    for i in prange(count):
+        a, b, c, d = philox4x32(seed, stream, uint64(first) + uint64(i), step)
+        words[i, 0], words[i, 1], words[i, 2], words[i, 3] = a, b, c, d
+    return words
+
+
+def random_words(seed: int, stream: int, first: int, count: int, step: int = 0) -> Array:
+    """Return the draws of ``first .. first + count``: (count, 4) uint32."""
+    words: Array = _random_words(np.uint64(seed), np.uint32(stream), first, count, step)
+    return words
+
+
+def random_keys(seed: int, stream: int, first: int, count: int) -> Array:
+    """Return a 64-bit key for each of ``first .. first + count``: (count,) uint64."""
+    return np.ascontiguousarray(random_words(seed, stream, first, count)[:, :2]).view(np.uint64)[:, 0]
+
+
+@njit(cache=True, inline="always")
+def uniform(word: Any) -> Any:
+    """Map 32 random bits to [0, 1): the upper 24, so that float32 holds the value exactly."""
+    return np.float32(uint32(word) >> uint32(8)) * np.float32(2.0**-24)

@@ -1,0 +1,1 @@
+"""CUDA kernels, compiled lazily through CuPy from the .cu files here."""

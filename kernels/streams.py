@@ -1,0 +1,31 @@
+"""What a random number is for: the second word of every Philox draw.
+
+Two uses never share numbers, because each has a stream of its own. Numbers are part of the
+results' meaning: never renumber, only append.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+
+class Stream(IntEnum):
+    """One use of randomness each."""
+
+    PERMUTE_NODES = 1
+    SPLIT_NODES = 2
+    SPLIT_EDGES = 3
+    RMAT_EDGE = 10
+    RMAT_WEIGHT = 11
+    RMAT_RELATION = 12
+    RMAT_LABEL = 13
+    RMAT_SCRAMBLE = 14
+    SBM_EDGE = 20
+    SBM_FEATURE = 21
+    SBM_BLOCK = 22
+    KG_EDGE = 30
+    KG_FACTOR = 31
+    ZOO_SHAPE = 40
+    ZOO_EDGE = 41
+    PARTITION_RANDOM = 50
+    PARTITION_STREAM = 51

@@ -1,0 +1,1 @@
+"""Who owns which node, and in which order partitions meet."""

@@ -1,0 +1,46 @@
+"""Penstock: a large graph that changes daily, and the jobs others wait for each morning.
+
+Public names are handed out on first use, so ``import penstock`` costs milliseconds and loads
+neither CuPy nor MPI.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from penstock.csr import CSR as CSR
+    from penstock.errors import PenstockError as PenstockError
+    from penstock.graph import Graph as Graph
+    from penstock.pipelines.etl import etl as etl
+    from penstock.pipelines.generate import generate as generate
+    from penstock.pipelines.info import info as info
+    from penstock.pipelines.partition import partition_graph as partition_graph
+
+__version__ = "0.1.0"
+
+_HOME = {
+    "CSR": "penstock.csr",
+    "Graph": "penstock.graph",
+    "PenstockError": "penstock.errors",
+    "etl": "penstock.pipelines.etl",
+    "generate": "penstock.pipelines.generate",
+    "info": "penstock.pipelines.info",
+    "partition_graph": "penstock.pipelines.partition",
+}
+
+__all__ = ["__version__", *_HOME]  # noqa: PLE0604 - names resolved by __getattr__
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOME.get(name)
+    if home is None:
+        raise AttributeError(f"module 'penstock' has no attribute {name!r}")
+    value = getattr(import_module(home), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,122 @@
+"""Rows of a graph in compressed sparse row form: the one structure every job reads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+
+Array = np.ndarray[Any, Any]
+
+# Data that belongs to each edge, in the order it is listed everywhere.
+EDGE_COLUMNS = ("weights", "relations", "times")
+
+
+@dataclass(frozen=True, eq=False)
+class CSR:
+    """Rows ``first_row .. first_row + rows`` of a graph.
+
+    The out-neighbours of row ``r`` are ``indices[indptr[r]:indptr[r + 1]]``, ascending; the edge
+    columns run parallel to ``indices``.
+
+    indptr     (rows + 1,) int64, starts at 0
+    indices    (edges,)    int32 or int64, ids over the whole graph
+    weights    (edges,)    float32 or float64, or None
+    relations  (edges,)    int32, or None; ascending among equal neighbours
+    times      (edges,)    int64 or float64, or None
+    """
+
+    indptr: Array
+    indices: Array
+    weights: Array | None = None
+    relations: Array | None = None
+    times: Array | None = None
+    first_row: int = 0
+
+    @property
+    def rows(self) -> int:
+        """How many rows are here."""
+        return len(self.indptr) - 1
+
+    @property
+    def edges(self) -> int:
+        """How many edges are here."""
+        return len(self.indices)
+
+    def columns(self) -> Iterator[tuple[str, Array]]:
+        """Yield the edge columns that exist, by name."""
+        for name in EDGE_COLUMNS:
+            array = getattr(self, name)
+            if array is not None:
+                yield name, array
+
+    def arrays(self) -> Iterator[tuple[str, Array]]:
+        """Yield every array that exists, by name."""
+        yield "indptr", self.indptr
+        yield "indices", self.indices
+        yield from self.columns()
+
+    def degrees(self) -> Array:
+        """Return the out-degree of each row."""
+        return np.diff(self.indptr)
+
+    def sources(self) -> Array:
+        """Return the row of each edge, as ids over the whole graph: (edges,), like indices."""
+        rows = np.arange(self.first_row, self.first_row + self.rows, dtype=self.indices.dtype)
+        return np.repeat(rows, self.degrees())
+
+    def row_range(self, start: int, stop: int) -> CSR:
+        """Return local rows ``start:stop`` as views; only indptr is copied."""
+        low, high = int(self.indptr[start]), int(self.indptr[stop])
+        columns = {name: array[low:high] for name, array in self.columns()}
+        return CSR(
+            indptr=self.indptr[start : stop + 1] - low,
+            indices=self.indices[low:high],
+            first_row=self.first_row + start,
+            **columns,
+        )
+
+    @staticmethod
+    def concatenate(pieces: Iterable[CSR]) -> CSR:
+        """Return consecutive row ranges as one; a single piece is handed through uncopied."""
+        pieces = list(pieces)
+        if len(pieces) == 1:
+            return pieces[0]
+        indptr = np.zeros(sum(piece.rows for piece in pieces) + 1, dtype=np.int64)
+        row, base = 0, 0
+        for piece in pieces:
+            indptr[row + 1 : row + 1 + piece.rows] = piece.indptr[1:] + base
+            row, base = row + piece.rows, base + piece.edges
+        joined = {
+            name: np.concatenate([getattr(piece, name) for piece in pieces])
+            for name, _ in [("indices", None), *pieces[0].columns()]
+        }
+        return CSR(indptr=indptr, first_row=pieces[0].first_row, **joined)
+
+    @staticmethod
+    def from_edges(
+        sources: Array, targets: Array, nodes: int, **columns: Array | None
+    ) -> CSR:
+        """Return the CSR of an edge list held in memory, rows sorted by neighbour (and relation).
+
+        Nothing is dropped or merged. This is the short way for tests, notebooks and generators;
+        ``etl`` builds graphs larger than memory.
+        """
+        keys = [targets, sources]
+        if columns.get("relations") is not None:
+            keys.insert(0, columns["relations"])  # type: ignore[arg-type]
+        order = np.lexsort(keys)
+        indptr = np.zeros(nodes + 1, dtype=np.int64)
+        np.cumsum(np.bincount(sources, minlength=nodes), out=indptr[1:])
+        sorted_columns = {k: v[order] for k, v in columns.items() if v is not None}
+        return CSR(indptr=indptr, indices=targets[order].astype(id_dtype(nodes)), **sorted_columns)
+
+
+def id_dtype(nodes: int) -> np.dtype[Any]:
+    """Return the dtype of node ids: 32 bits where they fit, 64 where they do not."""
+    return np.dtype(np.int32 if nodes <= np.iinfo(np.int32).max else np.int64)
+
+
+assert set(EDGE_COLUMNS) < {field.name for field in fields(CSR)}

@@ -1,0 +1,124 @@
+"""Every error a user can meet, in one tree.
+
+PenstockError                exit 1
+├── UsageError               exit 2: options that are wrong or cannot go together
+├── GraphError               a directory that cannot be opened as a graph
+│   ├── NotAGraph            no graph.json, or one that is not ours
+│   ├── NewerVersion         written by a later penstock
+│   ├── MissingFile          graph.json names a file that is not there
+│   ├── TruncatedFile        a file has another size than graph.json says
+│   └── CorruptFile          a checksum or the structure inside a file is wrong
+├── InputError               the user's data is wrong; names file and row
+├── CapacityError            memory, disk or GPU memory will not do; estimated before the run
+├── OutputExists             the place to write to is taken
+├── ClusterError             workers did not come, or went
+└── MissingExtra             an optional dependency is not installed
+
+Each says what happened, what was expected, what was got, and what to do about it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class PenstockError(Exception):
+    """What happened, what was expected, what was got, and the remedy, in one paragraph."""
+
+    exit_code = 1
+
+    def __init__(
+        self,
+        what: str,
+        *,
+        expected: str | None = None,
+        got: str | None = None,
+        remedy: str | None = None,
+    ) -> None:
+        self.what, self.expected, self.got, self.remedy = what, expected, got, remedy
+        super().__init__(what)
+
+    def __str__(self) -> str:
+        parts = [_sentence(self.what)]
+        if self.expected is not None and self.got is not None:
+            parts.append(_sentence(f"Expected {self.expected}, got {self.got}"))
+        elif self.expected is not None:
+            parts.append(_sentence(f"Expected {self.expected}"))
+        elif self.got is not None:
+            parts.append(_sentence(f"Got {self.got}"))
+        if self.remedy is not None:
+            parts.append(_sentence(self.remedy))
+        return " ".join(parts)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Errors travel from workers to the client; keyword arguments need help to be pickled.
+        fields = {"expected": self.expected, "got": self.got, "remedy": self.remedy}
+        return _rebuild, (type(self), self.what, fields)
+
+    def to_dict(self) -> dict[str, str | None]:
+        """Return the parts for ``--json``."""
+        return {
+            "error": type(self).__name__,
+            "what": self.what,
+            "expected": self.expected,
+            "got": self.got,
+            "remedy": self.remedy,
+        }
+
+
+class UsageError(PenstockError):
+    """An option is wrong, or two cannot go together."""
+
+    exit_code = 2
+
+
+class GraphError(PenstockError):
+    """A directory cannot be opened as a graph."""
+
+
+class NotAGraph(GraphError):
+    """There is no graph.json, or it is not ours."""
+
+
+class NewerVersion(GraphError):
+    """The graph was written by a later penstock."""
+
+
+class MissingFile(GraphError):
+    """graph.json names a file that is not there."""
+
+
+class TruncatedFile(GraphError):
+    """A file has another size than graph.json says."""
+
+
+class CorruptFile(GraphError):
+    """A checksum, or the structure inside a file, is wrong."""
+
+
+class InputError(PenstockError):
+    """The user's data is wrong; the message names the file and the row."""
+
+
+class CapacityError(PenstockError):
+    """Host memory, disk or GPU memory will not do."""
+
+
+class OutputExists(PenstockError):
+    """The place to write to is taken."""
+
+
+class ClusterError(PenstockError):
+    """Workers did not come, or went away."""
+
+
+class MissingExtra(PenstockError):
+    """An optional dependency is not installed."""
+
+
+def _sentence(text: str) -> str:
+    return text if text.endswith((".", "!", "?", ":")) else f"{text}."
+
+
+def _rebuild(kind: type[PenstockError], what: str, fields: dict[str, str | None]) -> PenstockError:
+    return kind(what, **fields)

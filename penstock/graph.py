@@ -1,0 +1,242 @@
+"""A graph on disk: a directory that every job reads, mapped rather than loaded.
+
+    graph.json        counts, dtypes, shards, checksums, how it was made
+    nodes.parquet     row i: the user's id of node i, and label, split, graph where they exist
+    shards/00000/     a range of rows: indptr.npy, indices.npy, weights.npy, relations.npy, times.npy
+    features/         00000.npy (dense) or 00000.{indptr,indices,data}.npy (sparse)
+    heldout/valid/    edges kept out of the shards: sources.npy, targets.npy, relations.npy, ...
+    graphs.parquet    a zoo only: graph i: the user's id, first node, nodes, label
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from penstock.csr import CSR, EDGE_COLUMNS, Array
+from penstock.errors import CorruptFile, UsageError
+from penstock.files import sha256_of
+from penstock.manifest import Manifest
+from penstock.progress import Progress
+from penstock.sizes import need_memory
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    import scipy.sparse as sp
+
+SPLITS = ("train", "valid", "test")
+
+
+class Graph:
+    """A graph directory, opened: counts at once, arrays mapped when they are asked for.
+
+    graph = Graph.open("follows")     cheap: reads graph.json and compares file sizes
+    graph.num_nodes, graph.num_edges  counts; an undirected edge is stored both ways
+    graph.shard(0)                    CSR of a range of rows, mapped
+    graph.csr()                       CSR of all rows (copied if there are several shards)
+    graph.features(), graph.labels()  node data, if the graph has it
+    graph.user_ids([0, 5])            the ids of the user's own tables
+    graph.validate()                  reads everything and checks it
+    """
+
+    def __init__(self, path: Path, manifest: Manifest) -> None:
+        self.path, self.manifest = path, manifest
+
+    @classmethod
+    def open(cls, path: str | Path) -> Graph:
+        """Open a graph directory, or say which file is wrong and what to do."""
+        path = Path(path)
+        manifest = Manifest.load(path)
+        manifest.check_files(path)
+        return cls(path, manifest)
+
+    def __repr__(self) -> str:
+        return f"Graph({str(self.path)!r}, nodes={self.num_nodes}, edges={self.num_edges})"
+
+    @property
+    def num_nodes(self) -> int:
+        """How many nodes."""
+        return self.manifest.nodes
+
+    @property
+    def num_edges(self) -> int:
+        """How many stored arcs; an undirected edge between two nodes counts twice."""
+        return self.manifest.edges
+
+    @property
+    def num_shards(self) -> int:
+        """In how many row ranges the edges are stored."""
+        return len(self.manifest.shards)
+
+    def shard(self, number: int) -> CSR:
+        """Return one row range, mapped."""
+        folder = self.path / "shards" / f"{number:05d}"
+        names = [n for n in ("indptr", "indices", *EDGE_COLUMNS) if n in self.manifest.dtypes]
+        arrays = {name: load_npy(folder / f"{name}.npy") for name in names}
+        return CSR(first_row=self.manifest.shards[number].start, **arrays)
+
+    def csr(self) -> CSR:
+        """Return all rows. One shard is mapped; several are copied into memory."""
+        if self.num_shards > 1:
+            size = sum(e.bytes for n, e in self.manifest.files.items() if n.startswith("shards/"))
+            need_memory(size, f"the whole of {self.path}", remedy="Read it shard by shard")
+        return CSR.concatenate(self.shard(number) for number in range(self.num_shards))
+
+    @cached_property
+    def degrees(self) -> Array:
+        """The out-degree of every node: (nodes,) int64."""
+        return np.concatenate([self.shard(i).degrees() for i in range(self.num_shards)])
+
+    # -- nodes ---------------------------------------------------------------------------------
+
+    def node_column(self, name: str) -> pa.ChunkedArray:
+        """Return a column of nodes.parquet: ``id``, ``label``, ``split``, ``graph``."""
+        import pyarrow.parquet as pq
+
+        path = self.path / "nodes.parquet"
+        known = pq.read_schema(path).names
+        if name not in known:
+            raise UsageError(f"{path} has no column {name!r}", expected=f"one of {known}")
+        return pq.read_table(path, columns=[name], memory_map=True).column(0)
+
+    def user_ids(self, nodes: Any = None) -> pa.Array | pa.ChunkedArray:
+        """Return the user's ids of internal ids ``nodes`` (default: of all, in order)."""
+        ids = self.node_column("id")
+        return ids if nodes is None else ids.take(np.asarray(nodes).ravel()).combine_chunks()
+
+    def internal_ids(self, user_ids: Any) -> Array:
+        """Return the internal ids of the user's ids; -1 where an id is unknown."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        ids = self.node_column("id").combine_chunks()
+        wanted = user_ids if isinstance(user_ids, pa.Array) else pa.array(user_ids)
+        found = pc.index_in(wanted.cast(ids.type), value_set=ids)
+        return np.asarray(pc.fill_null(found.cast(pa.int64()), -1))
+
+    def labels(self) -> Array | list[list[int]]:
+        """Return class numbers (-1: none), values (NaN: none), or a list of classes a node."""
+        column = self.node_column("label")
+        if self.manifest.labels == "multi":
+            return [classes or [] for classes in column.to_pylist()]
+        empty = np.nan if self.manifest.labels == "value" else -1
+        return np.asarray(column.fill_null(empty))
+
+    def split(self, name: str) -> Array:
+        """Return the mask of the nodes in ``train``, ``valid`` or ``test``: (nodes,) bool."""
+        if name not in SPLITS:
+            raise UsageError(f"there is no split {name!r}", expected=f"one of {SPLITS}")
+        numbers = np.asarray(self.node_column("split").fill_null(-1))
+        return np.asarray(numbers == SPLITS.index(name))
+
+    # -- features ------------------------------------------------------------------------------
+
+    def features(self) -> Array | sp.csr_matrix | None:
+        """Return all node features: dense (nodes, width), SciPy CSR, or None if there are none."""
+        entry = self.manifest.features
+        if entry is None:
+            return None
+        pieces = [self.feature_rows(number) for number in range(len(entry.starts))]
+        if len(pieces) == 1:
+            return pieces[0]
+        need_memory(
+            sum(e.bytes for n, e in self.manifest.files.items() if n.startswith("features/")),
+            f"the features of {self.path}", remedy="Read them with feature_rows, file by file",
+        )
+        if entry.kind == "dense":
+            return np.concatenate(pieces)
+        import scipy.sparse as sp
+
+        return sp.vstack(pieces, format="csr")
+
+    def feature_rows(self, number: int) -> Array | sp.csr_matrix:
+        """Return the features of one row-range file, mapped; rows start at ``starts[number]``."""
+        entry = self.manifest.features
+        if entry is None:
+            raise UsageError(f"{self.path} has no features")
+        stem = self.path / "features" / f"{number:05d}"
+        if entry.kind == "dense":
+            return load_npy(stem.with_suffix(".npy"))
+        import scipy.sparse as sp
+
+        data, indices, indptr = (
+            load_npy(stem.with_suffix(f".{part}.npy")) for part in ("data", "indices", "indptr")
+        )
+        return sp.csr_matrix((data, indices, indptr), shape=(len(indptr) - 1, entry.width))
+
+    def heldout(self, name: str) -> dict[str, Array]:
+        """Return held-out edges: ``sources``, ``targets`` and the edge columns, mapped."""
+        if name not in self.manifest.heldout:
+            raise UsageError(
+                f"{self.path} holds out no {name!r} edges",
+                expected=f"one of {sorted(self.manifest.heldout)}",
+            )
+        folder = self.path / "heldout" / name
+        return {file.stem: load_npy(file) for file in sorted(folder.glob("*.npy"))}
+
+    # -- checking ------------------------------------------------------------------------------
+
+    def validate(self, *, quiet: bool = True) -> None:
+        """Read everything: checksums, then the structure of every shard. Raise CorruptFile."""
+        entries = self.manifest.files.values()
+        total = sum(entry.bytes for entry in entries)
+        with Progress("check files", total=total, unit="B", quiet=quiet) as progress:
+            for entry in entries:
+                path = self.path / entry.name
+                got = sha256_of(path)
+                if got != entry.sha256:
+                    raise CorruptFile(
+                        f"{path} is not what was written", expected=f"SHA-256 {entry.sha256}",
+                        got=got, remedy="Copy the graph again, or make it again with penstock etl",
+                    )
+                progress.advance(entry.bytes)
+        row, edges = 0, 0
+        for number, entry in enumerate(self.manifest.shards):
+            shard = self.shard(number)
+            fault = _shard_fault(shard, self.num_nodes)
+            if fault is None and (entry.start, entry.stop) != (row, row + shard.rows):
+                fault = f"rows {entry.start}:{entry.stop} do not follow row {row}"
+            if fault is not None:
+                raise CorruptFile(
+                    f"{self.path / 'shards' / f'{number:05d}'} is inconsistent", got=fault,
+                    remedy="Make the graph again with penstock etl",
+                )
+            row, edges = entry.stop, edges + shard.edges
+        if (row, edges) != (self.num_nodes, self.num_edges):
+            raise CorruptFile(
+                f"the shards of {self.path} do not add up",
+                expected=f"{self.num_nodes} rows and {self.num_edges} edges",
+                got=f"{row} and {edges}", remedy="Make the graph again with penstock etl",
+            )
+
+
+def load_npy(path: Path) -> Array:
+    """Map a .npy file read-only; a damaged one says so."""
+    try:
+        # An empty array cannot be mapped.
+        array: Array = np.load(path, mmap_mode="r", allow_pickle=False)
+    except ValueError:
+        try:
+            return np.asarray(np.load(path, allow_pickle=False))
+        except ValueError as error:
+            raise CorruptFile(
+                f"{path} is damaged", expected="an .npy array", got=str(error),
+                remedy="Copy the graph again, or make it again with penstock etl",
+            ) from error
+    return array
+
+
+def _shard_fault(shard: CSR, nodes: int) -> str | None:
+    if len(shard.indptr) == 0 or shard.indptr[0] != 0 or shard.indptr[-1] != shard.edges:
+        return "indptr does not span indices"
+    if np.any(np.diff(shard.indptr) < 0):
+        return "indptr decreases"
+    if shard.edges and (shard.indices.min() < 0 or shard.indices.max() >= nodes):
+        return f"a neighbour outside 0..{nodes - 1}"
+    for name, column in shard.columns():
+        if len(column) != shard.edges:
+            return f"{len(column)} {name} for {shard.edges} edges"
+    return None

@@ -1,0 +1,144 @@
+"""graph.json: what a graph directory holds, written last, so that what it names is whole."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from penstock.errors import CorruptFile, MissingFile, NewerVersion, NotAGraph, TruncatedFile
+from penstock.files import FileEntry, save_json
+
+FORMAT = "penstock-graph"
+VERSION = 1
+FILE_NAME = "graph.json"
+
+
+@dataclass(frozen=True)
+class ShardEntry:
+    """Rows ``start:stop`` of the graph live in ``shards/<number>``."""
+
+    start: int
+    stop: int
+    edges: int
+
+
+@dataclass(frozen=True)
+class FeatureEntry:
+    """Node features: ``dense`` rows or ``sparse`` CSR triplets, in row-range files."""
+
+    kind: str
+    width: int
+    dtype: str
+    starts: tuple[int, ...]  # first row of each file
+    nonzeros: int
+
+    def sparsity(self, nodes: int) -> float:
+        """Return the share of zeros among all feature values."""
+        return 1.0 - self.nonzeros / max(nodes * self.width, 1)
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """The content of graph.json."""
+
+    nodes: int
+    edges: int  # stored arcs: an undirected edge between two nodes counts twice
+    directed: bool
+    shards: tuple[ShardEntry, ...]
+    dtypes: dict[str, str]  # indptr, indices and the edge columns that exist
+    files: dict[str, FileEntry]
+    relations: tuple[str, ...] | None = None
+    features: FeatureEntry | None = None
+    labels: str | None = None  # "class", "multi" or "value"
+    classes: tuple[str, ...] | None = None
+    splits: dict[str, int] = field(default_factory=dict)  # nodes in train, valid, test
+    heldout: dict[str, int] = field(default_factory=dict)  # edges in valid, test
+    graphs: int | None = None  # a zoo: how many small graphs lie side by side
+    made: dict[str, Any] = field(default_factory=dict)
+
+    def save(self, root: Path) -> None:
+        """Write ``root/graph.json``; do this last."""
+        body = asdict(self)
+        body["files"] = {
+            name: {"bytes": entry.bytes, "sha256": entry.sha256}
+            for name, entry in sorted(self.files.items())
+        }
+        save_json(root / FILE_NAME, {"format": FORMAT, "version": VERSION, **body})
+
+    @staticmethod
+    def load(root: Path) -> Manifest:
+        """Read ``root/graph.json``, or say why it is not a graph of ours."""
+        body = _read_json(root)
+        try:
+            body = {key: body[key] for key in Manifest.__dataclass_fields__ if key in body}
+            body["shards"] = tuple(ShardEntry(**shard) for shard in body["shards"])
+            body["files"] = {n: FileEntry(n, **entry) for n, entry in body["files"].items()}
+            if body.get("features"):
+                body["features"]["starts"] = tuple(body["features"]["starts"])
+                body["features"] = FeatureEntry(**body["features"])
+            for name in ("relations", "classes"):
+                body[name] = None if body.get(name) is None else tuple(body[name])
+            return Manifest(**body)
+        except (KeyError, TypeError, AttributeError) as error:
+            raise CorruptFile(
+                f"{root / FILE_NAME} is damaged",
+                expected="the keys that penstock writes",
+                got=f"{type(error).__name__}: {error}",
+                remedy="Restore the file or make the graph again with penstock etl",
+            ) from error
+
+    def check_files(self, root: Path) -> None:
+        """Raise unless every listed file is there with its size (contents are not read)."""
+        for name, entry in self.files.items():
+            try:
+                size = (root / name).stat().st_size
+            except FileNotFoundError:
+                raise MissingFile(
+                    f"{root / name} is missing",
+                    expected=f"a file of {entry.bytes} bytes, as {FILE_NAME} lists it",
+                    remedy=_COPY_AGAIN,
+                ) from None
+            if size != entry.bytes:
+                raise TruncatedFile(
+                    f"{root / name} has the wrong size",
+                    expected=f"{entry.bytes} bytes, as {FILE_NAME} lists it",
+                    got=f"{size} bytes",
+                    remedy=_COPY_AGAIN,
+                )
+
+
+_COPY_AGAIN = "Copy the graph again from where it came from, or make it again with penstock etl"
+
+
+def _read_json(root: Path) -> dict[str, Any]:
+    path = root / FILE_NAME
+    make_one = "Point to a directory that penstock etl or penstock generate wrote"
+    if not path.is_file():
+        got = "no such directory" if not root.exists() else "no such file in it"
+        got = got if root.is_dir() or not root.exists() else "a file, not a directory"
+        raise NotAGraph(
+            f"{root} is not a graph", expected=f"a directory with {FILE_NAME}", got=got,
+            remedy=make_one,
+        )
+    try:
+        body = json.loads(path.read_text())
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise CorruptFile(
+            f"{path} is damaged", expected="JSON", got=str(error),
+            remedy="Restore the file or make the graph again with penstock etl",
+        ) from error
+    if not isinstance(body, dict) or body.get("format") != FORMAT:
+        raise NotAGraph(
+            f"{path} is not the manifest of a graph", expected=f'"format": "{FORMAT}"',
+            remedy=make_one,
+        )
+    if not isinstance(body.get("version"), int) or body["version"] > VERSION:
+        raise NewerVersion(
+            f"{path} was written by a later penstock",
+            expected=f"graph format version {VERSION} or older",
+            got=f"version {body.get('version')}",
+            remedy="Upgrade with pip install -U penstock",
+        )
+    return body

@@ -1,0 +1,59 @@
+"""Options are said once: a frozen dataclass is the keyword arguments, the YAML keys and the flags.
+
+    @options
+    class WalkOptions:
+        length: Annotated[int, Field(gt=0)] = 80
+        '''nodes in a walk'''
+
+The string under a field is its help on the command line. Values are checked and converted once,
+when the object is made; what is wrong raises UsageError with the option's name.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar, dataclass_transform
+
+from cyclopts import Parameter
+from pydantic import ConfigDict, ValidationError
+from pydantic.dataclasses import dataclass as pydantic_dataclass
+
+from penstock.errors import UsageError
+
+T = TypeVar("T")
+
+
+@dataclass_transform(kw_only_default=True, frozen_default=True)
+def options(cls: type[T]) -> type[T]:
+    """Make ``cls`` a frozen, validated set of options whose fields are command-line flags."""
+    made: Any = pydantic_dataclass(
+        frozen=True, kw_only=True, config=ConfigDict(extra="forbid", validate_default=True)
+    )(cls)
+    checked_init = made.__init__
+
+    def __init__(self: T, **values: Any) -> None:  # noqa: N807
+        try:
+            checked_init(self, **values)
+        except ValidationError as error:
+            raise _usage_error(cls.__name__, error, list(made.__dataclass_fields__)) from None
+
+    __init__.__signature__ = getattr(checked_init, "__signature__", None)  # type: ignore[attr-defined]
+    made.__init__ = __init__
+    flagged: type[T] = Parameter(name="*")(made)
+    return flagged
+
+
+def flag(name: str) -> str:
+    """Return the command-line spelling of an option: ``min_degree`` -> ``--min-degree``."""
+    return "--" + name.replace("_", "-")
+
+
+def _usage_error(owner: str, error: ValidationError, known: list[str]) -> UsageError:
+    first = error.errors(include_url=False)[0]
+    name = str(first["loc"][0]) if first["loc"] else owner
+    if first["type"] == "unexpected_keyword_argument":
+        return UsageError(f"{owner} has no option {name!r}", expected=f"one of {', '.join(known)}")
+    message = first["msg"].removeprefix("Value error, ")
+    expected = message.removeprefix("Input should be ") if "Input should be" in message else message
+    return UsageError(
+        f"option {flag(name)} has a bad value", expected=expected, got=repr(first["input"])
+    )

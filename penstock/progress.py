@@ -1,0 +1,77 @@
+"""Long work shows where it is: a bar on a terminal, a fixed number of plain lines in a log."""
+
+from __future__ import annotations
+
+import sys
+import time
+from types import TracebackType
+from typing import Any
+
+from penstock.sizes import format_bytes, format_count
+
+_LINES = 10  # in a log, however long the run
+
+
+class Progress:
+    """Progress of one stage, with throughput in the job's own unit, on standard error.
+
+    with Progress("build rows", total=edges, unit="edges") as progress:
+        progress.advance(n)
+
+    Nothing is printed for work that ends within two seconds, or when ``quiet``.
+    """
+
+    def __init__(self, title: str, *, total: int, unit: str, quiet: bool = False) -> None:
+        self.title, self.total, self.unit, self.quiet = title, max(total, 1), unit, quiet
+        self.done = 0
+        self._bar: Any = None
+        self._next_line = 1
+
+    def __enter__(self) -> Progress:
+        self._start = time.monotonic()
+        self._terminal = sys.stderr.isatty()
+        return self
+
+    def advance(self, amount: int) -> None:
+        """Say that ``amount`` more units are done."""
+        self.done += amount
+        elapsed = time.monotonic() - self._start
+        if self.quiet or (elapsed < 2 and self._bar is None):
+            return
+        if self._terminal:
+            self._draw()
+        elif self.done * _LINES >= self._next_line * self.total:
+            self._next_line = self.done * _LINES // self.total + 1
+            print(f"{self.title}: {self._state(elapsed)}", file=sys.stderr, flush=True)
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+    def _draw(self) -> None:
+        if self._bar is None:
+            from rich import progress as rich_progress
+            from rich.console import Console
+
+            self._bar = rich_progress.Progress(
+                rich_progress.TextColumn("{task.description}"),
+                rich_progress.BarColumn(),
+                rich_progress.TextColumn("{task.fields[state]}"),
+                rich_progress.TimeRemainingColumn(),
+                console=Console(stderr=True),
+            )
+            self._task = self._bar.add_task(self.title, total=self.total, state="")
+            self._bar.start()
+        elapsed = time.monotonic() - self._start
+        self._bar.update(self._task, completed=self.done, state=self._state(elapsed))
+
+    def _state(self, elapsed: float) -> str:
+        show = format_bytes if self.unit == "B" else format_count
+        unit = "" if self.unit == "B" else f" {self.unit}"
+        share = 100 * self.done // self.total
+        return f"{share} %, {show(self.done / max(elapsed, 1e-9))}{unit}/s"

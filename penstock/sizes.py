@@ -1,0 +1,69 @@
+"""Sizes as people write them, and checks that a job fits before it starts."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+
+from penstock.errors import CapacityError, UsageError
+
+_UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
+_UNITS |= {"ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
+
+
+def parse_bytes(text: str | int) -> int:
+    """Return bytes: ``1500000000``, ``"1.5GB"``, ``"512MiB"`` and ``"2g"`` are all read."""
+    if isinstance(text, int):
+        return text
+    match = re.fullmatch(r"\s*([0-9.]+)\s*([kmgt]?i?)b?\s*", text.lower())
+    if match is None or match[2] not in _UNITS or match[1].count(".") > 1:
+        raise UsageError(f"{text!r} is not a size", expected="something like 1.5GB or 512MiB")
+    return int(float(match[1]) * _UNITS[match[2]])
+
+
+def format_bytes(count: float) -> str:
+    """Return a size for people: 1234567 -> ``1.2 MB``."""
+    for unit in ("B", "kB", "MB", "GB", "TB"):
+        if abs(count) < 999.5 or unit == "TB":
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.3g} {unit}"
+        count /= 1000
+    raise AssertionError("unreachable")
+
+
+def format_count(count: float) -> str:
+    """Return a count for people: 2400000 -> ``2.4 M``."""
+    for unit in ("", "k", "M"):
+        if abs(count) < 999.5:
+            return f"{count:.3g} {unit}".rstrip()
+        count /= 1000
+    return f"{count:.3g} G"
+
+
+def need_disk(folder: Path, size: int, purpose: str) -> None:
+    """Raise CapacityError unless ``folder``'s disk has ``size`` bytes free."""
+    there = folder
+    while not there.exists():
+        there = there.parent
+    free = shutil.disk_usage(there).free
+    if free < size:
+        raise CapacityError(
+            f"{purpose} does not fit on the disk of {folder}",
+            expected=f"about {format_bytes(size)} free",
+            got=format_bytes(free),
+            remedy="Free some space or write to another disk",
+        )
+
+
+def need_memory(size: int, purpose: str, *, remedy: str, limit: int | None = None) -> None:
+    """Raise CapacityError unless ``size`` bytes fit into ``limit`` (default: what is available)."""
+    import psutil
+
+    available = int(psutil.virtual_memory().available) if limit is None else limit
+    if size > available:
+        raise CapacityError(
+            f"{purpose} does not fit in memory",
+            expected=f"about {format_bytes(size)}",
+            got=format_bytes(available),
+            remedy=remedy,
+        )

@@ -1,0 +1,143 @@
+"""Writing a graph: files from any process, the manifest once, the directory in one rename."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from penstock.csr import CSR, Array
+from penstock.files import FileEntry, atomic, file_entry, fresh_directory, save_npy
+from penstock.graph import SPLITS, Graph
+from penstock.manifest import FeatureEntry, Manifest, ShardEntry
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+# About 64 MB of indices: large enough for full disk speed, small enough to sort in a worker.
+SHARD_EDGES = 1 << 24
+FEATURE_FILE_BYTES = 1 << 28
+
+
+def write_shard(root: Path, number: int, csr: CSR) -> list[FileEntry]:
+    """Write one row range and return its files. Any process may do this, any number of times."""
+    folder = f"shards/{number:05d}"
+    return [save_npy(root, f"{folder}/{name}.npy", array) for name, array in csr.arrays()]
+
+
+def write_nodes(root: Path, table: pa.Table) -> FileEntry:
+    """Write nodes.parquet: a row a node, in internal order, with the user's ids in ``id``."""
+    return write_parquet(root, "nodes.parquet", table)
+
+
+def write_parquet(root: Path, name: str, table: pa.Table) -> FileEntry:
+    """Write a table atomically as ``root/name`` and return its entry."""
+    import pyarrow.parquet as pq
+
+    with atomic(root / name) as temporary:
+        pq.write_table(table, temporary, compression="zstd", row_group_size=1 << 20)
+    return file_entry(root, name)
+
+
+def write_features(root: Path, features: Any) -> tuple[FeatureEntry, list[FileEntry]]:
+    """Write dense (nodes, width) or SciPy sparse features in row-range files of about 256 MB."""
+    nodes, width = features.shape
+    sparse = hasattr(features, "tocsr")
+    features = features.tocsr() if sparse else np.asarray(features)
+    size = features.data.nbytes * 2 if sparse else features.nbytes
+    rows = max(1, nodes * FEATURE_FILE_BYTES // max(size, 1))
+    starts = tuple(range(0, max(nodes, 1), rows))
+    files: list[FileEntry] = []
+    for number, start in enumerate(starts):
+        piece = features[start : start + rows]
+        if sparse:
+            for part in ("indptr", "indices", "data"):
+                array = getattr(piece, part)
+                files.append(save_npy(root, f"features/{number:05d}.{part}.npy", array))
+        else:
+            files.append(save_npy(root, f"features/{number:05d}.npy", piece))
+    nonzeros = int(features.nnz if sparse else np.count_nonzero(features))
+    kind = "sparse" if sparse else "dense"
+    return FeatureEntry(kind, width, str(features.dtype), starts, nonzeros), files
+
+
+@contextmanager
+def create_graph(path: str | Path, *, overwrite: bool = False) -> Iterator[GraphWriter]:
+    """Write a graph that fits in memory piece by piece; it appears at ``path`` when whole.
+
+    with create_graph("g", overwrite=True) as writer:
+        writer.edges(csr)
+        writer.nodes(ids, label=labels)
+        writer.manifest = replace(writer.manifest, directed=False)
+    """
+    with fresh_directory(Path(path), overwrite=overwrite) as root:
+        writer = GraphWriter(root)
+        yield writer
+        writer.manifest.save(root)
+        Graph.open(root)
+
+
+class GraphWriter:
+    """Collects what is written into a manifest."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.manifest = Manifest(0, 0, True, (), {}, {})
+
+    def edges(self, csr: CSR, *, shard_edges: int = SHARD_EDGES) -> None:
+        """Write all edges of a graph, cut into shards of about ``shard_edges``."""
+        shards, files = [], []
+        for number, (start, stop) in enumerate(row_cuts(csr.indptr, shard_edges)):
+            piece = csr.row_range(start, stop)
+            files += write_shard(self.root, number, piece)
+            shards.append(ShardEntry(start, stop, piece.edges))
+        self.manifest = replace(
+            self.manifest,
+            nodes=csr.rows,
+            edges=csr.edges,
+            shards=tuple(shards),
+            dtypes={name: str(array.dtype) for name, array in csr.arrays()},
+        )
+        self._list(files)
+
+    def nodes(self, ids: Any = None, **columns: Any) -> None:
+        """Write nodes.parquet: user ids (default 0, 1, ...) and ``label``, ``split``, ``graph``."""
+        import pyarrow as pa
+
+        ids = np.arange(self.manifest.nodes, dtype=np.int64) if ids is None else ids
+        table = pa.table({"id": ids, **{k: v for k, v in columns.items() if v is not None}})
+        self._list([write_nodes(self.root, table)])
+        if "split" in table.column_names:
+            numbers = np.asarray(table.column("split").fill_null(-1))
+            splits = {name: int(np.sum(numbers == i)) for i, name in enumerate(SPLITS)}
+            self.manifest = replace(self.manifest, splits=splits)
+
+    def features(self, features: Any) -> None:
+        """Write node features, dense or SciPy sparse."""
+        entry, files = write_features(self.root, features)
+        self.manifest = replace(self.manifest, features=entry)
+        self._list(files)
+
+    def add_file(self, entry: FileEntry) -> None:
+        """List a file that was written by other means."""
+        self._list([entry])
+
+    def _list(self, files: Sequence[FileEntry]) -> None:
+        listed = self.manifest.files | {entry.name: entry for entry in files}
+        self.manifest = replace(self.manifest, files=listed)
+
+
+def row_cuts(indptr: Array, shard_edges: int) -> list[tuple[int, int]]:
+    """Cut rows into consecutive ranges of at most ``shard_edges`` edges (or one row)."""
+    rows = len(indptr) - 1
+    cuts, start = [], 0
+    while start < rows:
+        stop = int(np.searchsorted(indptr, indptr[start] + shard_edges, side="right")) - 1
+        stop = min(max(stop, start + 1), rows)
+        cuts.append((start, stop))
+        start = stop
+    return cuts or [(0, 0)]

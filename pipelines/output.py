@@ -1,0 +1,45 @@
+"""How every command speaks: text for people, JSON for programs, more or less of both."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Annotated, Any, Protocol
+
+from cyclopts import Parameter
+
+from penstock.options import options
+
+
+class Report(Protocol):
+    """What a job tells about its run."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything, for ``--json``."""
+
+    def text(self) -> str:
+        """Return what a person wants to read."""
+
+
+@options
+class Output:
+    """Options that every command has."""
+
+    json: bool = False
+    """print the result as JSON on standard output"""
+    verbose: Annotated[bool, Parameter(alias="-v", negative="")] = False
+    """say more; on an error, show the traceback"""
+    quiet: Annotated[bool, Parameter(alias="-q", negative="")] = False
+    """no progress and no result on the terminal, only errors"""
+
+    def show(self, report: Report) -> None:
+        """Print a job's report as the user asked for it."""
+        if self.json:
+            print(json.dumps(report.to_dict(), indent=1))
+        elif not self.quiet:
+            print(report.text())
+
+    def note(self, text: str) -> None:
+        """Print something only ``-v`` asks for, on standard error."""
+        if self.verbose:
+            print(text, file=sys.stderr)

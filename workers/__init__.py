@@ -1,0 +1,1 @@
+"""What runs inside one Dask worker."""
