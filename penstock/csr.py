@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from penstock.errors import InputError
+
 Array = np.ndarray[Any, Any]
 
 # Data that belongs to each edge, in the order it is listed everywhere.
@@ -104,6 +106,16 @@ class CSR:
         Nothing is dropped or merged. This is the short way for tests, notebooks and generators;
         ``etl`` builds graphs larger than memory.
         """
+        for ends in (sources, targets):
+            if len(ends) and not 0 <= ends.min() <= ends.max() < nodes:
+                raise InputError(
+                    "an edge leads to a node that is not there",
+                    expected=f"ids in 0..{nodes - 1}", got=f"{ends.min()} to {ends.max()}",
+                )
+        for name, column in [("targets", targets), *columns.items()]:
+            if column is not None and len(column) != len(sources):
+                raise InputError(f"there are {len(column)} {name} for {len(sources)} sources")
+        sources = np.asarray(sources, dtype=np.int64)  # bincount refuses uint64
         keys = [targets, sources]
         if columns.get("relations") is not None:
             keys.insert(0, columns["relations"])  # type: ignore[arg-type]

@@ -117,6 +117,8 @@ class MissingExtra(PenstockError):
 
 
 def _sentence(text: str) -> str:
+    # What other libraries say may come in several lines; an error is one paragraph.
+    text = " ".join(text.split("\n")).strip()
     return text if text.endswith((".", "!", "?", ":")) else f"{text}."
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import json
-import os
+import secrets
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -37,7 +37,8 @@ def atomic(path: Path) -> Iterator[Path]:
     A full disk becomes CapacityError. Whatever goes wrong, ``path`` is as it was.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    # Not the process id: on a shared disk, workers of two hosts may have the same one.
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
     try:
         yield temporary
         temporary.replace(path)
@@ -67,7 +68,7 @@ def save_npy(root: Path, name: str, array: np.ndarray[Any, Any]) -> FileEntry:
         header = _npy_header(array)
         digest.update(header)
         file.write(header)
-        body = memoryview(array).cast("B") if array.size else memoryview(b"")
+        body = memoryview(array.reshape(-1).view(np.uint8))
         for start in range(0, len(body), _CHUNK):
             piece = body[start : start + _CHUNK]
             digest.update(piece)
@@ -101,6 +102,8 @@ def fresh_directory(path: Path, *, overwrite: bool = False) -> Iterator[Path]:
     An existing ``path`` is refused unless ``overwrite``; then it is replaced in the last step,
     so that a failure leaves the old one as it was.
     """
+    # Through symbolic links, to the disk that the graph will really stand on.
+    path = path.resolve()
     refuse_existing(path, overwrite=overwrite)
     partial = path.with_name(f".{path.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
@@ -136,7 +139,11 @@ def publish(partial: Path, path: Path) -> None:
         old = path.with_name(f".{path.name}.old")
         shutil.rmtree(old, ignore_errors=True)
         path.rename(old)
-        partial.rename(path)
+        try:
+            partial.rename(path)
+        except BaseException:
+            old.rename(path)
+            raise
         shutil.rmtree(old)
     else:
         partial.rename(path)

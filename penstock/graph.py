@@ -17,10 +17,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from penstock.csr import CSR, EDGE_COLUMNS, Array
-from penstock.errors import CorruptFile, UsageError
-from penstock.files import sha256_of
+from penstock.errors import CorruptFile, MissingFile, UsageError
 from penstock.manifest import Manifest
-from penstock.progress import Progress
 from penstock.sizes import need_memory
 
 if TYPE_CHECKING:
@@ -105,7 +103,9 @@ class Graph:
     def user_ids(self, nodes: Any = None) -> pa.Array | pa.ChunkedArray:
         """Return the user's ids of internal ids ``nodes`` (default: of all, in order)."""
         ids = self.node_column("id")
-        return ids if nodes is None else ids.take(np.asarray(nodes).ravel()).combine_chunks()
+        if nodes is None:
+            return ids
+        return ids.take(np.asarray(nodes, dtype=np.int64).ravel()).combine_chunks()
 
     def internal_ids(self, user_ids: Any) -> Array:
         """Return the internal ids of the user's ids; -1 where an id is unknown."""
@@ -114,7 +114,14 @@ class Graph:
 
         ids = self.node_column("id").combine_chunks()
         wanted = user_ids if isinstance(user_ids, pa.Array) else pa.array(user_ids)
-        found = pc.index_in(wanted.cast(ids.type), value_set=ids)
+        try:
+            wanted = wanted.cast(ids.type)
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            raise UsageError(
+                f"these are no node ids of {self.path}", expected=f"values of type {ids.type}",
+                got=f"{wanted.type}: {error}",
+            ) from error
+        found = pc.index_in(wanted, value_set=ids)
         return np.asarray(pc.fill_null(found.cast(pa.int64()), -1))
 
     def labels(self) -> Array | list[list[int]]:
@@ -177,66 +184,27 @@ class Graph:
         folder = self.path / "heldout" / name
         return {file.stem: load_npy(file) for file in sorted(folder.glob("*.npy"))}
 
-    # -- checking ------------------------------------------------------------------------------
-
     def validate(self, *, quiet: bool = True) -> None:
-        """Read everything: checksums, then the structure of every shard. Raise CorruptFile."""
-        entries = self.manifest.files.values()
-        total = sum(entry.bytes for entry in entries)
-        with Progress("check files", total=total, unit="B", quiet=quiet) as progress:
-            for entry in entries:
-                path = self.path / entry.name
-                got = sha256_of(path)
-                if got != entry.sha256:
-                    raise CorruptFile(
-                        f"{path} is not what was written", expected=f"SHA-256 {entry.sha256}",
-                        got=got, remedy="Copy the graph again, or make it again with penstock etl",
-                    )
-                progress.advance(entry.bytes)
-        row, edges = 0, 0
-        for number, entry in enumerate(self.manifest.shards):
-            shard = self.shard(number)
-            fault = _shard_fault(shard, self.num_nodes)
-            if fault is None and (entry.start, entry.stop) != (row, row + shard.rows):
-                fault = f"rows {entry.start}:{entry.stop} do not follow row {row}"
-            if fault is not None:
-                raise CorruptFile(
-                    f"{self.path / 'shards' / f'{number:05d}'} is inconsistent", got=fault,
-                    remedy="Make the graph again with penstock etl",
-                )
-            row, edges = entry.stop, edges + shard.edges
-        if (row, edges) != (self.num_nodes, self.num_edges):
-            raise CorruptFile(
-                f"the shards of {self.path} do not add up",
-                expected=f"{self.num_nodes} rows and {self.num_edges} edges",
-                got=f"{row} and {edges}", remedy="Make the graph again with penstock etl",
-            )
+        """Read everything, checksums first, then what they say; raise CorruptFile."""
+        from penstock.checks import check_graph
+
+        check_graph(self, quiet=quiet)
 
 
 def load_npy(path: Path) -> Array:
     """Map a .npy file read-only; a damaged one says so."""
+    remedy = "Copy the graph again, or make it again with penstock etl"
     try:
-        # An empty array cannot be mapped.
-        array: Array = np.load(path, mmap_mode="r", allow_pickle=False)
-    except ValueError:
         try:
-            return np.asarray(np.load(path, allow_pickle=False))
-        except ValueError as error:
-            raise CorruptFile(
-                f"{path} is damaged", expected="an .npy array", got=str(error),
-                remedy="Copy the graph again, or make it again with penstock etl",
-            ) from error
+            array: Array = np.lib.format.open_memmap(path, mode="r")
+        except ValueError:
+            # An empty array cannot be mapped.
+            with path.open("rb") as file:
+                array = np.lib.format.read_array(file, allow_pickle=False)
+    except (ValueError, EOFError) as error:
+        raise CorruptFile(
+            f"{path} is damaged", expected="an .npy array", got=str(error), remedy=remedy
+        ) from error
+    except FileNotFoundError as error:
+        raise MissingFile(f"{path} is missing", remedy=remedy) from error
     return array
-
-
-def _shard_fault(shard: CSR, nodes: int) -> str | None:
-    if len(shard.indptr) == 0 or shard.indptr[0] != 0 or shard.indptr[-1] != shard.edges:
-        return "indptr does not span indices"
-    if np.any(np.diff(shard.indptr) < 0):
-        return "indptr decreases"
-    if shard.edges and (shard.indices.min() < 0 or shard.indices.max() >= nodes):
-        return f"a neighbour outside 0..{nodes - 1}"
-    for name, column in shard.columns():
-        if len(column) != shard.edges:
-            return f"{len(column)} {name} for {shard.edges} edges"
-    return None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -80,7 +81,9 @@ class Manifest:
                 body["features"] = FeatureEntry(**body["features"])
             for name in ("relations", "classes"):
                 body[name] = None if body.get(name) is None else tuple(body[name])
-            return Manifest(**body)
+            manifest = Manifest(**body)
+            manifest._check_counts()
+            return manifest
         except (KeyError, TypeError, AttributeError) as error:
             raise CorruptFile(
                 f"{root / FILE_NAME} is damaged",
@@ -89,12 +92,21 @@ class Manifest:
                 remedy="Restore the file or make the graph again with penstock etl",
             ) from error
 
+    def _check_counts(self) -> None:
+        shards = [(shard.start, shard.stop, shard.edges) for shard in self.shards]
+        for count in (self.nodes, self.edges, *chain.from_iterable(shards)):
+            if not isinstance(count, int) or count < 0:
+                raise TypeError(f"{count!r} where a count should be")
+        for name in ("indptr", "indices"):
+            if name not in self.dtypes:
+                raise KeyError(f"dtypes.{name}")
+
     def check_files(self, root: Path) -> None:
         """Raise unless every listed file is there with its size (contents are not read)."""
         for name, entry in self.files.items():
             try:
                 size = (root / name).stat().st_size
-            except FileNotFoundError:
+            except (FileNotFoundError, NotADirectoryError):
                 raise MissingFile(
                     f"{root / name} is missing",
                     expected=f"a file of {entry.bytes} bytes, as {FILE_NAME} lists it",

@@ -11,6 +11,7 @@ when the object is made; what is wrong raises UsageError with the option's name.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, TypeVar, dataclass_transform
 
 from cyclopts import Parameter
@@ -34,7 +35,7 @@ def options(cls: type[T]) -> type[T]:
         try:
             checked_init(self, **values)
         except ValidationError as error:
-            raise _usage_error(cls.__name__, error, list(made.__dataclass_fields__)) from None
+            raise bad_option(cls.__name__, error, list(made.__dataclass_fields__)) from None
 
     __init__.__signature__ = getattr(checked_init, "__signature__", None)  # type: ignore[attr-defined]
     made.__init__ = __init__
@@ -47,13 +48,20 @@ def flag(name: str) -> str:
     return "--" + name.replace("_", "-")
 
 
-def _usage_error(owner: str, error: ValidationError, known: list[str]) -> UsageError:
+def bad_option(owner: str, error: ValidationError, known: Iterable[str] = ()) -> UsageError:
+    """Return what pydantic found wrong first, naming the option as it is spelled in a shell."""
     first = error.errors(include_url=False)[0]
     name = str(first["loc"][0]) if first["loc"] else owner
     if first["type"] == "unexpected_keyword_argument":
         return UsageError(f"{owner} has no option {name!r}", expected=f"one of {', '.join(known)}")
-    message = first["msg"].removeprefix("Value error, ")
-    expected = message.removeprefix("Input should be ") if "Input should be" in message else message
+    if first["type"] == "missing" and len(first["loc"]) == 1:
+        return UsageError(f"{owner} needs option {flag(name)}")
+    expected = first["msg"].removeprefix("Value error, ").removeprefix("Input should be ")
+    expected = expected.partition(", unable to parse")[0]
+    if expected.startswith(("greater", "less")):
+        expected = f"a value {expected}"
+    if first["type"] == "missing":
+        expected = "more values"
     return UsageError(
         f"option {flag(name)} has a bad value", expected=expected, got=repr(first["input"])
     )

@@ -73,5 +73,5 @@ class Progress:
     def _state(self, elapsed: float) -> str:
         show = format_bytes if self.unit == "B" else format_count
         unit = "" if self.unit == "B" else f" {self.unit}"
-        share = 100 * self.done // self.total
+        share = min(100 * self.done // self.total, 100)
         return f"{share} %, {show(self.done / max(elapsed, 1e-9))}{unit}/s"

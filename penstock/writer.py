@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from penstock.csr import CSR, Array
+from penstock.errors import InputError
 from penstock.files import FileEntry, atomic, file_entry, fresh_directory, save_npy
 from penstock.graph import SPLITS, Graph
 from penstock.manifest import FeatureEntry, Manifest, ShardEntry
@@ -46,23 +47,33 @@ def write_parquet(root: Path, name: str, table: pa.Table) -> FileEntry:
 def write_features(root: Path, features: Any) -> tuple[FeatureEntry, list[FileEntry]]:
     """Write dense (nodes, width) or SciPy sparse features in row-range files of about 256 MB."""
     nodes, width = features.shape
-    sparse = hasattr(features, "tocsr")
-    features = features.tocsr() if sparse else np.asarray(features)
-    size = features.data.nbytes * 2 if sparse else features.nbytes
-    rows = max(1, nodes * FEATURE_FILE_BYTES // max(size, 1))
+    features = features.tocsr() if hasattr(features, "tocsr") else np.asarray(features)
+    return write_feature_files(root, nodes, width, lambda start, stop: features[start:stop])
+
+
+def write_feature_files(
+    root: Path, nodes: int, width: int, rows_of: Callable[[int, int], Any]
+) -> tuple[FeatureEntry, list[FileEntry]]:
+    """Write features that ``rows_of(start, stop)`` gives, dense or SciPy CSR, a file at a time."""
+    first = rows_of(0, min(nodes, 1024))
+    size = (first.data.nbytes * 2 if hasattr(first, "tocsr") else first.nbytes) + 1
+    rows = max(1, FEATURE_FILE_BYTES * max(first.shape[0], 1) // size)
     starts = tuple(range(0, max(nodes, 1), rows))
     files: list[FileEntry] = []
+    nonzeros = 0
     for number, start in enumerate(starts):
-        piece = features[start : start + rows]
-        if sparse:
+        piece = rows_of(start, min(start + rows, nodes))
+        stem = f"features/{number:05d}"
+        if hasattr(piece, "tocsr"):
+            piece = piece.tocsr()
+            nonzeros += int(piece.nnz)
             for part in ("indptr", "indices", "data"):
-                array = getattr(piece, part)
-                files.append(save_npy(root, f"features/{number:05d}.{part}.npy", array))
+                files.append(save_npy(root, f"{stem}.{part}.npy", getattr(piece, part)))
         else:
-            files.append(save_npy(root, f"features/{number:05d}.npy", piece))
-    nonzeros = int(features.nnz if sparse else np.count_nonzero(features))
-    kind = "sparse" if sparse else "dense"
-    return FeatureEntry(kind, width, str(features.dtype), starts, nonzeros), files
+            nonzeros += int(np.count_nonzero(piece))
+            files.append(save_npy(root, f"{stem}.npy", piece))
+    kind = "sparse" if hasattr(first, "tocsr") else "dense"
+    return FeatureEntry(kind, width, str(first.dtype), starts, nonzeros), files
 
 
 @contextmanager
@@ -77,6 +88,7 @@ def create_graph(path: str | Path, *, overwrite: bool = False) -> Iterator[Graph
     with fresh_directory(Path(path), overwrite=overwrite) as root:
         writer = GraphWriter(root)
         yield writer
+        writer.check()
         writer.manifest.save(root)
         Graph.open(root)
 
@@ -87,6 +99,7 @@ class GraphWriter:
     def __init__(self, root: Path) -> None:
         self.root = root
         self.manifest = Manifest(0, 0, True, (), {}, {})
+        self._rows: dict[str, int] = {}
 
     def edges(self, csr: CSR, *, shard_edges: int = SHARD_EDGES) -> None:
         """Write all edges of a graph, cut into shards of about ``shard_edges``."""
@@ -111,6 +124,7 @@ class GraphWriter:
         ids = np.arange(self.manifest.nodes, dtype=np.int64) if ids is None else ids
         table = pa.table({"id": ids, **{k: v for k, v in columns.items() if v is not None}})
         self._list([write_nodes(self.root, table)])
+        self._rows["nodes"] = table.num_rows
         if "split" in table.column_names:
             numbers = np.asarray(table.column("split").fill_null(-1))
             splits = {name: int(np.sum(numbers == i)) for i, name in enumerate(SPLITS)}
@@ -119,12 +133,24 @@ class GraphWriter:
     def features(self, features: Any) -> None:
         """Write node features, dense or SciPy sparse."""
         entry, files = write_features(self.root, features)
+        self._rows["features"] = features.shape[0]
         self.manifest = replace(self.manifest, features=entry)
         self._list(files)
 
     def add_file(self, entry: FileEntry) -> None:
         """List a file that was written by other means."""
         self._list([entry])
+
+    def check(self) -> None:
+        """Raise InputError unless edges and nodes were written and every row has its node."""
+        if not self.manifest.shards or "nodes" not in self._rows:
+            raise InputError("a graph was begun and not finished", expected="edges() and nodes()")
+        for what, rows in self._rows.items():
+            if rows != self.manifest.nodes:
+                raise InputError(
+                    f"there are {rows} rows of {what} for {self.manifest.nodes} nodes",
+                    remedy="Give a row for each node, in the order of the rows of the CSR",
+                )
 
     def _list(self, files: Sequence[FileEntry]) -> None:
         listed = self.manifest.files | {entry.name: entry for entry in files}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import traceback
 
@@ -10,45 +11,54 @@ from cyclopts import App, CycloptsError, Group
 
 from penstock import __version__
 from penstock.errors import PenstockError
+from penstock.pipelines.help_page import HelpPage
+from penstock.pipelines.usage import usage_error
 
 app = App(
     name="penstock",
     version=__version__,
-    help="Large graphs in; embeddings, walks, GNN predictions and centralities out.",
+    help="Large graphs in; embeddings, walks, GNN predictions and centralities out.\n\n"
+    "penstock COMMAND --help tells about one command and its options.",
     help_format="plaintext",
+    help_formatter=HelpPage(),
+    group_parameters=Group("Options", sort_key=5),
     result_action="return_value",
 )
 
 _GRAPHS = Group("Graphs", sort_key=1)
 _SHELL = Group("This program", sort_key=9)
-app["--help"].group = _SHELL
-app["--version"].group = _SHELL
+for _flag, _help in (("--help", "Show this page"), ("--version", "Print the version")):
+    app[_flag].group, app[_flag].help = _SHELL, _help
 
+# One line each, so that `penstock --help` is a table of contents.
 app.command(
     "penstock.pipelines.etl.command:command", name="etl", group=_GRAPHS, sort_key=1,
-    help="Edges in, graph out: Parquet, CSV, text, triples, TU folders, zoos of small graphs.",
+    help="Edges in, graph out: Parquet, CSV, text, triples, zoos",
 )
 app.command(
     "penstock.pipelines.generate.command:app", name="generate", group=_GRAPHS, sort_key=2,
-    help="Make a graph: R-MAT, stochastic blocks, a knowledge graph, a zoo of small graphs.",
+    help="Make a graph: R-MAT, stochastic blocks, triples, a zoo",
 )
 app.command(
     "penstock.pipelines.info:command", name="info", group=_GRAPHS, sort_key=3,
-    help="Counts, degrees, components, features, size and partitions of a graph.",
+    help="Show counts, degrees, components, features and size",
 )
 app.command(
     "penstock.pipelines.validate:command", name="validate", group=_GRAPHS, sort_key=4,
-    help="Read a whole graph and check every checksum and every row.",
+    help="Read a whole graph and check every file and row",
 )
 app.command(
     "penstock.pipelines.partition:command", name="partition", group=_GRAPHS, sort_key=5,
-    help="Cut a graph into k parts with ghosts and send lists, balanced by work.",
+    help="Cut a graph into k parts, balanced by work",
 )
 app.command(
     "penstock.pipelines.order:command", name="order", group=_GRAPHS, sort_key=6,
-    help="Show in which order embedding partitions meet in the GPU's buffer.",
+    help="Show in which order partitions meet in a GPU's buffer",
 )
-app.register_install_completion_command(group=_SHELL)
+app.command(
+    "penstock.pipelines.completion:command", name="completion", group=_SHELL, sort_key=1,
+    help="Print the completion script of bash, zsh or fish",
+)
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -60,30 +70,43 @@ def run(arguments: list[str]) -> int:
     """Run a command and return its exit code; errors become one paragraph on standard error."""
     try:
         app(arguments, exit_on_error=False, print_error=False)
-    except CycloptsError as error:
-        return _fail(str(error), 2, arguments)
-    except PenstockError as error:
-        if "--json" in arguments:
-            print(json.dumps(error.to_dict(), indent=1))
-        return _fail(str(error), error.exit_code, arguments)
-    except KeyboardInterrupt:
-        return _fail("Interrupted; nothing half-written was left in place.", 1, arguments)
+        sys.stdout.flush()
     except BrokenPipeError:
-        # The reader (head, less) has gone: not worth a message, and stdout cannot take one.
-        sys.stderr.close()
+        # The reader (head, less) has gone, which is its right. Python would complain once more
+        # at exit, when it flushes what is left.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
-    except Exception as error:
-        return _fail(
-            f"Penstock failed unexpectedly: {type(error).__name__}: {error}. "
-            "This is a bug: please report it with the traceback that -v shows.",
-            1,
-            arguments,
-        )
+    except (Exception, KeyboardInterrupt) as error:
+        return _fail(_as_ours(error), arguments)
     return 0
 
 
-def _fail(message: str, code: int, arguments: list[str]) -> int:
-    if code == 1 and {"-v", "--verbose"} & set(arguments):
+def _as_ours(error: BaseException) -> PenstockError:
+    if isinstance(error, PenstockError):
+        return error
+    if isinstance(error, CycloptsError):
+        return usage_error(error)
+    if isinstance(error, KeyboardInterrupt):
+        return PenstockError("interrupted", remedy="Nothing half-written was left in place")
+    if isinstance(error, OSError) and error.filename is not None:
+        return PenstockError(
+            f"cannot use {error.filename}", got=error.strerror,
+            remedy="Check the path, its permissions and its disk",
+        )
+    if isinstance(error, MemoryError):
+        return PenstockError(
+            "memory ran out", remedy="Run it on a machine with more, or set --memory-limit lower"
+        )
+    return PenstockError(
+        f"penstock failed unexpectedly: {type(error).__name__}: {error}",
+        remedy="This is a bug: please report it with the traceback that -v shows",
+    )
+
+
+def _fail(error: PenstockError, arguments: list[str]) -> int:
+    if "--json" in arguments:
+        print(json.dumps(error.to_dict(), indent=1))
+    if error.exit_code == 1 and {"-v", "--verbose"} & set(arguments):
         traceback.print_exc()
-    print(f"penstock: {message}", file=sys.stderr)
-    return code
+    print(f"penstock: {error}", file=sys.stderr)
+    return error.exit_code

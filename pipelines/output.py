@@ -25,7 +25,7 @@ class Report(Protocol):
 class Output:
     """Options that every command has."""
 
-    json: bool = False
+    json: Annotated[bool, Parameter(negative="")] = False
     """print the result as JSON on standard output"""
     verbose: Annotated[bool, Parameter(alias="-v", negative="")] = False
     """say more; on an error, show the traceback"""

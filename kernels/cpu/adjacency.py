@@ -1,0 +1,110 @@
+"""The neighbours of each node in Numba: two ascending lists merged; as in naive/adjacency.py."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+Array = np.ndarray[Any, Any]
+
+
+def reverse_counts(counts: Array, indices: Array) -> None:
+    """Add to ``counts[v]`` how often ``v`` is a neighbour in ``indices``."""
+    _reverse_counts(counts, _frozen(indices))
+
+
+def reverse_rows(
+    cursor: Array, in_indices: Array, indptr: Array, indices: Array, first_row: int
+) -> None:
+    """Append each row to the list of each of its neighbours.
+
+    ``cursor[v]`` is where the next source of ``v`` goes in ``in_indices``; it moves on. Row ranges
+    given in ascending order make every list ascending.
+    """
+    _reverse_rows(cursor, in_indices, _frozen(indptr), _frozen(indices), first_row)
+
+
+def neighbour_counts(
+    indptr: Array, indices: Array, first_row: int, in_indptr: Array, in_indices: Array
+) -> Array:
+    """Return how many distinct other nodes each row touches: (rows,) int64."""
+    counts = np.empty(len(indptr) - 1, np.int64)
+    lists = _frozen(indptr), _frozen(indices), first_row, _frozen(in_indptr), _frozen(in_indices)
+    _merge(*lists, counts, np.empty(0, np.int64), False)
+    return counts
+
+
+def neighbour_lists(
+    indptr: Array,
+    indices: Array,
+    first_row: int,
+    in_indptr: Array,
+    in_indices: Array,
+    starts: Array,
+    out: Array,
+) -> None:
+    """Write the distinct other nodes that row ``r`` touches, ascending, at ``out[starts[r]:]``."""
+    lists = _frozen(indptr), _frozen(indices), first_row, _frozen(in_indptr), _frozen(in_indices)
+    _merge(*lists, starts, out, True)
+
+
+def _frozen(array: Array) -> Array:
+    # Mapped arrays are read-only and Numba compiles for each kind: one kind is enough.
+    view = array.view(np.ndarray)
+    view.flags.writeable = False
+    return view
+
+
+@njit(cache=True, nogil=True)
+def _reverse_counts(counts: Array, indices: Array) -> None:
+    for edge in range(len(indices)):
+        counts[indices[edge]] += 1
+
+
+@njit(cache=True, nogil=True)
+def _reverse_rows(
+    cursor: Array, in_indices: Array, indptr: Array, indices: Array, first_row: int
+) -> None:
+    for row in range(len(indptr) - 1):
+        for edge in range(indptr[row], indptr[row + 1]):
+            neighbour = indices[edge]
+            in_indices[cursor[neighbour]] = first_row + row
+            cursor[neighbour] += 1
+
+
+@njit(cache=True, nogil=True)
+def _merge(
+    indptr: Array,
+    indices: Array,
+    first_row: int,
+    in_indptr: Array,
+    in_indices: Array,
+    at: Array,
+    out: Array,
+    write: bool,
+) -> None:
+    # One kernel counts (into ``at``) and writes (from ``at`` on), so that the two cannot differ.
+    for row in range(len(indptr) - 1):
+        node = first_row + row
+        a, a_stop = indptr[row], indptr[row + 1]
+        b, b_stop = np.int64(0), np.int64(0)
+        if len(in_indptr):
+            b, b_stop = in_indptr[node], in_indptr[node + 1]
+        last = np.int64(-1)
+        count = 0
+        while a < a_stop or b < b_stop:
+            if b == b_stop or (a < a_stop and indices[a] <= in_indices[b]):
+                neighbour = np.int64(indices[a])
+                a += 1
+            else:
+                neighbour = np.int64(in_indices[b])
+                b += 1
+            if neighbour != last and neighbour != node:
+                if write:
+                    out[at[row] + count] = neighbour
+                count += 1
+            last = neighbour
+        if not write:
+            at[row] = count

@@ -1,0 +1,89 @@
+"""Rows renumbered for the part that owns them, in Numba; meaning as in naive/halo.py.
+
+Every function releases the GIL and runs on one thread: parts are built side by side.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+Array = np.ndarray[Any, Any]
+
+_SHORT = 48  # rows up to this length are sorted by insertion
+
+
+def gather_rows(indptr: Array, rows: Array, column: Array) -> Array:
+    """Return ``column`` of the given rows, one after another: (their edges,)."""
+    # Only the width of an item matters: four column types share two compiled kernels.
+    bits = np.dtype(f"i{column.dtype.itemsize}")
+    gathered: Array = _gather_rows(_frozen(indptr), _frozen(rows), _frozen(column.view(bits)))
+    return gathered.view(column.dtype)
+
+
+def mark_foreign(indices: Array, parts: Array, rank: int, mark: Array) -> None:
+    """Set ``mark[v]`` for every neighbour ``v`` that another part than ``rank`` owns."""
+    _mark_foreign(_frozen(indices), _frozen(parts), rank, mark)
+
+
+def local_rows(indptr: Array, indices: Array, local: Array) -> tuple[Array, Array]:
+    """Return neighbours as local ids, ascending in each row, and the order that sorts them.
+
+    ``local[v]`` is the local id of node ``v``. Equal neighbours keep their order, and
+    ``column[order]`` puts an edge column in step.
+    """
+    found, order = _local_rows(_frozen(indptr), _frozen(indices), _frozen(local))
+    return found, order
+
+
+def _frozen(array: Array) -> Array:
+    # Mapped arrays are read-only and Numba compiles for each kind: one kind is enough.
+    view = array.view(np.ndarray)
+    view.flags.writeable = False
+    return view
+
+
+@njit(cache=True, nogil=True)
+def _gather_rows(indptr: Array, rows: Array, column: Array) -> Array:
+    total = 0
+    for row in rows:
+        total += indptr[row + 1] - indptr[row]
+    gathered = np.empty(total, column.dtype)
+    at = 0
+    for row in rows:
+        for edge in range(indptr[row], indptr[row + 1]):
+            gathered[at] = column[edge]
+            at += 1
+    return gathered
+
+
+@njit(cache=True, nogil=True)
+def _mark_foreign(indices: Array, parts: Array, rank: int, mark: Array) -> None:
+    for edge in range(len(indices)):
+        if parts[indices[edge]] != rank:
+            mark[indices[edge]] = True
+
+
+@njit(cache=True, nogil=True)
+def _local_rows(indptr: Array, indices: Array, local: Array) -> tuple[Array, Array]:
+    found = np.empty(len(indices), local.dtype)
+    order = np.empty(len(indices), np.int64)
+    for edge in range(len(indices)):
+        found[edge] = local[indices[edge]]
+        order[edge] = edge
+    for row in range(len(indptr) - 1):
+        start, stop = indptr[row], indptr[row + 1]
+        if stop - start <= _SHORT:
+            for right in range(start + 1, stop):
+                value, which, at = found[right], order[right], right
+                while at > start and found[at - 1] > value:
+                    found[at], order[at] = found[at - 1], order[at - 1]
+                    at -= 1
+                found[at], order[at] = value, which
+        else:
+            by_value = np.argsort(found[start:stop], kind="mergesort")
+            found[start:stop] = found[start:stop][by_value]
+            order[start:stop] = start + by_value
+    return found, order

@@ -1,0 +1,94 @@
+"""Dictionary coding of integers: by a bitmap where the ids are dense, by hashing where not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+Array = np.ndarray[Any, Any]
+
+# A bitmap is worth it while it is no larger than the data: one bit an id against 64 a value.
+_DENSE = 64
+
+
+def encode(values: Array) -> tuple[Array, Array]:
+    """Return the distinct values in ascending order, and each value's position among them."""
+    if len(values) == 0:
+        return values.astype(np.int64), np.empty(0, np.int32)
+    low, high = int(values.min()), int(values.max())
+    if high - low < _DENSE * len(values):
+        return _encode_dense(values, low, high - low + 1)  # type: ignore[no-any-return]
+    distinct, codes = _encode_sparse(values)
+    order = np.argsort(distinct)
+    rank = np.empty(len(order), np.int32)
+    rank[order] = np.arange(len(order), dtype=np.int32)
+    return distinct[order], rank[codes]
+
+
+@njit(cache=True, nogil=True)
+def _encode_dense(values: Array, low: int, span: int) -> tuple[Array, Array]:
+    words = (span + 63) >> 6
+    bits = np.zeros(words, np.uint64)
+    one, low_six = np.uint64(1), np.uint64(63)
+    for value in values:
+        offset = np.uint64(value - low)
+        bits[offset >> np.uint64(6)] |= one << (offset & low_six)
+    before = np.empty(words, np.int32)  # how many distinct values lie below each word
+    count = 0
+    for word in range(words):
+        before[word] = count
+        count += _popcount(bits[word])
+    distinct = np.empty(count, np.int64)
+    found = 0
+    for word in range(words):
+        left = bits[word]
+        while left != 0:
+            lowest = left & (~left + one)
+            distinct[found] = low + (word << 6) + _popcount(lowest - one)
+            found += 1
+            left ^= lowest
+    codes = np.empty(len(values), np.int32)
+    for i in range(len(values)):
+        offset = np.uint64(values[i] - low)
+        word = offset >> np.uint64(6)
+        below = bits[word] & ((one << (offset & low_six)) - one)
+        codes[i] = before[word] + _popcount(below)
+    return distinct, codes
+
+
+@njit(cache=True, inline="always")
+def _popcount(word: Any) -> Any:
+    # LLVM recognises this shape and emits one popcnt instruction.
+    word = word - ((word >> np.uint64(1)) & np.uint64(0x5555555555555555))
+    word = (word & np.uint64(0x3333333333333333)) + (
+        (word >> np.uint64(2)) & np.uint64(0x3333333333333333)
+    )
+    word = (word + (word >> np.uint64(4))) & np.uint64(0x0F0F0F0F0F0F0F0F)
+    return np.int64((word * np.uint64(0x0101010101010101)) >> np.uint64(56))
+
+
+@njit(cache=True, nogil=True)
+def _encode_sparse(values: Array) -> tuple[Array, Array]:
+    """Return the distinct values in order of appearance, and codes into them."""
+    size = 1 << 10
+    while size < 2 * len(values):
+        size <<= 1
+    mask = np.uint64(size - 1)
+    slots = np.full(size, -1, np.int32)
+    distinct = np.empty(len(values), np.int64)
+    codes = np.empty(len(values), np.int32)
+    count = 0
+    for i in range(len(values)):
+        value = values[i]
+        mixed = np.uint64(value) * np.uint64(0x9E3779B97F4A7C15)
+        slot = (mixed ^ (mixed >> np.uint64(29))) & mask
+        while slots[slot] >= 0 and distinct[slots[slot]] != value:
+            slot = (slot + np.uint64(1)) & mask
+        if slots[slot] < 0:
+            slots[slot] = count
+            distinct[count] = value
+            count += 1
+        codes[i] = slots[slot]
+    return distinct[:count].copy(), codes

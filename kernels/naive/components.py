@@ -1,0 +1,47 @@
+"""Connected components, direction ignored: a forest whose trees grow together edge by edge.
+
+    parent = new_forest(nodes)
+    for each row range:  union_rows(parent, indptr, indices, first_row)
+    labels = component_labels(parent)
+
+Rows may come in any order and any cut, so a graph larger than memory goes through shard by shard.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from penstock.csr import id_dtype
+
+Array = np.ndarray[Any, Any]
+
+
+def new_forest(nodes: int) -> Array:
+    """Return ``parent``: every node a tree of its own; (nodes,) int32 or int64."""
+    return np.arange(nodes, dtype=id_dtype(nodes))
+
+
+def union_rows(parent: Array, indptr: Array, indices: Array, first_row: int = 0) -> None:
+    """Join row ``first_row + r`` with its neighbours ``indices[indptr[r]:indptr[r + 1]]``.
+
+    ``parent`` changes in place; the smallest member of a tree is its root, so that
+    ``parent[i] <= i`` always.
+    """
+    for row in range(len(indptr) - 1):
+        for neighbour in indices[indptr[row] : indptr[row + 1]]:
+            a, b = _root(parent, first_row + row), _root(parent, int(neighbour))
+            parent[max(a, b)] = min(a, b)
+
+
+def component_labels(parent: Array) -> Array:
+    """Return the component of each node: 0, 1, ... in the order of their smallest members."""
+    roots = np.array([_root(parent, node) for node in range(len(parent))], dtype=parent.dtype)
+    return np.unique(roots, return_inverse=True)[1].astype(parent.dtype)
+
+
+def _root(parent: Array, node: int) -> int:
+    while parent[node] != node:
+        node = int(parent[node])
+    return node

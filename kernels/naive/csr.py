@@ -1,0 +1,109 @@
+"""Edges become rows: the truth about binning, sorting and merging, in plain NumPy.
+
+An edge travels as one 64-bit key, ``row within its bin | target | relation``, most significant
+first, so that sorting keys sorts edges; ``target_bits`` and ``relation_bits`` say where to cut.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+Array = np.ndarray[Any, Any]
+
+
+def bin_edges(
+    sources: Array,
+    targets: Array,
+    relations: Array | None,
+    starts: Array,
+    target_bits: int,
+    relation_bits: int,
+    *,
+    both_ways: bool,
+    keep_loops: bool,
+) -> tuple[Array, Array, Array]:
+    """Group edges by the bin of their source, in input order inside a bin.
+
+    sources, targets  (m,) ids; relations (m,) or None
+    starts            (bins + 1,) first row of each bin, then the number of rows
+    both_ways         also take each edge reversed, right after itself (a loop only once)
+    ->                keys (e,) uint64 bin after bin, order (e,) the edge each key comes from,
+                      offsets (bins + 1,) where each bin begins
+    """
+    m = len(sources)
+    edge = np.arange(m)
+    if both_ways:
+        rows, ends = np.stack([sources, targets], 1).ravel(), np.stack([targets, sources], 1).ravel()
+        edge = np.repeat(edge, 2)
+        keep = np.ones(2 * m, bool)
+        keep[1::2] = sources != targets
+    else:
+        rows, ends, keep = sources, targets, np.ones(m, bool)
+    if not keep_loops:
+        keep &= rows != ends
+    rows, ends, edge = rows[keep], ends[keep], edge[keep]
+    bins = np.searchsorted(starts, rows, side="right") - 1
+    order = np.argsort(bins, kind="stable")
+    rows, ends, edge, bins = rows[order], ends[order], edge[order], bins[order]
+    offsets = np.zeros(len(starts), np.int64)
+    np.cumsum(np.bincount(bins, minlength=len(starts) - 1), out=offsets[1:])
+    keys = (rows - starts[bins]).astype(np.uint64) << np.uint64(target_bits + relation_bits)
+    keys |= ends.astype(np.uint64) << np.uint64(relation_bits)
+    if relations is not None:
+        keys |= relations[edge].astype(np.uint64)
+    return keys, edge.astype(np.int32), offsets
+
+
+def sort_keys(keys: Array, bits: int, *, with_order: bool) -> tuple[Array, Array | None]:
+    """Sort keys of which only the lowest ``bits`` are set; equal keys stay in input order.
+
+    -> the sorted keys, and with ``with_order`` the position each came from: (n,) int32
+    """
+    order = np.argsort(keys, kind="stable")
+    return keys[order], order.astype(np.int32) if with_order else None
+
+
+def build_rows(
+    keys: Array,
+    rows: int,
+    target_bits: int,
+    relation_bits: int,
+    *,
+    merge: bool,
+) -> tuple[Array, Array, Array | None, Array]:
+    """Cut sorted keys into rows, equal keys made one if ``merge``.
+
+    -> indptr (rows + 1,) int64, indices (e,) int32 (int64 above 31 bits),
+       relations (e,) int32 or None without relation bits,
+       first (e + 1,) int64: edge i stands for the keys first[i]:first[i + 1]
+    """
+    new = np.ones(len(keys), bool)
+    if merge:
+        new[1:] = keys[1:] != keys[:-1]
+    first = np.append(np.flatnonzero(new), len(keys))
+    kept = keys[new]
+    row = kept >> np.uint64(target_bits + relation_bits)
+    indptr = np.zeros(rows + 1, np.int64)
+    np.cumsum(np.bincount(row.astype(np.int64), minlength=rows), out=indptr[1:])
+    target = (kept >> np.uint64(relation_bits)) & np.uint64((1 << target_bits) - 1)
+    indices = target.astype(np.int32 if target_bits <= 31 else np.int64)
+    relations = (kept & np.uint64((1 << relation_bits) - 1)).astype(np.int32)
+    return indptr, indices, relations if relation_bits else None, first
+
+
+def merge_values(values: Array, order: Array, first: Array, how: str) -> Array:
+    """Merge what belongs to equal keys: ``sum``, ``max`` or ``first``, in input order.
+
+    values  (m,) in input order; order (n,) from sort_keys; first (e + 1,) from build_rows
+    ->      (e,) of the dtype of values; sums are taken in float64
+    """
+    merged = np.empty(len(first) - 1, values.dtype)
+    for i in range(len(merged)):
+        group = values[order[first[i] : first[i + 1]]]
+        if how == "sum":
+            merged[i] = sum(group.tolist())
+        else:
+            merged[i] = group.max() if how == "max" else group[0]
+    return merged

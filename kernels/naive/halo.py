@@ -1,0 +1,36 @@
+"""The rows that a part owns, renumbered: its own nodes first, ghosts of other parts after."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+Array = np.ndarray[Any, Any]
+
+
+def gather_rows(indptr: Array, rows: Array, column: Array) -> Array:
+    """Return ``column`` of the given rows, one after another: (their edges,)."""
+    pieces = [column[indptr[row] : indptr[row + 1]] for row in rows]
+    return np.concatenate([*pieces, column[:0]])
+
+
+def mark_foreign(indices: Array, parts: Array, rank: int, mark: Array) -> None:
+    """Set ``mark[v]`` for every neighbour ``v`` that another part than ``rank`` owns."""
+    for neighbour in indices:
+        if parts[neighbour] != rank:
+            mark[neighbour] = True
+
+
+def local_rows(indptr: Array, indices: Array, local: Array) -> tuple[Array, Array]:
+    """Return neighbours as local ids, ascending in each row, and the order that sorts them.
+
+    ``local[v]`` is the local id of node ``v``. Equal neighbours keep their order, and
+    ``column[order]`` puts an edge column in step.
+    """
+    found = local[indices]
+    order = np.arange(len(indices), dtype=np.int64)
+    for row in range(len(indptr) - 1):
+        start, stop = indptr[row], indptr[row + 1]
+        order[start:stop] = start + np.argsort(found[start:stop], kind="stable")
+    return found[order], order

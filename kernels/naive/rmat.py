@@ -1,0 +1,84 @@
+"""R-MAT (Chakrabarti et al., SDM 2004): the truth, in plain NumPy.
+
+Edge i chooses a quadrant of the adjacency matrix ``scale`` times, by comparing 16 random bits with
+three thresholds; being integers, the comparisons come out the same on every machine. What is drawn
+for an edge besides (weight, relation) is a function of its two ends, so that duplicates, the two
+directions of an undirected edge, and any order of drawing agree.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from penstock.kernels.naive.philox import philox4x32, uniform
+from penstock.kernels.streams import Stream
+
+Array = np.ndarray[Any, Any]
+
+LEVELS = 8  # quadrants chosen from one Philox draw
+
+
+def thresholds(a: float, b: float, c: float) -> Array:
+    """Return a, a + b and a + b + c in units of 2**-16: (3,) uint32."""
+    return np.round(np.cumsum([a, b, c]) * 65536).astype(np.uint32)
+
+
+def edges(
+    seed: int, scale: int, thresholds: Array, first: int, count: int, names: Array | None = None
+) -> tuple[Array, Array]:
+    """Return edges ``first .. first + count`` of the endless edge list: two (count,) int32.
+
+    thresholds  (3,) uint32, from ``thresholds``
+    names       (2**scale,) int32 gives each matrix row the id it goes by, or None for its number
+    """
+    which = np.arange(first, first + count, dtype=np.uint64)
+    source, target = np.zeros(count, np.int64), np.zeros(count, np.int64)
+    for level in range(scale):
+        word = philox4x32(seed, Stream.RMAT_EDGE, which, level // LEVELS)[level % LEVELS // 2]
+        bits = word >> np.uint32(16) if level % 2 else word & np.uint32(0xFFFF)
+        quadrant = np.sum(bits[:, None] >= thresholds, axis=1)
+        source = 2 * source + quadrant // 2
+        target = 2 * target + quadrant % 2
+    if names is not None:
+        return names[source], names[target]
+    return source.astype(np.int32), target.astype(np.int32)
+
+
+def weights(
+    seed: int, sources: Array, targets: Array, low: float, high: float, *, ordered: bool
+) -> Array:
+    """Return a weight in [low, high) for each pair of ends: (m,) float32.
+
+    With ``ordered`` the two directions of a pair have weights of their own.
+    """
+    share = uniform(_words(seed, Stream.RMAT_WEIGHT, sources, targets, ordered)).astype(np.float64)
+    weight = (low + share * (high - low)).astype(np.float32)
+    return np.minimum(weight, below(high))
+
+
+def relations(seed: int, sources: Array, targets: Array, count: int, *, ordered: bool) -> Array:
+    """Return a relation below ``count`` for each pair of ends: (m,) int32."""
+    word = _words(seed, Stream.RMAT_RELATION, sources, targets, ordered).astype(np.uint64)
+    return ((word * np.uint64(count)) >> np.uint64(32)).astype(np.int32)
+
+
+def below(high: float) -> np.float32:
+    """Return the largest float32 less than ``high``; rounding must not reach the end itself."""
+    end = np.float32(high)
+    return end if float(end) < high else np.nextafter(end, np.float32(-np.inf))
+
+
+def _words(seed: int, stream: int, sources: Array, targets: Array, ordered: bool) -> Array:
+    first = sources if ordered else np.minimum(sources, targets)
+    second = targets if ordered else np.maximum(sources, targets)
+    which = first.astype(np.uint64) << np.uint64(32) | second.astype(np.uint64)
+    return philox4x32(seed, stream, which, 0)[0]
+
+
+def mark_ends(sources: Array, targets: Array, touched: Array, *, keep_loops: bool) -> None:
+    """Set ``touched`` at both ends of every edge, self loops only if they are kept."""
+    kept = np.ones(len(sources), bool) if keep_loops else sources != targets
+    touched[sources[kept]] = True
+    touched[targets[kept]] = True

@@ -1,0 +1,289 @@
+"""Who owns which node: Morphling's algorithm 4, and a streaming path for what METIS cannot hold.
+
+The load of a node is its out-degree: the length of its CSR row, which is the work that SpMM does
+for it. A part's load is the sum over its nodes.
+
+    1.03  what METIS aims at (phase I), and what lets components be packed without asking METIS
+    1.05  what is accepted from METIS and from streaming, after our own moves
+    1.20  what the relaxed phases may reach: recursive bisection aims at it, packing is held to it
+
+A node heavier than the bound makes it unreachable: then the heaviest node is the bound.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from penstock.csr import Array
+from penstock.errors import CapacityError, InputError, PenstockError, UsageError
+from penstock.graph import Graph
+from penstock.kernels import kernel
+from penstock.partition import scatter
+from penstock.partition.balance import Balance, fill_empty
+from penstock.partition.metis import (
+    Adjacency,
+    MetisFailed,
+    memory_needed,
+    run_metis,
+    shared_adjacency,
+)
+from penstock.partition.stream import stream
+from penstock.sizes import format_bytes
+
+METHODS = ("auto", "metis", "components", "greedy", "random", "hash", "streaming")
+
+AIM, ACCEPTED, RELAXED = 1.03, 1.05, 1.20
+# Where nodes too heavy for any part touch this share of the edges, no cut can keep them.
+HUBS_DOMINATE = 0.9
+_PASSES = 8
+
+
+@dataclass(frozen=True)
+class Step:
+    """One thing that was tried: ``taken``, ``refused`` (out of bound), ``failed``, ``skipped``."""
+
+    phase: str
+    outcome: str
+    why: str
+
+
+@dataclass(frozen=True, eq=False)
+class Assignment:
+    """The part of each node, and how it came about.
+
+    parts   (nodes,) int32, each in 0 .. k - 1, none of them empty
+    path    what made it: one, metis-kway, metis-recursive, components, greedy, random, hash,
+            streaming
+    steps   everything that was tried, in order
+    balance of nodes and of load
+    """
+
+    parts: Array
+    k: int
+    path: str
+    method: str
+    seed: int
+    steps: tuple[Step, ...]
+    balance: Balance
+
+
+def assign(
+    graph: Graph,
+    k: int,
+    *,
+    method: str = "auto",
+    seed: int = 0,
+    memory_limit: int | None = None,
+    passes: int = 5,
+) -> Assignment:
+    """Return which of ``k`` parts owns each node of ``graph``.
+
+    memory_limit  bytes that METIS may use [default: nine tenths of what is available now]
+    passes        how often the streaming method reads the graph
+    """
+    if k < 1:
+        raise UsageError("there are no parts to make", expected="-k of at least 1", got=str(k))
+    if method not in METHODS:
+        raise UsageError(f"there is no method {method!r}", expected=f"one of {', '.join(METHODS)}")
+    if k > graph.num_nodes:
+        raise InputError(
+            f"{graph.path} cannot be cut into {k} parts",
+            expected=f"at most as many parts as nodes, {graph.num_nodes}",
+            got=str(k),
+            remedy="Give a smaller -k",
+        )
+    work = _Work(graph, k, seed, memory_limit, passes)
+    if k == 1:
+        work.take("one", np.zeros(graph.num_nodes, np.int32), "one part owns everything")
+    else:
+        getattr(work, f"by_{method}")()
+    assert work.parts is not None
+    moved = fill_empty(work.parts, graph.degrees, k)
+    if moved:
+        work.note("fill", "taken", f"{moved} empty parts got the lightest node of the largest")
+    return Assignment(
+        parts=work.parts,
+        k=k,
+        path=work.path,
+        method=method,
+        seed=seed,
+        steps=tuple(work.steps),
+        balance=Balance.of(work.parts, graph.degrees, k),
+    )
+
+
+@dataclass
+class _Work:
+    """The phases of algorithm 4; the first that ``take``s ends it."""
+
+    graph: Graph
+    k: int
+    seed: int
+    memory_limit: int | None
+    passes: int
+    parts: Array | None = None
+    path: str = ""
+    steps: list[Step] = field(default_factory=list)
+    _packing: Array | None = None
+
+    def note(self, phase: str, outcome: str, why: str) -> None:
+        self.steps.append(Step(phase, outcome, why))
+
+    def take(self, path: str, parts: Array, why: str) -> None:
+        self.parts, self.path = parts, path
+        self.note(path, "taken", why)
+
+    # -- the methods ---------------------------------------------------------------------------
+
+    def by_auto(self) -> None:
+        if self._pack(AIM, "no edge is cut, and the load is within what METIS would aim at"):
+            return
+        needed, limit = self._metis_memory()
+        if needed > limit:
+            why = f"METIS needs about {format_bytes(needed)}, {format_bytes(limit)} may be used"
+            self.note("metis-kway", "skipped", why)
+            self.by_streaming()
+            return
+        if not self._hubs_dominate():
+            if self._metis(must=False):
+                return
+            if self.steps[-1].outcome == "killed":
+                self.by_streaming()
+                return
+        if not self._pack(RELAXED, "no edge is cut"):
+            self.by_greedy()
+
+    def by_metis(self) -> None:
+        needed, limit = self._metis_memory()
+        if needed > limit:
+            raise CapacityError(
+                f"METIS does not fit in memory for {self.graph.path}",
+                expected=f"about {format_bytes(needed)}",
+                got=f"{format_bytes(limit)} that may be used",
+                remedy="Give --method streaming or auto, or raise --memory-limit",
+            )
+        if not self._metis(must=True):
+            raise PenstockError(
+                f"METIS could not cut {self.graph.path} into {self.k} parts",
+                got=self.steps[-1].why,
+                remedy="Give --method auto, which falls back to other ways",
+            )
+
+    def by_components(self) -> None:
+        self._pack(float("inf"), "no edge is cut")
+
+    def by_greedy(self) -> None:
+        parts = kernel("greedy", self.graph.degrees).place_by_load(self.graph.degrees, self.k)
+        self.take("greedy", parts, f"heaviest node first: {self._balance(parts)}")
+
+    def by_random(self) -> None:
+        parts = scatter.random_parts(self.graph.num_nodes, self.k, self.seed)
+        self.take("random", parts, "a random permutation, cut into equal counts of nodes")
+
+    def by_hash(self) -> None:
+        parts = scatter.hashed_parts(self.graph, self.k, self.seed)
+        self.take("hash", parts, "by a hash of the user's id, the same in every day's graph")
+
+    def by_streaming(self) -> None:
+        parts = stream(self.graph, self.k, self._bound(AIM), self.passes)
+        self.take("streaming", parts, f"{self.passes} passes of Fennel: {self._balance(parts)}")
+
+    # -- the phases ----------------------------------------------------------------------------
+
+    def _metis(self, *, must: bool) -> bool:
+        """Run phase I; with ``must``, METIS' last answer stands even out of bound."""
+        best: tuple[str, Array, str] | None = None
+        with shared_adjacency(self.graph) as adjacency:
+            for path, tolerance, recursive in (
+                ("metis-kway", AIM, False),
+                ("metis-recursive", RELAXED, True),
+            ):
+                try:
+                    parts, cut = run_metis(
+                        adjacency, self.k, tolerance=tolerance, recursive=recursive, seed=self.seed
+                    )
+                except MetisFailed as failure:
+                    self.note(path, "killed" if failure.killed else "failed", str(failure))
+                    if failure.killed:
+                        break
+                    continue
+                why = self._improve(adjacency, parts, cut)
+                if Balance.of(parts, self.graph.degrees, self.k).within(ACCEPTED):
+                    self.take(path, parts, why)
+                    return True
+                self.note(path, "refused", f"{why}; at most {ACCEPTED} is accepted")
+                best = path, parts, why
+        if must and best is not None:
+            self.take(*best)
+            return True
+        return False
+
+    def _improve(self, adjacency: Adjacency, parts: Array, cut: int) -> str:
+        """Move nodes where METIS left the load out of bound or the cut to be had; say what."""
+        said = f"METIS cut {cut:,} edges at {self._balance(parts)}"
+        moves = kernel("refine", parts)
+        moved = fill_empty(parts, self.graph.degrees, self.k)
+        common = adjacency.indptr, adjacency.indices, self.graph.degrees, parts, self.k
+        if not Balance.of(parts, self.graph.degrees, self.k).within(AIM):
+            moved += moves.balance(*common, self._bound(AIM), _PASSES)
+        load = Balance.of(parts, self.graph.degrees, self.k)
+        moved += moves.refine(*common, max(self._bound(AIM), load.heaviest_part), _PASSES)
+        return f"{said}; {moved:,} moves made it {self._balance(parts)}" if moved else said
+
+    def _pack(self, tolerance: float, why: str) -> bool:
+        """Run phase II: bin-pack components, if that stays within ``tolerance``."""
+        if self._packing is None:
+            self._packing = self._packed_components()
+        balance = Balance.of(self._packing, self.graph.degrees, self.k)
+        found = f"{self._components:,} components packed to {self._balance(self._packing)}"
+        if balance.within(tolerance):
+            self.take("components", self._packing, f"{found}: {why}")
+            return True
+        self.note("components", "refused", f"{found}; at most {tolerance} is accepted")
+        return False
+
+    def _packed_components(self) -> Array:
+        kernels = kernel("components", self.graph.degrees)
+        forest = kernels.new_forest(self.graph.num_nodes)
+        for number in range(self.graph.num_shards):
+            shard = self.graph.shard(number)
+            kernels.union_rows(forest, shard.indptr, shard.indices, shard.first_row)
+        labels = kernels.component_labels(forest)
+        loads = np.zeros(int(labels.max()) + 1, np.int64)
+        np.add.at(loads, labels, self.graph.degrees)
+        self._components = len(loads)
+        parts: Array = kernel("greedy", loads).place_by_load(loads, self.k)[labels]
+        return parts
+
+    def _hubs_dominate(self) -> bool:
+        loads = self.graph.degrees
+        hubs = loads[loads > self._bound(ACCEPTED, reachable=False)]
+        # An undirected edge of a hub is also in its other end's load.
+        share = hubs.sum() * (1 if self.graph.manifest.directed else 2) / max(loads.sum(), 1)
+        if share < HUBS_DOMINATE:
+            return False
+        why = (
+            f"{len(hubs)} nodes too heavy for any part touch {min(share, 1):.0%} of the edges, "
+            "so that no cut can keep these together"
+        )
+        self.note("metis-kway", "skipped", why)
+        return True
+
+    def _metis_memory(self) -> tuple[int, int]:
+        import psutil
+
+        limit = self.memory_limit
+        if limit is None:
+            limit = int(psutil.virtual_memory().available * 0.9)
+        return memory_needed(self.graph), limit
+
+    def _bound(self, tolerance: float, *, reachable: bool = True) -> int:
+        degrees = self.graph.degrees
+        bound = int(tolerance * int(degrees.sum()) / self.k)
+        return max(bound, int(degrees.max())) if reachable else bound
+
+    def _balance(self, parts: Array) -> str:
+        balance = Balance.of(parts, self.graph.degrees, self.k)
+        return f"load {balance.load:.3f}, nodes {balance.nodes:.3f}"

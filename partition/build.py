@@ -1,0 +1,208 @@
+"""From an assignment to what each rank holds: local CSR, ghosts, send and receive lists.
+
+Out of core: the graph is read once, shard by shard, and its rows are spooled to the parts that
+own them; then each part is renumbered by itself. Memory: a few numbers a node, and for each
+thread a few more.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from penstock.csr import Array, id_dtype
+from penstock.files import FileEntry, save_npy
+from penstock.graph import Graph
+from penstock.kernels import kernel
+from penstock.partition.columns import GrowingArray, Spool
+from penstock.partition.manifest import PartEntry
+from penstock.partition.node_data import write_features, write_labels
+from penstock.partition.part import part_folder
+from penstock.partition.threads import spread
+from penstock.progress import Progress
+from penstock.writer import row_cuts
+
+_PIECE_EDGES = 1 << 22
+
+
+def disk_needed(graph: Graph) -> int:
+    """Return about how many bytes the parts take while they are built."""
+    sizes = {name: entry.bytes for name, entry in graph.manifest.files.items()}
+    edges = sum(size for name, size in sizes.items() if name.startswith("shards/"))
+    features = sum(size for name, size in sizes.items() if name.startswith("features/"))
+    # The spooled rows and the finished ones lie side by side; a part is dropped when it is done.
+    return 2 * edges + features + 16 * graph.num_nodes
+
+
+def memory_needed(graph: Graph, threads: int) -> int:
+    """Return about how many bytes building the parts takes."""
+    id_bytes = id_dtype(graph.num_nodes).itemsize
+    return graph.num_nodes * (24 + threads * (id_bytes + 1)) + threads * _PIECE_EDGES * 40
+
+
+def build_parts(
+    graph: Graph, parts: Array, k: int, root: Path, *, threads: int | None = None, quiet: bool = True
+) -> tuple[list[PartEntry], list[FileEntry]]:
+    """Write every part of ``graph`` under ``root``; return their counts and files.
+
+    parts  (nodes,) int32 in 0 .. k - 1
+    """
+    layout = _Layout.of(graph, parts, k)
+    builder = _Builder(graph, layout, root, threads)
+    total = 2 * graph.num_edges
+    with Progress("build parts", total=total, unit="edges", quiet=quiet) as progress:
+        builder.spool_rows(progress)
+        builder.renumber(progress)
+    builder.write_sends()
+    builder.files += write_features(graph, layout.owned, root)
+    builder.files += write_labels(graph, layout.owned, root)
+    builder.files += [
+        save_npy(root, "assignment.npy", parts),
+        save_npy(root, "local.npy", layout.local),
+    ]
+    return builder.entries(), builder.files
+
+
+@dataclass(frozen=True, eq=False)
+class _Layout:
+    """Which nodes each part owns, ascending, and where each node stands among them."""
+
+    parts: Array
+    owned: list[Array]
+    local: Array
+
+    @staticmethod
+    def of(graph: Graph, parts: Array, k: int) -> _Layout:
+        ids = id_dtype(graph.num_nodes)
+        # NumPy sorts 16-bit integers by radix, in linear time.
+        keys = parts.astype(np.int16) if k < 1 << 15 else parts
+        order = np.argsort(keys, kind="stable").astype(ids)
+        starts = np.concatenate([[0], np.cumsum(np.bincount(parts, minlength=k))])
+        local = np.empty(graph.num_nodes, ids)
+        owned = np.split(order, starts[1:-1])
+        for nodes in owned:
+            local[nodes] = np.arange(len(nodes), dtype=ids)
+        return _Layout(parts, owned, local)
+
+
+class _Builder:
+    """The stages of building; each writes files and lists them."""
+
+    def __init__(self, graph: Graph, layout: _Layout, root: Path, threads: int | None) -> None:
+        self._graph, self._layout, self._root = graph, layout, root
+        self._threads = threads
+        self._k = len(layout.owned)
+        self._columns = [n for n in graph.manifest.dtypes if n not in ("indptr", "indices")]
+        self._kernels = kernel("halo", layout.parts)
+        self._ghosts: list[Array] = [np.empty(0)] * self._k
+        self._cut = np.zeros(self._k, np.int64)
+        self._sends = np.zeros(self._k, np.int64)
+        self.files: list[FileEntry] = []
+
+    def spool_rows(self, progress: Progress) -> None:
+        """Read the graph once and append each part's rows, columns as they are, to its spools."""
+        dtypes = self._graph.manifest.dtypes
+        self._spools = [
+            {
+                name: Spool(self._root / part_folder(rank) / f"{name}.spool", dtypes[name])
+                for name in ("indices", *self._columns)
+            }
+            for rank in range(self._k)
+        ]
+        for number in range(self._graph.num_shards):
+            shard = self._graph.shard(number)
+            first, stop = shard.first_row, shard.first_row + shard.rows
+
+            def append(rank: int, shard: Any = shard, first: int = first, stop: int = stop) -> None:
+                owned = self._layout.owned[rank]
+                rows = owned[slice(*np.searchsorted(owned, [first, stop]))] - first
+                for name, spool in self._spools[rank].items():
+                    column = getattr(shard, name)
+                    spool.append(self._kernels.gather_rows(shard.indptr, rows, column))
+
+            spread(append, range(self._k), self._threads)
+            progress.advance(shard.edges)
+
+    def renumber(self, progress: Progress) -> None:
+        """Turn each part's spools into its local rows; this finds its ghosts."""
+
+        def work(rank: int) -> None:
+            self._renumber_part(rank)
+            progress.advance(int(self._graph.degrees[self._layout.owned[rank]].sum()))
+
+        spread(work, range(self._k), self._threads)
+
+    def _renumber_part(self, rank: int) -> None:
+        parts, owned, folder = self._layout.parts, self._layout.owned[rank], part_folder(rank)
+        spools = self._spools[rank]
+        neighbours = spools["indices"].map()
+        foreign = np.zeros(len(parts), bool)
+        for start in range(0, len(neighbours), _PIECE_EDGES):
+            piece = neighbours[start : start + _PIECE_EDGES]
+            self._kernels.mark_foreign(piece, parts, rank, foreign)
+        ghosts = np.flatnonzero(foreign).astype(owned.dtype)
+        del foreign
+        owners = parts[ghosts]
+        ghosts = ghosts[np.argsort(owners, kind="stable")]
+        starts = np.concatenate([[0], np.cumsum(np.bincount(owners, minlength=self._k))])
+        local = np.empty(len(parts), id_dtype(len(owned) + len(ghosts)))
+        local[owned] = np.arange(len(owned))
+        local[ghosts] = np.arange(len(owned), len(owned) + len(ghosts))
+
+        indptr = np.concatenate([[0], np.cumsum(self._graph.degrees[owned])])
+        dtypes = {**self._graph.manifest.dtypes, "indices": local.dtype}
+        out = {
+            name: GrowingArray(self._root, f"{folder}/{name}.npy", neighbours.shape, dtypes[name])
+            for name in spools
+        }
+        columns = {name: spools[name].map() for name in self._columns}
+        for start, stop in row_cuts(indptr, _PIECE_EDGES):
+            low, high = indptr[start], indptr[stop]
+            rows = indptr[start : stop + 1] - low
+            found, order = self._kernels.local_rows(rows, neighbours[low:high], local)
+            self._cut[rank] += np.count_nonzero(found >= len(owned))
+            out["indices"].append(found)
+            for name, column in columns.items():
+                out[name].append(column[low:high][order])
+        for spool in spools.values():
+            spool.drop()
+        self._ghosts[rank] = ghosts
+        self.files += [column.close() for column in out.values()]
+        named = {"indptr": indptr, "owned": owned, "ghosts": ghosts, "receive_starts": starts}
+        self._save(rank, named)
+
+    def write_sends(self) -> None:
+        """Write what each part sends: the ghosts of all others that it owns."""
+        wanted: list[list[Array]] = [[] for _ in range(self._k)]
+        for ghosts in self._ghosts:
+            owners = self._layout.parts[ghosts]
+            cuts = np.searchsorted(owners, np.arange(1, self._k))
+            for owner, nodes in enumerate(np.split(self._layout.local[ghosts], cuts)):
+                wanted[owner].append(nodes)
+        for rank, lists in enumerate(wanted):
+            starts = np.concatenate([[0], np.cumsum([len(nodes) for nodes in lists])])
+            self._sends[rank] = starts[-1]
+            named = {"send": np.concatenate(lists), "send_starts": starts.astype(np.int64)}
+            self._save(rank, named)
+
+    def entries(self) -> list[PartEntry]:
+        """Return the counts of every part."""
+        return [
+            PartEntry(
+                nodes=len(owned),
+                ghosts=len(self._ghosts[rank]),
+                edges=int(self._graph.degrees[owned].sum()),
+                cut=int(self._cut[rank]),
+                sends=int(self._sends[rank]),
+            )
+            for rank, owned in enumerate(self._layout.owned)
+        ]
+
+    def _save(self, rank: int, arrays: dict[str, Array]) -> None:
+        folder = part_folder(rank)
+        self.files += [
+            save_npy(self._root, f"{folder}/{name}.npy", array) for name, array in arrays.items()
+        ]

@@ -1,0 +1,177 @@
+"""METIS through pymetis: the adjacency it wants, the memory it needs, a run that cannot kill us."""
+
+from __future__ import annotations
+
+import json
+import mmap
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from penstock.csr import Array, id_dtype
+from penstock.graph import Graph
+from penstock.kernels import kernel
+from penstock.partition.threads import spread
+
+# METIS' sorted heavy edge matching (SHEM) and its counts of permille over the mean.
+_SHEM = 1
+
+# Bytes that METIS' own process takes for a node and for an entry of the adjacency, the shared
+# graph included: measured on R-MAT graphs, which coarsen badly and so need the most.
+BYTES_A_NODE = 150
+BYTES_AN_ENTRY = 60
+
+
+class MetisFailed(Exception):
+    """METIS gave no result; ``killed``: something ended its process, most likely for memory."""
+
+    def __init__(self, why: str, *, killed: bool = False) -> None:
+        super().__init__(why)
+        self.killed = killed
+
+
+@dataclass(frozen=True, eq=False)
+class Adjacency:
+    """The graph as METIS wants it, in memory that its process shares.
+
+    indptr   (nodes + 1,) int64
+    indices  (entries,)   int64: each row's distinct other nodes, ascending; symmetric
+    weights  (nodes,)     int64: out-degree + 1, the paper's weight
+    result   (nodes,)     int64: where METIS writes
+    """
+
+    indptr: Array
+    indices: Array
+    weights: Array
+    result: Array
+    file: int
+
+
+def memory_needed(graph: Graph) -> int:
+    """Return about how many bytes METIS takes for ``graph``, before anything is read."""
+    entries = graph.num_edges * (2 if graph.manifest.directed else 1)
+    return BYTES_A_NODE * graph.num_nodes + BYTES_AN_ENTRY * entries
+
+
+@contextmanager
+def shared_adjacency(graph: Graph) -> Iterator[Adjacency]:
+    """Give the symmetric adjacency of ``graph`` without loops and repeats, in shared memory."""
+    kernels = kernel("adjacency", graph.degrees)
+    in_indptr, in_indices = _reversed(graph, kernels) if graph.manifest.directed else _NOTHING
+
+    def count(piece: Any) -> None:
+        counts[piece.first_row : piece.first_row + piece.rows] = kernels.neighbour_counts(
+            piece.indptr, piece.indices, piece.first_row, in_indptr, in_indices
+        )
+
+    counts = np.zeros(graph.num_nodes, np.int64)
+    spread(count, row_pieces(graph))
+    nodes, entries = graph.num_nodes, int(counts.sum())
+    lengths = [nodes + 1, entries, nodes, nodes]
+    file = _anonymous_file(8 * sum(lengths))
+    try:
+        shared = np.frombuffer(mmap.mmap(file, 0), np.int64)
+        indptr, indices, weights, result = np.split(shared, np.cumsum(lengths)[:-1])
+        np.cumsum(counts, out=indptr[1:])
+        weights[:] = graph.degrees + 1
+
+        def fill(piece: Any) -> None:
+            starts = indptr[piece.first_row : piece.first_row + piece.rows]
+            lists = piece.indptr, piece.indices, piece.first_row, in_indptr, in_indices
+            kernels.neighbour_lists(*lists, starts, indices)
+
+        spread(fill, row_pieces(graph))
+        yield Adjacency(indptr, indices, weights, result, file)
+    finally:
+        os.close(file)
+
+
+def run_metis(
+    graph: Adjacency, k: int, *, tolerance: float, recursive: bool, seed: int
+) -> tuple[Array, int]:
+    """Return METIS' parts, (nodes,) int32, and its edge cut; MetisFailed if there is none."""
+    job = {
+        "fd": graph.file,
+        "nodes": len(graph.weights),
+        "edges": len(graph.indices),
+        "k": k,
+        "recursive": recursive,
+        "options": {
+            "ctype": _SHEM,
+            "ufactor": round(1000 * (tolerance - 1)),
+            # METIS takes a positive int; its default, -1, is a fixed seed too.
+            "seed": seed % (2**31 - 1),
+        },
+    }
+    child = Path(__file__).with_name("metis_child.py")
+    command = [sys.executable, "-P", "-W", "error", str(child), json.dumps(job)]
+    process = subprocess.Popen(
+        command, pass_fds=[graph.file], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        answer, complaint = process.communicate()
+    finally:
+        process.kill()
+        process.wait()
+    if process.returncode:
+        raise _failure(process.returncode, complaint)
+    parts = graph.result.astype(np.int32)
+    if len(parts) and not (0 <= parts.min() and parts.max() < k):
+        raise MetisFailed("METIS returned parts that do not exist")
+    return parts, int(json.loads(answer)["cut"])
+
+
+def row_pieces(graph: Graph) -> Iterator[Any]:
+    """Yield the rows of every shard in pieces small enough for several threads to share."""
+    from penstock.writer import row_cuts
+
+    for number in range(graph.num_shards):
+        shard = graph.shard(number)
+        for start, stop in row_cuts(shard.indptr, _PIECE_EDGES):
+            yield shard.row_range(start, stop)
+
+
+_PIECE_EDGES = 1 << 21
+_NOTHING = np.empty(0, np.int64), np.empty(0, np.int32)
+
+
+def _reversed(graph: Graph, kernels: Any) -> tuple[Array, Array]:
+    counts = np.zeros(graph.num_nodes, np.int64)
+    for number in range(graph.num_shards):
+        kernels.reverse_counts(counts, graph.shard(number).indices)
+    indptr = np.concatenate([[0], np.cumsum(counts)])
+    cursor, indices = indptr[:-1].copy(), np.empty(graph.num_edges, id_dtype(graph.num_nodes))
+    for number in range(graph.num_shards):
+        shard = graph.shard(number)
+        kernels.reverse_rows(cursor, indices, shard.indptr, shard.indices, shard.first_row)
+    return indptr, indices
+
+
+def _anonymous_file(size: int) -> int:
+    """Return the descriptor of memory that a child process can map."""
+    if hasattr(os, "memfd_create"):
+        # Unlike /dev/shm it is not limited to the 64 MB that containers get.
+        file = os.memfd_create("penstock-metis")
+    else:
+        with tempfile.TemporaryFile() as unnamed:
+            file = os.dup(unnamed.fileno())
+    os.ftruncate(file, size)
+    return file
+
+
+def _failure(code: int, complaint: str) -> MetisFailed:
+    lines = complaint.strip().splitlines()
+    last = lines[-1] if lines else "no message"
+    if code >= 0:
+        return MetisFailed(f"METIS failed: {last}")
+    name = signal.Signals(-code).name
+    return MetisFailed(f"METIS was ended by {name}", killed=-code == signal.SIGKILL)

@@ -1,0 +1,94 @@
+"""Features, labels and splits, cut into the rows that each part owns."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from penstock.csr import Array
+from penstock.files import FileEntry, save_npy
+from penstock.graph import Graph
+from penstock.partition.columns import GrowingArray
+from penstock.partition.part import part_folder
+
+_CHUNK_BYTES = 1 << 26
+
+
+def write_features(graph: Graph, owned: list[Array], root: Path) -> list[FileEntry]:
+    """Write the features of each part's nodes, reading the graph's feature files once."""
+    entry = graph.manifest.features
+    if entry is None:
+        return []
+    ends = (*entry.starts[1:], graph.num_nodes)
+    files = list(zip(range(len(ends)), entry.starts, ends, strict=True))
+    if entry.kind == "sparse":
+        return _write_sparse(graph, owned, files, root)
+    out = [
+        GrowingArray(root, f"{part_folder(rank)}/features.npy", (len(ids), entry.width), entry.dtype)
+        for rank, ids in enumerate(owned)
+    ]
+    step = max(1, _CHUNK_BYTES // max(entry.width * np.dtype(entry.dtype).itemsize, 1))
+    for number, start, stop in files:
+        rows = graph.feature_rows(number)
+        for rank, ids in enumerate(owned):
+            here = ids[slice(*np.searchsorted(ids, [start, stop]))] - start
+            for first in range(0, len(here), step):
+                out[rank].append(rows[here[first : first + step]])
+    return [column.close() for column in out]
+
+
+def _write_sparse(
+    graph: Graph, owned: list[Array], files: list[tuple[int, int, int]], root: Path
+) -> list[FileEntry]:
+    import scipy.sparse as sp
+
+    entries: list[FileEntry] = []
+    for rank, ids in enumerate(owned):
+        pieces = []
+        for number, start, stop in files:
+            here = ids[slice(*np.searchsorted(ids, [start, stop]))] - start
+            pieces.append(graph.feature_rows(number)[here])
+        matrix = sp.vstack(pieces, format="csr")
+        for name in ("indptr", "indices", "data"):
+            path = f"{part_folder(rank)}/features.{name}.npy"
+            entries.append(save_npy(root, path, getattr(matrix, name)))
+    return entries
+
+
+def write_labels(graph: Graph, owned: list[Array], root: Path) -> list[FileEntry]:
+    """Write the labels and splits of each part's nodes, where the graph has them."""
+    entries: list[FileEntry] = []
+    if graph.manifest.splits:
+        column = graph.node_column("split").fill_null(-1)
+        entries += _write_rows(np.asarray(column).astype(np.int8), "split", owned, root)
+    if graph.manifest.labels == "multi":
+        entries += _write_lists(graph, owned, root)
+    elif graph.manifest.labels is not None:
+        entries += _write_rows(np.asarray(graph.labels()), "labels", owned, root)
+    return entries
+
+
+def _write_rows(values: Array, name: str, owned: list[Array], root: Path) -> list[FileEntry]:
+    return [
+        save_npy(root, f"{part_folder(rank)}/{name}.npy", values[ids])
+        for rank, ids in enumerate(owned)
+    ]
+
+
+def _write_lists(graph: Graph, owned: list[Array], root: Path) -> list[FileEntry]:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    column = graph.node_column("label").combine_chunks()
+    entries: list[FileEntry] = []
+    for rank, ids in enumerate(owned):
+        lists = column.take(pa.array(ids))
+        lengths = np.asarray(pc.fill_null(pc.list_value_length(lists), 0))
+        named = {
+            "indptr": np.concatenate([[0], np.cumsum(lengths)]),
+            "indices": np.asarray(pc.list_flatten(lists)),
+        }
+        for name, array in named.items():
+            entries.append(save_npy(root, f"{part_folder(rank)}/labels.{name}.npy", array))
+    return entries

@@ -1,0 +1,228 @@
+"""A partition on disk, opened: every array mapped when it is asked for.
+
+    partition.json          counts, what was tried, checksums
+    assignment.npy          (nodes,) int32: the part of each node
+    local.npy               (nodes,): its place among the nodes of that part
+    parts/00000/
+      owned.npy             global ids of the part's nodes, ascending: local ids 0 .. owned - 1
+      ghosts.npy            global ids of the nodes it reads of others, by owner, then ascending:
+                            local ids owned .. owned + ghosts - 1
+      indptr.npy, indices.npy, weights.npy, relations.npy, times.npy
+                            the rows of the owned nodes; neighbours are local ids, ascending
+      receive_starts.npy    (k + 1,): ghosts[starts[q]:starts[q + 1]] come from part q
+      send_starts.npy, send.npy
+                            send[starts[q]:starts[q + 1]] are the local ids that part q wants, in
+                            the order of q's ghosts
+      features.npy, or features.{indptr,indices,data}.npy where they are sparse
+      labels.npy, or labels.{indptr,indices}.npy where a node has several classes
+      split.npy             0 train, 1 valid, 2 test, -1 none
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from penstock.csr import CSR, Array
+from penstock.errors import CorruptFile, UsageError
+from penstock.files import sha256_of
+from penstock.graph import SPLITS, Graph, load_npy
+from penstock.manifest import FILE_NAME as GRAPH_FILE
+from penstock.partition.manifest import AGAIN, FILE_NAME, PartitionManifest
+
+if TYPE_CHECKING:
+    import scipy.sparse as sp
+
+
+def partition_path(graph: Graph, k: int) -> Path:
+    """Return where the partition of ``graph`` into ``k`` parts lies."""
+    return graph.path / "partition" / f"k{k}"
+
+
+def part_folder(rank: int) -> str:
+    """Return the folder of a part inside its partition."""
+    return f"parts/{rank:05d}"
+
+
+class Partition:
+    """A partition's directory, opened.
+
+    partition = Partition.open("follows/partition/k4")   or Partition.of(graph, 4)
+    partition.k, partition.manifest      counts and how it was made
+    partition.assignment                 (nodes,) int32, mapped
+    partition.part(rank)                 one part, mapped
+    partition.validate()                 reads every file and compares its checksum
+    """
+
+    def __init__(self, path: Path, manifest: PartitionManifest) -> None:
+        self.path, self.manifest = path, manifest
+
+    @classmethod
+    def open(cls, path: str | Path) -> Partition:
+        """Open a partition, or say what is wrong; one whose graph has changed since is refused.
+
+        A copy that lies elsewhere, away from its graph, is opened as it is.
+        """
+        path = Path(path)
+        manifest = PartitionManifest.load(path)
+        graph = path.absolute().parent.parent
+        if (graph / GRAPH_FILE).is_file():
+            manifest.check_graph(path, graph)
+        manifest.check_files(path)
+        return cls(path, manifest)
+
+    @classmethod
+    def of(cls, graph: Graph, k: int) -> Partition:
+        """Open the partition of ``graph`` into ``k`` parts."""
+        return cls.open(partition_path(graph, k))
+
+    def __repr__(self) -> str:
+        return f"Partition({str(self.path)!r}, k={self.k}, path={self.manifest.path!r})"
+
+    @property
+    def k(self) -> int:
+        """How many parts."""
+        return self.manifest.k
+
+    @cached_property
+    def assignment(self) -> Array:
+        """The part of each node: (nodes,) int32."""
+        return load_npy(self.path / "assignment.npy")
+
+    @cached_property
+    def local(self) -> Array:
+        """The local id of each node in the part that owns it: (nodes,)."""
+        return load_npy(self.path / "local.npy")
+
+    def part(self, rank: int) -> Part:
+        """Return one part; its arrays are mapped."""
+        if not 0 <= rank < self.k:
+            raise UsageError(
+                f"{self.path} has no part {rank}", expected=f"one of 0 .. {self.k - 1}"
+            )
+        return Part(rank, self.path / part_folder(rank), self.manifest)
+
+    def validate(self) -> None:
+        """Read every file and compare its checksum; raise CorruptFile."""
+        for name, entry in self.manifest.files.items():
+            got = sha256_of(self.path / name)
+            if got != entry.sha256:
+                raise CorruptFile(
+                    f"{self.path / name} is not what was written",
+                    expected=f"SHA-256 {entry.sha256}",
+                    got=got,
+                    remedy=AGAIN,
+                )
+
+
+def partitions(graph: Graph) -> list[Path]:
+    """Return the partitions that lie with ``graph``, fewest parts first; they are not opened."""
+    found = (graph.path / "partition").glob(f"k*/{FILE_NAME}")
+    return sorted((file.parent for file in found), key=lambda path: (len(path.name), path.name))
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """What one rank holds. Local ids: owned nodes first, then ghosts.
+
+    csr       the rows of the owned nodes: neighbours are local ids, edge columns beside them
+    owned     (owned,) global ids, ascending
+    ghosts    (ghosts,) global ids, by owner, then ascending
+    send      {peer: local ids of owned nodes, in the order in which the peer stores them}
+    receive   {peer: slice of local ids}: what the peer sends lands there, in place
+    """
+
+    rank: int
+    path: Path
+    manifest: PartitionManifest
+
+    @cached_property
+    def csr(self) -> CSR:
+        """The rows of the owned nodes, with local ids."""
+        return CSR(**{name: self._load(name) for name in ("indptr", "indices", *self._columns)})
+
+    @cached_property
+    def owned(self) -> Array:
+        """Global ids of the owned nodes: (owned,), ascending."""
+        return self._load("owned")
+
+    @cached_property
+    def ghosts(self) -> Array:
+        """Global ids of the ghosts: (ghosts,), by owner, then ascending."""
+        return self._load("ghosts")
+
+    @cached_property
+    def send(self) -> dict[int, Array]:
+        """For each peer that reads owned nodes, their local ids, in the order of its ghosts."""
+        ids, starts = self._load("send"), self._load("send_starts")
+        return {peer: ids[span] for peer, span in _spans(starts)}
+
+    @cached_property
+    def receive(self) -> dict[int, slice]:
+        """For each peer that owns ghosts, their local ids, as a slice."""
+        return dict(_spans(self._load("receive_starts") + len(self.owned)))
+
+    @property
+    def rows(self) -> int:
+        """How many local ids there are: owned nodes and ghosts."""
+        return len(self.owned) + len(self.ghosts)
+
+    @property
+    def global_ids(self) -> Array:
+        """The global id of each local id: (rows,)."""
+        return np.concatenate([self.owned, self.ghosts])
+
+    def local_ids(self, nodes: Any) -> Array:
+        """Return the local ids of global ids; -1 where a node is neither owned nor a ghost."""
+        nodes = np.asarray(nodes)
+        known, order = self._sorted
+        at = np.minimum(np.searchsorted(known, nodes), max(len(known) - 1, 0))
+        return np.where(known[at] == nodes, order[at], -1)
+
+    def features(self) -> Array | sp.csr_matrix | None:
+        """Return the features of the owned nodes: dense, SciPy CSR, or None."""
+        if self.manifest.features == "dense":
+            return self._load("features")
+        if self.manifest.features is None:
+            return None
+        import scipy.sparse as sp
+
+        arrays = tuple(self._load(f"features.{name}") for name in ("data", "indices", "indptr"))
+        return sp.csr_matrix(arrays, shape=(len(self.owned), self.manifest.feature_width))
+
+    def labels(self) -> Array | list[Array]:
+        """Return the labels of the owned nodes: numbers (-1 or NaN: none), or arrays of classes."""
+        if self.manifest.labels is None:
+            raise UsageError(f"{self.path} has no labels")
+        if self.manifest.labels != "multi":
+            return self._load("labels")
+        indptr, indices = self._load("labels.indptr"), self._load("labels.indices")
+        return np.split(indices, indptr[1:-1])
+
+    def split(self, name: str) -> Array:
+        """Return the mask of the owned nodes in ``train``, ``valid`` or ``test``."""
+        if name not in SPLITS or not self.manifest.splits:
+            has = f"one of {SPLITS}" if self.manifest.splits else "a graph with splits"
+            raise UsageError(f"{self.path} has no split {name!r}", expected=has)
+        return np.asarray(self._load("split") == SPLITS.index(name))
+
+    @cached_property
+    def _sorted(self) -> tuple[Array, Array]:
+        order = np.argsort(self.global_ids, kind="stable")
+        return self.global_ids[order], order
+
+    @property
+    def _columns(self) -> tuple[str, ...]:
+        return self.manifest.columns
+
+    def _load(self, name: str) -> Array:
+        return load_npy(self.path / f"{name}.npy")
+
+
+def _spans(starts: Array) -> list[tuple[int, slice]]:
+    pairs = zip(starts[:-1].tolist(), starts[1:].tolist(), strict=True)
+    return [(peer, slice(*pair)) for peer, pair in enumerate(pairs) if pair[0] < pair[1]]

@@ -1,0 +1,110 @@
+"""What a partition costs and how even it is, for people and programs."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from penstock.partition.manifest import PartitionManifest
+from penstock.sizes import format_bytes
+
+_VALUE_BYTES = 4  # float32
+
+
+@dataclass(frozen=True)
+class PartitionReport:
+    """Everything ``penstock partition`` tells.
+
+    cut_edges           arcs whose ends have different owners; an undirected edge counts twice,
+                        as it is stored
+    ghosts, max_ghosts  nodes that parts read of others, over all parts and in the worst
+    replication         stored nodes, ghosts included, over nodes
+    node_imbalance      nodes of the fullest part over the mean
+    load_imbalance      sum of out-degrees of the fullest part over the mean
+    reachable_load      what the heaviest node alone forces
+    halo_bytes          {width: bytes that all parts together receive in one layer of float32}
+    max_halo_bytes      the same for the part that receives most
+    """
+
+    path: str
+    k: int
+    method: str
+    made_by: str
+    steps: tuple[dict[str, str], ...]
+    nodes: int
+    arcs: int
+    cut_edges: int
+    cut_share: float
+    ghosts: int
+    max_ghosts: int
+    replication: float
+    node_imbalance: float
+    load_imbalance: float
+    reachable_load: float
+    halo_bytes: dict[str, int]
+    max_halo_bytes: dict[str, int]
+    parts: tuple[dict[str, int], ...]
+    seconds: dict[str, float]
+
+    @staticmethod
+    def of(path: str, manifest: PartitionManifest, reachable: float, width: int) -> PartitionReport:
+        """Sum up the parts of a manifest; halo bytes are for ``width`` and for one column."""
+        parts, k = manifest.parts, manifest.k
+        ghosts, most = sum(p.ghosts for p in parts), max(p.ghosts for p in parts)
+        cut = sum(p.cut for p in parts)
+        widths = sorted({1, width})
+        return PartitionReport(
+            path=path,
+            k=k,
+            method=manifest.method,
+            made_by=manifest.path,
+            steps=manifest.steps,
+            nodes=manifest.nodes,
+            arcs=manifest.edges,
+            cut_edges=cut,
+            cut_share=cut / max(manifest.edges, 1),
+            ghosts=ghosts,
+            max_ghosts=most,
+            replication=(manifest.nodes + ghosts) / manifest.nodes,
+            node_imbalance=max(p.nodes for p in parts) * k / manifest.nodes,
+            load_imbalance=max(p.edges for p in parts) * k / manifest.edges
+            if manifest.edges
+            else 1.0,
+            reachable_load=reachable,
+            halo_bytes={str(w): ghosts * w * _VALUE_BYTES for w in widths},
+            max_halo_bytes={str(w): most * w * _VALUE_BYTES for w in widths},
+            parts=tuple(asdict(p) for p in parts),
+            seconds=manifest.seconds,
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything, for ``--json``."""
+        return asdict(self)
+
+    def text(self) -> str:
+        """Return aligned lines and, for up to 32 parts, a table."""
+        width = max(self.halo_bytes, key=int)
+        halo, worst = self.halo_bytes[width], self.max_halo_bytes[width]
+        forced = ""
+        if self.reachable_load > 1.05:
+            forced = f" (the heaviest node alone forces {self.reachable_load:.3f})"
+        lines = [
+            f"{self.path}: {self.nodes:,} nodes and {self.arcs:,} arcs in {self.k} parts",
+            *(f"  {s['phase']:<18}{s['outcome']}: {s['why']}" for s in self.steps),
+            f"edge cut           {self.cut_edges:,} arcs, {self.cut_share:.2%}",
+            f"ghosts             {self.ghosts:,}, at most {self.max_ghosts:,} a part; "
+            f"replication {self.replication:.3f}",
+            f"imbalance          load {self.load_imbalance:.3f}{forced}, "
+            f"nodes {self.node_imbalance:.3f}",
+            f"halo a layer       {format_bytes(halo)}, at most {format_bytes(worst)} a part, "
+            f"for {width} float32 columns",
+            "time               "
+            + ", ".join(f"{name} {seconds:.2f} s" for name, seconds in self.seconds.items()),
+        ]
+        if self.k <= 32:
+            lines += ["", f"{'part':>6}" + "".join(f"{name:>14}" for name in self.parts[0])]
+            lines += [
+                f"{rank:>6}" + "".join(f"{count:>14,}" for count in part.values())
+                for rank, part in enumerate(self.parts)
+            ]
+        return "\n".join(lines)

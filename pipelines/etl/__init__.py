@@ -1,0 +1,127 @@
+"""``penstock etl``: edges in, graph out."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from penstock.cluster.connect import connect
+from penstock.cluster.spec import ClusterSpec
+from penstock.errors import UsageError
+from penstock.files import save_json
+from penstock.graph import Graph
+from penstock.manifest import Manifest
+from penstock.pipelines.etl.batch import Piece
+from penstock.pipelines.etl.layout import find_layout, guess_format
+from penstock.pipelines.etl.options import EtlOptions
+from penstock.pipelines.etl.pieces import find_pieces
+from penstock.pipelines.etl.report import EtlReport
+from penstock.pipelines.etl.run import Run, run, with_files
+from penstock.pipelines.etl.workplace import Workplace, workplace
+
+__all__ = ["EtlOptions", "EtlReport", "etl"]
+
+
+def etl(
+    edges: str | Path | Iterable[str | Path],
+    out: str | Path,
+    *,
+    cluster: ClusterSpec | None = None,
+    quiet: bool = True,
+    **options: Any,
+) -> EtlReport:
+    """Make a graph at ``out`` of one or more inputs of ``edges``; options are EtlOptions' fields.
+
+    etl("follows.parquet", "follows", source="follower", target="followed", directed=True)
+    etl(["train.txt"], "fb15k", format="triples", valid="valid.txt", test="test.txt")
+    """
+    sources = [edges] if isinstance(edges, str | Path) else list(edges)
+    checked = EtlOptions(**options)
+    return make_graph([str(s) for s in sources], Path(out), checked, cluster or ClusterSpec(), quiet)
+
+
+def make_graph(
+    edges: list[str], out: Path, options: EtlOptions, cluster: ClusterSpec, quiet: bool
+) -> EtlReport:
+    """Run all of ETL; ``etl`` with its options checked."""
+    start = time.monotonic()
+    report = EtlReport(str(out), directed=options.directed)
+    kind = guess_format(edges, options)
+    if kind == "tu":
+        _make_tu(edges, out, options, report)
+    else:
+        _make_from_tables(edges, kind, out, options, cluster, report, quiet)
+    graph = Graph.open(out)
+    report.nodes, report.edges = graph.num_nodes, graph.num_edges
+    report.graphs = graph.manifest.graphs
+    report.bytes = sum(entry.bytes for entry in graph.manifest.files.values())
+    report.seconds = time.monotonic() - start
+    return report
+
+
+def _make_from_tables(
+    edges: list[str], kind: str, out: Path, options: EtlOptions, cluster: ClusterSpec,
+    report: EtlReport, quiet: bool,
+) -> None:
+    layout = find_layout(edges, options, kind)
+    pieces = {"train": find_pieces(edges, kind, layout, options)}
+    for name in ("valid", "test"):
+        path = getattr(options, name)
+        if path is not None:
+            pieces[name] = find_pieces([str(path)], kind, layout, options)
+    task = {"edges": edges, "pieces": pieces, "options": _lasting(options),
+            "memory": cluster.memory_limit, "workers": cluster.workers}
+    size = sum(piece.bytes for part in pieces.values() for piece in part)
+    with (
+        workplace(out, task, scratch=options.scratch, resume=options.resume,
+                  overwrite=options.overwrite) as place,
+        connect(cluster, input_bytes=size, quiet=quiet) as client,
+    ):
+        job = Run(client, edges, options, layout, place, cluster.worker_memory(),
+                  cluster.worker_count(), quiet, report)
+        manifest = _make_zoo(job, pieces["train"]) if kind == "zoo" else run(job, pieces)
+        _finish(place, manifest, edges, options, report)
+
+
+def _make_zoo(job: Run, pieces: list[Piece]) -> Manifest:
+    from penstock.pipelines.etl.zoo import build_zoo
+
+    return build_zoo(job, pieces)
+
+
+def _make_tu(edges: list[str], out: Path, options: EtlOptions, report: EtlReport) -> None:
+    from penstock.pipelines.etl.tu import build_tu
+
+    if len(edges) != 1:
+        raise UsageError("a TU data set is one folder", got=f"{len(edges)} inputs")
+    with workplace(out, {"edges": edges, "options": _lasting(options)}, scratch=options.scratch,
+                   resume=options.resume, overwrite=options.overwrite) as place:
+        manifest = build_tu(Path(edges[0]), options, place.graph, report)
+        _finish(place, manifest, edges, options, report)
+
+
+def _finish(
+    place: Workplace, manifest: Manifest, edges: list[str], options: EtlOptions, report: EtlReport
+) -> None:
+    from penstock.files import file_entry
+
+    if report.bad_rows:
+        bad = {"skipped": report.bad_rows, "first": report.first_bad_rows}
+        save_json(place.graph / "bad_rows.json", bad)
+        manifest = with_files(manifest, [file_entry(place.graph, "bad_rows.json")])
+    made = {"by": "penstock etl", "edges": edges, "options": _lasting(options)}
+    replace(manifest, made=made).save(place.graph)
+
+
+def _lasting(options: EtlOptions) -> dict[str, Any]:
+    """Return the options that decide what the graph is, where they differ from the default."""
+    default = asdict(EtlOptions())
+    passing = {"resume", "overwrite", "scratch"}
+    return {
+        name: str(value) if isinstance(value, Path) else value
+        for name, value in asdict(options).items()
+        if name not in passing and value != default[name]
+    }

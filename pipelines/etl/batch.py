@@ -1,0 +1,79 @@
+"""What readers hand to every later step: tables with the same few columns, whatever the file was.
+
+A batch's table has, of these columns, those that the layout says exist:
+
+source, target  node ids: int64 (uint64 shifted by -2**63, see Layout.id_type), string or binary
+weight          float32, finite, not negative
+relation        string or int64
+time            int64 or float64 (timestamps: int64 nanoseconds)
+graph           zoo only: int64 or string
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A part of the input that one task reads: a whole file, row groups, or a range of bytes."""
+
+    path: str  # local path or fsspec URL
+    format: str  # parquet, csv, tsv, edgelist, triples, npz
+    start: int = 0  # first row group, or first byte
+    stop: int = -1  # one past the last; -1: to the end
+    bytes: int = 0  # size on disk, for balance and progress
+    number: int = 0  # position among all pieces: fixes the order of results
+
+
+@dataclass(frozen=True)
+class Layout:
+    """What the columns are, decided once by looking at the first rows.
+
+    The column fields name a column (Parquet, text with a header) or hold its position (text
+    without one).
+    """
+
+    source: str | int
+    target: str | int
+    weight: str | int | None = None
+    relation: str | int | None = None
+    time: str | int | None = None
+    graph: str | int | None = None
+    header: bool = False
+    delimiter: str = ","
+    names: tuple[str, ...] = ()  # the columns of a text file in order, from its header or made up
+    id_type: str = "int64"  # int64, uint64, string or binary; every batch's ids have it
+    time_type: str = "int64"  # int64, float64 or timestamp
+    relation_type: str = "string"  # string or int64
+    graph_type: str = "int64"  # int64 or string
+    since: float | None = None  # in the unit of the time column
+    until: float | None = None
+
+
+@dataclass(frozen=True)
+class BadRow:
+    """A row that cannot be used, and why."""
+
+    path: str
+    row: int  # from 1, as an editor counts lines; Parquet and npz: rows
+    reason: str
+    text: str  # the row, shortened
+
+
+@dataclass(frozen=True)
+class Batch:
+    """At most BATCH_ROWS clean rows, the bad ones set aside."""
+
+    table: pa.Table
+    bad: tuple[BadRow, ...] = ()  # the first ten
+    bad_count: int = 0
+    filtered: int = 0  # rows outside --since/--until
+
+
+# Small enough that a batch with its codes and sort buffers stays under 300 MB.
+BATCH_ROWS = 1 << 22

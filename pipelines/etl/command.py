@@ -1,0 +1,31 @@
+"""``penstock etl`` on the command line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from penstock.cluster.spec import ClusterSpec
+from penstock.pipelines.etl import make_graph
+from penstock.pipelines.etl.options import EtlOptions
+from penstock.pipelines.output import Output
+
+
+def command(
+    edges: list[str],
+    out: Path,
+    /,
+    *,
+    options: EtlOptions = EtlOptions(),  # noqa: B008 - frozen
+    cluster: ClusterSpec = ClusterSpec(),  # noqa: B008
+    output: Output = Output(),  # noqa: B008
+) -> None:
+    """Make a graph of tables of edges.
+
+    Parameters
+    ----------
+    edges
+        files, folders, globs or URLs of edges
+    out
+        the graph to write
+    """
+    output.show(make_graph(edges, out, options, cluster, output.quiet))

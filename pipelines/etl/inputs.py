@@ -1,0 +1,229 @@
+"""Where the input files are and how to open them: paths, folders, globs and fsspec URLs."""
+
+from __future__ import annotations
+
+import glob
+import io
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from penstock.errors import InputError, MissingExtra, UsageError
+
+_SUFFIXES = {
+    ".parquet": "parquet", ".pq": "parquet",
+    ".csv": "csv",
+    ".tsv": "tsv", ".tab": "tsv",
+    ".txt": "edgelist", ".edgelist": "edgelist", ".el": "edgelist", ".edges": "edgelist",
+    ".npz": "npz",
+}  # fmt: skip
+_CODECS = {".gz": "gzip", ".zst": "zstd", ".bz2": "bz2"}
+# A folder of these formats may hold any of several kinds of tables.
+_TABLES = {
+    "triples": ("triples", "edgelist", "tsv", "csv", "parquet"),
+    "zoo": ("parquet", "csv", "tsv", "edgelist"),
+}
+_LOOK = 1 << 20
+
+
+def format_of(path: str) -> str | None:
+    """Return the format that a file's name promises, None where it promises nothing."""
+    name = _name(path)
+    for codec in _CODECS:
+        name = name.removesuffix(codec)
+    return _SUFFIXES.get(os.path.splitext(name)[1])  # noqa: PTH122  (may be a URL)
+
+
+def codec_of(path: str) -> str | None:
+    """Return pyarrow's name of the compression that a file's name promises."""
+    return _CODECS.get(os.path.splitext(_name(path))[1])  # noqa: PTH122
+
+
+def table_format(path: str, format: str) -> str:
+    """Return how a file is read: triples and zoos may lie in Parquet files as well as in text."""
+    by_name = format_of(path)
+    if format == "zoo":
+        return by_name if by_name in _TABLES["zoo"] else "csv"
+    if format == "triples" and by_name == "parquet":
+        return "parquet"
+    return format
+
+
+def find_files(paths: Sequence[str], format: str | None = None) -> list[str]:
+    """Return every file that ``paths`` mean, sorted: files, folders, globs, fsspec URLs.
+
+    Of a folder those count whose names fit ``format`` (None: all), at any depth; hidden files
+    and those that begin with _ (as _SUCCESS) do not.
+    """
+    found: set[str] = set()
+    for path in paths:
+        found.update(_matches(str(path), format))
+    return sorted(found)
+
+
+def is_folder(path: str) -> bool:
+    """Say whether ``path`` names a folder."""
+    if not _is_url(path):
+        return Path(_local(path)).is_dir()
+    system, inside = _filesystem(path)
+    return bool(system.isdir(inside))
+
+
+def file_size(path: str) -> int:
+    """Return a file's size in bytes."""
+    if not _is_url(path):
+        return Path(_local(path)).stat().st_size
+    system, inside = _filesystem(path)
+    return int(system.size(inside))
+
+
+@contextmanager
+def open_file(path: str) -> Iterator[BinaryIO]:
+    """Open a file's bytes as they lie there, to seek and read."""
+    try:
+        if _is_url(path):
+            system, inside = _filesystem(path)
+            file = system.open(inside, "rb")
+        else:
+            file = Path(_local(path)).open("rb")  # noqa: SIM115
+    except OSError as error:
+        raise InputError(f"cannot read {path}", got=str(error)) from error
+    with file:
+        yield file
+
+
+@contextmanager
+def open_stream(path: str) -> Iterator[Any]:
+    """Open a file for reading from its beginning, decompressed on the way."""
+    codec = codec_of(path)
+    with open_file(path) as file:
+        if codec is None:
+            yield file
+            return
+        import pyarrow as pa
+
+        with pa.CompressedInputStream(pa.PythonFile(file, mode="r"), codec) as stream:
+            yield _Checked(stream, path)
+
+
+def head_of(path: str, size: int = _LOOK) -> bytes:
+    """Return the first ``size`` bytes, decompressed."""
+    with open_stream(path) as stream:
+        return read_fully(stream, size)
+
+
+def read_fully(stream: Any, size: int) -> bytes:
+    """Read ``size`` bytes, or what there is; one read of a compressed stream may give less."""
+    first: bytes = stream.read(size)
+    if len(first) in (0, size):
+        return first
+    parts = io.BytesIO()
+    parts.write(first)
+    while parts.tell() < size:
+        part = stream.read(size - parts.tell())
+        if not part:
+            break
+        parts.write(part)
+    return parts.getvalue()
+
+
+class _Checked:
+    """A decompressing stream whose errors name the file."""
+
+    def __init__(self, stream: Any, path: str) -> None:
+        self._stream, self._path = stream, path
+
+    def read(self, size: int) -> bytes:
+        try:
+            part: bytes = self._stream.read(size)
+            return part
+        except OSError as error:
+            raise InputError(
+                f"{self._path} cannot be decompressed",
+                got=str(error),
+                remedy="The file is damaged, cut short, or not compressed as its name says",
+            ) from error
+
+
+def _matches(path: str, format: str | None) -> list[str]:
+    if not _is_url(path):
+        local = Path(_local(path))
+        if local.is_dir():
+            names = [str(p) for p in sorted(local.rglob("*")) if p.is_file()]
+            return _fitting(path, names, len(local.parts), format)
+        if local.is_file():
+            return [str(local)]
+        found = sorted(f for f in glob.glob(str(local), recursive=True) if Path(f).is_file())  # noqa: PTH207
+    else:
+        system, inside = _filesystem(path)
+        try:
+            if system.isdir(inside):
+                depth = inside.strip("/").count("/") + 1
+                names = [system.unstrip_protocol(name) for name in system.find(inside)]
+                return _fitting(path, sorted(names), depth + 2, format)
+            if system.isfile(inside):
+                return [path]
+            found = sorted(system.unstrip_protocol(n) for n in system.glob(inside))
+        except OSError as error:
+            raise InputError(f"cannot reach {path}", got=str(error)) from error
+    if not found:
+        raise InputError(f"there is no {path}", remedy="Check the spelling of the path")
+    return found
+
+
+def _fitting(folder: str, names: list[str], depth: int, format: str | None) -> list[str]:
+    """Return a folder's files that fit ``format``, or those without a suffix where none fits."""
+    visible = []
+    for name in names:
+        inside = name.replace("\\", "/").split("/")[depth:] if "/" in name else [name]
+        if not any(part.startswith((".", "_")) for part in inside):
+            visible.append(name)
+    if format is None:
+        return visible
+    wanted = _TABLES.get(format, (format,))
+    fitting = [name for name in visible if format_of(name) in wanted]
+    if not fitting:
+        fitting = [name for name in visible if "." not in _name(name)]
+    if not fitting:
+        some = ", ".join(_name(name) for name in visible[:5]) or "no files"
+        raise InputError(
+            f"the folder {folder} holds nothing to read as {format}",
+            got=some,
+            remedy="Name the files, or give --format",
+        )
+    return fitting
+
+
+def _filesystem(path: str) -> tuple[Any, str]:
+    import fsspec
+
+    protocol = path.split("://", 1)[0]
+    try:
+        system, inside = fsspec.core.url_to_fs(path)
+    except ImportError as error:
+        raise MissingExtra(
+            f"{path} cannot be read: fsspec lacks what {protocol}:// needs",
+            got=str(error),
+            remedy="pip install the package it names",
+        ) from error
+    except ValueError as error:
+        raise UsageError(
+            f"{path} cannot be read",
+            got=str(error),
+            remedy="Give a local path, or a URL that fsspec knows, such as s3:// or gs://",
+        ) from error
+    return system, inside
+
+
+def _is_url(path: str) -> bool:
+    return "://" in path and not path.startswith("file://")
+
+
+def _local(path: str) -> str:
+    return os.path.expanduser(path.removeprefix("file://"))  # noqa: PTH111
+
+
+def _name(path: str) -> str:
+    return path.rstrip("/").rsplit("/", 1)[-1].lower()

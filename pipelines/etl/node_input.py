@@ -1,0 +1,157 @@
+"""The node table goes through the id stages like one more batch of edges, without any edge."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from penstock.csr import Array
+from penstock.errors import InputError
+from penstock.pipelines.etl.batch import Layout
+from penstock.pipelines.etl.encode import encode_nodes
+from penstock.pipelines.etl.node_data import NodeTable, rows_of_ids
+from penstock.pipelines.etl.options import EtlOptions
+from penstock.pipelines.etl.sorted_ids import SortedIds
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_ID_BATCH = 1 << 22
+
+
+@dataclass
+class NodeInput:
+    """A node table that was read: its ids are spilled in ``folders``, the rest is here."""
+
+    name: str
+    rows: int
+    folders: list[Path]
+    labels: pa.ChunkedArray | None = None
+    splits: Array | None = None
+    features: Any = None
+
+    def table(self, codes: Array, ids: list[SortedIds], options: EtlOptions) -> NodeTable:
+        """Check the table against the edges, now that every row's node is known.
+
+        codes (rows,) the node of each row, by position among all ids
+        """
+        count = sum(len(part) for part in ids)
+        user_id = _lookup(ids)
+        row_of = rows_of_ids(codes, count, self.name, user_id)
+        unknown = np.flatnonzero(row_of < 0)
+        if len(unknown) and options.unknown_nodes == "error":
+            raise InputError(
+                f"{len(unknown)} nodes of the edges are not in {self.name}",
+                expected=f"each among its {self.rows} rows",
+                got=f"{user_id(int(unknown[0]))!r} first",
+                remedy="Add them to the table, or give --unknown-nodes add or drop",
+            )
+        return NodeTable(self.rows, row_of, self.labels, self.splits, self.features)
+
+
+def encode_node_table(
+    options: EtlOptions, layout: Layout, edges: list[str], folder: Path
+) -> NodeInput | None:
+    """Read the node table, or make one for features or a matrix that number nodes from 0."""
+    if options.nodes is not None:
+        return _read_table(options, layout, folder)
+    size, name = _numbered_nodes(options, edges)
+    if size is None:
+        return None
+    if layout.id_type not in ("int64", "uint64"):
+        raise InputError(
+            f"{name} numbers nodes from 0, but the edges' ids are not integers",
+            remedy="Give --nodes, a table whose rows say which id each row of features is for",
+        )
+    folders = []
+    for i, start in enumerate(range(0, size, _ID_BATCH)):
+        folders.append(folder / f"{i:05d}")
+        encode_nodes(_numbers(start, min(size, start + _ID_BATCH), layout.id_type), folders[-1])
+    features = _open_features(options, size)
+    return NodeInput(name, size, [f / "000" for f in folders], features=features)
+
+
+def _read_table(options: EtlOptions, layout: Layout, folder: Path) -> NodeInput:
+    import pyarrow as pa
+
+    from penstock.pipelines.etl.node_table import read_nodes
+
+    assert options.nodes is not None
+    folders: list[Path] = []
+    labels, splits = [], []
+    rows = 0
+    folder.mkdir(parents=True, exist_ok=True)
+    width = 0
+    with (folder / "features.raw").open("wb") as spilled:
+        for i, batch in enumerate(read_nodes(options.nodes, options, layout.id_type)):
+            folders.append(folder / f"{i:05d}" / "000")
+            encode_nodes(batch.id, folders[-1].parent)
+            rows += len(batch.id)
+            if batch.label is not None:
+                labels.append(batch.label)
+            if batch.split is not None:
+                splits.append(np.asarray(batch.split))
+            if batch.features is not None:
+                width = batch.features.shape[1]
+                batch.features.astype(np.float32, copy=False).tofile(spilled)
+    features = _open_features(options, rows)
+    if width:
+        features = np.memmap(folder / "features.raw", np.float32, "r", shape=(rows, width))
+    chunks = [c for part in labels for c in (part.chunks if hasattr(part, "chunks") else [part])]
+    return NodeInput(
+        str(options.nodes), rows, folders,
+        labels=pa.chunked_array(chunks) if chunks else None,
+        splits=np.concatenate(splits) if splits else None,
+        features=features,
+    )
+
+
+def _numbered_nodes(options: EtlOptions, edges: list[str]) -> tuple[int | None, str]:
+    if options.features is not None:
+        from penstock.pipelines.etl.node_table import open_features
+
+        return open_features(options.features).shape[0], str(options.features)
+    if len(edges) == 1 and edges[0].endswith(".npz"):
+        from penstock.pipelines.etl.read import matrix_nodes
+
+        return matrix_nodes(edges[0]), edges[0]
+    return None, ""
+
+
+def _open_features(options: EtlOptions, rows: int) -> Any:
+    if options.features is None:
+        return None
+    from penstock.pipelines.etl.node_table import open_features
+
+    features = open_features(options.features)
+    if features.shape[0] != rows:
+        raise InputError(
+            f"{options.features} has the wrong number of rows",
+            expected=f"{rows}, one a row of {options.nodes}", got=str(features.shape[0]),
+            remedy="Make one row of features for every row of the node table",
+        )
+    return features
+
+
+def _numbers(start: int, stop: int, id_type: str) -> pa.ChunkedArray:
+    import pyarrow as pa
+
+    numbers = np.arange(start, stop, dtype=np.int64)
+    if id_type == "uint64":
+        numbers = (numbers.view(np.uint64) ^ np.uint64(1 << 63)).view(np.int64)
+    return pa.chunked_array([pa.array(numbers)])
+
+
+def _lookup(ids: list[SortedIds]) -> Callable[[int], Any]:
+    def user_id(position: int) -> Any:
+        for part in ids:
+            if position < len(part):
+                return part.slice(position, position + 1)[0].as_py()
+            position -= len(part)
+        raise IndexError(position)
+
+    return user_id

@@ -1,0 +1,121 @@
+"""What ``penstock etl`` can be told."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from penstock.errors import UsageError
+from penstock.options import options
+
+Format = Literal["auto", "parquet", "csv", "tsv", "edgelist", "npz", "triples", "tu", "zoo"]
+Merge = Literal["sum", "max", "first", "keep"]
+
+
+@options
+class EtlOptions:
+    """How edges become a graph. What each step does, and in which order, is in docs/etl.md."""
+
+    format: Format = "auto"
+    """what the edges are: parquet, csv, tsv, edgelist (text with # comments), npz (SciPy CSR),
+    triples (head, relation, tail), tu (a TU folder), zoo (a table with graph_id, source, target);
+    auto goes by the file's name"""
+    source: str | None = None
+    """column of the edge's source: a name, or a number from 0 [default: src, source, head, ...]"""
+    target: str | None = None
+    """column of the edge's target [default: dst, target, tail, ...]"""
+    weight: str | None = None
+    """column of the edge's weight [default: weight, if there is one]"""
+    relation: str | None = None
+    """column of the edge's relation (type) [default: relation, if there is one]"""
+    time: str | None = None
+    """column of the edge's time: integers, floats or timestamps; it is kept with the edges"""
+    graph_id: str | None = None
+    """zoo: column of the graph an edge belongs to [default: graph_id]"""
+    header: Literal["auto", "yes", "no"] = "auto"
+    """whether text files begin with a line of column names"""
+    delimiter: str | None = None
+    """what separates columns in text files [default: a comma in csv, a tab in tsv and triples]"""
+    id_type: Literal["auto", "int64", "uint64", "string"] = "auto"
+    """what node ids are; auto looks at the first rows"""
+
+    directed: bool = False
+    """keep the edges' direction; otherwise every edge is stored both ways"""
+    self_loops: Literal["drop", "keep"] = "drop"
+    """edges from a node to itself"""
+    duplicates: Merge = "sum"
+    """equal edges become one with the sum, the maximum or the first of their weights, or are kept"""
+    since: str | None = None
+    """drop edges before this time: a number, or a date such as 2026-11-20"""
+    until: str | None = None
+    """drop edges at or after this time"""
+
+    min_degree: Annotated[int, Field(ge=0)] = 0
+    """drop nodes with fewer neighbours than this (once, not repeatedly)"""
+    largest_component: bool = False
+    """keep only the largest connected component"""
+    drop_isolated: bool = False
+    """drop nodes without any edge"""
+    relabel: Literal["sorted", "degree", "random"] = "sorted"
+    """internal ids follow the user's ids in order, falling degree, or a random permutation"""
+    seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
+    """seed of the permutation and of the splits"""
+
+    split_edges: tuple[float, float, float] | None = None
+    """fractions of edges for train, valid and test; valid and test are kept apart in heldout/"""
+    valid: Path | None = None
+    """a file of edges to keep apart as heldout/valid, of the same format as the edges"""
+    test: Path | None = None
+    """a file of edges to keep apart as heldout/test"""
+    split_nodes: tuple[float, float, float] | None = None
+    """fractions of (labelled) nodes for train, valid and test"""
+
+    nodes: Path | None = None
+    """table of nodes: parquet, csv or tsv; nodes without edges come from here"""
+    node_id: str | None = None
+    """column of the node table with the ids [default: id]"""
+    label: str | None = None
+    """column of the node table with the label: classes, numbers, or lists of classes"""
+    label_kind: Literal["auto", "class", "multi", "value"] = "auto"
+    """whether labels are classes, several classes a node, or values to regress"""
+    split: str | None = None
+    """column of the node table that says train, valid or test"""
+    feature_columns: tuple[str, ...] = ()
+    """columns of the node table that are features; x* takes all that begin with x"""
+    features: Path | None = None
+    """features as .npy (dense) or .npz (SciPy CSR), a row a row of the node table"""
+    unknown_nodes: Literal["error", "add", "drop"] = "error"
+    """edges to nodes that are not in the node table: stop, add the nodes, or drop the edges"""
+
+    on_bad_rows: Literal["error", "skip"] = "error"
+    """stop at the first row that cannot be used, or count it and go on"""
+    resume: bool = False
+    """go on where an interrupted run of the same command stopped"""
+    overwrite: bool = False
+    """replace the output if it is a graph already"""
+    scratch: Path | None = None
+    """where intermediate files go; every worker must see it [default: beside the output]"""
+
+    def __post_init__(self) -> None:
+        for name in ("split_edges", "split_nodes"):
+            fractions = getattr(self, name)
+            if fractions is not None and (min(fractions) < 0 or abs(sum(fractions) - 1) > 1e-6):
+                raise UsageError(
+                    f"--{name.replace('_', '-')} needs three fractions that add up to one",
+                    got=" ".join(f"{f:g}" for f in fractions),
+                )
+        if self.time is None and (self.since or self.until):
+            raise UsageError("--since and --until need --time, the column to look at")
+        if self.nodes is None:
+            lonely = [n for n in ("node_id", "label", "split", "feature_columns")
+                      if getattr(self, n)]
+            if lonely:
+                raise UsageError(f"--{lonely[0].replace('_', '-')} needs --nodes, the node table")
+        if self.features is not None and self.feature_columns:
+            raise UsageError("--features and --feature-columns cannot go together")
+        if self.split_edges and (self.valid or self.test):
+            raise UsageError("--split-edges cannot go together with --valid and --test")
+        if self.split and self.split_nodes:
+            raise UsageError("--split and --split-nodes cannot go together")

@@ -1,0 +1,62 @@
+"""What a run of ``penstock etl`` tells afterwards."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from penstock.sizes import format_bytes
+
+
+@dataclass
+class EtlReport:
+    """Counts of a run, for people and for ``--json``."""
+
+    graph: str
+    nodes: int = 0
+    edges: int = 0
+    directed: bool = False
+    graphs: int | None = None
+    bytes: int = 0
+    rows_read: int = 0
+    rows_filtered: int = 0
+    bad_rows: int = 0
+    first_bad_rows: list[dict[str, Any]] = field(default_factory=list)
+    loops_dropped: int = 0
+    duplicates_merged: int = 0
+    nodes_dropped: int = 0
+    heldout: dict[str, int] = field(default_factory=dict)
+    seconds: float = 0.0
+
+    def count_input(self, result: dict[str, Any]) -> None:
+        """Add what one piece of the input counted."""
+        self.rows_read += sum(result["rows"]) + result["bad_count"] + result["filtered"]
+        self.rows_filtered += result["filtered"]
+        self.bad_rows += result["bad_count"]
+        self.first_bad_rows = (self.first_bad_rows + result["bad"])[:10]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything, for ``--json``."""
+        return asdict(self)
+
+    def text(self) -> str:
+        """Return what a person wants to read."""
+        arcs = "directed edges" if self.directed else "edges, each stored both ways"
+        edges = self.edges if self.directed else self.edges / 2
+        zoo = "" if self.graphs is None else f"{self.graphs:,} graphs, "
+        speed = self.rows_read / max(self.seconds, 1e-9) / 1e6
+        lines = [
+            f"{self.graph}: {zoo}{self.nodes:,} nodes, {edges:,.0f} {arcs}, "
+            f"{format_bytes(self.bytes)}",
+            f"  read {self.rows_read:,} rows in {self.seconds:.1f} s ({speed:.2f} M rows/s)",
+        ]
+        counts = [
+            ("outside the time window", self.rows_filtered),
+            ("bad rows skipped (the first ten are in bad_rows.json)", self.bad_rows),
+            ("self loops dropped", self.loops_dropped),
+            ("duplicate arcs merged", self.duplicates_merged),
+            ("nodes dropped", self.nodes_dropped),
+            *((f"edges held out for {name}", n) for name, n in self.heldout.items()),
+        ]
+        lines += [f"  {count:,} {what}" for what, count in counts if count]
+        return "\n".join(lines)

@@ -1,0 +1,60 @@
+"""Intermediate files: raw arrays that one stage leaves for the next, and what is done already.
+
+A step's folder appears under its final name only when the step is whole, with its result in
+``done.json``; a step that finds its folder there does nothing. That is all that a retry and
+``--resume`` need.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+Array = np.ndarray[Any, Any]
+
+
+def once(folder: Path, make: Callable[[Path], dict[str, Any]]) -> dict[str, Any]:
+    """Return the result of a step: from ``folder`` if it is done, else by ``make(folder)``."""
+    done = folder / "done.json"
+    if done.exists():
+        result: dict[str, Any] = json.loads(done.read_text())
+        return result
+    partial = folder.with_name(folder.name + ".partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir(parents=True)
+    result = make(partial)
+    (partial / "done.json").write_text(json.dumps(result))
+    shutil.rmtree(folder, ignore_errors=True)
+    partial.rename(folder)
+    return result
+
+
+def put(folder: Path, name: str, array: Array | None) -> None:
+    """Write an array's bytes as ``folder/name.raw``; None writes nothing."""
+    if array is not None:
+        np.ascontiguousarray(array).tofile(folder / f"{name}.raw")
+
+
+def take(
+    folder: Path, name: str, dtype: Any, *, start: int = 0, count: int = -1
+) -> Array:
+    """Read ``count`` elements from ``start``. Read, not mapped: mapped pages count as memory."""
+    dtype = np.dtype(dtype)
+    path = folder / f"{name}.raw"
+    return np.fromfile(path, dtype=dtype, count=count, offset=start * dtype.itemsize)
+
+
+def has(folder: Path, name: str) -> bool:
+    """Return whether ``put`` wrote ``name``."""
+    return (folder / f"{name}.raw").exists()
+
+
+def drop(folder: Path, *names: str) -> None:
+    """Delete what no later step reads, to give the disk back early."""
+    for name in names:
+        (folder / f"{name}.raw").unlink(missing_ok=True)

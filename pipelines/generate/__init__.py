@@ -1,0 +1,45 @@
+"""``penstock generate``: graphs to try things on, the same for the same seed.
+
+generate("rmat", "g", scale=16)             skewed degrees, as in Graph500
+generate("sbm", "g", nodes=10_000)          blocks with features and labels that a GNN can learn
+generate("kg", "g", entities=10_000)        a knowledge graph with a planted rule
+generate("zoo", "g", graphs=1_000_000)      very many small graphs side by side
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from penstock.errors import UsageError
+
+if TYPE_CHECKING:
+    from penstock.pipelines.generate.report import Report
+
+KINDS = ("rmat", "sbm", "kg", "zoo")
+
+
+def generate(kind: str, out: str | Path, *, quiet: bool = False, **options: Any) -> Report:
+    """Make a graph of ``kind`` at ``out``; the options are those of ``penstock generate KIND``."""
+    from penstock.pipelines.generate import options as known
+
+    path = Path(out)
+    if kind == "rmat":
+        from penstock.pipelines.generate.rmat import generate_rmat
+
+        return generate_rmat(path, known.RmatOptions(**options), quiet=quiet)
+    if kind == "sbm":
+        from penstock.pipelines.generate.sbm import generate_sbm
+
+        return generate_sbm(path, known.SbmOptions(**options), quiet=quiet)
+    if kind == "kg":
+        from penstock.pipelines.generate.knowledge import generate_knowledge
+
+        return generate_knowledge(path, known.KnowledgeOptions(**options), quiet=quiet)
+    if kind == "zoo":
+        from penstock.pipelines.generate.zoo import generate_zoo
+
+        return generate_zoo(path, known.ZooOptions(**options), quiet=quiet)
+    raise UsageError(
+        f"there is no kind of graph {kind!r}", expected=f"one of {', '.join(KINDS)}"
+    )

@@ -1,0 +1,231 @@
+"""Drawn edges become shards, in bounded memory.
+
+Drawing is cheap and counted, so edges that do not fit in memory are not spilled: they are drawn
+again, once for every range of rows that fits. What is written does not depend on it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from penstock.csr import CSR, EDGE_COLUMNS, Array, id_dtype
+from penstock.errors import UsageError
+from penstock.files import FileEntry
+from penstock.kernels.cpu import csr as csr_kernels
+from penstock.kernels.cpu.rmat import mark_ends
+from penstock.manifest import ShardEntry
+from penstock.pipelines.generate.source import CHUNK, Built, Chunk, EdgeSource, Rules, ShardPlan
+from penstock.pipelines.generate.threads import Budget, each
+from penstock.progress import Progress
+from penstock.writer import SHARD_EDGES, row_cuts, write_shard
+
+if TYPE_CHECKING:
+    from penstock.writer import GraphWriter
+
+_BIN_ARCS = 1 << 16  # arcs sorted at a time, about: they stay within L2
+_MOST_BIN_BITS = 13
+_KEY_BYTES = 8
+
+
+class ShardBuilder:
+    """One run: draw everything, then sort and write shard after shard."""
+
+    def __init__(
+        self, writer: GraphWriter, source: EdgeSource, rules: Rules, budget: Budget, *, quiet: bool
+    ) -> None:
+        self.writer, self.source, self.rules = writer, source, rules
+        self.budget, self.quiet = budget, quiet
+        arcs = source.expected * (2 if rules.undirected else 1)
+        self.target_bits = max(source.nodes - 1, 1).bit_length()
+        self.relation_bits = max(source.relations - 1, 0).bit_length()
+        bin_bits = min((arcs // _BIN_ARCS).bit_length(), _MOST_BIN_BITS, self.target_bits)
+        shift = self.target_bits - bin_bits
+        if shift + self.target_bits + self.relation_bits > 64:
+            raise UsageError("nodes and relations are too many to number an edge in 64 bits")
+        borders = np.arange(((source.nodes - 1) >> shift) + 2, dtype=np.int64) << shift
+        self.starts = np.minimum(borders, source.nodes)
+        self._set_memory_aside(arcs)
+        self.touched = np.zeros(0 if rules.keep_isolated else source.nodes, np.bool_)
+
+    def run(self) -> Built:
+        """Write the shards and list them in the manifest."""
+        chunks, offsets, drawn = self._draw_all()
+        shards = [
+            ShardPlan(number, low, high, int(offsets[high] - offsets[low]))
+            for number, (low, high) in enumerate(row_cuts(offsets, SHARD_EDGES))
+        ]
+        ids, self.rank, nodes = None, None, self.source.nodes
+        if not self.rules.keep_isolated:
+            ids = np.flatnonzero(self.touched).astype(np.int32)
+            self.rank = np.cumsum(self.touched, dtype=np.int32) - np.int32(1)
+            nodes = len(ids)
+        self.id_dtype = id_dtype(nodes)
+        degrees: list[Array] = []
+        files: list[FileEntry] = []
+        total = int(offsets[-1])
+        with Progress("write shards", total=total, unit="edges", quiet=self.quiet) as progress:
+            for group in self._groups(shards):
+                held = chunks or self._draw_bins(group[0].low, group[-1].high)
+                write = partial(self._write, held)
+                written = each(write, group, self.budget.threads)
+                for shard, (shard_degrees, shard_files) in zip(group, written, strict=True):
+                    degrees.append(shard_degrees)
+                    files += shard_files
+                    progress.advance(shard.arcs)
+                del held, write, written
+        self._list(nodes, degrees, files)
+        return Built(drawn, np.concatenate(degrees), ids)
+
+    # -- memory --------------------------------------------------------------------------------
+
+    def _set_memory_aside(self, arcs: int) -> None:
+        nodes = self.source.nodes
+        renumbering = 0 if self.rules.keep_isolated else nodes * (1 + 4 + 4)
+        self.budget.take(renumbering + nodes * 2 * 4, "a table of all nodes")
+        columns = len(self.source.columns) + bool(self.source.relations)
+        shard = min(arcs, SHARD_EDGES) * 4 * (1 + columns)
+        chunk = min(arcs, 2 * CHUNK) * (2 * _KEY_BYTES + 4 + 4)
+        self.budget.take_per_thread(max(shard, chunk), "a shard in the making")
+        self.everything_fits = arcs * _KEY_BYTES < self.budget.left
+
+    def _groups(self, shards: list[ShardPlan]) -> Iterator[list[ShardPlan]]:
+        """Yield consecutive shards whose keys fit in memory together."""
+        if self.everything_fits:
+            yield shards
+            return
+        group: list[ShardPlan] = []
+        room = self.budget.left
+        for shard in shards:
+            size = shard.arcs * _KEY_BYTES
+            if group and size > room:
+                yield group
+                group, room = [], self.budget.left
+            if size > room:
+                self.budget.take(size, "the shard with the most edges")
+            group.append(shard)
+            room -= size
+        if group:
+            yield group
+
+    # -- drawing -------------------------------------------------------------------------------
+
+    def _draw_all(self) -> tuple[list[Chunk], Array, int]:
+        """Draw every edge once: its keys if they fit in memory, how many a bin has, the total."""
+        chunks: list[Chunk] = []
+        offsets = np.zeros(len(self.starts), np.int64)
+        drawn = 0
+        for chunk in self._draw(self._first_look, "draw edges"):
+            offsets += chunk.offsets
+            drawn += chunk.drawn
+            if self.everything_fits:
+                chunks.append(chunk)
+        return chunks, offsets, drawn
+
+    def _first_look(self, first: int) -> Chunk:
+        sources, targets, relations = self._ends(first)
+        if len(self.touched):
+            mark_ends(sources, targets, self.touched, keep_loops=self.rules.keep_loops)
+        chunk = self._bin(sources, targets, relations)
+        return chunk if self.everything_fits else chunk.only(0, 0)
+
+    def _draw_bins(self, low: int, high: int) -> list[Chunk]:
+        def draw(first: int) -> Chunk:
+            return self._bin(*self._ends(first)).only(low, high)
+
+        return list(self._draw(draw, "draw edges again"))
+
+    def _draw(self, task: partial[Chunk] | object, title: str) -> Iterator[Chunk]:
+        firsts = range(0, self.source.units, self.source.step)
+        expected = self.source.expected
+        with Progress(title, total=expected, unit="edges", quiet=self.quiet) as progress:
+            for chunk in each(task, firsts, self.budget.threads):  # type: ignore[arg-type]
+                progress.advance(chunk.drawn)
+                yield chunk
+
+    def _ends(self, first: int) -> tuple[Array, Array, Array | None]:
+        return self.source.draw(first, min(self.source.step, self.source.units - first))
+
+    def _bin(self, sources: Array, targets: Array, relations: Array | None) -> Chunk:
+        keys, _, offsets = csr_kernels.bin_edges(
+            sources, targets, relations, self.starts, self.target_bits, self.relation_bits,
+            both_ways=self.rules.undirected, keep_loops=self.rules.keep_loops,
+        )  # fmt: skip
+        return Chunk(len(sources), keys, offsets)
+
+    # -- writing -------------------------------------------------------------------------------
+
+    def _write(self, chunks: list[Chunk], shard: ShardPlan) -> tuple[Array, list[FileEntry]]:
+        """Write one shard; return the degrees of its rows and its files."""
+        names = [*self.source.columns, *(["relations"] if self.source.relations else [])]
+        indices = np.empty(shard.arcs, self.id_dtype)
+        columns = {
+            name: np.empty(shard.arcs, np.float32 if name == "weights" else np.int32)
+            for name in EDGE_COLUMNS
+            if name in names
+        }
+        degrees: list[Array] = []
+        end = 0
+        for number in range(shard.low, shard.high):
+            keys = np.concatenate([chunk.bin(number) for chunk in chunks])
+            row_degrees, targets, edge_columns = self._rows(number, keys)
+            start, end = end, end + len(targets)
+            indices[start:end] = targets if self.rank is None else self.rank[targets]
+            for name, values in edge_columns.items():
+                columns[name][start:end] = values
+            degrees.append(row_degrees)
+        all_degrees = np.concatenate(degrees)
+        indptr = np.zeros(len(all_degrees) + 1, np.int64)
+        np.cumsum(all_degrees, out=indptr[1:])
+        csr = CSR(indptr, indices[:end], **{name: array[:end] for name, array in columns.items()})
+        return all_degrees, write_shard(self.writer.root, shard.number, csr)
+
+    def _rows(self, number: int, keys: Array) -> tuple[Array, Array, dict[str, Array]]:
+        """Return the degrees of a bin's rows, and the targets and columns of its edges."""
+        first, last = int(self.starts[number]), int(self.starts[number + 1])
+        local_bits = max(last - first - 1, 0).bit_length()
+        keys, _ = csr_kernels.sort_keys(
+            keys, local_bits + self.target_bits + self.relation_bits, with_order=False
+        )
+        indptr, targets, relations, _ = csr_kernels.build_rows(
+            keys, last - first, self.target_bits, self.relation_bits, merge=self.rules.deduplicate
+        )
+        degrees = np.diff(indptr).astype(np.int32)
+        sources = np.repeat(np.arange(first, last, dtype=np.int32), degrees)
+        if self.source.relations and relations is None:
+            relations = np.zeros(len(targets), np.int32)
+        kept = self.source.keep(sources, targets, relations)
+        if kept is not None:
+            sources, targets = sources[kept], targets[kept]
+            relations = None if relations is None else relations[kept]
+            degrees = np.bincount(sources - first, minlength=last - first).astype(np.int32)
+        columns = self.source.edge_columns(sources, targets)
+        if relations is not None:
+            columns["relations"] = relations
+        if self.rank is not None:
+            degrees = degrees[self.touched[first:last]]
+        return degrees, targets, columns
+
+    def _list(self, nodes: int, degrees: list[Array], files: list[FileEntry]) -> None:
+        entries: list[ShardEntry] = []
+        row = 0
+        for shard in degrees:
+            entries.append(ShardEntry(row, row + len(shard), int(shard.sum(dtype=np.int64))))
+            row += len(shard)
+        names = {entry.name.split("/")[-1].removesuffix(".npy") for entry in files}
+        dtypes = {"indptr": "int64", "indices": str(self.id_dtype)}
+        dtypes |= {n: "float32" if n == "weights" else "int32" for n in EDGE_COLUMNS if n in names}
+        for entry in files:
+            self.writer.add_file(entry)
+        self.writer.manifest = replace(
+            self.writer.manifest,
+            nodes=nodes,
+            edges=sum(entry.edges for entry in entries),
+            shards=tuple(entries),
+            dtypes=dtypes,
+            directed=not self.rules.undirected,
+        )

@@ -1,0 +1,170 @@
+"""R-MAT: a graph directory, or the raw edges as a Parquet dataset."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import asdict, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from penstock.csr import Array
+from penstock.files import fresh_directory
+from penstock.kernels.cpu import rmat as kernels
+from penstock.kernels.cpu.philox import random_words
+from penstock.kernels.cpu.scramble import scramble
+from penstock.kernels.streams import Stream
+from penstock.pipelines.generate.build import ShardBuilder
+from penstock.pipelines.generate.options import RmatOptions, weight_range
+from penstock.pipelines.generate.report import Report
+from penstock.pipelines.generate.source import CHUNK, EdgeSource, Ends, Rules
+from penstock.pipelines.generate.tables import write_nodes, write_table
+from penstock.pipelines.generate.threads import Budget, each
+from penstock.progress import Progress
+from penstock.sizes import need_disk
+from penstock.writer import create_graph
+
+
+class RmatSource(EdgeSource):
+    """Edges of the endless R-MAT list that the options describe, up to its edge factor."""
+
+    def __init__(self, options: RmatOptions) -> None:
+        self.options = options
+        self.nodes = 1 << options.scale
+        self.units = self.expected = max(1, round(options.edge_factor * self.nodes))
+        self.range = weight_range(options.weights)
+        columns = {"weights": self.range, "relations": options.relations}
+        self.columns = tuple(name for name, wanted in columns.items() if wanted)
+        self.thresholds = kernels.thresholds(options.a, options.b, options.c)
+        self.names: Array | None = None
+
+    def prepare(self) -> None:
+        """Shuffle the ids; apart from ``__init__`` so that sizes can be judged first."""
+        if self.options.scramble:
+            self.names = scramble(
+                self.options.seed, Stream.RMAT_SCRAMBLE, 0, self.nodes, self.nodes
+            )
+
+    def draw(self, first: int, count: int) -> Ends:
+        """Return some edges."""
+        options = self.options
+        sources, targets = kernels.edges(
+            options.seed, options.scale, self.thresholds, first, count, self.names
+        )
+        return sources, targets, None
+
+    def edge_columns(self, sources: Array, targets: Array) -> dict[str, Array]:
+        """Return the weight and the relation of each edge, as far as they are wanted."""
+        options, columns = self.options, {}
+        ordered = not options.undirected
+        if self.range is not None:
+            columns["weights"] = kernels.weights(
+                options.seed, sources, targets, *self.range, ordered=ordered
+            )
+        if options.relations:
+            columns["relations"] = kernels.relations(
+                options.seed, sources, targets, options.relations, ordered=ordered
+            )
+        return columns
+
+
+def generate_rmat(out: Path, options: RmatOptions, *, quiet: bool) -> Report:
+    """Write an R-MAT graph to ``out``."""
+    started = time.monotonic()
+    source = RmatSource(options)
+    budget = Budget(options.memory)
+    if options.scramble:
+        budget.take(source.nodes * 4, "the shuffle of all nodes")
+    if options.format == "parquet":
+        details = _write_parquet(out, source, budget, quiet=quiet)
+    else:
+        details = _write_graph(out, source, budget, quiet=quiet)
+    return Report(
+        path=str(out), kind="R-MAT", seconds=round(time.monotonic() - started, 3), **details
+    )
+
+
+def _write_graph(out: Path, source: RmatSource, budget: Budget, *, quiet: bool) -> dict[str, Any]:
+    options = source.options
+    arcs = source.expected * (2 if options.undirected else 1)
+    need_disk(out.parent, arcs * 4 * (1 + len(source.columns)) + source.nodes * 12, "the graph")
+    rules = Rules(
+        options.undirected, options.deduplicate, options.keep_loops, options.keep_isolated
+    )
+    with create_graph(out, overwrite=options.overwrite) as writer:
+        builder = ShardBuilder(writer, source, rules, budget, quiet=quiet)
+        source.prepare()
+        built = builder.run()
+        nodes = writer.manifest.nodes
+        write_nodes(writer, nodes, partial(_node_columns, options, built.ids, built.degrees))
+        made = {"by": "penstock generate rmat", **asdict(options)}
+        for where in ("memory", "overwrite", "format"):
+            del made[where]
+        writer.manifest = replace(
+            writer.manifest,
+            relations=tuple(f"r{i}" for i in range(options.relations)) or None,
+            labels="class" if options.labels else None,
+            classes=tuple(f"c{i}" for i in range(options.labels)) or None,
+            made=made,
+        )
+    manifest = writer.manifest
+    size = sum(entry.bytes for entry in manifest.files.values())
+    return {
+        "nodes": nodes, "edges": manifest.edges, "drawn": built.drawn,
+        "shards": len(manifest.shards), "bytes": size,
+    }  # fmt: skip
+
+
+def _node_columns(
+    options: RmatOptions, ids: Array | None, degrees: Array, first: int, count: int
+) -> dict[str, Array]:
+    rows = slice(first, first + count)
+    user_ids = np.arange(first, first + count) if ids is None else ids[rows].astype(np.int64)
+    columns: dict[str, Array] = {"id": user_ids}
+    if options.labels and options.label_by == "degree":
+        order = np.frexp(degrees[rows].astype(np.float64))[1]
+        columns["label"] = np.clip(order - 1, 0, options.labels - 1).astype(np.int32)
+    elif options.labels:
+        # By the id, not the row: a node has its label whether or not isolated ones are kept.
+        low, high = (int(user_ids[0]), int(user_ids[-1]) + 1) if len(user_ids) else (0, 0)
+        words = random_words(options.seed, Stream.RMAT_LABEL, low, high - low)
+        word = words[user_ids - low, 0].astype(np.uint64)
+        columns["label"] = ((word * np.uint64(options.labels)) >> np.uint64(32)).astype(np.int32)
+    return columns
+
+
+_PART = 2 * CHUNK  # edges in a Parquet file
+
+
+def _write_parquet(out: Path, source: RmatSource, budget: Budget, *, quiet: bool) -> dict[str, Any]:
+    need_disk(out.parent, source.units * (16 + 4 * len(source.columns)), "the edges")
+    budget.take_per_thread(min(_PART, source.units) * 80, "a file of edges")
+    with fresh_directory(out, overwrite=source.options.overwrite) as root:
+        source.prepare()
+        title = "write edges"
+        with Progress(title, total=source.units, unit="edges", quiet=quiet) as progress:
+            firsts = range(0, source.units, _PART)
+            size = 0
+            for count, written in each(partial(_write_part, root, source), firsts, budget.threads):
+                size += written
+                progress.advance(count)
+    return {
+        "nodes": source.nodes, "edges": source.units, "drawn": source.units,
+        "shards": len(firsts), "bytes": size,
+    }  # fmt: skip
+
+
+def _write_part(root: Path, source: RmatSource, first: int) -> tuple[int, int]:
+    import pyarrow as pa
+
+    sources, targets, _ = source.draw(first, min(_PART, source.units - first))
+    columns = source.edge_columns(sources, targets)
+    singular = {"weights": "weight", "relations": "relation"}
+    table = pa.table(
+        {"src": sources.astype(np.int64), "dst": targets.astype(np.int64)}
+        | {singular[name]: values for name, values in columns.items()}
+    )
+    entry = write_table(root, f"part-{first // _PART:05d}.parquet", [table])
+    return len(sources), entry.bytes

@@ -1,0 +1,92 @@
+"""Where the edges of a generated graph come from, and what is done to them."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+from penstock.csr import Array
+
+Ends = tuple[Array, Array, "Array | None"]
+
+CHUNK = 1 << 21  # edges drawn at a time
+
+
+class EdgeSource(ABC):
+    """Edges of which any part can be drawn at any time, any number of times, on any thread.
+
+    nodes      ids are below this
+    units      how many draws there are (edges, or rows of edges)
+    step       how many units make about CHUNK edges
+    expected   about how many edges there are in all
+    relations  how many relations tell edges apart, 0 if they do not
+    columns    names of the edge columns that ``edge_columns`` makes
+    """
+
+    nodes: int
+    units: int
+    step: int = CHUNK
+    expected: int
+    relations: int = 0
+    columns: tuple[str, ...] = ()
+
+    @abstractmethod
+    def draw(self, first: int, count: int) -> Ends:
+        """Return the sources, targets and relations (or None) of some units: int32 arrays."""
+
+    def edge_columns(self, sources: Array, targets: Array) -> dict[str, Array]:
+        """Return the edge columns that follow from an edge's two ends."""
+        return {}
+
+    def keep(self, sources: Array, targets: Array, relations: Array | None) -> Array | None:
+        """Return which of some finished edges stay in the graph, or None for all."""
+        return None
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What is done to drawn edges."""
+
+    undirected: bool = True
+    deduplicate: bool = True
+    keep_loops: bool = False
+    keep_isolated: bool = True
+
+
+@dataclass(frozen=True)
+class Built:
+    """What came of it; ``ids`` are those of the nodes kept, None for all."""
+
+    drawn: int
+    degrees: Array
+    ids: Array | None
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """The keys of one chunk of edges, bin after bin, from bin ``low`` on."""
+
+    drawn: int
+    keys: Array
+    offsets: Array
+    low: int = 0
+
+    def bin(self, number: int) -> Array:
+        """Return the keys of one bin."""
+        base = self.offsets[self.low]
+        return self.keys[self.offsets[number] - base : self.offsets[number + 1] - base]
+
+    def only(self, low: int, high: int) -> Chunk:
+        """Return a copy that holds bins ``low:high`` and no more memory than they need."""
+        keys = self.keys[self.offsets[low] : self.offsets[high]].copy()
+        return Chunk(self.drawn, keys, self.offsets, low)
+
+
+@dataclass(frozen=True)
+class ShardPlan:
+    """Bins ``low:high`` become a shard; ``arcs`` are counted before duplicates go."""
+
+    number: int
+    low: int
+    high: int
+    arcs: int

@@ -1,0 +1,64 @@
+"""Many pieces of work on a few threads, within a limit of memory."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+from penstock.errors import CapacityError
+from penstock.sizes import format_bytes, parse_bytes
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+# Beyond this many, the memory of threads that each write a shard outgrows what they gain.
+_MOST_THREADS = 8
+_INTERPRETER = 250_000_000  # Python, NumPy, Numba and Arrow themselves
+
+
+def each(
+    task: Callable[[Item], Result], items: Iterable[Item], threads: int
+) -> Iterator[Result]:
+    """Yield ``task(item)`` in the order of the items, ``threads`` at work at any time.
+
+    The tasks are kernels that release the GIL. A failure or Ctrl-C drops what has not begun.
+    """
+    with ThreadPoolExecutor(threads, thread_name_prefix="penstock-generate") as pool:
+        waiting = [pool.submit(task, item) for item in items]
+        waiting.reverse()
+        try:
+            while waiting:
+                yield waiting.pop().result()
+        finally:
+            for future in waiting:
+                future.cancel()
+
+
+class Budget:
+    """Memory that a run may use, and the parts of it that are spoken for."""
+
+    def __init__(self, memory: str = "", threads: int | None = None) -> None:
+        import psutil
+
+        self.limit = parse_bytes(memory) if memory else psutil.virtual_memory().available // 2
+        self.threads = threads or min(len(os.sched_getaffinity(0)), _MOST_THREADS)
+        self.left = self.limit
+        self.take(_INTERPRETER, "Python itself")
+
+    def take(self, size: int, purpose: str) -> None:
+        """Set ``size`` bytes aside, or raise CapacityError."""
+        if size > self.left:
+            raise CapacityError(
+                f"{purpose} does not fit in memory",
+                expected=f"about {format_bytes(self.limit - self.left + size)}",
+                got=format_bytes(self.limit),
+                remedy="Make a smaller graph, or allow more with --memory",
+            )
+        self.left -= size
+
+    def take_per_thread(self, size: int, purpose: str) -> None:
+        """Set ``size`` bytes aside for each thread; with fewer threads where that does not fit."""
+        self.threads = max(1, min(self.threads, self.left // max(size, 1)))
+        self.take(self.threads * size, purpose)

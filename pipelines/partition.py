@@ -1,0 +1,172 @@
+"""``penstock partition``: a graph cut into k parts, each with all that one rank needs."""
+
+from __future__ import annotations
+
+import errno
+import shutil
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from cyclopts import Parameter
+from pydantic import Field, field_validator
+
+from penstock.errors import OutputExists
+from penstock.files import disk_full, publish, sha256_of
+from penstock.graph import Graph
+from penstock.manifest import FILE_NAME as GRAPH_FILE
+from penstock.options import options
+from penstock.pipelines.output import Output
+from penstock.sizes import need_disk, need_memory, parse_bytes
+
+if TYPE_CHECKING:
+    from penstock.partition.assign import Assignment
+    from penstock.partition.manifest import PartitionManifest
+    from penstock.partition.report import PartitionReport
+
+Method = Literal["auto", "metis", "components", "greedy", "random", "hash", "streaming"]
+
+_DEFAULT_WIDTH = 128
+
+
+@options
+class PartitionOptions:
+    """How a graph is cut."""
+
+    k: Annotated[int, Field(ge=1), Parameter(alias="-k")]
+    """how many parts"""
+    method: Method = "auto"
+    """auto: what fits, in the order of the paper; metis: fewest edges cut; components: no edge
+    cut; greedy: even load, whatever the cut; streaming: for what METIS cannot hold in memory;
+    random: even counts; hash: by the user's id, the same every day"""
+    seed: Annotated[int, Field(ge=0)] = 0
+    """the same seed gives the same parts"""
+    memory_limit: str | None = None
+    """memory that METIS may use, such as 8GB [default: nine tenths of what is available]"""
+    passes: Annotated[int, Field(ge=1)] = 5
+    """how often the streaming method reads the graph"""
+    width: Annotated[int | None, Field(ge=1)] = None
+    """columns for which halo bytes are predicted [default: the features', or 128]"""
+    overwrite: Annotated[bool, Parameter(negative="")] = False
+    """replace the partition into as many parts that is there"""
+
+    @field_validator("memory_limit")
+    @classmethod
+    def _is_a_size(cls, value: str | None) -> str | None:
+        if value is not None:
+            parse_bytes(value)
+        return value
+
+
+def partition_graph(
+    graph: str | Path | Graph, options: PartitionOptions, *, quiet: bool = True
+) -> PartitionReport:
+    """Cut ``graph`` and write GRAPH/partition/kK; return the report."""
+    from penstock.partition.assign import assign
+    from penstock.partition.build import build_parts, disk_needed, memory_needed
+    from penstock.partition.part import partition_path
+    from penstock.partition.report import PartitionReport
+    from penstock.partition.threads import cores
+
+    graph = graph if isinstance(graph, Graph) else Graph.open(graph)
+    path = partition_path(graph, options.k)
+    _refuse_existing(path, overwrite=options.overwrite)
+    need_disk(graph.path, disk_needed(graph), f"a partition of {graph.path}")
+    need_memory(
+        memory_needed(graph, min(cores(), options.k)),
+        f"building the parts of {graph.path}",
+        remedy="Run it on a machine with more memory",
+    )
+    limit = None if options.memory_limit is None else parse_bytes(options.memory_limit)
+    started = time.monotonic()
+    assignment = assign(
+        graph,
+        options.k,
+        method=options.method,
+        seed=options.seed,
+        memory_limit=limit,
+        passes=options.passes,
+    )
+    assigned = time.monotonic()
+    with _fresh_directory(path) as root:
+        parts, files = build_parts(graph, assignment.parts, options.k, root, quiet=quiet)
+        manifest = replace(
+            _manifest(graph, assignment),
+            parts=tuple(parts),
+            files={entry.name: entry for entry in files},
+            seconds={
+                "assign": round(assigned - started, 3),
+                "build": round(time.monotonic() - assigned, 3),
+            },
+        )
+        manifest.save(root)
+    features = graph.manifest.features
+    width = options.width or (_DEFAULT_WIDTH if features is None else features.width)
+    return PartitionReport.of(str(path), manifest, assignment.balance.reachable, width)
+
+
+def command(
+    graph: Annotated[Path, Parameter(help="a graph's directory")],
+    /,
+    *,
+    options: PartitionOptions,
+    output: Output = Output(),
+) -> None:
+    """Cut a graph into k parts, balanced by work, each with ghosts, send and receive lists."""
+    output.show(partition_graph(graph, options, quiet=output.quiet))
+
+
+def _manifest(graph: Graph, assignment: Assignment) -> PartitionManifest:
+    from penstock.partition.manifest import PartitionManifest
+
+    about, features = graph.manifest, graph.manifest.features
+    return PartitionManifest(
+        k=assignment.k,
+        method=assignment.method,
+        path=assignment.path,
+        seed=assignment.seed,
+        steps=tuple(asdict(step) for step in assignment.steps),
+        nodes=graph.num_nodes,
+        edges=graph.num_edges,
+        directed=about.directed,
+        graph_sha256=sha256_of(graph.path / GRAPH_FILE),
+        parts=(),
+        columns=tuple(n for n in about.dtypes if n not in ("indptr", "indices")),
+        features=None if features is None else features.kind,
+        feature_width=0 if features is None else features.width,
+        labels=about.labels,
+        splits=bool(about.splits),
+    )
+
+
+def _refuse_existing(path: Path, *, overwrite: bool) -> None:
+    if not path.exists():
+        return
+    if not overwrite:
+        raise OutputExists(
+            f"{path} exists", remedy="Give --overwrite to replace it, or another -k"
+        )
+    if not (path / "partition.json").exists() and any(path.iterdir()):
+        raise OutputExists(
+            f"{path} exists and is not a partition", remedy="Move it away; only ours are replaced"
+        )
+
+
+@contextmanager
+def _fresh_directory(path: Path) -> Iterator[Path]:
+    """Give a hidden sibling directory to fill; it becomes ``path`` when the block succeeds."""
+    partial = path.with_name(f".{path.name}.partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir(parents=True)
+    try:
+        yield partial
+        publish(partial, path)
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise disk_full(path) from error
+        raise
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)

@@ -1,0 +1,137 @@
+"""What every test shares: the guard, the skips that say why, the data folder, small graphs."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+if find_spec("penstock") is None or find_spec("penstock.kernels") is None:
+    # ``python -m pytest`` puts the repository on sys.path, where the folder penstock/ hides the
+    # installed package, of which the other six folders are part.
+    pytest.exit(
+        "The tests need an installed penstock, and do not see one: install it (pip install "
+        "'.[test]' or pip install -e '.[test]') and run `pytest`, not `python -m pytest`, whose "
+        "first entry on sys.path is this folder.",
+        returncode=4,
+    )
+
+
+@cache
+def cuda_devices() -> tuple[int, str]:
+    """Return how many CUDA devices CuPy sees, and what to say where that is not enough."""
+    if find_spec("cupy") is None:
+        return 0, "CuPy is not installed"
+    import cupy
+
+    try:
+        count = int(cupy.cuda.runtime.getDeviceCount())
+    except cupy.cuda.runtime.CUDARuntimeError as error:
+        return 0, f"CuPy sees no CUDA device: {error}"
+    return count, f"CuPy sees {count} CUDA device(s)"
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    for mark, needed in (("gpu", 1), ("multigpu", 2)):
+        if item.get_closest_marker(mark) is not None:
+            count, reason = cuda_devices()
+            if count < needed:
+                pytest.skip(f"needs {needed} CUDA device(s): {reason}")
+
+
+@pytest.fixture(scope="session")
+def root() -> Path:
+    """The repository; skipped where the tests run without it."""
+    if not (ROOT / "pyproject.toml").is_file():
+        pytest.skip("needs the repository around the tests")
+    return ROOT
+
+
+@pytest.fixture(scope="session")
+def data() -> Path:
+    """The folder of real data sets."""
+    folder = os.environ.get("PENSTOCK_DATA")
+    if not folder:
+        pytest.skip("needs real data: set PENSTOCK_DATA to its folder")
+    if not Path(folder).is_dir():
+        pytest.skip(f"PENSTOCK_DATA names no folder: {folder}")
+    return Path(folder)
+
+
+@pytest.fixture
+def make_graph(tmp_path: Path) -> Callable[..., Any]:
+    """Write a random graph and return it opened.
+
+    make_graph()                                        undirected, 100 nodes, about 500 edges
+    make_graph(nodes, edges, directed=True, seed=1)     no loops, no duplicates
+    make_graph(weights=True, relations=3, times=True)   edge columns
+    make_graph(features="dense", labels=4)              or "sparse"; labels come with splits
+    make_graph(name="other", shard_edges=64)            several shards
+    """
+    import numpy as np
+    import scipy.sparse as sp
+
+    from penstock.csr import CSR
+    from penstock.graph import Graph
+    from penstock.writer import create_graph
+
+    def make(
+        nodes: int = 100,
+        edges: int = 500,
+        *,
+        directed: bool = False,
+        seed: int = 0,
+        weights: bool = False,
+        relations: int = 0,
+        times: bool = False,
+        features: str | None = None,
+        width: int = 8,
+        labels: int = 0,
+        shard_edges: int = 1 << 24,
+        name: str = "graph",
+    ) -> Graph:
+        random = np.random.default_rng(seed)
+        pairs = np.unique(random.integers(0, max(nodes, 1), (edges, 2)), axis=0)
+        if not directed:
+            pairs = np.unique(np.sort(pairs, axis=1), axis=0)
+        pairs = pairs[pairs[:, 0] != pairs[:, 1]]
+        columns: dict[str, Any] = {}
+        if weights:
+            columns["weights"] = random.random(len(pairs), dtype=np.float32) + np.float32(0.5)
+        if relations:
+            columns["relations"] = random.integers(0, relations, len(pairs)).astype(np.int32)
+        if times:
+            columns["times"] = random.integers(0, 10**6, len(pairs))
+        if not directed:
+            pairs = np.concatenate([pairs, pairs[:, ::-1]])
+            columns = {key: np.concatenate([value, value]) for key, value in columns.items()}
+        csr = CSR.from_edges(pairs[:, 0], pairs[:, 1], nodes, **columns)
+        with create_graph(tmp_path / name) as writer:
+            writer.edges(csr, shard_edges=shard_edges)
+            made: dict[str, Any] = {"directed": directed}
+            node_columns: dict[str, Any] = {}
+            if relations:
+                made["relations"] = tuple(f"relation {i}" for i in range(relations))
+            if labels:
+                made |= {"labels": "class", "classes": tuple(f"class {i}" for i in range(labels))}
+                node_columns["label"] = random.integers(0, labels, nodes).astype(np.int32)
+                node_columns["split"] = random.integers(0, 3, nodes).astype(np.int8)
+            writer.nodes(**node_columns)
+            if features == "dense":
+                writer.features(random.standard_normal((nodes, width), dtype=np.float32))
+            elif features == "sparse":
+                writer.features(
+                    sp.random(nodes, width, 0.2, "csr", np.float32, random_state=random)
+                )
+            writer.manifest = replace(writer.manifest, **made)
+        return Graph.open(tmp_path / name)
+
+    return make

@@ -1,0 +1,94 @@
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.csr import CSR, id_dtype
+from penstock.errors import InputError
+
+
+@st.composite
+def edge_lists(draw, columns=True):
+    nodes = draw(st.integers(1, 20))
+    node = st.integers(0, nodes - 1)
+    edges = draw(st.lists(st.tuples(node, node, st.integers(0, 3)), max_size=80))
+    array = np.array(edges, dtype=np.int64).reshape(-1, 3)
+    return nodes, array[:, 0], array[:, 1], array[:, 2].astype(np.int32)
+
+
+@given(edge_lists())
+def test_rows_are_those_of_scipy(graph):
+    nodes, sources, targets, numbers = graph
+    csr = CSR.from_edges(sources, targets, nodes, weights=(numbers + 1).astype(np.float32))
+    truth = sp.coo_matrix((numbers + 1, (sources, targets)), shape=(nodes, nodes)).tocsr()
+    mine = sp.csr_matrix((csr.weights, csr.indices, csr.indptr), shape=(nodes, nodes))
+    assert (mine != truth).nnz == 0
+    assert csr.edges == len(sources)
+    assert csr.indptr.dtype == np.int64
+    assert csr.indices.dtype == np.int32
+    np.testing.assert_array_equal(csr.degrees(), np.bincount(sources, minlength=nodes))
+    np.testing.assert_array_equal(csr.sources(), np.sort(sources))
+
+
+@given(edge_lists())
+def test_neighbours_ascend_then_relations(graph):
+    nodes, sources, targets, numbers = graph
+    csr = CSR.from_edges(sources, targets, nodes, relations=numbers)
+    triples = sorted(zip(sources, targets, numbers, strict=True))
+    got = list(zip(csr.sources(), csr.indices, csr.relations, strict=True))
+    assert got == triples
+
+
+@given(edge_lists(), st.data())
+def test_cutting_and_joining_give_the_whole(graph, data):
+    nodes, sources, targets, numbers = graph
+    csr = CSR.from_edges(sources, targets, nodes, relations=numbers, times=numbers.astype(float))
+    cuts = sorted({0, nodes, *data.draw(st.lists(st.integers(0, nodes), max_size=4))})
+    pieces = [csr.row_range(a, b) for a, b in zip(cuts, cuts[1:], strict=False)]
+    for piece in pieces:
+        assert piece.indptr[0] == 0
+        np.testing.assert_array_equal(
+            piece.sources(), [s for s in csr.sources() if piece.first_row <= s < piece.first_row + piece.rows]
+        )
+    joined = CSR.concatenate(pieces)
+    for (name, mine), (other, truth) in zip(joined.arrays(), csr.arrays(), strict=True):
+        assert name == other
+        assert mine.dtype == truth.dtype
+        np.testing.assert_array_equal(mine, truth)
+
+
+def test_a_range_is_a_view_and_a_single_piece_is_not_copied():
+    csr = CSR.from_edges(np.array([0, 0, 1]), np.array([1, 2, 0]), 3)
+    assert np.shares_memory(csr.row_range(1, 3).indices, csr.indices)
+    assert CSR.concatenate([csr]) is csr
+
+
+def test_columns_keep_their_order():
+    one = np.zeros(1)
+    csr = CSR(np.array([0, 1]), one, times=one, weights=one)
+    assert [name for name, _ in csr.columns()] == ["weights", "times"]
+    assert [name for name, _ in csr.arrays()] == ["indptr", "indices", "weights", "times"]
+
+
+def test_ids_take_32_bits_where_they_fit():
+    assert id_dtype(0) == id_dtype(2**31 - 1) == np.int32
+    assert id_dtype(2**31) == np.int64
+
+
+@pytest.mark.parametrize(
+    ("sources", "targets", "message"),
+    [
+        ([0, 3], [1, 1], r"Expected ids in 0\.\.2, got 0 to 3"),
+        ([0, 1], [-1, 1], "got -1 to 1"),
+        ([0, 1], [1], "1 targets for 2 sources"),
+    ],
+)
+def test_bad_edges_are_refused(sources, targets, message):
+    with pytest.raises(InputError, match=message):
+        CSR.from_edges(np.array(sources), np.array(targets), 3)
+
+
+def test_unsigned_ids_will_do():
+    edges = np.array([0, 2], dtype=np.uint64)
+    assert CSR.from_edges(edges, edges, 3).degrees().tolist() == [1, 0, 1]

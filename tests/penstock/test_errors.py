@@ -1,0 +1,48 @@
+import pickle
+import re
+
+import pytest
+
+from penstock import errors
+from penstock.errors import CapacityError, GraphError, InputError, PenstockError, UsageError
+
+KINDS = [k for k in vars(errors).values() if isinstance(k, type) and issubclass(k, PenstockError)]
+
+
+@pytest.mark.parametrize(
+    ("fields", "text"),
+    [
+        ({}, "It broke."),
+        ({"expected": "a", "got": "b"}, "It broke. Expected a, got b."),
+        ({"expected": "a"}, "It broke. Expected a."),
+        ({"got": "b"}, "It broke. Got b."),
+        ({"got": "b", "remedy": "Mend it"}, "It broke. Got b. Mend it."),
+        ({"remedy": "Did you mean x?"}, "It broke. Did you mean x?"),
+        ({"got": "two\nlines\n"}, "It broke. Got two lines."),
+    ],
+)
+def test_an_error_is_one_paragraph(fields, text):
+    assert str(PenstockError("It broke", **fields)) == text
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_errors_survive_the_way_from_a_worker(kind):
+    sent = kind("a", expected="b", got="c", remedy="d")
+    got = pickle.loads(pickle.dumps(sent))
+    assert type(got) is kind
+    assert got.to_dict() == sent.to_dict()
+    assert got.to_dict()["error"] == kind.__name__
+
+
+def test_only_bad_usage_exits_with_two():
+    assert {kind for kind in KINDS if kind.exit_code != 1} == {UsageError}
+    assert UsageError.exit_code == 2
+
+
+def test_the_tree_in_the_docstring_is_the_tree_of_the_classes():
+    drawn = re.findall(r"[├└]── (\w+)", errors.__doc__)
+    assert set(drawn) | {"PenstockError"} == {kind.__name__ for kind in KINDS}
+    below_graph = re.findall(r"│   [├└]── (\w+)", errors.__doc__)
+    assert {kind.__name__ for kind in GraphError.__subclasses__()} == set(below_graph)
+    assert not issubclass(InputError, GraphError)
+    assert not issubclass(CapacityError, GraphError)

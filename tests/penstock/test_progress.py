@@ -1,0 +1,74 @@
+import re
+import sys
+
+import pytest
+
+from penstock import progress as module
+from penstock.progress import Progress
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """A clock that the test turns."""
+    now = [100.0]
+    monkeypatch.setattr(module.time, "monotonic", lambda: now[0])
+
+    def turn(seconds):
+        now[0] += seconds
+
+    return turn
+
+
+def run(clock, *, steps, seconds, **options):
+    with Progress("count", total=steps, unit="edges", **options) as progress:
+        for _ in range(steps):
+            clock(seconds / steps)
+            progress.advance(1)
+
+
+def test_short_work_is_silent(clock, capsys):
+    run(clock, steps=1000, seconds=1.9)
+    assert capsys.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("steps", [10, 1000, 12_345])
+def test_a_log_gets_about_ten_lines_however_long(clock, capsys, steps):
+    run(clock, steps=steps, seconds=3600)
+    lines = capsys.readouterr().err.splitlines()
+    assert 9 <= len(lines) <= 11
+    assert lines[-1].startswith("count: 100 %, ")
+    assert all(re.fullmatch(r"count: \d+ %, \S+( [kMG])? edges/s", line) for line in lines)
+    shares = [int(line.split()[1]) for line in lines]
+    assert shares == sorted(set(shares))
+
+
+def test_throughput_is_in_the_jobs_own_unit(clock, capsys):
+    run(clock, steps=100, seconds=100)
+    assert "1 edges/s" in capsys.readouterr().err
+    with Progress("read", total=4000, unit="B") as progress:
+        clock(4)
+        progress.advance(4000)
+    assert capsys.readouterr().err == "read: 100 %, 1 kB/s\n"
+
+
+def test_quiet_is_silent(clock, capsys):
+    run(clock, steps=100, seconds=100, quiet=True)
+    assert capsys.readouterr() == ("", "")
+
+
+def test_more_than_was_announced_is_not_more_than_all(clock, capsys):
+    with Progress("count", total=0, unit="edges") as progress:
+        clock(5)
+        progress.advance(7)
+    assert "count: 100 %" in capsys.readouterr().err
+
+
+def test_a_terminal_gets_a_bar_that_is_closed(clock, capsys, monkeypatch):
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    with pytest.raises(KeyError), Progress("count", total=10, unit="edges") as progress:
+        clock(5)
+        progress.advance(5)
+        assert progress._bar.live.is_started
+        raise KeyError
+    assert not progress._bar.live.is_started
+    assert "count" in capsys.readouterr().err

@@ -1,0 +1,139 @@
+"""Imports go one way, start-up is fast, and a kernel's twins export the same names."""
+
+import ast
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+# A module may import from its own layer and from those with a lower number.
+LAYERS = {"penstock": 0, "kernels": 0, "partition": 1, "workers": 2, "cluster": 3, "pipelines": 4}
+HEAVY = {"cupy", "mpi4py", "numpy", "numba", "scipy", "pandas", "pyarrow", "dask", "distributed"}
+
+
+def imported_layers(source: str, package: str) -> set[str]:
+    """Return the folders that code of ``package`` imports from, type checking aside."""
+    tree = ast.parse(source)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+            node.body = []
+    names = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            base = package.split(".")
+            base = base[: len(base) - node.level + 1] if node.level else []
+            stem = ".".join([*base, *([node.module] if node.module else [])])
+            names += [f"{stem}.{alias.name}" for alias in node.names]
+    ours = [name.split(".") for name in names if name.split(".")[0] == "penstock"]
+    return {parts[1] if len(parts) > 1 and parts[1] in LAYERS else "penstock" for parts in ours}
+
+
+def upward(source: str, package: str) -> set[str]:
+    parts = package.split(".")
+    own = LAYERS[parts[1] if len(parts) > 1 else "penstock"]
+    return {layer for layer in imported_layers(source, package) if LAYERS[layer] > own}
+
+
+def package_of(path: Path, root: Path) -> str:
+    folders = path.relative_to(root).parent.parts
+    return ".".join(folders if folders[0] == "penstock" else ("penstock", *folders))
+
+
+def test_imports_go_one_way(root):
+    faults = {}
+    files = [file for folder in LAYERS for file in (root / folder).rglob("*.py")]
+    assert len(files) > 20
+    for file in files:
+        if file == root / "penstock/__main__.py":
+            continue  # the door of `python -m penstock`, which nothing imports
+        found = upward(file.read_text(), package_of(file, root))
+        if found:
+            faults[str(file.relative_to(root))] = sorted(found)
+    assert not faults
+
+
+@pytest.mark.parametrize(
+    ("source", "package", "found"),
+    [
+        ("from penstock.pipelines.info import info", "penstock.kernels.cpu", {"pipelines"}),
+        ("def f():\n import penstock.cluster.connect", "penstock.workers", {"cluster"}),
+        ("from penstock import workers", "penstock.partition", {"workers"}),
+        ("from ..cluster import connect", "penstock.partition", {"cluster"}),
+        ("from penstock.errors import PenstockError", "penstock.pipelines.etl", set()),
+        ("if TYPE_CHECKING:\n from penstock.pipelines.info import info", "penstock", set()),
+    ],
+)
+def test_the_check_finds_what_it_should(source, package, found):
+    assert upward(source, package) == found
+
+
+def test_every_kernel_has_its_naive_twin(root):
+    def names(file: Path) -> set[str]:
+        body = ast.parse(file.read_text()).body
+        return {
+            node.name
+            for node in body
+            if isinstance(node, ast.FunctionDef) and not node.name.startswith("_")
+        }
+
+    modules = [f for f in (root / "kernels/cpu").glob("*.py") if f.stem != "__init__"]
+    assert modules
+    modules += [f for f in (root / "kernels/cuda").glob("*.py") if f.stem != "__init__"]
+    for module in modules:
+        missing = names(module) - names(root / "kernels/naive" / module.name)
+        assert not missing, f"{module}: no naive twin of {missing}"
+
+
+# -- start-up ---------------------------------------------------------------------------------
+
+
+def python(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    env = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
+    command = [sys.executable, *arguments]
+    return subprocess.run(
+        command, cwd=cwd, env=env, capture_output=True, text=True, check=True, timeout=120
+    )
+
+
+def loaded_by(statement: str, cwd: Path) -> set[str]:
+    code = f"import json, sys\n{statement}\nprint(json.dumps(sorted(sys.modules)))"
+    return set(json.loads(python("-c", code, cwd=cwd).stdout.splitlines()[-1]))
+
+
+def test_import_loads_nothing_heavy(tmp_path):
+    loaded = loaded_by("import penstock", tmp_path)
+    assert "penstock" in loaded
+    assert not loaded & (HEAVY | {"cyclopts", "pydantic", "rich"})
+
+
+def test_help_loads_nothing_heavy(tmp_path):
+    statement = "from penstock.pipelines.cli import run\nassert run(['--help']) == 0"
+    loaded = loaded_by(statement, tmp_path)
+    assert "cyclopts" in loaded
+    assert not loaded & HEAVY
+
+
+@pytest.mark.parametrize(
+    ("arguments", "limit"),
+    [(("-c", "import penstock"), 0.150), (("-m", "penstock", "--help"), 0.400)],
+    ids=["import", "help"],
+)
+def test_start_is_fast(arguments, limit, tmp_path):
+    def best(*command: str) -> float:
+        times = []
+        for _ in range(5):
+            start = time.perf_counter()
+            python(*command, cwd=tmp_path)
+            times.append(time.perf_counter() - start)
+        return min(times)
+
+    # On a slow or busy machine the limit grows with what Python itself needs for a few modules
+    # of its own (about 0.07 s where the limits were set).
+    yardstick = best("-c", "import asyncio, inspect, json")
+    assert best(*arguments) < limit * max(1.0, yardstick / 0.07)
