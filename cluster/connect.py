@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 from penstock.cluster.spec import ClusterSpec
@@ -13,6 +14,31 @@ from penstock.errors import ClusterError, UsageError
 START_TIMEOUT = 60
 # Starting processes costs about two seconds; below this much input it is not worth it.
 SMALL_INPUT = 256 << 20
+
+
+@dataclass(frozen=True)
+class Capacity:
+    """What a cluster can do at once."""
+
+    tasks: int
+    task_memory: int  # bytes that one task may use
+
+
+def capacity(client: Any, spec: ClusterSpec) -> Capacity:
+    """Return what the cluster behind ``client`` can do at once."""
+
+    def workers(dask_scheduler: Any) -> list[tuple[int, int]]:
+        return [(w.nthreads, w.memory_limit or 0) for w in dask_scheduler.workers.values()]
+
+    found = client.run_on_scheduler(workers)
+    tasks = sum(threads for threads, _ in found)
+    if not tasks:
+        raise ClusterError(
+            "the cluster has no workers", remedy="Start workers, or leave --cluster away"
+        )
+    # Workers without a limit of their own share this machine.
+    memory = min((limit // threads for threads, limit in found if limit), default=0)
+    return Capacity(tasks, memory or spec.worker_memory())
 
 
 @contextmanager
@@ -43,7 +69,9 @@ def _local(spec: ClusterSpec, *, processes: bool, quiet: bool) -> Iterator[Any]:
             n_workers=cores if processes else 1,
             threads_per_worker=1 if processes else cores,
             memory_limit=spec.worker_memory() if processes else None,
-            dashboard_address="localhost:0" if processes else None,
+            dashboard_address="localhost:0",
+            # In this process nobody would look at it, and it takes a second to load.
+            scheduler_kwargs={"dashboard": processes},
             silence_logs=40,
         ) as cluster,
         Client(cluster) as client,

@@ -12,6 +12,8 @@ A node heavier than the bound makes it unreachable: then the heaviest node is th
 
 from __future__ import annotations
 
+import sys
+import time
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -21,8 +23,9 @@ from penstock.errors import CapacityError, InputError, PenstockError, UsageError
 from penstock.graph import Graph
 from penstock.kernels import kernel
 from penstock.partition import scatter
-from penstock.partition.balance import Balance, fill_empty
+from penstock.partition.balance import Balance, even_out, fill_empty
 from penstock.partition.metis import (
+    SECONDS_AN_ENTRY,
     Adjacency,
     MetisFailed,
     memory_needed,
@@ -30,7 +33,7 @@ from penstock.partition.metis import (
     shared_adjacency,
 )
 from penstock.partition.stream import stream
-from penstock.sizes import format_bytes
+from penstock.sizes import format_bytes, format_count
 
 METHODS = ("auto", "metis", "components", "greedy", "random", "hash", "streaming")
 
@@ -58,6 +61,7 @@ class Assignment:
             streaming
     steps   everything that was tried, in order
     balance of nodes and of load
+    metis_seconds  that METIS itself took
     """
 
     parts: Array
@@ -67,6 +71,7 @@ class Assignment:
     seed: int
     steps: tuple[Step, ...]
     balance: Balance
+    metis_seconds: float
 
 
 def assign(
@@ -77,6 +82,7 @@ def assign(
     seed: int = 0,
     memory_limit: int | None = None,
     passes: int = 5,
+    quiet: bool = True,
 ) -> Assignment:
     """Return which of ``k`` parts owns each node of ``graph``.
 
@@ -94,7 +100,7 @@ def assign(
             got=str(k),
             remedy="Give a smaller -k",
         )
-    work = _Work(graph, k, seed, memory_limit, passes)
+    work = _Work(graph, k, seed, memory_limit, passes, quiet)
     if k == 1:
         work.take("one", np.zeros(graph.num_nodes, np.int32), "one part owns everything")
     else:
@@ -111,6 +117,7 @@ def assign(
         seed=seed,
         steps=tuple(work.steps),
         balance=Balance.of(work.parts, graph.degrees, k),
+        metis_seconds=work.metis_seconds,
     )
 
 
@@ -123,8 +130,10 @@ class _Work:
     seed: int
     memory_limit: int | None
     passes: int
+    quiet: bool
     parts: Array | None = None
     path: str = ""
+    metis_seconds: float = 0.0
     steps: list[Step] = field(default_factory=list)
     _packing: Array | None = None
 
@@ -187,7 +196,7 @@ class _Work:
         self.take("hash", parts, "by a hash of the user's id, the same in every day's graph")
 
     def by_streaming(self) -> None:
-        parts = stream(self.graph, self.k, self._bound(AIM), self.passes)
+        parts = stream(self.graph, self.k, self._bound(AIM), self.passes, quiet=self.quiet)
         self.take("streaming", parts, f"{self.passes} passes of Fennel: {self._balance(parts)}")
 
     # -- the phases ----------------------------------------------------------------------------
@@ -196,10 +205,12 @@ class _Work:
         """Run phase I; with ``must``, METIS' last answer stands even out of bound."""
         best: tuple[str, Array, str] | None = None
         with shared_adjacency(self.graph) as adjacency:
+            self._warn_of_silence(len(adjacency.indices))
             for path, tolerance, recursive in (
                 ("metis-kway", AIM, False),
                 ("metis-recursive", RELAXED, True),
             ):
+                started = time.monotonic()
                 try:
                     parts, cut = run_metis(
                         adjacency, self.k, tolerance=tolerance, recursive=recursive, seed=self.seed
@@ -209,6 +220,8 @@ class _Work:
                     if failure.killed:
                         break
                     continue
+                finally:
+                    self.metis_seconds += time.monotonic() - started
                 why = self._improve(adjacency, parts, cut)
                 if Balance.of(parts, self.graph.degrees, self.k).within(ACCEPTED):
                     self.take(path, parts, why)
@@ -224,6 +237,7 @@ class _Work:
         """Move nodes where METIS left the load out of bound or the cut to be had; say what."""
         said = f"METIS cut {cut:,} edges at {self._balance(parts)}"
         moves = kernel("refine", parts)
+        even_out(parts, np.flatnonzero(np.diff(adjacency.indptr) == 0), self.k)
         moved = fill_empty(parts, self.graph.degrees, self.k)
         common = adjacency.indptr, adjacency.indices, self.graph.degrees, parts, self.k
         if not Balance.of(parts, self.graph.degrees, self.k).within(AIM):
@@ -231,6 +245,16 @@ class _Work:
         load = Balance.of(parts, self.graph.degrees, self.k)
         moved += moves.refine(*common, max(self._bound(AIM), load.heaviest_part), _PASSES)
         return f"{said}; {moved:,} moves made it {self._balance(parts)}" if moved else said
+
+    def _warn_of_silence(self, entries: int) -> None:
+        seconds = entries * SECONDS_AN_ENTRY
+        if seconds > 10 and not self.quiet:
+            print(
+                f"METIS cuts {format_count(entries)} arcs: about {seconds / 60:.1f} minutes, "
+                "in which it says nothing",
+                file=sys.stderr,
+                flush=True,
+            )
 
     def _pack(self, tolerance: float, why: str) -> bool:
         """Run phase II: bin-pack components, if that stays within ``tolerance``."""

@@ -55,6 +55,19 @@ def part_loads(parts: Array, loads: Array, k: int) -> Array:
     return np.bincount(parts, weights=loads, minlength=k).astype(np.int64)
 
 
+def even_out(parts: Array, free: Array, k: int) -> None:
+    """Deal nodes that cost nothing, ids ``free``, to the parts with the fewest other nodes."""
+    counts = np.bincount(parts, minlength=k) - np.bincount(parts[free], minlength=k)
+    # The water level: the lowest count to which all free nodes can lift the parts below it.
+    heights = np.sort(counts)
+    room = np.arange(1, k + 1) * heights - np.cumsum(heights)
+    lifted = int(np.searchsorted(room, len(free), side="right"))
+    level, rest = divmod(len(free) + int(heights[:lifted].sum()), lifted)
+    gets = np.maximum(level - counts, 0)
+    gets[np.flatnonzero(counts <= level)[:rest]] += 1
+    parts[free] = np.repeat(np.arange(k, dtype=parts.dtype), gets)
+
+
 def fill_empty(parts: Array, loads: Array, k: int) -> int:
     """Give each empty part the lightest node of the part with most nodes; return how many."""
     counts = np.bincount(parts, minlength=k)

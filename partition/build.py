@@ -162,7 +162,9 @@ class _Builder:
         for start, stop in row_cuts(indptr, _PIECE_EDGES):
             low, high = indptr[start], indptr[stop]
             rows = indptr[start : stop + 1] - low
-            found, order = self._kernels.local_rows(rows, neighbours[low:high], local)
+            found, order = self._kernels.local_rows(
+                rows, neighbours[low:high], local, parts, rank, self._k
+            )
             self._cut[rank] += np.count_nonzero(found >= len(owned))
             out["indices"].append(found)
             for name, column in columns.items():

@@ -27,8 +27,10 @@ _SHEM = 1
 
 # Bytes that METIS' own process takes for a node and for an entry of the adjacency, the shared
 # graph included: measured on R-MAT graphs, which coarsen badly and so need the most.
-BYTES_A_NODE = 150
-BYTES_AN_ENTRY = 60
+BYTES_A_NODE = 250
+BYTES_AN_ENTRY = 150
+# And about how long it takes, for a message before a long silence.
+SECONDS_AN_ENTRY = 2e-6
 
 
 class MetisFailed(Exception):

@@ -122,6 +122,7 @@ class CSR:
         order = np.lexsort(keys)
         indptr = np.zeros(nodes + 1, dtype=np.int64)
         np.cumsum(np.bincount(sources, minlength=nodes), out=indptr[1:])
+        sorted_columns: dict[str, Any]
         sorted_columns = {k: v[order] for k, v in columns.items() if v is not None}
         return CSR(indptr=indptr, indices=targets[order].astype(id_dtype(nodes)), **sorted_columns)
 

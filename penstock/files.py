@@ -68,7 +68,7 @@ def save_npy(root: Path, name: str, array: np.ndarray[Any, Any]) -> FileEntry:
         header = _npy_header(array)
         digest.update(header)
         file.write(header)
-        body = memoryview(array.reshape(-1).view(np.uint8))
+        body = array.reshape(-1).view(np.uint8).data
         for start in range(0, len(body), _CHUNK):
             piece = body[start : start + _CHUNK]
             digest.update(piece)

@@ -21,8 +21,8 @@ app = App(
     "penstock COMMAND --help tells about one command and its options.",
     help_format="plaintext",
     help_formatter=HelpPage(),
-    group_parameters=Group("Options", sort_key=5),
     result_action="return_value",
+    suppress_keyboard_interrupt=False,
 )
 
 _GRAPHS = Group("Graphs", sort_key=1)

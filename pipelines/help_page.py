@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from cyclopts.help import HelpEntry, HelpPanel
     from rich.console import Console, ConsoleOptions
 
+_UNSAID = ("", "None", "False", "()", '""', "''")  # defaults that say nothing
 _WIDEST = 26  # a longer name has a line of its own
 
 
@@ -62,7 +63,7 @@ def _meaning(entry: HelpEntry) -> str:
     parts = [" ".join(_plain(entry.description).split())]
     if entry.choices:
         parts.append(f"[{', '.join(entry.choices)}]")
-    if entry.default not in (None, "False", "()"):
+    if entry.default is not None and str(entry.default) not in _UNSAID:
         parts.append(f"[default: {entry.default}]")
     if entry.required:
         parts.append("[required]")

@@ -70,7 +70,9 @@ def _node_data(found: dict[str, Any]) -> Rows:
         what = kinds[labels["kind"]]
         if labels["classes"] is not None:
             what += f" {len(labels['classes']):,} classes"
-        yield "labels", f"{what}, {labels['labelled']:,} nodes{_share(labels['labelled'], found['nodes'])}"
+        labelled = labels["labelled"]
+        share = _share(labelled, found["nodes"])
+        yield "labels", f"{what}, {labelled:,} labelled nodes{share}"
     if any(found["splits"].values()):
         yield "split", ", ".join(f"{name} {count:,}" for name, count in found["splits"].items())
 

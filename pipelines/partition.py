@@ -89,8 +89,9 @@ def partition_graph(
         seed=options.seed,
         memory_limit=limit,
         passes=options.passes,
+        quiet=quiet,
     )
-    assigned = time.monotonic()
+    assigned, took = time.monotonic(), assignment.metis_seconds
     with _fresh_directory(path) as root:
         parts, files = build_parts(graph, assignment.parts, options.k, root, quiet=quiet)
         manifest = replace(
@@ -99,6 +100,7 @@ def partition_graph(
             files={entry.name: entry for entry in files},
             seconds={
                 "assign": round(assigned - started, 3),
+                **({"METIS": round(took, 3)} if took else {}),
                 "build": round(time.monotonic() - assigned, 3),
             },
         )

@@ -88,8 +88,8 @@ def _bad_value(error: CoercionError, see: str) -> UsageError:
 
 def _type_name(kind: object) -> str:
     names = {int: "a whole number", float: "a number", bool: "yes or no"}
-    if kind in names:
-        return names[kind]  # type: ignore[index]
+    if isinstance(kind, type) and kind in names:
+        return names[kind]
     if get_origin(kind) is not None:
         return f"one of {', '.join(str(choice) for choice in get_args(kind))}"
     return getattr(kind, "__name__", str(kind))

@@ -90,6 +90,17 @@ def test_every_kernel_has_its_naive_twin(root):
         assert not missing, f"{module}: no naive twin of {missing}"
 
 
+def test_public_names_are_there():
+    import penstock
+
+    names = ["CSR", "Graph", "PenstockError", "etl", "generate", "info", "partition_graph"]
+    assert dir(penstock) == sorted([*names, "__version__"])
+    for name in names:
+        assert callable(getattr(penstock, name)), name
+    with pytest.raises(AttributeError, match="no attribute 'nosuch'"):
+        penstock.nosuch  # noqa: B018
+
+
 # -- start-up ---------------------------------------------------------------------------------
 
 

@@ -12,7 +12,7 @@ from numba import njit
 
 Array = np.ndarray[Any, Any]
 
-_SHORT = 48  # rows up to this length are sorted by insertion
+_SHORT = 16  # rows up to this length are sorted by insertion
 
 
 def gather_rows(indptr: Array, rows: Array, column: Array) -> Array:
@@ -28,13 +28,19 @@ def mark_foreign(indices: Array, parts: Array, rank: int, mark: Array) -> None:
     _mark_foreign(_frozen(indices), _frozen(parts), rank, mark)
 
 
-def local_rows(indptr: Array, indices: Array, local: Array) -> tuple[Array, Array]:
+def local_rows(
+    indptr: Array, indices: Array, local: Array, parts: Array, rank: int, k: int
+) -> tuple[Array, Array]:
     """Return neighbours as local ids, ascending in each row, and the order that sorts them.
 
-    ``local[v]`` is the local id of node ``v``. Equal neighbours keep their order, and
-    ``column[order]`` puts an edge column in step.
+    indices  global ids, ascending in each row
+    local    (nodes,): the local id of a node: nodes of part ``rank`` first, then by part, each in
+             the order of their global ids
+
+    Equal neighbours keep their order, and ``column[order]`` puts an edge column in step.
     """
-    found, order = _local_rows(_frozen(indptr), _frozen(indices), _frozen(local))
+    rows = _frozen(indptr), _frozen(indices)
+    found, order = _local_rows(*rows, _frozen(local), _frozen(parts), rank, k)
     return found, order
 
 
@@ -67,23 +73,33 @@ def _mark_foreign(indices: Array, parts: Array, rank: int, mark: Array) -> None:
 
 
 @njit(cache=True, nogil=True)
-def _local_rows(indptr: Array, indices: Array, local: Array) -> tuple[Array, Array]:
+def _local_rows(
+    indptr: Array, indices: Array, local: Array, parts: Array, rank: int, k: int
+) -> tuple[Array, Array]:
     found = np.empty(len(indices), local.dtype)
     order = np.empty(len(indices), np.int64)
-    for edge in range(len(indices)):
-        found[edge] = local[indices[edge]]
-        order[edge] = edge
+    starts = np.empty(k + 1, np.int64)
     for row in range(len(indptr) - 1):
         start, stop = indptr[row], indptr[row + 1]
-        if stop - start <= _SHORT:
-            for right in range(start + 1, stop):
-                value, which, at = found[right], order[right], right
+        if stop - start <= max(_SHORT, k // 8):
+            for edge in range(start, stop):
+                value, at = local[indices[edge]], edge
                 while at > start and found[at - 1] > value:
                     found[at], order[at] = found[at - 1], order[at - 1]
                     at -= 1
-                found[at], order[at] = value, which
-        else:
-            by_value = np.argsort(found[start:stop], kind="mergesort")
-            found[start:stop] = found[start:stop][by_value]
-            order[start:stop] = start + by_value
+                found[at], order[at] = value, edge
+            continue
+        # A long row is dealt to its owners: among one owner's nodes it is ascending already.
+        starts[:] = 0
+        for edge in range(start, stop):
+            owner = parts[indices[edge]]
+            starts[0 if owner == rank else owner + 1] += 1
+        at = start
+        for owner in range(k + 1):
+            at, starts[owner] = at + starts[owner], at
+        for edge in range(start, stop):
+            owner = parts[indices[edge]]
+            deal = 0 if owner == rank else owner + 1
+            found[starts[deal]], order[starts[deal]] = local[indices[edge]], edge
+            starts[deal] += 1
     return found, order

@@ -215,14 +215,28 @@ def _parse_integers(
 
 def parse_floats(data: Array, starts: Array, ends: Array) -> tuple[Array, Array]:
     """Read decimal numbers; see naive."""
-    from penstock.kernels.naive import text as naive
-
     values, state = np.empty(len(starts), np.float64), np.empty(len(starts), np.uint8)
     _parse_floats(data, starts, ends, values, state)
     hard = np.flatnonzero(state == _HARD)
-    if len(hard):  # long mantissas, large exponents, nan, inf: rare, and easily got wrong
-        values[hard], state[hard] = naive.parse_floats(data, starts[hard], ends[hard])
+    if len(hard):
+        values[hard], state[hard] = _parse_hard(data, starts[hard], ends[hard])
     return values, state == _GOOD
+
+
+def _parse_hard(data: Array, starts: Array, ends: Array) -> tuple[Array, Array]:
+    """Read long mantissas and exponents, which are easily rounded wrong, by pyarrow's parser."""
+    import pyarrow as pa
+
+    from penstock.kernels.naive import text as naive
+
+    offsets, copied = gather(data, starts, ends, 0)
+    texts = pa.Array.from_buffers(
+        pa.binary(), len(starts), [None, pa.py_buffer(offsets), pa.py_buffer(copied)]
+    )
+    try:
+        return np.asarray(texts.cast(pa.string()).cast(pa.float64())), np.ones(len(starts), bool)
+    except pa.ArrowInvalid:  # some are no numbers, or written as only Python reads them
+        return naive.parse_floats(data, starts, ends)
 
 
 @njit(cache=True, nogil=True)

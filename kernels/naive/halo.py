@@ -22,12 +22,18 @@ def mark_foreign(indices: Array, parts: Array, rank: int, mark: Array) -> None:
             mark[neighbour] = True
 
 
-def local_rows(indptr: Array, indices: Array, local: Array) -> tuple[Array, Array]:
+def local_rows(
+    indptr: Array, indices: Array, local: Array, parts: Array, rank: int, k: int
+) -> tuple[Array, Array]:
     """Return neighbours as local ids, ascending in each row, and the order that sorts them.
 
-    ``local[v]`` is the local id of node ``v``. Equal neighbours keep their order, and
-    ``column[order]`` puts an edge column in step.
+    indices  global ids, ascending in each row
+    local    (nodes,): the local id of a node: nodes of part ``rank`` first, then by part, each in
+             the order of their global ids
+
+    Equal neighbours keep their order, and ``column[order]`` puts an edge column in step.
     """
+    del parts, rank, k  # local says it all; a faster way than sorting needs them
     found = local[indices]
     order = np.arange(len(indices), dtype=np.int64)
     for row in range(len(indptr) - 1):

@@ -8,7 +8,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from penstock.cluster.connect import connect
+from penstock.cluster.connect import capacity, connect
 from penstock.cluster.spec import ClusterSpec
 from penstock.errors import UsageError
 from penstock.files import save_json
@@ -73,15 +73,15 @@ def _make_from_tables(
         if path is not None:
             pieces[name] = find_pieces([str(path)], kind, layout, options)
     task = {"edges": edges, "pieces": pieces, "options": _lasting(options),
-            "memory": cluster.memory_limit, "workers": cluster.workers}
+            "cluster": asdict(cluster)}
     size = sum(piece.bytes for part in pieces.values() for piece in part)
     with (
         workplace(out, task, scratch=options.scratch, resume=options.resume,
                   overwrite=options.overwrite) as place,
         connect(cluster, input_bytes=size, quiet=quiet) as client,
     ):
-        job = Run(client, edges, options, layout, place, cluster.worker_memory(),
-                  cluster.worker_count(), quiet, report)
+        can = capacity(client, cluster)
+        job = Run(client, edges, options, layout, place, can.task_memory, can.tasks, quiet, report)
         manifest = _make_zoo(job, pieces["train"]) if kind == "zoo" else run(job, pieces)
         _finish(place, manifest, edges, options, report)
 

@@ -51,6 +51,11 @@ class RowChecks:
         self._faults.append(_Fault(mask, said, remedy))
         self._bad = mask.copy() if self._bad is None else self._bad | mask
 
+    def take(self, other: RowChecks, *, except_for: Array) -> None:
+        """Take over another's faults, but for rows that are excused."""
+        for fault in other._faults:
+            self.fail(fault.mask & ~except_for, fault.reason, fault.remedy)
+
     @property
     def bad(self) -> Array | None:
         """Mask of the bad rows, None if there are none."""

@@ -270,17 +270,20 @@ def _convert(array: pa.Array, kind: pa.DataType, reason: str, checks: RowChecks)
 
 def _fields(array: pa.Array) -> Fields:
     """View a string array as fields; a null has no byte."""
-    import pyarrow as pa
-
     array = array.fill_null("") if array.null_count else array
     _, offsets, data = array.buffers()
-    if offsets is None or len(array) == 0:
-        empty = np.zeros(0, np.int32)
-        return Fields(np.zeros(0, np.uint8), empty, empty)
-    where = np.frombuffer(offsets, np.int32)[array.offset : array.offset + len(array) + 1]
-    block = np.zeros(1, np.uint8) if data is None or data.size == 0 else np.frombuffer(data, np.uint8)
-    del pa
-    return Fields(block, where[:-1], where[1:])
+    data = data if data is not None and data.size else b"\0"
+    where = np.zeros(1, np.int32)
+    if len(array):  # copied, because the kernels are compiled for arrays that can be written
+        where = np.frombuffer(offsets, np.int32)[array.offset :][: len(array) + 1].copy()
+    return Fields(np.frombuffer(data, np.uint8), where[:-1], where[1:])
+
+
+def as_mask(mask: Array) -> pa.Array:
+    """Return a mask as pyarrow takes it."""
+    import pyarrow as pa
+
+    return pa.array(mask)
 
 
 def _nulls(array: pa.Array) -> Array:

@@ -27,9 +27,9 @@ class EtlOptions:
     target: str | None = None
     """column of the edge's target [default: dst, target, tail, ...]"""
     weight: str | None = None
-    """column of the edge's weight [default: weight, if there is one]"""
+    """column of the edge's weight; none: no weights [default: weight, if there is one]"""
     relation: str | None = None
-    """column of the edge's relation (type) [default: relation, if there is one]"""
+    """column of the edge's relation (type); none: no types [default: relation, if there is one]"""
     time: str | None = None
     """column of the edge's time: integers, floats or timestamps; it is kept with the edges"""
     graph_id: str | None = None

@@ -101,6 +101,12 @@ def lines_before(path: str, offset: int) -> int:
     return count
 
 
+def piece_begin(piece: Piece) -> int:
+    """Return where the first line of a piece begins."""
+    with open_file(piece.path) as file:
+        return _line_start(file, piece.start)
+
+
 def without_mark(data: bytes, path: str = "the file") -> bytes:
     """Drop the byte order mark that some programs put before UTF-8; refuse UTF-16."""
     if data[:2] in (b"\xff\xfe", b"\xfe\xff"):
@@ -158,18 +164,17 @@ def _split(
     from penstock.kernels.cpu import text as kernel
 
     whole = np.frombuffer(lines.data, np.uint8)
-    at, spread = 0, multiline
+    at = 0
     while at < len(whole):
         data = whole[at:]
         capacity = min(int(np.count_nonzero(data == 10)), BATCH_ROWS // 2)
         *found, consumed, passed = kernel.split_rows(
             data, capacity, slots, dialect.delimiter, dialect.quote,
-            comments=dialect.comments, multiline=spread,
+            comments=dialect.comments, multiline=multiline,
         )  # fmt: skip
         yield Block(data, *found, quote=dialect.quote), passed
         at += consumed
-        spread = multiline
-        if consumed == 0 or (capacity > len(found[2]) and at < len(whole)):
+        if at < len(whole) and len(found[2]) < capacity:  # a quote is open
             if not lines.ended and len(whole) - at <= BLOCK:
                 lines.rest = lines.data[at:]
                 return

@@ -11,21 +11,17 @@ Graphs follow the user's graph ids in order, and the nodes of a graph their own 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from shutil import rmtree
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from penstock.errors import InputError, UsageError
 from penstock.files import FileEntry
 from penstock.manifest import Manifest, ShardEntry
 from penstock.options import flag
 from penstock.pipelines.etl import spill
-from penstock.pipelines.etl.batch import Batch, Layout, Piece
+from penstock.pipelines.etl.batch import Piece
 from penstock.pipelines.etl.options import EtlOptions
-from penstock.pipelines.etl.report import EtlReport
 from penstock.pipelines.etl.zoo_tasks import Range, build_range, choose_ranges, spill_piece
 from penstock.pipelines.etl.zoo_write import (
     join_shard,
@@ -33,104 +29,157 @@ from penstock.pipelines.etl.zoo_write import (
     write_zoo_graphs,
     write_zoo_nodes,
 )
-from penstock.pipelines.stage import run_stage
 from penstock.sizes import need_disk
+
+if TYPE_CHECKING:
+    from penstock.pipelines.etl.run import Run
 
 # Nodes and edges of a shard.
 SHARD_SIZE = 1 << 24
-# Below this a range is not worth a task.
+# A range smaller than this is not worth a task.
 _LEAST_RANGE = 64 << 20
 
-_WHY = {
-    "largest_component": "a zoo has components in every graph",
-    "relabel": "the nodes of a graph stay together, in the order of their ids",
-    "split_edges": "a zoo is split by graphs: add a split to your own table of graph ids",
-    "split_nodes": "a zoo is split by graphs: add a split to your own table of graph ids",
-    "valid": "a zoo is split by graphs: make a zoo of each part",
-    "test": "a zoo is split by graphs: make a zoo of each part",
-    "nodes": "the nodes of a zoo are those of its edges; labels and features of nodes come with "
-    "TU folders",
-    "features": "features of a zoo's nodes come with TU folders (NAME_node_attributes.txt)",
-    "unknown_nodes": "it speaks of a node table",
+_BY_GRAPHS = "A zoo is split by graphs, in your own table of graph ids or with a zoo a part"
+_FROM_TU = "Node data of a zoo comes with TU folders; other zoos have just the nodes of their edges"
+_REFUSED = {
+    "largest_component": "Every graph of a zoo has components of its own",
+    "relabel": "The nodes of a graph stay together, in the order of their ids",
+    "split_edges": _BY_GRAPHS,
+    "split_nodes": _BY_GRAPHS,
+    "valid": _BY_GRAPHS,
+    "test": _BY_GRAPHS,
+    "nodes": _FROM_TU,
+    "features": _FROM_TU,
+    "unknown_nodes": _FROM_TU,
 }
-
-
-@dataclass(frozen=True)
-class ZooInput:
-    """What to read: one reader a task, and what is known of the columns."""
-
-    readers: tuple[Callable[[], Iterable[Batch]], ...]
-    sizes: tuple[int, ...]  # bytes of each, for progress
-    weighted: bool = False
-    time_type: str | None = None  # int64 or float64
-    id_type: str = "int64"
-
-    @staticmethod
-    def of(pieces: Sequence[Piece], layout: Layout, options: EtlOptions) -> ZooInput:
-        """Read pieces of files as ``layout`` says."""
-        from penstock.pipelines.etl.read import read_piece
-
-        time_type = "float64" if layout.time_type == "float64" else "int64"
-        return ZooInput(
-            tuple(partial(read_piece, piece, layout, options) for piece in pieces),
-            tuple(piece.bytes for piece in pieces),
-            weighted=layout.weight is not None,
-            time_type=time_type if layout.time is not None else None,
-            id_type=layout.id_type,
-        )
 
 
 def refuse_options(options: EtlOptions) -> None:
     """Raise UsageError for an option that means nothing for many graphs side by side."""
     defaults = EtlOptions()
-    for name, why in _WHY.items():
+    for name, remedy in _REFUSED.items():
         if getattr(options, name) != getattr(defaults, name):
-            raise UsageError(f"{flag(name)} cannot be used with a zoo", remedy=_sentence(why))
+            raise UsageError(f"{flag(name)} cannot be used with a zoo of graphs", remedy=remedy)
 
 
 def build_zoo(
-    client: Any,
-    read: ZooInput,
-    options: EtlOptions,
-    root: Path,
-    scratch: Path,
-    quiet: bool,
+    run: Run,
+    pieces: list[Piece],
     *,
-    report: EtlReport | None = None,
-    worker_memory: int | None = None,
     range_bytes: int | None = None,
     shard_size: int = SHARD_SIZE,
 ) -> Manifest:
-    """Write a zoo into ``root`` and return its manifest, not yet saved.
+    """Write the zoo into ``run.place.graph`` and return its manifest, not yet saved.
 
-    report         counts what was read, dropped and merged
-    worker_memory  bytes a task may use [default: what the workers' limits allow]
-    range_bytes    memory that a range of graphs should need [default: less than half of that]
+    range_bytes  memory in which a range of graphs should be built [default: from the workers']
     """
-    refuse_options(options)
-    report = EtlReport(str(root)) if report is None else report
-    limit = task_memory(client) if worker_memory is None else worker_memory
-    stage = partial(run_stage, client, quiet=quiet)
-    runs, relations = _spill(stage, read, scratch / "runs", report)
-    ranges = _ranges(client, runs, range_bytes or limit * 2 // 5, scratch / "ranges.done")
-    folders = [scratch / "ranges" / f"{i:05d}" for i in range(len(ranges))]
-    edges = sum(run["edges"] for _, run in runs)
-    nodes = sum(run["nodes"] for _, run in runs)
-    arcs = edges if options.directed else 2 * edges
-    need_disk(scratch, arcs * 8 + nodes * 16, "the intermediate data of this zoo")
-    built = stage(
-        "build graphs", build_range,
-        [(part, folder) for part, folder in zip(ranges, folders, strict=True)],
-        sizes=[edges // len(ranges)] * len(ranges), unit="edges",
-        runs=[folder for folder, _ in runs], relations=relations, time_type=read.time_type,
-        weighted=read.weighted, options=options, limit=limit,
+    refuse_options(run.options)
+    scratch = run.place.scratch
+    size = sum(piece.bytes for piece in pieces)
+    # As for one large graph: text shrinks and compressed files grow.
+    need_disk(scratch, 4 * size, "the intermediate data of this zoo")
+    folders = [scratch / "runs" / f"{i:05d}" for i in range(len(pieces))]
+    spilled = run.stage(
+        "read", spill_piece,
+        [(piece, run.layout, run.options, folder)
+         for piece, folder in zip(pieces, folders, strict=True)],
+        [piece.bytes for piece in pieces], "B",
     )
-    for count in built:
-        report.duplicates_merged += count["merged"]
-        report.nodes_dropped += count["dropped"]
-        if options.self_loops == "drop":
-            report.loops_dropped += count["loops"]
-    # Done steps remember their results, so the runs themselves can go.
-    for folder, _ in runs:
-        rmtree(folder, ignore_errors=True)
-    return _write(stage, folders, built, relations, read, options, root, shard_size)
+    for result in spilled:
+        run.report.count_input(result)
+    run.relations = tuple(sorted({name for result in spilled for name in result["relations"]}))
+    edges = sum(sum(result["rows"]) for result in spilled)
+    if edges == 0:
+        raise InputError(
+            "there are no edges to make a zoo of",
+            got=f"{run.report.rows_read} rows, none usable",
+        )
+    batches = [
+        folder / f"{i:05d}"
+        for folder, result in zip(folders, spilled, strict=True) for i in range(len(result["rows"]))
+    ]
+    ranges = _ranges(run, spilled, range_bytes)
+    built_in = [scratch / "ranges" / f"{i:05d}" for i in range(len(ranges))]
+    built = run.stage(
+        "build graphs", build_range, list(zip(ranges, built_in, strict=True)),
+        [edges // len(ranges)] * len(ranges),
+        runs=batches, relations=run.relations, time_type=_time_type(run),
+        weighted=run.layout.weight is not None, options=run.options, limit=run.worker_memory,
+    )
+    for result in built:
+        run.report.nodes_dropped += result["dropped"]
+        if run.options.duplicates != "keep":
+            run.report.duplicates_merged += result["merged"]
+        if run.options.self_loops == "drop":
+            run.report.loops_dropped += result["loops"]
+    for batch in batches:
+        # What the pieces counted stays in done.json; the rest no later step reads.
+        rmtree(batch, ignore_errors=True)
+    return _write(run, built, built_in, shard_size)
+
+
+def _ranges(run: Run, spilled: list[dict[str, Any]], range_bytes: int | None) -> list[Range]:
+    """Choose the ranges once: a resumed run may have other workers but must not cut anew."""
+    samples = [
+        (graph, cost) for result in spilled for sample in result["samples"]
+        for graph, cost in sample
+    ]
+    if range_bytes is None:
+        # Two ranges a worker even out; half of the memory allows for ranges cut unevenly.
+        share = sum(cost for _, cost in samples) // (2 * run.workers)
+        range_bytes = min(max(share, _LEAST_RANGE), run.worker_memory // 2)
+
+    def choose(folder: Path) -> dict[str, Any]:
+        ranges = choose_ranges(samples, range_bytes)
+        return {"ranges": [(part.low, part.high) for part in ranges]}
+
+    plan = spill.once(run.place.scratch / "plan", choose)
+    return [Range(low, high) for low, high in plan["ranges"]]
+
+
+def _write(
+    run: Run, built: list[dict[str, Any]], ranges: list[Path], shard_size: int
+) -> Manifest:
+    root, dtypes = run.place.graph, built[0]["dtypes"]
+    nodes = sum(result["nodes"] for result in built)
+    edges = sum(result["edges"] for result in built)
+    graphs = sum(result["graphs"] for result in built)
+    need_disk(root, sum(p.stat().st_size for f in ranges for p in f.iterdir()), "this zoo")
+    shards = plan_shards(ranges, shard_size)
+    joined = run.stage(
+        "write shards", join_shard, list(enumerate(shards)),
+        [shard.stop - shard.start for shard in shards], "nodes",
+        nodes=nodes, dtypes=dtypes, root=root,
+    )
+    # One table each, in order: one task, which holds a row group at a time.
+    unsigned = run.layout.id_type == "uint64"
+    tables = run.stage(
+        "write nodes and graphs", _write_tables,
+        [(root, ranges, graphs, unsigned)], [nodes], "nodes",
+    )
+    entries = [FileEntry(**entry) for result in joined for entry in result["files"]]
+    entries += tables[0]
+    return Manifest(
+        nodes=nodes,
+        edges=edges,
+        directed=run.options.directed,
+        shards=tuple(
+            ShardEntry(shard.start, shard.stop, result["edges"])
+            for shard, result in zip(shards, joined, strict=True)
+        ),
+        dtypes=joined[0]["dtypes"],
+        files={entry.name: entry for entry in entries},
+        relations=tuple(str(name) for name in run.relations) or None,
+        graphs=graphs,
+    )
+
+
+def _write_tables(root: Path, ranges: list[Path], graphs: int, unsigned: bool) -> list[FileEntry]:
+    nodes = write_zoo_nodes(root, ranges, graphs, unsigned=unsigned)
+    return [nodes, write_zoo_graphs(root, ranges)]
+
+
+def _time_type(run: Run) -> str | None:
+    if run.layout.time is None:
+        return None
+    return "float64" if run.layout.time_type == "float64" else "int64"

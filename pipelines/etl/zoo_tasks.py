@@ -7,8 +7,9 @@ graph. All that a run knows about a range of graphs is therefore contiguous on d
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,7 @@ import numpy as np
 from penstock.csr import Array
 from penstock.kernels import kernel
 from penstock.pipelines.etl import spill
-from penstock.pipelines.etl.batch import Batch
+from penstock.pipelines.etl.batch import Layout, Piece
 from penstock.pipelines.etl.options import EtlOptions
 from penstock.pipelines.etl.sorted_ids import SortedIds, encode_ids
 from penstock.pipelines.etl.zoo_rows import build_csr, keep_nodes
@@ -43,26 +44,28 @@ class Range:
     high: Any
 
 
-def spill_piece(
-    reader: Callable[[], Iterable[Batch]], folder: Path
-) -> dict[str, Any]:
-    """Read a piece of the input and leave a run ``folder/00000``, ... a batch.
+def spill_piece(piece: Piece, layout: Layout, options: EtlOptions, folder: Path) -> dict[str, Any]:
+    """Read a piece of the input and leave a run ``folder/00000``, ... a batch; a step for ``once``.
 
     -> counts of all runs, the relations, and what ``choose_ranges`` needs of each run
     """
+    from penstock.pipelines.etl.read import read_piece
 
     def make(folder: Path) -> dict[str, Any]:
-        result: dict[str, Any] = {"runs": [], "bad": [], "bad_count": 0, "filtered": 0}
+        result: dict[str, Any] = {
+            "rows": [], "samples": [], "bad": [], "bad_count": 0, "filtered": 0,
+        }
         relations: set[str | int] = set()
-        for batch in reader():
+        for batch in read_piece(piece, layout, options):
             result["bad"] = [*result["bad"], *(vars(bad) for bad in batch.bad)][:10]
             result["bad_count"] += batch.bad_count
             result["filtered"] += batch.filtered
             if batch.table.num_rows:
-                target = folder / f"{len(result['runs']):05d}"
+                target = folder / f"{len(result['rows']):05d}"
                 target.mkdir()
-                run, named = _write_run(batch.table, target)
-                result["runs"].append(run)
+                samples, named = _write_run(batch.table, target)
+                result["rows"].append(batch.table.num_rows)
+                result["samples"].append(samples)
                 relations |= named
         result["relations"] = sorted(relations)
         return result
@@ -70,7 +73,9 @@ def spill_piece(
     return spill.once(folder, make)
 
 
-def _write_run(table: pa.Table, folder: Path) -> tuple[dict[str, Any], set[str | int]]:
+def _write_run(
+    table: pa.Table, folder: Path
+) -> tuple[list[tuple[Any, int]], set[str | int]]:
     count, names = table.num_rows, table.column_names
     graphs, graph_of = encode_ids([table.column("graph")])
     ids, codes = encode_ids([table.column("source"), table.column("target")])
@@ -99,11 +104,7 @@ def _write_run(table: pa.Table, folder: Path) -> tuple[dict[str, Any], set[str |
     spill.put(folder, "edge_offsets", _offsets(edge_counts))
     spill.put(folder, "node_offsets", _offsets(node_counts))
     costs = edge_counts * EDGE_BYTES + node_counts * _node_bytes(node_ids)
-    return {
-        "edges": count,
-        "nodes": len(nodes),
-        "samples": _samples(graphs, costs),
-    }, relations
+    return _samples(graphs, costs), relations
 
 
 def _order(graph_of: Array, graphs: int) -> Array | None:
@@ -128,31 +129,33 @@ def _samples(graphs: SortedIds, costs: Array) -> list[tuple[Any, int]]:
 def choose_ranges(samples: Iterable[tuple[Any, int]], range_bytes: int) -> list[Range]:
     """Cut all graphs into consecutive ranges of about ``range_bytes`` each."""
     cuts: list[Any] = []
-    filled = 0
+    first, filled = None, 0
     for graph, cost in sorted(samples):
-        new = not cuts or graph > cuts[-1]
-        if filled and filled + cost > range_bytes and new:
+        if first is None:
+            first = graph
+        elif filled + cost > range_bytes and graph > first:
             cuts.append(graph)
-            filled = 0
+            first, filled = graph, 0
         filled += cost
     bounds = [None, *cuts, None]
-    return [Range(*pair) for pair in zip(bounds[:-1], bounds[1:], strict=True)]
+    return [Range(low, high) for low, high in pairwise(bounds)]
 
 
 def build_range(
-    runs: Sequence[Path],
     part: Range,
+    folder: Path,
+    *,
+    runs: Sequence[Path],
     relations: Sequence[str | int],
     time_type: str | None,
     weighted: bool,
     options: EtlOptions,
     limit: int,
-    folder: Path,
 ) -> dict[str, Any]:
     """Build the rows of all graphs in ``part`` from the runs; ids count from 0 inside the range.
 
     Leaves ``graphs`` (ids), ``graph_nodes`` and ``graph_edges`` (counts), ``ids`` (of the nodes),
-    and the arrays of a CSR.
+    and the arrays of a CSR; a step for ``once``.
     """
 
     def make(folder: Path) -> dict[str, Any]:
@@ -172,7 +175,6 @@ def build_range(
         if time_type is not None:
             columns["times"] = _read(slices, "times", time_type)
         types = _read_relations(slices, relations) if relations else None
-        edges = len(ends[0])
         loops = int(np.count_nonzero(ends[0] == ends[1]))
         csr, merged = build_csr(*ends, rows, types, columns, options)
         csr, kept = keep_nodes(csr, options)
@@ -190,7 +192,7 @@ def build_range(
             spill.put(folder, name, array)
         return {
             "graphs": len(graphs), "nodes": csr.rows, "edges": csr.edges,
-            "rows": edges, "loops": loops, "merged": merged, "dropped": rows - csr.rows,
+            "loops": loops, "merged": merged, "dropped": rows - csr.rows,
             "dtypes": {name: str(array.dtype) for name, array in csr.arrays()},
         }
 
@@ -279,8 +281,9 @@ def _read_relations(slices: list[_RunSlice], relations: Sequence[str | int]) -> 
 
 
 def _take(ids: SortedIds, positions: Array) -> SortedIds:
-    values = ids.values
-    return SortedIds(values[positions] if isinstance(values, np.ndarray) else values.take(positions))
+    if isinstance(ids.values, np.ndarray):
+        return SortedIds(ids.values[positions])
+    return SortedIds(ids.values.take(positions))
 
 
 def _offsets(counts: Array) -> Array:

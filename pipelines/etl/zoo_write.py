@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -78,7 +79,7 @@ def plan_shards(ranges: Sequence[Path], shard_size: int) -> list[Shard]:
     # Graphs without nodes can put a cut at the very end, or two at the same row.
     bounds = [*sorted(starts - {bases[-1]}), bases[-1]] if bases[-1] else [0, 0]
     shards = []
-    for start, stop in zip(bounds[:-1], bounds[1:], strict=True):
+    for start, stop in pairwise(bounds):
         touched = range(
             int(np.searchsorted(bases, start, side="right")) - 1,
             int(np.searchsorted(bases, stop, side="left")),
@@ -97,11 +98,15 @@ def join_shard(
     """Write shard ``number`` with ids over the whole zoo of ``nodes`` nodes."""
     pieces = [_read_part(part, nodes, dtypes) for part in shard.parts]
     if not pieces:
-        empty = {name: np.empty(0, kind) for name, kind in dtypes.items()}
-        pieces = [CSR(**empty | {"indptr": np.zeros(1, np.int64)})]
+        empty = {name: np.empty(0, kind) for name, kind in dtypes.items() if name != "indptr"}
+        pieces = [CSR(indptr=np.zeros(1, np.int64), **empty)]
     csr = CSR.concatenate(pieces)
     files = write_shard(root, number, csr)
-    return {"edges": csr.edges, "files": [asdict(entry) for entry in files]}
+    return {
+        "edges": csr.edges,
+        "files": [asdict(entry) for entry in files],
+        "dtypes": {name: str(array.dtype) for name, array in csr.arrays()},
+    }
 
 
 def _read_part(part: Part, nodes: int, dtypes: dict[str, str]) -> CSR:
@@ -148,7 +153,6 @@ def write_zoo_nodes(
 
 def write_zoo_graphs(root: Path, ranges: Sequence[Path]) -> FileEntry:
     """Write graphs.parquet: the user's ``id``, ``first`` node, and counts of nodes and edges."""
-    import pyarrow as pa
 
     def tables() -> Iterator[pa.Table]:
         base = 0

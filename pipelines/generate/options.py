@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
+from penstock.errors import UsageError
 from penstock.options import options
 from penstock.sizes import parse_bytes
 
@@ -14,6 +16,10 @@ LARGEST = 2**31 - 1  # ids are drawn as 32-bit numbers
 Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=1, le=LARGEST)]
 Degree = Annotated[float, Field(ge=0, le=LARGEST, allow_inf_nan=False)]
+
+
+def _if_given(check: Callable[[str], str]) -> Callable[[str | None], str | None]:
+    return lambda text: None if text is None else check(text)
 
 
 def _as_text(value: Any) -> Any:
@@ -25,10 +31,8 @@ def _checked_range(text: str) -> str:
     return text
 
 
-def weight_range(text: str) -> tuple[float, float] | None:
-    """Return the two ends of ``"1,5"``, or None for ``""``."""
-    if not text:
-        return None
+def weight_range(text: str) -> tuple[float, float]:
+    """Return the two ends of ``"1,5"``."""
     try:
         low, high = (float(part) for part in text.split(","))
     except ValueError:
@@ -39,16 +43,31 @@ def weight_range(text: str) -> tuple[float, float] | None:
 
 
 def _checked_size(text: str) -> str:
-    parse_bytes(text or "0")
+    try:
+        parse_bytes(text)
+    except UsageError as error:
+        raise ValueError(error.expected) from None
     return text
 
 
-WeightRange = Annotated[str, BeforeValidator(_as_text), AfterValidator(_checked_range)]
-Size = Annotated[str, AfterValidator(_checked_size)]
+WeightRange = Annotated[str | None, BeforeValidator(_as_text), AfterValidator(_if_given(_checked_range))]
+Size = Annotated[str | None, AfterValidator(_if_given(_checked_size))]
 
 
 @options
-class RmatOptions:
+class Common:
+    """What can be asked of every kind of graph."""
+
+    seed: Annotated[int, Field(ge=0, lt=2**64)] = 0
+    """the same seed gives the same bytes, on any number of threads and in any memory"""
+    memory: Size = None
+    """most memory to use, such as 4GB (default: half of what is available)"""
+    overwrite: bool = False
+    """replace the graph that stands at the output"""
+
+
+@options
+class RmatOptions(Common):
     """An R-MAT graph: skewed degrees, small diameter, as in Graph500."""
 
     scale: Annotated[int, Field(ge=1, le=31)] = 16
@@ -71,7 +90,7 @@ class RmatOptions:
     """keep nodes without an edge; else the others are numbered without gaps"""
     scramble: bool = True
     """shuffle node ids, so that degree does not follow id"""
-    weights: WeightRange = ""
+    weights: WeightRange = None
     """weight each edge uniformly in a range, such as 1,5"""
     relations: Annotated[int, Field(ge=0, le=1 << 20)] = 0
     """give each edge one of this many relations at random"""
@@ -81,12 +100,6 @@ class RmatOptions:
     """draw a node's class at random, or take the binary logarithm of its degree"""
     format: Literal["graph", "parquet"] = "graph"
     """graph: a graph directory; parquet: the edges as drawn, a dataset for etl to read"""
-    seed: Annotated[int, Field(ge=0, lt=2**64)] = 0
-    """the same seed gives the same bytes, on any number of threads and in any memory"""
-    memory: Size = ""
-    """most memory to use, such as 4GB (default: half of what is available)"""
-    overwrite: bool = False
-    """replace the graph that stands at the output"""
 
     @model_validator(mode="after")
     def _probabilities(self) -> RmatOptions:
@@ -97,7 +110,7 @@ class RmatOptions:
 
 
 @options
-class SbmOptions:
+class SbmOptions(Common):
     """A stochastic block model: blocks that are densely knit, with features and labels to learn."""
 
     nodes: Annotated[int, Field(ge=2, le=LARGEST)] = 10_000
@@ -128,12 +141,6 @@ class SbmOptions:
     """share of the nodes to choose a model by"""
     test: Share = 0.2
     """share of the nodes to judge a model by"""
-    seed: Annotated[int, Field(ge=0, lt=2**64)] = 0
-    """the same seed gives the same bytes, on any number of threads and in any memory"""
-    memory: Size = ""
-    """most memory to use, such as 4GB (default: half of what is available)"""
-    overwrite: bool = False
-    """replace the graph that stands at the output"""
 
     @model_validator(mode="after")
     def _agree(self) -> SbmOptions:
@@ -147,7 +154,7 @@ class SbmOptions:
 
 
 @options
-class KnowledgeOptions:
+class KnowledgeOptions(Common):
     """A knowledge graph with a planted rule: tails can be told from head and relation."""
 
     entities: Annotated[int, Field(ge=2, le=LARGEST)] = 10_000
@@ -168,12 +175,6 @@ class KnowledgeOptions:
     """share of the triples held out to choose a model by"""
     test: Share = 0.05
     """share of the triples held out to judge a model by"""
-    seed: Annotated[int, Field(ge=0, lt=2**64)] = 0
-    """the same seed gives the same bytes, on any number of threads and in any memory"""
-    memory: Size = ""
-    """most memory to use, such as 4GB (default: half of what is available)"""
-    overwrite: bool = False
-    """replace the graph that stands at the output"""
 
     @model_validator(mode="after")
     def _agree(self) -> KnowledgeOptions:
@@ -183,21 +184,15 @@ class KnowledgeOptions:
 
 
 @options
-class ZooOptions:
+class ZooOptions(Common):
     """Very many small graphs, random and R-MAT, of the sizes of SwarmGraph's table 3."""
 
     graphs: Annotated[int, Field(ge=1, le=LARGEST)] = 1000
     """number of graphs"""
-    least_degree: Annotated[int, Field(ge=1, le=16)] = 8
+    least_degree: Annotated[int, Field(ge=1, le=31)] = 8
     """each graph's average degree is drawn between this"""
-    most_degree: Annotated[int, Field(ge=1, le=16)] = 16
+    most_degree: Annotated[int, Field(ge=1, le=31)] = 16
     """and this"""
-    seed: Annotated[int, Field(ge=0, lt=2**64)] = 0
-    """the same seed gives the same bytes, on any number of threads"""
-    memory: Size = ""
-    """most memory to use, such as 4GB (default: half of what is available)"""
-    overwrite: bool = False
-    """replace the graph that stands at the output"""
 
     @model_validator(mode="after")
     def _agree(self) -> ZooOptions:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import time
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -18,7 +17,7 @@ from penstock.kernels.cpu.scramble import scramble
 from penstock.kernels.streams import Stream
 from penstock.pipelines.generate.build import ShardBuilder
 from penstock.pipelines.generate.options import RmatOptions, weight_range
-from penstock.pipelines.generate.report import Report
+from penstock.pipelines.generate.report import Report, graph_report, how_made
 from penstock.pipelines.generate.source import CHUNK, EdgeSource, Ends, Rules
 from penstock.pipelines.generate.tables import write_nodes, write_table
 from penstock.pipelines.generate.threads import Budget, each
@@ -34,7 +33,7 @@ class RmatSource(EdgeSource):
         self.options = options
         self.nodes = 1 << options.scale
         self.units = self.expected = max(1, round(options.edge_factor * self.nodes))
-        self.range = weight_range(options.weights)
+        self.range = weight_range(options.weights) if options.weights else None
         columns = {"weights": self.range, "relations": options.relations}
         self.columns = tuple(name for name, wanted in columns.items() if wanted)
         self.thresholds = kernels.thresholds(options.a, options.b, options.c)
@@ -78,16 +77,7 @@ def generate_rmat(out: Path, options: RmatOptions, *, quiet: bool) -> Report:
     if options.scramble:
         budget.take(source.nodes * 4, "the shuffle of all nodes")
     if options.format == "parquet":
-        details = _write_parquet(out, source, budget, quiet=quiet)
-    else:
-        details = _write_graph(out, source, budget, quiet=quiet)
-    return Report(
-        path=str(out), kind="R-MAT", seconds=round(time.monotonic() - started, 3), **details
-    )
-
-
-def _write_graph(out: Path, source: RmatSource, budget: Budget, *, quiet: bool) -> dict[str, Any]:
-    options = source.options
+        return _write_parquet(out, source, budget, started, quiet=quiet)
     arcs = source.expected * (2 if options.undirected else 1)
     need_disk(out.parent, arcs * 4 * (1 + len(source.columns)) + source.nodes * 12, "the graph")
     rules = Rules(
@@ -97,24 +87,16 @@ def _write_graph(out: Path, source: RmatSource, budget: Budget, *, quiet: bool) 
         builder = ShardBuilder(writer, source, rules, budget, quiet=quiet)
         source.prepare()
         built = builder.run()
-        nodes = writer.manifest.nodes
-        write_nodes(writer, nodes, partial(_node_columns, options, built.ids, built.degrees))
-        made = {"by": "penstock generate rmat", **asdict(options)}
-        for where in ("memory", "overwrite", "format"):
-            del made[where]
+        columns = partial(_node_columns, options, built.ids, built.degrees)
+        write_nodes(writer, writer.manifest.nodes, columns)
         writer.manifest = replace(
             writer.manifest,
             relations=tuple(f"r{i}" for i in range(options.relations)) or None,
             labels="class" if options.labels else None,
             classes=tuple(f"c{i}" for i in range(options.labels)) or None,
-            made=made,
+            made=how_made("rmat", options),
         )
-    manifest = writer.manifest
-    size = sum(entry.bytes for entry in manifest.files.values())
-    return {
-        "nodes": nodes, "edges": manifest.edges, "drawn": built.drawn,
-        "shards": len(manifest.shards), "bytes": size,
-    }  # fmt: skip
+    return graph_report(out, "R-MAT", writer.manifest, built.drawn, started)
 
 
 def _node_columns(
@@ -138,22 +120,26 @@ def _node_columns(
 _PART = 2 * CHUNK  # edges in a Parquet file
 
 
-def _write_parquet(out: Path, source: RmatSource, budget: Budget, *, quiet: bool) -> dict[str, Any]:
+def _write_parquet(
+    out: Path, source: RmatSource, budget: Budget, started: float, *, quiet: bool
+) -> Report:
     need_disk(out.parent, source.units * (16 + 4 * len(source.columns)), "the edges")
     budget.take_per_thread(min(_PART, source.units) * 80, "a file of edges")
-    with fresh_directory(out, overwrite=source.options.overwrite) as root:
+    firsts = range(0, source.units, _PART)
+    size = 0
+    with (
+        fresh_directory(out, overwrite=source.options.overwrite) as root,
+        Progress("write edges", total=source.units, unit="edges", quiet=quiet) as progress,
+    ):
         source.prepare()
-        title = "write edges"
-        with Progress(title, total=source.units, unit="edges", quiet=quiet) as progress:
-            firsts = range(0, source.units, _PART)
-            size = 0
-            for count, written in each(partial(_write_part, root, source), firsts, budget.threads):
-                size += written
-                progress.advance(count)
-    return {
-        "nodes": source.nodes, "edges": source.units, "drawn": source.units,
-        "shards": len(firsts), "bytes": size,
-    }  # fmt: skip
+        for count, written in each(partial(_write_part, root, source), firsts, budget.threads):
+            size += written
+            progress.advance(count)
+    return Report(
+        path=str(out), kind="R-MAT edge list", nodes=source.nodes, edges=source.units,
+        drawn=source.units, shards=len(firsts), bytes=size,
+        seconds=round(time.monotonic() - started, 3),
+    )  # fmt: skip
 
 
 def _write_part(root: Path, source: RmatSource, first: int) -> tuple[int, int]:

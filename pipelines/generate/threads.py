@@ -39,7 +39,7 @@ def each(
 class Budget:
     """Memory that a run may use, and the parts of it that are spoken for."""
 
-    def __init__(self, memory: str = "", threads: int | None = None) -> None:
+    def __init__(self, memory: str | None = None, threads: int | None = None) -> None:
         import psutil
 
         self.limit = parse_bytes(memory) if memory else psutil.virtual_memory().available // 2

@@ -1,0 +1,87 @@
+"""Edges become rows on the GPU: CuPy's sorts and scans, and csr.cu for merging in input order."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import cupy as cp
+
+from penstock.kernels.cuda.module import load
+
+_THREADS = 256
+_C_TYPES = {"float32": "float", "float64": "double", "int32": "int", "int64": "long long"}
+
+
+def bin_edges(
+    sources: Any,
+    targets: Any,
+    relations: Any | None,
+    starts: Any,
+    target_bits: int,
+    relation_bits: int,
+    *,
+    both_ways: bool,
+    keep_loops: bool,
+) -> tuple[Any, Any, Any]:
+    """Group edges by the bin of their source, in input order inside a bin."""
+    starts = cp.asarray(starts, cp.int64)
+    edge = cp.arange(len(sources), dtype=cp.int32)
+    if both_ways:
+        rows = cp.stack([sources, targets], 1).ravel()
+        ends = cp.stack([targets, sources], 1).ravel()
+        edge = cp.repeat(edge, 2)
+        keep = cp.ones(len(rows), bool)
+        keep[1::2] = sources != targets
+    else:
+        rows, ends, keep = sources, targets, cp.ones(len(sources), bool)
+    if not keep_loops:
+        keep &= rows != ends
+    rows, ends, edge = rows[keep], ends[keep], edge[keep]
+    bins = (cp.searchsorted(starts, rows.astype(cp.int64), side="right") - 1).astype(cp.int32)
+    order = cp.argsort(bins, kind="stable")
+    rows, ends, edge, bins = rows[order], ends[order], edge[order], bins[order]
+    offsets = cp.zeros(len(starts), cp.int64)
+    offsets[1:] = cp.cumsum(cp.bincount(bins, minlength=len(starts) - 1))
+    keys = (rows - starts[bins]).astype(cp.uint64) << cp.uint64(target_bits + relation_bits)
+    keys |= ends.astype(cp.uint64) << cp.uint64(relation_bits)
+    if relations is not None:
+        keys |= relations[edge].astype(cp.uint64)
+    return keys, edge, offsets
+
+
+def sort_keys(keys: Any, bits: int, *, with_order: bool) -> tuple[Any, Any | None]:
+    """Sort keys of which only the lowest ``bits`` are set; equal keys stay in input order."""
+    if not with_order:
+        return cp.sort(keys), None
+    order = cp.argsort(keys, kind="stable")
+    return keys[order], order.astype(cp.int32)
+
+
+def build_rows(
+    keys: Any, rows: int, target_bits: int, relation_bits: int, *, merge: bool
+) -> tuple[Any, Any, Any | None, Any]:
+    """Cut sorted keys into rows, equal keys made one if ``merge``."""
+    new = cp.ones(len(keys), bool)
+    if merge:
+        new[1:] = keys[1:] != keys[:-1]
+    first = cp.append(cp.flatnonzero(new), len(keys)).astype(cp.int64)
+    kept = keys[new]
+    row = (kept >> cp.uint64(target_bits + relation_bits)).astype(cp.int64)
+    indptr = cp.searchsorted(row, cp.arange(rows + 1, dtype=cp.int64)).astype(cp.int64)
+    target = (kept >> cp.uint64(relation_bits)) & cp.uint64((1 << target_bits) - 1)
+    indices = target.astype(cp.int32 if target_bits <= 31 else cp.int64)
+    relations = (kept & cp.uint64((1 << relation_bits) - 1)).astype(cp.int32)
+    return indptr, indices, relations if relation_bits else None, first
+
+
+def merge_values(values: Any, order: Any, first: Any, how: str) -> Any:
+    """Merge what belongs to equal keys: ``sum``, ``max`` or ``first``, in input order."""
+    merged = cp.empty(len(first) - 1, values.dtype)
+    if len(merged):
+        number = ("sum", "max", "first").index(how)
+        instance = f"merge_values<{_C_TYPES[str(values.dtype)]}, {number}>"
+        load("csr", instance).get_function(instance)(
+            ((len(merged) + _THREADS - 1) // _THREADS,), (_THREADS,),
+            (values, order, first, cp.int64(len(merged)), merged),
+        )
+    return merged

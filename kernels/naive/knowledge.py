@@ -1,0 +1,102 @@
+"""A planted knowledge graph: the truth about its triples, in NumPy.
+
+Positions 0 .. n - 1 lie on a ring cut into clusters. A relation turns the ring by a number of
+clusters of its own: the tail of (head, relation) is some entity of the cluster where the head's
+cluster comes to lie (that is RotatE's and ComplEx' picture of a relation). Heads and relations are
+drawn by a Zipf law; a share of the tails is noise.
+"""
+
+from __future__ import annotations
+
+from math import gcd
+from typing import Any
+
+import numpy as np
+
+from penstock.kernels.naive.philox import philox4x32
+from penstock.kernels.streams import Stream
+
+Array = np.ndarray[Any, Any]
+
+_CELLS = 1 << 16
+GOLDEN = 0.6180339887498949
+
+
+def zipf_quantiles(count: int, skew: float) -> Array:
+    """Return the ranks at which a bounded Zipf law's cumulative share is i/65536: (65537,) int64.
+
+    Rank k of ``count`` has a share of about (k + 1)**-skew, by the law's continuous twin.
+    """
+    share = np.arange(_CELLS + 1) / _CELLS
+    if abs(skew - 1) < 1e-9:
+        rank = np.exp(share * np.log(count + 1.0))
+    else:
+        power = 1.0 - skew
+        rank = (share * ((count + 1.0) ** power - 1.0) + 1.0) ** (1.0 / power)
+    ranks = np.minimum(np.floor(rank - 1.0).astype(np.int64), count - 1)
+    ranks[-1] = count
+    return ranks
+
+
+def stride(count: int) -> int:
+    """Return the step that spreads ranks over the ring: coprime to ``count``, near its golden cut.
+
+    Without it the most frequent heads would all live in one cluster.
+    """
+    step = max(1, int(count * GOLDEN))
+    while gcd(step, count) != 1:
+        step += 1
+    return step
+
+
+def triples(
+    seed: int,
+    entities: Array,
+    clusters: int,
+    shifts: Array,
+    head_quantiles: Array,
+    relation_quantiles: Array,
+    noise: int,
+    first: int,
+    count: int,
+) -> tuple[Array, Array, Array]:
+    """Return heads, tails and relations of triples ``first .. first + count``: (count,) int32.
+
+    entities   (n,) int32, the entity at each position of the ring
+    shifts     (relations,) int32, by how many clusters a relation turns the ring
+    quantiles  from ``zipf_quantiles``
+    noise      chance of a random tail, in 2**32
+    """
+    n = len(entities)
+    which = np.arange(first, first + count, dtype=np.uint64)
+    a, b, c, d = (w.astype(np.int64) for w in philox4x32(seed, Stream.KG_EDGE, which, 0))
+    position = _quantile(head_quantiles, a) * stride(n) % n
+    relation = _quantile(relation_quantiles, b)
+    cluster = (position * clusters // n + shifts[relation]) % clusters
+    begin = cluster_start(cluster, n, clusters)
+    size = cluster_start(cluster + 1, n, clusters) - begin
+    tail = np.where(c < noise, (d * n) >> 32, begin + ((d * size) >> 32))
+    return entities[position], entities[tail], relation.astype(np.int32)
+
+
+def splits(
+    seed: int, heads: Array, tails: Array, relations: Array, valid: int, test: int
+) -> Array:
+    """Return 0, 1, 2 (train, valid, test) for each triple, whichever draw made it: (m,) int8.
+
+    valid, test  chance in 2**32
+    """
+    pair = heads.astype(np.uint64) << np.uint64(32) | tails.astype(np.uint64)
+    word = philox4x32(seed, Stream.SPLIT_EDGES, pair, relations)[0].astype(np.uint64)
+    return ((word < np.uint64(valid + test)) + np.int8(0) + (word < np.uint64(test))).astype(np.int8)
+
+
+def cluster_start(cluster: Any, entities: int, clusters: int) -> Any:
+    """Return the first position of a cluster."""
+    return (cluster * entities + clusters - 1) // clusters
+
+
+def _quantile(quantiles: Array, word: Array) -> Array:
+    cell, rest = word >> 16, word & 0xFFFF
+    low = quantiles[cell]
+    return low + (((quantiles[cell + 1] - low) * rest) >> 16)

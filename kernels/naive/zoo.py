@@ -1,0 +1,82 @@
+"""A zoo of small graphs: the truth about their shapes and edges, in plain NumPy.
+
+Every graph has a number of distinct undirected edges that is settled beforehand, so that where its
+rows lie in the zoo is known before a single edge is drawn.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from penstock.kernels.naive.philox import philox4x32
+from penstock.kernels.naive.rmat import LEVELS, thresholds
+from penstock.kernels.streams import Stream
+
+Array = np.ndarray[Any, Any]
+
+RANDOM, RMAT = 0, 1
+QUADRANTS = thresholds(0.57, 0.19, 0.19)
+# An R-MAT graph of 32 nodes may want more distinct edges than R-MAT is willing to give: after this
+# many draws for each edge the rest is drawn at random.
+PATIENCE = 64
+
+
+def edge_counts(seed: int, sizes: Array, least: int, most: int, first: int) -> Array:
+    """Return how many edges graphs ``first .. first + n`` have: (n,) int64.
+
+    The average degree of a graph is uniform between ``least`` and ``most``.
+
+    sizes  (n,) int64, nodes of each graph
+    """
+    which = np.arange(first, first + len(sizes), dtype=np.uint64)
+    word = philox4x32(seed, Stream.ZOO_SHAPE, which, 0)[0].astype(np.int64)
+    # In units of 2**-16 of a neighbour, so that everything stays an integer.
+    degree = (least << 16) + ((word * ((most - least) << 16)) >> 32)
+    return np.minimum((sizes * degree) >> 17, sizes * (sizes - 1) // 2)
+
+
+def edges(seed: int, sizes: Array, counts: Array, kinds: Array, first: int) -> tuple[Array, Array]:
+    """Return graphs ``first .. first + n`` side by side: degrees (nodes,) int32, targets (arcs,).
+
+    sizes, counts  (n,) int64, nodes and undirected edges of each graph; sizes are powers of two
+    kinds          (n,) int8, RANDOM or RMAT
+    targets        int32, numbered within their own graph, ascending in every row
+    """
+    degrees, targets = [np.empty(0, np.int32)], [np.empty(0, np.int32)]
+    for graph, (size, count, kind) in enumerate(
+        zip(sizes.tolist(), counts.tolist(), kinds.tolist(), strict=True)
+    ):
+        matrix = np.zeros((size, size), bool)
+        for u, v in _pairs(seed, first + graph, size, count, kind):
+            matrix[u, v] = matrix[v, u] = True
+        degrees.append(matrix.sum(1).astype(np.int32))
+        targets.append(np.nonzero(matrix)[1].astype(np.int32))
+    return np.concatenate(degrees), np.concatenate(targets)
+
+
+def _pairs(seed: int, graph: int, size: int, count: int, kind: int) -> set[tuple[int, int]]:
+    pairs: set[tuple[int, int]] = set()
+    scale = size.bit_length() - 1
+    steps = (scale + LEVELS - 1) // LEVELS
+    draw = 0
+    while len(pairs) < count:
+        rmat = kind == RMAT and draw < PATIENCE * count
+        # Two draws are set aside for every edge, as many as 16 levels of R-MAT need.
+        words = [
+            int(word)
+            for step in range(steps if rmat else 1)
+            for word in philox4x32(seed, Stream.ZOO_EDGE, graph, 2 * draw + step)
+        ]
+        if rmat:
+            halves = [half for word in words for half in (word & 0xFFFF, word >> 16)]
+            quadrants = [int(np.sum(half >= QUADRANTS)) for half in halves[:scale]]
+            u = sum(q // 2 << (scale - 1 - i) for i, q in enumerate(quadrants))
+            v = sum(q % 2 << (scale - 1 - i) for i, q in enumerate(quadrants))
+        else:
+            u, v = (word * size >> 32 for word in words[:2])
+        draw += 1
+        if u != v:
+            pairs.add((min(u, v), max(u, v)))
+    return pairs

@@ -1,0 +1,260 @@
+"""What the columns of the input are: decided once, from options, names and the first rows."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from penstock.errors import InputError, UsageError
+from penstock.options import flag
+from penstock.pipelines.etl.batch import Layout
+from penstock.pipelines.etl.inputs import find_files, format_of, is_folder, table_format
+from penstock.pipelines.etl.options import EtlOptions
+from penstock.pipelines.etl.sample import (
+    INTEGER, Sample, has_header, id_type_of, take_sample, time_type_of,
+)  # fmt: skip
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+KNOWN = {
+    "source": ("src", "source", "from", "head", "u", "subject"),
+    "target": ("dst", "target", "to", "tail", "v", "object"),
+    "weight": ("weight", "w"),
+    "relation": ("relation", "rel", "predicate"),
+    "time": (),
+    "graph": ("graph_id", "graph"),
+}
+_OPTION = {"graph": "graph_id"}
+_POSITIONS = {
+    "triples": {"source": 0, "relation": 1, "target": 2},
+    "zoo": {"graph": 0, "source": 1, "target": 2},
+}
+_FIRST_TWO = {"source": 0, "target": 1}
+
+
+def guess_format(paths: Sequence[str], options: EtlOptions) -> str:
+    """Return the format of the inputs: as the options say, else by the first file's name."""
+    if options.format != "auto":
+        return options.format
+    first = str(paths[0])
+    files = find_files([first])
+    if is_folder(first) and any("_A.txt" in Path(file).name for file in files):
+        return "tu"
+    formats = sorted({f for file in files if (f := format_of(file)) is not None})
+    if len(formats) != 1:
+        raise UsageError(
+            f"cannot tell the format of {first}",
+            expected="names that end in .parquet, .csv, .tsv, .txt, .edgelist or .npz",
+            got=" and ".join(formats) or first,
+            remedy="Give --format",
+        )
+    if formats[0] == "edgelist" and _looks_like_triples(files[0], options):
+        return "triples"
+    return formats[0]
+
+
+def find_layout(paths: Sequence[str], options: EtlOptions, format: str) -> Layout:
+    """Decide the columns and their types from the first file that has rows."""
+    files = find_files(paths, format)
+    for path in files:
+        layout = _layout_of(path, options, format)
+        if layout is not None:
+            return _with_moments(layout, options)
+    names = ", ".join(files[:3]) + (", ..." if len(files) > 3 else "")
+    raise InputError(f"there are no rows in {names}", remedy="Check what wrote the input")
+
+
+def resolve(
+    role: str, asked: str | None, names: Sequence[str], path: str, position: int | None
+) -> int | None:
+    """Return the number of the column that plays ``role``.
+
+    asked     what the option says: a name, or a number from 0
+    position  where the column is if nothing is known about names
+    """
+    if asked is not None:
+        if asked in names:
+            if list(names).count(asked) > 1:
+                raise InputError(
+                    f"{path} has several columns named {asked}", remedy="Name it by its number"
+                )
+            return list(names).index(asked)
+        if asked.isdecimal() and int(asked) < len(names):
+            return int(asked)
+        raise InputError(
+            f"{path} has no column {asked!r}",
+            expected=f"the {role} there, as {flag(_OPTION.get(role, role))} says",
+            got=_listed(names),
+            remedy="Name one of these columns, or give its number from 0",
+        )
+    lower = [name.strip().lower() for name in names]
+    for name in KNOWN[role]:
+        if name in lower:
+            return lower.index(name)
+    return position
+
+
+def _layout_of(path: str, options: EtlOptions, format: str) -> Layout | None:
+    kind = table_format(path, format)
+    if kind == "npz":
+        from penstock.pipelines.etl.matrix import matrix_layout
+
+        return matrix_layout(path)
+    if kind == "parquet":
+        return _parquet_layout(path, options, format)
+    sample = take_sample(path, kind, options)
+    if not sample.rows:
+        return None
+    header = has_header(sample, options, KNOWN["source"], KNOWN["target"])
+    if header and len(sample.rows) == 1:
+        return None
+    return _text_layout(sample, header, options, format)
+
+
+def _text_layout(sample: Sample, header: bool, options: EtlOptions, format: str) -> Layout:
+    width = len(sample.rows[0]) if header else sample.width
+    names = sample.rows[0] if header else [str(i) for i in range(width)]
+    names = [name.strip() for name in names]
+    if header:
+        names[0] = names[0].removeprefix("#").strip()
+    fallback = {} if header else _POSITIONS.get(format, _FIRST_TWO)
+    roles = _roles(options, names, fallback, sample.path, format, shown=None if header else sample.rows[0])
+    found: dict[str, Any] = {
+        role: (names[number] if header and names.count(names[number]) == 1 else number)
+        for role, number in roles.items()
+    }
+    columns = {role: sample.column(n, header=header) for role, n in roles.items()}
+    ids = columns["source"] + columns["target"]
+    if options.id_type == "auto":
+        found["id_type"] = id_type_of(ids, sample.path)
+    else:
+        found["id_type"] = options.id_type
+    if "time" in columns:
+        found["time_type"] = time_type_of(columns["time"])
+    for role in ("relation", "graph"):
+        if role in columns:
+            found[f"{role}_type"] = _whole_or_text(columns[role])
+    return Layout(
+        **found, header=header, delimiter=sample.delimiter, names=tuple(names)
+    )
+
+
+def _parquet_layout(path: str, options: EtlOptions, format: str) -> Layout | None:
+    from penstock.pipelines.etl.parquet import open_parquet
+
+    with open_parquet(path) as file:
+        schema = file.schema_arrow
+        if file.metadata.num_rows == 0:
+            return None
+    roles = _roles(options, schema.names, {}, path, format, shown=None)
+    types = {role: schema.field(number).type for role, number in roles.items()}
+    found: dict[str, Any] = {role: schema.names[number] for role, number in roles.items()}
+    layout = Layout(**found, names=tuple(schema.names))
+    return parquet_types(layout, types, options, path)
+
+
+def parquet_types(
+    layout: Layout, types: dict[str, pa.DataType], options: EtlOptions, path: str
+) -> Layout:
+    """Complete a layout with what the types of the Parquet columns say."""
+    from penstock.pipelines.etl import parquet
+
+    found = {"id_type": options.id_type}
+    if options.id_type == "auto":
+        found["id_type"] = parquet.id_type(types["source"], types["target"], path)
+    if "weight" in types:
+        parquet.need_number(types["weight"], "weight", path)
+    if "time" in types:
+        found["time_type"] = parquet.time_type(types["time"], path)
+    for role in ("relation", "graph"):
+        if role in types:
+            found[f"{role}_type"] = parquet.whole_or_text(types[role])
+    return replace(layout, **found)
+
+
+def _roles(
+    options: EtlOptions, names: Sequence[str], fallback: dict[str, int], path: str, format: str,
+    shown: Sequence[str] | None,
+) -> dict[str, int]:
+    """Return the number of each column that is there; raise where a needed one is not."""
+    asked = {role: getattr(options, _OPTION.get(role, role)) for role in KNOWN}
+    needed = ["source", "target"]
+    needed += ["relation"] if format == "triples" else ["graph"] if format == "zoo" else []
+    roles: dict[str, int] = {}
+    for role, option in asked.items():
+        if role == "graph" and format != "zoo":
+            continue
+        if option == "none" and role not in needed and "none" not in names:
+            continue
+        position = fallback.get(role)
+        if position is not None and position >= len(names):
+            position = None
+        number = resolve(role, option, names, path, position)
+        if number is not None:
+            roles[role] = number
+        elif role in needed:
+            usual = ", ".join(KNOWN[role])
+            listed = _listed(names) if shown is None else f"the first row {' '.join(shown)!r}"
+            raise InputError(
+                f"{path} has no column for the {role}",
+                expected=f"one named {usual}" if shown is None else f"{len(needed)} columns",
+                got=listed,
+                remedy=f"Name it with {flag(_OPTION.get(role, role))}, or give --delimiter or "
+                "--header if the columns were not recognised",
+            )
+    if roles["source"] == roles["target"]:
+        raise InputError(
+            f"source and target are the same column of {path}",
+            got=_listed(names), remedy="Give --source and --target",
+        )  # fmt: skip
+    return roles
+
+
+def _with_moments(layout: Layout, options: EtlOptions) -> Layout:
+    since = _moment(options.since, layout.time_type, "--since")
+    return replace(layout, since=since, until=_moment(options.until, layout.time_type, "--until"))
+
+
+def _moment(text: str | None, time_type: str, name: str) -> float | None:
+    """Return a moment in the unit of the time column: nanoseconds where it holds timestamps."""
+    if text is None:
+        return None
+    try:
+        if time_type == "timestamp":
+            moment = datetime.fromisoformat(text)
+            moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+            return float(round(moment.timestamp() * 1e6) * 1000)
+        number = float(text)
+        if math.isfinite(number):
+            return number
+    except ValueError:
+        pass
+    expected = "a date such as 2026-11-20, as the time column has" if time_type == "timestamp" else (
+        f"a number, as the time column holds {time_type}"
+    )
+    raise UsageError(f"{name} has a bad value", expected=expected, got=repr(text))
+
+
+def _looks_like_triples(path: str, options: EtlOptions) -> bool:
+    """Say whether every first line has three columns between tabs, and the ids are texts."""
+    if options.delimiter is not None:
+        return False
+    rows = take_sample(path, "triples", options)
+    if rows.delimiter != "\t" or not rows.rows or {len(row) for row in rows.rows} != {3}:
+        return False
+    texts = [not INTEGER.fullmatch(row[i]) for row in rows.rows for i in range(3)]
+    return all(texts)
+
+
+def _whole_or_text(values: Sequence[str]) -> str:
+    return "int64" if values and all(INTEGER.fullmatch(v) for v in values) else "string"
+
+
+def _listed(names: Sequence[str]) -> str:
+    shown = ", ".join(names[:20]) + (", ..." if len(names) > 20 else "")
+    return f"columns {shown}"

@@ -1,0 +1,164 @@
+"""The table of nodes: ids, labels, splits and features, a batch at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from penstock.errors import InputError
+from penstock.pipelines.etl.batch import BadRow, Piece
+from penstock.pipelines.etl.check_rows import RowChecks, Rows, shorten
+from penstock.pipelines.etl.features import open_features
+from penstock.pipelines.etl.inputs import find_files, format_of
+from penstock.pipelines.etl.node_columns import NodeLayout, features_of, labels_of, splits_of
+from penstock.pipelines.etl.options import EtlOptions
+from penstock.pipelines.etl.read import as_ids, check_widths, line_number
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["NodeBatch", "open_features", "read_nodes"]
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True)
+class NodeBatch:
+    """Some clean rows of the node table, the bad ones set aside.
+
+    id        (n,) of the edges' id type, as in Batch
+    rows      (n,) int64: which rows of the table these are, from 0, over all its files; the
+              rows of a file of features go by it
+    label     (n,) int64, float64, string, bool or lists of those; null without a label
+    split     (n,) int8: 0 train, 1 valid, 2 test, -1 none
+    features  (n, F) float32
+    """
+
+    id: pa.Array
+    rows: Array
+    label: pa.Array | None = None
+    split: Array | None = None
+    features: Array | None = None
+    bad: tuple[BadRow, ...] = ()
+    bad_count: int = 0
+
+
+def read_nodes(path: str | Path, options: EtlOptions, id_type: str) -> Iterator[NodeBatch]:
+    """Read the node table ``path`` (a file or a folder) with ids of the type that edges have."""
+    formats = {format_of(file) for file in find_files([str(path)])} & {"parquet", "csv", "tsv"}
+    if len(formats) != 1:
+        raise InputError(
+            f"{path} cannot be a node table", expected="a .parquet, .csv or .tsv file",
+            got=" and ".join(sorted(map(str, formats))) or Path(path).name,
+        )  # fmt: skip
+    format = str(formats.pop())
+    files = find_files([str(path)], format)
+    read = _read_parquet if format == "parquet" else _read_text
+    count, rows = 0, 0
+    for file in files:
+        for batch, seen in read(file, format, options, id_type, rows):
+            count += len(batch.rows)
+            yield batch
+            rows += seen
+    if count == 0 and rows == 0:
+        raise InputError(f"the node table {path} is empty", remedy="Check what wrote it")
+
+
+def _read_parquet(
+    path: str, format: str, options: EtlOptions, id_type: str, start: int
+) -> Iterator[tuple[NodeBatch, int]]:
+    from penstock.pipelines.etl.parquet import open_parquet, read_row_groups
+
+    with open_parquet(path) as file:
+        layout = NodeLayout.of_schema(path, file.schema_arrow, options)
+        names = list(dict.fromkeys(str(column) for column in layout.columns()))
+        done = 0
+        for found in read_row_groups(file, range(file.metadata.num_row_groups), names):
+            count = len(found[names[0]])
+            rows = Rows(path, partial(_plus, done + 1), partial(_row_text, found, names))
+            checks = RowChecks(count)
+            yield _clean(found, layout, id_type, start + done, checks, rows, options), count
+            done += count
+            start -= count  # the caller counts them from now on
+
+
+def _read_text(
+    path: str, format: str, options: EtlOptions, id_type: str, start: int
+) -> Iterator[tuple[NodeBatch, int]]:
+    from penstock.pipelines.etl.sample import take_sample
+    from penstock.pipelines.etl.text import Dialect, read_blocks
+
+    if id_type == "binary":
+        raise InputError(
+            f"the ids of {path} are text, those of the edges are bytes",
+            remedy="Write the node table as Parquet, with ids of the edges' type",
+        )
+    sample = take_sample(path, format, options)
+    if not sample.rows:
+        return
+    layout = NodeLayout.of_sample(sample, options)
+    columns = list(dict.fromkeys(layout.columns()))
+    slots = np.full(len(layout.names), -1, np.int32)
+    slots[columns] = np.arange(len(columns))
+    piece = Piece(path, format)
+    lines: dict[str, int] = {}
+    done = 0
+    for block in read_blocks(piece, slots, Dialect.of(format, sample.delimiter), header=layout.header):
+        count = len(block.widths)
+        checks = RowChecks(count)
+        check_widths(block.widths, len(layout.names), checks)
+        found = {column: block.fields(slots[column]) for column in columns}
+        rows = Rows(path, partial(line_number, piece, block, lines), block.text)
+        yield _clean(found, layout, id_type, start + done, checks, rows, options), count
+        done += count
+        start -= count
+
+
+def _clean(
+    found: dict[Any, Any],
+    layout: NodeLayout,
+    id_type: str,
+    first: int,
+    checks: RowChecks,
+    rows: Rows,
+    options: EtlOptions,
+) -> NodeBatch:
+    """Convert the columns of some rows; leave out the bad ones."""
+    import pyarrow as pa
+
+    ids = pa.array(as_ids(found[layout.id], id_type, "node id", checks))
+    label = split = features = None
+    if layout.label is not None:
+        label = labels_of(found[layout.label], layout.label_type, checks)
+    if layout.split is not None:
+        split = splits_of(found[layout.split], checks)
+    if layout.features:
+        features = features_of([found[c] for c in layout.features], layout, checks)
+    bad, bad_count = checks.report(rows, options.on_bad_rows)
+    numbers = np.arange(first, first + checks.count)
+    if checks.bad is None:
+        return NodeBatch(ids, numbers, label, split, features)
+    keep = ~checks.bad
+    mask = pa.array(keep)
+    return NodeBatch(
+        ids.filter(mask),
+        numbers[keep],
+        None if label is None else label.filter(mask),
+        None if split is None else split[keep],
+        None if features is None else features[keep],
+        bad,
+        bad_count,
+    )
+
+
+def _row_text(columns: dict[str, Any], names: list[str], row: int) -> str:
+    return ", ".join(f"{name}={shorten(str(columns[name][row].as_py()), 40)}" for name in names[:6])
+
+
+def _plus(first: int, row: int) -> int:
+    return first + row

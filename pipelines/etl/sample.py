@@ -1,0 +1,163 @@
+"""The first rows of a text file, and what they tell: delimiter, header, kinds of columns."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from penstock.errors import InputError, UsageError
+from penstock.pipelines.etl.inputs import head_of
+from penstock.pipelines.etl.options import EtlOptions
+from penstock.pipelines.etl.text import Dialect, split_head, without_mark
+
+Names = tuple[str, ...]
+
+_ROWS = 1000
+_HEAD = 1 << 20
+_NAMED = {"tab": "\t", "\\t": "\t", "space": " ", "comma": ","}
+INTEGER = re.compile(r"\s*[+-]?[0-9]+\s*")
+_NUMBER = re.compile(r"\s*[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?\s*|[+-]?(nan|inf)", re.I)
+
+
+@dataclass(frozen=True)
+class Sample:
+    """The first rows of a text file as texts, a header among them if there is one."""
+
+    path: str
+    delimiter: str
+    rows: list[list[str]]
+
+    @property
+    def width(self) -> int:
+        """Columns of most rows."""
+        return Counter(len(row) for row in self.rows).most_common(1)[0][0]
+
+    def column(self, number: int, *, header: bool) -> list[str]:
+        """Return the texts of one column, empty ones left out."""
+        rows = self.rows[1:] if header else self.rows
+        return [row[number] for row in rows if number < len(row) and row[number]]
+
+
+def take_sample(path: str, format: str, options: EtlOptions) -> Sample:
+    """Return the first rows of a file, cut as ``format`` and the options say."""
+    head = whole_lines(head_of(path, _HEAD), path)
+    delimiter = _delimiter(head, path, format, options)
+    return Sample(path, delimiter, first_rows(head, Dialect.of(format, delimiter), _ROWS))
+
+
+def whole_lines(head: bytes, path: str) -> bytes:
+    """Drop the unfinished last line of a file's first bytes, and the mark before the first."""
+    head = without_mark(head, path)
+    if len(head) >= _HEAD - 3 and b"\n" in head:
+        head = head[: head.rfind(b"\n") + 1]
+    return head if head.endswith(b"\n") or not head else head + b"\n"
+
+
+def first_rows(head: bytes, dialect: Dialect, count: int) -> list[list[str]]:
+    """Return the fields of the first rows."""
+    rows: list[list[str]] = []
+    if not head:
+        return rows
+    widest = 1
+    for block in split_head(head, np.zeros(0, np.int32), dialect):
+        widest = max(widest, int(block.widths[:count].max(initial=1)))
+    for block in split_head(head, np.arange(widest, dtype=np.int32), dialect):
+        columns = [block.fields(slot) for slot in range(widest)]
+        for row in range(min(len(block.widths), count - len(rows))):
+            width = max(int(block.widths[row]), 0)
+            rows.append([_unquoted(columns[i].text(row), dialect) for i in range(width)])
+        if len(rows) == count:
+            break
+    return rows
+
+
+def has_header(sample: Sample, options: EtlOptions, sources: Names, targets: Names) -> bool:
+    """Say whether the first row names the columns.
+
+    It does if names that the options give stand in it, or usual ones of both source and target,
+    or if it holds no number where some column holds nothing else in every other row.
+    """
+    if options.header != "auto":
+        return options.header == "yes"
+    first = [field.strip().lower() for field in sample.rows[0]]
+    asked = {
+        name.lower()
+        for name in (options.source, options.target, options.weight, options.relation,
+                     options.time, options.graph_id)
+        if name is not None and not name.isdecimal()
+    }  # fmt: skip
+    if asked & set(first) or (set(sources) & set(first) and set(targets) & set(first)):
+        return True
+    if len(sample.rows) < 2 or len(set(first)) < len(first) or any(map(is_number, first)):
+        return False
+    for number, name in enumerate(sample.rows[0]):
+        column = sample.column(number, header=True)
+        if name and not is_number(name) and column and all(map(is_number, column)):
+            return True
+    return False
+
+
+def is_number(text: str) -> bool:
+    """Say whether a text is a decimal number."""
+    return _NUMBER.fullmatch(text) is not None
+
+
+def id_type_of(values: Sequence[str], path: str) -> str:
+    """Return the type of ids that look like ``values``: integers if at least half of them are.
+
+    Texts among integers are told as bad rows later; leading zeros would be lost, so they are texts.
+    """
+    integers = [value.strip() for value in values if INTEGER.fullmatch(value)]
+    if 2 * len(integers) < len(values) or any(re.match(r"[+-]?0[0-9]", v) for v in integers):
+        return "string"
+    numbers = [int(value) for value in integers]
+    inside = sum(-(2**63) <= n < 2**63 for n in numbers)
+    unsigned = sum(0 <= n < 2**64 for n in numbers)
+    if inside == len(numbers):
+        return "int64"
+    if unsigned == len(numbers):
+        return "uint64"
+    if 2 * inside >= len(numbers):
+        return "int64"
+    raise InputError(
+        f"the ids of {path} are integers beyond 64 bits",
+        got=next(str(n) for n in numbers if not -(2**63) <= n < 2**64),
+        remedy="Give --id-type string",
+    )
+
+
+def time_type_of(values: Sequence[str]) -> str:
+    """Return int64, float64 or timestamp for a column of times."""
+    if all(INTEGER.fullmatch(value) for value in values):
+        return "int64"
+    return "float64" if all(map(is_number, values)) else "timestamp"
+
+
+def _delimiter(head: bytes, path: str, format: str, options: EtlOptions) -> str:
+    if options.delimiter is not None:
+        delimiter = _NAMED.get(options.delimiter.lower(), options.delimiter)
+        if len(delimiter.encode()) != 1 or delimiter in '"\r\n':
+            raise UsageError(
+                "--delimiter is one character", expected="such as ',' or tab",
+                got=repr(options.delimiter),
+            )  # fmt: skip
+        return delimiter
+    if format in ("csv", "tsv"):
+        return "," if format == "csv" else "\t"
+    first = next(iter(first_rows(head, Dialect(10, comments=format == "edgelist"), 1)), [""])[0]
+    if format == "triples":
+        if "\t" not in first and "," in first and path.lower().find(".csv") > 0:
+            return ","
+        return "\t" if "\t" in first else " "
+    # An edge list with commas is no error: nobody's ids are "1,2".
+    if len(first.split()) == 1:
+        return next((mark for mark in ",;|" if mark in first), " ")
+    return " "
+
+
+def _unquoted(text: str, dialect: Dialect) -> str:
+    return text.replace('""', '"') if dialect.quote else text

@@ -1,0 +1,151 @@
+"""A knowledge graph with a planted rule, and triples held out to see whether it was learned."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from penstock.csr import Array
+from penstock.files import save_npy
+from penstock.kernels.cpu import knowledge as kernels
+from penstock.kernels.cpu.philox import random_words
+from penstock.kernels.cpu.rmat import mark_ends
+from penstock.kernels.cpu.scramble import scramble
+from penstock.kernels.streams import Stream
+from penstock.pipelines.generate.build import ShardBuilder
+from penstock.pipelines.generate.options import KnowledgeOptions
+from penstock.pipelines.generate.report import Report, graph_report, how_made
+from penstock.pipelines.generate.source import EdgeSource, Ends, Rules
+from penstock.pipelines.generate.tables import write_nodes
+from penstock.pipelines.generate.threads import Budget
+from penstock.sizes import need_disk
+from penstock.writer import GraphWriter, create_graph
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_HELD_OUT = {1: "valid", 2: "test"}
+
+
+class KnowledgeSource(EdgeSource):
+    """Triples drawn by the planted rule; those held out are set aside as shards are made."""
+
+    columns = ()
+
+    def __init__(self, options: KnowledgeOptions) -> None:
+        self.options = options
+        self.nodes, self.relations = options.entities, options.relations
+        self.units = self.expected = options.triples
+        self.clusters = -(-options.entities // options.cluster_size)
+        self.noise = round(options.noise * 2**32)
+        self.valid, self.test = round(options.valid * 2**32), round(options.test * 2**32)
+        word = random_words(options.seed, Stream.KG_FACTOR, 0, options.relations)[:, 0]
+        # By how many clusters each relation turns the ring.
+        self.shifts = (word.astype(np.int64) * self.clusters >> 32).astype(np.int32)
+        self.heads = kernels.zipf_quantiles(options.entities, options.entity_skew)
+        self.kinds = kernels.zipf_quantiles(options.relations, options.relation_skew)
+        self.entities = np.empty(0, np.int32)
+        self.seen = np.empty(0, np.bool_)
+        self.seen_relations = np.zeros(options.relations, np.bool_)
+        self.aside: dict[int, tuple[Array, Array, Array, Array]] = {}
+
+    def prepare(self) -> None:
+        """Lay the entities on the ring; apart from ``__init__`` so that sizes are judged first."""
+        nodes, seed = self.nodes, self.options.seed
+        self.entities = scramble(seed, Stream.PERMUTE_NODES, 0, nodes, nodes)
+        self.seen = np.zeros(nodes, np.bool_)
+
+    def draw(self, first: int, count: int) -> Ends:
+        """Return some triples, and note which entities and relations there are to train on."""
+        options = self.options
+        heads, tails, relations = kernels.triples(
+            options.seed, self.entities, self.clusters, self.shifts, self.heads, self.kinds,
+            self.noise, first, count,
+        )  # fmt: skip
+        train = self._splits(heads, tails, relations) == 0
+        mark_ends(heads[train], tails[train], self.seen, keep_loops=False)
+        self.seen_relations[relations[train & (heads != tails)]] = True
+        return heads, tails, relations
+
+    def keep(self, sources: Array, targets: Array, relations: Array | None) -> Array | None:
+        """Return which triples stay to train on; the others are set aside."""
+        assert relations is not None
+        split = self._splits(sources, targets, relations)
+        # Nobody can learn what never occurs in training: such triples go back.
+        known = self.seen[sources] & self.seen[targets] & self.seen_relations[relations]
+        split[~known] = 0
+        out = split > 0
+        if out.any():
+            # By first row, so that the order does not depend on which thread came first.
+            self.aside[int(sources[0])] = (sources[out], targets[out], relations[out], split[out])
+        return split == 0
+
+    def held_out(self, split: int) -> dict[str, Array]:
+        """Return the triples set aside for one split, by head, then tail, then relation."""
+        pieces = [self.aside[row] for row in sorted(self.aside)]
+        joined = [np.concatenate([np.empty(0, np.int32), *(p[i] for p in pieces)]) for i in range(4)]
+        mine = joined[3] == split
+        names = ("sources", "targets", "relations")
+        return {name: array[mine] for name, array in zip(names, joined, strict=False)}
+
+    def _splits(self, heads: Array, tails: Array, relations: Array) -> Array:
+        return kernels.splits(self.options.seed, heads, tails, relations, self.valid, self.test)
+
+
+def generate_knowledge(out: Path, options: KnowledgeOptions, *, quiet: bool) -> Report:
+    """Write a knowledge graph to ``out``."""
+    started = time.monotonic()
+    source = KnowledgeSource(options)
+    budget = Budget(options.memory)
+    budget.take(source.nodes * 5, "the ring of all entities")
+    held = options.triples * (options.valid + options.test)
+    budget.take(int(held * 26), "the triples held out")
+    need_disk(out.parent, options.triples * 12 + options.entities * 24, "the graph")
+    with create_graph(out, overwrite=options.overwrite) as writer:
+        builder = ShardBuilder(writer, source, Rules(undirected=False), budget, quiet=quiet)
+        source.prepare()
+        built = builder.run()
+        _write_held_out(writer, source)
+        _write_nodes(writer, source)
+        writer.add_file(save_npy(writer.root, "planted/shifts.npy", source.shifts))
+        writer.manifest = replace(
+            writer.manifest,
+            relations=tuple(f"r{i}" for i in range(options.relations)),
+            labels="class",
+            made=how_made("kg", options) | {"clusters": source.clusters},
+        )
+    return graph_report(
+        out, "knowledge graph", writer.manifest, built.drawn, started,
+        relations=options.relations, clusters=source.clusters,
+        held_out=", ".join(f"{n:,} {name}" for name, n in writer.manifest.heldout.items()),
+    )  # fmt: skip
+
+
+def _write_held_out(writer: GraphWriter, source: KnowledgeSource) -> None:
+    counts = {}
+    for split, name in _HELD_OUT.items():
+        arrays = source.held_out(split)
+        counts[name] = len(arrays["sources"])
+        for column, array in arrays.items():
+            writer.add_file(save_npy(writer.root, f"heldout/{name}/{column}.npy", array))
+    writer.manifest = replace(writer.manifest, heldout=counts)
+
+
+def _write_nodes(writer: GraphWriter, source: KnowledgeSource) -> None:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    cluster = np.empty(source.nodes, np.int32)
+    position = np.arange(source.nodes, dtype=np.int64)
+    cluster[source.entities] = position * source.clusters // source.nodes
+
+    def columns(first: int, count: int) -> dict[str, pa.Array]:
+        numbers = pa.array(np.arange(first, first + count)).cast(pa.string())
+        names = pc.binary_join_element_wise("e", numbers, "")
+        return {"id": names, "label": pa.array(cluster[first : first + count])}
+
+    write_nodes(writer, source.nodes, columns)

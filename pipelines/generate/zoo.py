@@ -1,0 +1,140 @@
+"""Very many small graphs side by side, written shard by shard in bounded memory."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from penstock.csr import CSR, Array, id_dtype
+from penstock.files import FileEntry
+from penstock.kernels.cpu import zoo as kernels
+from penstock.kernels.cpu.scramble import scramble
+from penstock.kernels.streams import Stream
+from penstock.manifest import ShardEntry
+from penstock.pipelines.generate.options import ZooOptions
+from penstock.pipelines.generate.report import Report, graph_report, how_made
+from penstock.pipelines.generate.tables import write_nodes
+from penstock.pipelines.generate.threads import Budget, each
+from penstock.progress import Progress
+from penstock.sizes import need_disk
+from penstock.writer import SHARD_EDGES, GraphWriter, create_graph, row_cuts, write_parquet, write_shard
+
+# SwarmGraph, table 3: of a million graphs, how many have each size and kind.
+SIZES = (32, 64, 128, 256, 512, 1024)
+SHARES = {
+    kernels.RMAT: (57_795, 58_881, 110_831, 104_287, 105_780, 107_020),
+    kernels.RANDOM: (42_205, 41_119, 89_169, 95_713, 94_220, 92_980),
+}
+
+
+class Zoo:
+    """The shape of every graph: its size, kind, number of edges, and where it lies."""
+
+    def __init__(self, options: ZooOptions) -> None:
+        graphs, seed = options.graphs, options.seed
+        cells = [(size, kind) for kind in SHARES for size in SIZES]
+        counts = scaled([share for kind in SHARES for share in SHARES[kind]], graphs)
+        # Shuffled, so that any range of graphs is a fair sample of all.
+        place = scramble(seed, Stream.PERMUTE_NODES, 0, graphs, graphs)
+        cell = np.repeat(np.arange(len(cells), dtype=np.int8), counts)[place]
+        self.sizes = np.array([size for size, _ in cells], np.int64)[cell]
+        self.kinds = np.array([kind for _, kind in cells], np.int8)[cell]
+        self.edges = kernels.edge_counts(
+            seed, self.sizes, options.least_degree, options.most_degree, 0
+        )
+        self.first_node = np.concatenate([[0], np.cumsum(self.sizes)])
+        self.first_arc = np.concatenate([[0], np.cumsum(2 * self.edges)])
+        self.graphs, self.seed = graphs, seed
+        self.nodes, self.arcs = int(self.first_node[-1]), int(self.first_arc[-1])
+        self.id_dtype = id_dtype(self.nodes)
+
+    def shard(self, low: int, high: int) -> CSR:
+        """Return the rows of graphs ``low:high``."""
+        degrees, targets = kernels.edges(
+            self.seed, self.sizes[low:high], self.edges[low:high], self.kinds[low:high], low
+        )
+        first = self.first_node[low:high].astype(self.id_dtype)
+        targets = targets.astype(self.id_dtype, copy=False)
+        targets += np.repeat(first, 2 * self.edges[low:high])
+        indptr = np.zeros(len(degrees) + 1, np.int64)
+        np.cumsum(degrees, out=indptr[1:])
+        return CSR(indptr, targets, first_row=int(self.first_node[low]))
+
+    def node_columns(self, first: int, count: int) -> dict[str, Array]:
+        """Return the columns of nodes.parquet for some nodes."""
+        rows = np.arange(first, first + count)
+        low, high = np.searchsorted(self.first_node, [first, first + count - 1], side="right") - 1
+        ends = np.clip(self.first_node[low : high + 2], first, first + count)
+        graph = np.repeat(np.arange(low, high + 1), np.diff(ends))
+        numbers = rows - self.first_node[graph]
+        return {"id": numbers.astype(np.int32), "graph": graph.astype(np.int32)}
+
+
+def scaled(shares: list[int], total: int) -> list[int]:
+    """Return whole numbers in proportion to ``shares`` that add up to ``total``."""
+    whole = sum(shares)
+    counts = [share * total // whole for share in shares]
+    by_rest = sorted(range(len(shares)), key=lambda i: (-(shares[i] * total % whole), i))
+    for i in by_rest[: total - sum(counts)]:
+        counts[i] += 1
+    return counts
+
+
+def generate_zoo(out: Path, options: ZooOptions, *, quiet: bool) -> Report:
+    """Write a zoo of small graphs to ``out``."""
+    started = time.monotonic()
+    budget = Budget(options.memory)
+    budget.take(options.graphs * 60, "the shapes of all graphs")
+    zoo = Zoo(options)
+    budget.take_per_thread(min(zoo.arcs, SHARD_EDGES) * 9, "a shard in the making")
+    need_disk(out.parent, zoo.arcs * zoo.id_dtype.itemsize + zoo.nodes * 10, "the zoo")
+    with create_graph(out, overwrite=options.overwrite) as writer:
+        _write_shards(writer, zoo, budget.threads, quiet=quiet)
+        write_nodes(writer, zoo.nodes, zoo.node_columns)
+        _write_graphs(writer, zoo)
+        writer.manifest = replace(writer.manifest, graphs=zoo.graphs, made=how_made("zoo", options))
+    return graph_report(
+        out, "zoo of small graphs", writer.manifest, zoo.arcs // 2, started,
+        graphs=zoo.graphs, rmat=int(np.sum(zoo.kinds == kernels.RMAT)),
+        random=int(np.sum(zoo.kinds == kernels.RANDOM)),
+    )  # fmt: skip
+
+
+def _write_shards(writer: GraphWriter, zoo: Zoo, threads: int, *, quiet: bool) -> None:
+    cuts = row_cuts(zoo.first_arc, SHARD_EDGES)
+
+    def write(number: int) -> list[FileEntry]:
+        return write_shard(writer.root, number, zoo.shard(*cuts[number]))
+
+    with Progress("write graphs", total=zoo.graphs, unit="graphs", quiet=quiet) as progress:
+        for (low, high), entries in zip(cuts, each(write, range(len(cuts)), threads), strict=True):
+            for entry in entries:
+                writer.add_file(entry)
+            progress.advance(high - low)
+    shards = tuple(_shard_entries(zoo, cuts))
+    writer.manifest = replace(
+        writer.manifest, nodes=zoo.nodes, edges=zoo.arcs, directed=False, shards=shards,
+        dtypes={"indptr": "int64", "indices": str(zoo.id_dtype)},
+    )  # fmt: skip
+
+
+def _shard_entries(zoo: Zoo, cuts: list[tuple[int, int]]) -> Iterator[ShardEntry]:
+    for low, high in cuts:
+        first, last = (int(zoo.first_node[graph]) for graph in (low, high))
+        yield ShardEntry(first, last, int(zoo.first_arc[high] - zoo.first_arc[low]))
+
+
+def _write_graphs(writer: GraphWriter, zoo: Zoo) -> None:
+    import pyarrow as pa
+
+    table = pa.table({
+        "id": np.arange(zoo.graphs, dtype=np.int64),
+        "first": zoo.first_node[:-1],
+        "nodes": zoo.sizes.astype(np.int32),
+        "label": zoo.kinds.astype(np.int32),
+    })
+    writer.add_file(write_parquet(writer.root, "graphs.parquet", table))

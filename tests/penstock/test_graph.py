@@ -1,0 +1,286 @@
+import time
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import scipy.sparse as sp
+
+from penstock.csr import CSR
+from penstock.errors import CapacityError, CorruptFile, MissingFile, TruncatedFile, UsageError
+from penstock.files import save_npy
+from penstock.graph import Graph, load_npy
+from penstock.writer import create_graph
+
+
+def test_a_graph_reads_back_from_any_number_of_shards(make_graph):
+    one = make_graph(weights=True, relations=3, times=True)
+    many = make_graph(weights=True, relations=3, times=True, shard_edges=64, name="many")
+    assert one.num_shards == 1
+    assert many.num_shards > 5
+    assert (one.num_nodes, one.num_edges) == (many.num_nodes, many.num_edges)
+    for (name, a), (_, b) in zip(one.csr().arrays(), many.csr().arrays(), strict=True):
+        np.testing.assert_array_equal(a, b, err_msg=name)
+    np.testing.assert_array_equal(one.degrees, many.degrees)
+    assert many.shard(1).first_row == many.manifest.shards[1].start
+    for graph in (one, many):
+        graph.validate()
+        assert f"nodes=100, edges={one.num_edges}" in repr(graph)
+
+
+def test_opening_maps_and_does_not_read(tmp_path):
+    # 1 GB with a hole for every byte: reading it would take seconds, opening must not.
+    with create_graph(tmp_path / "g") as writer:
+        empty = np.zeros(0, np.int64)
+        writer.edges(CSR.from_edges(empty, empty, 3))
+        writer.nodes()
+        entry = save_npy(writer.root, "shards/00000/weights.npy", np.zeros(0, np.float32))
+        with (writer.root / entry.name).open("r+b") as file:
+            file.truncate(10**9)
+        writer.add_file(replace(entry, bytes=10**9))
+    start = time.perf_counter()
+    Graph.open(tmp_path / "g")
+    assert time.perf_counter() - start < 0.2
+    graph = Graph.open(tmp_path / "g")
+    assert isinstance(graph.shard(0).indptr, np.memmap)
+
+
+def test_several_shards_that_exceed_memory_are_refused(make_graph, monkeypatch):
+    graph = make_graph(shard_edges=64)
+    monkeypatch.setattr("penstock.sizes.available_memory", lambda: 1000)
+    with pytest.raises(CapacityError, match="shard by shard"):
+        graph.csr()
+
+
+# -- nodes --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "ids",
+    [["ann", "bob", "cy"], [5, 2**62, 7], pa.array([b"\x01\x02", b"", b"\x03"])],
+    ids=["strings", "integers", "binary"],
+)
+def test_ids_go_out_and_come_back(tmp_path, ids):
+    with create_graph(tmp_path / "g") as writer:
+        writer.edges(CSR.from_edges(np.array([0]), np.array([1]), 3))
+        writer.nodes(ids)
+    graph = Graph.open(tmp_path / "g")
+    plain = ids if isinstance(ids, list) else ids.to_pylist()
+    assert graph.user_ids().to_pylist() == plain
+    assert graph.user_ids([2, 0]).to_pylist() == [plain[2], plain[0]]
+    assert graph.user_ids([]).to_pylist() == []
+    assert graph.internal_ids([plain[1], plain[0]]).tolist() == [1, 0]
+
+
+def test_unknown_ids_are_minus_one_and_wrong_ones_an_error(make_graph):
+    graph = make_graph(10, 30)
+    assert graph.internal_ids([3, 10, 0]).tolist() == [3, -1, 0]
+    assert graph.internal_ids(["3"]).tolist() == [3]
+    with pytest.raises(UsageError, match="values of type int64, got string"):
+        graph.internal_ids(["ann"])
+
+
+def test_labels_of_each_kind(tmp_path):
+    for kind, column, truth in (
+        ("class", pa.array([1, None, 0], pa.int32()), [1, -1, 0]),
+        ("value", pa.array([0.5, None, 2.0]), [0.5, np.nan, 2.0]),
+        ("multi", pa.array([[0, 1], None, []]), [[0, 1], [], []]),
+    ):
+        with create_graph(tmp_path / kind) as writer:
+            writer.edges(CSR.from_edges(np.array([0]), np.array([1]), 3))
+            writer.nodes(label=column)
+            writer.manifest = replace(writer.manifest, labels=kind)
+        got = Graph.open(tmp_path / kind).labels()
+        if kind == "multi":
+            assert got == truth
+        else:
+            np.testing.assert_array_equal(got, truth)
+
+
+def test_splits_are_masks_that_do_not_meet(make_graph):
+    graph = make_graph(labels=4)
+    masks = [graph.split(name) for name in ("train", "valid", "test")]
+    assert sum(masks).tolist() == [1] * 100
+    assert [int(mask.sum()) for mask in masks] == list(graph.manifest.splits.values())
+    with pytest.raises(UsageError, match="no split 'dev'"):
+        graph.split("dev")
+    with pytest.raises(UsageError, match="no column 'colour'"):
+        graph.node_column("colour")
+
+
+def test_what_is_not_there_is_none_or_an_error(make_graph):
+    graph = make_graph()
+    assert graph.features() is None
+    with pytest.raises(UsageError, match="has no features"):
+        graph.feature_rows(0)
+    with pytest.raises(UsageError, match="holds out no 'test' edges"):
+        graph.heldout("test")
+
+
+def test_features_of_both_kinds(make_graph):
+    assert make_graph(features="dense", name="d").features().shape == (100, 8)
+    assert sp.issparse(make_graph(features="sparse", name="s").features())
+
+
+# -- broken graphs: found when opened -----------------------------------------------------------
+
+
+def test_a_missing_shard_is_found_when_opened(make_graph):
+    graph = make_graph(shard_edges=64)
+    (graph.path / "shards/00003/indices.npy").unlink()
+    with pytest.raises(MissingFile, match=r"shards/00003/indices\.npy is missing.*Copy the graph"):
+        Graph.open(graph.path)
+
+
+def test_a_truncated_shard_is_found_when_opened(make_graph):
+    graph = make_graph()
+    path = graph.path / "shards/00000/indices.npy"
+    size = path.stat().st_size
+    with path.open("r+b") as file:
+        file.truncate(size - 4)
+    with pytest.raises(TruncatedFile, match=f"Expected {size} bytes.*got {size - 4} bytes"):
+        Graph.open(graph.path)
+
+
+@pytest.mark.parametrize("content", [b"", b"no numpy", b"\x93NUMPY\x01\x00", b"PK\x03\x04zip"])
+def test_a_file_that_is_no_array_says_so(tmp_path, content):
+    (tmp_path / "a.npy").write_bytes(content)
+    with pytest.raises(CorruptFile, match=r"a\.npy is damaged\. Expected an \.npy array"):
+        load_npy(tmp_path / "a.npy")
+    with pytest.raises(MissingFile):
+        load_npy(tmp_path / "b.npy")
+
+
+# -- broken graphs: found by validate -----------------------------------------------------------
+
+
+def test_one_flipped_bit_is_found(make_graph):
+    graph = make_graph(features="dense", labels=3)
+    for name in graph.manifest.files:
+        path = graph.path / name
+        whole = path.read_bytes()
+        path.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
+        with pytest.raises(CorruptFile, match=rf"{name} is not what was written.*SHA-256"):
+            graph.validate()
+        path.write_bytes(whole)
+    graph.validate()
+
+
+def write(path, csr=None, nodes=3, ids=None, heldout=None, **manifest):
+    """Write a graph whose files are whole and whose content need not be."""
+    if csr is None:
+        csr = CSR.from_edges(np.array([0, 1]), np.array([1, 0]), nodes)
+    with create_graph(path, overwrite=True) as writer:
+        writer.edges(csr)
+        writer.nodes(ids, **manifest.pop("columns", {}))
+        if "matrix" in manifest:
+            writer.features(manifest.pop("matrix"))
+        for name, array in (heldout or {}).items():
+            writer.add_file(save_npy(writer.root, f"heldout/test/{name}.npy", array))
+        writer.manifest = replace(writer.manifest, **manifest)
+    return Graph.open(path)
+
+
+def csr(indptr, indices, **columns):
+    arrays = {name: np.asarray(column) for name, column in columns.items()}
+    return CSR(np.asarray(indptr, np.int64), np.asarray(indices, np.int32), **arrays)
+
+
+@pytest.mark.parametrize(
+    ("rows", "manifest", "message"),
+    [
+        (csr([0, 1, 1, 3], [1, 0, 3]), {}, r"a neighbour outside 0\.\.2"),
+        (csr([0, 1, 1, 3], [1, 0, -1]), {}, r"a neighbour outside 0\.\.2"),
+        (csr([0, 2, 1, 3], [1, 2, 0]), {}, "indptr decreases"),
+        (csr([0, 0, 2, 3], [2, 0, 1]), {}, "the neighbours of row 1 do not ascend"),
+        (csr([0, 1, 1, 2], [1, 0], weights=[1.0]), {}, "1 weights for 2 edges"),
+        (csr([0, 1, 1, 2], [1, 0], weights=[1.0, np.nan]), {}, "a weight that is"),
+        (csr([0, 1, 1, 2], [1, 0], weights=[1.0, np.inf]), {}, "a weight that is"),
+        (csr([0, 1, 1, 2], [1, 0], weights=[1.0, -1.0]), {}, "a weight that is"),
+        (csr([0, 1, 1, 2], [1, 0], relations=[0, 2]), {"relations": ("a", "b")}, r"relation outs"),
+        (csr([0, 2, 2, 2], [1, 1], relations=[1, 0]), {"relations": ("a", "b")}, "do not ascend"),
+        (csr([0, 1, 2, 2], [1, 2]), {"directed": False}, "stored both ways"),
+        (
+            csr([0, 1, 2, 2], [1, 0], relations=[0, 1]),
+            {"directed": False, "relations": ("a", "b")},
+            "stored both ways",
+        ),
+        (csr([0, 1, 2, 2], [1, 0]), {"edges": 3}, "Expected 3 edges in all shards, got 2"),
+        (csr([0, 1, 2, 2], [1, 0]), {"dtypes": {"indptr": "int64", "indices": "int64"}}, "int64"),
+    ],
+)
+def test_inconsistent_rows_are_found(tmp_path, rows, manifest, message):
+    with pytest.raises(CorruptFile, match=message):
+        write(tmp_path / "g", rows, **manifest).validate()
+
+
+@pytest.mark.parametrize(
+    ("indptr", "message"),
+    [
+        ([0, 1, 2], "rows 0:3 do not follow row 0"),
+        ([0, 1, 1, 3], "indptr does not span indices"),
+        ([1, 1, 1, 2], "indptr does not span indices"),
+        ([], "indptr does not span indices"),
+    ],
+)
+def test_an_indptr_that_does_not_fit_is_found(tmp_path, indptr, message):
+    graph = write(tmp_path / "g", csr([0, 1, 1, 2], [1, 0]))
+    entry = save_npy(graph.path, "shards/00000/indptr.npy", np.array(indptr, np.int64))
+    files = graph.manifest.files | {entry.name: entry}
+    with pytest.raises(CorruptFile, match=message):
+        Graph(graph.path, replace(graph.manifest, files=files)).validate()
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ({"ids": [1, 2, 2]}, "Expected 3 different ids, got 2"),
+        ({"ids": [1, None, 2]}, "Expected 0 ids that are missing, got 1"),
+        ({"columns": {"label": [0, 2, 1]}, "labels": "class", "classes": ("a", "b")}, "names no"),
+        ({"columns": {"split": [0, 0, 1]}, "splits": {"train": 1}}, "Expected 1 train nodes, got 2"),
+    ],
+)
+def test_inconsistent_nodes_are_found(tmp_path, content, message):
+    with pytest.raises(CorruptFile, match=message):
+        write(tmp_path / "g", **content).validate()
+
+
+def test_inconsistent_heldout_edges_are_found(tmp_path):
+    graph = write(tmp_path / "g", heldout={"sources": np.array([0, 3])})
+    for count, message in ((3, "Expected 3 edges, got 2"), (2, r"a node outside 0\.\.2")):
+        held = Graph(graph.path, replace(graph.manifest, heldout={"test": count}))
+        with pytest.raises(CorruptFile, match=message):
+            held.validate()
+
+
+def test_inconsistent_features_are_found(tmp_path):
+    graph = write(tmp_path / "g", matrix=np.zeros((3, 2), np.float32))
+    entry = graph.manifest.features
+    for wrong in (replace(entry, width=3), replace(entry, dtype="float64")):
+        with pytest.raises(CorruptFile, match="does not agree with graph.json"):
+            Graph(graph.path, replace(graph.manifest, features=wrong)).validate()
+    matrix = sp.csr_matrix(np.eye(3, 2, dtype=np.float32))
+    matrix.indices[1] = 7
+    with pytest.raises(CorruptFile, match=r"features/00000 is inconsistent"):
+        write(tmp_path / "s", matrix=matrix).validate()
+
+
+def test_an_order_broken_between_two_pieces_is_found(tmp_path, monkeypatch):
+    monkeypatch.setattr("penstock.checks._PIECE", 2)
+    good = csr([0, 4, 4, 4, 4], [0, 1, 2, 3])
+    write(tmp_path / "good", good).validate()
+    bad = csr([0, 4, 4, 4, 4], [0, 3, 1, 2])
+    with pytest.raises(CorruptFile, match="row 0 do not ascend"):
+        write(tmp_path / "bad", bad).validate()
+
+
+def test_a_zoo_has_as_many_graphs_as_it_says(tmp_path):
+    from penstock.writer import write_parquet
+
+    with create_graph(tmp_path / "g") as writer:
+        writer.edges(CSR.from_edges(np.array([0]), np.array([1]), 3))
+        writer.nodes()
+        writer.add_file(write_parquet(writer.root, "graphs.parquet", pa.table({"id": [1, 2]})))
+        writer.manifest = replace(writer.manifest, graphs=3)
+    with pytest.raises(CorruptFile, match="Expected 3 graphs, got 2"):
+        Graph.open(tmp_path / "g").validate()

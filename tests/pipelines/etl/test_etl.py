@@ -1,0 +1,332 @@
+"""ETL against a reference that does the same steps with pandas and NetworkX."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import networkx as nx
+import numpy as np
+import pandas as pd
+import pytest
+
+from penstock import Graph, etl
+from penstock.cluster.spec import ClusterSpec
+from penstock.errors import InputError, OutputExists, UsageError
+
+Arcs = dict[tuple[Any, ...], list[float]]
+
+
+def random_edges(seed: int, kind: str = "int", rows: int = 400, ids: int = 60) -> pd.DataFrame:
+    random = np.random.default_rng(seed)
+    # Squaring makes some ids frequent, so that there are duplicates, loops and rare nodes.
+    ends = (random.random((rows, 2)) ** 2 * ids).astype(np.int64)
+    names: Any = {
+        "int": ends * 7 - 100,
+        "wide": ends * 2**55 - 2**60,
+        "string": np.char.add("n", ends.astype(str)),
+    }[kind]
+    return pd.DataFrame(
+        {
+            "src": names[:, 0],
+            "dst": names[:, 1],
+            "weight": random.integers(1, 50, rows).astype(np.float32) / 8,
+            "relation": np.char.add("r", random.integers(0, 4, rows).astype(str)),
+            "time": random.integers(0, 1000, rows),
+        }
+    )
+
+
+def expected_arcs(table: pd.DataFrame, options: dict[str, Any]) -> Arcs:
+    """Return {(source, target, relation): weights}, by the steps that docs/etl.md lists."""
+    relation = options.get("relation")
+    arcs: Arcs = {}
+    for row in table.itertuples():
+        u, v, w = row.src, row.dst, float(row.weight) if options.get("weight") else 1.0
+        if u == v and options.get("self_loops", "drop") == "drop":
+            continue
+        r = (row.relation,) if relation else ()
+        arcs.setdefault((u, v, *r), []).append(w)
+        if not options.get("directed") and u != v:
+            arcs.setdefault((v, u, *r), []).append(w)
+    if not options.get("weight"):
+        if options.get("duplicates") != "keep":
+            arcs = dict.fromkeys(arcs, [1.0])
+        return arcs
+    merge = {"sum": sum, "max": max, "first": lambda w: w[0]}.get(options.get("duplicates", "sum"))
+    if merge is not None:
+        arcs = {key: [float(np.float32(merge(weights)))] for key, weights in arcs.items()}
+    return arcs
+
+
+def expected_nodes(table: pd.DataFrame, arcs: Arcs, options: dict[str, Any]) -> set[Any]:
+    graph = nx.MultiDiGraph()
+    graph.add_nodes_from(pd.concat([table.src, table.dst]).tolist())
+    for key, weights in arcs.items():
+        graph.add_edges_from([key[:2]] * len(weights))
+
+    def degree(node: Any) -> int:
+        return int(graph.out_degree(node) + (graph.in_degree(node) if options.get("directed") else 0))
+
+    if options.get("min_degree"):
+        few = [node for node in graph if degree(node) < options["min_degree"]]
+        graph.remove_nodes_from(few)
+    if options.get("largest_component"):
+        components = list(nx.weakly_connected_components(graph))
+        largest = max(components, key=lambda c: (len(c), [-x for x in [sorted_rank(table, c)]]))
+        graph = graph.subgraph(largest).copy()
+    if options.get("drop_isolated"):
+        graph.remove_nodes_from([node for node in list(graph) if degree(node) == 0])
+    return set(graph)
+
+
+def sorted_rank(table: pd.DataFrame, nodes: set[Any]) -> int:
+    ids = sorted(set(table.src) | set(table.dst))
+    return min(ids.index(node) for node in nodes)
+
+
+def arcs_of(graph: Graph) -> Arcs:
+    ids = graph.user_ids().to_pylist()
+    csr = graph.csr()
+    arcs: Arcs = {}
+    for e, (u, v) in enumerate(zip(csr.sources(), csr.indices, strict=True)):
+        r = () if csr.relations is None else (graph.manifest.relations[csr.relations[e]],)
+        weight = 1.0 if csr.weights is None else float(csr.weights[e])
+        arcs.setdefault((ids[u], ids[v], *r), []).append(weight)
+    return arcs
+
+
+CASES: list[dict[str, Any]] = [
+    {},
+    {"directed": True},
+    {"weight": "weight"},
+    {"weight": "weight", "duplicates": "max"},
+    {"weight": "weight", "duplicates": "first", "directed": True},
+    {"weight": "weight", "duplicates": "keep"},
+    {"duplicates": "keep", "directed": True, "self_loops": "keep"},
+    {"weight": "weight", "self_loops": "keep"},
+    {"relation": "relation", "weight": "weight"},
+    {"relation": "relation", "directed": True, "drop_isolated": True},
+    {"min_degree": 4, "weight": "weight"},
+    {"min_degree": 3, "directed": True, "drop_isolated": True, "relation": "relation"},
+    {"largest_component": True, "weight": "weight"},
+    {"relabel": "degree", "weight": "weight"},
+    {"relabel": "random", "weight": "weight", "relation": "relation"},
+    {"relabel": "random", "min_degree": 2, "largest_component": True, "drop_isolated": True},
+    {"relabel": "degree", "directed": True, "largest_component": True},
+]
+
+
+@pytest.mark.parametrize("options", CASES, ids=lambda o: ",".join(f"{k}={v}" for k, v in o.items()))
+@pytest.mark.parametrize("kind", ["int", "string"])
+def test_graph_is_what_the_reference_makes(
+    tmp_path: Path, cluster: ClusterSpec, options: dict[str, Any], kind: str
+) -> None:
+    table = random_edges(len(str(options)), kind, rows=90 if "largest_component" in options else 400)
+    table.to_parquet(tmp_path / "edges.parquet", row_group_size=70)
+    unnamed = {name: "none" for name in ("weight", "relation") if name not in options}
+    report = etl(
+        tmp_path / "edges.parquet", tmp_path / "g", cluster=cluster, **options, **unnamed
+    )
+    graph = Graph.open(tmp_path / "g")
+    graph.validate()
+    arcs = expected_arcs(table, options)
+    nodes = expected_nodes(table, arcs, options)
+    arcs = {key: weights for key, weights in arcs.items() if {key[0], key[1]} <= nodes}
+    assert set(graph.user_ids().to_pylist()) == nodes
+    assert arcs_of(graph) == arcs
+    assert (report.nodes, report.edges) == (len(nodes), sum(map(len, arcs.values())))
+    assert report.rows_read == len(table)
+
+
+def test_internal_ids_follow_the_order_asked_for(tmp_path: Path, cluster: ClusterSpec) -> None:
+    table = random_edges(3)
+    table.to_parquet(tmp_path / "edges.parquet")
+    ids = {}
+    for relabel in ("sorted", "degree", "random"):
+        etl(tmp_path / "edges.parquet", tmp_path / relabel, cluster=cluster, relabel=relabel)
+        ids[relabel] = Graph.open(tmp_path / relabel).user_ids().to_pylist()
+    assert ids["sorted"] == sorted(ids["sorted"])
+    degrees = Graph.open(tmp_path / "degree").degrees
+    assert np.all(np.diff(degrees) <= 0)
+    assert sorted(ids["random"]) == ids["sorted"] != ids["random"]
+    etl(tmp_path / "edges.parquet", tmp_path / "other", cluster=cluster, relabel="random", seed=1)
+    assert Graph.open(tmp_path / "other").user_ids().to_pylist() != ids["random"]
+
+
+@pytest.mark.parametrize("kind", ["int", "wide", "string"])
+def test_same_bytes_however_the_input_is_cut(
+    tmp_path: Path, cluster: ClusterSpec, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = random_edges(5, kind, rows=3000, ids=500)
+    options = {"weight": "weight", "relation": "relation", "time": "time", "relabel": "random",
+               "split_edges": (0.8, 0.1, 0.1)}
+    table.to_parquet(tmp_path / "one.parquet")
+    etl(tmp_path / "one.parquet", tmp_path / "a", cluster=cluster, **options)
+    many = tmp_path / "many"
+    many.mkdir()
+    for i, start in enumerate(range(0, 3000, 450)):
+        table.iloc[start : start + 450].to_parquet(many / f"part-{i}.parquet", row_group_size=100)
+    # Several ranges of ids, too.
+    monkeypatch.setattr("penstock.pipelines.etl.run._ID_BYTES", 10**9)
+    etl(many, tmp_path / "b", cluster=cluster, **options)
+    files = [Graph.open(tmp_path / name).manifest.files for name in "ab"]
+    assert files[0] == files[1]
+    assert len(list((tmp_path / "a" / "heldout").iterdir())) == 2
+
+
+def test_bins_cut_rows_but_not_results(
+    tmp_path: Path, cluster: ClusterSpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = random_edges(6, rows=3000, ids=500)
+    table.to_parquet(tmp_path / "edges.parquet")
+    etl(tmp_path / "edges.parquet", tmp_path / "a", cluster=cluster, weight="weight",
+        relabel="degree")
+    monkeypatch.setattr("penstock.pipelines.etl.run.Run.bin_edges", 256)
+    etl(tmp_path / "edges.parquet", tmp_path / "b", cluster=cluster, weight="weight",
+        relabel="degree")
+    a, b = Graph.open(tmp_path / "a"), Graph.open(tmp_path / "b")
+    assert a.num_shards == 1 < b.num_shards
+    for (name, left), (_, right) in zip(a.csr().arrays(), b.csr().arrays(), strict=True):
+        np.testing.assert_array_equal(left, right, err_msg=name)
+
+
+def test_weights_of_both_directions_are_bitwise_equal(tmp_path: Path, cluster: ClusterSpec) -> None:
+    table = random_edges(7, rows=5000, ids=20)
+    table["weight"] = np.random.default_rng(0).random(5000).astype(np.float32)
+    table.to_parquet(tmp_path / "edges.parquet", row_group_size=999)
+    etl(tmp_path / "edges.parquet", tmp_path / "g", cluster=cluster, weight="weight")
+    csr = Graph.open(tmp_path / "g").csr()
+    import scipy.sparse as sp
+
+    matrix = sp.csr_matrix((csr.weights, csr.indices, csr.indptr)).toarray()
+    np.testing.assert_array_equal(matrix, matrix.T)
+
+
+def test_times_window_and_latest_of_duplicates(tmp_path: Path, cluster: ClusterSpec) -> None:
+    table = pd.DataFrame(
+        {"src": [1, 1, 2, 3, 1], "dst": [2, 2, 1, 1, 3], "time": [5, 9, 7, 20, 3]}
+    )
+    table.to_parquet(tmp_path / "edges.parquet")
+    report = etl(tmp_path / "edges.parquet", tmp_path / "g", cluster=cluster, directed=True,
+                 time="time", since="5", until="20")
+    csr = Graph.open(tmp_path / "g").csr()
+    assert csr.times is not None
+    assert csr.times.tolist() == [9, 7]
+    assert report.rows_filtered == 2
+
+
+def test_edge_splits_are_disjoint_and_complete(tmp_path: Path, cluster: ClusterSpec) -> None:
+    table = random_edges(8, rows=4000, ids=300)
+    table.to_parquet(tmp_path / "edges.parquet")
+    plain = {"cluster": cluster, "weight": "none", "relation": "none"}
+    etl(tmp_path / "edges.parquet", tmp_path / "whole", **plain)
+    for more in ({}, {"min_degree": 1}):
+        out = tmp_path / f"split{len(more)}"
+        report = etl(tmp_path / "edges.parquet", out, split_edges=(0.7, 0.1, 0.2), **plain, **more)
+        graph = Graph.open(out)
+        ids = graph.user_ids().to_pylist()
+        csr = graph.csr()
+        kept = set(zip(csr.sources().tolist(), csr.indices.tolist(), strict=True))
+        assert kept == {(v, u) for u, v in kept}
+        apart = set()
+        for name in ("valid", "test"):
+            edges = graph.heldout(name)
+            pairs = list(zip(edges["sources"].tolist(), edges["targets"].tolist(), strict=True))
+            assert report.heldout[name] == len(pairs) == len(set(pairs))
+            apart |= {p for u, v in pairs for p in ((u, v), (v, u))}
+        assert not kept & apart
+        both = {(ids[u], ids[v]) for u, v in kept | apart}
+        assert both == set(arcs_of(Graph.open(tmp_path / "whole")))
+        assert 0.25 < len(apart) / len(both) < 0.35
+
+
+def test_given_heldout_edges(tmp_path: Path, cluster: ClusterSpec) -> None:
+    columns = ["h", "r", "t"]
+    files = {
+        "train": [("a", "likes", "b"), ("b", "knows", "c")],
+        "valid": [("c", "likes", "a")],
+        "test": [("a", "knows", "d"), ("d", "likes", "b")],
+    }
+    for name, rows in files.items():
+        pd.DataFrame(rows, columns=columns).to_csv(
+            tmp_path / f"{name}.txt", sep="\t", header=False, index=False
+        )
+    etl(tmp_path / "train.txt", tmp_path / "g", cluster=cluster, format="triples", directed=True,
+        valid=tmp_path / "valid.txt", test=tmp_path / "test.txt")
+    graph = Graph.open(tmp_path / "g")
+    ids, relations = graph.user_ids().to_pylist(), graph.manifest.relations
+    assert (ids, relations) == (["a", "b", "c", "d"], ("knows", "likes"))
+    for name in ("valid", "test"):
+        edges = graph.heldout(name)
+        triples = [
+            (ids[h], relations[r], ids[t])
+            for h, r, t in zip(edges["sources"], edges["relations"], edges["targets"], strict=True)
+        ]
+        assert triples == files[name]
+    assert set(arcs_of(graph)) == {(h, t, r) for h, r, t in files["train"]}
+
+
+def test_an_existing_graph_is_kept_unless_told(tmp_path: Path, cluster: ClusterSpec) -> None:
+    random_edges(1).to_parquet(tmp_path / "edges.parquet")
+    etl(tmp_path / "edges.parquet", tmp_path / "g", cluster=cluster)
+    with pytest.raises(OutputExists, match="--overwrite"):
+        etl(tmp_path / "edges.parquet", tmp_path / "g", cluster=cluster)
+    before = Graph.open(tmp_path / "g").manifest
+    bad = random_edges(2)
+    bad.loc[3, "weight"] = -1.0
+    bad.to_parquet(tmp_path / "bad.parquet")
+    with pytest.raises(InputError, match=r"bad\.parquet"):
+        etl(tmp_path / "bad.parquet", tmp_path / "g", cluster=cluster, weight="weight",
+            overwrite=True)
+    assert Graph.open(tmp_path / "g").manifest == before
+    etl(tmp_path / "edges.parquet", tmp_path / "g", cluster=cluster, directed=True, overwrite=True)
+    assert Graph.open(tmp_path / "g").manifest.directed
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["bad.parquet", "edges.parquet", "g"]
+
+
+def test_something_else_is_never_replaced(tmp_path: Path, cluster: ClusterSpec) -> None:
+    random_edges(1).to_parquet(tmp_path / "edges.parquet")
+    (tmp_path / "thesis").mkdir()
+    (tmp_path / "thesis" / "chapter1.tex").write_text("...")
+    with pytest.raises(OutputExists, match="not a graph"):
+        etl(tmp_path / "edges.parquet", tmp_path / "thesis", cluster=cluster, overwrite=True)
+    assert (tmp_path / "thesis" / "chapter1.tex").exists()
+
+
+def test_bad_rows_are_counted_and_kept_aside(tmp_path: Path, cluster: ClusterSpec) -> None:
+    table = random_edges(4)
+    table.loc[[5, 17], "weight"] = np.nan
+    table.loc[30, "weight"] = -2
+    table.to_csv(tmp_path / "edges.csv", index=False)
+    with pytest.raises(InputError, match=r"edges\.csv.*7"):
+        etl(tmp_path / "edges.csv", tmp_path / "g", cluster=cluster, weight="weight")
+    report = etl(tmp_path / "edges.csv", tmp_path / "g", cluster=cluster, weight="weight",
+                 relation="none", on_bad_rows="skip")
+    assert report.bad_rows == 3
+    import json
+
+    kept = json.loads((tmp_path / "g" / "bad_rows.json").read_text())
+    assert kept["skipped"] == 3
+    assert [bad["row"] for bad in kept["first"]] == [7, 19, 32]
+    assert arcs_of(Graph.open(tmp_path / "g")) == expected_arcs(
+        table.drop(index=[5, 17, 30]), {"weight": "weight"}
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"split_edges": (0.5, 0.1, 0.1)}, "add up to one"),
+        ({"since": "3"}, "--time"),
+        ({"label": "x"}, "--nodes"),
+        ({"duplicates": "twice"}, "--duplicates"),
+        ({"min_degree": -1}, "--min-degree"),
+        ({"colour": "red"}, "no option 'colour'"),
+    ],
+)
+def test_options_that_cannot_be(
+    tmp_path: Path, options: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(UsageError, match=message):
+        etl(tmp_path / "edges.parquet", tmp_path / "g", **options)

@@ -1,0 +1,250 @@
+"""The command line as a shell sees it: help, errors, exit codes, completion."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Annotated, Literal
+
+import pytest
+from pydantic import Field
+
+import penstock
+from penstock.errors import InputError, UsageError
+from penstock.options import options
+from penstock.pipelines import cli
+from penstock.pipelines.cli import app, run
+from penstock.pipelines.output import Output
+
+COMMANDS = ["etl", "generate", "info", "validate", "partition", "order", "completion"]
+
+
+@options
+class Steps:
+    """Options of a command that only exists here."""
+
+    parts: Annotated[int, Field(gt=0)]
+    """how many parts"""
+    shape: Literal["round", "square"] = "round"
+    """what they look like"""
+    shares: tuple[float, float] | None = None
+    """two shares that add up to one"""
+    tidy: bool = True
+    """leave nothing behind"""
+
+    def __post_init__(self) -> None:
+        if self.shares is not None and sum(self.shares) != 1:
+            raise UsageError("--shares do not add up to one")
+
+
+@pytest.fixture
+def job(monkeypatch):
+    """A command ``job`` whose function the test chooses."""
+    does = []
+
+    def command(graph: Path, /, *, steps: Steps, output: Output = Output()) -> None:
+        """Do a job."""
+        for function in does:
+            function()
+
+    app.command(command, name="job")
+    yield does
+    del app["job"]
+
+
+def fails(job, error):
+    def fail():
+        raise error
+
+    job.append(fail)
+
+
+# -- help and version -----------------------------------------------------------------------------
+
+
+def test_help_reads_like_a_table_of_contents(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    assert run(["--help"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    entries = [line for line in lines if re.match(r"  [a-z]+  +[A-Z]", line)]
+    assert [line.split()[0] for line in entries] == COMMANDS
+    assert len({re.match(r"  [a-z]+ +", line).end() for line in entries}) <= 2, "one column a group"
+    assert max(map(len, lines)) <= 80
+    assert run([]) == 0
+    assert capsys.readouterr().out.splitlines() == lines
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_has_help_and_the_common_options(command, capsys):
+    assert run([command, "--help"]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith(f"Usage: penstock {command}")
+    if command not in ("generate", "completion"):
+        for flag in ("--json", "-v, --verbose", "-q, --quiet"):
+            assert flag in out
+
+
+def test_help_of_options_shows_choices_and_defaults(job, capsys):
+    assert run(["job", "--help"]) == 0
+    out = capsys.readouterr().out
+    assert re.search(r"--parts INT +how many parts \[required\]", out)
+    assert re.search(r"\[round, square\]\s+\[default:\s+round\]", out)
+    assert "--tidy, --no-tidy" in out
+    assert "--no-json" not in out
+    assert "--empty-shares" not in out
+
+
+def test_version(capsys):
+    assert run(["--version"]) == 0
+    assert capsys.readouterr().out.strip() == penstock.__version__
+
+
+def test_python_m_penstock(tmp_path):
+    command = [sys.executable, "-m", "penstock", "--version"]
+    out = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert out.stdout.strip() == penstock.__version__
+
+
+# -- bad usage: exit 2, one paragraph -----------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("nosuch", "penstock has no command 'nosuch'. Expected one of etl, generate, info"),
+        ("ifno", "Did you mean info?"),
+        ("generate rmatt", "penstock generate has no command 'rmatt'. Expected one of rmat"),
+        ("info", "penstock info needs GRAPH. Expected a graph's directory. See penstock info --he"),
+        ("info a b", "penstock info does not know what to do with 'b'. See penstock info --help."),
+        ("info --colour a", "penstock info has no option --colour. See penstock info --help."),
+        ("info a --jsn", "penstock info has no option --jsn. Did you mean --json?"),
+        ("info a --quiet=3", "option --quiet has a bad value. Expected yes or no, got '3'."),
+        ("info a --quiet --quiet", "option --quiet is given twice."),
+        ("completion", "penstock completion needs SHELL."),
+        ("completion bsh", "Expected one of bash, zsh, fish, got 'bsh'. Did you mean bash?"),
+        ("job g", "penstock job needs option --parts."),
+        ("job g --parts", "option --parts needs a value."),
+        ("job g --parts 0", "option --parts has a bad value. Expected a value greater than 0, got"),
+        ("job g --parts x", "option --parts has a bad value. Expected a valid integer, got 'x'."),
+        ("job g --parts 1 --shape rund", "--shape has a bad value. Expected 'round' or 'square'"),
+        ("job g --parts 1 --shares 1", "option --shares needs 2 values."),
+        ("job g --parts 1 --shares 1 1", "--shares do not add up to one."),
+    ],
+)
+def test_bad_usage_is_one_paragraph_and_exit_2(job, line, message, capsys):
+    assert run(line.split()) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith("penstock: ")
+    assert message in err
+    assert err.count("\n") == 1
+    assert run([*line.split(), "-v"]) == 2
+    assert "Traceback" not in capsys.readouterr().err
+    assert run([*line.split(), "--json"]) == 2
+
+
+def test_bad_usage_as_json(capsys):
+    assert run(["info", "--json"]) == 2
+    out, err = capsys.readouterr()
+    assert json.loads(out)["error"] == "UsageError"
+    assert json.loads(out)["what"] == "penstock info needs GRAPH"
+    assert err.startswith("penstock: penstock info needs GRAPH")
+
+
+# -- failures: exit 1 -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (InputError("row 3 is bad", remedy="Mend it"), "row 3 is bad. Mend it."),
+        (KeyboardInterrupt(), "interrupted. Nothing half-written"),
+        (PermissionError(13, "Permission denied", "/x"), "cannot use /x. Got Permission denied."),
+        (MemoryError(), "memory ran out."),
+        (RuntimeError("two\nlines"), "failed unexpectedly: RuntimeError: two lines. This is a bug"),
+    ],
+)
+def test_failures_are_one_paragraph_and_exit_1(job, error, message, capsys):
+    fails(job, error)
+    assert run("job g --parts 1".split()) == 1
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert message in err
+    assert err.count("\n") == 1
+    assert run("job g --parts 1 --json".split()) == 1
+    body = json.loads(capsys.readouterr().out)
+    assert body["what"].split("\n")[0] in err
+
+
+def test_the_traceback_comes_with_v(job, capsys):
+    fails(job, InputError("row 3 is bad"))
+    assert run("job g --parts 1 -v".split()) == 1
+    err = capsys.readouterr().err
+    assert "Traceback" in err
+    assert "in fail" in err
+    assert err.splitlines()[-1] == "penstock: row 3 is bad."
+
+
+def test_a_reader_that_leaves_is_no_failure_worth_a_message(make_graph):
+    graph = make_graph()
+    code = "import sys; from penstock.pipelines.cli import main; main()"
+    with subprocess.Popen(
+        [sys.executable, "-c", code, "info", str(graph.path)],
+        cwd=graph.path, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    ) as process:
+        process.stdout.close()
+        err = process.stderr.read()
+    assert err == b""
+    assert process.returncode == 1
+
+
+def test_main_exits_with_the_code(monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["penstock", "nosuch"])
+    with pytest.raises(SystemExit) as caught:
+        cli.main()
+    assert caught.value.code == 2
+
+
+def test_quiet_prints_no_result(make_graph, capsys):
+    assert run(["info", str(make_graph().path), "-q"]) == 0
+    assert capsys.readouterr() == ("", "")
+
+
+# -- completion -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_the_completion_script_names_commands_and_options(shell, capsys):
+    assert run(["completion", shell]) == 0
+    script = capsys.readouterr().out
+    for word in [*COMMANDS, "rmat", "partition", "verbose", "json"]:
+        assert re.search(rf"\b{word}\b", script), word
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["penstock", "in"], {"info"}),
+        (["penstock", "completion", "z"], {"zsh"}),
+        (["penstock", "info", "--js"], {"--json"}),
+    ],
+)
+def test_bash_completes(words, expected, capsys, tmp_path):
+    assert run(["completion", "bash"]) == 0
+    script = tmp_path / "penstock.bash"
+    script.write_text(capsys.readouterr().out)
+    ask = (
+        f"source {script}; COMP_WORDS=({' '.join(words)}); COMP_CWORD={len(words) - 1}; "
+        f"COMP_LINE='{' '.join(words)}'; COMP_POINT=${{#COMP_LINE}}; "
+        "$(complete -p penstock | sed 's/.*-F \\([^ ]*\\).*/\\1/') penstock; "
+        'printf "%s\\n" "${COMPREPLY[@]}"'
+    )
+    out = subprocess.run(
+        ["bash", "--norc", "-c", ask], cwd=tmp_path, env=os.environ | {"LC_ALL": "C.UTF-8"},
+        capture_output=True, text=True, check=True,
+    )
+    assert {word.strip() for word in out.stdout.splitlines()} == expected, out.stderr

@@ -1,0 +1,148 @@
+import json
+from dataclasses import replace
+
+import networkx as nx
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import penstock
+from penstock.csr import CSR
+from penstock.pipelines.cli import run
+from penstock.pipelines.info import Degrees, info
+from penstock.writer import create_graph
+
+
+def as_networkx(graph):
+    directed = graph.manifest.directed
+    made = nx.MultiDiGraph() if directed else nx.Graph()
+    made.add_nodes_from(range(graph.num_nodes))
+    csr = graph.csr()
+    made.add_edges_from(zip(csr.sources().tolist(), csr.indices.tolist(), strict=True))
+    return made
+
+
+@pytest.mark.parametrize("directed", [False, True])
+@pytest.mark.parametrize(("nodes", "edges"), [(60, 40), (100, 500), (1, 0)])
+def test_counts_are_those_of_networkx(make_graph, directed, nodes, edges):
+    graph = make_graph(nodes, edges, directed=directed, shard_edges=16)
+    truth, found = as_networkx(graph), info(graph.path)
+    assert found.nodes == truth.number_of_nodes()
+    assert found.edges == truth.number_of_edges()
+    assert found.arcs == graph.num_edges
+    assert found.isolated == nx.number_of_isolates(truth)
+    parts = nx.weakly_connected_components if directed else nx.connected_components
+    sizes = [len(part) for part in parts(truth)]
+    assert (found.components, found.largest_component) == (len(sizes), max(sizes))
+    out = dict(truth.out_degree() if directed else truth.degree())
+    check_degrees(found.degrees, np.array([out[i] for i in range(nodes)]))
+    assert (found.in_degrees is None) is not directed
+    if directed:
+        entering = dict(truth.in_degree())
+        check_degrees(found.in_degrees, np.array([entering[i] for i in range(nodes)]))
+
+
+def check_degrees(found, degrees):
+    assert (found.min, found.max) == (degrees.min(), degrees.max())
+    assert found.mean == pytest.approx(degrees.mean())
+    assert found.median == np.percentile(degrees, 50, method="inverted_cdf")
+    assert found.p99 == np.percentile(degrees, 99, method="inverted_cdf")
+    assert sum(count for *_, count in found.histogram) == len(degrees)
+    for low, high, count in found.histogram:
+        assert count == np.count_nonzero((degrees >= low) & (degrees <= high))
+        assert high in (low, 2 * low - 1)
+
+
+@settings(deadline=None)
+@given(st.lists(st.integers(0, 300), min_size=1, max_size=60))
+def test_the_distribution_is_numpys(degrees):
+    check_degrees(Degrees.of(np.array(degrees)), np.array(degrees))
+
+
+def test_a_self_loop_is_one_undirected_edge(tmp_path):
+    with create_graph(tmp_path / "g") as writer:
+        writer.edges(CSR.from_edges(np.array([0, 1, 1]), np.array([1, 0, 1]), 3))
+        writer.nodes()
+        writer.manifest = replace(writer.manifest, directed=False)
+    found = info(tmp_path / "g")
+    assert (found.arcs, found.edges, found.self_loops) == (3, 2, 1)
+    assert "self loops  1" in found.text()
+
+
+def test_edge_and_node_data_are_told(make_graph):
+    graph = make_graph(
+        weights=True, relations=12, times=True, features="sparse", labels=4, shard_edges=64
+    )
+    csr, found = graph.csr(), info(graph.path)
+    assert found.weights["min"] == pytest.approx(csr.weights.min())
+    assert found.weights["max"] == pytest.approx(csr.weights.max())
+    assert found.weights["mean"] == pytest.approx(csr.weights.mean(), rel=1e-5)
+    assert found.times == {"min": csr.times.min(), "max": csr.times.max()}
+    assert list(found.relations.values()) == np.bincount(csr.relations, minlength=12).tolist()
+    matrix = graph.features()
+    assert found.features["sparsity"] == pytest.approx(1 - matrix.nnz / (100 * 8))
+    assert found.labels["labelled"] == 100
+    assert len(found.labels["classes"]) == 4
+    assert sum(found.bytes.values()) == sum(e.bytes for e in graph.manifest.files.values())
+    text = found.text()
+    assert "8 × float32, sparse, 80 % zeros" in text
+    assert "in 4 others" in text
+    assert "100 labelled nodes" in text
+
+
+def test_partitions_are_listed_when_they_are_whole(make_graph):
+    graph = make_graph()
+    for k, body in ((10, '{"method": "metis", "edge_cut": 0.25}'), (4, "{"), (3, None)):
+        folder = graph.path / f"partition/k{k}"
+        folder.mkdir(parents=True)
+        if body is not None:
+            (folder / "partition.json").write_text(body)
+    found = info(graph.path)
+    assert [p["folder"] for p in found.partitions] == ["k4", "k10"]
+    assert found.bytes["partition"] == sum(
+        file.stat().st_size for file in graph.path.glob("partition/*/partition.json")
+    )
+    assert "k4: partition.json is damaged" in found.text()
+    assert "k10: metis" in found.text()
+
+
+def test_an_empty_graph_has_an_answer(make_graph):
+    found = info(make_graph(0, 0).path)
+    assert (found.nodes, found.edges, found.components, found.largest_component) == (0, 0, 0, 0)
+    assert "nodes" in found.text()
+
+
+def test_the_public_name_is_the_function():
+    assert penstock.info is info
+
+
+# -- on the command line --------------------------------------------------------------------------
+
+
+def test_text_is_plain_and_fits_a_terminal(make_graph, capsys):
+    graph = make_graph(1000, 4000, directed=True, weights=True, name="g")
+    assert run(["info", str(graph.path)]) == 0
+    out, err = capsys.readouterr()
+    assert err == ""
+    assert "\x1b" not in out
+    lines = out.splitlines()
+    assert max(map(len, lines[1:])) <= 80
+    assert not any(line.endswith(" ") for line in lines)
+    assert f"{graph.num_edges:,} directed" in out
+
+
+def test_json_is_everything(make_graph, capsys):
+    graph = make_graph(features="dense", labels=3)
+    assert run(["info", str(graph.path), "--json"]) == 0
+    body = json.loads(capsys.readouterr().out)
+    assert body == json.loads(json.dumps(info(graph.path).to_dict()))
+    assert body["degrees"]["histogram"][0][0] == 0
+    assert body["splits"] == graph.manifest.splits
+
+
+def test_a_bar_is_never_longer_than_its_place(make_graph):
+    text = info(make_graph(300, 2000).path).text()
+    bars = [line for line in text.splitlines() if "█" in line]
+    assert bars
+    assert max(line.count("█") for line in bars) <= 36
