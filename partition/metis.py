@@ -25,6 +25,9 @@ from penstock.partition.threads import spread
 # METIS' sorted heavy edge matching (SHEM) and its counts of permille over the mean.
 _SHEM = 1
 
+_MOST_TRIES, _TRIED_ENTRIES = 8, 4_000_000
+_ROUNDS = 20  # of refinement at each level; METIS' own default is 10
+
 # Bytes that METIS' own process takes for a node and for an entry of the adjacency, the shared
 # graph included: measured on R-MAT graphs, which coarsen badly and so need the most.
 BYTES_A_NODE = 250
@@ -110,6 +113,9 @@ def run_metis(
         "options": {
             "ctype": _SHEM,
             "ufactor": round(1000 * (tolerance - 1)),
+            # The best of several tries where one takes milliseconds.
+            "ncuts": max(1, min(_MOST_TRIES, _TRIED_ENTRIES // max(len(graph.indices), 1))),
+            "niter": _ROUNDS,
             # METIS takes a positive int; its default, -1, is a fixed seed too.
             "seed": seed % (2**31 - 1),
         },

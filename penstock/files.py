@@ -96,15 +96,17 @@ def save_json(path: Path, value: Any) -> None:
 
 
 @contextmanager
-def fresh_directory(path: Path, *, overwrite: bool = False) -> Iterator[Path]:
+def fresh_directory(
+    path: Path, *, overwrite: bool = False, kind: str = "graph"
+) -> Iterator[Path]:
     """Give a hidden sibling directory to fill; it becomes ``path`` only when the block succeeds.
 
-    An existing ``path`` is refused unless ``overwrite``; then it is replaced in the last step,
+    ``kind`` is what it will be: a directory that holds ``<kind>.json``. An existing ``path`` is refused unless ``overwrite``; then it is replaced in the last step,
     so that a failure leaves the old one as it was.
     """
     # Through symbolic links, to the disk that the graph will really stand on.
     path = path.resolve()
-    refuse_existing(path, overwrite=overwrite)
+    refuse_existing(path, overwrite=overwrite, kind=kind)
     partial = path.with_name(f".{path.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)
@@ -119,15 +121,15 @@ def fresh_directory(path: Path, *, overwrite: bool = False) -> Iterator[Path]:
         shutil.rmtree(partial, ignore_errors=True)
 
 
-def refuse_existing(path: Path, *, overwrite: bool) -> None:
+def refuse_existing(path: Path, *, overwrite: bool, kind: str = "graph") -> None:
     """Raise OutputExists where ``path`` is taken, or is something that must not be replaced."""
     if not path.exists():
         return
-    ours = path.is_dir() and ((path / "graph.json").exists() or not any(path.iterdir()))
+    ours = path.is_dir() and ((path / f"{kind}.json").exists() or not any(path.iterdir()))
     if not ours:
         raise OutputExists(
-            f"{path} exists and is not a graph",
-            remedy="Name another output; only graphs are replaced, even with --overwrite",
+            f"{path} exists and is not a {kind}",
+            remedy=f"Name another output; only a {kind} is replaced, even with --overwrite",
         )
     if not overwrite and any(path.iterdir()):
         raise OutputExists(f"{path} exists", remedy="Name another output or give --overwrite")

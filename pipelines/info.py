@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -11,6 +10,7 @@ import numpy as np
 from cyclopts import Parameter
 
 from penstock.csr import CSR, Array
+from penstock.errors import GraphError
 from penstock.graph import Graph
 from penstock.pipelines.info_text import info_text
 from penstock.pipelines.output import Output
@@ -224,15 +224,24 @@ def _bytes(graph: Graph) -> dict[str, int]:
 
 
 def _partitions(graph: Graph) -> tuple[dict[str, Any], ...]:
-    # Written last by ``penstock partition``: a folder without it is not whole.
-    found = []
-    for file in graph.path.glob("partition/*/partition.json"):
-        try:
-            body = json.loads(file.read_text())
-        except ValueError:
-            body = {"damaged": True}
-        found.append({"folder": file.parent.name, **body})
-    return tuple(sorted(found, key=lambda body: (len(body["folder"]), body["folder"])))
+    from penstock.partition.part import partitions
+
+    return tuple({"folder": path.name, **_partition(path, graph)} for path in partitions(graph))
+
+
+def _partition(path: Path, graph: Graph) -> dict[str, Any]:
+    from penstock.partition.manifest import PartitionManifest
+    from penstock.partition.report import PartitionReport
+
+    try:
+        manifest = PartitionManifest.load(path)
+        manifest.check_files(path)
+        manifest.check_graph(path, graph.path)
+    except GraphError as error:
+        return {"unusable": str(error)}
+    report = PartitionReport.of(str(path), manifest, 1.0, max(manifest.feature_width, 1)).to_dict()
+    names = ("k", "made_by", "cut_share", "replication", "load_imbalance")
+    return {name: report[name] for name in names}
 
 
 def command(

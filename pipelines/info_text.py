@@ -90,15 +90,12 @@ def _storage(found: dict[str, Any]) -> Rows:
 
 
 def _partition(body: Mapping[str, Any]) -> str:
-    facts = [str(body["method"])] if "method" in body else []
-    if body.get("damaged"):
-        facts.append("partition.json is damaged")
-    facts += [
-        f"{name.replace('_', ' ')} {body[name]:.4g}"
-        for name in ("edge_cut", "cut_share", "replication", "load_imbalance")
-        if isinstance(body.get(name), int | float)
-    ]
-    return f"{body['folder']}: {', '.join(facts)}" if facts else str(body["folder"])
+    if "unusable" in body:
+        return f"{body['folder']}: {body['unusable']}"
+    return (
+        f"{body['folder']}: {body['made_by']}, {100 * body['cut_share']:.3g} % of arcs cut, "
+        f"replication {body['replication']:.3g}, load imbalance {body['load_imbalance']:.3g}"
+    )
 
 
 def _flat(made: Mapping[str, Any]) -> str:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 from pydantic import Field, field_validator
@@ -62,16 +62,34 @@ class PartitionOptions:
 
 
 def partition_graph(
-    graph: str | Path | Graph, options: PartitionOptions, *, quiet: bool = True
+    graph: str | Path | Graph, *, quiet: bool = False, **options: Any
 ) -> PartitionReport:
-    """Cut ``graph`` and write GRAPH/partition/kK; return the report."""
+    """Cut ``graph`` and write GRAPH/partition/kK; the options are those of PartitionOptions.
+
+    partition_graph("follows", k=4, method="metis")
+    """
+    graph = graph if isinstance(graph, Graph) else Graph.open(graph)
+    return _partition(graph, PartitionOptions(**options), quiet=quiet)
+
+
+def command(
+    graph: Annotated[Path, Parameter(help="a graph's directory")],
+    /,
+    *,
+    options: PartitionOptions,
+    output: Output = Output(),
+) -> None:
+    """Cut a graph into k parts, balanced by work, each with ghosts, send and receive lists."""
+    output.show(_partition(Graph.open(graph), options, quiet=output.quiet))
+
+
+def _partition(graph: Graph, options: PartitionOptions, *, quiet: bool) -> PartitionReport:
     from penstock.partition.assign import assign
     from penstock.partition.build import build_parts, disk_needed, memory_needed
     from penstock.partition.part import partition_path
     from penstock.partition.report import PartitionReport
     from penstock.partition.threads import cores
 
-    graph = graph if isinstance(graph, Graph) else Graph.open(graph)
     path = partition_path(graph, options.k)
     _refuse_existing(path, overwrite=options.overwrite)
     need_disk(graph.path, disk_needed(graph), f"a partition of {graph.path}")
@@ -108,17 +126,6 @@ def partition_graph(
     features = graph.manifest.features
     width = options.width or (_DEFAULT_WIDTH if features is None else features.width)
     return PartitionReport.of(str(path), manifest, assignment.balance.reachable, width)
-
-
-def command(
-    graph: Annotated[Path, Parameter(help="a graph's directory")],
-    /,
-    *,
-    options: PartitionOptions,
-    output: Output = Output(),
-) -> None:
-    """Cut a graph into k parts, balanced by work, each with ghosts, send and receive lists."""
-    output.show(partition_graph(graph, options, quiet=output.quiet))
 
 
 def _manifest(graph: Graph, assignment: Assignment) -> PartitionManifest:

@@ -39,6 +39,14 @@ def cuda_devices() -> tuple[int, str]:
     return count, f"CuPy sees {count} CUDA device(s)"
 
 
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if "slow" in config.option.markexpr:
+        return
+    for item in items:
+        if item.get_closest_marker("slow") is not None:
+            item.add_marker(pytest.mark.skip(reason="slow: run with -m slow"))
+
+
 def pytest_runtest_setup(item: pytest.Item) -> None:
     for mark, needed in (("gpu", 1), ("multigpu", 2)):
         if item.get_closest_marker(mark) is not None:

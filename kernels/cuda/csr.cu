@@ -1,4 +1,7 @@
 // Edges become rows: what CuPy's primitives cannot say. Names and meaning are naive/csr.py's.
+// instance: merge_values<float, SUM>
+// instance: merge_values<double, MAX>
+// instance: merge_values<long long, FIRST>
 
 enum How { SUM = 0, MAX = 1, FIRST = 2 };
 

@@ -19,7 +19,7 @@ from penstock.pipelines.etl.layout import find_layout, guess_format
 from penstock.pipelines.etl.options import EtlOptions
 from penstock.pipelines.etl.pieces import find_pieces
 from penstock.pipelines.etl.report import EtlReport
-from penstock.pipelines.etl.run import Run, run, with_files
+from penstock.pipelines.etl.job import Job, build_graph, with_files
 from penstock.pipelines.etl.workplace import Workplace, workplace
 
 __all__ = ["EtlOptions", "EtlReport", "etl"]
@@ -81,12 +81,12 @@ def _make_from_tables(
         connect(cluster, input_bytes=size, quiet=quiet) as client,
     ):
         can = capacity(client, cluster)
-        job = Run(client, edges, options, layout, place, can.task_memory, can.tasks, quiet, report)
-        manifest = _make_zoo(job, pieces["train"]) if kind == "zoo" else run(job, pieces)
+        job = Job(client, edges, options, layout, place, can.task_memory, can.tasks, quiet, report)
+        manifest = _make_zoo(job, pieces["train"]) if kind == "zoo" else build_graph(job, pieces)
         _finish(place, manifest, edges, options, report)
 
 
-def _make_zoo(job: Run, pieces: list[Piece]) -> Manifest:
+def _make_zoo(job: Job, pieces: list[Piece]) -> Manifest:
     from penstock.pipelines.etl.zoo import build_zoo
 
     return build_zoo(job, pieces)

@@ -41,25 +41,25 @@ def codec_of(path: str) -> str | None:
     return _CODECS.get(os.path.splitext(_name(path))[1])  # noqa: PTH122
 
 
-def table_format(path: str, format: str) -> str:
+def table_format(path: str, kind: str) -> str:
     """Return how a file is read: triples and zoos may lie in Parquet files as well as in text."""
     by_name = format_of(path)
-    if format == "zoo":
+    if kind == "zoo":
         return by_name if by_name in _TABLES["zoo"] else "csv"
-    if format == "triples" and by_name == "parquet":
+    if kind == "triples" and by_name == "parquet":
         return "parquet"
-    return format
+    return kind
 
 
-def find_files(paths: Sequence[str], format: str | None = None) -> list[str]:
+def find_files(paths: Sequence[str], kind: str | None = None) -> list[str]:
     """Return every file that ``paths`` mean, sorted: files, folders, globs, fsspec URLs.
 
-    Of a folder those count whose names fit ``format`` (None: all), at any depth; hidden files
+    Of a folder those count whose names fit the format ``kind`` (None: all), at any depth; hidden files
     and those that begin with _ (as _SUCCESS) do not.
     """
     found: set[str] = set()
     for path in paths:
-        found.update(_matches(str(path), format))
+        found.update(_matches(str(path), kind))
     return sorted(found)
 
 
@@ -147,12 +147,12 @@ class _Checked:
             ) from error
 
 
-def _matches(path: str, format: str | None) -> list[str]:
+def _matches(path: str, kind: str | None) -> list[str]:
     if not _is_url(path):
         local = Path(_local(path))
         if local.is_dir():
             names = [str(p) for p in sorted(local.rglob("*")) if p.is_file()]
-            return _fitting(path, names, len(local.parts), format)
+            return _fitting(path, names, len(local.parts), kind)
         if local.is_file():
             return [str(local)]
         found = sorted(f for f in glob.glob(str(local), recursive=True) if Path(f).is_file())  # noqa: PTH207
@@ -162,7 +162,7 @@ def _matches(path: str, format: str | None) -> list[str]:
             if system.isdir(inside):
                 depth = inside.strip("/").count("/") + 1
                 names = [system.unstrip_protocol(name) for name in system.find(inside)]
-                return _fitting(path, sorted(names), depth + 2, format)
+                return _fitting(path, sorted(names), depth + 2, kind)
             if system.isfile(inside):
                 return [path]
             found = sorted(system.unstrip_protocol(n) for n in system.glob(inside))
@@ -173,23 +173,23 @@ def _matches(path: str, format: str | None) -> list[str]:
     return found
 
 
-def _fitting(folder: str, names: list[str], depth: int, format: str | None) -> list[str]:
-    """Return a folder's files that fit ``format``, or those without a suffix where none fits."""
+def _fitting(folder: str, names: list[str], depth: int, kind: str | None) -> list[str]:
+    """Return a folder's files that fit ``kind``, or those without a suffix where none fits."""
     visible = []
     for name in names:
         inside = name.replace("\\", "/").split("/")[depth:] if "/" in name else [name]
         if not any(part.startswith((".", "_")) for part in inside):
             visible.append(name)
-    if format is None:
+    if kind is None:
         return visible
-    wanted = _TABLES.get(format, (format,))
+    wanted = _TABLES.get(kind, (kind,))
     fitting = [name for name in visible if format_of(name) in wanted]
     if not fitting:
         fitting = [name for name in visible if "." not in _name(name)]
     if not fitting:
         some = ", ".join(_name(name) for name in visible[:5]) or "no files"
         raise InputError(
-            f"the folder {folder} holds nothing to read as {format}",
+            f"the folder {folder} holds nothing to read as {kind}",
             got=some,
             remedy="Name the files, or give --format",
         )

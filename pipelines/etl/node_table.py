@@ -84,7 +84,6 @@ def _read_parquet(
             checks = RowChecks(count)
             yield _clean(found, layout, id_type, start + done, checks, rows, options), count
             done += count
-            start -= count  # the caller counts them from now on
 
 
 def _read_text(
@@ -116,7 +115,6 @@ def _read_text(
         rows = Rows(path, partial(line_number, piece, block, lines), block.text)
         yield _clean(found, layout, id_type, start + done, checks, rows, options), count
         done += count
-        start -= count
 
 
 def _clean(

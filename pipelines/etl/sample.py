@@ -42,11 +42,11 @@ class Sample:
         return [row[number] for row in rows if number < len(row) and row[number]]
 
 
-def take_sample(path: str, format: str, options: EtlOptions) -> Sample:
-    """Return the first rows of a file, cut as ``format`` and the options say."""
+def take_sample(path: str, kind: str, options: EtlOptions) -> Sample:
+    """Return the first rows of a file, cut as the format ``kind`` and the options say."""
     head = whole_lines(head_of(path, _HEAD), path)
-    delimiter = _delimiter(head, path, format, options)
-    return Sample(path, delimiter, first_rows(head, Dialect.of(format, delimiter), _ROWS))
+    delimiter = _delimiter(head, path, kind, options)
+    return Sample(path, delimiter, first_rows(head, Dialect.of(kind, delimiter), _ROWS))
 
 
 def whole_lines(head: bytes, path: str) -> bytes:
@@ -137,7 +137,7 @@ def time_type_of(values: Sequence[str]) -> str:
     return "float64" if all(map(is_number, values)) else "timestamp"
 
 
-def _delimiter(head: bytes, path: str, format: str, options: EtlOptions) -> str:
+def _delimiter(head: bytes, path: str, kind: str, options: EtlOptions) -> str:
     if options.delimiter is not None:
         delimiter = _NAMED.get(options.delimiter.lower(), options.delimiter)
         if len(delimiter.encode()) != 1 or delimiter in '"\r\n':
@@ -146,10 +146,10 @@ def _delimiter(head: bytes, path: str, format: str, options: EtlOptions) -> str:
                 got=repr(options.delimiter),
             )  # fmt: skip
         return delimiter
-    if format in ("csv", "tsv"):
-        return "," if format == "csv" else "\t"
-    first = next(iter(first_rows(head, Dialect(10, comments=format == "edgelist"), 1)), [""])[0]
-    if format == "triples":
+    if kind in ("csv", "tsv"):
+        return "," if kind == "csv" else "\t"
+    first = next(iter(first_rows(head, Dialect(10, comments=kind == "edgelist"), 1)), [""])[0]
+    if kind == "triples":
         if "\t" not in first and "," in first and path.lower().find(".csv") > 0:
             return ","
         return "\t" if "\t" in first else " "

@@ -30,23 +30,23 @@ class Dialect:
     comments: bool = False
 
     @classmethod
-    def of(cls, format: str, delimiter: str) -> Dialect:
-        """Return how ``format`` is written: only csv and tsv quote, only edge lists comment."""
-        quote = ord('"') if format in ("csv", "tsv") and delimiter != " " else 0
-        return cls(ord(delimiter), quote, comments=format == "edgelist")
+    def of(cls, kind: str, delimiter: str) -> Dialect:
+        """Return how the format ``kind`` is written: only csv and tsv quote, only edge lists comment."""
+        quote = ord('"') if kind in ("csv", "tsv") and delimiter != " " else 0
+        return cls(ord(delimiter), quote, comments=kind == "edgelist")
 
 
 @dataclass(frozen=True)
 class Block:
     """Rows of a text file, their fields found."""
 
+    quote: int
     data: Array  # (b,) uint8
     starts: Array  # (wanted, n)
     ends: Array  # (wanted, n)
     widths: Array  # (n,) fields of each row, negative where its quotes are wrong
     lines: Array  # (n,) lines before the row within the block
     rows: Array  # (n,) first byte
-    quote: int
     first_line: int = 0  # lines of the piece before this block
 
     def fields(self, slot: int) -> Fields:
@@ -172,7 +172,7 @@ def _split(
             data, capacity, slots, dialect.delimiter, dialect.quote,
             comments=dialect.comments, multiline=multiline,
         )  # fmt: skip
-        yield Block(data, *found, quote=dialect.quote), passed
+        yield Block(dialect.quote, data, *found), passed
         at += consumed
         if at < len(whole) and len(found[2]) < capacity:  # a quote is open
             if not lines.ended and len(whole) - at <= BLOCK:
@@ -184,7 +184,7 @@ def _split(
                 whole[at:stop], 1, slots, dialect.delimiter, dialect.quote,
                 comments=dialect.comments, multiline=False,
             )  # fmt: skip
-            yield Block(whole[at:stop], *found, quote=dialect.quote), passed
+            yield Block(dialect.quote, whole[at:stop], *found), passed
             at = stop
 
 

@@ -32,7 +32,7 @@ from penstock.pipelines.etl.zoo_write import (
 from penstock.sizes import need_disk
 
 if TYPE_CHECKING:
-    from penstock.pipelines.etl.run import Run
+    from penstock.pipelines.etl.job import Job
 
 # Nodes and edges of a shard.
 SHARD_SIZE = 1 << 24
@@ -63,7 +63,7 @@ def refuse_options(options: EtlOptions) -> None:
 
 
 def build_zoo(
-    run: Run,
+    run: Job,
     pieces: list[Piece],
     *,
     range_bytes: int | None = None,
@@ -118,7 +118,7 @@ def build_zoo(
     return _write(run, built, built_in, shard_size)
 
 
-def _ranges(run: Run, spilled: list[dict[str, Any]], range_bytes: int | None) -> list[Range]:
+def _ranges(run: Job, spilled: list[dict[str, Any]], range_bytes: int | None) -> list[Range]:
     """Choose the ranges once: a resumed run may have other workers but must not cut anew."""
     samples = [
         (graph, cost) for result in spilled for sample in result["samples"]
@@ -138,7 +138,7 @@ def _ranges(run: Run, spilled: list[dict[str, Any]], range_bytes: int | None) ->
 
 
 def _write(
-    run: Run, built: list[dict[str, Any]], ranges: list[Path], shard_size: int
+    run: Job, built: list[dict[str, Any]], ranges: list[Path], shard_size: int
 ) -> Manifest:
     root, dtypes = run.place.graph, built[0]["dtypes"]
     nodes = sum(result["nodes"] for result in built)
@@ -179,7 +179,7 @@ def _write_tables(root: Path, ranges: list[Path], graphs: int, unsigned: bool) -
     return [nodes, write_zoo_graphs(root, ranges)]
 
 
-def _time_type(run: Run) -> str | None:
+def _time_type(run: Job) -> str | None:
     if run.layout.time is None:
         return None
     return "float64" if run.layout.time_type == "float64" else "int64"

@@ -8,6 +8,7 @@ graph.
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -101,10 +102,8 @@ def _rows_where(csr: CSR, kept: Array) -> CSR:
     np.cumsum(keep_edge, out=before[1:])
     # A row that goes has lost all its edges, so its end is its beginning.
     indptr = np.append(before[csr.indptr[:-1][kept]], before[-1])
-    return replace(
-        csr, indptr=indptr, indices=number[csr.indices[keep_edge]],
-        **{name: values[keep_edge] for name, values in csr.columns()},
-    )
+    columns: dict[str, Any] = {name: values[keep_edge] for name, values in csr.columns()}
+    return replace(csr, indptr=indptr, indices=number[csr.indices[keep_edge]], **columns)
 
 
 def _bits(relations: Array) -> int:
@@ -120,7 +119,7 @@ def _how(column: str, merge: str) -> str:
 
 
 def _no_rows(relations: Array | None, columns: dict[str, Array]) -> CSR:
-    empty = {name: values[:0] for name, values in columns.items()}
+    empty: dict[str, Any] = {name: values[:0] for name, values in columns.items()}
     if relations is not None:
         empty["relations"] = relations[:0]
     return CSR(np.zeros(1, np.int64), np.empty(0, np.int32), **empty)

@@ -66,6 +66,12 @@ def cut_graphs(sizes: Array, room: int, shard_size: int) -> tuple[list[int], int
         start, room = stop, shard_size
 
 
+def row_ranges(starts: set[int], rows: int) -> list[tuple[int, int]]:
+    """Return the ranges that begin at ``starts``; one empty range where there are no rows."""
+    # Graphs without nodes can put a start at the very end.
+    return list(pairwise([*sorted(starts - {rows}), rows])) if rows else [(0, 0)]
+
+
 def plan_shards(ranges: Sequence[Path], shard_size: int) -> list[Shard]:
     """Say which rows of which ranges make up each shard; holds the counts of one range."""
     starts, bases, room = {0}, [0], shard_size
@@ -76,10 +82,8 @@ def plan_shards(ranges: Sequence[Path], shard_size: int) -> list[Shard]:
         cuts, room = cut_graphs(nodes + edges, room, shard_size)
         starts |= set(rows[cuts].tolist())
         bases.append(int(rows[-1]))
-    # Graphs without nodes can put a cut at the very end, or two at the same row.
-    bounds = [*sorted(starts - {bases[-1]}), bases[-1]] if bases[-1] else [0, 0]
     shards = []
-    for start, stop in pairwise(bounds):
+    for start, stop in row_ranges(starts, bases[-1]):
         touched = range(
             int(np.searchsorted(bases, start, side="right")) - 1,
             int(np.searchsorted(bases, stop, side="left")),
@@ -98,7 +102,7 @@ def join_shard(
     """Write shard ``number`` with ids over the whole zoo of ``nodes`` nodes."""
     pieces = [_read_part(part, nodes, dtypes) for part in shard.parts]
     if not pieces:
-        empty = {name: np.empty(0, kind) for name, kind in dtypes.items() if name != "indptr"}
+        empty: dict[str, Any] = {n: np.empty(0, k) for n, k in dtypes.items() if n != "indptr"}
         pieces = [CSR(indptr=np.zeros(1, np.int64), **empty)]
     csr = CSR.concatenate(pieces)
     files = write_shard(root, number, csr)
@@ -113,14 +117,14 @@ def _read_part(part: Part, nodes: int, dtypes: dict[str, str]) -> CSR:
     rows = part.stop - part.start
     indptr = spill.take(part.folder, "indptr", np.int64, start=part.start, count=rows + 1)
     first, edges = int(indptr[0]), int(indptr[-1] - indptr[0])
-    arrays = {
+    columns: dict[str, Any] = {
         name: spill.take(part.folder, name, kind, start=first, count=edges)
         for name, kind in dtypes.items() if name not in ("indptr", "indices")
     }
     # A range counts from 0 and always fits 32 bits.
     local = spill.take(part.folder, "indices", np.int32, start=first, count=edges)
     indices = local.astype(id_dtype(nodes)) + id_dtype(nodes).type(part.base)
-    return CSR(indptr - first, indices, **arrays)
+    return CSR(indptr - first, indices, **columns)
 
 
 def write_zoo_nodes(

@@ -7,7 +7,6 @@ again, once for every range of rows that fits. What is written does not depend o
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -25,7 +24,7 @@ from penstock.progress import Progress
 from penstock.writer import SHARD_EDGES, row_cuts, write_shard
 
 if TYPE_CHECKING:
-    from penstock.writer import GraphWriter
+    from penstock.pipelines.generate.pieces import Pieces
 
 _BIN_ARCS = 1 << 16  # arcs sorted at a time, about: they stay within L2
 _MOST_BIN_BITS = 13
@@ -36,9 +35,9 @@ class ShardBuilder:
     """One run: draw everything, then sort and write shard after shard."""
 
     def __init__(
-        self, writer: GraphWriter, source: EdgeSource, rules: Rules, budget: Budget, *, quiet: bool
+        self, pieces: Pieces, source: EdgeSource, rules: Rules, budget: Budget, *, quiet: bool
     ) -> None:
-        self.writer, self.source, self.rules = writer, source, rules
+        self.pieces, self.source, self.rules = pieces, source, rules
         self.budget, self.quiet = budget, quiet
         arcs = source.expected * (2 if rules.undirected else 1)
         self.target_bits = max(source.nodes - 1, 1).bit_length()
@@ -182,7 +181,7 @@ class ShardBuilder:
         indptr = np.zeros(len(all_degrees) + 1, np.int64)
         np.cumsum(all_degrees, out=indptr[1:])
         csr = CSR(indptr, indices[:end], **{name: array[:end] for name, array in columns.items()})
-        return all_degrees, write_shard(self.writer.root, shard.number, csr)
+        return all_degrees, write_shard(self.pieces.root, shard.number, csr)
 
     def _rows(self, number: int, keys: Array) -> tuple[Array, Array, dict[str, Array]]:
         """Return the degrees of a bin's rows, and the targets and columns of its edges."""
@@ -219,10 +218,8 @@ class ShardBuilder:
         names = {entry.name.split("/")[-1].removesuffix(".npy") for entry in files}
         dtypes = {"indptr": "int64", "indices": str(self.id_dtype)}
         dtypes |= {n: "float32" if n == "weights" else "int32" for n in EDGE_COLUMNS if n in names}
-        for entry in files:
-            self.writer.add_file(entry)
-        self.writer.manifest = replace(
-            self.writer.manifest,
+        self.pieces.add(
+            *files,
             nodes=nodes,
             edges=sum(entry.edges for entry in entries),
             shards=tuple(entries),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import replace
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,12 +18,11 @@ from penstock.kernels.cpu.scramble import scramble
 from penstock.kernels.streams import Stream
 from penstock.pipelines.generate.build import ShardBuilder
 from penstock.pipelines.generate.options import KnowledgeOptions
+from penstock.pipelines.generate.pieces import Pieces, graph_in_pieces
 from penstock.pipelines.generate.report import Report, graph_report, how_made
 from penstock.pipelines.generate.source import EdgeSource, Ends, Rules
-from penstock.pipelines.generate.tables import write_nodes
 from penstock.pipelines.generate.threads import Budget
 from penstock.sizes import need_disk
-from penstock.writer import GraphWriter, create_graph
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -86,8 +85,8 @@ class KnowledgeSource(EdgeSource):
 
     def held_out(self, split: int) -> dict[str, Array]:
         """Return the triples set aside for one split, by head, then tail, then relation."""
-        pieces = [self.aside[row] for row in sorted(self.aside)]
-        joined = [np.concatenate([np.empty(0, np.int32), *(p[i] for p in pieces)]) for i in range(4)]
+        parts = [self.aside[row] for row in sorted(self.aside)]
+        joined = [np.concatenate([np.empty(0, np.int32), *(part[i] for part in parts)]) for i in range(4)]
         mine = joined[3] == split
         names = ("sources", "targets", "relations")
         return {name: array[mine] for name, array in zip(names, joined, strict=False)}
@@ -105,37 +104,36 @@ def generate_knowledge(out: Path, options: KnowledgeOptions, *, quiet: bool) -> 
     held = options.triples * (options.valid + options.test)
     budget.take(int(held * 26), "the triples held out")
     need_disk(out.parent, options.triples * 12 + options.entities * 24, "the graph")
-    with create_graph(out, overwrite=options.overwrite) as writer:
-        builder = ShardBuilder(writer, source, Rules(undirected=False), budget, quiet=quiet)
+    with graph_in_pieces(out, overwrite=options.overwrite) as pieces:
+        builder = ShardBuilder(pieces, source, Rules(undirected=False), budget, quiet=quiet)
         source.prepare()
         built = builder.run()
-        _write_held_out(writer, source)
-        _write_nodes(writer, source)
-        writer.add_file(save_npy(writer.root, "planted/shifts.npy", source.shifts))
-        writer.manifest = replace(
-            writer.manifest,
+        _write_held_out(pieces, source)
+        pieces.nodes(_node_columns(source))
+        pieces.add(
+            save_npy(pieces.root, "planted/shifts.npy", source.shifts),
             relations=tuple(f"r{i}" for i in range(options.relations)),
             labels="class",
             made=how_made("kg", options) | {"clusters": source.clusters},
         )
     return graph_report(
-        out, "knowledge graph", writer.manifest, built.drawn, started,
+        out, "knowledge graph", pieces.manifest, built.drawn, started,
         relations=options.relations, clusters=source.clusters,
-        held_out=", ".join(f"{n:,} {name}" for name, n in writer.manifest.heldout.items()),
+        held_out=", ".join(f"{n:,} {name}" for name, n in pieces.manifest.heldout.items()),
     )  # fmt: skip
 
 
-def _write_held_out(writer: GraphWriter, source: KnowledgeSource) -> None:
+def _write_held_out(pieces: Pieces, source: KnowledgeSource) -> None:
     counts = {}
     for split, name in _HELD_OUT.items():
         arrays = source.held_out(split)
         counts[name] = len(arrays["sources"])
         for column, array in arrays.items():
-            writer.add_file(save_npy(writer.root, f"heldout/{name}/{column}.npy", array))
-    writer.manifest = replace(writer.manifest, heldout=counts)
+            pieces.add(save_npy(pieces.root, f"heldout/{name}/{column}.npy", array))
+    pieces.add(heldout=counts)
 
 
-def _write_nodes(writer: GraphWriter, source: KnowledgeSource) -> None:
+def _node_columns(source: KnowledgeSource) -> Callable[[int, int], dict[str, pa.Array]]:
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -148,4 +146,4 @@ def _write_nodes(writer: GraphWriter, source: KnowledgeSource) -> None:
         names = pc.binary_join_element_wise("e", numbers, "")
         return {"id": names, "label": pa.array(cluster[first : first + count])}
 
-    write_nodes(writer, source.nodes, columns)
+    return columns

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -17,13 +16,12 @@ from penstock.kernels.cpu.scramble import scramble
 from penstock.kernels.streams import Stream
 from penstock.pipelines.generate.build import ShardBuilder
 from penstock.pipelines.generate.options import RmatOptions, weight_range
+from penstock.pipelines.generate.pieces import graph_in_pieces, write_table
 from penstock.pipelines.generate.report import Report, graph_report, how_made
 from penstock.pipelines.generate.source import CHUNK, EdgeSource, Ends, Rules
-from penstock.pipelines.generate.tables import write_nodes, write_table
 from penstock.pipelines.generate.threads import Budget, each
 from penstock.progress import Progress
 from penstock.sizes import need_disk
-from penstock.writer import create_graph
 
 
 class RmatSource(EdgeSource):
@@ -83,20 +81,18 @@ def generate_rmat(out: Path, options: RmatOptions, *, quiet: bool) -> Report:
     rules = Rules(
         options.undirected, options.deduplicate, options.keep_loops, options.keep_isolated
     )
-    with create_graph(out, overwrite=options.overwrite) as writer:
-        builder = ShardBuilder(writer, source, rules, budget, quiet=quiet)
+    with graph_in_pieces(out, overwrite=options.overwrite) as pieces:
+        builder = ShardBuilder(pieces, source, rules, budget, quiet=quiet)
         source.prepare()
         built = builder.run()
-        columns = partial(_node_columns, options, built.ids, built.degrees)
-        write_nodes(writer, writer.manifest.nodes, columns)
-        writer.manifest = replace(
-            writer.manifest,
+        pieces.nodes(partial(_node_columns, options, built.ids, built.degrees))
+        pieces.add(
             relations=tuple(f"r{i}" for i in range(options.relations)) or None,
             labels="class" if options.labels else None,
             classes=tuple(f"c{i}" for i in range(options.labels)) or None,
             made=how_made("rmat", options),
         )
-    return graph_report(out, "R-MAT", writer.manifest, built.drawn, started)
+    return graph_report(out, "R-MAT", pieces.manifest, built.drawn, started)
 
 
 def _node_columns(

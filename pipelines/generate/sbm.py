@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 import time
-from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -15,12 +16,15 @@ from penstock.kernels.cpu.scramble import scramble
 from penstock.kernels.streams import Stream
 from penstock.pipelines.generate.build import ShardBuilder
 from penstock.pipelines.generate.options import SbmOptions
+from penstock.pipelines.generate.pieces import graph_in_pieces, node_splits
 from penstock.pipelines.generate.report import Report, graph_report, how_made
 from penstock.pipelines.generate.source import CHUNK, EdgeSource, Ends, Rules
-from penstock.pipelines.generate.tables import node_splits, write_dense, write_nodes, write_sparse
 from penstock.pipelines.generate.threads import Budget
 from penstock.sizes import need_disk
-from penstock.writer import FEATURE_FILE_BYTES, GraphWriter, create_graph
+from penstock.writer import FEATURE_FILE_BYTES
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 class SbmSource(EdgeSource):
@@ -67,67 +71,58 @@ def generate_sbm(out: Path, options: SbmOptions, *, quiet: bool) -> Report:
     started = time.monotonic()
     source = SbmSource(options)
     budget = Budget(options.memory)
-    budget.take(source.nodes * 8, "ids and labels of all nodes")
+    budget.take(source.nodes * 9, "ids and labels of all nodes")
     per_node = {"dense": 4 * options.width, "sparse": 8 + 8 * options.words, "none": 0}
     features = per_node[options.features] * options.nodes
+    if features:
+        budget.take(3 * min(features, FEATURE_FILE_BYTES), "a file of features")
     need_disk(out.parent, source.expected * 8 + source.nodes * 20 + features, "the graph")
-    with create_graph(out, overwrite=options.overwrite) as writer:
-        builder = ShardBuilder(writer, source, Rules(), budget, quiet=quiet)
+    with graph_in_pieces(out, overwrite=options.overwrite) as pieces:
+        builder = ShardBuilder(pieces, source, Rules(), budget, quiet=quiet)
         source.prepare()
         built = builder.run()
         labels = source.labels()
-        _write_nodes(writer, options, labels)
-        threads = max(1, min(budget.threads, budget.left // (3 * FEATURE_FILE_BYTES)))
-        _write_features(writer, options, labels, threads)
-        writer.manifest = replace(
-            writer.manifest,
+        split = node_splits(
+            options.seed, options.nodes, (options.train, options.valid, options.test)
+        )
+        pieces.nodes(partial(_node_columns, labels, split))
+        pieces.splits(split)
+        if options.features != "none":
+            pieces.features(options.width, partial(_features, options, labels))
+        pieces.add(
             labels="class",
             classes=tuple(f"b{block}" for block in range(options.blocks)),
             made=how_made("sbm", options),
         )
     return graph_report(
-        out, "stochastic block model", writer.manifest, built.drawn, started,
+        out, "stochastic block model", pieces.manifest, built.drawn, started,
         blocks=options.blocks, features=options.features,
     )  # fmt: skip
 
 
-def _write_nodes(writer: GraphWriter, options: SbmOptions, labels: Array) -> None:
+def _node_columns(labels: Array, split: Array, first: int, count: int) -> dict[str, pa.Array]:
     import pyarrow as pa
 
-    shares = (options.train, options.valid, options.test)
-    counts = np.zeros(3, np.int64)
-
-    def columns(first: int, count: int) -> dict[str, pa.Array]:
-        split = node_splits(options.seed, first, count, shares)
-        counts[:] += np.bincount(split[split >= 0], minlength=3)
-        return {
-            "id": pa.array(np.arange(first, first + count, dtype=np.int64)),
-            "label": pa.array(labels[first : first + count]),
-            "split": pa.array(split, mask=split < 0),
-        }
-
-    write_nodes(writer, options.nodes, columns)
-    splits = dict(zip(("train", "valid", "test"), counts.tolist(), strict=True))
-    writer.manifest = replace(writer.manifest, splits=splits)
+    rows = slice(first, first + count)
+    return {
+        "id": pa.array(np.arange(first, first + count, dtype=np.int64)),
+        "label": pa.array(labels[rows]),
+        "split": pa.array(split[rows], mask=split[rows] < 0),
+    }
 
 
-def _write_features(
-    writer: GraphWriter, options: SbmOptions, labels: Array, threads: int
-) -> None:
-    seed, blocks, width = options.seed, options.blocks, options.width
-
-    def dense(first: int, count: int) -> Array:
-        rows = labels[first : first + count]
-        return kernels.dense(seed, rows, blocks, width, options.noise, first)
-
-    def sparse(first: int, count: int) -> tuple[Array, Array]:
-        rows, topic = labels[first : first + count], round(options.topic * 2**32)
-        return kernels.sparse(seed, rows, blocks, width, options.words, topic, first)
-
+def _features(options: SbmOptions, labels: Array, start: int, stop: int) -> Any:
+    rows, width = labels[start:stop], options.width
     if options.features == "dense":
-        write_dense(writer, options.nodes, width, dense, threads)
-    elif options.features == "sparse":
-        write_sparse(writer, options.nodes, width, options.words, sparse, threads)
+        return kernels.dense(options.seed, rows, options.blocks, width, options.noise, start)
+    import scipy.sparse as sp
+
+    topic = round(options.topic * 2**32)
+    indptr, indices = kernels.sparse(
+        options.seed, rows, options.blocks, width, options.words, topic, start
+    )
+    ones = np.ones(len(indices), np.float32)
+    return sp.csr_matrix((ones, indices, indptr), shape=(stop - start, width))
 
 
 def _probability(given: float | None, degree: float, others: float) -> float:

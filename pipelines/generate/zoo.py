@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,12 +15,12 @@ from penstock.kernels.cpu.scramble import scramble
 from penstock.kernels.streams import Stream
 from penstock.manifest import ShardEntry
 from penstock.pipelines.generate.options import ZooOptions
+from penstock.pipelines.generate.pieces import Pieces, graph_in_pieces
 from penstock.pipelines.generate.report import Report, graph_report, how_made
-from penstock.pipelines.generate.tables import write_nodes
 from penstock.pipelines.generate.threads import Budget, each
 from penstock.progress import Progress
 from penstock.sizes import need_disk
-from penstock.writer import SHARD_EDGES, GraphWriter, create_graph, row_cuts, write_parquet, write_shard
+from penstock.writer import SHARD_EDGES, row_cuts, write_parquet, write_shard
 
 # SwarmGraph, table 3: of a million graphs, how many have each size and kind.
 SIZES = (32, 64, 128, 256, 512, 1024)
@@ -92,32 +91,30 @@ def generate_zoo(out: Path, options: ZooOptions, *, quiet: bool) -> Report:
     zoo = Zoo(options)
     budget.take_per_thread(min(zoo.arcs, SHARD_EDGES) * 9, "a shard in the making")
     need_disk(out.parent, zoo.arcs * zoo.id_dtype.itemsize + zoo.nodes * 10, "the zoo")
-    with create_graph(out, overwrite=options.overwrite) as writer:
-        _write_shards(writer, zoo, budget.threads, quiet=quiet)
-        write_nodes(writer, zoo.nodes, zoo.node_columns)
-        _write_graphs(writer, zoo)
-        writer.manifest = replace(writer.manifest, graphs=zoo.graphs, made=how_made("zoo", options))
+    with graph_in_pieces(out, overwrite=options.overwrite) as pieces:
+        _write_shards(pieces, zoo, budget.threads, quiet=quiet)
+        pieces.nodes(zoo.node_columns)
+        pieces.add(_write_graphs(pieces.root, zoo), graphs=zoo.graphs, made=how_made("zoo", options))
     return graph_report(
-        out, "zoo of small graphs", writer.manifest, zoo.arcs // 2, started,
+        out, "zoo of small graphs", pieces.manifest, zoo.arcs // 2, started,
         graphs=zoo.graphs, rmat=int(np.sum(zoo.kinds == kernels.RMAT)),
         random=int(np.sum(zoo.kinds == kernels.RANDOM)),
     )  # fmt: skip
 
 
-def _write_shards(writer: GraphWriter, zoo: Zoo, threads: int, *, quiet: bool) -> None:
+def _write_shards(pieces: Pieces, zoo: Zoo, threads: int, *, quiet: bool) -> None:
     cuts = row_cuts(zoo.first_arc, SHARD_EDGES)
 
     def write(number: int) -> list[FileEntry]:
-        return write_shard(writer.root, number, zoo.shard(*cuts[number]))
+        return write_shard(pieces.root, number, zoo.shard(*cuts[number]))
 
     with Progress("write graphs", total=zoo.graphs, unit="graphs", quiet=quiet) as progress:
         for (low, high), entries in zip(cuts, each(write, range(len(cuts)), threads), strict=True):
-            for entry in entries:
-                writer.add_file(entry)
+            pieces.add(*entries)
             progress.advance(high - low)
     shards = tuple(_shard_entries(zoo, cuts))
-    writer.manifest = replace(
-        writer.manifest, nodes=zoo.nodes, edges=zoo.arcs, directed=False, shards=shards,
+    pieces.add(
+        nodes=zoo.nodes, edges=zoo.arcs, directed=False, shards=shards,
         dtypes={"indptr": "int64", "indices": str(zoo.id_dtype)},
     )  # fmt: skip
 
@@ -128,7 +125,7 @@ def _shard_entries(zoo: Zoo, cuts: list[tuple[int, int]]) -> Iterator[ShardEntry
         yield ShardEntry(first, last, int(zoo.first_arc[high] - zoo.first_arc[low]))
 
 
-def _write_graphs(writer: GraphWriter, zoo: Zoo) -> None:
+def _write_graphs(root: Path, zoo: Zoo) -> FileEntry:
     import pyarrow as pa
 
     table = pa.table({
@@ -137,4 +134,4 @@ def _write_graphs(writer: GraphWriter, zoo: Zoo) -> None:
         "nodes": zoo.sizes.astype(np.int32),
         "label": zoo.kinds.astype(np.int32),
     })
-    writer.add_file(write_parquet(writer.root, "graphs.parquet", table))
+    return write_parquet(root, "graphs.parquet", table)

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import penstock
+from penstock import partition_graph
 from penstock.csr import CSR
 from penstock.pipelines.cli import run
 from penstock.pipelines.info import Degrees, info
@@ -93,18 +94,24 @@ def test_edge_and_node_data_are_told(make_graph):
 
 def test_partitions_are_listed_when_they_are_whole(make_graph):
     graph = make_graph()
-    for k, body in ((10, '{"method": "metis", "edge_cut": 0.25}'), (4, "{"), (3, None)):
-        folder = graph.path / f"partition/k{k}"
-        folder.mkdir(parents=True)
-        if body is not None:
-            (folder / "partition.json").write_text(body)
+    made = {k: partition_graph(graph.path, k=k, quiet=True) for k in (10, 2)}
+    (graph.path / "partition/k3").mkdir()  # begun and not finished
+    (graph.path / "partition/k4").mkdir()
+    (graph.path / "partition/k4/partition.json").write_text("{")
     found = info(graph.path)
-    assert [p["folder"] for p in found.partitions] == ["k4", "k10"]
+    assert [p["folder"] for p in found.partitions] == ["k2", "k4", "k10"]
+    for k, at in ((2, 0), (10, 2)):
+        assert found.partitions[at]["k"] == k
+        for name in ("made_by", "cut_share", "replication", "load_imbalance"):
+            assert found.partitions[at][name] == getattr(made[k], name)
     assert found.bytes["partition"] == sum(
-        file.stat().st_size for file in graph.path.glob("partition/*/partition.json")
+        file.stat().st_size for file in graph.path.glob("partition/**/*") if file.is_file()
     )
-    assert "k4: partition.json is damaged" in found.text()
-    assert "k10: metis" in found.text()
+    text = found.text()
+    assert "k4/partition.json is damaged" in text
+    assert f"k10: {made[10].made_by}" in text
+    replace(graph.manifest, made={"by": "another"}).save(graph.path)
+    assert "is stale" in info(graph.path).text()
 
 
 def test_an_empty_graph_has_an_answer(make_graph):

@@ -13,6 +13,8 @@ import pytest
 from penstock import Graph, etl
 from penstock.cluster.spec import ClusterSpec
 from penstock.errors import InputError, OutputExists, UsageError
+from penstock.pipelines.etl import job
+from penstock.pipelines.etl.job import Job
 
 Arcs = dict[tuple[Any, ...], list[float]]
 
@@ -168,7 +170,7 @@ def test_same_bytes_however_the_input_is_cut(
     for i, start in enumerate(range(0, 3000, 450)):
         table.iloc[start : start + 450].to_parquet(many / f"part-{i}.parquet", row_group_size=100)
     # Several ranges of ids, too.
-    monkeypatch.setattr("penstock.pipelines.etl.run._ID_BYTES", 10**9)
+    monkeypatch.setattr(job, "_ID_BYTES", 10**7)
     etl(many, tmp_path / "b", cluster=cluster, **options)
     files = [Graph.open(tmp_path / name).manifest.files for name in "ab"]
     assert files[0] == files[1]
@@ -182,7 +184,7 @@ def test_bins_cut_rows_but_not_results(
     table.to_parquet(tmp_path / "edges.parquet")
     etl(tmp_path / "edges.parquet", tmp_path / "a", cluster=cluster, weight="weight",
         relabel="degree")
-    monkeypatch.setattr("penstock.pipelines.etl.run.Run.bin_edges", 256)
+    monkeypatch.setattr(Job, "bin_edges", 256)
     etl(tmp_path / "edges.parquet", tmp_path / "b", cluster=cluster, weight="weight",
         relabel="degree")
     a, b = Graph.open(tmp_path / "a"), Graph.open(tmp_path / "b")

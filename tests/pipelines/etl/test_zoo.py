@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,10 +17,10 @@ from hypothesis import strategies as st
 
 from penstock.errors import CapacityError, InputError, UsageError
 from penstock.graph import Graph
-from penstock.pipelines.etl.batch import BadRow, Batch, Layout, Piece
+from penstock.pipelines.etl import etl
+from penstock.pipelines.etl.batch import Batch, Layout, Piece
 from penstock.pipelines.etl.options import EtlOptions
 from penstock.pipelines.etl.report import EtlReport
-from penstock.pipelines.etl.run import Run
 from penstock.pipelines.etl.workplace import Workplace
 from penstock.pipelines.etl.zoo import build_zoo
 from penstock.pipelines.etl.zoo_tasks import Range, choose_ranges
@@ -30,20 +29,17 @@ from penstock.pipelines.etl.zoo_write import cut_graphs
 EDGE_COLUMNS = ("weight", "relation", "time")
 
 
-@pytest.fixture(scope="module")
-def client() -> Iterator[Any]:
-    from distributed import Client
+class Serial(Run):
+    """A run whose tasks follow each other in this process; tasks and files are the real ones."""
 
-    with Client(
-        processes=False, n_workers=1, threads_per_worker=2, dashboard_address=None
-    ) as client:
-        yield client
+    def stage(self, title: str, step: Any, calls: list[Any], sizes: list[int],
+              unit: str = "edges", **shared: Any) -> list[Any]:
+        assert len(calls) == len(sizes)
+        return [step(*call, **shared) for call in calls]
 
 
 @pytest.fixture
-def make_zoo(
-    client: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Any:
+def make_zoo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Build a zoo of tables in memory, a piece each, cut into batches; return it opened."""
     inputs: dict[str, list[Batch]] = {}
     reader = SimpleNamespace(read_piece=lambda piece, layout, options: iter(inputs[piece.path]))
@@ -52,32 +48,24 @@ def make_zoo(
 
     def make(
         tables: list[pa.Table], *, batch_rows: int = 1000, range_bytes: int | None = None,
-        shard_size: int = 1 << 24, bad: tuple[BadRow, ...] = (), memory: int = 1 << 30,
-        id_type: str = "int64", report: EtlReport | None = None, root: Path | None = None,
-        **options: Any,
+        shard_size: int = 1 << 24, memory: int = 1 << 30, id_type: str = "int64",
+        report: EtlReport | None = None, home: Path | None = None, **options: Any,
     ) -> Graph:
         nonlocal count
         count += 1
         inputs.clear()
-        pieces = []
         for number, table in enumerate(tables):
-            name = f"piece {number}"
-            inputs[name] = [
-                Batch(table.slice(start, batch_rows), bad if start == 0 else (),
-                      len(bad) if start == 0 else 0)
-                for start in range(0, max(len(table), 1), batch_rows)
-            ]
-            pieces.append(Piece(name, "parquet", bytes=table.nbytes, number=number))
+            starts = range(0, max(len(table), 1), batch_rows)
+            inputs[f"piece {number}"] = [Batch(table.slice(i, batch_rows)) for i in starts]
+        pieces = [Piece(name, "parquet", bytes=1, number=i) for i, name in enumerate(inputs)]
         has = {c: c if c in tables[0].column_names else None for c in EDGE_COLUMNS}
-        home = tmp_path / str(count) if root is None else root
+        home = tmp_path / str(count) if home is None else home
         place = Workplace(home / "graph", home / "scratch")
         place.graph.mkdir(parents=True, exist_ok=True)
         place.scratch.mkdir(exist_ok=True)
-        time_type = "float64" if has["time"] and tables[0]["time"].type == pa.float64() else "int64"
-        layout = Layout("source", "target", graph="graph", id_type=id_type,
-                        time_type=time_type, **has)
-        run = Run(client, [], EtlOptions(**options), layout, place, memory, 2, True,
-                  report or EtlReport(""))
+        layout = Layout("source", "target", graph="graph", id_type=id_type, **has)
+        run = Serial(None, [], EtlOptions(**options), layout, place, memory, 2, True,
+                     report or EtlReport(""))
         manifest = build_zoo(run, pieces, range_bytes=range_bytes, shard_size=shard_size)
         manifest.save(place.graph)
         return Graph.open(place.graph)
@@ -189,7 +177,7 @@ CHOICES = {
 
 
 @settings(
-    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(table=zoos(), options=st.fixed_dictionaries(CHOICES), batch_rows=st.integers(1, 40),
        pieces=st.integers(1, 3), shard_size=st.integers(1, 60))
@@ -216,3 +204,141 @@ def test_zoo_is_what_pandas_makes(
     # The same files, whatever the ranges.
     whole = make_zoo([table], shard_size=shard_size, **options)
     assert bytes_of(whole) == bytes_of(graph)
+
+
+def table_of(rows: list[tuple[Any, Any, Any]], **columns: Any) -> pa.Table:
+    graphs, sources, targets = zip(*rows, strict=True)
+    return pa.table({"graph": graphs, "source": sources, "target": targets, **columns})
+
+
+def random_table(graphs: int, edges: int, seed: int = 0) -> pa.Table:
+    random = np.random.default_rng(seed)
+    return pa.table({
+        "graph": random.integers(0, graphs, edges),
+        "source": random.integers(0, 9, edges), "target": random.integers(0, 9, edges),
+        "weight": random.random(edges, dtype=np.float32),
+    })
+
+
+def test_weights_of_both_directions_are_the_same_bits(make_zoo: Any) -> None:
+    graph = make_zoo([random_table(4, 2000)], range_bytes=10_000)
+    for _, edges in read_graphs(graph).values():
+        weight = {(u, v): w.tobytes() for u, v, w in edges}
+        assert all(bits == weight[v, u] for (u, v), bits in weight.items())
+
+
+def test_shards_end_where_graphs_end(make_zoo: Any) -> None:
+    graph = make_zoo([random_table(50, 3000)], shard_size=200, range_bytes=20_000)
+    table = pq.read_table(graph.path / "graphs.parquet").to_pandas()
+    first = set(table["first"])
+    assert graph.num_shards > 10
+    for entry in graph.manifest.shards:
+        assert entry.start in first
+        inside = table[(table["first"] >= entry.start) & (table["first"] < entry.stop)]
+        assert inside["edges"].sum() == entry.edges
+        assert len(inside) == 1 or entry.edges + entry.stop - entry.start <= 200
+
+
+def test_unsigned_ids_come_back(make_zoo: Any) -> None:
+    # Readers shift unsigned ids so that they fit int64 in the same order.
+    ids = np.array([0, 5, 2**63, 2**64 - 1], np.uint64)
+    shifted = (ids ^ np.uint64(1 << 63)).view(np.int64)
+    table = pa.table({"graph": [7, 7], "source": shifted[[3, 1]], "target": shifted[[2, 0]]})
+    assert read_graphs(make_zoo([table], id_type="uint64"))[7][0] == ids.tolist()
+
+
+def test_dropped_nodes_leave_an_empty_graph(make_zoo: Any) -> None:
+    table = table_of([("a", 1, 1), ("b", 1, 2), ("b", 2, 3), ("c", 4, 4)])
+    report = EtlReport("")
+    found = read_graphs(make_zoo([table], drop_isolated=True, report=report))
+    assert {name: len(nodes) for name, (nodes, _) in found.items()} == {"a": 0, "b": 3, "c": 0}
+    assert (report.loops_dropped, report.nodes_dropped, report.rows_read) == (2, 2, 4)
+    nothing = make_zoo([table_of([("a", 1, 1)])], drop_isolated=True)
+    assert read_graphs(nothing) == {"a": ([], [])}
+
+
+def test_pieces_and_batches_without_rows_do_not_matter(make_zoo: Any) -> None:
+    table = random_table(5, 40)
+    empty = table.slice(0, 0)
+    assert bytes_of(make_zoo([empty, table, empty])) == bytes_of(make_zoo([table]))
+    with pytest.raises(InputError, match="no edges"):
+        make_zoo([empty, empty])
+
+
+def test_many_relations_share_the_key(make_zoo: Any) -> None:
+    count = 3000
+    table = pa.table({
+        "graph": np.zeros(count, np.int64), "source": np.arange(count),
+        "target": (np.arange(count) * 7 + 1) % count, "relation": np.arange(count)[::-1],
+    })
+    found = read_graphs(make_zoo([table], directed=True))[0][1]
+    assert found == [(i, (i * 7 + 1) % count, str(count - 1 - i)) for i in range(count)]
+
+
+def test_resume_builds_only_what_is_missing(make_zoo: Any, tmp_path: Path) -> None:
+    table = random_table(60, 3000)
+    whole = make_zoo([table.slice(0, 1000), table.slice(1000)], range_bytes=20_000)
+    scratch = whole.path.parent / "scratch"
+    ranges = sorted((scratch / "ranges").iterdir())
+    assert len(ranges) > 5
+    before = ranges[0].stat().st_mtime_ns
+    (whole.path / "graph.json").unlink()
+    # The runs are gone by now; neither they nor another choice of ranges may be asked for.
+    again = make_zoo([table.slice(0, 1000), table.slice(1000)], home=whole.path.parent)
+    assert bytes_of(again) == bytes_of(whole)
+    assert ranges[0].stat().st_mtime_ns == before
+
+
+def test_a_graph_too_large_for_a_worker_is_refused(make_zoo: Any) -> None:
+    with pytest.raises(CapacityError, match=r"graphs from .* to .* does not fit"):
+        make_zoo([random_table(1, 5000)], memory=100_000)
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [("largest_component", True), ("relabel", "degree"), ("split_edges", (0.8, 0.1, 0.1)),
+     ("split_nodes", (0.8, 0.1, 0.1)), ("nodes", "nodes.csv"), ("valid", "valid.csv")],
+)
+def test_options_for_one_graph_are_refused(make_zoo: Any, option: str, value: Any) -> None:
+    with pytest.raises(UsageError, match="--" + option.replace("_", "-")):
+        make_zoo([random_table(2, 10)], **{option: value})
+
+
+def test_ranges_cover_all_graphs_once() -> None:
+    samples = [(graph, 10) for graph in range(100)] * 2
+    ranges = choose_ranges(samples, 45)
+    assert ranges[0].low is None
+    assert ranges[-1].high is None
+    cuts = [part.low for part in ranges[1:]]
+    assert cuts == [part.high for part in ranges[:-1]] == sorted(set(cuts))
+    assert len(ranges) == 50
+    assert choose_ranges([("same", 100)] * 9, 1) == [Range(None, None)]
+
+
+def test_graphs_are_cut_by_size() -> None:
+    sizes = np.array([3, 3, 5, 20, 1, 0, 9])
+    assert cut_graphs(sizes, 10, 10) == ([2, 3, 4], 0)
+    assert cut_graphs(sizes, 2, 10) == ([0, 2, 3, 4], 0)
+    assert cut_graphs(np.array([4, 6]), 10, 10) == ([], 0)
+    assert cut_graphs(np.array([1]), 0, 10) == ([0], 9)
+    assert cut_graphs(np.array([], int), 7, 10) == ([], 7)
+
+
+@pytest.mark.parametrize("suffix", ["parquet", "csv"])
+def test_etl_reads_a_zoo(tmp_path: Path, suffix: str) -> None:
+    table = random_table(30, 2000).append_column("name", pa.array(["x"] * 2000))
+    table = table.rename_columns(["graph_id", "src", "dst", "weight", "name"])
+    path = tmp_path / f"zoo.{suffix}"
+    if suffix == "csv":
+        table.to_pandas().to_csv(path, index=False)
+    else:
+        pq.write_table(table, path, row_group_size=300)
+    report = etl(path, tmp_path / "graph", format="zoo", duplicates="max")
+    graph = Graph.open(tmp_path / "graph")
+    graph.validate()
+    expected = expected_graphs(
+        table.rename_columns(["graph", "source", "target", "weight", "name"]), duplicates="max"
+    )
+    assert read_graphs(graph) == expected
+    assert (report.graphs, report.rows_read) == (30, 2000)
+    assert f"30 graphs, {graph.num_nodes} nodes" in report.text()

@@ -67,7 +67,7 @@ class Ids:
 
 
 @dataclass
-class Run:
+class Job:
     """One run: what it was asked for, where it works, and what it counts on the way."""
 
     client: Any
@@ -94,62 +94,62 @@ class Run:
         return max(1 << 16, min(_BIN_EDGES, self.worker_memory // 2 // EDGE_BYTES))
 
 
-def run(run: Run, pieces: dict[str, list[Piece]]) -> Manifest:
-    """Write the graph into ``run.place.graph`` and return its manifest, not yet saved."""
-    batches = encode(run, pieces)
-    ids, table = merge(run, batches)
-    if run.options.relabel == "random":
+def build_graph(job: Job, pieces: dict[str, list[Piece]]) -> Manifest:
+    """Write the graph into ``job.place.graph`` and return its manifest, not yet saved."""
+    batches = encode(job, pieces)
+    ids, table = merge(job, batches)
+    if job.options.relabel == "random":
         need_memory(ids.count * 32, "the permutation of all nodes", remedy="Use --relabel sorted")
-        keys = random_keys(run.options.seed, Stream.PERMUTE_NODES, 0, ids.count)
+        keys = random_keys(job.options.seed, Stream.PERMUTE_NODES, 0, ids.count)
         ids.order = np.argsort(keys, kind="stable")
-    graph, order = build(run, batches, ids, table)
+    graph, order = build(job, batches, ids, table)
     nodes = write_node_data(
-        run.place.graph, ids.sorted_ids(), order, table, run.options,
-        unsigned=run.layout.id_type == "uint64",
+        job.place.graph, ids.sorted_ids(), order, table, job.options,
+        unsigned=job.layout.id_type == "uint64",
     )
     return with_nodes(graph, nodes)
 
 
-def encode(run: Run, pieces: dict[str, list[Piece]]) -> list[EncodedBatch]:
+def encode(job: Job, pieces: dict[str, list[Piece]]) -> list[EncodedBatch]:
     """Read everything once: batches with codes for ids; node table batches come last."""
     listed = [(use, piece) for use, part in pieces.items() for piece in part]
     size = sum(piece.bytes for _, piece in listed)
     # Text shrinks and compressed files grow; four times the input has held for both.
-    need_disk(run.place.scratch, 4 * size, "the intermediate data of this graph")
-    folders = [run.place.scratch / "pieces" / f"{i:05d}" for i in range(len(listed))]
-    results = run.stage(
+    need_disk(job.place.scratch, 4 * size, "the intermediate data of this graph")
+    folders = [job.place.scratch / "pieces" / f"{i:05d}" for i in range(len(listed))]
+    results = job.stage(
         "read", encode_piece,
-        [(piece, run.layout, run.options, f) for (_, piece), f in zip(listed, folders, strict=True)],
+        [(piece, job.layout, job.options, f) for (_, piece), f in zip(listed, folders, strict=True)],
         [piece.bytes for _, piece in listed], "B",
     )
     batches, relations = [], set()
     for (use, _), folder, result in zip(listed, folders, results, strict=True):
         relations |= set(result["relations"])
-        run.report.count_input(result)
+        job.report.count_input(result)
         batches += [
             EncodedBatch(folder / f"{n:03d}", rows, use) for n, rows in enumerate(result["rows"])
         ]
-    run.relations = tuple(sorted(relations))
+    job.relations = tuple(sorted(relations))
     if not any(batch.rows for batch in batches):
         raise InputError("there are no edges to make a graph of",
-                         got=f"{run.report.rows_read} rows, none usable")
+                         got=f"{job.report.rows_read} rows, none usable")
     return batches
 
 
-def merge(run: Run, batches: list[EncodedBatch]) -> tuple[Ids, NodeTable | None]:
+def merge(job: Job, batches: list[EncodedBatch]) -> tuple[Ids, NodeTable | None]:
     """Number all ids; read the node table and check that it fits the edges."""
     node_input = encode_node_table(
-        run.options, run.layout, run.edges, run.place.scratch / "nodes"
+        job.options, job.layout, job.edges, job.place.scratch / "nodes"
     )
     if node_input is not None:
         batches += [EncodedBatch(folder, 0, "nodes") for folder in node_input.folders]
     folders = [batch.folder for batch in batches]
     size = sum(p.stat().st_size for f in folders for p in f.glob("ids.*"))
-    ranges = max(math.ceil(size * _ID_BYTES / 8 / (run.worker_memory * 0.4)),
-                 run.workers if size > 32 << 20 else 1)
+    ranges = max(math.ceil(size * _ID_BYTES / 8 / (job.worker_memory * 0.4)),
+                 job.workers if size > 32 << 20 else 1)
     cuts = [None, *choose_splitters(folders, ranges), None]
-    kept = [run.place.scratch / "ids" / f"{i:05d}" for i in range(len(cuts) - 1)]
-    results = run.stage(
+    kept = [job.place.scratch / "ids" / f"{i:05d}" for i in range(len(cuts) - 1)]
+    results = job.stage(
         "merge ids", merge_ids,
         [(folders, cuts[i], cuts[i + 1], kept[i]) for i in range(len(kept))],
         [size // len(kept)] * len(kept), "B",
@@ -168,92 +168,92 @@ def merge(run: Run, batches: list[EncodedBatch]) -> tuple[Ids, NodeTable | None]
             spill.take(batch.folder, "codes", np.int32)]
         for i, batch in enumerate(batches) if batch.use == "nodes"
     ]
-    return ids, node_input.table(np.concatenate(codes), ids.sorted_ids(), run.options)
+    return ids, node_input.table(np.concatenate(codes), ids.sorted_ids(), job.options)
 
 
 def build(
-    run: Run, batches: list[EncodedBatch], ids: Ids, table: NodeTable | None
+    job: Job, batches: list[EncodedBatch], ids: Ids, table: NodeTable | None
 ) -> tuple[Manifest, Array | None]:
     """Sort edges into rows; return the manifest and the sorted position of each internal id."""
-    options = run.options
+    options = job.options
     permutation = None
     if ids.order is not None:
         new_id = np.empty(ids.count, np.int64)
         new_id[ids.order] = np.arange(ids.count)
-        permutation = run.place.scratch / "permutation.npy"
+        permutation = job.place.scratch / "permutation.npy"
         np.save(permutation, new_id)
     bounds = ids.bounds if ids.order is None else ids.bounds[ids.order]
     shape = make_shape(
-        bounds, len(run.relations), bin_edges=run.bin_edges,
-        weighted=run.layout.weight is not None, time_type=time_type(run.layout),
+        bounds, len(job.relations), bin_edges=job.bin_edges,
+        weighted=job.layout.weight is not None, time_type=time_type(job.layout),
     )
-    numbering = Numbering(tuple(ids.ranges), tuple(ids.bases), run.relations, permutation)
+    numbering = Numbering(tuple(ids.ranges), tuple(ids.bases), job.relations, permutation)
     keep = None
     if table is not None and options.unknown_nodes == "drop":
         keep = table.row_of >= 0
         keep = keep if ids.order is None else keep[ids.order]
     trimmed = trims(options) or (keep is not None and not keep.all())
-    segments, results = shuffle(run, batches, shape, numbering)
-    root = run.place.scratch / "untrimmed" if trimmed else run.place.graph
+    segments, results = shuffle(job, batches, shape, numbering)
+    root = job.place.scratch / "untrimmed" if trimmed else job.place.graph
     manifest = build_shards(
-        run, "build rows", segments, [r["offsets"] for r in results], shape, root,
+        job, "build rows", segments, [r["offsets"] for r in results], shape, root,
         merge=options.duplicates, hold_out=not trimmed,
     )
     order = ids.order
-    run.heldout_folders |= heldout_inputs(run, batches, shape, numbering)
+    job.heldout_folders |= heldout_inputs(job, batches, shape, numbering)
     renumbering = None
     if trimmed:
-        manifest, renumbering = trim(run, manifest, shape, root, keep)
+        manifest, renumbering = trim(job, manifest, shape, root, keep)
         order = renumbering.old_id if order is None else order[renumbering.old_id]
     heldout, files = collect_heldout(
-        run.place.graph, run.heldout_folders, shape, renumbering, bool(run.relations)
+        job.place.graph, job.heldout_folders, shape, renumbering, bool(job.relations)
     )
-    run.report.heldout = heldout
+    job.report.heldout = heldout
     return with_files(replace(manifest, heldout=heldout), files), order
 
 
 def shuffle(
-    run: Run, batches: list[EncodedBatch], shape: Shape, numbering: Numbering
+    job: Job, batches: list[EncodedBatch], shape: Shape, numbering: Numbering
 ) -> tuple[list[Path], list[dict[str, Any]]]:
     """Send the training edges to their bins; return the folders of segments and the results."""
     train = [(i, batch) for i, batch in enumerate(batches) if batch.use == "train"]
-    folders = [run.place.scratch / "segments" / f"{i:05d}" for i, _ in train]
-    results = run.stage(
+    folders = [job.place.scratch / "segments" / f"{i:05d}" for i, _ in train]
+    results = job.stage(
         "sort edges into bins", shuffle_batch,
         [(batch.folder, i, batch.rows, shape, numbering, folder)
          for (i, batch), folder in zip(train, folders, strict=True)],
         [batch.rows for _, batch in train],
-        both_ways=not run.options.directed, keep_loops=run.options.self_loops == "keep",
+        both_ways=not job.options.directed, keep_loops=job.options.self_loops == "keep",
     )
-    if run.options.self_loops == "drop":
-        run.report.loops_dropped = sum(result["loops"] for result in results)
+    if job.options.self_loops == "drop":
+        job.report.loops_dropped = sum(result["loops"] for result in results)
     return folders, results
 
 
 def build_shards(
-    run: Run, title: str, segments: list[Path], offsets: list[list[int]], shape: Shape,
+    job: Job, title: str, segments: list[Path], offsets: list[list[int]], shape: Shape,
     root: Path, *, merge: str, hold_out: bool,
 ) -> Manifest:
     """Build every bin's shard under ``root``."""
-    options = run.options
+    options = job.options
     holdout = None
     if hold_out and options.split_edges is not None:
         limits = np.round(np.cumsum(options.split_edges)[:2] * 2**32).astype(np.int64).tolist()
         holdout = (options.seed, (limits[0], limits[1]), options.directed)
-    folders = [run.place.scratch / root.name / f"{b:05d}" for b in range(shape.bins)]
+    folders = [job.place.scratch / root.name / f"{b:05d}" for b in range(shape.bins)]
     calls = [
         (b, segments, [(o[b], o[b + 1]) for o in offsets], shape, folders[b])
         for b in range(shape.bins)
     ]
-    results = run.stage(
+    results = job.stage(
         title, build_shard, calls, [sum(o[b + 1] - o[b] for o in offsets) for b in range(shape.bins)],
         merge=merge, holdout=holdout, root=root,
     )
     if merge != "keep":
-        run.report.duplicates_merged += sum(result["merged"] for result in results)
+        job.report.duplicates_merged += sum(result["merged"] for result in results)
     if holdout is not None:
         for name in ("valid", "test"):
-            run.heldout_folders[name] = [folder / name for folder in folders]
+            job.heldout_folders[name] = [folder / name for folder in folders]
     entries = [entry for result in results for entry in shard_files(result)]
     return Manifest(
         nodes=shape.nodes,
@@ -265,17 +265,17 @@ def build_shards(
         ),
         dtypes=results[0]["dtypes"],
         files={entry.name: entry for entry in entries},
-        relations=tuple(str(name) for name in run.relations) or None,
+        relations=tuple(str(name) for name in job.relations) or None,
     )
 
 
 def heldout_inputs(
-    run: Run, batches: list[EncodedBatch], shape: Shape, numbering: Numbering
+    job: Job, batches: list[EncodedBatch], shape: Shape, numbering: Numbering
 ) -> dict[str, list[Path]]:
     """Number the edges of --valid and --test."""
     given = [(i, batch) for i, batch in enumerate(batches) if batch.use in ("valid", "test")]
-    folders = [run.place.scratch / "given" / f"{i:05d}" for i, _ in given]
-    run.stage(
+    folders = [job.place.scratch / "given" / f"{i:05d}" for i, _ in given]
+    job.stage(
         "number held-out edges", keep_heldout,
         [(b.folder, i, b.rows, shape, numbering, f)
          for (i, b), f in zip(given, folders, strict=True)],
@@ -288,7 +288,7 @@ def heldout_inputs(
 
 
 def trim(
-    run: Run, manifest: Manifest, shape: Shape, root: Path, keep: Array | None
+    job: Job, manifest: Manifest, shape: Shape, root: Path, keep: Array | None
 ) -> tuple[Manifest, Renumbering]:
     """Drop and reorder nodes: another shuffle and build over the rows that are there."""
 
@@ -299,23 +299,23 @@ def trim(
             yield CSR(first_row=entry.start,
                       **{n: load_npy(folder / f"{n}.npy") for n in names})
 
-    chosen = choose_nodes(shards, shape.nodes, run.options, keep)
-    new_id = run.place.scratch / "new_id.npy"
+    chosen = choose_nodes(shards, shape.nodes, job.options, keep)
+    new_id = job.place.scratch / "new_id.npy"
     np.save(new_id, chosen.new_id)
     small = make_shape(
-        chosen.bounds, len(run.relations), bin_edges=run.bin_edges,
+        chosen.bounds, len(job.relations), bin_edges=job.bin_edges,
         weighted=shape.weighted, time_type=shape.time_type,
     )
-    folders = [run.place.scratch / "trimmed" / f"{i:05d}" for i in range(len(manifest.shards))]
-    results = run.stage(
+    folders = [job.place.scratch / "trimmed" / f"{i:05d}" for i in range(len(manifest.shards))]
+    results = job.stage(
         "drop and reorder nodes", shuffle_shard,
         [(shard, new_id, small, folder) for shard, folder in zip(shards(), folders, strict=True)],
         [entry.edges for entry in manifest.shards],
     )
-    run.report.nodes_dropped = shape.nodes - small.nodes
+    job.report.nodes_dropped = shape.nodes - small.nodes
     return build_shards(
-        run, "build rows again", folders, [r["offsets"] for r in results], small,
-        run.place.graph, merge="keep", hold_out=True,
+        job, "build rows again", folders, [r["offsets"] for r in results], small,
+        job.place.graph, merge="keep", hold_out=True,
     ), chosen
 
 

@@ -1,0 +1,100 @@
+"""A graph written piece by piece: nothing it is made of need fit in memory as a whole."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from penstock.csr import Array
+from penstock.files import FileEntry, atomic, file_entry, fresh_directory
+from penstock.graph import SPLITS, Graph
+from penstock.kernels.cpu.philox import random_words
+from penstock.kernels.streams import Stream
+from penstock.manifest import Manifest
+from penstock.writer import write_feature_files
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+ROWS = 1 << 20  # rows of a table made at a time: a row group
+
+
+class Pieces:
+    """The directory that is being filled, and the manifest that grows with it."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.manifest = Manifest(0, 0, True, (), {}, {})
+
+    def add(self, *entries: FileEntry, **changes: Any) -> None:
+        """List files that were written, and change other parts of the manifest."""
+        files = self.manifest.files | {entry.name: entry for entry in entries}
+        self.manifest = replace(self.manifest, files=files, **changes)
+
+    def nodes(self, columns: Callable[[int, int], dict[str, Any]]) -> None:
+        """Write nodes.parquet from ``columns(first, count)``, which gives it for some rows."""
+        import pyarrow as pa
+
+        nodes = self.manifest.nodes
+        firsts = range(0, max(nodes, 1), ROWS)
+        tables = (pa.table(columns(first, min(ROWS, nodes - first))) for first in firsts)
+        self.add(write_table(self.root, "nodes.parquet", tables))
+
+    def splits(self, split: Array) -> None:
+        """Count the nodes of each split."""
+        counts = np.bincount(split[split >= 0], minlength=len(SPLITS)).tolist()
+        self.add(splits=dict(zip(SPLITS, counts, strict=True)))
+
+    def features(self, width: int, rows_of: Callable[[int, int], Any]) -> None:
+        """Write node features from ``rows_of(start, stop)``, dense or SciPy CSR."""
+        entry, files = write_feature_files(self.root, self.manifest.nodes, width, rows_of)
+        self.add(*files, features=entry)
+
+
+@contextmanager
+def graph_in_pieces(path: Path, *, overwrite: bool) -> Iterator[Pieces]:
+    """Give a directory to fill; it appears at ``path`` when the block succeeds."""
+    with fresh_directory(path, overwrite=overwrite) as root:
+        pieces = Pieces(root)
+        yield pieces
+        pieces.manifest.save(root)
+        Graph.open(root)
+
+
+def write_table(root: Path, name: str, tables: Iterable[pa.Table]) -> FileEntry:
+    """Write tables of one schema, one after another, as one Parquet file."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    with atomic(root / name) as temporary:
+        writer = None
+        try:
+            for table in tables:
+                if writer is None:
+                    numbers = [f.name for f in table.schema if pa.types.is_integer(f.type)]
+                    writer = pq.ParquetWriter(
+                        temporary, table.schema, compression="zstd", use_dictionary=False,
+                        column_encoding=dict.fromkeys(numbers, "DELTA_BINARY_PACKED"),
+                    )  # fmt: skip
+                writer.write_table(table, row_group_size=ROWS)
+        finally:
+            if writer is not None:
+                writer.close()
+    return file_entry(root, name)
+
+
+def node_splits(seed: int, nodes: int, shares: tuple[float, float, float]) -> Array:
+    """Return 0, 1, 2 (train, valid, test) or -1 for each node, by chance: (nodes,) int8."""
+    split = np.empty(nodes, np.int8)
+    borders = np.cumsum(shares) * 2.0**32
+    for first in range(0, nodes, ROWS):
+        count = min(ROWS, nodes - first)
+        words = random_words(seed, Stream.SPLIT_NODES, first, count)[:, 0].astype(np.float64)
+        split[first : first + count] = np.searchsorted(borders, words, side="right")
+    split[split == len(shares)] = -1
+    return split

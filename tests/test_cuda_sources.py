@@ -1,0 +1,126 @@
+"""Every CUDA source compiles for the GPUs we name, on a machine that has none.
+
+NVRTC compiles what CuPy would compile, and comes as a wheel (the ``dev`` extra); where it is not
+installed, nvcc of a CUDA toolkit does. A template only means something once it is instantiated, so
+a .cu file names instances to try, one a line:
+
+    // instance: merge_values<float, SUM>
+"""
+
+import ctypes
+import os
+import re
+import shutil
+import subprocess
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+ARCHITECTURES = ("sm_80", "sm_90")
+SOURCES = sorted((Path(__file__).parents[1] / "kernels" / "cuda").rglob("*.cu"))
+
+
+@cache
+def wheels() -> list[Path]:
+    """Return the folders of NVIDIA's wheels: nvidia/cu13 or nvidia/<library>."""
+    spec = find_spec("nvidia")
+    roots = [Path(place) for place in spec.submodule_search_locations or ()] if spec else []
+    return [folder for root in roots for folder in sorted(root.glob("*")) if folder.is_dir()]
+
+
+@cache
+def nvrtc() -> ctypes.CDLL | None:
+    """Return the NVRTC library of a wheel or of a toolkit."""
+    toolkit = Path(os.environ.get("CUDA_PATH", "/usr/local/cuda"))
+    places = [*wheels(), toolkit, toolkit / "targets/x86_64-linux"]
+    for place in places:
+        for folder in ("lib", "lib64"):
+            for library in sorted((place / folder).glob("libnvrtc.so*")):
+                return ctypes.CDLL(str(library))
+    return None
+
+
+def instances(source: str) -> list[str]:
+    return re.findall(r"^// instance: (.+?)\s*$", source, re.MULTILINE)
+
+
+def by_nvrtc(library: ctypes.CDLL, path: Path, architecture: str) -> str:
+    """Compile with NVRTC; return what is wrong, or nothing."""
+    source = path.read_text()
+    includes = [path.parent, *(p for w in wheels() for p in (w / "include", w / "include/cccl"))]
+    flags = [f"--gpu-architecture={architecture}", "--std=c++17", *(f"-I{p}" for p in includes)]
+    program = ctypes.c_void_p()
+    library.nvrtcCreateProgram(
+        ctypes.byref(program), source.encode(), path.name.encode(), 0, None, None
+    )
+    for name in instances(source):
+        library.nvrtcAddNameExpression(program, name.encode())
+    options = (ctypes.c_char_p * len(flags))(*(flag.encode() for flag in flags))
+    code = library.nvrtcCompileProgram(program, len(flags), options)
+    size = ctypes.c_size_t()
+    library.nvrtcGetProgramLogSize(program, ctypes.byref(size))
+    log = ctypes.create_string_buffer(size.value)
+    library.nvrtcGetProgramLog(program, log)
+    library.nvrtcDestroyProgram(ctypes.byref(program))
+    return "" if code == 0 else log.value.decode() or f"NVRTC error {code}"
+
+
+def by_nvcc(path: Path, architecture: str, folder: Path) -> str:
+    """Compile with nvcc; return what is wrong, or nothing."""
+    names = instances(path.read_text())
+    asked = [f"auto* instance_{i} = &{name};" for i, name in enumerate(names)]
+    unit = folder / f"{path.stem}_{architecture}.cu"
+    unit.write_text("\n".join([f'#include "{path}"', *asked, ""]))
+    command = ["nvcc", "-std=c++17", f"-arch={architecture}", "-c", str(unit), "-o", f"{unit}.o"]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300)
+    return "" if done.returncode == 0 else done.stderr or done.stdout
+
+
+@pytest.fixture
+def compiles(tmp_path):
+    """A function that compiles a source for every architecture and returns what is wrong."""
+    library = nvrtc()
+    if library is None and shutil.which("nvcc") is None:
+        pytest.skip("needs NVRTC (pip install nvidia-cuda-nvrtc) or nvcc")
+
+    def compile_all(path):
+        if library is not None:
+            return "".join(by_nvrtc(library, path, a) for a in ARCHITECTURES)
+        return "".join(by_nvcc(path, a, tmp_path) for a in ARCHITECTURES)
+
+    return compile_all
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.stem)
+def test_the_source_compiles(path, compiles):
+    assert compiles(path) == ""
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.stem)
+def test_templates_name_instances(path):
+    source = path.read_text()
+    kernels = set(re.findall(r"template\s*<[^;{]*?__global__[^;{]*?(\w+)\s*\(", source))
+    tried = {name.partition("<")[0].strip() for name in instances(source)}
+    assert kernels <= tried, f"{path.name}: add lines such as // instance: {min(kernels)}<...>"
+
+
+@pytest.mark.parametrize(
+    ("body", "wrong"),
+    [
+        ("out[threadIdx.x] = value;", ""),
+        ("out[threadIdx.y] = valu;", "valu"),
+        ("out[threadIdx.x] = value.nosuch;", "nosuch|class"),
+    ],
+)
+def test_a_typo_is_found_even_in_a_template(body, wrong, compiles, tmp_path):
+    path = tmp_path / "fill.cu"
+    path.write_text(
+        "template <typename T>\n"
+        f"__global__ void fill(T* out, T value) {{ {body} }}\n"
+        "// instance: fill<float>\n"
+    )
+    found = compiles(path)
+    assert re.search(wrong, found)
+    assert bool(found) is bool(wrong)
