@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -62,6 +63,8 @@ def connect(spec: ClusterSpec, *, input_bytes: int, quiet: bool = True) -> Itera
 def _local(spec: ClusterSpec, *, processes: bool, quiet: bool) -> Iterator[Any]:
     from distributed import Client, LocalCluster
 
+    from penstock.workers.interrupts import LeaveInterruptsToClient
+
     cores = spec.worker_count()
     with (
         LocalCluster(
@@ -72,12 +75,15 @@ def _local(spec: ClusterSpec, *, processes: bool, quiet: bool) -> Iterator[Any]:
             dashboard_address="localhost:0",
             # In this process nobody would look at it, and it takes a second to load.
             scheduler_kwargs={"dashboard": processes},
-            silence_logs=40,
+            # A failed task is reported once, by the job, with its remedy.
+            silence_logs=logging.CRITICAL,
         ) as cluster,
         Client(cluster) as client,
     ):
-        if processes and not quiet:
-            print(f"dashboard: {cluster.dashboard_link}", file=sys.stderr)
+        if processes:
+            client.register_plugin(LeaveInterruptsToClient())
+            if not quiet:
+                print(f"dashboard: {cluster.dashboard_link}", file=sys.stderr)
         yield client
 
 

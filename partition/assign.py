@@ -23,11 +23,12 @@ from penstock.errors import CapacityError, InputError, PenstockError, UsageError
 from penstock.graph import Graph
 from penstock.kernels import kernel
 from penstock.partition import scatter
+from penstock.partition.assignment import Assignment, Step
 from penstock.partition.balance import Balance, even_out, fill_empty
 from penstock.partition.metis import (
     SECONDS_AN_ENTRY,
     Adjacency,
-    MetisFailed,
+    MetisError,
     memory_needed,
     run_metis,
     shared_adjacency,
@@ -43,37 +44,6 @@ HUBS_DOMINATE = 0.9
 _PASSES = 8
 
 
-@dataclass(frozen=True)
-class Step:
-    """One thing that was tried: ``taken``, ``refused`` (out of bound), ``failed``, ``skipped``."""
-
-    phase: str
-    outcome: str
-    why: str
-
-
-@dataclass(frozen=True, eq=False)
-class Assignment:
-    """The part of each node, and how it came about.
-
-    parts   (nodes,) int32, each in 0 .. k - 1, none of them empty
-    path    what made it: one, metis-kway, metis-recursive, components, greedy, random, hash,
-            streaming
-    steps   everything that was tried, in order
-    balance of nodes and of load
-    metis_seconds  that METIS itself took
-    """
-
-    parts: Array
-    k: int
-    path: str
-    method: str
-    seed: int
-    steps: tuple[Step, ...]
-    balance: Balance
-    metis_seconds: float
-
-
 def assign(
     graph: Graph,
     k: int,
@@ -81,7 +51,7 @@ def assign(
     method: str = "auto",
     seed: int = 0,
     memory_limit: int | None = None,
-    passes: int = 5,
+    passes: int = 10,
     quiet: bool = True,
 ) -> Assignment:
     """Return which of ``k`` parts owns each node of ``graph``.
@@ -215,7 +185,7 @@ class _Work:
                     parts, cut = run_metis(
                         adjacency, self.k, tolerance=tolerance, recursive=recursive, seed=self.seed
                     )
-                except MetisFailed as failure:
+                except MetisError as failure:
                     self.note(path, "killed" if failure.killed else "failed", str(failure))
                     if failure.killed:
                         break

@@ -44,7 +44,13 @@ def memory_needed(graph: Graph, threads: int) -> int:
 
 
 def build_parts(
-    graph: Graph, parts: Array, k: int, root: Path, *, threads: int | None = None, quiet: bool = True
+    graph: Graph,
+    parts: Array,
+    k: int,
+    root: Path,
+    *,
+    threads: int | None = None,
+    quiet: bool = True,
 ) -> tuple[list[PartEntry], list[FileEntry]]:
     """Write every part of ``graph`` under ``root``; return their counts and files.
 

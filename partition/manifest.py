@@ -1,4 +1,4 @@
-"""partition.json: what a partition's directory holds, written last, so that what it names is whole."""
+"""partition.json: what a partition holds, written last, so that what it names is whole."""
 
 from __future__ import annotations
 

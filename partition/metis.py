@@ -36,7 +36,7 @@ BYTES_AN_ENTRY = 150
 SECONDS_AN_ENTRY = 2e-6
 
 
-class MetisFailed(Exception):
+class MetisError(Exception):
     """METIS gave no result; ``killed``: something ended its process, most likely for memory."""
 
     def __init__(self, why: str, *, killed: bool = False) -> None:
@@ -103,7 +103,7 @@ def shared_adjacency(graph: Graph) -> Iterator[Adjacency]:
 def run_metis(
     graph: Adjacency, k: int, *, tolerance: float, recursive: bool, seed: int
 ) -> tuple[Array, int]:
-    """Return METIS' parts, (nodes,) int32, and its edge cut; MetisFailed if there is none."""
+    """Return METIS' parts, (nodes,) int32, and its edge cut; MetisError if there is none."""
     job = {
         "fd": graph.file,
         "nodes": len(graph.weights),
@@ -121,7 +121,7 @@ def run_metis(
         },
     }
     child = Path(__file__).with_name("metis_child.py")
-    command = [sys.executable, "-P", "-W", "error", str(child), json.dumps(job)]
+    command = [sys.executable, "-P", str(child), json.dumps(job)]
     process = subprocess.Popen(
         command, pass_fds=[graph.file], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
@@ -133,8 +133,8 @@ def run_metis(
     if process.returncode:
         raise _failure(process.returncode, complaint)
     parts = graph.result.astype(np.int32)
-    if len(parts) and not (0 <= parts.min() and parts.max() < k):
-        raise MetisFailed("METIS returned parts that do not exist")
+    if len(parts) and (parts.min() < 0 or parts.max() >= k):
+        raise MetisError("METIS returned parts that do not exist")
     return parts, int(json.loads(answer)["cut"])
 
 
@@ -176,10 +176,10 @@ def _anonymous_file(size: int) -> int:
     return file
 
 
-def _failure(code: int, complaint: str) -> MetisFailed:
+def _failure(code: int, complaint: str) -> MetisError:
     lines = complaint.strip().splitlines()
     last = lines[-1] if lines else "no message"
     if code >= 0:
-        return MetisFailed(f"METIS failed: {last}")
+        return MetisError(f"METIS failed: {last}")
     name = signal.Signals(-code).name
-    return MetisFailed(f"METIS was ended by {name}", killed=-code == signal.SIGKILL)
+    return MetisError(f"METIS was ended by {name}", killed=-code == signal.SIGKILL)

@@ -37,11 +37,9 @@ def main(job: dict[str, Any]) -> None:
         pymetis.CSRAdjacency(indptr, indices),
         vweights=weights,
         recursive=job["recursive"],
-        # Fewer bytes to copy in is why the arrays are of METIS' own type.
-        warn_on_copies=True,
         options=pymetis.Options(**job["options"]),
     )
-    parts[:nodes] = np.frombuffer(result.vertex_part, np.int64)
+    parts[:nodes] = np.asarray(result.vertex_part)
     print(json.dumps({"cut": int(result.edge_cuts)}))
 
 

@@ -25,7 +25,9 @@ def write_features(graph: Graph, owned: list[Array], root: Path) -> list[FileEnt
     if entry.kind == "sparse":
         return _write_sparse(graph, owned, files, root)
     out = [
-        GrowingArray(root, f"{part_folder(rank)}/features.npy", (len(ids), entry.width), entry.dtype)
+        GrowingArray(
+            root, f"{part_folder(rank)}/features.npy", (len(ids), entry.width), entry.dtype
+        )
         for rank, ids in enumerate(owned)
     ]
     step = max(1, _CHUNK_BYTES // max(entry.width * np.dtype(entry.dtype).itemsize, 1))

@@ -1,21 +1,21 @@
 """A partition on disk, opened: every array mapped when it is asked for.
 
-    partition.json          counts, what was tried, checksums
-    assignment.npy          (nodes,) int32: the part of each node
-    local.npy               (nodes,): its place among the nodes of that part
-    parts/00000/
-      owned.npy             global ids of the part's nodes, ascending: local ids 0 .. owned - 1
-      ghosts.npy            global ids of the nodes it reads of others, by owner, then ascending:
-                            local ids owned .. owned + ghosts - 1
-      indptr.npy, indices.npy, weights.npy, relations.npy, times.npy
-                            the rows of the owned nodes; neighbours are local ids, ascending
-      receive_starts.npy    (k + 1,): ghosts[starts[q]:starts[q + 1]] come from part q
-      send_starts.npy, send.npy
-                            send[starts[q]:starts[q + 1]] are the local ids that part q wants, in
-                            the order of q's ghosts
-      features.npy, or features.{indptr,indices,data}.npy where they are sparse
-      labels.npy, or labels.{indptr,indices}.npy where a node has several classes
-      split.npy             0 train, 1 valid, 2 test, -1 none
+partition.json          counts, what was tried, checksums
+assignment.npy          (nodes,) int32: the part of each node
+local.npy               (nodes,): its place among the nodes of that part
+parts/00000/
+  owned.npy             global ids of the part's nodes, ascending: local ids 0 .. owned - 1
+  ghosts.npy            global ids of the nodes it reads of others, by owner, then ascending:
+                        local ids owned .. owned + ghosts - 1
+  indptr.npy, indices.npy, weights.npy, relations.npy, times.npy
+                        the rows of the owned nodes; neighbours are local ids, ascending
+  receive_starts.npy    (k + 1,): ghosts[starts[q]:starts[q + 1]] come from part q
+  send_starts.npy, send.npy
+                        send[starts[q]:starts[q + 1]] are the local ids that part q wants, in
+                        the order of q's ghosts
+  features.npy, or features.{indptr,indices,data}.npy where they are sparse
+  labels.npy, or labels.{indptr,indices}.npy where a node has several classes
+  split.npy             0 train, 1 valid, 2 test, -1 none
 """
 
 from __future__ import annotations

@@ -33,5 +33,7 @@ def hashed_parts(graph: Graph, k: int, seed: int) -> Array:
         keys = pd.util.hash_pandas_object(pd.Series(piece.to_pandas()), index=False).to_numpy()
         words = philox4x32(seed, Stream.PARTITION_RANDOM, keys, 1)[0]
         # The upper bits of a product spread 32 random bits over k parts without a modulo's bias.
-        parts[start : start + len(piece)] = (words.astype(np.uint64) * np.uint64(k)) >> np.uint64(32)
+        parts[start : start + len(piece)] = (words.astype(np.uint64) * np.uint64(k)) >> np.uint64(
+            32
+        )
     return parts

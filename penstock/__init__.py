@@ -30,7 +30,7 @@ _HOME = {
     "partition_graph": "penstock.pipelines.partition",
 }
 
-__all__ = ["__version__", *_HOME]  # noqa: PLE0604 - names resolved by __getattr__
+__all__ = ["__version__", *_HOME]
 
 
 def __getattr__(name: str) -> Any:

@@ -98,9 +98,7 @@ class CSR:
         return CSR(indptr=indptr, first_row=pieces[0].first_row, **joined)
 
     @staticmethod
-    def from_edges(
-        sources: Array, targets: Array, nodes: int, **columns: Array | None
-    ) -> CSR:
+    def from_edges(sources: Array, targets: Array, nodes: int, **columns: Array | None) -> CSR:
         """Return the CSR of an edge list held in memory, rows sorted by neighbour (and relation).
 
         Nothing is dropped or merged. This is the short way for tests, notebooks and generators;
@@ -110,7 +108,8 @@ class CSR:
             if len(ends) and not 0 <= ends.min() <= ends.max() < nodes:
                 raise InputError(
                     "an edge leads to a node that is not there",
-                    expected=f"ids in 0..{nodes - 1}", got=f"{ends.min()} to {ends.max()}",
+                    expected=f"ids in 0..{nodes - 1}",
+                    got=f"{ends.min()} to {ends.max()}",
                 )
         for name, column in [("targets", targets), *columns.items()]:
             if column is not None and len(column) != len(sources):

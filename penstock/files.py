@@ -96,13 +96,12 @@ def save_json(path: Path, value: Any) -> None:
 
 
 @contextmanager
-def fresh_directory(
-    path: Path, *, overwrite: bool = False, kind: str = "graph"
-) -> Iterator[Path]:
+def fresh_directory(path: Path, *, overwrite: bool = False, kind: str = "graph") -> Iterator[Path]:
     """Give a hidden sibling directory to fill; it becomes ``path`` only when the block succeeds.
 
-    ``kind`` is what it will be: a directory that holds ``<kind>.json``. An existing ``path`` is refused unless ``overwrite``; then it is replaced in the last step,
-    so that a failure leaves the old one as it was.
+    ``kind`` is what it will be: a directory that holds ``<kind>.json``. An existing ``path`` is
+    refused unless ``overwrite``; then it is replaced in the last step, so that a failure leaves
+    the old one as it was.
     """
     # Through symbolic links, to the disk that the graph will really stand on.
     path = path.resolve()

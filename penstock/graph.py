@@ -1,11 +1,11 @@
 """A graph on disk: a directory that every job reads, mapped rather than loaded.
 
-    graph.json        counts, dtypes, shards, checksums, how it was made
-    nodes.parquet     row i: the user's id of node i, and label, split, graph where they exist
-    shards/00000/     a range of rows: indptr.npy, indices.npy, weights.npy, relations.npy, times.npy
-    features/         00000.npy (dense) or 00000.{indptr,indices,data}.npy (sparse)
-    heldout/valid/    edges kept out of the shards: sources.npy, targets.npy, relations.npy, ...
-    graphs.parquet    a zoo only: graph i: the user's id, first node, nodes, label
+graph.json        counts, dtypes, shards, checksums, how it was made
+nodes.parquet     row i: the user's id of node i, and label, split, graph where they exist
+shards/00000/     a range of rows: indptr.npy, indices.npy, weights.npy, relations.npy, times.npy
+features/         00000.npy (dense) or 00000.{indptr,indices,data}.npy (sparse)
+heldout/valid/    edges kept out of the shards: sources.npy, targets.npy, relations.npy, ...
+graphs.parquet    a zoo only: graph i: the user's id, first node, nodes, label
 """
 
 from __future__ import annotations
@@ -118,7 +118,8 @@ class Graph:
             wanted = wanted.cast(ids.type)
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
             raise UsageError(
-                f"these are no node ids of {self.path}", expected=f"values of type {ids.type}",
+                f"these are no node ids of {self.path}",
+                expected=f"values of type {ids.type}",
                 got=f"{wanted.type}: {error}",
             ) from error
         found = pc.index_in(wanted, value_set=ids)
@@ -151,7 +152,8 @@ class Graph:
             return pieces[0]
         need_memory(
             sum(e.bytes for n, e in self.manifest.files.items() if n.startswith("features/")),
-            f"the features of {self.path}", remedy="Read them with feature_rows, file by file",
+            f"the features of {self.path}",
+            remedy="Read them with feature_rows, file by file",
         )
         if entry.kind == "dense":
             return np.concatenate(pieces)

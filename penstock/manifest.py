@@ -131,19 +131,24 @@ def _read_json(root: Path) -> dict[str, Any]:
         got = "no such directory" if not root.exists() else "no such file in it"
         got = got if root.is_dir() or not root.exists() else "a file, not a directory"
         raise NotAGraph(
-            f"{root} is not a graph", expected=f"a directory with {FILE_NAME}", got=got,
+            f"{root} is not a graph",
+            expected=f"a directory with {FILE_NAME}",
+            got=got,
             remedy=make_one,
         )
     try:
         body = json.loads(path.read_text())
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
         raise CorruptFile(
-            f"{path} is damaged", expected="JSON", got=str(error),
+            f"{path} is damaged",
+            expected="JSON",
+            got=str(error),
             remedy="Restore the file or make the graph again with penstock etl",
         ) from error
     if not isinstance(body, dict) or body.get("format") != FORMAT:
         raise NotAGraph(
-            f"{path} is not the manifest of a graph", expected=f'"format": "{FORMAT}"',
+            f"{path} is not the manifest of a graph",
+            expected=f'"format": "{FORMAT}"',
             remedy=make_one,
         )
     if not isinstance(body.get("version"), int) or body["version"] > VERSION:

@@ -32,31 +32,52 @@ for _flag, _help in (("--help", "Show this page"), ("--version", "Print the vers
 
 # One line each, so that `penstock --help` is a table of contents.
 app.command(
-    "penstock.pipelines.etl.command:command", name="etl", group=_GRAPHS, sort_key=1,
+    "penstock.pipelines.etl.command:command",
+    name="etl",
+    group=_GRAPHS,
+    sort_key=1,
     help="Edges in, graph out: Parquet, CSV, text, triples, zoos",
 )
 app.command(
-    "penstock.pipelines.generate.command:app", name="generate", group=_GRAPHS, sort_key=2,
+    "penstock.pipelines.generate.command:app",
+    name="generate",
+    group=_GRAPHS,
+    sort_key=2,
     help="Make a graph: R-MAT, stochastic blocks, triples, a zoo",
 )
 app.command(
-    "penstock.pipelines.info:command", name="info", group=_GRAPHS, sort_key=3,
+    "penstock.pipelines.info:command",
+    name="info",
+    group=_GRAPHS,
+    sort_key=3,
     help="Show counts, degrees, components, features and size",
 )
 app.command(
-    "penstock.pipelines.validate:command", name="validate", group=_GRAPHS, sort_key=4,
+    "penstock.pipelines.validate:command",
+    name="validate",
+    group=_GRAPHS,
+    sort_key=4,
     help="Read a whole graph and check every file and row",
 )
 app.command(
-    "penstock.pipelines.partition:command", name="partition", group=_GRAPHS, sort_key=5,
+    "penstock.pipelines.partition:command",
+    name="partition",
+    group=_GRAPHS,
+    sort_key=5,
     help="Cut a graph into k parts, balanced by work",
 )
 app.command(
-    "penstock.pipelines.order:command", name="order", group=_GRAPHS, sort_key=6,
+    "penstock.pipelines.order:command",
+    name="order",
+    group=_GRAPHS,
+    sort_key=6,
     help="Show in which order partitions meet in a GPU's buffer",
 )
 app.command(
-    "penstock.pipelines.completion:command", name="completion", group=_SHELL, sort_key=1,
+    "penstock.pipelines.completion:command",
+    name="completion",
+    group=_SHELL,
+    sort_key=1,
     help="Print the completion script of bash, zsh or fish",
 )
 
@@ -90,7 +111,8 @@ def _as_ours(error: BaseException) -> PenstockError:
         return PenstockError("interrupted", remedy="Nothing half-written was left in place")
     if isinstance(error, OSError) and error.filename is not None:
         return PenstockError(
-            f"cannot use {error.filename}", got=error.strerror,
+            f"cannot use {error.filename}",
+            got=error.strerror,
             remedy="Check the path, its permissions and its disk",
         )
     if isinstance(error, MemoryError):

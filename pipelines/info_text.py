@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from penstock.sizes import format_bytes
 
+_WIDTH = 80  # of a line
 _BAR = 36  # characters of the longest bar
 _SHOWN = 8  # relations and classes before the rest is summed up
 
@@ -16,7 +18,12 @@ def info_text(found: dict[str, Any]) -> str:
     lines = [found["path"], ""]
     rows = [*_counts(found), *_edge_data(found), *_node_data(found), *_storage(found)]
     width = max(len(label) for label, _ in rows)
-    lines += [f"  {label:<{width}}  {value}".rstrip() for label, value in rows]
+    for label, value in rows:
+        # A table's line keeps its leading blanks; prose is wrapped beside its label.
+        wrapped = [value] if value.startswith(" ") else textwrap.wrap(value, _WIDTH - width - 4)
+        for line in wrapped or [""]:
+            lines.append(f"  {label:<{width}}  {line}".rstrip())
+            label = ""
     lines += _histogram("out-degree" if found["directed"] else "degree", found["degrees"])
     if found["in_degrees"] is not None:
         lines += _histogram("in-degree", found["in_degrees"])
@@ -64,7 +71,10 @@ def _node_data(found: dict[str, Any]) -> Rows:
     features, labels = found["features"], found["labels"]
     if features is not None:
         zeros = f"{100 * features['sparsity']:.3g} % zeros"
-        yield "features", f"{features['width']:,} × {features['dtype']}, {features['kind']}, {zeros}"
+        yield (
+            "features",
+            f"{features['width']:,} × {features['dtype']}, {features['kind']}, {zeros}",
+        )
     if labels is not None:
         kinds = {"class": "one of", "multi": "any of", "value": "a value"}
         what = kinds[labels["kind"]]
@@ -143,5 +153,7 @@ def _share(part: int, whole: int) -> str:
         return ""
     share = 100 * part / whole
     # Never round "almost all" up to all, nor "a few" down to none.
-    text = f"{share:.1f}" if part in (0, whole) or 0.05 <= share < 99.95 else f"{share:.3g}"
+    text = f"{share:.1f}"
+    if 0 < part < whole:
+        text = "<0.1" if share < 0.05 else ">99.9" if share >= 99.95 else text
     return f" ({text} %)"

@@ -46,7 +46,7 @@ class PartitionOptions:
     """the same seed gives the same parts"""
     memory_limit: str | None = None
     """memory that METIS may use, such as 8GB [default: nine tenths of what is available]"""
-    passes: Annotated[int, Field(ge=1)] = 5
+    passes: Annotated[int, Field(ge=1)] = 10
     """how often the streaming method reads the graph"""
     width: Annotated[int | None, Field(ge=1)] = None
     """columns for which halo bytes are predicted [default: the features', or 128]"""
@@ -155,9 +155,7 @@ def _refuse_existing(path: Path, *, overwrite: bool) -> None:
     if not path.exists():
         return
     if not overwrite:
-        raise OutputExists(
-            f"{path} exists", remedy="Give --overwrite to replace it, or another -k"
-        )
+        raise OutputExists(f"{path} exists", remedy="Give --overwrite to replace it, or another -k")
     if not (path / "partition.json").exists() and any(path.iterdir()):
         raise OutputExists(
             f"{path} exists and is not a partition", remedy="Move it away; only ours are replaced"

@@ -57,9 +57,7 @@ def _unknown_command(error: UnknownCommandError, command: str) -> UsageError:
 def _unknown_option(error: UnknownOptionError, command: str, see: str) -> UsageError:
     asked = (error.token.keyword or error.token.value).partition("=")[0]
     known = [name for argument in error.argument_collection for name in argument.names]
-    return UsageError(
-        f"{command} has no option {asked}", remedy=_did_you_mean(asked, known) or see
-    )
+    return UsageError(f"{command} has no option {asked}", remedy=_did_you_mean(asked, known) or see)
 
 
 def _missing(error: MissingArgumentError, command: str, see: str) -> UsageError:

@@ -66,9 +66,7 @@ def _triples(
         heads[i], tails[i], relations[i] = entities[position], entities[tail], relation
 
 
-def splits(
-    seed: int, heads: Array, tails: Array, relations: Array, valid: int, test: int
-) -> Array:
+def splits(seed: int, heads: Array, tails: Array, relations: Array, valid: int, test: int) -> Array:
     """Return 0, 1, 2 (train, valid, test) for each triple, whichever draw made it: (m,) int8."""
     chosen: Array = _splits(
         np.uint64(seed), heads, tails, relations, np.uint64(valid + test), np.uint64(test)
@@ -77,9 +75,7 @@ def splits(
 
 
 @njit(cache=True, nogil=True)
-def _splits(
-    seed: int, heads: Array, tails: Array, relations: Array, held: int, test: int
-) -> Array:
+def _splits(seed: int, heads: Array, tails: Array, relations: Array, held: int, test: int) -> Array:
     chosen = np.empty(len(heads), np.int8)
     for i in range(len(heads)):
         pair = uint64(uint32(heads[i])) << uint64(32) | uint64(uint32(tails[i]))

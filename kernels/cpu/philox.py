@@ -37,7 +37,9 @@ def _random_words(seed: int, stream: int, first: int, count: int, step: int) -> 
 
 def random_words(seed: int, stream: int, first: int, count: int, step: int = 0) -> Array:
     """Return the draws of ``first .. first + count``: (count, 4) uint32."""
-    words: Array = _random_words(np.uint64(seed), np.uint32(stream), first, count, step)
+    words: Array = _random_words(
+        np.uint64(seed), np.uint32(stream), np.uint64(first), count, np.uint32(step)
+    )
     return words
 
 

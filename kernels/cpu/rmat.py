@@ -100,7 +100,8 @@ def _weights(
     drawn = np.empty(len(sources), np.float32)
     for i in range(len(sources)):
         share = np.float64(uniform(_word(seed, _WEIGHT, sources[i], targets[i], ordered)))
-        drawn[i] = min(np.float32(low + share * (high - low)), top)
+        weight = np.float32(low + share * (high - low))
+        drawn[i] = weight if weight < top else top
     return drawn
 
 

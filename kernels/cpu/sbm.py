@@ -81,16 +81,18 @@ def _edges(
 
 def normals(seed: int, first: int, count: int, width: int) -> Array:
     """Return about normal numbers, mean 0 and deviation 1: (count, width) float32."""
-    return _dense(
+    drawn: Array = _dense(
         np.uint64(seed), np.zeros(count, np.int32), np.zeros((1, width), np.float32),
         np.float32(1), np.uint64(first),
     )  # fmt: skip
+    return drawn
 
 
 def dense(seed: int, labels: Array, blocks: int, width: int, noise: float, first: int) -> Array:
     """Return the centre of each node's block plus noise: (n, width) float32."""
     centres = normals(seed, CENTRES, blocks, width)
-    return _dense(np.uint64(seed), labels, centres, np.float32(noise), np.uint64(first))
+    moved: Array = _dense(np.uint64(seed), labels, centres, np.float32(noise), np.uint64(first))
+    return moved
 
 
 @njit(cache=True, nogil=True)

@@ -98,7 +98,7 @@ def _split_delimited(
             look += 1
         empty = data[look] == 10
         if comments and not empty:
-            while data[look] == 32 or data[look] == 9:
+            while data[look] == 32 or data[look] == 9 or data[look] == 13:
                 look += 1
             empty = data[look] == 35 or data[look] == 37
         if empty:
@@ -280,9 +280,7 @@ def gather(data: Array, starts: Array, ends: Array, quote: int) -> tuple[Array, 
 
 
 @njit(cache=True, nogil=True)
-def _gather(
-    data: Array, starts: Array, ends: Array, quote: int, offsets: Array, out: Array
-) -> int:
+def _gather(data: Array, starts: Array, ends: Array, quote: int, offsets: Array, out: Array) -> int:
     to = 0
     for i in range(len(starts)):
         start, end = starts[i], ends[i]

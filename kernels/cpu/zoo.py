@@ -13,7 +13,8 @@ import numpy as np
 from numba import njit, uint32, uint64
 
 from penstock.kernels.cpu.philox import philox4x32
-from penstock.kernels.naive.zoo import LEVELS, PATIENCE, QUADRANTS, RANDOM, RMAT
+from penstock.kernels.naive.rmat import LEVELS
+from penstock.kernels.naive.zoo import PATIENCE, QUADRANTS, RANDOM, RMAT
 from penstock.kernels.streams import Stream
 
 Array = np.ndarray[Any, Any]
@@ -43,7 +44,7 @@ def _edge_counts(seed: int, sizes: Array, least: int, most: int, first: int) -> 
 
 
 def edges(seed: int, sizes: Array, counts: Array, kinds: Array, first: int) -> tuple[Array, Array]:
-    """Return graphs ``first .. first + n`` side by side: degrees (nodes,) int32, targets (arcs,)."""
+    """Return graphs ``first .. first + n`` side by side: degrees (nodes,), targets (arcs,)."""
     degrees = np.zeros(int(sizes.sum()), np.int32)
     targets = np.empty(2 * int(counts.sum()), np.int32)
     _edges(np.uint64(seed), sizes, counts, kinds, first, degrees, targets)

@@ -2,6 +2,15 @@
 // exactly rounded steps, so that every bit is what the CPU draws.
 #include "philox.cuh"
 
+// instance: rmat_edges<true>
+// instance: rmat_edges<false>
+// instance: rmat_weights<true>
+// instance: rmat_weights<false>
+// instance: rmat_relations<true>
+// instance: rmat_relations<false>
+// instance: mark_ends<true>
+// instance: mark_ends<false>
+
 using penstock::philox4x32;
 using penstock::u32;
 using penstock::u64;

@@ -20,7 +20,7 @@ def place_by_load(load: Array, k: int) -> Array:
     loads, counts = [0] * k, [0] * k
     for item in np.argsort(-load, kind="stable").tolist():
         weighs = load[item] > 0
-        part = min(range(k), key=lambda p: (loads[p] if weighs else 0, counts[p], p))  # noqa: B023
+        part = min(range(k), key=lambda p: (loads[p] if weighs else 0, counts[p], p))
         parts[item] = part
         loads[part] += int(load[item])
         counts[part] += 1

@@ -33,7 +33,7 @@ def zipf_quantiles(count: int, skew: float) -> Array:
     else:
         power = 1.0 - skew
         rank = (share * ((count + 1.0) ** power - 1.0) + 1.0) ** (1.0 / power)
-    ranks = np.minimum(np.floor(rank - 1.0).astype(np.int64), count - 1)
+    ranks: Array = np.minimum(np.floor(rank - 1.0).astype(np.int64), count - 1)
     ranks[-1] = count
     return ranks
 
@@ -79,16 +79,15 @@ def triples(
     return entities[position], entities[tail], relation.astype(np.int32)
 
 
-def splits(
-    seed: int, heads: Array, tails: Array, relations: Array, valid: int, test: int
-) -> Array:
+def splits(seed: int, heads: Array, tails: Array, relations: Array, valid: int, test: int) -> Array:
     """Return 0, 1, 2 (train, valid, test) for each triple, whichever draw made it: (m,) int8.
 
     valid, test  chance in 2**32
     """
     pair = heads.astype(np.uint64) << np.uint64(32) | tails.astype(np.uint64)
     word = philox4x32(seed, Stream.SPLIT_EDGES, pair, relations)[0].astype(np.uint64)
-    return ((word < np.uint64(valid + test)) + np.int8(0) + (word < np.uint64(test))).astype(np.int8)
+    held, tested = word < np.uint64(valid + test), word < np.uint64(test)
+    return held.astype(np.int8) + tested.astype(np.int8)
 
 
 def cluster_start(cluster: Any, entities: int, clusters: int) -> Any:
@@ -99,4 +98,5 @@ def cluster_start(cluster: Any, entities: int, clusters: int) -> Any:
 def _quantile(quantiles: Array, word: Array) -> Array:
     cell, rest = word >> 16, word & 0xFFFF
     low = quantiles[cell]
-    return low + (((quantiles[cell + 1] - low) * rest) >> 16)
+    rank: Array = low + (((quantiles[cell + 1] - low) * rest) >> 16)
+    return rank

@@ -25,7 +25,7 @@ MEAN = 2 * 65535.0
 DEVIATION = float(np.sqrt(4 * (65536.0**2 - 1) / 12))
 
 
-def log(x: Array) -> Array:
+def log(x: Any) -> Any:
     """Return the natural logarithm of x > 0 to about 1e-16, the same bits on every machine."""
     mantissa, exponent = np.frexp(x)
     small = mantissa < 0.7071067811865476

@@ -51,7 +51,7 @@ def stream_rows(
         if load == 0:
             best = int(np.argmin(counts))
         elif roomy:
-            best = min(roomy, key=lambda p: (-scores[p], loads[p], p))  # noqa: B023
+            best = min(roomy, key=lambda p: (-scores[p], loads[p], p))
         else:
             best = int(np.argmin(loads))
         parts[node] = best

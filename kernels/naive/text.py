@@ -47,10 +47,14 @@ def split_rows(
     while at < len(text) and len(found) < capacity:
         stop = text.index(b"\n", at) + 1
         content = text[at:stop].strip(b" \t\r\n") if delimiter == BLANKS else text[at:stop]
-        if content.rstrip(b"\r\n") and not (comments and content.lstrip()[:1] in (b"#", b"%")):
+        if content.rstrip(b"\r\n") and not (
+            comments and content.lstrip(b" \t\r")[:1] in (b"#", b"%")
+        ):
             if delimiter == BLANKS:
-                fields = [(at + m.start(), at + m.end())
-                          for m in re.finditer(rb"[^ \t\r\n]+", text[at:stop])]
+                fields = [
+                    (at + m.start(), at + m.end())
+                    for m in re.finditer(rb"[^ \t\r\n]+", text[at:stop])
+                ]
                 width = len(fields)
             else:
                 fields, width, stop = _delimited(text, at, delimiter, quote, multiline)
@@ -73,7 +77,8 @@ def _delimited(
     text: bytes, at: int, delimiter: int, quote: int, multiline: bool
 ) -> tuple[list[tuple[int, int]], int, int]:
     """Return the fields of the row at ``at``, its width, and where the next begins (-1: open)."""
-    fields, fault, pos = [], 0, at
+    fields: list[tuple[int, int]] = []
+    pos = at
     while True:
         end_of_line = text.index(b"\n", pos)
         if quote and text[pos] == quote:
@@ -97,7 +102,7 @@ def _delimited(
             fields.append((pos, cut))
             pos = end
         if text[pos] == _NEWLINE:
-            return fields, fault or len(fields), pos + 1
+            return fields, len(fields), pos + 1
         pos += 1
 
 

@@ -34,7 +34,8 @@ def edge_counts(seed: int, sizes: Array, least: int, most: int, first: int) -> A
     word = philox4x32(seed, Stream.ZOO_SHAPE, which, 0)[0].astype(np.int64)
     # In units of 2**-16 of a neighbour, so that everything stays an integer.
     degree = (least << 16) + ((word * ((most - least) << 16)) >> 32)
-    return np.minimum((sizes * degree) >> 17, sizes * (sizes - 1) // 2)
+    counts: Array = np.minimum((sizes * degree) >> 17, sizes * (sizes - 1) // 2)
+    return counts
 
 
 def edges(seed: int, sizes: Array, counts: Array, kinds: Array, first: int) -> tuple[Array, Array]:
@@ -58,25 +59,28 @@ def edges(seed: int, sizes: Array, counts: Array, kinds: Array, first: int) -> t
 
 def _pairs(seed: int, graph: int, size: int, count: int, kind: int) -> set[tuple[int, int]]:
     pairs: set[tuple[int, int]] = set()
-    scale = size.bit_length() - 1
-    steps = (scale + LEVELS - 1) // LEVELS
     draw = 0
     while len(pairs) < count:
-        rmat = kind == RMAT and draw < PATIENCE * count
-        # Two draws are set aside for every edge, as many as 16 levels of R-MAT need.
-        words = [
-            int(word)
-            for step in range(steps if rmat else 1)
-            for word in philox4x32(seed, Stream.ZOO_EDGE, graph, 2 * draw + step)
-        ]
-        if rmat:
-            halves = [half for word in words for half in (word & 0xFFFF, word >> 16)]
-            quadrants = [int(np.sum(half >= QUADRANTS)) for half in halves[:scale]]
-            u = sum(q // 2 << (scale - 1 - i) for i, q in enumerate(quadrants))
-            v = sum(q % 2 << (scale - 1 - i) for i, q in enumerate(quadrants))
+        draws = np.arange(draw, draw + PATIENCE)
+        if kind == RMAT and draw < PATIENCE * count:
+            us, vs = _rmat_ends(seed, graph, draws, size)
         else:
-            u, v = (word * size >> 32 for word in words[:2])
-        draw += 1
-        if u != v:
-            pairs.add((min(u, v), max(u, v)))
+            a, b, _, _ = philox4x32(seed, Stream.ZOO_EDGE, graph, 2 * draws)
+            us, vs = (w.astype(np.int64) * size >> 32 for w in (a, b))
+        for u, v in zip(us.tolist(), vs.tolist(), strict=True):
+            if u != v and len(pairs) < count:
+                pairs.add((min(u, v), max(u, v)))
+        draw += PATIENCE
     return pairs
+
+
+def _rmat_ends(seed: int, graph: int, draws: Array, size: int) -> tuple[Array, Array]:
+    # Two steps are set aside for every draw, enough for 16 levels.
+    scale = size.bit_length() - 1
+    us, vs = np.zeros(len(draws), np.int64), np.zeros(len(draws), np.int64)
+    for level in range(scale):
+        words = philox4x32(seed, Stream.ZOO_EDGE, graph, 2 * draws + level // LEVELS)
+        bits = words[level % LEVELS // 2] >> np.uint32(16 * (level % 2)) & np.uint32(0xFFFF)
+        quadrant = np.sum(bits[:, None] >= QUADRANTS, axis=1)
+        us, vs = 2 * us + quadrant // 2, 2 * vs + quadrant % 2
+    return us, vs

@@ -20,6 +20,7 @@ from penstock.pipelines.etl.options import EtlOptions
 from penstock.pipelines.etl.pieces import find_pieces
 from penstock.pipelines.etl.report import EtlReport
 from penstock.pipelines.etl.job import Job, build_graph, with_files
+from penstock.sizes import need_disk
 from penstock.pipelines.etl.workplace import Workplace, workplace
 
 __all__ = ["EtlOptions", "EtlReport", "etl"]
@@ -75,6 +76,8 @@ def _make_from_tables(
     task = {"edges": edges, "pieces": pieces, "options": _lasting(options),
             "cluster": asdict(cluster)}
     size = sum(piece.bytes for part in pieces.values() for piece in part)
+    # Text shrinks and compressed files grow: four times the input has held for both.
+    need_disk(options.scratch or out.absolute().parent, 4 * size, "the making of this graph")
     with (
         workplace(out, task, scratch=options.scratch, resume=options.resume,
                   overwrite=options.overwrite) as place,

@@ -12,7 +12,7 @@ from penstock.errors import InputError
 from penstock.pipelines.etl.batch import BadRow
 
 KEPT = 10  # bad rows that are kept to be shown; all are counted
-_SKIP = "Correct the row, or give --on-bad-rows skip to leave such rows out"
+SKIP = "Correct the row, or give --on-bad-rows skip to leave such rows out"
 
 Array = np.ndarray[Any, Any]
 
@@ -41,9 +41,7 @@ class RowChecks:
         self._faults: list[_Fault] = []
         self._bad: Array | None = None
 
-    def fail(
-        self, mask: Array, reason: str | Callable[[int], str], remedy: str = _SKIP
-    ) -> None:
+    def fail(self, mask: Array, reason: str | Callable[[int], str], remedy: str = SKIP) -> None:
         """Mark the rows where ``mask`` holds as bad; ``reason`` may say it row by row."""
         if not mask.any():
             return
@@ -74,14 +72,11 @@ class RowChecks:
                 got=shorten(rows.text(row)),
                 remedy=fault.remedy,
             )
-        kept = tuple(
-            BadRow(
-                rows.path, rows.number(row), self._first_fault(row).reason(row),
-                shorten(rows.text(row)),
-            )  # fmt: skip
-            for row in map(int, where[:KEPT])
-        )
-        return kept, len(where)
+        kept = []
+        for row in map(int, where[:KEPT]):
+            reason, text = self._first_fault(row).reason(row), shorten(rows.text(row))
+            kept.append(BadRow(rows.path, rows.number(row), reason, text))
+        return tuple(kept), len(where)
 
     def _first_fault(self, row: int) -> _Fault:
         return next(fault for fault in self._faults if fault.mask[row])

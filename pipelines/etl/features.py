@@ -38,7 +38,7 @@ def open_features(path: str | Path, *, checked: bool = True) -> Array | sp.csr_m
         )  # fmt: skip
     if checked:
         _check_finite(features, path)
-    return features  # type: ignore[no-any-return]
+    return features
 
 
 def _open_npy(path: Path) -> Array:
@@ -67,7 +67,9 @@ def _check_finite(features: Any, path: Path) -> None:
     step = max(_CHUNK // max(values[:1].nbytes, 1), 1)
     for start in range(0, len(values), step):
         with np.errstate(over="ignore"):
-            bad = ~np.isfinite(np.asarray(values[start : start + step]).astype(np.float32, copy=False))
+            bad = ~np.isfinite(
+                np.asarray(values[start : start + step]).astype(np.float32, copy=False)
+            )
         if not bad.any():
             continue
         first = start + int(np.argmax(bad if bad.ndim == 1 else bad.any(axis=1)))

@@ -54,8 +54,8 @@ def table_format(path: str, kind: str) -> str:
 def find_files(paths: Sequence[str], kind: str | None = None) -> list[str]:
     """Return every file that ``paths`` mean, sorted: files, folders, globs, fsspec URLs.
 
-    Of a folder those count whose names fit the format ``kind`` (None: all), at any depth; hidden files
-    and those that begin with _ (as _SUCCESS) do not.
+    Of a folder those count, at any depth, whose names fit the format ``kind`` (None: all); hidden
+    files and those that begin with _ (as _SUCCESS) do not.
     """
     found: set[str] = set()
     for path in paths:
@@ -148,49 +148,56 @@ class _Checked:
 
 
 def _matches(path: str, kind: str | None) -> list[str]:
-    if not _is_url(path):
-        local = Path(_local(path))
-        if local.is_dir():
-            names = [str(p) for p in sorted(local.rglob("*")) if p.is_file()]
-            return _fitting(path, names, len(local.parts), kind)
-        if local.is_file():
-            return [str(local)]
-        found = sorted(f for f in glob.glob(str(local), recursive=True) if Path(f).is_file())  # noqa: PTH207
-    else:
-        system, inside = _filesystem(path)
-        try:
-            if system.isdir(inside):
-                depth = inside.strip("/").count("/") + 1
-                names = [system.unstrip_protocol(name) for name in system.find(inside)]
-                return _fitting(path, sorted(names), depth + 2, kind)
-            if system.isfile(inside):
-                return [path]
-            found = sorted(system.unstrip_protocol(n) for n in system.glob(inside))
-        except OSError as error:
-            raise InputError(f"cannot reach {path}", got=str(error)) from error
+    found = _remote_matches(path, kind) if _is_url(path) else _local_matches(path, kind)
     if not found:
         raise InputError(f"there is no {path}", remedy="Check the spelling of the path")
     return found
 
 
-def _fitting(folder: str, names: list[str], depth: int, kind: str | None) -> list[str]:
-    """Return a folder's files that fit ``kind``, or those without a suffix where none fits."""
-    visible = []
-    for name in names:
-        inside = name.replace("\\", "/").split("/")[depth:] if "/" in name else [name]
-        if not any(part.startswith((".", "_")) for part in inside):
-            visible.append(name)
-    if kind is None:
+def _local_matches(path: str, kind: str | None) -> list[str]:
+    local = Path(_local(path))
+    if local.is_dir():
+        files = (p for p in local.rglob("*") if p.is_file())
+        return _fitting(path, {p.relative_to(local).as_posix(): str(p) for p in files}, kind)
+    if local.is_file():
+        return [str(local)]
+    found = glob.glob(str(local), recursive=True)  # noqa: PTH207  (Path.glob wants a root)
+    return [name for name in found if Path(name).is_file()]
+
+
+def _remote_matches(path: str, kind: str | None) -> list[str]:
+    system, inside = _filesystem(path)
+    try:
+        if system.isdir(inside):
+            names = system.find(inside)
+            cut = len(inside.rstrip("/")) + 1
+            return _fitting(path, {n[cut:]: system.unstrip_protocol(n) for n in names}, kind)
+        if system.isfile(inside):
+            return [path]
+        found = system.glob(inside, detail=True)
+        return [system.unstrip_protocol(n) for n, info in found.items() if info["type"] == "file"]
+    except OSError as error:
+        raise InputError(f"cannot reach {path}", got=str(error)) from error
+
+
+def _fitting(folder: str, names: dict[str, str], kind: str | None) -> list[str]:
+    """Return a folder's files that fit ``kind``, or those without a suffix where none fits.
+
+    names  from a file's name inside the folder to its path
+    """
+    visible = [
+        path for name, path in names.items()
+        if not any(part.startswith((".", "_")) for part in name.split("/"))
+    ]  # fmt: skip
+    if kind is None and visible:
         return visible
-    wanted = _TABLES.get(kind, (kind,))
-    fitting = [name for name in visible if format_of(name) in wanted]
+    wanted = _TABLES.get(str(kind), (kind,))
+    fitting = [path for path in visible if format_of(path) in wanted]
+    fitting = fitting or [path for path in visible if "." not in _name(path)]
     if not fitting:
-        fitting = [name for name in visible if "." not in _name(name)]
-    if not fitting:
-        some = ", ".join(_name(name) for name in visible[:5]) or "no files"
         raise InputError(
-            f"the folder {folder} holds nothing to read as {kind}",
-            got=some,
+            f"the folder {folder} holds nothing to read" + (f" as {kind}" if kind else ""),
+            got=", ".join(_name(path) for path in visible[:5]) or "no files",
             remedy="Name the files, or give --format",
         )
     return fitting

@@ -17,7 +17,6 @@ import numpy as np
 from penstock.csr import CSR, EDGE_COLUMNS, Array
 from penstock.errors import InputError
 from penstock.files import FileEntry
-from penstock.graph import load_npy
 from penstock.kernels.cpu.philox import random_keys
 from penstock.kernels.streams import Stream
 from penstock.manifest import Manifest, ShardEntry
@@ -32,10 +31,17 @@ from penstock.pipelines.etl.options import EtlOptions
 from penstock.pipelines.etl.report import EtlReport
 from penstock.pipelines.etl.shuffle import Numbering, Shape, keep_heldout, make_shape, shuffle_batch
 from penstock.pipelines.etl.sorted_ids import SortedIds
-from penstock.pipelines.etl.trim import NODE_BYTES, Renumbering, choose_nodes, shuffle_shard, trims
+from penstock.pipelines.etl.trim import (
+    NODE_BYTES,
+    Renumbering,
+    choose_nodes,
+    load_shard,
+    shuffle_shard,
+    trims,
+)
 from penstock.pipelines.etl.workplace import Workplace
 from penstock.pipelines.stage import run_stage
-from penstock.sizes import need_disk, need_memory
+from penstock.sizes import need_memory
 
 # Bins are no larger than this, so that all cores have work and a shard stays a handy file.
 _BIN_EDGES = 1 << 23
@@ -113,9 +119,6 @@ def build_graph(job: Job, pieces: dict[str, list[Piece]]) -> Manifest:
 def encode(job: Job, pieces: dict[str, list[Piece]]) -> list[EncodedBatch]:
     """Read everything once: batches with codes for ids; node table batches come last."""
     listed = [(use, piece) for use, part in pieces.items() for piece in part]
-    size = sum(piece.bytes for _, piece in listed)
-    # Text shrinks and compressed files grow; four times the input has held for both.
-    need_disk(job.place.scratch, 4 * size, "the intermediate data of this graph")
     folders = [job.place.scratch / "pieces" / f"{i:05d}" for i in range(len(listed))]
     results = job.stage(
         "read", encode_piece,
@@ -142,6 +145,7 @@ def merge(job: Job, batches: list[EncodedBatch]) -> tuple[Ids, NodeTable | None]
         job.options, job.layout, job.edges, job.place.scratch / "nodes"
     )
     if node_input is not None:
+        job.report.count_bad(node_input.bad, node_input.bad_count)
         batches += [EncodedBatch(folder, 0, "nodes") for folder in node_input.folders]
     folders = [batch.folder for batch in batches]
     size = sum(p.stat().st_size for f in folders for p in f.glob("ids.*"))
@@ -292,12 +296,11 @@ def trim(
 ) -> tuple[Manifest, Renumbering]:
     """Drop and reorder nodes: another shuffle and build over the rows that are there."""
 
+    names = tuple(n for n in ("indptr", "indices", *EDGE_COLUMNS) if n in manifest.dtypes)
+    stored = [(root, i, entry.start, names) for i, entry in enumerate(manifest.shards)]
+
     def shards() -> Iterator[CSR]:
-        for number, entry in enumerate(manifest.shards):
-            folder = root / "shards" / f"{number:05d}"
-            names = [n for n in ("indptr", "indices", *EDGE_COLUMNS) if n in manifest.dtypes]
-            yield CSR(first_row=entry.start,
-                      **{n: load_npy(folder / f"{n}.npy") for n in names})
+        return (load_shard(*which) for which in stored)
 
     chosen = choose_nodes(shards, shape.nodes, job.options, keep)
     new_id = job.place.scratch / "new_id.npy"
@@ -309,7 +312,7 @@ def trim(
     folders = [job.place.scratch / "trimmed" / f"{i:05d}" for i in range(len(manifest.shards))]
     results = job.stage(
         "drop and reorder nodes", shuffle_shard,
-        [(shard, new_id, small, folder) for shard, folder in zip(shards(), folders, strict=True)],
+        [(*which, new_id, small, folder) for which, folder in zip(stored, folders, strict=True)],
         [entry.edges for entry in manifest.shards],
     )
     job.report.nodes_dropped = shape.nodes - small.nodes

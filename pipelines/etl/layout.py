@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,8 +13,15 @@ from penstock.pipelines.etl.batch import Layout
 from penstock.pipelines.etl.inputs import find_files, format_of, is_folder, table_format
 from penstock.pipelines.etl.options import EtlOptions
 from penstock.pipelines.etl.sample import (
-    INTEGER, Sample, has_header, id_type_of, take_sample, time_type_of,
+    INTEGER,
+    Sample,
+    has_header,
+    id_type_of,
+    is_number,
+    take_sample,
+    time_type_of,
 )  # fmt: skip
+from penstock.pipelines.etl.times import moment
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -58,11 +63,11 @@ def guess_format(paths: Sequence[str], options: EtlOptions) -> str:
     return formats[0]
 
 
-def find_layout(paths: Sequence[str], options: EtlOptions, format: str) -> Layout:
+def find_layout(paths: Sequence[str], options: EtlOptions, kind: str) -> Layout:
     """Decide the columns and their types from the first file that has rows."""
-    files = find_files(paths, format)
+    files = find_files(paths, kind)
     for path in files:
-        layout = _layout_of(path, options, format)
+        layout = _layout_of(path, options, kind)
         if layout is not None:
             return _with_moments(layout, options)
     names = ", ".join(files[:3]) + (", ..." if len(files) > 3 else "")
@@ -70,12 +75,13 @@ def find_layout(paths: Sequence[str], options: EtlOptions, format: str) -> Layou
 
 
 def resolve(
-    role: str, asked: str | None, names: Sequence[str], path: str, position: int | None
+    role: str, asked: str | None, names: Sequence[str], position: int | None, path: str, there: str
 ) -> int | None:
     """Return the number of the column that plays ``role``.
 
     asked     what the option says: a name, or a number from 0
     position  where the column is if nothing is known about names
+    there     what to say that the file has
     """
     if asked is not None:
         if asked in names:
@@ -89,7 +95,7 @@ def resolve(
         raise InputError(
             f"{path} has no column {asked!r}",
             expected=f"the {role} there, as {flag(_OPTION.get(role, role))} says",
-            got=_listed(names),
+            got=there,
             remedy="Name one of these columns, or give its number from 0",
         )
     lower = [name.strip().lower() for name in names]
@@ -99,31 +105,33 @@ def resolve(
     return position
 
 
-def _layout_of(path: str, options: EtlOptions, format: str) -> Layout | None:
-    kind = table_format(path, format)
-    if kind == "npz":
+def _layout_of(path: str, options: EtlOptions, kind: str) -> Layout | None:
+    table = table_format(path, kind)
+    if table == "npz":
         from penstock.pipelines.etl.matrix import matrix_layout
 
         return matrix_layout(path)
-    if kind == "parquet":
-        return _parquet_layout(path, options, format)
-    sample = take_sample(path, kind, options)
+    if table == "parquet":
+        return _parquet_layout(path, options, kind)
+    sample = take_sample(path, table, options)
     if not sample.rows:
         return None
     header = has_header(sample, options, KNOWN["source"], KNOWN["target"])
     if header and len(sample.rows) == 1:
         return None
-    return _text_layout(sample, header, options, format)
+    return _text_layout(sample, header, options, kind)
 
 
-def _text_layout(sample: Sample, header: bool, options: EtlOptions, format: str) -> Layout:
+def _text_layout(sample: Sample, header: bool, options: EtlOptions, kind: str) -> Layout:
     width = len(sample.rows[0]) if header else sample.width
     names = sample.rows[0] if header else [str(i) for i in range(width)]
     names = [name.strip() for name in names]
     if header:
         names[0] = names[0].removeprefix("#").strip()
-    fallback = {} if header else _POSITIONS.get(format, _FIRST_TWO)
-    roles = _roles(options, names, fallback, sample.path, format, shown=None if header else sample.rows[0])
+    fallback = {} if header else _POSITIONS.get(kind, _FIRST_TWO)
+    roles = _roles(
+        options, names, fallback, sample.path, kind, shown=None if header else sample.rows[0]
+    )
     found: dict[str, Any] = {
         role: (names[number] if header and names.count(names[number]) == 1 else number)
         for role, number in roles.items()
@@ -139,19 +147,17 @@ def _text_layout(sample: Sample, header: bool, options: EtlOptions, format: str)
     for role in ("relation", "graph"):
         if role in columns:
             found[f"{role}_type"] = _whole_or_text(columns[role])
-    return Layout(
-        **found, header=header, delimiter=sample.delimiter, names=tuple(names)
-    )
+    return Layout(**found, header=header, delimiter=sample.delimiter, names=tuple(names))
 
 
-def _parquet_layout(path: str, options: EtlOptions, format: str) -> Layout | None:
+def _parquet_layout(path: str, options: EtlOptions, kind: str) -> Layout | None:
     from penstock.pipelines.etl.parquet import open_parquet
 
     with open_parquet(path) as file:
         schema = file.schema_arrow
         if file.metadata.num_rows == 0:
             return None
-    roles = _roles(options, schema.names, {}, path, format, shown=None)
+    roles = _roles(options, schema.names, {}, path, kind, shown=None)
     types = {role: schema.field(number).type for role, number in roles.items()}
     found: dict[str, Any] = {role: schema.names[number] for role, number in roles.items()}
     layout = Layout(**found, names=tuple(schema.names))
@@ -164,46 +170,51 @@ def parquet_types(
     """Complete a layout with what the types of the Parquet columns say."""
     from penstock.pipelines.etl import parquet
 
-    found = {"id_type": options.id_type}
-    if options.id_type == "auto":
-        found["id_type"] = parquet.id_type(types["source"], types["target"], path)
+    ends = types["source"], types["target"]
+    found: dict[str, Any] = {"id_type": parquet.id_type(*ends, options.id_type, path)}
     if "weight" in types:
         parquet.need_number(types["weight"], "weight", path)
     if "time" in types:
         found["time_type"] = parquet.time_type(types["time"], path)
     for role in ("relation", "graph"):
         if role in types:
-            found[f"{role}_type"] = parquet.whole_or_text(types[role])
+            found[f"{role}_type"] = parquet.whole_or_text(types[role], role, path)
     return replace(layout, **found)
 
 
 def _roles(
-    options: EtlOptions, names: Sequence[str], fallback: dict[str, int], path: str, format: str,
+    options: EtlOptions,
+    names: Sequence[str],
+    fallback: dict[str, int],
+    path: str,
+    kind: str,
     shown: Sequence[str] | None,
 ) -> dict[str, int]:
     """Return the number of each column that is there; raise where a needed one is not."""
     asked = {role: getattr(options, _OPTION.get(role, role)) for role in KNOWN}
     needed = ["source", "target"]
-    needed += ["relation"] if format == "triples" else ["graph"] if format == "zoo" else []
+    needed += ["relation"] if kind == "triples" else ["graph"] if kind == "zoo" else []
+    there = _listed(names)
+    if shown is not None:
+        there = f"no header, {len(names)} columns, and the first row {' '.join(shown)!r}"
     roles: dict[str, int] = {}
     for role, option in asked.items():
-        if role == "graph" and format != "zoo":
+        if role == "graph" and kind != "zoo":
             continue
         if option == "none" and role not in needed and "none" not in names:
             continue
         position = fallback.get(role)
         if position is not None and position >= len(names):
             position = None
-        number = resolve(role, option, names, path, position)
+        number = resolve(role, option, names, position, path, there)
         if number is not None:
             roles[role] = number
         elif role in needed:
             usual = ", ".join(KNOWN[role])
-            listed = _listed(names) if shown is None else f"the first row {' '.join(shown)!r}"
             raise InputError(
                 f"{path} has no column for the {role}",
                 expected=f"one named {usual}" if shown is None else f"{len(needed)} columns",
-                got=listed,
+                got=there,
                 remedy=f"Name it with {flag(_OPTION.get(role, role))}, or give --delimiter or "
                 "--header if the columns were not recognised",
             )
@@ -216,28 +227,8 @@ def _roles(
 
 
 def _with_moments(layout: Layout, options: EtlOptions) -> Layout:
-    since = _moment(options.since, layout.time_type, "--since")
-    return replace(layout, since=since, until=_moment(options.until, layout.time_type, "--until"))
-
-
-def _moment(text: str | None, time_type: str, name: str) -> float | None:
-    """Return a moment in the unit of the time column: nanoseconds where it holds timestamps."""
-    if text is None:
-        return None
-    try:
-        if time_type == "timestamp":
-            moment = datetime.fromisoformat(text)
-            moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-            return float(round(moment.timestamp() * 1e6) * 1000)
-        number = float(text)
-        if math.isfinite(number):
-            return number
-    except ValueError:
-        pass
-    expected = "a date such as 2026-11-20, as the time column has" if time_type == "timestamp" else (
-        f"a number, as the time column holds {time_type}"
-    )
-    raise UsageError(f"{name} has a bad value", expected=expected, got=repr(text))
+    since = moment(options.since, layout.time_type, "--since")
+    return replace(layout, since=since, until=moment(options.until, layout.time_type, "--until"))
 
 
 def _looks_like_triples(path: str, options: EtlOptions) -> bool:
@@ -247,8 +238,7 @@ def _looks_like_triples(path: str, options: EtlOptions) -> bool:
     rows = take_sample(path, "triples", options)
     if rows.delimiter != "\t" or not rows.rows or {len(row) for row in rows.rows} != {3}:
         return False
-    texts = [not INTEGER.fullmatch(row[i]) for row in rows.rows for i in range(3)]
-    return all(texts)
+    return not any(is_number(field) for row in rows.rows for field in row)
 
 
 def _whole_or_text(values: Sequence[str]) -> str:

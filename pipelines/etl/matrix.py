@@ -87,11 +87,10 @@ def _load_parts(path: str, prefix: str) -> dict[str, Any]:
     with open_file(path) as file:
         try:
             with np.load(file, allow_pickle=False) as archive:
-                found = {n: n for n in archive.files if n in names}
-                prefixed = {n: n.removeprefix(prefix) for n in archive.files
-                            if n.startswith(prefix) and n.removeprefix(prefix) in names}  # fmt: skip
-                chosen = prefixed or found
-                return {part: archive[name] for name, part in chosen.items()}
+                chosen = {n.removeprefix(prefix): n for n in archive.files if n.startswith(prefix)}
+                if not names & set(chosen):
+                    chosen = {n: n for n in archive.files}
+                return {part: archive[name] for part, name in chosen.items() if part in names}
         except (ValueError, OSError, EOFError, zipfile.BadZipFile, AttributeError) as error:
             raise InputError(
                 f"{path} cannot be read as .npz", got=str(error),

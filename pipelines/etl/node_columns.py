@@ -15,7 +15,7 @@ from penstock.pipelines.etl import columns as convert
 from penstock.pipelines.etl.check_rows import RowChecks
 from penstock.pipelines.etl.columns import Fields
 from penstock.pipelines.etl.options import EtlOptions
-from penstock.pipelines.etl.parquet import need_number
+from penstock.pipelines.etl.parquet import check_ids, need_number
 from penstock.pipelines.etl.sample import INTEGER, Sample, has_header, is_number
 
 if TYPE_CHECKING:
@@ -52,21 +52,28 @@ class NodeLayout:
         return [column for column in wanted if column is not None]
 
     @classmethod
-    def of_schema(cls, path: str, schema: pa.Schema, options: EtlOptions) -> NodeLayout:
+    def of_schema(
+        cls, path: str, schema: pa.Schema, id_type: str, options: EtlOptions
+    ) -> NodeLayout:
         """Find the columns of a Parquet file."""
         import pyarrow as pa
 
         names = list(schema.names)
         id_, label, split, features = _find(path, names, None, options)
+        check_ids(schema.field(id_).type, id_type, path)
         for number in features:
             kind = schema.field(number).type
-            nested = pa.types.is_list(kind) or pa.types.is_fixed_size_list(kind) or (
-                pa.types.is_large_list(kind)
+            nested = (
+                pa.types.is_list(kind)
+                or pa.types.is_fixed_size_list(kind)
+                or (pa.types.is_large_list(kind))
             )
             need_number(kind.value_type if nested else kind, f"features {names[number]}", path)
             if nested and len(features) > 1:
-                raise InputError(f"{path} has lists in {names[number]}, one of several features",
-                                 remedy="Give one column of lists, or only columns of numbers")
+                raise InputError(
+                    f"{path} has lists in {names[number]}, one of several features",
+                    remedy="Give one column of lists, or only columns of numbers",
+                )
         return cls(
             names[id_],
             None if label is None else names[label],
@@ -123,12 +130,8 @@ def labels_of(column: Fields | pa.Array, kind: str, checks: RowChecks) -> pa.Arr
 
 def splits_of(column: Fields | pa.Array, checks: RowChecks) -> Array:
     """Return 0 for train, 1 for valid, 2 for test, -1 for none."""
-    import pyarrow as pa
-
-    array = column
-    if isinstance(column, Fields):
-        array = convert.strings(column, "split", RowChecks(len(column)))
-    coded = array.cast(pa.string()).fill_null("").dictionary_encode()
+    texts = convert.strings(column, "split", RowChecks(len(column)))
+    coded = texts.dictionary_encode()
     names = coded.dictionary.to_pylist()
     values = np.array([_SPLITS.get(name.strip().lower(), -9) for name in names], np.int8)
     numbers = values[np.asarray(coded.indices)] if len(coded) else np.empty(0, np.int8)
@@ -144,8 +147,10 @@ def features_of(
 ) -> Array:
     """Return the features as one (n, F) float32 array; all are finite."""
     names = [layout.names[c] if isinstance(c, int) else c for c in layout.features]
-    if not isinstance(columns[0], Fields) and hasattr(columns[0], "flatten") and (
-        columns[0].type.num_fields == 1
+    if (
+        not isinstance(columns[0], Fields)
+        and hasattr(columns[0], "flatten")
+        and (columns[0].type.num_fields == 1)
     ):
         return _listed_features(columns[0], names[0], checks)
     features = np.empty((checks.count, len(columns)), np.float32)
@@ -161,6 +166,7 @@ def features_of(
 
 
 def _listed_features(column: pa.Array, name: str, checks: RowChecks) -> Array:
+    import pyarrow as pa
     import pyarrow.compute as pc
 
     lengths = np.asarray(pc.list_value_length(column).fill_null(-1))
@@ -168,11 +174,11 @@ def _listed_features(column: pa.Array, name: str, checks: RowChecks) -> Array:
     wrong = lengths != width
     checks.fail(wrong, lambda row: f"{name} has {max(lengths[row], 0)} numbers instead of {width}")
     features = np.zeros((checks.count, width), np.float32)
-    flat = column.filter(convert.as_mask(~wrong)).flatten()
+    flat = column.filter(pa.array(~wrong)).flatten()
     inner = RowChecks(len(flat))
     with np.errstate(over="ignore"):
         features[~wrong] = convert.floats(flat, name, inner).reshape(-1, width)
-    bad = ~np.isfinite(features).all(axis=1)
+    bad: Array = np.asarray(~np.isfinite(features).all(axis=1))
     if inner.bad is not None:
         bad[~wrong] |= inner.bad.reshape(-1, width).any(axis=1)
     checks.fail(bad, f"a feature of {name} is missing, NaN or not finite in 32 bits")
@@ -189,8 +195,11 @@ def _arrow_labels(column: pa.Array, kind: str, checks: RowChecks) -> pa.Array:
     elif not (pa.types.is_integer(column.type) or pa.types.is_boolean(column.type)
               or pa.types.is_string(column.type) or pa.types.is_large_string(column.type)
               or pa.types.is_nested(column.type)):  # fmt: skip
-        raise InputError("the labels have the wrong type",
-                         expected="integers, floats, strings or lists", got=str(column.type))
+        raise InputError(
+            "the labels have the wrong type",
+            expected="integers, floats, strings or lists",
+            got=str(column.type),
+        )
     if kind == "float64":
         return column.cast(pa.float64())
     if kind == "list" and not pa.types.is_nested(column.type):

@@ -30,11 +30,11 @@ _ROW_GROUP = 1 << 20
 class NodeTable:
     """The node table, read and checked: row by row as the user wrote it."""
 
-    rows: int
     row_of: Array  # (nodes,) int64 by sorted id: row of the table, -1 where the node is not in it
     labels: pa.ChunkedArray | None
     splits: Array | None  # (rows,) int8: 0, 1, 2 as in SPLITS, -1 none
-    features: Any = None  # (rows, width), dense (mapped) or SciPy CSR
+    # Dense (mapped) or SciPy CSR, and which of its rows belongs to each row of the table.
+    features: tuple[Any, Array] | None = None
 
 
 @dataclass
@@ -48,20 +48,25 @@ class NodeResult:
     splits: dict[str, int] = field(default_factory=dict)
 
 
-def rows_of_ids(codes: Array, nodes: int, name: str, ids: Callable[[int], Any]) -> Array:
-    """Return for each node its row in the node table, -1 for none; a duplicate is an error.
+def rows_of_ids(
+    codes: Array, table_rows: Array, nodes: int, name: str, ids: Callable[[int], Any]
+) -> Array:
+    """Return for each node its clean row in the node table, -1 for none; a duplicate is an error.
 
-    codes (rows,) node of each row; ``ids`` gives a node's user id for the message
+    codes       (clean rows,) node of each row
+    table_rows  (clean rows,) where in the table each is, for the message, as ``ids`` gives a
+                node's user id
     """
     row_of = np.full(nodes, -1, np.int64)
     row_of[codes] = np.arange(len(codes))
     twice = np.flatnonzero(row_of[codes] != np.arange(len(codes)))
     if len(twice):
         row = int(twice[0])
+        first, second = table_rows[row] + 1, table_rows[row_of[codes[row]]] + 1
         raise InputError(
-            f"{name}: row {row + 1} has an id that row {int(row_of[codes[row]]) + 1} has too",
+            f"{name}: rows {first} and {second} of the table have the same id",
             expected="every id once",
-            got=f"{ids(int(codes[row]))!r} more than once ({len(twice)} duplicates in all)",
+            got=f"{ids(int(codes[row]))!r} again, {len(twice)} such rows in all",
             remedy="Remove the duplicates",
         )
     return row_of
@@ -101,8 +106,10 @@ def write_node_data(
     result.files.append(_write_nodes(root, ranges, order, columns, count, unsigned=unsigned))
     if table is not None and table.features is not None:
         assert rows is not None
+        features, feature_rows = table.features
+        rows = np.where(rows < 0, -1, feature_rows[rows])
         result.features, files = write_feature_files(
-            root, count, table.features.shape[1], _gather(table.features, rows)
+            root, count, features.shape[1], _gather(features, rows)
         )
         result.files += files
     return result

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,11 +28,15 @@ class NodeInput:
     """A node table that was read: its ids are spilled in ``folders``, the rest is here."""
 
     name: str
-    rows: int
+    rows: int  # bad ones included
     folders: list[Path]
+    table_rows: Array  # (clean rows,) row of the table, from 0, of each clean row
+    feature_rows: Array  # (clean rows,) row of the features of each clean row
     labels: pa.ChunkedArray | None = None
     splits: Array | None = None
     features: Any = None
+    bad: list[dict[str, Any]] = field(default_factory=list)
+    bad_count: int = 0
 
     def table(self, codes: Array, ids: list[SortedIds], options: EtlOptions) -> NodeTable:
         """Check the table against the edges, now that every row's node is known.
@@ -41,7 +45,7 @@ class NodeInput:
         """
         count = sum(len(part) for part in ids)
         user_id = _lookup(ids)
-        row_of = rows_of_ids(codes, count, self.name, user_id)
+        row_of = rows_of_ids(codes, self.table_rows, count, self.name, user_id)
         unknown = np.flatnonzero(row_of < 0)
         if len(unknown) and options.unknown_nodes == "error":
             raise InputError(
@@ -50,7 +54,8 @@ class NodeInput:
                 got=f"{user_id(int(unknown[0]))!r} first",
                 remedy="Add them to the table, or give --unknown-nodes add or drop",
             )
-        return NodeTable(self.rows, row_of, self.labels, self.splits, self.features)
+        features = None if self.features is None else (self.features, self.feature_rows)
+        return NodeTable(row_of, self.labels, self.splits, features)
 
 
 def encode_node_table(
@@ -72,7 +77,8 @@ def encode_node_table(
         folders.append(folder / f"{i:05d}")
         encode_nodes(_numbers(start, min(size, start + _ID_BATCH), layout.id_type), folders[-1])
     features = _open_features(options, size)
-    return NodeInput(name, size, [f / "000" for f in folders], features=features)
+    rows = np.arange(size)
+    return NodeInput(name, size, [f / "000" for f in folders], rows, rows, features=features)
 
 
 def _read_table(options: EtlOptions, layout: Layout, folder: Path) -> NodeInput:
@@ -81,16 +87,16 @@ def _read_table(options: EtlOptions, layout: Layout, folder: Path) -> NodeInput:
     from penstock.pipelines.etl.node_table import read_nodes
 
     assert options.nodes is not None
-    folders: list[Path] = []
-    labels, splits = [], []
-    rows = 0
-    folder.mkdir(parents=True, exist_ok=True)
+    nothing = np.empty(0, np.int64)
+    found = NodeInput(str(options.nodes), 0, [], nothing, nothing)
+    labels, splits, rows = [], [], []
     width = 0
+    folder.mkdir(parents=True, exist_ok=True)
     with (folder / "features.raw").open("wb") as spilled:
         for i, batch in enumerate(read_nodes(options.nodes, options, layout.id_type)):
-            folders.append(folder / f"{i:05d}" / "000")
-            encode_nodes(batch.id, folders[-1].parent)
-            rows += len(batch.id)
+            found.folders.append(folder / f"{i:05d}" / "000")
+            encode_nodes(pa.chunked_array([batch.id]), found.folders[-1].parent)
+            rows.append(batch.rows)
             if batch.label is not None:
                 labels.append(batch.label)
             if batch.split is not None:
@@ -98,25 +104,28 @@ def _read_table(options: EtlOptions, layout: Layout, folder: Path) -> NodeInput:
             if batch.features is not None:
                 width = batch.features.shape[1]
                 batch.features.astype(np.float32, copy=False).tofile(spilled)
-    features = _open_features(options, rows)
+            found.bad = (found.bad + [vars(bad) for bad in batch.bad])[:10]
+            found.bad_count += batch.bad_count
+    found.table_rows = found.feature_rows = np.concatenate(rows)
+    clean = len(found.table_rows)
+    found.rows = clean + found.bad_count
+    found.labels = pa.chunked_array(labels) if labels else None
+    found.splits = np.concatenate(splits) if splits else None
+    found.features = _open_features(options, found.rows)
     if width:
-        features = np.memmap(folder / "features.raw", np.float32, "r", shape=(rows, width))
-    chunks = [c for part in labels for c in (part.chunks if hasattr(part, "chunks") else [part])]
-    return NodeInput(
-        str(options.nodes), rows, folders,
-        labels=pa.chunked_array(chunks) if chunks else None,
-        splits=np.concatenate(splits) if splits else None,
-        features=features,
-    )
+        # Columns of the table were spilled clean row by clean row.
+        found.features = np.memmap(folder / "features.raw", np.float32, "r", shape=(clean, width))
+        found.feature_rows = np.arange(clean)
+    return found
 
 
 def _numbered_nodes(options: EtlOptions, edges: list[str]) -> tuple[int | None, str]:
     if options.features is not None:
-        from penstock.pipelines.etl.node_table import open_features
+        from penstock.pipelines.etl.features import open_features
 
         return open_features(options.features).shape[0], str(options.features)
     if len(edges) == 1 and edges[0].endswith(".npz"):
-        from penstock.pipelines.etl.read import matrix_nodes
+        from penstock.pipelines.etl.matrix import matrix_nodes
 
         return matrix_nodes(edges[0]), edges[0]
     return None, ""
@@ -125,7 +134,7 @@ def _numbered_nodes(options: EtlOptions, edges: list[str]) -> tuple[int | None, 
 def _open_features(options: EtlOptions, rows: int) -> Any:
     if options.features is None:
         return None
-    from penstock.pipelines.etl.node_table import open_features
+    from penstock.pipelines.etl.features import open_features
 
     features = open_features(options.features)
     if features.shape[0] != rows:

@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from penstock.errors import InputError
+from penstock.pipelines.etl import columns as convert
 from penstock.pipelines.etl.batch import BadRow, Piece
 from penstock.pipelines.etl.check_rows import RowChecks, Rows, shorten
 from penstock.pipelines.etl.features import open_features
 from penstock.pipelines.etl.inputs import find_files, format_of
 from penstock.pipelines.etl.node_columns import NodeLayout, features_of, labels_of, splits_of
 from penstock.pipelines.etl.options import EtlOptions
-from penstock.pipelines.etl.read import as_ids, check_widths, line_number
+from penstock.pipelines.etl.read import check_widths, line_number
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -56,12 +57,12 @@ def read_nodes(path: str | Path, options: EtlOptions, id_type: str) -> Iterator[
             f"{path} cannot be a node table", expected="a .parquet, .csv or .tsv file",
             got=" and ".join(sorted(map(str, formats))) or Path(path).name,
         )  # fmt: skip
-    format = str(formats.pop())
-    files = find_files([str(path)], format)
-    read = _read_parquet if format == "parquet" else _read_text
+    kind = str(formats.pop())
+    files = find_files([str(path)], kind)
+    read = _read_parquet if kind == "parquet" else _read_text
     count, rows = 0, 0
     for file in files:
-        for batch, seen in read(file, format, options, id_type, rows):
+        for batch, seen in read(file, kind, options, id_type, rows):
             count += len(batch.rows)
             yield batch
             rows += seen
@@ -70,15 +71,15 @@ def read_nodes(path: str | Path, options: EtlOptions, id_type: str) -> Iterator[
 
 
 def _read_parquet(
-    path: str, format: str, options: EtlOptions, id_type: str, start: int
+    path: str, kind: str, options: EtlOptions, id_type: str, start: int
 ) -> Iterator[tuple[NodeBatch, int]]:
     from penstock.pipelines.etl.parquet import open_parquet, read_row_groups
 
     with open_parquet(path) as file:
-        layout = NodeLayout.of_schema(path, file.schema_arrow, options)
+        layout = NodeLayout.of_schema(path, file.schema_arrow, id_type, options)
         names = list(dict.fromkeys(str(column) for column in layout.columns()))
         done = 0
-        for found in read_row_groups(file, range(file.metadata.num_row_groups), names):
+        for found in read_row_groups(file, path, range(file.metadata.num_row_groups), names):
             count = len(found[names[0]])
             rows = Rows(path, partial(_plus, done + 1), partial(_row_text, found, names))
             checks = RowChecks(count)
@@ -87,7 +88,7 @@ def _read_parquet(
 
 
 def _read_text(
-    path: str, format: str, options: EtlOptions, id_type: str, start: int
+    path: str, kind: str, options: EtlOptions, id_type: str, start: int
 ) -> Iterator[tuple[NodeBatch, int]]:
     from penstock.pipelines.etl.sample import take_sample
     from penstock.pipelines.etl.text import Dialect, read_blocks
@@ -97,17 +98,19 @@ def _read_text(
             f"the ids of {path} are text, those of the edges are bytes",
             remedy="Write the node table as Parquet, with ids of the edges' type",
         )
-    sample = take_sample(path, format, options)
+    sample = take_sample(path, kind, options)
     if not sample.rows:
         return
     layout = NodeLayout.of_sample(sample, options)
     columns = list(dict.fromkeys(layout.columns()))
     slots = np.full(len(layout.names), -1, np.int32)
     slots[columns] = np.arange(len(columns))
-    piece = Piece(path, format)
+    piece = Piece(path, kind)
     lines: dict[str, int] = {}
     done = 0
-    for block in read_blocks(piece, slots, Dialect.of(format, sample.delimiter), header=layout.header):
+    for block in read_blocks(
+        piece, slots, Dialect.of(kind, sample.delimiter), header=layout.header
+    ):
         count = len(block.widths)
         checks = RowChecks(count)
         check_widths(block.widths, len(layout.names), checks)
@@ -129,7 +132,7 @@ def _clean(
     """Convert the columns of some rows; leave out the bad ones."""
     import pyarrow as pa
 
-    ids = pa.array(as_ids(found[layout.id], id_type, "node id", checks))
+    ids = pa.array(convert.ids(found[layout.id], id_type, "node id", checks))
     label = split = features = None
     if layout.label is not None:
         label = labels_of(found[layout.label], layout.label_type, checks)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.errors import InputError
 from penstock.pipelines.etl.batch import BATCH_ROWS
+from penstock.pipelines.etl.columns import is_text
 from penstock.pipelines.etl.inputs import open_file
 
 if TYPE_CHECKING:
@@ -19,31 +20,29 @@ _LEAST_ROWS = 1 << 14
 
 @contextmanager
 def open_parquet(path: str) -> Iterator[Any]:
-    """Open a Parquet file, or say that it is none; errors while it is read name it too."""
-    import pyarrow as pa
+    """Open a Parquet file, or say that it is none."""
     import pyarrow.parquet as pq
 
     with open_file(path) as raw:
-        try:
-            with pq.ParquetFile(raw) as file:
-                yield file
-        except (pa.ArrowException, OSError) as error:
-            raise InputError(
-                f"{path} cannot be read as Parquet",
-                got=str(error).splitlines()[0],
-                remedy="The file is damaged or has another format; give --format if its name misleads",
-            ) from error
+        with _naming(path):
+            file = pq.ParquetFile(raw)
+        with file:
+            yield file
 
 
 def read_row_groups(
-    file: Any, groups: range, columns: Sequence[str]
+    file: Any, path: str, groups: range, columns: Sequence[str]
 ) -> Iterator[dict[str, pa.Array]]:
     """Read columns of some row groups, a bounded number of rows at a time."""
     rows = _rows_at_once(file, groups, columns)
     batches = file.iter_batches(
         batch_size=rows, row_groups=list(groups), columns=list(columns), use_threads=False
     )
-    for batch in batches:
+    while True:
+        with _naming(path):
+            batch = next(batches, None)
+        if batch is None:
+            return
         yield {name: plain(batch.column(name)) for name in columns}
 
 
@@ -71,12 +70,31 @@ def column_bytes(metadata: Any, group: int, columns: Sequence[str]) -> tuple[int
     return raw, packed
 
 
-def id_type(source: pa.DataType, target: pa.DataType, path: str) -> str:
+def id_type(source: pa.DataType, target: pa.DataType, asked: str, path: str) -> str:
     """Return the type that ids of both columns fit: integers stay integers, bytes bytes."""
-    kinds = {_id_kind(source, path), _id_kind(target, path)}
+    kinds = {check_ids(source, asked, path), check_ids(target, asked, path)}
+    if asked != "auto":
+        return asked
     if len(kinds) == 1:
         return kinds.pop()
     return "uint64" if kinds == {"int64", "uint64"} else "string"
+
+
+def check_ids(kind: pa.DataType, asked: str, path: str) -> str:
+    """Return the id type of a column, or say that it cannot be read as the one ``asked`` for."""
+    import pyarrow as pa
+
+    types, kind = pa.types, _bare(kind)
+    # pandas turns integers among which one is missing into floats.
+    if types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind):
+        return "uint64" if types.is_uint64(kind) else "int64"
+    if is_text(kind):
+        return "string"
+    if types.is_fixed_size_binary(kind) or types.is_binary(kind) or types.is_large_binary(kind):
+        if asked in ("int64", "uint64"):
+            raise _wrong_type("node ids", asked, kind, path)
+        return "binary"
+    raise _wrong_type("node ids", "integers, strings or bytes", kind, path)
 
 
 def time_type(kind: pa.DataType, path: str) -> str:
@@ -88,7 +106,7 @@ def time_type(kind: pa.DataType, path: str) -> str:
         return "int64"
     if pa.types.is_floating(kind) or pa.types.is_decimal(kind):
         return "float64"
-    if pa.types.is_timestamp(kind) or pa.types.is_date(kind) or _is_text(kind):
+    if pa.types.is_timestamp(kind) or pa.types.is_date(kind) or is_text(kind):
         return "timestamp"
     raise _wrong_type("time", "integers, floats, timestamps, dates or ISO texts", kind, path)
 
@@ -99,33 +117,33 @@ def need_number(kind: pa.DataType, what: str, path: str) -> None:
 
     kind = _bare(kind)
     if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
-            or _is_text(kind)):  # fmt: skip
+            or is_text(kind)):  # fmt: skip
         raise _wrong_type(what, "numbers", kind, path)
 
 
-def whole_or_text(kind: pa.DataType) -> str:
+def whole_or_text(kind: pa.DataType, what: str, path: str) -> str:
     """Return how relations and graph ids are kept."""
     import pyarrow as pa
 
-    return "int64" if pa.types.is_integer(_bare(kind)) else "string"
+    kind = _bare(kind)
+    if not (pa.types.is_integer(kind) or is_text(kind)):
+        raise _wrong_type(f"{what} column", "integers or strings", kind, path)
+    return "int64" if pa.types.is_integer(kind) else "string"
 
 
-def _id_kind(kind: pa.DataType, path: str) -> str:
+@contextmanager
+def _naming(path: str) -> Iterator[None]:
+    """Name the file in what pyarrow raises."""
     import pyarrow as pa
 
-    kind = _bare(kind)
-    if pa.types.is_uint64(kind):
-        return "uint64"
-    # pandas turns integers among which one is missing into floats.
-    if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind):
-        return "int64"
-    if _is_text(kind) or pa.types.is_date(kind) or pa.types.is_timestamp(kind):
-        return "string"
-    if pa.types.is_fixed_size_binary(kind) or pa.types.is_binary(kind) or (
-        pa.types.is_large_binary(kind)
-    ):
-        return "binary"
-    raise _wrong_type("node ids", "integers, strings or bytes", kind, path)
+    try:
+        yield
+    except (pa.ArrowException, OSError) as error:
+        raise InputError(
+            f"{path} cannot be read as Parquet",
+            got=next(iter(str(error).splitlines()), type(error).__name__),
+            remedy="The file is damaged, or no Parquet: give --format if its name misleads",
+        ) from error
 
 
 def _bare(kind: pa.DataType) -> pa.DataType:
@@ -134,13 +152,6 @@ def _bare(kind: pa.DataType) -> pa.DataType:
     if isinstance(kind, pa.BaseExtensionType):
         kind = kind.storage_type
     return kind.value_type if pa.types.is_dictionary(kind) else kind
-
-
-def _is_text(kind: pa.DataType) -> bool:
-    import pyarrow as pa
-
-    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind)
-                or pa.types.is_string_view(kind) or pa.types.is_null(kind))  # fmt: skip
 
 
 def _rows_at_once(file: Any, groups: range, columns: Sequence[str]) -> int:
@@ -161,4 +172,6 @@ def _fixed_width(kind: pa.DataType) -> int:
 
 
 def _wrong_type(what: str, expected: str, kind: pa.DataType, path: str) -> InputError:
-    return InputError(f"the {what} of {path} have the wrong type", expected=expected, got=str(kind))
+    return InputError(
+        f"the {what} of {path} cannot be read: the type is wrong", expected=expected, got=str(kind)
+    )

@@ -8,9 +8,9 @@ from dataclasses import replace
 from penstock.errors import InputError
 from penstock.pipelines.etl.batch import Layout, Piece
 from penstock.pipelines.etl.inputs import codec_of, file_size, find_files, head_of, table_format
-from penstock.pipelines.etl.layout import parquet_types
+from penstock.pipelines.etl.layout import KNOWN, parquet_types
 from penstock.pipelines.etl.options import EtlOptions
-from penstock.pipelines.etl.sample import first_rows, whole_lines
+from penstock.pipelines.etl.sample import first_rows, names_columns, whole_lines
 from penstock.pipelines.etl.text import Dialect
 
 _HEAD = 1 << 20
@@ -18,7 +18,7 @@ _HEAD = 1 << 20
 
 def find_pieces(
     paths: Sequence[str],
-    format: str,
+    kind: str,
     layout: Layout,
     options: EtlOptions,
     target_bytes: int = 64 << 20,
@@ -27,16 +27,16 @@ def find_pieces(
 
     Files that disagree with ``layout`` are told now, by their schemas and headers.
     """
-    files = find_files(paths, format)
+    files = find_files(paths, kind)
     found: list[Piece] = []
     for path in files:
-        kind = table_format(path, format)
-        if kind == "parquet":
+        table = table_format(path, kind)
+        if table == "parquet":
             found += _row_groups(path, layout, options, target_bytes)
-        elif kind == "npz":
-            found.append(Piece(path, kind, bytes=file_size(path)))
+        elif table == "npz":
+            found.append(Piece(path, table, bytes=file_size(path)))
         else:
-            found += _byte_ranges(path, kind, layout, target_bytes)
+            found += _byte_ranges(path, table, layout, options, target_bytes)
     if not found:
         raise InputError(
             f"every input is empty: {', '.join(files[:3])}", remedy="Check what wrote the input"
@@ -50,9 +50,7 @@ def needed_columns(layout: Layout) -> dict[str, str | int]:
     return {role: column for role in roles if (column := getattr(layout, role)) is not None}
 
 
-def _row_groups(
-    path: str, layout: Layout, options: EtlOptions, target: int
-) -> Iterator[Piece]:
+def _row_groups(path: str, layout: Layout, options: EtlOptions, target: int) -> Iterator[Piece]:
     from penstock.pipelines.etl.parquet import column_bytes, open_parquet
 
     with open_parquet(path) as file:
@@ -71,13 +69,15 @@ def _row_groups(
             yield Piece(path, "parquet", start, metadata.num_row_groups, packed)
 
 
-def _byte_ranges(path: str, kind: str, layout: Layout, target: int) -> Iterator[Piece]:
+def _byte_ranges(
+    path: str, kind: str, layout: Layout, options: EtlOptions, target: int
+) -> Iterator[Piece]:
     size = file_size(path)
     head = head_of(path, _HEAD)
     if not head:
         return
     dialect = Dialect.of(kind, layout.delimiter)
-    _check_header(path, whole_lines(head, path), dialect, layout)
+    _check_header(path, whole_lines(head, path), dialect, layout, options)
     # A quoted value may hold a newline, so where quotes are in use no byte is a safe cut.
     whole = codec_of(path) is not None or (dialect.quote and dialect.quote in head)
     if whole or size <= target:
@@ -113,10 +113,18 @@ def _check_schema(path: str, schema: object, layout: Layout, options: EtlOptions
             )  # fmt: skip
 
 
-def _check_header(path: str, head: bytes, dialect: Dialect, layout: Layout) -> None:
-    if not layout.header:
-        return
+def _check_header(
+    path: str, head: bytes, dialect: Dialect, layout: Layout, options: EtlOptions
+) -> None:
     rows = first_rows(head, dialect, 1)
+    if not layout.header:
+        known = KNOWN["source"], KNOWN["target"]
+        if rows and options.header == "auto" and names_columns(rows[0], options, *known):
+            raise InputError(
+                f"{path}, row 1: a header, where the first file has none",
+                got=" ".join(rows[0]), remedy="Give all files the same header line",
+            )  # fmt: skip
+        return
     names = tuple(name.strip() for name in rows[0]) if rows else ()
     if names and names[0].startswith("#"):
         names = (names[0].removeprefix("#").strip(), *names[1:])

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from penstock.errors import InputError
 from penstock.pipelines.etl import columns as convert
-from penstock.pipelines.etl.batch import BadRow, Batch, Layout, Piece
+from penstock.pipelines.etl.batch import Batch, Layout, Piece
 from penstock.pipelines.etl.check_rows import RowChecks, Rows, shorten
 from penstock.pipelines.etl.columns import Fields
 from penstock.pipelines.etl.matrix import matrix_entries, matrix_nodes
 from penstock.pipelines.etl.options import EtlOptions
 from penstock.pipelines.etl.pieces import needed_columns
+from penstock.pipelines.etl.times import inside_window, times
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -49,7 +48,7 @@ def _read_parquet(piece: Piece, layout: Layout, options: EtlOptions) -> Iterator
     with open_parquet(piece.path) as file:
         stop = file.metadata.num_row_groups if piece.stop < 0 else piece.stop
         before = sum(file.metadata.row_group(g).num_rows for g in range(piece.start))
-        for found in read_row_groups(file, range(piece.start, stop), names):
+        for found in read_row_groups(file, piece.path, range(piece.start, stop), names):
             columns = {role: found[str(name)] for role, name in roles.items()}
             count = len(found[names[0]])
             rows = Rows(piece.path, partial(_plus, before + 1), partial(_row_text, found))
@@ -113,7 +112,8 @@ def line_number(piece: Piece, block: Block, before: dict[str, int], row: int) ->
 
     if piece.start > 0 and piece.path not in before:
         before[piece.path] = lines_before(piece.path, piece_begin(piece))
-    return before.get(piece.path, 0) + block.first_line + int(block.lines[row]) + 1
+    line: int = before.get(piece.path, 0) + block.first_line + int(block.lines[row]) + 1
+    return line
 
 
 def _clean(
@@ -125,47 +125,25 @@ def _clean(
     options: EtlOptions,
 ) -> Batch:
     """Convert columns to what batches hold; leave out bad rows and those outside the times."""
-    import pyarrow as pa
-
     clean: dict[str, Any] = {}
     for role in ("source", "target"):
-        clean[role] = as_ids(columns[role], layout.id_type, role, checks)
+        clean[role] = convert.ids(columns[role], layout.id_type, role, checks)
     if "weight" in columns:
         clean["weight"] = convert.weights(columns["weight"], checks)
     for role in ("relation", "graph"):
         if role in columns:
             kind = getattr(layout, f"{role}_type")
-            clean[role] = as_ids(columns[role], kind, role, checks)
+            clean[role] = convert.ids(columns[role], kind, role, checks)
     if "time" in columns:
-        clean["time"] = convert.times(columns["time"], layout.time_type, checks)
+        clean["time"] = times(columns["time"], layout.time_type, checks)
     bad, bad_count = checks.report(rows, options.on_bad_rows)
     keep = None if checks.bad is None else ~checks.bad
     filtered = 0
     if layout.since is not None or layout.until is not None:
-        inside = _inside(clean["time"], layout.since, layout.until)
+        inside = inside_window(clean["time"], layout.since, layout.until)
         keep = inside if keep is None else inside & keep
         filtered = count - bad_count - int(keep.sum())
     return Batch(_table(clean, keep), bad, bad_count, filtered)
-
-
-def as_ids(column: Fields | pa.Array, id_type: str, what: str, checks: RowChecks) -> Any:
-    """Return a column of ids as their type says: int64 NumPy array, or strings or bytes."""
-    if id_type in ("int64", "uint64"):
-        return convert.integers(column, id_type, what, checks)
-    if id_type == "binary" and not isinstance(column, Fields):
-        return convert.bytes_of(column, what, checks)
-    return convert.strings(column, what, checks)
-
-
-def _inside(times: Array, since: float | None, until: float | None) -> Array:
-    inside = np.ones(len(times), bool)
-    # Whole bounds for whole times: as floats, nanoseconds would be rounded.
-    whole = times.dtype.kind == "i"
-    if since is not None:
-        inside &= times >= (math.ceil(since) if whole else since)
-    if until is not None:
-        inside &= times < (math.ceil(until) if whole else until)
-    return inside
 
 
 def _table(columns: dict[str, Any], keep: Array | None) -> pa.Table:
@@ -181,9 +159,7 @@ def _table(columns: dict[str, Any], keep: Array | None) -> pa.Table:
     return pa.table(arrays)
 
 
-def _check_no_header(
-    columns: dict[str, Fields], layout: Layout, checks: RowChecks
-) -> None:
+def _check_no_header(columns: dict[str, Fields], layout: Layout, checks: RowChecks) -> None:
     """Mark the first row of a file if it must be a header: words where numbers should be."""
     if layout.id_type not in ("int64", "uint64"):
         return

@@ -32,8 +32,12 @@ class EtlReport:
         """Add what one piece of the input counted."""
         self.rows_read += sum(result["rows"]) + result["bad_count"] + result["filtered"]
         self.rows_filtered += result["filtered"]
-        self.bad_rows += result["bad_count"]
-        self.first_bad_rows = (self.first_bad_rows + result["bad"])[:10]
+        self.count_bad(result["bad"], result["bad_count"])
+
+    def count_bad(self, first: list[dict[str, Any]], count: int) -> None:
+        """Add rows that were skipped."""
+        self.bad_rows += count
+        self.first_bad_rows = (self.first_bad_rows + first)[:10]
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything, for ``--json``."""

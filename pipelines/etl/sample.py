@@ -20,7 +20,9 @@ _ROWS = 1000
 _HEAD = 1 << 20
 _NAMED = {"tab": "\t", "\\t": "\t", "space": " ", "comma": ","}
 INTEGER = re.compile(r"\s*[+-]?[0-9]+\s*")
-_NUMBER = re.compile(r"\s*[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?\s*|[+-]?(nan|inf)", re.I)
+_NUMBER = re.compile(
+    r"\s*[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?\s*|[+-]?(nan|inf)", re.I
+)
 
 
 @dataclass(frozen=True)
@@ -83,22 +85,28 @@ def has_header(sample: Sample, options: EtlOptions, sources: Names, targets: Nam
     """
     if options.header != "auto":
         return options.header == "yes"
-    first = [field.strip().lower() for field in sample.rows[0]]
+    if names_columns(sample.rows[0], options, sources, targets):
+        return True
+    first = sample.rows[0]
+    if len(sample.rows) < 2 or len(set(first)) < len(first) or any(map(is_number, first)):
+        return False
+    for number, name in enumerate(first):
+        column = sample.column(number, header=True)
+        if name and column and all(map(is_number, column)):
+            return True
+    return False
+
+
+def names_columns(row: Sequence[str], options: EtlOptions, sources: Names, targets: Names) -> bool:
+    """Say whether a row holds names that the options give, or usual ones of both ends."""
+    words = {field.strip().lstrip("#").strip().lower() for field in row}
     asked = {
         name.lower()
         for name in (options.source, options.target, options.weight, options.relation,
                      options.time, options.graph_id)
         if name is not None and not name.isdecimal()
     }  # fmt: skip
-    if asked & set(first) or (set(sources) & set(first) and set(targets) & set(first)):
-        return True
-    if len(sample.rows) < 2 or len(set(first)) < len(first) or any(map(is_number, first)):
-        return False
-    for number, name in enumerate(sample.rows[0]):
-        column = sample.column(number, header=True)
-        if name and not is_number(name) and column and all(map(is_number, column)):
-            return True
-    return False
+    return bool(asked & words or (words & set(sources) and words & set(targets)))
 
 
 def is_number(text: str) -> bool:

@@ -37,7 +37,9 @@ def once(folder: Path, make: Callable[[Path], dict[str, Any]]) -> dict[str, Any]
 def put(folder: Path, name: str, array: Array | None) -> None:
     """Write an array's bytes as ``folder/name.raw``; None writes nothing."""
     if array is not None:
-        np.ascontiguousarray(array).tofile(folder / f"{name}.raw")
+        # Not tofile, whose error for a full disk does not say so.
+        with (folder / f"{name}.raw").open("wb") as file:
+            file.write(memoryview(np.ascontiguousarray(array)).cast("B") if len(array) else b"")
 
 
 def take(

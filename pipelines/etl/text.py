@@ -31,7 +31,7 @@ class Dialect:
 
     @classmethod
     def of(cls, kind: str, delimiter: str) -> Dialect:
-        """Return how the format ``kind`` is written: only csv and tsv quote, only edge lists comment."""
+        """Return how a format is written: only csv and tsv quote, only edge lists comment."""
         quote = ord('"') if kind in ("csv", "tsv") and delimiter != " " else 0
         return cls(ord(delimiter), quote, comments=kind == "edgelist")
 
@@ -40,13 +40,13 @@ class Dialect:
 class Block:
     """Rows of a text file, their fields found."""
 
-    quote: int
     data: Array  # (b,) uint8
     starts: Array  # (wanted, n)
     ends: Array  # (wanted, n)
     widths: Array  # (n,) fields of each row, negative where its quotes are wrong
     lines: Array  # (n,) lines before the row within the block
     rows: Array  # (n,) first byte
+    quote: int
     first_line: int = 0  # lines of the piece before this block
 
     def fields(self, slot: int) -> Fields:
@@ -161,31 +161,36 @@ def _split(
     lines: _Lines, slots: Array, dialect: Dialect, *, multiline: bool
 ) -> Iterator[tuple[Block, int]]:
     """Give blocks of rows, each with the lines it took; an open quote waits in ``lines.rest``."""
-    from penstock.kernels.cpu import text as kernel
-
     whole = np.frombuffer(lines.data, np.uint8)
     at = 0
     while at < len(whole):
-        data = whole[at:]
-        capacity = min(int(np.count_nonzero(data == 10)), BATCH_ROWS // 2)
-        *found, consumed, passed = kernel.split_rows(
-            data, capacity, slots, dialect.delimiter, dialect.quote,
-            comments=dialect.comments, multiline=multiline,
-        )  # fmt: skip
-        yield Block(dialect.quote, data, *found), passed
+        capacity = min(int(np.count_nonzero(whole[at:] == 10)), BATCH_ROWS // 2)
+        block, consumed, passed = _cut(whole[at:], capacity, slots, dialect, multiline=multiline)
+        yield block, passed
         at += consumed
-        if at < len(whole) and len(found[2]) < capacity:  # a quote is open
+        if at < len(whole) and len(block.widths) < capacity:  # a quote is open
             if not lines.ended and len(whole) - at <= BLOCK:
                 lines.rest = lines.data[at:]
                 return
             # Never closed: the line on which the quote opens is a bad row, the next one is not.
             stop = lines.data.index(b"\n", at) + 1
-            *found, consumed, passed = kernel.split_rows(
-                whole[at:stop], 1, slots, dialect.delimiter, dialect.quote,
-                comments=dialect.comments, multiline=False,
-            )  # fmt: skip
-            yield Block(dialect.quote, whole[at:stop], *found), passed
+            block, _, passed = _cut(whole[at:stop], 1, slots, dialect, multiline=False)
+            yield block, passed
             at = stop
+
+
+def _cut(
+    data: Array, capacity: int, slots: Array, dialect: Dialect, *, multiline: bool
+) -> tuple[Block, int, int]:
+    """Return a block, and the bytes and lines it took."""
+    from penstock.kernels.cpu import text as kernel
+
+    starts, ends, widths, lines, rows, consumed, passed = kernel.split_rows(
+        data, capacity, slots, dialect.delimiter, dialect.quote,
+        comments=dialect.comments, multiline=multiline,
+    )  # fmt: skip
+    block = Block(data, starts, ends, widths, lines, rows, dialect.quote)
+    return block, consumed, passed
 
 
 @contextmanager

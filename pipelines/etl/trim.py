@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from penstock.csr import CSR, Array
+from penstock.graph import load_npy
 from penstock.kernels.cpu.components import component_labels, new_forest, union_rows
 from penstock.kernels.cpu.degrees import add_degrees
 from penstock.pipelines.etl import spill
@@ -68,12 +69,21 @@ def choose_nodes(
     return Renumbering(new_id, old_id, bounds)
 
 
+def load_shard(root: Path, number: int, first_row: int, names: tuple[str, ...]) -> CSR:
+    """Map a shard whose manifest is not written yet."""
+    folder = root / "shards" / f"{number:05d}"
+    arrays = {name: load_npy(folder / f"{name}.npy") for name in names}
+    return CSR(first_row=first_row, **arrays)
+
+
 def shuffle_shard(
-    shard: CSR, new_id: Path, shape: Shape, folder: Path
+    root: Path, number: int, first_row: int, names: tuple[str, ...], new_id: Path, shape: Shape,
+    folder: Path,
 ) -> dict[str, Any]:
     """Send a built shard's kept edges to the bins of their new rows; a step for ``once``."""
 
     def make(folder: Path) -> dict[str, Any]:
+        shard = load_shard(root, number, first_row, names)
         ids = np.load(new_id, mmap_mode="r")
         sources = ids[shard.sources()].astype(shape.dtype)
         targets = ids[shard.indices].astype(shape.dtype)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from shutil import rmtree
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from penstock.errors import InputError, UsageError
 from penstock.files import FileEntry
@@ -21,6 +21,7 @@ from penstock.manifest import Manifest, ShardEntry
 from penstock.options import flag
 from penstock.pipelines.etl import spill
 from penstock.pipelines.etl.batch import Piece
+from penstock.pipelines.etl.job import Job, time_type
 from penstock.pipelines.etl.options import EtlOptions
 from penstock.pipelines.etl.zoo_tasks import Range, build_range, choose_ranges, spill_piece
 from penstock.pipelines.etl.zoo_write import (
@@ -30,9 +31,6 @@ from penstock.pipelines.etl.zoo_write import (
     write_zoo_nodes,
 )
 from penstock.sizes import need_disk
-
-if TYPE_CHECKING:
-    from penstock.pipelines.etl.job import Job
 
 # Nodes and edges of a shard.
 SHARD_SIZE = 1 << 24
@@ -63,62 +61,62 @@ def refuse_options(options: EtlOptions) -> None:
 
 
 def build_zoo(
-    run: Job,
+    job: Job,
     pieces: list[Piece],
     *,
     range_bytes: int | None = None,
     shard_size: int = SHARD_SIZE,
 ) -> Manifest:
-    """Write the zoo into ``run.place.graph`` and return its manifest, not yet saved.
+    """Write the zoo into ``job.place.graph`` and return its manifest, not yet saved.
 
     range_bytes  memory in which a range of graphs should be built [default: from the workers']
     """
-    refuse_options(run.options)
-    scratch = run.place.scratch
+    refuse_options(job.options)
+    scratch = job.place.scratch
     size = sum(piece.bytes for piece in pieces)
     # As for one large graph: text shrinks and compressed files grow.
     need_disk(scratch, 4 * size, "the intermediate data of this zoo")
     folders = [scratch / "runs" / f"{i:05d}" for i in range(len(pieces))]
-    spilled = run.stage(
+    spilled = job.stage(
         "read", spill_piece,
-        [(piece, run.layout, run.options, folder)
+        [(piece, job.layout, job.options, folder)
          for piece, folder in zip(pieces, folders, strict=True)],
         [piece.bytes for piece in pieces], "B",
     )
     for result in spilled:
-        run.report.count_input(result)
-    run.relations = tuple(sorted({name for result in spilled for name in result["relations"]}))
+        job.report.count_input(result)
+    job.relations = tuple(sorted({name for result in spilled for name in result["relations"]}))
     edges = sum(sum(result["rows"]) for result in spilled)
     if edges == 0:
         raise InputError(
             "there are no edges to make a zoo of",
-            got=f"{run.report.rows_read} rows, none usable",
+            got=f"{job.report.rows_read} rows, none usable",
         )
     batches = [
         folder / f"{i:05d}"
         for folder, result in zip(folders, spilled, strict=True) for i in range(len(result["rows"]))
     ]
-    ranges = _ranges(run, spilled, range_bytes)
+    ranges = _ranges(job, spilled, range_bytes)
     built_in = [scratch / "ranges" / f"{i:05d}" for i in range(len(ranges))]
-    built = run.stage(
+    built = job.stage(
         "build graphs", build_range, list(zip(ranges, built_in, strict=True)),
         [edges // len(ranges)] * len(ranges),
-        runs=batches, relations=run.relations, time_type=_time_type(run),
-        weighted=run.layout.weight is not None, options=run.options, limit=run.worker_memory,
+        runs=batches, relations=job.relations, time_type=time_type(job.layout),
+        weighted=job.layout.weight is not None, options=job.options, limit=job.worker_memory,
     )
     for result in built:
-        run.report.nodes_dropped += result["dropped"]
-        if run.options.duplicates != "keep":
-            run.report.duplicates_merged += result["merged"]
-        if run.options.self_loops == "drop":
-            run.report.loops_dropped += result["loops"]
+        job.report.nodes_dropped += result["dropped"]
+        if job.options.duplicates != "keep":
+            job.report.duplicates_merged += result["merged"]
+        if job.options.self_loops == "drop":
+            job.report.loops_dropped += result["loops"]
     for batch in batches:
         # What the pieces counted stays in done.json; the rest no later step reads.
         rmtree(batch, ignore_errors=True)
-    return _write(run, built, built_in, shard_size)
+    return _write(job, built, built_in, shard_size)
 
 
-def _ranges(run: Job, spilled: list[dict[str, Any]], range_bytes: int | None) -> list[Range]:
+def _ranges(job: Job, spilled: list[dict[str, Any]], range_bytes: int | None) -> list[Range]:
     """Choose the ranges once: a resumed run may have other workers but must not cut anew."""
     samples = [
         (graph, cost) for result in spilled for sample in result["samples"]
@@ -126,34 +124,34 @@ def _ranges(run: Job, spilled: list[dict[str, Any]], range_bytes: int | None) ->
     ]
     if range_bytes is None:
         # Two ranges a worker even out; half of the memory allows for ranges cut unevenly.
-        share = sum(cost for _, cost in samples) // (2 * run.workers)
-        range_bytes = min(max(share, _LEAST_RANGE), run.worker_memory // 2)
+        share = sum(cost for _, cost in samples) // (2 * job.workers)
+        range_bytes = min(max(share, _LEAST_RANGE), job.worker_memory // 2)
 
     def choose(folder: Path) -> dict[str, Any]:
         ranges = choose_ranges(samples, range_bytes)
         return {"ranges": [(part.low, part.high) for part in ranges]}
 
-    plan = spill.once(run.place.scratch / "plan", choose)
+    plan = spill.once(job.place.scratch / "plan", choose)
     return [Range(low, high) for low, high in plan["ranges"]]
 
 
 def _write(
-    run: Job, built: list[dict[str, Any]], ranges: list[Path], shard_size: int
+    job: Job, built: list[dict[str, Any]], ranges: list[Path], shard_size: int
 ) -> Manifest:
-    root, dtypes = run.place.graph, built[0]["dtypes"]
+    root, dtypes = job.place.graph, built[0]["dtypes"]
     nodes = sum(result["nodes"] for result in built)
     edges = sum(result["edges"] for result in built)
     graphs = sum(result["graphs"] for result in built)
     need_disk(root, sum(p.stat().st_size for f in ranges for p in f.iterdir()), "this zoo")
     shards = plan_shards(ranges, shard_size)
-    joined = run.stage(
+    joined = job.stage(
         "write shards", join_shard, list(enumerate(shards)),
         [shard.stop - shard.start for shard in shards], "nodes",
         nodes=nodes, dtypes=dtypes, root=root,
     )
     # One table each, in order: one task, which holds a row group at a time.
-    unsigned = run.layout.id_type == "uint64"
-    tables = run.stage(
+    unsigned = job.layout.id_type == "uint64"
+    tables = job.stage(
         "write nodes and graphs", _write_tables,
         [(root, ranges, graphs, unsigned)], [nodes], "nodes",
     )
@@ -162,14 +160,14 @@ def _write(
     return Manifest(
         nodes=nodes,
         edges=edges,
-        directed=run.options.directed,
+        directed=job.options.directed,
         shards=tuple(
             ShardEntry(shard.start, shard.stop, result["edges"])
             for shard, result in zip(shards, joined, strict=True)
         ),
         dtypes=joined[0]["dtypes"],
         files={entry.name: entry for entry in entries},
-        relations=tuple(str(name) for name in run.relations) or None,
+        relations=tuple(str(name) for name in job.relations) or None,
         graphs=graphs,
     )
 
@@ -177,9 +175,3 @@ def _write(
 def _write_tables(root: Path, ranges: list[Path], graphs: int, unsigned: bool) -> list[FileEntry]:
     nodes = write_zoo_nodes(root, ranges, graphs, unsigned=unsigned)
     return [nodes, write_zoo_graphs(root, ranges)]
-
-
-def _time_type(run: Job) -> str | None:
-    if run.layout.time is None:
-        return None
-    return "float64" if run.layout.time_type == "float64" else "int64"

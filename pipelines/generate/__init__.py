@@ -40,6 +40,4 @@ def generate(kind: str, out: str | Path, *, quiet: bool = False, **options: Any)
         from penstock.pipelines.generate.zoo import generate_zoo
 
         return generate_zoo(path, known.ZooOptions(**options), quiet=quiet)
-    raise UsageError(
-        f"there is no kind of graph {kind!r}", expected=f"one of {', '.join(KINDS)}"
-    )
+    raise UsageError(f"there is no kind of graph {kind!r}", expected=f"one of {', '.join(KINDS)}")

@@ -6,9 +6,9 @@ again, once for every range of rows that fits. What is written does not depend o
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -138,11 +138,11 @@ class ShardBuilder:
 
         return list(self._draw(draw, "draw edges again"))
 
-    def _draw(self, task: partial[Chunk] | object, title: str) -> Iterator[Chunk]:
+    def _draw(self, task: Callable[[int], Chunk], title: str) -> Iterator[Chunk]:
         firsts = range(0, self.source.units, self.source.step)
         expected = self.source.expected
         with Progress(title, total=expected, unit="edges", quiet=self.quiet) as progress:
-            for chunk in each(task, firsts, self.budget.threads):  # type: ignore[arg-type]
+            for chunk in each(task, firsts, self.budget.threads):
                 progress.advance(chunk.drawn)
                 yield chunk
 
@@ -162,7 +162,7 @@ class ShardBuilder:
         """Write one shard; return the degrees of its rows and its files."""
         names = [*self.source.columns, *(["relations"] if self.source.relations else [])]
         indices = np.empty(shard.arcs, self.id_dtype)
-        columns = {
+        columns: dict[str, Any] = {
             name: np.empty(shard.arcs, np.float32 if name == "weights" else np.int32)
             for name in EDGE_COLUMNS
             if name in names

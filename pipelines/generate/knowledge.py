@@ -14,14 +14,13 @@ from penstock.files import save_npy
 from penstock.kernels.cpu import knowledge as kernels
 from penstock.kernels.cpu.philox import random_words
 from penstock.kernels.cpu.rmat import mark_ends
-from penstock.kernels.cpu.scramble import scramble
 from penstock.kernels.streams import Stream
 from penstock.pipelines.generate.build import ShardBuilder
 from penstock.pipelines.generate.options import KnowledgeOptions
 from penstock.pipelines.generate.pieces import Pieces, graph_in_pieces
 from penstock.pipelines.generate.report import Report, graph_report, how_made
 from penstock.pipelines.generate.source import EdgeSource, Ends, Rules
-from penstock.pipelines.generate.threads import Budget
+from penstock.pipelines.generate.threads import Budget, shuffle
 from penstock.sizes import need_disk
 
 if TYPE_CHECKING:
@@ -52,10 +51,10 @@ class KnowledgeSource(EdgeSource):
         self.seen_relations = np.zeros(options.relations, np.bool_)
         self.aside: dict[int, tuple[Array, Array, Array, Array]] = {}
 
-    def prepare(self) -> None:
+    def prepare(self, threads: int) -> None:
         """Lay the entities on the ring; apart from ``__init__`` so that sizes are judged first."""
         nodes, seed = self.nodes, self.options.seed
-        self.entities = scramble(seed, Stream.PERMUTE_NODES, 0, nodes, nodes)
+        self.entities = shuffle(seed, Stream.PERMUTE_NODES, nodes, threads)
         self.seen = np.zeros(nodes, np.bool_)
 
     def draw(self, first: int, count: int) -> Ends:
@@ -72,7 +71,8 @@ class KnowledgeSource(EdgeSource):
 
     def keep(self, sources: Array, targets: Array, relations: Array | None) -> Array | None:
         """Return which triples stay to train on; the others are set aside."""
-        assert relations is not None
+        if relations is None:
+            raise TypeError("triples have relations")
         split = self._splits(sources, targets, relations)
         # Nobody can learn what never occurs in training: such triples go back.
         known = self.seen[sources] & self.seen[targets] & self.seen_relations[relations]
@@ -81,12 +81,14 @@ class KnowledgeSource(EdgeSource):
         if out.any():
             # By first row, so that the order does not depend on which thread came first.
             self.aside[int(sources[0])] = (sources[out], targets[out], relations[out], split[out])
-        return split == 0
+        kept: Array = split == 0
+        return kept
 
     def held_out(self, split: int) -> dict[str, Array]:
         """Return the triples set aside for one split, by head, then tail, then relation."""
         parts = [self.aside[row] for row in sorted(self.aside)]
-        joined = [np.concatenate([np.empty(0, np.int32), *(part[i] for part in parts)]) for i in range(4)]
+        none = np.empty(0, np.int32)
+        joined = [np.concatenate([none, *(part[i] for part in parts)]) for i in range(4)]
         mine = joined[3] == split
         names = ("sources", "targets", "relations")
         return {name: array[mine] for name, array in zip(names, joined, strict=False)}
@@ -106,7 +108,7 @@ def generate_knowledge(out: Path, options: KnowledgeOptions, *, quiet: bool) -> 
     need_disk(out.parent, options.triples * 12 + options.entities * 24, "the graph")
     with graph_in_pieces(out, overwrite=options.overwrite) as pieces:
         builder = ShardBuilder(pieces, source, Rules(undirected=False), budget, quiet=quiet)
-        source.prepare()
+        source.prepare(budget.threads)
         built = builder.run()
         _write_held_out(pieces, source)
         pieces.nodes(_node_columns(source))

@@ -50,7 +50,9 @@ def _checked_size(text: str) -> str:
     return text
 
 
-WeightRange = Annotated[str | None, BeforeValidator(_as_text), AfterValidator(_if_given(_checked_range))]
+WeightRange = Annotated[
+    str | None, BeforeValidator(_as_text), AfterValidator(_if_given(_checked_range))
+]
 Size = Annotated[str | None, AfterValidator(_if_given(_checked_size))]
 
 
@@ -115,7 +117,7 @@ class SbmOptions(Common):
 
     nodes: Annotated[int, Field(ge=2, le=LARGEST)] = 10_000
     """number of nodes"""
-    blocks: Count = 10
+    blocks: Annotated[int, Field(ge=1, le=1 << 20)] = 10
     """number of blocks of equal size; a node's block is its label"""
     degree_inside: Degree = 12
     """average number of neighbours in the node's own block"""

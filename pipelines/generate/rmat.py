@@ -12,14 +12,13 @@ from penstock.csr import Array
 from penstock.files import fresh_directory
 from penstock.kernels.cpu import rmat as kernels
 from penstock.kernels.cpu.philox import random_words
-from penstock.kernels.cpu.scramble import scramble
 from penstock.kernels.streams import Stream
 from penstock.pipelines.generate.build import ShardBuilder
 from penstock.pipelines.generate.options import RmatOptions, weight_range
 from penstock.pipelines.generate.pieces import graph_in_pieces, write_table
 from penstock.pipelines.generate.report import Report, graph_report, how_made
 from penstock.pipelines.generate.source import CHUNK, EdgeSource, Ends, Rules
-from penstock.pipelines.generate.threads import Budget, each
+from penstock.pipelines.generate.threads import Budget, each, shuffle
 from penstock.progress import Progress
 from penstock.sizes import need_disk
 
@@ -37,12 +36,10 @@ class RmatSource(EdgeSource):
         self.thresholds = kernels.thresholds(options.a, options.b, options.c)
         self.names: Array | None = None
 
-    def prepare(self) -> None:
+    def prepare(self, threads: int) -> None:
         """Shuffle the ids; apart from ``__init__`` so that sizes can be judged first."""
         if self.options.scramble:
-            self.names = scramble(
-                self.options.seed, Stream.RMAT_SCRAMBLE, 0, self.nodes, self.nodes
-            )
+            self.names = shuffle(self.options.seed, Stream.RMAT_SCRAMBLE, self.nodes, threads)
 
     def draw(self, first: int, count: int) -> Ends:
         """Return some edges."""
@@ -83,7 +80,7 @@ def generate_rmat(out: Path, options: RmatOptions, *, quiet: bool) -> Report:
     )
     with graph_in_pieces(out, overwrite=options.overwrite) as pieces:
         builder = ShardBuilder(pieces, source, rules, budget, quiet=quiet)
-        source.prepare()
+        source.prepare(budget.threads)
         built = builder.run()
         pieces.nodes(partial(_node_columns, options, built.ids, built.degrees))
         pieces.add(
@@ -127,7 +124,7 @@ def _write_parquet(
         fresh_directory(out, overwrite=source.options.overwrite) as root,
         Progress("write edges", total=source.units, unit="edges", quiet=quiet) as progress,
     ):
-        source.prepare()
+        source.prepare(budget.threads)
         for count, written in each(partial(_write_part, root, source), firsts, budget.threads):
             size += written
             progress.advance(count)

@@ -1,4 +1,4 @@
-"""Stochastic block model: densely knit blocks, features that hint at them, labels that name them."""
+"""Stochastic block model: densely knit blocks, features that hint at them, labels to learn."""
 
 from __future__ import annotations
 
@@ -12,14 +12,13 @@ import numpy as np
 
 from penstock.csr import Array
 from penstock.kernels.cpu import sbm as kernels
-from penstock.kernels.cpu.scramble import scramble
 from penstock.kernels.streams import Stream
 from penstock.pipelines.generate.build import ShardBuilder
 from penstock.pipelines.generate.options import SbmOptions
 from penstock.pipelines.generate.pieces import graph_in_pieces, node_splits
 from penstock.pipelines.generate.report import Report, graph_report, how_made
 from penstock.pipelines.generate.source import CHUNK, EdgeSource, Ends, Rules
-from penstock.pipelines.generate.threads import Budget
+from penstock.pipelines.generate.threads import Budget, shuffle
 from penstock.sizes import need_disk
 from penstock.writer import FEATURE_FILE_BYTES
 
@@ -45,10 +44,10 @@ class SbmSource(EdgeSource):
         self.starts //= options.blocks
         self.names = np.empty(0, np.int32)
 
-    def prepare(self) -> None:
+    def prepare(self, threads: int) -> None:
         """Shuffle the ids; apart from ``__init__`` so that sizes can be judged first."""
         nodes, seed = self.nodes, self.options.seed
-        self.names = scramble(seed, Stream.PERMUTE_NODES, 0, nodes, nodes)
+        self.names = shuffle(seed, Stream.PERMUTE_NODES, nodes, threads)
 
     def labels(self) -> Array:
         """Return the block of each node: (nodes,) int32."""
@@ -79,7 +78,7 @@ def generate_sbm(out: Path, options: SbmOptions, *, quiet: bool) -> Report:
     need_disk(out.parent, source.expected * 8 + source.nodes * 20 + features, "the graph")
     with graph_in_pieces(out, overwrite=options.overwrite) as pieces:
         builder = ShardBuilder(pieces, source, Rules(), budget, quiet=quiet)
-        source.prepare()
+        source.prepare(budget.threads)
         built = builder.run()
         labels = source.labels()
         split = node_splits(

@@ -7,7 +7,11 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
+import numpy as np
+
+from penstock.csr import Array
 from penstock.errors import CapacityError
+from penstock.kernels.cpu.scramble import scramble
 from penstock.sizes import format_bytes, parse_bytes
 
 Item = TypeVar("Item")
@@ -15,12 +19,11 @@ Result = TypeVar("Result")
 
 # Beyond this many, the memory of threads that each write a shard outgrows what they gain.
 _MOST_THREADS = 8
+_SHUFFLED = 1 << 18  # ids shuffled at a time
 _INTERPRETER = 250_000_000  # Python, NumPy, Numba and Arrow themselves
 
 
-def each(
-    task: Callable[[Item], Result], items: Iterable[Item], threads: int
-) -> Iterator[Result]:
+def each(task: Callable[[Item], Result], items: Iterable[Item], threads: int) -> Iterator[Result]:
     """Yield ``task(item)`` in the order of the items, ``threads`` at work at any time.
 
     The tasks are kernels that release the GIL. A failure or Ctrl-C drops what has not begun.
@@ -34,6 +37,19 @@ def each(
         finally:
             for future in waiting:
                 future.cancel()
+
+
+def shuffle(seed: int, stream: int, size: int, threads: int) -> Array:
+    """Return where each of ``size`` ids goes in a keyed shuffle: (size,) int32."""
+    moved = np.empty(size, np.int32)
+
+    def fill(first: int) -> None:
+        count = min(_SHUFFLED, size - first)
+        moved[first : first + count] = scramble(seed, stream, first, count, size)
+
+    for _ in each(fill, range(0, size, _SHUFFLED), threads):
+        pass
+    return moved
 
 
 class Budget:

@@ -11,13 +11,12 @@ import numpy as np
 from penstock.csr import CSR, Array, id_dtype
 from penstock.files import FileEntry
 from penstock.kernels.cpu import zoo as kernels
-from penstock.kernels.cpu.scramble import scramble
 from penstock.kernels.streams import Stream
 from penstock.manifest import ShardEntry
 from penstock.pipelines.generate.options import ZooOptions
 from penstock.pipelines.generate.pieces import Pieces, graph_in_pieces
 from penstock.pipelines.generate.report import Report, graph_report, how_made
-from penstock.pipelines.generate.threads import Budget, each
+from penstock.pipelines.generate.threads import Budget, each, shuffle
 from penstock.progress import Progress
 from penstock.sizes import need_disk
 from penstock.writer import SHARD_EDGES, row_cuts, write_parquet, write_shard
@@ -33,12 +32,12 @@ SHARES = {
 class Zoo:
     """The shape of every graph: its size, kind, number of edges, and where it lies."""
 
-    def __init__(self, options: ZooOptions) -> None:
+    def __init__(self, options: ZooOptions, threads: int) -> None:
         graphs, seed = options.graphs, options.seed
         cells = [(size, kind) for kind in SHARES for size in SIZES]
         counts = scaled([share for kind in SHARES for share in SHARES[kind]], graphs)
         # Shuffled, so that any range of graphs is a fair sample of all.
-        place = scramble(seed, Stream.PERMUTE_NODES, 0, graphs, graphs)
+        place = shuffle(seed, Stream.PERMUTE_NODES, graphs, threads)
         cell = np.repeat(np.arange(len(cells), dtype=np.int8), counts)[place]
         self.sizes = np.array([size for size, _ in cells], np.int64)[cell]
         self.kinds = np.array([kind for _, kind in cells], np.int8)[cell]
@@ -88,13 +87,15 @@ def generate_zoo(out: Path, options: ZooOptions, *, quiet: bool) -> Report:
     started = time.monotonic()
     budget = Budget(options.memory)
     budget.take(options.graphs * 60, "the shapes of all graphs")
-    zoo = Zoo(options)
+    zoo = Zoo(options, budget.threads)
     budget.take_per_thread(min(zoo.arcs, SHARD_EDGES) * 9, "a shard in the making")
     need_disk(out.parent, zoo.arcs * zoo.id_dtype.itemsize + zoo.nodes * 10, "the zoo")
     with graph_in_pieces(out, overwrite=options.overwrite) as pieces:
         _write_shards(pieces, zoo, budget.threads, quiet=quiet)
         pieces.nodes(zoo.node_columns)
-        pieces.add(_write_graphs(pieces.root, zoo), graphs=zoo.graphs, made=how_made("zoo", options))
+        pieces.add(
+            _write_graphs(pieces.root, zoo), graphs=zoo.graphs, made=how_made("zoo", options)
+        )
     return graph_report(
         out, "zoo of small graphs", pieces.manifest, zoo.arcs // 2, started,
         graphs=zoo.graphs, rmat=int(np.sum(zoo.kinds == kernels.RMAT)),
@@ -128,10 +129,12 @@ def _shard_entries(zoo: Zoo, cuts: list[tuple[int, int]]) -> Iterator[ShardEntry
 def _write_graphs(root: Path, zoo: Zoo) -> FileEntry:
     import pyarrow as pa
 
-    table = pa.table({
-        "id": np.arange(zoo.graphs, dtype=np.int64),
-        "first": zoo.first_node[:-1],
-        "nodes": zoo.sizes.astype(np.int32),
-        "label": zoo.kinds.astype(np.int32),
-    })
+    table = pa.table(
+        {
+            "id": np.arange(zoo.graphs, dtype=np.int64),
+            "first": zoo.first_node[:-1],
+            "nodes": zoo.sizes.astype(np.int32),
+            "label": zoo.kinds.astype(np.int32),
+        }
+    )
     return write_parquet(root, "graphs.parquet", table)

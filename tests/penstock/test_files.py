@@ -73,9 +73,8 @@ def test_a_full_disk_says_so(tmp_path, code):
         fail(atomic(tmp_path / "a"))
     with pytest.raises(CapacityError, match="the disk is full"):
         fail(fresh_directory(tmp_path / "g"))
-    with pytest.raises(PermissionError):
-        with atomic(tmp_path / "a"):
-            raise PermissionError(errno.EACCES, "no")
+    with pytest.raises(PermissionError), atomic(tmp_path / "a"):
+        raise PermissionError(errno.EACCES, "no")
     assert os.listdir(tmp_path) == []
 
 

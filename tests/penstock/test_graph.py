@@ -10,7 +10,7 @@ from penstock.csr import CSR
 from penstock.errors import CapacityError, CorruptFile, MissingFile, TruncatedFile, UsageError
 from penstock.files import save_npy
 from penstock.graph import Graph, load_npy
-from penstock.writer import create_graph
+from penstock.writer import create_graph, write_parquet
 
 
 def test_a_graph_reads_back_from_any_number_of_shards(make_graph):
@@ -237,7 +237,10 @@ def test_an_indptr_that_does_not_fit_is_found(tmp_path, indptr, message):
         ({"ids": [1, 2, 2]}, "Expected 3 different ids, got 2"),
         ({"ids": [1, None, 2]}, "Expected 0 ids that are missing, got 1"),
         ({"columns": {"label": [0, 2, 1]}, "labels": "class", "classes": ("a", "b")}, "names no"),
-        ({"columns": {"split": [0, 0, 1]}, "splits": {"train": 1}}, "Expected 1 train nodes, got 2"),
+        (
+            {"columns": {"split": [0, 0, 1]}, "splits": {"train": 1}},
+            "Expected 1 train nodes, got 2",
+        ),
     ],
 )
 def test_inconsistent_nodes_are_found(tmp_path, content, message):
@@ -275,12 +278,16 @@ def test_an_order_broken_between_two_pieces_is_found(tmp_path, monkeypatch):
 
 
 def test_a_zoo_has_as_many_graphs_as_it_says(tmp_path):
-    from penstock.writer import write_parquet
+    def zoo(ids, graphs):
+        with create_graph(tmp_path / "g", overwrite=True) as writer:
+            writer.edges(CSR.from_edges(np.array([0]), np.array([1]), 3))
+            writer.nodes(ids, graph=[0, 0, 1])
+            writer.add_file(write_parquet(writer.root, "graphs.parquet", pa.table({"id": [1, 2]})))
+            writer.manifest = replace(writer.manifest, graphs=graphs)
+        return Graph.open(tmp_path / "g")
 
-    with create_graph(tmp_path / "g") as writer:
-        writer.edges(CSR.from_edges(np.array([0]), np.array([1]), 3))
-        writer.nodes()
-        writer.add_file(write_parquet(writer.root, "graphs.parquet", pa.table({"id": [1, 2]})))
-        writer.manifest = replace(writer.manifest, graphs=3)
+    zoo(["a", "b", "a"], 2).validate()
+    with pytest.raises(CorruptFile, match="Expected 3 different ids, got 2"):
+        zoo(["a", "a", "a"], 2).validate()
     with pytest.raises(CorruptFile, match="Expected 3 graphs, got 2"):
-        Graph.open(tmp_path / "g").validate()
+        zoo(["a", "b", "a"], 3).validate()

@@ -1,5 +1,6 @@
 import os
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -23,7 +24,7 @@ def test_cuts_are_consecutive_and_within_bounds(degrees, shard_edges):
     cuts = row_cuts(indptr, shard_edges)
     assert cuts[0][0] == 0
     assert cuts[-1][1] == len(degrees)
-    assert all(a[1] == b[0] for a, b in zip(cuts, cuts[1:], strict=False))
+    assert all(a[1] == b[0] for a, b in pairwise(cuts))
     for start, stop in cuts:
         assert stop == start + 1 or indptr[stop] - indptr[start] <= shard_edges
         assert stop > start or not degrees
@@ -62,7 +63,11 @@ def test_node_columns_are_written_and_splits_are_counted(tmp_path):
         writer.edges(TRIANGLE)
         writer.nodes(["a", "b", "c"], label=[2, None, 0], split=[0, None, 2], graph=None)
     table = pq.read_table(tmp_path / "g/nodes.parquet")
-    assert table.to_pydict() == {"id": ["a", "b", "c"], "label": [2, None, 0], "split": [0, None, 2]}
+    assert table.to_pydict() == {
+        "id": ["a", "b", "c"],
+        "label": [2, None, 0],
+        "split": [0, None, 2],
+    }
     assert Graph.open(tmp_path / "g").manifest.splits == {"train": 1, "valid": 0, "test": 1}
 
 

@@ -193,7 +193,9 @@ def test_a_reader_that_leaves_is_no_failure_worth_a_message(make_graph):
     code = "import sys; from penstock.pipelines.cli import main; main()"
     with subprocess.Popen(
         [sys.executable, "-c", code, "info", str(graph.path)],
-        cwd=graph.path, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        cwd=graph.path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
     ) as process:
         process.stdout.close()
         err = process.stderr.read()
@@ -244,7 +246,11 @@ def test_bash_completes(words, expected, capsys, tmp_path):
         'printf "%s\\n" "${COMPREPLY[@]}"'
     )
     out = subprocess.run(
-        ["bash", "--norc", "-c", ask], cwd=tmp_path, env=os.environ | {"LC_ALL": "C.UTF-8"},
-        capture_output=True, text=True, check=True,
+        ["bash", "--norc", "-c", ask],
+        cwd=tmp_path,
+        env=os.environ | {"LC_ALL": "C.UTF-8"},
+        capture_output=True,
+        text=True,
+        check=True,
     )
     assert {word.strip() for word in out.stdout.splitlines()} == expected, out.stderr

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -19,6 +20,7 @@ from penstock.errors import CapacityError, InputError, UsageError
 from penstock.graph import Graph
 from penstock.pipelines.etl import etl
 from penstock.pipelines.etl.batch import Batch, Layout, Piece
+from penstock.pipelines.etl.job import Job
 from penstock.pipelines.etl.options import EtlOptions
 from penstock.pipelines.etl.report import EtlReport
 from penstock.pipelines.etl.workplace import Workplace
@@ -29,8 +31,8 @@ from penstock.pipelines.etl.zoo_write import cut_graphs
 EDGE_COLUMNS = ("weight", "relation", "time")
 
 
-class Serial(Run):
-    """A run whose tasks follow each other in this process; tasks and files are the real ones."""
+class Serial(Job):
+    """A job whose tasks follow each other in this process; tasks and files are the real ones."""
 
     def stage(self, title: str, step: Any, calls: list[Any], sizes: list[int],
               unit: str = "edges", **shared: Any) -> list[Any]:
@@ -64,9 +66,9 @@ def make_zoo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
         place.graph.mkdir(parents=True, exist_ok=True)
         place.scratch.mkdir(exist_ok=True)
         layout = Layout("source", "target", graph="graph", id_type=id_type, **has)
-        run = Serial(None, [], EtlOptions(**options), layout, place, memory, 2, True,
+        job = Serial(None, [], EtlOptions(**options), layout, place, memory, 2, True,
                      report or EtlReport(""))
-        manifest = build_zoo(run, pieces, range_bytes=range_bytes, shard_size=shard_size)
+        manifest = build_zoo(job, pieces, range_bytes=range_bytes, shard_size=shard_size)
         manifest.save(place.graph)
         return Graph.open(place.graph)
 
@@ -177,7 +179,7 @@ CHOICES = {
 
 
 @settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(table=zoos(), options=st.fixed_dictionaries(CHOICES), batch_rows=st.integers(1, 40),
        pieces=st.integers(1, 3), shard_size=st.integers(1, 60))
@@ -186,7 +188,7 @@ def test_zoo_is_what_pandas_makes(
     shard_size: int,
 ) -> None:
     cuts = np.linspace(0, len(table), pieces + 1).astype(int)
-    tables = [table.slice(a, b - a) for a, b in zip(cuts[:-1], cuts[1:], strict=True)]
+    tables = [table.slice(a, b - a) for a, b in pairwise(cuts)]
     graph = make_zoo(
         tables, batch_rows=batch_rows, range_bytes=1000, shard_size=shard_size, **options
     )

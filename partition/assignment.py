@@ -1,0 +1,39 @@
+"""Who owns which node, and how that came about."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from penstock.csr import Array
+from penstock.partition.balance import Balance
+
+
+@dataclass(frozen=True)
+class Step:
+    """One thing that was tried: ``taken``, ``refused`` (out of bound), ``failed``, ``skipped``."""
+
+    phase: str
+    outcome: str
+    why: str
+
+
+@dataclass(frozen=True, eq=False)
+class Assignment:
+    """The part of each node, and how it came about.
+
+    parts   (nodes,) int32, each in 0 .. k - 1, none of them empty
+    path    what made it: one, metis-kway, metis-recursive, components, greedy, random, hash,
+            streaming
+    steps   everything that was tried, in order
+    balance of nodes and of load
+    metis_seconds  that METIS itself took
+    """
+
+    parts: Array
+    k: int
+    path: str
+    method: str
+    seed: int
+    steps: tuple[Step, ...]
+    balance: Balance
+    metis_seconds: float

@@ -1,0 +1,93 @@
+"""Times of edges: read from numbers, timestamps and texts, and cut to a window."""
+
+from __future__ import annotations
+
+import math
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from penstock.errors import UsageError
+from penstock.pipelines.etl.check_rows import RowChecks, shorten
+from penstock.pipelines.etl.columns import (
+    Fields,
+    cast_rows,
+    floats,
+    integers,
+    is_text,
+    nulls_of,
+    strings,
+)  # fmt: skip
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+Array = np.ndarray[Any, Any]
+
+
+def times(column: Fields | pa.Array, time_type: str, checks: RowChecks) -> Array:
+    """Return a column as int64 or float64; timestamps and dates as int64 nanoseconds."""
+    import pyarrow as pa
+
+    if time_type == "float64":
+        values = floats(column, "time", checks)
+        checks.fail(~np.isfinite(values), lambda row: f"time {values[row]} is not finite")
+        return values
+    if time_type == "int64":
+        return integers(column, "int64", "time", checks)
+    if isinstance(column, Fields) or is_text(column.type):
+        return _nanoseconds(strings(column, "time", checks), checks)
+    checks.fail(nulls_of(column), "time is missing")
+    zone = column.type.tz if pa.types.is_timestamp(column.type) else None
+    stamps, bad = cast_rows(column, pa.timestamp("ns", zone))
+    checks.fail(bad, "time is beyond what 64-bit nanoseconds hold, the years 1677 to 2262")
+    return np.asarray(stamps.cast(pa.int64()).fill_null(0))
+
+
+def moment(text: str | None, time_type: str, name: str) -> float | None:
+    """Return a moment in the unit of the time column: nanoseconds where it holds timestamps."""
+    if text is None:
+        return None
+    try:
+        if time_type == "timestamp":
+            stamp = datetime.fromisoformat(text)
+            stamp = stamp if stamp.tzinfo else stamp.replace(tzinfo=UTC)
+            return float(round(stamp.timestamp() * 1e6) * 1000)
+        number = float(text)
+        if math.isfinite(number):
+            return number
+    except ValueError:
+        pass
+    expected = f"a number, as the time column holds {time_type}"
+    if time_type == "timestamp":
+        expected = "a date such as 2026-11-20, as the time column has"
+    raise UsageError(f"{name} has a bad value", expected=expected, got=repr(text))
+
+
+def inside_window(values: Array, since: float | None, until: float | None) -> Array:
+    """Return a mask of the times from ``since`` on and before ``until``."""
+    inside = np.ones(len(values), bool)
+    # Whole bounds for whole times: compared as floats, nanoseconds would be rounded.
+    whole = values.dtype.kind == "i"
+    if since is not None:
+        inside &= values >= (math.ceil(since) if whole else since)
+    if until is not None:
+        inside &= values < (math.ceil(until) if whole else until)
+    return inside
+
+
+def _nanoseconds(column: pa.Array, checks: RowChecks) -> Array:
+    """Return ISO 8601 texts as nanoseconds since 1970; without a zone they count as UTC."""
+    import pyarrow as pa
+
+    stamps, bad = cast_rows(column, pa.timestamp("ns"))
+    values = np.array(stamps.cast(pa.int64()).fill_null(0))
+    if bad.any():
+        zoned, wrong = cast_rows(column.filter(pa.array(bad)), pa.timestamp("ns", "UTC"))
+        values[bad] = np.asarray(zoned.cast(pa.int64()).fill_null(0))
+        bad[bad] = wrong
+    checks.fail(
+        bad, lambda row: f"time {shorten(column[row].as_py())!r} is not a date such as 2026-11-20"
+    )
+    return values

@@ -1,0 +1,113 @@
+from __future__ import annotations
+
+from math import gcd
+from typing import Any
+
+import numpy as np
+import pytest
+
+from penstock.kernels.cpu import knowledge as cpu
+from penstock.kernels.naive import knowledge as naive
+from penstock.kernels.naive.scramble import scramble
+
+ENTITIES, RELATIONS, CLUSTERS = 1000, 30, 62
+
+
+def asked(noise: float, first: int = 100, count: int = 5000, seed: int = 3) -> tuple[Any, ...]:
+    entities = scramble(seed, 1, 0, ENTITIES, ENTITIES)
+    shifts = (np.arange(RELATIONS, dtype=np.int32) * 7) % CLUSTERS
+    heads = naive.zipf_quantiles(ENTITIES, 0.8)
+    relations = naive.zipf_quantiles(RELATIONS, 0.8)
+    return seed, entities, CLUSTERS, shifts, heads, relations, int(noise * 2**32), first, count
+
+
+def assert_same(got: Any, truth: Any) -> None:
+    for ours, expected in zip(got, truth, strict=True):
+        assert ours.dtype == expected.dtype
+        np.testing.assert_array_equal(ours, expected)
+
+
+@pytest.mark.parametrize("noise", [0, 0.1, 1])
+@pytest.mark.parametrize(("first", "count"), [(0, 5000), (2**33, 100), (7, 0)])
+def test_triples(noise: float, first: int, count: int) -> None:
+    assert_same(
+        cpu.triples(*asked(noise, first, count)), naive.triples(*asked(noise, first, count))
+    )
+
+
+def test_chunks_do_not_matter() -> None:
+    whole = cpu.triples(*asked(0.1, 0, 1000))
+    parts = [cpu.triples(*asked(0.1, first, 250)) for first in range(0, 1000, 250)]
+    assert_same([np.concatenate([p[i] for p in parts]) for i in range(3)], whole)
+
+
+@pytest.mark.parametrize("noise", [0, 0.25])
+def test_the_rule_holds(noise: float) -> None:
+    _, entities, _, shifts, *_ = arguments = asked(noise, 0, 20_000)
+    heads, tails, relations = cpu.triples(*arguments)
+    position = np.empty(ENTITIES, np.int64)
+    position[entities] = np.arange(ENTITIES)
+    cluster = position * CLUSTERS // ENTITIES
+    obeyed = cluster[tails] == (cluster[heads] + shifts[relations]) % CLUSTERS
+    # A tail at random is in the right cluster once in 62 times.
+    expected = 1 - noise * (1 - 1 / CLUSTERS)
+    assert obeyed.mean() == pytest.approx(expected, abs=0.015 if noise else 0)
+
+
+@pytest.mark.parametrize("skew", [0, 0.5, 0.8, 1, 1.5, 3])
+def test_zipf(skew: float) -> None:
+    quantiles = naive.zipf_quantiles(1000, skew)
+    assert quantiles[0] == 0
+    assert quantiles[-1] == 1000
+    assert quantiles[-2] <= 999
+    assert np.all(np.diff(quantiles) >= 0)
+    words = np.random.default_rng(0).integers(0, 2**32, 200_000)
+    ranks = naive._quantile(quantiles, words)
+    assert ranks.min() >= 0
+    assert ranks.max() <= 999
+    # The continuous law puts the integral of x**-skew over [k, k + 1] on rank k - 1.
+    ends = np.arange(1.0, 1002.0)
+    area = np.log(ends) if skew == 1 else (ends ** (1 - skew) - 1) / (1 - skew)
+    expected = np.diff(area) / area[-1]
+    for low, high in ((0, 1), (1, 4), (4, 30), (30, 200), (200, 1000)):
+        share = np.mean((low <= ranks) & (ranks < high))
+        assert share == pytest.approx(expected[low:high].sum(), abs=0.005)
+
+
+def test_heads_and_relations_are_skewed_and_spread() -> None:
+    _, entities, *_ = arguments = asked(0.1, 0, 50_000)
+    heads, _, relations = cpu.triples(*arguments)
+    counts = np.sort(np.bincount(heads, minlength=ENTITIES))[::-1]
+    assert counts[0] > 20 * np.median(counts)
+    assert np.bincount(relations, minlength=RELATIONS)[0] > 3 * np.bincount(relations)[-1]
+    position = np.empty(ENTITIES, np.int64)
+    position[entities] = np.arange(ENTITIES)
+    hubs = position[np.argsort(np.bincount(heads, minlength=ENTITIES))[-16:]] * CLUSTERS // ENTITIES
+    assert len(np.unique(hubs)) > 10
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 10, 16, 97, 1000, 2**31 - 1])
+def test_stride(count: int) -> None:
+    assert gcd(naive.stride(count), count) == 1
+
+
+@pytest.mark.parametrize("clusters", [1, 7, 62, 1000])
+def test_clusters_tile_the_ring(clusters: int) -> None:
+    cluster = np.arange(1000) * clusters // 1000
+    for number in range(clusters):
+        begin = naive.cluster_start(number, 1000, clusters)
+        end = naive.cluster_start(number + 1, 1000, clusters)
+        assert np.all(np.flatnonzero(cluster == number) == np.arange(begin, end))
+
+
+@pytest.mark.parametrize(("valid", "test"), [(0, 0), (0.05, 0.1), (0.5, 0.49)])
+def test_splits(valid: float, test: float) -> None:
+    triples = cpu.triples(*asked(0.5, 0, 20_000))
+    chances = int(valid * 2**32), int(test * 2**32)
+    truth = naive.splits(3, *triples, *chances)
+    assert_same([cpu.splits(3, *triples, *chances)], [truth])
+    key = (triples[0].astype(np.int64) * ENTITIES + triples[1]) * RELATIONS + triples[2]
+    _, first, back = np.unique(key, return_index=True, return_inverse=True)
+    np.testing.assert_array_equal(truth, truth[first][back])  # duplicates agree
+    shares = np.bincount(truth[first], minlength=3) / len(first)
+    assert shares == pytest.approx([1 - valid - test, valid, test], abs=0.015)

@@ -1,0 +1,67 @@
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from penstock.kernels.cpu import philox as cpu
+from penstock.kernels.naive import philox as naive
+
+ONES32, ONES64 = 2**32 - 1, 2**64 - 1
+
+# Random123's known answers for philox4x32-10: counter (four words), key (two words), result.
+KNOWN = [
+    ((0, 0, 0, 0), (0, 0), (0x6627E8D5, 0xE169C58D, 0xBC57AC4C, 0x9B00DBD8)),
+    ((ONES32,) * 4, (ONES32,) * 2, (0x408F276D, 0x41C83B0E, 0xA20BC7C6, 0x6D5451FD)),
+    (
+        (0x243F6A88, 0x85A308D3, 0x13198A2E, 0x03707344),
+        (0xA4093822, 0x299F31D0),
+        (0xD16CFE09, 0x94FDCCEB, 0x5001E420, 0x24126EA1),
+    ),
+]
+
+
+@pytest.mark.parametrize("module", [naive, cpu], ids=["naive", "cpu"])
+@pytest.mark.parametrize(("counter", "key", "answer"), KNOWN, ids=["zeros", "ones", "pi"])
+def test_known_answers(module: Any, counter: Any, key: Any, answer: Any) -> None:
+    which, seed = counter[0] | counter[1] << 32, key[0] | key[1] << 32
+    words = module.random_words(seed, counter[3], which, 1, counter[2])
+    assert words.dtype == np.uint32
+    assert words.tolist() == [list(answer)]
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2**63, ONES64])
+@pytest.mark.parametrize("first", [0, 12345, 2**32 - 3, 2**63 - 2])
+def test_backends_agree(seed: int, first: int) -> None:
+    truth = naive.random_words(seed, 7, first, 10, 3)
+    np.testing.assert_array_equal(cpu.random_words(seed, 7, first, 10, 3), truth)
+    keys = naive.random_keys(seed, 7, first, 10)
+    np.testing.assert_array_equal(cpu.random_keys(seed, 7, first, 10), keys)
+    words = naive.random_words(seed, 7, first, 10).astype(np.uint64)
+    np.testing.assert_array_equal(keys, words[:, 0] | words[:, 1] << np.uint64(32))
+
+
+def test_every_part_of_the_counter_counts() -> None:
+    draws = [
+        naive.random_words(*changed).tobytes()
+        for changed in [
+            (1, 2, 3, 1, 4), (9, 2, 3, 1, 4), (1, 9, 3, 1, 4), (1, 2, 9, 1, 4), (1, 2, 3, 1, 9),
+            (1 | 1 << 40, 2, 3, 1, 4), (1, 2, 3 | 1 << 40, 1, 4),
+        ]
+    ]  # fmt: skip
+    assert len(set(draws)) == len(draws)
+
+
+def test_uniform_is_in_range_and_exact() -> None:
+    words = np.array([0, 255, 256, 2**31, ONES32], np.uint32)
+    expected = np.array([0, 0, 2**-24, 0.5, 1 - 2**-24], np.float32)
+    np.testing.assert_array_equal(naive.uniform(words), expected)
+    assert [cpu.uniform(word) for word in words] == expected.tolist()
+
+
+def test_bits_are_fair() -> None:
+    words = cpu.random_words(5, 1, 0, 50_000)
+    ones = np.unpackbits(words.view(np.uint8), axis=None).reshape(50_000, -1).sum(0, np.int64)
+    deviation = np.abs(ones - 25_000) / np.sqrt(50_000 / 4)
+    assert deviation.max() < 4.5  # of 128 bits

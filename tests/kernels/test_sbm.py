@@ -1,0 +1,114 @@
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from penstock.kernels.cpu import sbm as cpu
+from penstock.kernels.naive import sbm as naive
+
+STARTS = np.array([0, 10, 25, 60, 100])
+ALL = -math.inf
+
+
+def rest(probability: float) -> float:
+    return math.log1p(-probability) if probability < 1 else ALL
+
+
+def assert_same(got: Any, truth: Any) -> None:
+    for ours, expected in zip(got, truth, strict=True):
+        assert ours.dtype == expected.dtype
+        np.testing.assert_array_equal(ours, expected)
+
+
+@pytest.mark.parametrize(("inside", "outside"), [(0.3, 0.1), (0, 0.5), (0.4, 0), (1, 1), (1e-9, 0)])
+@pytest.mark.parametrize(("first", "count"), [(0, 100), (33, 41), (99, 1), (5, 0)])
+def test_edges(inside: float, outside: float, first: int, count: int) -> None:
+    asked = (2**63, STARTS, rest(inside), rest(outside), first, count)
+    assert_same(cpu.edges(*asked), naive.edges(*asked))
+
+
+@settings(deadline=None, max_examples=50)
+@given(st.floats(2.0**-33, 1.0, exclude_max=True))
+def test_log(x: float) -> None:
+    assert float(naive.log(x)) == pytest.approx(math.log(x), rel=1e-14)
+    assert cpu._log(x) == float(naive.log(x))
+
+
+def test_everybody_knows_everybody() -> None:
+    sources, targets = cpu.edges(0, STARTS, ALL, ALL, 0, 100)
+    pairs = set(zip(sources.tolist(), targets.tolist(), strict=True))
+    assert pairs == {(u, v) for u in range(100) for v in range(u)}
+    sources, targets = cpu.edges(0, STARTS, ALL, 0.0, 0, 100)
+    block = np.searchsorted(STARTS, np.arange(100), side="right")
+    assert np.array_equal(block[sources], block[targets])
+    assert len(sources) == sum(size * (size - 1) // 2 for size in np.diff(STARTS))
+
+
+def test_rows_are_drawn_alone() -> None:
+    whole = cpu.edges(1, STARTS, rest(0.3), rest(0.1), 0, 100)
+    parts = [cpu.edges(1, STARTS, rest(0.3), rest(0.1), u, 10) for u in range(0, 100, 10)]
+    assert_same([np.concatenate([p[end] for p in parts]) for end in range(2)], whole)
+
+
+def test_every_pair_is_a_fair_coin() -> None:
+    starts = np.array([0, 20, 40])
+    inside = np.zeros((40, 40))
+    for seed in range(400):
+        sources, targets = cpu.edges(seed, starts, rest(0.25), rest(0.05), 0, 40)
+        assert np.all(targets < sources)
+        np.add.at(inside, (sources, targets), 1)
+    block = np.arange(40) // 20
+    for same_block, p in ((True, 0.25), (False, 0.05)):
+        pairs = (
+            np.tril(block[:, None] == block, -1)
+            if same_block
+            else np.tril(block[:, None] != block, -1)
+        )
+        counts = inside[pairs]
+        # 400 tosses of each of 380 or 400 coins: every coin, and all of them together.
+        assert np.abs(counts - 400 * p).max() < 5 * math.sqrt(400 * p * (1 - p))
+        total = 400 * len(counts)
+        assert abs(counts.sum() - total * p) < 4 * math.sqrt(total * p * (1 - p))
+        assert counts.var() == pytest.approx(400 * p * (1 - p), rel=0.35)
+
+
+@pytest.mark.parametrize("width", [1, 2, 7, 64])
+@pytest.mark.parametrize("noise", [0.0, 4.0])
+def test_dense(width: int, noise: float) -> None:
+    labels = np.arange(50, dtype=np.int32) % 7
+    asked = (9, labels, 7, width, noise, 2**31 - 3)
+    truth = naive.dense(*asked)
+    assert_same([cpu.dense(*asked)], [truth])
+    if noise == 0:
+        np.testing.assert_array_equal(truth[0], truth[7])
+        assert not np.array_equal(truth[0], truth[1])
+
+
+def test_noise_is_about_normal() -> None:
+    numbers = cpu.normals(1, 0, 4000, 50)
+    assert abs(numbers.mean()) < 4 / math.sqrt(numbers.size)
+    assert numbers.std() == pytest.approx(1, rel=0.01)
+    # A normal law has 4.6 % beyond two deviations; four summands come close.
+    assert np.mean(np.abs(numbers) > 2) == pytest.approx(0.043, abs=0.005)
+    correlation = np.corrcoef(numbers.T) - np.eye(50)
+    assert np.abs(correlation).max() < 5 / math.sqrt(4000)
+
+
+@pytest.mark.parametrize("topic", [0, 2**31, 2**32])
+def test_sparse(topic: int) -> None:
+    labels = np.arange(60, dtype=np.int32) % 7
+    asked = (9, labels, 7, 100, 20, topic, 12)
+    indptr, indices = naive.sparse(*asked)
+    assert_same(cpu.sparse(*asked), (indptr, indices))
+    for row, label in enumerate(labels):
+        bag = indices[indptr[row] : indptr[row + 1]]
+        assert np.all(np.diff(bag) > 0)
+        assert 1 <= len(bag) <= 20
+        low, high = label * 100 // 7, (label + 1) * 100 // 7
+        if topic == 2**32:
+            assert np.all((low <= bag) & (bag < high))

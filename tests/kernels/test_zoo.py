@@ -1,0 +1,79 @@
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from penstock.kernels.cpu import zoo as cpu
+from penstock.kernels.naive import zoo as naive
+
+SIZES = np.array([32, 64, 1024, 32, 128, 256, 512, 32])
+KINDS = np.array([1, 0, 1, 0, 1, 1, 0, 1], np.int8)
+
+
+def assert_same(got: Any, truth: Any) -> None:
+    for ours, expected in zip(got, truth, strict=True):
+        assert ours.dtype == expected.dtype
+        np.testing.assert_array_equal(ours, expected)
+
+
+@pytest.mark.parametrize(("least", "most"), [(8, 16), (1, 1), (31, 31)])
+@pytest.mark.parametrize("first", [0, 2**31])
+def test_edge_counts(least: int, most: int, first: int) -> None:
+    sizes = np.tile(SIZES, 50)
+    counts = naive.edge_counts(4, sizes, least, most, first)
+    assert_same([cpu.edge_counts(4, sizes, least, most, first)], [counts])
+    degree = 2 * counts / sizes
+    assert np.all(degree <= most)
+    assert np.all(degree > least - 2 / 32)  # rounded down to whole edges
+    if least < most:
+        assert degree.mean() == pytest.approx((least + most) / 2, abs=0.4)
+
+
+@pytest.mark.parametrize(("least", "most"), [(8, 16), (1, 2), (31, 31)])
+def test_edges(least: int, most: int) -> None:
+    sizes, kinds = SIZES[[0, 1, 3, 4, 5]], KINDS[[0, 1, 3, 4, 5]]
+    counts = naive.edge_counts(4, sizes, least, most, 77)
+    truth = naive.edges(4, sizes, counts, kinds, 77)
+    assert_same(cpu.edges(4, sizes, counts, kinds, 77), truth)
+
+
+def test_graphs_are_simple_and_as_large_as_promised() -> None:
+    counts = cpu.edge_counts(4, SIZES, 8, 16, 0)
+    degrees, targets = cpu.edges(4, SIZES, counts, KINDS, 0)
+    assert len(degrees) == SIZES.sum()
+    assert degrees.sum() == len(targets) == 2 * counts.sum()
+    rows = np.repeat(np.arange(len(degrees)), degrees)
+    graph = np.repeat(np.arange(len(SIZES)), SIZES)
+    first = np.cumsum(SIZES) - SIZES
+    for number in range(len(SIZES)):
+        mine = graph[rows] == number
+        u, v = rows[mine] - first[number], targets[mine]
+        key = u * SIZES[number] + v
+        assert np.all(np.diff(key) > 0)  # sorted, no duplicates
+        assert np.all((v >= 0) & (v < SIZES[number]))
+        assert not np.any(u == v)
+        assert np.array_equal(np.sort(v * SIZES[number] + u), key)  # both directions
+        assert len(key) == 2 * counts[number]
+
+
+def test_graphs_are_drawn_alone() -> None:
+    counts = cpu.edge_counts(4, SIZES, 8, 16, 0)
+    whole = cpu.edges(4, SIZES, counts, KINDS, 0)
+    parts = [
+        cpu.edges(4, SIZES[g : g + 1], counts[g : g + 1], KINDS[g : g + 1], g) for g in range(8)
+    ]
+    assert_same([np.concatenate([p[i] for p in parts]) for i in range(2)], whole)
+
+
+def test_rmat_is_skewed_and_random_is_not() -> None:
+    sizes = np.full(40, 512)
+    counts = cpu.edge_counts(1, sizes, 12, 12, 0)
+    spread = {}
+    for kind in (cpu.RANDOM, cpu.RMAT):
+        degrees, _ = cpu.edges(1, sizes, counts, np.full(40, kind, np.int8), 0)
+        spread[kind] = degrees.var()
+    # Degrees of a random graph are about Poisson: variance 12.
+    assert spread[cpu.RANDOM] == pytest.approx(12, rel=0.1)
+    assert spread[cpu.RMAT] > 10 * spread[cpu.RANDOM]

@@ -1,0 +1,303 @@
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from penstock import Graph
+from penstock.csr import CSR
+from penstock.errors import CapacityError, InputError, PenstockError, UsageError
+from penstock.partition import assign as module
+from penstock.partition.assign import METHODS, assign
+from penstock.partition.metis import MetisError
+from penstock.writer import create_graph
+
+
+def write(path, sources, targets, nodes, *, directed=False, ids=None):
+    sources, targets = np.asarray(sources), np.asarray(targets)
+    if not directed:
+        sources, targets = np.concatenate([[sources, targets], [targets, sources]], axis=1)
+    with create_graph(path) as writer:
+        writer.edges(CSR.from_edges(sources, targets, nodes), shard_edges=500)
+        writer.nodes(ids)
+        writer.manifest = replace(writer.manifest, directed=directed)
+    return Graph.open(path)
+
+
+def blocks(path, count=4, size=60):
+    """A ring of equal circulant blocks: one component, and an obvious way to cut it."""
+    firsts = np.arange(count)[:, None, None] * size
+    inside = np.arange(size)[:, None]
+    sources = np.broadcast_to(firsts + inside, (count, size, 4)).ravel()
+    targets = (firsts + (inside + np.array([1, 7, 11, 19])) % size).ravel()
+    ring = firsts.ravel(), np.roll(firsts.ravel(), 1)
+    joined = np.concatenate([sources, ring[0]]), np.concatenate([targets, ring[1]])
+    return write(path, *joined, count * size)
+
+
+@pytest.fixture(scope="module")
+def ring(tmp_path_factory):
+    return blocks(tmp_path_factory.mktemp("graphs") / "ring")
+
+
+def cut(graph, parts):
+    csr = graph.csr()
+    return int(np.sum(parts[csr.sources()] != parts[csr.indices]))
+
+
+def load_imbalance(graph, parts, k):
+    sums = np.bincount(parts, graph.degrees, k)
+    return sums.max() / sums.mean()
+
+
+def outcomes(assignment):
+    return [(step.phase, step.outcome) for step in assignment.steps]
+
+
+# -- the paper's phases ----------------------------------------------------------------------
+
+
+def test_metis_finds_the_blocks(ring):
+    made = assign(ring, 4)
+    assert made.path == "metis-kway"
+    assert outcomes(made)[0] == ("components", "refused")
+    assert load_imbalance(ring, made.parts, 4) <= 1.05
+    # The ring's 4 edges, each stored twice.
+    assert cut(ring, made.parts) == 8
+    assert made.parts.dtype == np.int32
+
+
+def test_a_failing_kway_is_followed_by_recursive_bisection(ring, monkeypatch):
+    seen = []
+    run = module.run_metis
+
+    def failing(adjacency, k, *, tolerance, recursive, seed):
+        seen.append((tolerance, recursive))
+        if not recursive:
+            raise MetisError("no convergence")
+        return run(adjacency, k, tolerance=tolerance, recursive=recursive, seed=seed)
+
+    monkeypatch.setattr(module, "run_metis", failing)
+    made = assign(ring, 4)
+    assert seen == [(1.03, False), (1.20, True)]
+    assert made.path == "metis-recursive"
+    assert outcomes(made)[1:] == [("metis-kway", "failed"), ("metis-recursive", "taken")]
+    assert load_imbalance(ring, made.parts, 4) <= 1.05
+
+
+def test_a_result_out_of_bound_is_moved_into_it(ring, monkeypatch):
+    def lopsided(adjacency, k, **_):
+        return np.minimum(np.arange(len(adjacency.weights)) // 30, k - 1).astype(np.int32), 0
+
+    monkeypatch.setattr(module, "run_metis", lopsided)
+    made = assign(ring, 4)
+    assert made.path == "metis-kway"
+    assert "moves made it" in made.steps[-1].why
+    assert load_imbalance(ring, made.parts, 4) <= 1.05
+
+
+def test_results_that_stay_out_of_bound_end_in_greedy(ring, monkeypatch):
+    def all_in_one(adjacency, k, **_):
+        return np.zeros(len(adjacency.weights), np.int32), 0
+
+    class Idle:
+        balance = refine = staticmethod(lambda *_: 0)
+
+    kernel = module.kernel
+    monkeypatch.setattr(module, "run_metis", all_in_one)
+    monkeypatch.setattr(
+        module, "kernel", lambda name, array: Idle if name == "refine" else kernel(name, array)
+    )
+    made = assign(ring, 4)
+    assert outcomes(made)[1:] == [
+        ("metis-kway", "refused"),
+        ("metis-recursive", "refused"),
+        ("components", "refused"),
+        ("greedy", "taken"),
+    ]
+    assert load_imbalance(ring, made.parts, 4) <= 1.01
+
+
+def test_after_metis_fails_components_may_be_less_even(tmp_path, monkeypatch):
+    # Cliques of 6, 5, 5: one part of 30 of 70 is 1.29 over an even 2, or 40 of 70: 1.14.
+    sizes, edges, first = (6, 5, 5), [], 0
+    for size in sizes:
+        edges += [(first + a, first + b) for a in range(size) for b in range(a)]
+        first += size
+    graph = write(tmp_path / "g", *np.array(edges).T, first)
+
+    def failing(*_, **__):
+        raise MetisError("no convergence")
+
+    monkeypatch.setattr(module, "run_metis", failing)
+    made = assign(graph, 2)
+    assert made.path == "components"
+    assert outcomes(made)[0] == ("components", "refused")
+    assert cut(graph, made.parts) == 0
+
+
+def test_a_star_falls_to_greedy_and_its_hub_stands_alone(tmp_path):
+    leaves = 4000
+    graph = write(tmp_path / "star", np.zeros(leaves, int), np.arange(1, leaves + 1), leaves + 1)
+    made = assign(graph, 4)
+    assert made.path == "greedy"
+    assert ("metis-kway", "skipped") in outcomes(made)
+    counts = np.bincount(made.parts)
+    assert counts[made.parts[0]] == 1
+    others = np.delete(counts, made.parts[0])
+    assert others.max() - others.min() <= 1
+    assert made.balance.load == pytest.approx(made.balance.reachable)
+
+
+def test_ten_thousand_components_are_not_cut(tmp_path):
+    nodes = np.arange(50_000).reshape(-1, 5)
+    graph = write(tmp_path / "g", nodes[:, :-1].ravel(), nodes[:, 1:].ravel(), 50_000)
+    made = assign(graph, 8)
+    assert made.path == "components"
+    assert cut(graph, made.parts) == 0
+    assert load_imbalance(graph, made.parts, 8) <= 1.01
+    assert made.balance.nodes <= 1.01
+
+
+def test_a_hub_too_heavy_for_any_part_does_not_scare_metis_away(tmp_path):
+    # Four blocks, and a node that touches every fourth node of them.
+    graph = blocks(tmp_path / "g", size=100)
+    csr = graph.csr()
+    spokes = np.arange(0, 400, 1)
+    below = csr.sources() < csr.indices
+    sources = np.concatenate([csr.sources()[below], np.full(len(spokes), 400)])
+    targets = np.concatenate([csr.indices[below], spokes])
+    graph = write(tmp_path / "hub", sources, targets, 401)
+    made = assign(graph, 16)
+    assert made.balance.reachable > 1.03
+    assert made.path == "metis-kway"
+    assert made.balance.within(1.05)
+
+
+# -- memory ----------------------------------------------------------------------------------
+
+
+def test_what_metis_cannot_hold_is_streamed(ring):
+    made = assign(ring, 4, memory_limit=1000)
+    assert made.path == "streaming"
+    assert made.steps[1].phase == "metis-kway"
+    assert made.steps[1].outcome == "skipped"
+    assert "1 kB may be used" in made.steps[1].why
+    assert load_imbalance(ring, made.parts, 4) <= 1.05
+    assert cut(ring, made.parts) < 0.5 * cut(ring, assign(ring, 4, method="random").parts)
+
+
+def test_metis_asked_for_but_too_big_is_an_error(ring):
+    with pytest.raises(CapacityError, match="Give --method streaming"):
+        assign(ring, 4, method="metis", memory_limit=1000)
+
+
+def test_a_metis_that_was_killed_is_followed_by_streaming(ring, monkeypatch):
+    def killed(*_, **__):
+        raise MetisError("METIS was ended by SIGKILL", killed=True)
+
+    monkeypatch.setattr(module, "run_metis", killed)
+    made = assign(ring, 4)
+    assert outcomes(made)[1:] == [("metis-kway", "killed"), ("streaming", "taken")]
+
+
+# -- every method ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("k", [1, 3])
+def test_every_method_owns_every_node_and_repeats_itself(ring, method, k):
+    first, again = (assign(ring, k, method=method, seed=5) for _ in range(2))
+    assert np.array_equal(np.unique(first.parts), np.arange(k))
+    assert len(first.parts) == ring.num_nodes
+    np.testing.assert_array_equal(first.parts, again.parts)
+
+
+@pytest.mark.parametrize("method", ["metis", "random", "hash"])
+def test_another_seed_gives_other_parts(ring, method):
+    first, other = (assign(ring, 4, method=method, seed=seed).parts for seed in (1, 2))
+    assert not np.array_equal(first, other)
+
+
+def test_random_parts_are_even_in_nodes(ring):
+    counts = np.bincount(assign(ring, 7, method="random").parts)
+    assert counts.max() - counts.min() <= 1
+
+
+@pytest.mark.parametrize("kind", ["int", "str"])
+def test_a_hashed_node_keeps_its_part_in_another_days_graph(tmp_path, kind):
+    ids = np.arange(100, 400)
+    yesterday = [f"u{i}" for i in ids] if kind == "str" else ids
+    today = yesterday[::-1][:200]
+    ring = np.arange(300), (np.arange(300) + 1) % 300
+    graph = write(tmp_path / "yesterday", *ring, 300, ids=yesterday)
+    one = assign(graph, 5, method="hash").parts
+    ring = np.arange(200), (np.arange(200) + 1) % 200
+    other = assign(write(tmp_path / "today", *ring, 200, ids=today), 5, method="hash").parts
+    np.testing.assert_array_equal(one[::-1][:200], other)
+    assert np.bincount(one).max() < 90
+
+
+def test_greedy_balances_a_power_law_to_a_percent(tmp_path):
+    rng = np.random.default_rng(2)
+    degrees = np.minimum((rng.pareto(1.3, 3000) + 1).astype(int), 200)
+    sources = np.repeat(np.arange(3000), degrees)
+    graph = write(tmp_path / "g", sources, rng.integers(0, 3000, len(sources)), 3000, directed=True)
+    assert assign(graph, 8, method="greedy").balance.load <= 1.01
+
+
+def test_a_directed_graph_balances_the_rows_it_stores(tmp_path):
+    rng = np.random.default_rng(3)
+    edges = np.unique(rng.integers(0, 500, (4000, 2)), axis=0)
+    # Half of the nodes have no out-edges at all.
+    edges = edges[edges[:, 0] < 250]
+    graph = write(tmp_path / "g", edges[:, 0], edges[:, 1], 500, directed=True)
+    made = assign(graph, 4)
+    assert made.path == "metis-kway"
+    assert load_imbalance(graph, made.parts, 4) <= 1.05
+
+
+def test_isolated_nodes_even_out_the_counts(tmp_path):
+    graph = blocks(tmp_path / "g")
+    csr = graph.csr()
+    below = csr.sources() < csr.indices
+    graph = write(tmp_path / "more", csr.sources()[below], csr.indices[below], 2000)
+    # Isolated nodes are components, so ask for METIS by name.
+    made = assign(graph, 4, method="metis")
+    assert made.balance.nodes <= 1.01
+    assert made.balance.load <= 1.05
+
+
+def test_a_graph_without_edges_is_cut_by_count(tmp_path):
+    made = assign(write(tmp_path / "g", [], [], 10, directed=True), 3)
+    assert sorted(np.bincount(made.parts)) == [3, 3, 4]
+
+
+def test_as_many_parts_as_nodes(tmp_path):
+    graph = write(tmp_path / "g", [0, 1, 2, 3], [1, 2, 3, 4], 5)
+    for method in METHODS:
+        assert sorted(assign(graph, 5, method=method).parts) == [0, 1, 2, 3, 4]
+
+
+# -- bad requests ----------------------------------------------------------------------------
+
+
+def test_more_parts_than_nodes(tmp_path):
+    graph = write(tmp_path / "g", [0], [1], 2)
+    with pytest.raises(InputError, match="at most as many parts as nodes, 2, got 3") as caught:
+        assign(graph, 3)
+    assert caught.value.exit_code == 1
+
+
+@pytest.mark.parametrize(("k", "method"), [(0, "auto"), (-1, "auto"), (2, "voodoo")])
+def test_nonsense_is_a_usage_error(ring, k, method):
+    with pytest.raises(UsageError):
+        assign(ring, k, method=method)
+
+
+def test_metis_that_only_fails_is_an_error_where_it_was_asked_for(ring, monkeypatch):
+    def failing(*_, **__):
+        raise MetisError("METIS failed: Input Error")
+
+    monkeypatch.setattr(module, "run_metis", failing)
+    with pytest.raises(PenstockError, match=r"Input Error.*--method auto"):
+        assign(ring, 4, method="metis")

@@ -1,0 +1,115 @@
+import os
+import signal
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pymetis
+import pytest
+
+from penstock import Graph
+from penstock.csr import CSR
+from penstock.partition import metis
+from penstock.partition.metis import MetisError, run_metis, shared_adjacency
+from penstock.writer import create_graph
+
+
+@pytest.fixture(scope="module")
+def graph(tmp_path_factory):
+    path = tmp_path_factory.mktemp("graphs") / "g"
+    edges = np.unique(np.random.default_rng(0).integers(0, 300, (2000, 2)), axis=0)
+    with create_graph(path) as writer:
+        writer.edges(CSR.from_edges(edges[:, 0], edges[:, 1], 300), shard_edges=400)
+        writer.nodes()
+        writer.manifest = replace(writer.manifest, directed=True)
+    return Graph.open(path)
+
+
+def test_the_adjacency_is_symmetric_without_loops_or_repeats(graph):
+    csr = graph.csr()
+    pairs = {(a, b) for a, b in zip(csr.sources().tolist(), csr.indices.tolist(), strict=True)}
+    expected = sorted({*pairs, *((b, a) for a, b in pairs)} - {(a, a) for a in range(300)})
+    with shared_adjacency(graph) as adjacency:
+        sources = np.repeat(np.arange(300), np.diff(adjacency.indptr))
+        found = list(zip(sources.tolist(), adjacency.indices.tolist(), strict=True))
+        np.testing.assert_array_equal(adjacency.weights, csr.degrees() + 1)
+        # Any other type would be copied by pymetis.
+        assert adjacency.indices.dtype == pymetis.zero_copy_dtype()
+    assert found == expected
+
+
+@pytest.mark.parametrize("recursive", [False, True])
+def test_another_process_gives_what_pymetis_gives_here(graph, recursive):
+    with shared_adjacency(graph) as adjacency:
+        parts, cut = run_metis(adjacency, 4, tolerance=1.03, recursive=recursive, seed=7)
+        here = pymetis.part_graph(
+            4,
+            pymetis.CSRAdjacency(adjacency.indptr, adjacency.indices),
+            vweights=adjacency.weights,
+            recursive=recursive,
+            options=pymetis.Options(seed=7, ufactor=30, ctype=1, ncuts=8, niter=20),
+        )
+        sources = np.repeat(np.arange(300), np.diff(adjacency.indptr))
+        assert cut == here.edge_cuts == np.sum(parts[sources] != parts[adjacency.indices]) // 2
+    np.testing.assert_array_equal(parts, here.vertex_part)
+
+
+def test_what_metis_refuses_is_a_failure_with_its_reason(graph):
+    with (
+        shared_adjacency(graph) as adjacency,
+        pytest.raises(MetisError, match="METIS failed: "),
+    ):
+        # A part count that METIS takes for an input error.
+        run_metis(adjacency, -3, tolerance=1.03, recursive=False, seed=0)
+
+
+@pytest.mark.parametrize(
+    ("way", "message", "killed"),
+    [
+        ("os.kill(os.getpid(), 11)", "SIGSEGV", False),
+        ("os.kill(os.getpid(), 9)", "SIGKILL", True),
+        ("os._exit(3)", "no message", False),
+        ("raise MemoryError('no more')", "no more", False),
+    ],
+)
+def test_a_process_that_dies_is_a_failure(graph, tmp_path, monkeypatch, way, message, killed):
+    (tmp_path / "metis_child.py").write_text(f"import os\n{way}\n")
+    monkeypatch.setattr(metis, "__file__", str(tmp_path / "metis.py"))
+    with shared_adjacency(graph) as adjacency, pytest.raises(MetisError, match=message) as caught:
+        run_metis(adjacency, 4, tolerance=1.03, recursive=False, seed=0)
+    assert caught.value.killed is killed
+
+
+def test_ctrl_c_ends_a_metis_that_would_run_on(graph, tmp_path, monkeypatch):
+    note = tmp_path / "pid"
+    script = f"import os, time\nopen({str(note)!r}, 'w').write(str(os.getpid()))\ntime.sleep(60)\n"
+    (tmp_path / "metis_child.py").write_text(script)
+    monkeypatch.setattr(metis, "__file__", str(tmp_path / "metis.py"))
+    previous = signal.signal(signal.SIGALRM, signal.default_int_handler)
+    try:
+        with shared_adjacency(graph) as adjacency:
+            signal.setitimer(signal.ITIMER_REAL, 1.0)
+            with pytest.raises(KeyboardInterrupt):
+                run_metis(adjacency, 4, tolerance=1.03, recursive=False, seed=0)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, previous)
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(note.read_text()), 0)
+
+
+def test_no_descriptor_is_left_open(graph):
+    if not sys.platform.startswith("linux"):
+        pytest.skip("counts descriptors in /proc")
+    before = len([*Path("/proc/self/fd").iterdir()])
+    for _ in range(3):
+        with shared_adjacency(graph):
+            pass
+    assert len([*Path("/proc/self/fd").iterdir()]) == before
+
+
+def test_the_memory_estimate_counts_both_directions(graph, tmp_path):
+    single = metis.memory_needed(graph)
+    undirected = Graph(graph.path, replace(graph.manifest, directed=False))
+    assert metis.memory_needed(undirected) < single < 2 * metis.memory_needed(undirected)

@@ -1,0 +1,123 @@
+import json
+import shutil
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from penstock import Graph, partition_graph
+from penstock.csr import CSR
+from penstock.errors import (
+    CorruptFile,
+    GraphError,
+    MissingFile,
+    NewerVersion,
+    TruncatedFile,
+    UsageError,
+)
+from penstock.partition.part import Partition, partitions
+from penstock.writer import create_graph
+
+
+@pytest.fixture
+def graph(tmp_path):
+    nodes = np.arange(30)
+    sources, targets = np.concatenate(
+        [[nodes, (nodes + 1) % 30], [(nodes + 1) % 30, nodes]], axis=1
+    )
+    with create_graph(tmp_path / "g") as writer:
+        writer.edges(CSR.from_edges(sources, targets, 30))
+        writer.nodes()
+        writer.manifest = replace(writer.manifest, directed=False)
+    graph = Graph.open(tmp_path / "g")
+    partition_graph(graph, k=3, method="greedy", quiet=True)
+    return graph
+
+
+def test_a_partition_is_found_with_its_graph(graph):
+    partition_graph(graph, k=12, method="random", quiet=True)
+    assert [path.name for path in partitions(graph)] == ["k3", "k12"]
+    partition = Partition.of(graph, 3)
+    assert partition.k == 3
+    assert partition.manifest.path == "greedy"
+    assert sum(len(partition.part(rank).owned) for rank in range(3)) == 30
+
+
+def test_arrays_are_mapped(graph):
+    part = Partition.of(graph, 3).part(0)
+    assert isinstance(part.csr.indices, np.memmap)
+    assert isinstance(part.owned, np.memmap)
+
+
+def test_a_partition_that_is_not_there(graph):
+    with pytest.raises(GraphError, match=r"no such directory.*penstock partition GRAPH -k K"):
+        Partition.of(graph, 4)
+
+
+def test_a_part_that_is_not_there(graph):
+    with pytest.raises(UsageError, match=r"no part 3. Expected one of 0 .. 2"):
+        Partition.of(graph, 3).part(3)
+
+
+def test_what_a_graph_lacks_its_parts_lack(graph):
+    part = Partition.of(graph, 3).part(0)
+    assert part.features() is None
+    with pytest.raises(UsageError, match="no labels"):
+        part.labels()
+    with pytest.raises(UsageError, match="no split 'train'"):
+        part.split("train")
+
+
+def test_a_graph_made_again_makes_its_partition_stale(graph):
+    path = graph.path / "graph.json"
+    path.write_text(path.read_text().replace('"directed": false', '"directed": true'))
+    with pytest.raises(GraphError, match=r"is stale.*--overwrite"):
+        Partition.of(graph, 3)
+
+
+def test_a_copy_elsewhere_needs_no_graph(graph, tmp_path):
+    copy = shutil.copytree(graph.path / "partition" / "k3", tmp_path / "nvme")
+    Partition.open(copy).validate()
+
+
+def test_a_missing_and_a_truncated_file_are_named(graph):
+    path = graph.path / "partition" / "k3" / "parts" / "00001" / "indices.npy"
+    with path.open("ab") as file:
+        file.write(b"x")
+    with pytest.raises(TruncatedFile, match=r"indices.npy has the wrong size"):
+        Partition.of(graph, 3)
+    path.unlink()
+    with pytest.raises(MissingFile, match=r"parts/00001/indices.npy is missing"):
+        Partition.of(graph, 3)
+
+
+def test_a_changed_byte_is_found_by_validate(graph):
+    path = graph.path / "partition" / "k3" / "parts" / "00002" / "ghosts.npy"
+    body = bytearray(path.read_bytes())
+    body[-1] ^= 1
+    path.write_bytes(body)
+    with pytest.raises(CorruptFile, match=r"ghosts.npy is not what was written"):
+        Partition.of(graph, 3).validate()
+
+
+@pytest.mark.parametrize(
+    ("change", "error"),
+    [
+        (lambda body: body.update(version=99), NewerVersion),
+        (lambda body: body.update(format="other"), CorruptFile),
+        (lambda body: body.pop("parts"), CorruptFile),
+    ],
+)
+def test_a_manifest_that_is_not_ours(graph, change, error):
+    path = graph.path / "partition" / "k3" / "partition.json"
+    body = json.loads(path.read_text())
+    change(body)
+    path.write_text(json.dumps(body))
+    with pytest.raises(error):
+        Partition.of(graph, 3)
+
+
+def test_a_manifest_that_is_not_json(graph):
+    (graph.path / "partition" / "k3" / "partition.json").write_text("{")
+    with pytest.raises(CorruptFile, match=r"partition.json is damaged"):
+        Partition.of(graph, 3)

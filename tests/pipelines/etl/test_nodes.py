@@ -1,0 +1,203 @@
+"""Node tables: ids without edges, labels, splits and features end up at the right node."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse as sp
+
+from penstock import Graph, etl
+from penstock.cluster.spec import ClusterSpec
+from penstock.errors import InputError
+
+IDS = [40, 10, 30, 20, 50, 60]
+
+
+@pytest.fixture
+def edges(tmp_path: Path) -> Path:
+    path = tmp_path / "edges.csv"
+    pd.DataFrame({"src": [10, 20, 30], "dst": [20, 40, 10]}).to_csv(path, index=False)
+    return path
+
+
+def table(**columns: Any) -> pd.DataFrame:
+    return pd.DataFrame({"id": IDS, **columns})
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"relabel": "random"}, {"relabel": "degree"}, {"drop_isolated": True}]
+)
+@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
+def test_node_data_follow_their_ids(
+    tmp_path: Path, edges: Path, cluster: ClusterSpec, options: dict[str, Any], suffix: str
+) -> None:
+    nodes = table(
+        colour=["red", "blue", "red", None, "green", "blue"],
+        part=["train", "valid", "test", "train", None, "train"],
+        x0=np.arange(6) / 4, x1=np.arange(6) * 10.0,
+    )  # fmt: skip
+    path = tmp_path / f"nodes{suffix}"
+    nodes.to_csv(path, index=False) if suffix == ".csv" else nodes.to_parquet(path)
+    etl(edges, tmp_path / "g", cluster=cluster, nodes=path, label="colour", split="part",
+        feature_columns=("x*",), **options)
+    graph = Graph.open(tmp_path / "g")
+    graph.validate()
+    ids = graph.user_ids().to_pylist()
+    assert set(ids) == set(IDS) - ({50, 60} if options.get("drop_isolated") else set())
+    truth = nodes.set_index("id").loc[ids]
+    assert graph.manifest.classes == ("blue", "green", "red")
+    got = [None if n < 0 else graph.manifest.classes[n] for n in graph.labels()]
+    assert got == [None if pd.isna(c) else c for c in truth.colour]
+    for name in ("train", "valid", "test"):
+        np.testing.assert_array_equal(graph.split(name), truth.part == name)
+        assert graph.manifest.splits[name] == int((truth.part == name).sum())
+    np.testing.assert_array_equal(graph.features(), truth[["x0", "x1"]].to_numpy(np.float32))
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_features_in_a_file_of_their_own(
+    tmp_path: Path, edges: Path, cluster: ClusterSpec, sparse: bool
+) -> None:
+    table().to_csv(tmp_path / "nodes.csv", index=False)
+    dense = np.arange(18, dtype=np.float32).reshape(6, 3)
+    if sparse:
+        sp.save_npz(tmp_path / "x.npz", sp.csr_matrix(dense))
+    else:
+        np.save(tmp_path / "x.npy", dense)
+    etl(edges, tmp_path / "g", cluster=cluster, nodes=tmp_path / "nodes.csv", relabel="random",
+        features=tmp_path / ("x.npz" if sparse else "x.npy"))
+    graph = Graph.open(tmp_path / "g")
+    assert graph.manifest.features is not None
+    assert graph.manifest.features.kind == ("sparse" if sparse else "dense")
+    assert graph.manifest.features.nonzeros == 17
+    got = graph.features()
+    rows = [IDS.index(i) for i in graph.user_ids().to_pylist()]
+    np.testing.assert_array_equal(got.toarray() if sparse else got, dense[rows])
+
+
+def test_features_without_a_table_number_nodes_from_0(
+    tmp_path: Path, cluster: ClusterSpec
+) -> None:
+    pd.DataFrame({"src": [0, 1], "dst": [1, 3]}).to_csv(tmp_path / "e.csv", index=False)
+    np.save(tmp_path / "x.npy", np.arange(5, dtype=np.float32)[:, None])
+    etl(tmp_path / "e.csv", tmp_path / "g", cluster=cluster, features=tmp_path / "x.npy")
+    graph = Graph.open(tmp_path / "g")
+    assert graph.user_ids().to_pylist() == [0, 1, 2, 3, 4]
+    np.testing.assert_array_equal(graph.features()[:, 0], np.arange(5))
+    np.save(tmp_path / "x.npy", np.zeros((3, 1), np.float32))
+    with pytest.raises(InputError, match="3 first"):
+        etl(tmp_path / "e.csv", tmp_path / "h", cluster=cluster, features=tmp_path / "x.npy")
+
+
+def test_multi_label_and_values(tmp_path: Path, edges: Path, cluster: ClusterSpec) -> None:
+    nodes = table(
+        tags=[["a", "b"], [], ["b"], None, ["c", "a"], ["c"]], score=[1, 2.5, None, 4, 5, 6]
+    )
+    nodes.to_parquet(tmp_path / "nodes.parquet")
+    common = {"cluster": cluster, "nodes": tmp_path / "nodes.parquet"}
+    etl(edges, tmp_path / "multi", label="tags", **common)
+    graph = Graph.open(tmp_path / "multi")
+    assert (graph.manifest.labels, graph.manifest.classes) == ("multi", ("a", "b", "c"))
+    labels = dict(zip(graph.user_ids().to_pylist(), graph.labels(), strict=True))
+    assert labels == {40: [0, 1], 10: [], 30: [1], 20: [], 50: [2, 0], 60: [2]}
+    etl(edges, tmp_path / "value", label="score", **common)
+    graph = Graph.open(tmp_path / "value")
+    assert graph.manifest.labels == "value"
+    np.testing.assert_array_equal(graph.labels(), np.array([2.5, 4, np.nan, 1, 5, 6], np.float32))
+
+
+def test_node_splits_by_fraction(tmp_path: Path, cluster: ClusterSpec) -> None:
+    random = np.random.default_rng(0)
+    ends = random.integers(0, 1000, (5000, 2))
+    pd.DataFrame(ends, columns=["src", "dst"]).to_parquet(tmp_path / "e.parquet")
+    labels: Any = random.integers(0, 3, 1000).astype(object)
+    labels[::5] = None
+    pd.DataFrame({"id": np.arange(1000), "label": labels}).to_parquet(tmp_path / "n.parquet")
+    masks = {}
+    for relabel in ("sorted", "random"):
+        etl(tmp_path / "e.parquet", tmp_path / relabel, cluster=cluster, relabel=relabel,
+            nodes=tmp_path / "n.parquet", label="label", split_nodes=(0.5, 0.25, 0.25))
+        graph = Graph.open(tmp_path / relabel)
+        assert graph.manifest.splits == {"train": 400, "valid": 200, "test": 200}
+        ids = np.asarray(graph.user_ids())
+        masks[relabel] = {n: set(ids[graph.split(n)]) for n in ("train", "valid", "test")}
+        assert not any(i % 5 == 0 for part in masks[relabel].values() for i in part)
+    assert masks["sorted"] == masks["random"]
+
+
+def test_unknown_nodes(tmp_path: Path, edges: Path, cluster: ClusterSpec) -> None:
+    table(v=np.arange(6.0)).query("id != 20").to_csv(tmp_path / "nodes.csv", index=False)
+    common = {"cluster": cluster, "nodes": tmp_path / "nodes.csv", "feature_columns": ("v",)}
+    with pytest.raises(InputError, match="20 first"):
+        etl(edges, tmp_path / "g", **common)
+    etl(edges, tmp_path / "add", unknown_nodes="add", **common)
+    graph = Graph.open(tmp_path / "add")
+    assert graph.user_ids().to_pylist() == sorted(IDS)
+    assert graph.features()[:, 0].tolist() == [1, 0, 2, 0, 4, 5]
+    report = etl(edges, tmp_path / "drop", unknown_nodes="drop", **common)
+    graph = Graph.open(tmp_path / "drop")
+    assert graph.user_ids().to_pylist() == [10, 30, 40, 50, 60]
+    assert (graph.num_edges, report.nodes_dropped) == (2, 1)
+
+
+def test_bad_node_tables(tmp_path: Path, edges: Path, cluster: ClusterSpec) -> None:
+    def refuse(message: str, **options: Any) -> None:
+        with pytest.raises(InputError, match=message):
+            etl(edges, tmp_path / "g", cluster=cluster, nodes=path, **options)
+        assert not list(tmp_path.glob("*g*/graph.json"))
+
+    path = tmp_path / "nodes.csv"
+    pd.DataFrame({"id": [10, 20, 10, 30, 40]}).to_csv(path, index=False)
+    refuse("rows 1 and 3 .* same id.*10 again")
+    table().to_csv(path, index=False)
+    refuse("no column 'kind'", label="kind")
+    np.save(tmp_path / "x.npy", np.zeros((5, 2), np.float32))
+    refuse("wrong number of rows.*6.*5", features=tmp_path / "x.npy")
+    table(part=["train", "valid", "toast", "train", "test", "test"]).to_csv(path, index=False)
+    refuse("toast", split="part")
+
+
+def test_a_skipped_row_does_not_shift_the_features(
+    tmp_path: Path, edges: Path, cluster: ClusterSpec
+) -> None:
+    nodes = table()
+    nodes["id"] = nodes["id"].astype(str)
+    nodes.loc[6] = ["not a number"]
+    nodes = nodes.reindex([0, 1, 6, 2, 3, 4, 5])
+    nodes.to_csv(tmp_path / "nodes.csv", index=False)
+    np.save(tmp_path / "x.npy", np.arange(7, dtype=np.float32)[:, None])
+    report = etl(edges, tmp_path / "g", cluster=cluster, nodes=tmp_path / "nodes.csv",
+                 features=tmp_path / "x.npy", on_bad_rows="skip")
+    graph = Graph.open(tmp_path / "g")
+    assert report.bad_rows == 1
+    got = dict(zip(graph.user_ids().to_pylist(), graph.features()[:, 0], strict=True))
+    assert got == {40: 0, 10: 1, 30: 3, 20: 4, 50: 5, 60: 6}
+
+
+def test_a_matrix_keeps_its_isolated_nodes(tmp_path: Path, cluster: ClusterSpec) -> None:
+    matrix = sp.random(50, 50, 0.01, "csr", random_state=1)
+    sp.save_npz(tmp_path / "m.npz", matrix)
+    etl(tmp_path / "m.npz", tmp_path / "g", cluster=cluster, directed=True, self_loops="keep")
+    graph = Graph.open(tmp_path / "g")
+    csr = graph.csr()
+    assert graph.num_nodes == 50
+    got = sp.csr_matrix((csr.weights, csr.indices, csr.indptr), shape=(50, 50))
+    np.testing.assert_allclose(got.toarray(), matrix.toarray(), rtol=1e-6)
+
+
+def test_cora(tmp_path: Path, data: Path, cluster: ClusterSpec) -> None:
+    cora = data / "nodes" / "cora.npz"
+    etl(cora, tmp_path / "g", cluster=cluster, features=cora)
+    graph = Graph.open(tmp_path / "g")
+    with np.load(cora, allow_pickle=True) as parts:
+        nodes, width = parts["attr_shape"]
+        nonzeros = np.count_nonzero(parts["attr_data"])
+    assert graph.num_nodes == nodes
+    features = graph.manifest.features
+    assert features is not None
+    assert (features.kind, features.width, features.nonzeros) == ("sparse", width, nonzeros)
+    assert features.sparsity(nodes) > 0.98

@@ -1,0 +1,176 @@
+"""What happens to a run whose workers, terminal, client or disk fail in the middle."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from penstock import Graph, etl
+from penstock.cluster.spec import ClusterSpec
+
+OPTIONS = ["-n", "2", "--relabel", "degree", "--quiet"]
+
+
+@pytest.fixture(scope="module")
+def edges(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Enough input to be hit in the middle: about five seconds of work."""
+    folder = tmp_path_factory.mktemp("edges")
+    for part in range(8):
+        ends = np.random.default_rng(part).integers(0, 300_000, (2, 500_000))
+        pq.write_table(pa.table({"src": ends[0], "dst": ends[1]}), folder / f"{part}.parquet")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def truth(edges: Path, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    out = tmp_path_factory.mktemp("truth") / "g"
+    etl(edges, out, cluster=ClusterSpec(cluster="threads"), relabel="degree")
+    return Graph.open(out).manifest.files
+
+
+def start(edges: Path, out: Path, *more: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "penstock", "etl", str(edges), str(out), *OPTIONS, *more],
+        stderr=subprocess.PIPE, text=True, start_new_session=True, cwd=out.parent,
+    )  # fmt: skip
+
+
+def wait_for(process: subprocess.Popen[str], pattern: str, folder: Path) -> None:
+    """Wait until a file like ``pattern`` is there and the process still runs."""
+    deadline = time.monotonic() + 120
+    while not list(folder.glob(pattern)):
+        assert process.poll() is None, process.communicate()[1]
+        assert time.monotonic() < deadline, f"no {pattern} after two minutes"
+        time.sleep(0.02)
+
+
+def finish(process: subprocess.Popen[str]) -> str:
+    _, said = process.communicate(timeout=120)
+    return said
+
+
+def workers_of(process: subprocess.Popen[str]) -> list[psutil.Process]:
+    children = psutil.Process(process.pid).children(recursive=True)
+    return [c for c in children if "spawn_main" in " ".join(c.cmdline()) and not c.children()]
+
+
+def test_a_killed_worker_costs_time_only(tmp_path: Path, edges: Path, truth: Any) -> None:
+    process = start(edges, tmp_path / "g")
+    wait_for(process, ".g.partial/scratch/segments/*/done.json", tmp_path)
+    victims = workers_of(process)
+    assert victims
+    victims[0].kill()
+    said = finish(process)
+    assert process.returncode == 0, said
+    assert Graph.open(tmp_path / "g").manifest.files == truth
+    assert [p.name for p in tmp_path.iterdir()] == ["g"]
+
+
+@pytest.mark.parametrize("how", ["ctrl-c", "kill"])
+def test_an_interrupted_run_leaves_no_graph_and_resumes(
+    tmp_path: Path, edges: Path, truth: Any, how: str
+) -> None:
+    process = start(edges, tmp_path / "g")
+    wait_for(process, ".g.partial/scratch/segments/*/done.json", tmp_path)
+    family = [psutil.Process(process.pid), *psutil.Process(process.pid).children(recursive=True)]
+    if how == "ctrl-c":
+        os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to the whole group
+    else:
+        for member in family:
+            member.kill()
+    said = finish(process)
+    assert process.returncode == (1 if how == "ctrl-c" else -signal.SIGKILL), said
+    if how == "ctrl-c":
+        assert "--resume" in said
+        assert "Traceback" not in said
+    psutil.wait_procs(family, timeout=20)
+    assert not (tmp_path / "g").exists()
+    done = {p: p.stat().st_mtime_ns for p in tmp_path.glob(".g.partial/scratch/pieces/*/done.json")}
+    assert done
+    process = start(edges, tmp_path / "g", "--resume")
+    wait_for(process, ".g.partial/scratch/ids", tmp_path)
+    kept = {p: p.stat().st_mtime_ns for p in done if p.exists()}
+    said = finish(process)
+    assert process.returncode == 0, said
+    assert kept == done  # the pieces were not read again
+    assert Graph.open(tmp_path / "g").manifest.files == truth
+
+
+def test_resume_refuses_another_run(tmp_path: Path, edges: Path) -> None:
+    process = start(edges, tmp_path / "g")
+    wait_for(process, ".g.partial/scratch/pieces/*/done.json", tmp_path)
+    os.killpg(process.pid, signal.SIGINT)
+    finish(process)
+    process = start(edges, tmp_path / "g", "--resume", "--directed")
+    said = finish(process)
+    assert process.returncode == 2
+    assert "the same inputs and options" in said
+
+
+def test_two_runs_never_write_one_graph(tmp_path: Path, edges: Path) -> None:
+    first = start(edges, tmp_path / "g")
+    wait_for(first, ".g.partial/scratch/pieces/*/done.json", tmp_path)
+    second = start(edges, tmp_path / "g")
+    said = finish(second)
+    assert second.returncode == 1
+    assert "another penstock etl is writing" in said
+    assert first.poll() is None
+    finish(first)
+    assert first.returncode == 0
+    Graph.open(tmp_path / "g").validate()
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A disk of 12 MB."""
+    if os.geteuid() != 0:
+        pytest.skip("needs root to mount a small disk")
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=12m", "tmpfs", str(disk)], capture_output=True, text=True
+    )
+    if mounted.returncode != 0:
+        pytest.skip(f"cannot mount a small disk here: {mounted.stderr.strip()}")
+    yield disk
+    subprocess.run(["umount", str(disk)], check=True)
+
+
+def test_a_full_disk_is_said_and_the_old_graph_stays(tmp_path: Path, small_disk: Path) -> None:
+    small = tmp_path / "small.csv"
+    small.write_text("src,dst\n1,2\n")
+    etl(small, small_disk / "g", cluster=ClusterSpec(cluster="threads"))
+    before = Graph.open(small_disk / "g").manifest
+    # Compresses to nothing, so that the estimate lets it through.
+    same = np.zeros(2_000_000, np.int64)
+    pq.write_table(pa.table({"src": same, "dst": same + 1}), tmp_path / "big.parquet")
+    process = start(tmp_path / "big.parquet", small_disk / "g", "--overwrite")
+    said = finish(process)
+    assert process.returncode == 1
+    assert "the disk is full" in said
+    assert "Traceback" not in said
+    graph = Graph.open(small_disk / "g")
+    graph.validate()
+    assert graph.manifest == before
+
+
+def test_an_estimate_stops_what_cannot_fit(tmp_path: Path, small_disk: Path) -> None:
+    ends = np.random.default_rng(0).integers(0, 10**12, (2, 500_000))
+    pq.write_table(pa.table({"src": ends[0], "dst": ends[1]}), tmp_path / "big.parquet")
+    process = start(tmp_path / "big.parquet", small_disk / "g")
+    said = finish(process)
+    assert process.returncode == 1
+    assert "does not fit on the disk" in said
+    assert not list(small_disk.glob("g"))

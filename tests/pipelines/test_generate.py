@@ -1,0 +1,569 @@
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+import scipy.sparse as sp
+
+from penstock import Graph, generate
+from penstock.errors import CapacityError, OutputExists, UsageError
+from penstock.kernels.naive import rmat as naive
+from penstock.kernels.naive import zoo as naive_zoo
+from penstock.kernels.naive.scramble import scramble
+from penstock.kernels.streams import Stream
+from penstock.pipelines.cli import run
+from penstock.pipelines.generate import build, threads
+from penstock.pipelines.generate import zoo as zoo_job
+from penstock.pipelines.generate.rmat import RmatSource
+from penstock.pipelines.generate.zoo import SHARES, SIZES, scaled
+
+THRESHOLDS = naive.thresholds(0.57, 0.19, 0.19)
+
+
+def made(kind: str, path: Path, **options: Any) -> Graph:
+    generate(kind, path, quiet=True, **options)
+    graph = Graph.open(path)
+    graph.validate()
+    return graph
+
+
+def checksums(graph: Graph) -> dict[str, str]:
+    return {name: entry.sha256 for name, entry in graph.manifest.files.items()}
+
+
+def drawn(scale: int, seed: int, *, shuffled: bool = True) -> tuple[Any, Any]:
+    """The raw edge list of edge factor 16, from the naive kernels."""
+    nodes = 1 << scale
+    names = scramble(seed, Stream.RMAT_SCRAMBLE, 0, nodes, nodes) if shuffled else None
+    return naive.edges(seed, scale, THRESHOLDS, 0, 16 * nodes, names)
+
+
+# -- R-MAT ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("undirected", [True, False])
+@pytest.mark.parametrize("deduplicate", [True, False])
+@pytest.mark.parametrize("keep_loops", [True, False])
+@pytest.mark.parametrize("keep_isolated", [True, False])
+def test_rmat_is_what_scipy_makes_of_the_edges(
+    tmp_path: Path, undirected: bool, deduplicate: bool, keep_loops: bool, keep_isolated: bool
+) -> None:
+    graph = made(
+        "rmat", tmp_path / "g", scale=9, seed=5, undirected=undirected, deduplicate=deduplicate,
+        keep_loops=keep_loops, keep_isolated=keep_isolated,
+    )  # fmt: skip
+    u, v = drawn(9, 5)
+    if not keep_loops:
+        u, v = u[u != v], v[u != v]
+    if undirected:
+        once = u != v
+        u, v = np.concatenate([u, v[once]]), np.concatenate([v, u[once]])
+    matrix = sp.coo_matrix((np.ones(len(u), np.int64), (u, v)), shape=(512, 512)).tocsr()
+    if deduplicate:
+        matrix.data[:] = 1
+    kept = np.arange(512)
+    if not keep_isolated:
+        kept = np.flatnonzero(np.asarray((matrix + matrix.T).sum(1)).ravel())
+        assert len(kept) < 512
+        matrix = matrix[kept][:, kept]
+    csr = graph.csr()
+    got = sp.csr_matrix(
+        (np.ones(csr.edges, np.int64), csr.indices, csr.indptr), shape=(csr.rows, csr.rows)
+    )
+    assert got.shape == matrix.shape
+    assert (got != matrix).nnz == 0
+    assert graph.num_edges == matrix.sum()
+    assert graph.manifest.directed is not undirected
+    np.testing.assert_array_equal(graph.user_ids(), kept)
+    for row in range(csr.rows):
+        step = np.diff(csr.indices[csr.indptr[row] : csr.indptr[row + 1]])
+        assert np.all(step > 0 if deduplicate else step >= 0)
+
+
+@pytest.mark.parametrize("undirected", [True, False])
+def test_rmat_columns_follow_from_the_ends(tmp_path: Path, undirected: bool) -> None:
+    graph = made(
+        "rmat", tmp_path / "g", scale=8, seed=1, undirected=undirected, weights="1,5", relations=5
+    )
+    csr, ids = graph.csr(), np.asarray(graph.user_ids())
+    assert csr.weights is not None
+    assert csr.relations is not None
+    ends = ids[csr.sources()], ids[csr.indices]
+    ordered = not undirected
+    np.testing.assert_array_equal(csr.weights, naive.weights(1, *ends, 1, 5, ordered=ordered))
+    np.testing.assert_array_equal(csr.relations, naive.relations(1, *ends, 5, ordered=ordered))
+    assert csr.weights.dtype == np.float32
+    assert graph.manifest.relations == ("r0", "r1", "r2", "r3", "r4")
+    weights = sp.csr_matrix((csr.weights, csr.indices, csr.indptr), shape=(csr.rows, csr.rows))
+    assert ((weights != weights.T).nnz == 0) is undirected
+
+
+def test_scramble_parts_degree_from_id(tmp_path: Path) -> None:
+    def correlation(**options: Any) -> float:
+        graph = made("rmat", tmp_path / "g", scale=12, overwrite=True, **options)
+        rank = np.argsort(np.argsort(graph.degrees))
+        return float(np.corrcoef(rank, np.arange(len(rank)))[0, 1])
+
+    assert correlation(scramble=False) < -0.3
+    assert abs(correlation()) < 0.06
+
+
+def test_rmat_labels(tmp_path: Path) -> None:
+    graph = made("rmat", tmp_path / "g", scale=12, labels=4)
+    labels = graph.labels()
+    assert np.bincount(labels) == pytest.approx(np.full(4, len(labels) / 4), rel=0.15)
+    assert graph.manifest.classes == ("c0", "c1", "c2", "c3")
+    everybody = made("rmat", tmp_path / "all", scale=12, labels=4, keep_isolated=True)
+    np.testing.assert_array_equal(everybody.labels()[np.asarray(graph.user_ids())], labels)
+    graph = made("rmat", tmp_path / "d", scale=10, labels=6, label_by="degree")
+    expected = np.minimum(np.floor(np.log2(graph.degrees)), 5)
+    np.testing.assert_array_equal(graph.labels(), expected)
+
+
+def test_parquet_holds_the_edges_as_drawn(tmp_path: Path) -> None:
+    report = generate(
+        "rmat", tmp_path / "e", quiet=True, scale=9, seed=5, format="parquet", weights=(1, 5),
+        relations=3,
+    )  # fmt: skip
+    files = sorted((tmp_path / "e").iterdir())
+    assert [file.name for file in files] == ["part-00000.parquet"]
+    table = pq.read_table(files)
+    assert table.column_names == ["src", "dst", "weight", "relation"]
+    ends = drawn(9, 5)
+    for name, expected in zip(("src", "dst"), ends, strict=True):
+        np.testing.assert_array_equal(table.column(name), expected)
+    weights = naive.weights(5, *ends, 1, 5, ordered=False)
+    np.testing.assert_array_equal(table.column("weight"), weights)
+    relations = naive.relations(5, *ends, 3, ordered=False)
+    np.testing.assert_array_equal(table.column("relation"), relations)
+    assert report.edges == table.num_rows == 16 * 512
+
+
+def test_parquet_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from penstock.pipelines.generate import rmat
+
+    generate("rmat", tmp_path / "one", quiet=True, scale=9, format="parquet")
+    monkeypatch.setattr(rmat, "_PART", 1000)
+    generate("rmat", tmp_path / "many", quiet=True, scale=9, format="parquet")
+    assert len(list((tmp_path / "many").iterdir())) == 9
+    assert pq.read_table(tmp_path / "many").equals(pq.read_table(tmp_path / "one"))
+
+
+# -- the same bytes, in bounded memory --------------------------------------------------------
+
+
+@pytest.fixture
+def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Many chunks, bins and shards out of small graphs."""
+    monkeypatch.setattr(RmatSource, "step", 5000)
+    monkeypatch.setattr(build, "CHUNK", 5000)
+    monkeypatch.setattr(build, "_BIN_ARCS", 1 << 9)
+    monkeypatch.setattr(build, "SHARD_EDGES", 1 << 12)
+    monkeypatch.setattr(zoo_job, "SHARD_EDGES", 1 << 14)
+
+
+KINDS = [
+    ("rmat", {"scale": 11, "weights": "1,5", "relations": 4, "labels": 3}),
+    ("rmat", {"scale": 11, "scramble": False, "undirected": False, "deduplicate": False}),
+    ("sbm", {"nodes": 2000}),
+    ("sbm", {"nodes": 2000, "features": "sparse", "width": 300}),
+    ("kg", {"entities": 2000, "triples": 30_000}),
+    ("zoo", {"graphs": 30}),
+]
+
+
+@pytest.mark.parametrize(("kind", "options"), KINDS)
+@pytest.mark.usefixtures("small_pieces")
+def test_threads_do_not_matter(
+    kind: str, options: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    several = made(kind, tmp_path / "several", **options)
+    assert several.num_shards > 3
+    monkeypatch.setattr(threads, "_MOST_THREADS", 1)
+    alone = made(kind, tmp_path / "alone", **options)
+    assert checksums(alone) == checksums(several)
+    other = made(kind, tmp_path / "other", seed=1, **options)
+    assert (
+        checksums(other)["shards/00000/indices.npy"] != checksums(alone)["shards/00000/indices.npy"]
+    )
+
+
+@pytest.mark.parametrize(("kind", "options"), KINDS[:2])
+def test_chunks_and_bins_do_not_matter(
+    kind: str, options: dict[str, Any], tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    large = made(kind, tmp_path / "large", **options)
+    request.getfixturevalue("small_pieces")
+    small = made(kind, tmp_path / "small", **options)
+    assert small.num_shards > large.num_shards
+    for name, array in large.csr().arrays():
+        np.testing.assert_array_equal(array, getattr(small.csr(), name))
+
+
+@pytest.mark.usefixtures("small_pieces")
+def test_the_least_memory_gives_the_same_graph(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With less and less memory edges are drawn again, then the run is refused; never else."""
+    draws = 0
+    draw = RmatSource.draw
+
+    def counted(self: RmatSource, first: int, count: int) -> Any:
+        nonlocal draws
+        draws += 1
+        return draw(self, first, count)
+
+    monkeypatch.setattr(RmatSource, "draw", counted)
+    plenty = made("rmat", tmp_path / "plenty", scale=12)
+    once, most = draws, 0
+    refused = 0
+    for memory in range(threads._INTERPRETER, threads._INTERPRETER + 2_000_000, 100_000):
+        draws = 0
+        path = tmp_path / str(memory)
+        try:
+            scarce = made("rmat", path, scale=12, memory=str(memory))
+        except CapacityError:
+            refused += 1
+            assert not path.exists()
+            continue
+        most = max(most, draws)
+        assert checksums(scarce) == checksums(plenty)
+    assert refused > 0
+    assert most > 2 * once
+    assert draws == once
+
+
+def test_nothing_is_left_of_a_run_that_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: Any) -> Any:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(RmatSource, "edge_columns", fail)
+    with pytest.raises(KeyboardInterrupt):
+        generate("rmat", tmp_path / "g", quiet=True, scale=8)
+    assert list(tmp_path.iterdir()) == []
+
+
+# -- stochastic blocks ------------------------------------------------------------------------
+
+
+def test_sbm_has_the_degrees_it_was_asked_for(tmp_path: Path) -> None:
+    graph = made("sbm", tmp_path / "g", nodes=6000, blocks=6, degree_inside=9, degree_outside=3)
+    csr, labels = graph.csr(), graph.labels()
+    same = labels[csr.sources()] == labels[csr.indices]
+    # An edge is a coin toss, so the number of ends has a variance of twice its mean.
+    assert abs(same.sum() - 54_000) < 4 * np.sqrt(2 * 54_000)
+    assert abs((~same).sum() - 18_000) < 4 * np.sqrt(2 * 18_000)
+    assert np.bincount(labels).tolist() == [1000] * 6
+    assert np.corrcoef(labels, np.arange(6000))[0, 1] == pytest.approx(0, abs=0.05)
+    assert graph.degrees.var() == pytest.approx(12, rel=0.15)  # about Poisson
+    shares = [graph.split(name).mean() for name in ("train", "valid", "test")]
+    assert shares == pytest.approx([0.6, 0.2, 0.2], abs=0.03)
+    assert sum(graph.manifest.splits.values()) == 6000
+
+
+def test_sbm_by_probability(tmp_path: Path) -> None:
+    graph = made("sbm", tmp_path / "g", nodes=40, blocks=4, p_inside=1, p_outside=0, train=0.5)
+    csr, labels = graph.csr(), graph.labels()
+    expected = (labels[:, None] == labels) & ~np.eye(40, dtype=bool)
+    got = np.zeros((40, 40), bool)
+    got[csr.sources(), csr.indices] = True
+    np.testing.assert_array_equal(got, expected)
+    assert sum(graph.manifest.splits.values()) < 40  # nodes in no split
+
+
+def accuracy(graph: Graph, features: Any) -> float:
+    """Of the nearest class mean, learned on the training nodes, judged on the test nodes."""
+    labels, train, test = graph.labels(), graph.split("train"), graph.split("test")
+    means = np.stack([features[train & (labels == c)].mean(0) for c in range(labels.max() + 1)])
+    scores = features @ means.T - (means**2).sum(1) / 2
+    return float(np.mean(scores.argmax(1)[test] == labels[test]))
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"features": "sparse", "width": 500}], ids=["dense", "sparse"]
+)
+def test_sbm_rewards_looking_at_neighbours(tmp_path: Path, options: dict[str, Any]) -> None:
+    graph = made("sbm", tmp_path / "g", nodes=4000, **options)
+    features = graph.features()
+    assert features is not None
+    assert sp.issparse(features) is bool(options)
+    features = features.toarray() if sp.issparse(features) else np.asarray(features)
+    csr = graph.csr()
+    loops = sp.eye_array(csr.rows, format="csr")
+    step = sp.csr_array((np.ones(csr.edges), csr.indices, csr.indptr), shape=loops.shape) + loops
+    step = sp.diags_array(1 / step.sum(1)) @ step
+    raw, twice = accuracy(graph, features), accuracy(graph, step @ (step @ features))
+    assert 0.2 < raw < 0.75  # better than chance, far from solved
+    assert twice > 0.93
+    assert graph.manifest.classes is not None
+    assert len(graph.manifest.classes) == 10
+
+
+# -- knowledge graph --------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def knowledge(tmp_path_factory: pytest.TempPathFactory) -> Graph:
+    path = tmp_path_factory.mktemp("kg") / "g"
+    return made("kg", path, entities=3000, relations=12, triples=80_000, noise=0.2)
+
+
+def triples_of(graph: Graph) -> dict[str, Any]:
+    csr = graph.csr()
+    train = {"sources": csr.sources(), "targets": csr.indices, "relations": csr.relations}
+    return {"train": train, "valid": graph.heldout("valid"), "test": graph.heldout("test")}
+
+
+def test_knowledge_splits(knowledge: Graph) -> None:
+    sets = triples_of(knowledge)
+    keys = {
+        name: (np.int64(3000) * t["sources"] + t["targets"]) * 12 + t["relations"]
+        for name, t in sets.items()
+    }
+    total = sum(len(key) for key in keys.values())
+    assert len(np.unique(np.concatenate(list(keys.values())))) == total
+    for name in ("valid", "test"):
+        assert len(keys[name]) == knowledge.manifest.heldout[name]
+        assert 0.03 * total < len(keys[name]) < 0.055 * total
+        # Whatever is asked about was met in training.
+        for ends, others in (("sources", "targets"), ("targets", "sources")):
+            met = np.concatenate([sets["train"][ends], sets["train"][others]])
+            assert np.isin(sets[name][ends], met).all()
+        assert np.isin(sets[name]["relations"], sets["train"]["relations"]).all()
+    assert not np.any(sets["train"]["sources"] == sets["train"]["targets"])
+
+
+def test_knowledge_names(knowledge: Graph) -> None:
+    assert knowledge.user_ids([0, 2999]).to_pylist() == ["e0", "e2999"]
+    assert knowledge.manifest.relations is not None
+    assert knowledge.manifest.relations[11] == "r11"
+    assert knowledge.manifest.directed
+
+
+def test_the_planted_rule_predicts_what_is_held_out(knowledge: Graph) -> None:
+    cluster = knowledge.labels()
+    clusters = int(cluster.max()) + 1
+    assert clusters == -(-3000 // 16)
+    shifts = np.load(knowledge.path / "planted/shifts.npy")
+    test = knowledge.heldout("test")
+    predicted = (cluster[test["sources"]] + shifts[test["relations"]]) % clusters
+    hit = predicted == cluster[test["targets"]]
+    # Duplicates thin out the rule's triples, so the share is below 1 - noise.
+    assert 0.65 < hit.mean() < 0.85
+
+
+def test_the_rule_can_be_learned_from_what_is_not(knowledge: Graph) -> None:
+    """Heads whose tails were met in training share them: neighbours predict held-out tails."""
+    sets = triples_of(knowledge)
+    train, test = sets["train"], sets["test"]
+    row = train["relations"] * 3000 + train["sources"]
+    shape = (12 * 3000, 3000)
+    tails = sp.csr_array((np.ones(len(row)), (row, train["targets"])), shape=shape)
+    picked = np.random.default_rng(0).choice(len(test["sources"]), 300, replace=False)
+    reciprocal = []
+    for i in picked:
+        h, t, r = (test[name][i] for name in ("sources", "targets", "relations"))
+        alike = tails[r * 3000 : (r + 1) * 3000]
+        seen = alike[[h]]
+        # Tails of the heads that share tails with h, under the same relation.
+        score = ((seen @ alike.T) @ alike).toarray().ravel()
+        score[seen.indices] = -1  # filtered, as ranks of link prediction are
+        reciprocal.append(1 / (1 + np.sum(score > score[t]) + np.sum(score == score[t]) / 2))
+    by_chance = np.log(3000) / 3000
+    assert np.mean(reciprocal) > 10 * by_chance
+
+
+# -- zoo --------------------------------------------------------------------------------------
+
+
+def test_shares_are_those_of_the_table() -> None:
+    shares = [count for kind in SHARES for count in SHARES[kind]]
+    assert sum(shares) == 1_000_000
+    by_size = np.reshape(shares, (2, 6)).sum(0)
+    assert by_size.tolist() == [100_000] * 2 + [200_000] * 4
+    assert scaled(shares, 1_000_000) == shares
+    for total in (1, 2, 11, 12, 999):
+        counts = scaled(shares, total)
+        assert sum(counts) == total
+        assert np.all(np.abs(np.array(counts) - np.array(shares) * total / 1e6) < 1)
+
+
+def test_zoo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(zoo_job, "SHARD_EDGES", 1 << 16)
+    graph = made("zoo", tmp_path / "g", graphs=100, seed=3)
+    table = pq.read_table(graph.path / "graphs.parquet").to_pydict()
+    assert list(table) == ["id", "first", "nodes", "label"]
+    assert graph.manifest.graphs == 100
+    assert table["id"] == list(range(100))
+    nodes, first = np.array(table["nodes"]), np.array(table["first"])
+    np.testing.assert_array_equal(first, np.cumsum(nodes) - nodes)
+    assert sorted(nodes) == sorted(np.repeat(SIZES, [10, 10, 20, 20, 20, 20]))
+    assert np.any(np.diff(nodes) < 0)  # shuffled
+    assert sum(table["label"]) == 55  # R-MAT graphs: 6, 6, 11, 10, 11, 11 of each size
+
+    whose = np.asarray(graph.node_column("graph"))
+    np.testing.assert_array_equal(whose, np.repeat(np.arange(100), nodes))
+    np.testing.assert_array_equal(graph.user_ids(), np.arange(graph.num_nodes) - first[whose])
+    csr = graph.csr()
+    np.testing.assert_array_equal(whose[csr.sources()], whose[csr.indices])
+    assert graph.num_shards > 3
+    for entry in graph.manifest.shards:  # cut between graphs
+        assert entry.start in first
+    arcs = np.bincount(whose[csr.sources()], minlength=100)
+    assert np.all((arcs / nodes > 7.9) & (arcs / nodes <= 16))
+
+    small = [int(number) for number in np.flatnonzero(nodes == 32)[:3]]
+    for number in small:
+        at = slice(number, number + 1)
+        size, kind = nodes[at].astype(np.int64), np.array(table["label"], np.int8)[at]
+        _, targets = naive_zoo.edges(3, size, arcs[at] // 2, kind, number)
+        low, high = csr.indptr[first[number]], csr.indptr[first[number] + 32]
+        np.testing.assert_array_equal(csr.indices[low:high], targets + first[number])
+
+
+# -- what cannot be made ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "named"),
+    [
+        ("rmat", {"scale": 0}, "--scale"),
+        ("rmat", {"scale": 32}, "--scale"),
+        ("rmat", {"scale": "many"}, "--scale"),
+        ("rmat", {"a": 0.8}, "a, b and c"),
+        ("rmat", {"a": -0.1}, "--a"),
+        ("rmat", {"b": float("nan")}, "--b"),
+        ("rmat", {"edge_factor": 0}, "--edge-factor"),
+        ("rmat", {"edge_factor": -3}, "--edge-factor"),
+        ("rmat", {"weights": "5"}, "--weights"),
+        ("rmat", {"weights": "5,1"}, "--weights"),
+        ("rmat", {"weights": "-1,1"}, "--weights"),
+        ("rmat", {"weights": "nan,1"}, "--weights"),
+        ("rmat", {"relations": -1}, "--relations"),
+        ("rmat", {"label_by": "colour"}, "--label-by"),
+        ("rmat", {"memory": "lots"}, "--memory"),
+        ("rmat", {"seed": -1}, "--seed"),
+        ("rmat", {"nosuch": 1}, "nosuch"),
+        ("sbm", {"nodes": 1}, "--nodes"),
+        ("sbm", {"nodes": 5, "blocks": 6}, "blocks"),
+        ("sbm", {"p_inside": 1.5}, "--p-inside"),
+        ("sbm", {"degree_inside": -1}, "--degree-inside"),
+        ("sbm", {"train": 0.9, "valid": 0.2}, "train, valid and test"),
+        ("sbm", {"train": -0.1}, "--train"),
+        ("sbm", {"features": "sparse", "width": 3}, "width"),
+        ("kg", {"entities": 1}, "--entities"),
+        ("kg", {"triples": 0}, "--triples"),
+        ("kg", {"valid": 0.5, "test": 0.5}, "valid and test"),
+        ("kg", {"noise": 2}, "--noise"),
+        ("zoo", {"graphs": 0}, "--graphs"),
+        ("zoo", {"least_degree": 9, "most_degree": 8}, "--least-degree"),
+        ("tree", {}, "tree"),
+    ],
+)
+def test_bad_options(kind: str, options: dict[str, Any], named: str, tmp_path: Path) -> None:
+    with pytest.raises(UsageError) as caught:
+        generate(kind, tmp_path / "g", **options)
+    assert named in str(caught.value)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [
+        ("rmat", {"scale": 26}),
+        ("rmat", {"scale": 26, "scramble": False}),
+        ("rmat", {"scale": 26, "format": "parquet"}),
+        ("sbm", {"nodes": 100_000_000}),
+        ("kg", {"entities": 100_000_000}),
+        ("zoo", {"graphs": 10_000_000}),
+    ],
+)
+def test_memory_is_estimated_first(kind: str, options: dict[str, Any], tmp_path: Path) -> None:
+    with pytest.raises(CapacityError, match="memory") as caught:
+        generate(kind, tmp_path / "g", memory="300MB", **options)
+    assert caught.value.expected is not None
+    assert "--memory" in str(caught.value)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("kind", ["rmat", "sbm", "kg", "zoo"])
+def test_disk_is_estimated_first(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import shutil
+
+    usage = shutil._ntuple_diskusage(10**6, 10**6 - 1000, 1000)  # type: ignore[attr-defined]
+    monkeypatch.setattr("shutil.disk_usage", lambda _: usage)
+    with pytest.raises(CapacityError, match="disk"):
+        generate(kind, tmp_path / "g")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_stands_there_stays(tmp_path: Path) -> None:
+    first = made("rmat", tmp_path / "g", scale=6)
+    with pytest.raises(OutputExists):
+        generate("rmat", tmp_path / "g", scale=7)
+    assert checksums(Graph.open(tmp_path / "g")) == checksums(first)
+    assert made("rmat", tmp_path / "g", scale=7, overwrite=True).num_nodes > first.num_nodes
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_very_small_graphs(seed: int, tmp_path: Path) -> None:
+    graph = made("rmat", tmp_path / "r", scale=1, edge_factor=0.5, seed=seed)
+    assert (graph.num_nodes, graph.num_edges) in {(0, 0), (2, 2)}
+    assert made("sbm", tmp_path / "s", nodes=2, blocks=1, p_inside=1, seed=seed).num_edges == 2
+    assert made("kg", tmp_path / "k", entities=2, relations=1, triples=1).num_nodes == 2
+    assert made("zoo", tmp_path / "z", graphs=1, seed=seed).manifest.graphs == 1
+
+
+# -- the command ------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
+    monkeypatch.chdir(tmp_path)
+    return lambda *words: run(["generate", *words])
+
+
+def test_the_readme_command(shell: Callable[..., int], capsys: pytest.CaptureFixture[str]) -> None:
+    assert shell("rmat", "--scale", "10", "g") == 0
+    assert "R-MAT" in capsys.readouterr().out
+    assert Graph.open("g").manifest.made["scale"] == 10
+
+
+def test_json(shell: Callable[..., int], capsys: pytest.CaptureFixture[str]) -> None:
+    assert shell("rmat", "g", "--scale", "8", "--weights", "1,5", "--no-scramble", "--json") == 0
+    body = json.loads(capsys.readouterr().out)
+    graph = Graph.open("g")
+    assert (body["nodes"], body["edges"]) == (graph.num_nodes, graph.num_edges)
+    assert body["drawn"] == 4096
+    assert "weights" in graph.manifest.dtypes
+    assert graph.manifest.made["scramble"] is False
+
+
+@pytest.mark.parametrize("kind", ["rmat", "sbm", "kg", "zoo"])
+def test_every_kind_has_help_and_runs(
+    kind: str, shell: Callable[..., int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert shell(kind, "--help") == 0
+    assert "--seed" in capsys.readouterr().out
+    small = {"rmat": ["--scale", "6"], "sbm": ["--nodes", "50"], "kg": ["--triples", "500"]}
+    assert shell(kind, "g", "-q", *small.get(kind, ["--graphs", "2"])) == 0
+    assert capsys.readouterr().out == ""
+    assert Graph.open("g").manifest.made["by"] == f"penstock generate {kind}"
+
+
+def test_bad_usage(shell: Callable[..., int], capsys: pytest.CaptureFixture[str]) -> None:
+    assert shell("rmat", "g", "--scale", "99") == 2
+    assert "--scale" in capsys.readouterr().err
+    assert shell("tree", "g") == 2
+    assert shell("rmat") == 2
+    assert not os.path.exists("g")  # noqa: PTH110
