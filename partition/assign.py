@@ -104,6 +104,7 @@ class _Work:
     parts: Array | None = None
     path: str = ""
     metis_seconds: float = 0.0
+    metis_starved: bool = False
     steps: list[Step] = field(default_factory=list)
     _packing: Array | None = None
 
@@ -128,7 +129,7 @@ class _Work:
         if not self._hubs_dominate():
             if self._metis(must=False):
                 return
-            if self.steps[-1].outcome == "killed":
+            if self.metis_starved:
                 self.by_streaming()
                 return
         if not self._pack(RELAXED, "no edge is cut"):
@@ -186,8 +187,9 @@ class _Work:
                         adjacency, self.k, tolerance=tolerance, recursive=recursive, seed=self.seed
                     )
                 except MetisError as failure:
-                    self.note(path, "killed" if failure.killed else "failed", str(failure))
-                    if failure.killed:
+                    self.note(path, "failed", str(failure))
+                    if failure.memory:
+                        self.metis_starved = True
                         break
                     continue
                 finally:

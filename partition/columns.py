@@ -35,7 +35,7 @@ class GrowingArray:
         piece = np.ascontiguousarray(piece, dtype=self._dtype)
         if piece.size == 0:
             return
-        body = memoryview(piece).cast("B")
+        body = piece.data.cast("B")
         with self._path.open("ab") as file:
             file.write(body)
         self._digest.update(body)
@@ -60,7 +60,7 @@ class Spool:
         """Write the next items."""
         if piece.size:
             with self._path.open("ab") as file:
-                file.write(memoryview(np.ascontiguousarray(piece)).cast("B"))
+                file.write(np.ascontiguousarray(piece).data.cast("B"))
 
     def map(self) -> Array:
         """Return all items, mapped."""

@@ -25,11 +25,12 @@ from penstock.partition.threads import spread
 # METIS' sorted heavy edge matching (SHEM) and its counts of permille over the mean.
 _SHEM = 1
 
-_MOST_TRIES, _TRIED_ENTRIES = 8, 4_000_000
-_ROUNDS = 20  # of refinement at each level; METIS' own default is 10
+_MOST_TRIES, _TRIED_ENTRIES = 8, 2_000_000
+_ROUNDS, _LONG_ROUNDS = 10, 20  # of refinement at each level; 10 is METIS' own default
 
 # Bytes that METIS' own process takes for a node and for an entry of the adjacency, the shared
 # graph included: measured on R-MAT graphs, which coarsen badly and so need the most.
+BYTES_AT_LEAST = 100 << 20
 BYTES_A_NODE = 250
 BYTES_AN_ENTRY = 150
 # And about how long it takes, for a message before a long silence.
@@ -37,11 +38,11 @@ SECONDS_AN_ENTRY = 2e-6
 
 
 class MetisError(Exception):
-    """METIS gave no result; ``killed``: something ended its process, most likely for memory."""
+    """METIS gave no result; ``memory``: for want of it, or so it seems."""
 
-    def __init__(self, why: str, *, killed: bool = False) -> None:
+    def __init__(self, why: str, *, memory: bool = False) -> None:
         super().__init__(why)
-        self.killed = killed
+        self.memory = memory
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,7 +65,7 @@ class Adjacency:
 def memory_needed(graph: Graph) -> int:
     """Return about how many bytes METIS takes for ``graph``, before anything is read."""
     entries = graph.num_edges * (2 if graph.manifest.directed else 1)
-    return BYTES_A_NODE * graph.num_nodes + BYTES_AN_ENTRY * entries
+    return BYTES_AT_LEAST + BYTES_A_NODE * graph.num_nodes + BYTES_AN_ENTRY * entries
 
 
 @contextmanager
@@ -104,6 +105,7 @@ def run_metis(
     graph: Adjacency, k: int, *, tolerance: float, recursive: bool, seed: int
 ) -> tuple[Array, int]:
     """Return METIS' parts, (nodes,) int32, and its edge cut; MetisError if there is none."""
+    tries = max(1, min(_MOST_TRIES, _TRIED_ENTRIES // max(len(graph.indices), 1)))
     job = {
         "fd": graph.file,
         "nodes": len(graph.weights),
@@ -114,8 +116,8 @@ def run_metis(
             "ctype": _SHEM,
             "ufactor": round(1000 * (tolerance - 1)),
             # The best of several tries where one takes milliseconds.
-            "ncuts": max(1, min(_MOST_TRIES, _TRIED_ENTRIES // max(len(graph.indices), 1))),
-            "niter": _ROUNDS,
+            "ncuts": tries,
+            "niter": _LONG_ROUNDS if tries > 1 else _ROUNDS,
             # METIS takes a positive int; its default, -1, is a fixed seed too.
             "seed": seed % (2**31 - 1),
         },
@@ -180,6 +182,7 @@ def _failure(code: int, complaint: str) -> MetisError:
     lines = complaint.strip().splitlines()
     last = lines[-1] if lines else "no message"
     if code >= 0:
-        return MetisError(f"METIS failed: {last}")
+        return MetisError(f"METIS failed: {last}", memory="memory" in last.lower())
     name = signal.Signals(-code).name
-    return MetisError(f"METIS was ended by {name}", killed=-code == signal.SIGKILL)
+    # Linux ends a process that asks for more memory than there is by SIGKILL.
+    return MetisError(f"METIS was ended by {name}", memory=-code == signal.SIGKILL)

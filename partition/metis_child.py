@@ -13,6 +13,7 @@ import json
 import mmap
 import signal
 import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,9 @@ def main(job: dict[str, Any]) -> None:
     import pymetis
 
     signal.signal(signal.SIGINT, signal.SIG_DFL)
+    with contextlib.suppress(OSError):
+        # Where memory runs out, Linux shall end this process and not its parent.
+        Path("/proc/self/oom_score_adj").write_text("1000")
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     nodes, edges = job["nodes"], job["edges"]

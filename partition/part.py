@@ -143,7 +143,9 @@ class Part:
     @cached_property
     def csr(self) -> CSR:
         """The rows of the owned nodes, with local ids."""
-        return CSR(**{name: self._load(name) for name in ("indptr", "indices", *self._columns)})
+        names = ("indptr", "indices", *self._columns)
+        arrays: dict[str, Any] = {name: self._load(name) for name in names}
+        return CSR(**arrays)
 
     @cached_property
     def owned(self) -> Array:

@@ -23,7 +23,7 @@ from penstock.pipelines.output import Output
 from penstock.sizes import need_disk, need_memory, parse_bytes
 
 if TYPE_CHECKING:
-    from penstock.partition.assign import Assignment
+    from penstock.partition.assignment import Assignment
     from penstock.partition.manifest import PartitionManifest
     from penstock.partition.report import PartitionReport
 

@@ -6,10 +6,9 @@ from typing import Any
 
 import cupy as cp
 
-from penstock.kernels.cuda.module import load
+from penstock.kernels.cuda.module import launch
 
-_THREADS = 256
-_C_TYPES = {"float32": "float", "float64": "double", "int32": "int", "int64": "long long"}
+_C_TYPES = {"float32": "float", "float64": "double", "int64": "long long"}
 
 
 def bin_edges(
@@ -77,11 +76,7 @@ def build_rows(
 def merge_values(values: Any, order: Any, first: Any, how: str) -> Any:
     """Merge what belongs to equal keys: ``sum``, ``max`` or ``first``, in input order."""
     merged = cp.empty(len(first) - 1, values.dtype)
-    if len(merged):
-        number = ("sum", "max", "first").index(how)
-        instance = f"merge_values<{_C_TYPES[str(values.dtype)]}, {number}>"
-        load("csr", instance).get_function(instance)(
-            ((len(merged) + _THREADS - 1) // _THREADS,), (_THREADS,),
-            (values, order, first, cp.int64(len(merged)), merged),
-        )
+    number = ("sum", "max", "first").index(how)
+    instance = f"merge_values<{_C_TYPES[str(values.dtype)]}, {number}>"
+    launch("csr", instance, len(merged), values, order, first, cp.int64(len(merged)), merged)
     return merged

@@ -6,10 +6,8 @@ from typing import Any
 
 import cupy as cp
 
-from penstock.kernels.cuda.module import load
+from penstock.kernels.cuda.module import launch
 from penstock.kernels.streams import Stream
-
-_THREADS = 256
 
 
 def split_edges(
@@ -23,17 +21,11 @@ def split_edges(
 ) -> Any:
     """Return 0 (train), 1 (valid) or 2 (test) for each edge: (m,) int8."""
     splits = cp.empty(len(sources), cp.int8)
-    kernel = load("holdout").get_function("split_edges")
-    if len(splits):
-        kernel(
-            ((len(splits) + _THREADS - 1) // _THREADS,),
-            (_THREADS,),
-            (
-                sources.astype(cp.int64), targets.astype(cp.int64),
-                cp.zeros(0, cp.int32) if relations is None else relations,
-                cp.int32(relations is not None), cp.uint64(seed), cp.uint32(Stream.SPLIT_EDGES),
-                cp.int64(limits[0]), cp.int64(limits[1]), cp.int32(directed),
-                cp.int64(len(splits)), splits,
-            ),
-        )
+    launch(
+        "holdout", f"split_edges<{str(directed).lower()}>", len(splits),
+        sources.astype(cp.int64), targets.astype(cp.int64),
+        cp.uint64(0) if relations is None else relations, cp.uint64(seed),
+        cp.uint32(Stream.SPLIT_EDGES), cp.int64(limits[0]), cp.int64(limits[1]),
+        cp.int64(len(splits)), splits,
+    )
     return splits

@@ -1,4 +1,9 @@
-"""Compiling the .cu files of this folder: lazily, once a device, cached on disk by CuPy."""
+"""Compiling and launching the .cu files of this folder.
+
+Templates are compiled lazily, only the instances asked for, once a device, and cached on disk by
+CuPy. Every instance that Python may ask for stands in its .cu file as ``// instance: name<...>``,
+so that CI can compile it without a GPU.
+"""
 
 from __future__ import annotations
 
@@ -6,24 +11,31 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import cupy as cp
-
 FOLDER = Path(__file__).parent
 
+_THREADS = 256
+_MOST_BLOCKS = 1 << 16  # beyond, a thread takes several elements
 
-def load(name: str, *expressions: str) -> Any:
-    """Return the compiled ``name.cu`` for the current device, with these template instances.
 
-    module = load("csr", "merge_values<float, 0>")
-    kernel = module.get_function("merge_values<float, 0>")
+def launch(file: str, instance: str, count: int, *arguments: Any) -> None:
+    """Run ``instance`` of ``file.cu`` with about a thread for each of ``count`` elements.
+
+    Kernels launched so walk their elements with a grid-wide stride.
     """
-    return _load(name, expressions, cp.cuda.Device().id)
+    import cupy as cp
+
+    if count:
+        blocks = min(-(-count // _THREADS), _MOST_BLOCKS)
+        _kernel(cp.cuda.Device().id, file, instance)((blocks,), (_THREADS,), arguments)
 
 
 @cache
-def _load(name: str, expressions: tuple[str, ...], device: int) -> Any:
-    return cp.RawModule(
-        code=(FOLDER / f"{name}.cu").read_text(),
+def _kernel(device: int, file: str, instance: str) -> Any:
+    import cupy as cp
+
+    module = cp.RawModule(
+        code=(FOLDER / f"{file}.cu").read_text(),
         options=("-std=c++17", f"-I{FOLDER}"),
-        name_expressions=expressions or None,
+        name_expressions=[instance],
     )
+    return module.get_function(instance)

@@ -82,6 +82,14 @@ class RowChecks:
         return next(fault for fault in self._faults if fault.mask[row])
 
 
+def shown(scalar: Any) -> str:
+    """Return an Arrow value as it stands in a message."""
+    try:
+        return shorten(str(scalar.as_py()), 40)
+    except (OverflowError, ValueError):  # a date that Python's calendar does not reach
+        return str(getattr(scalar, "value", "?"))
+
+
 def shorten(text: str, limit: int = 120) -> str:
     """Return text as it can stand in a message: one line, not too long."""
     text = text.rstrip("\r\n")

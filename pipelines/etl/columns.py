@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from penstock.pipelines.etl.check_rows import SKIP, RowChecks
+from penstock.pipelines.etl.check_rows import SKIP, RowChecks, shorten
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -36,8 +36,12 @@ class Fields:
     def __len__(self) -> int:
         return len(self.starts)
 
+    def shown(self, row: int) -> str:
+        """Return one field as it stands in a message."""
+        return repr(shorten(self.text(row), 40))
+
     def text(self, row: int) -> str:
-        """Return one field, for a message."""
+        """Return one field."""
         field = self.data[self.starts[row] : self.ends[row]].tobytes()
         return field.decode("utf-8", "replace")
 
@@ -77,7 +81,7 @@ def integers(column: Fields | pa.Array, id_type: str, what: str, checks: RowChec
         _fail_range(checks, digits, id_type, what, fields.text)
         checks.fail(
             ~good,
-            lambda row: f"{what} {fields.text(row)!r} is not an integer, as the first rows have",
+            lambda row: f"{what} {fields.shown(row)} is not an integer, as the first rows have",
             _TEXT_IDS if what in ("source", "target", "node id") else SKIP,
         )
     return values
@@ -120,7 +124,7 @@ def floats(column: Fields | pa.Array, what: str, checks: RowChecks) -> Array:
     values, good = kernel.parse_floats(fields.data, fields.starts, fields.ends)
     if not good.all():
         checks.fail(fields.empty, f"{what} is missing")
-        checks.fail(~good, lambda row: f"{what} {fields.text(row)!r} is not a number")
+        checks.fail(~good, lambda row: f"{what} {fields.shown(row)} is not a number")
     return values
 
 
@@ -226,13 +230,13 @@ def _fail_range(
         return
 
     def reason(row: int) -> str:
-        value = int(text(row))
-        if id_type == "uint64" and value < 0:
+        value = shorten(text(row).strip(), 40)
+        if id_type == "uint64" and value.startswith("-"):
             return f"{what} {value} is negative, and ids are unsigned"
         return f"{what} {value} is beyond the 64 bits of {id_type}"
 
-    first = int(text(int(np.argmax(mask))))
-    other = "uint64" if id_type == "int64" and 0 <= first < 2**64 else "string"
+    first = text(int(np.argmax(mask))).strip()[:40]
+    other = "uint64" if id_type == "int64" and 0 <= int(first) < 2**64 else "string"
     checks.fail(mask, reason, f"Give --id-type {other}, or --on-bad-rows skip to leave it out")
 
 

@@ -238,7 +238,7 @@ def _looks_like_triples(path: str, options: EtlOptions) -> bool:
     rows = take_sample(path, "triples", options)
     if rows.delimiter != "\t" or not rows.rows or {len(row) for row in rows.rows} != {3}:
         return False
-    return not any(is_number(field) for row in rows.rows for field in row)
+    return all(field and not is_number(field) for row in rows.rows for field in row)
 
 
 def _whole_or_text(values: Sequence[str]) -> str:

@@ -13,7 +13,7 @@ import numpy as np
 from penstock.errors import InputError
 from penstock.pipelines.etl import columns as convert
 from penstock.pipelines.etl.batch import BadRow, Piece
-from penstock.pipelines.etl.check_rows import RowChecks, Rows, shorten
+from penstock.pipelines.etl.check_rows import RowChecks, Rows, shown
 from penstock.pipelines.etl.features import open_features
 from penstock.pipelines.etl.inputs import find_files, format_of
 from penstock.pipelines.etl.node_columns import NodeLayout, features_of, labels_of, splits_of
@@ -158,7 +158,7 @@ def _clean(
 
 
 def _row_text(columns: dict[str, Any], names: list[str], row: int) -> str:
-    return ", ".join(f"{name}={shorten(str(columns[name][row].as_py()), 40)}" for name in names[:6])
+    return ", ".join(f"{name}={shown(columns[name][row])}" for name in names[:6])
 
 
 def _plus(first: int, row: int) -> int:

@@ -10,7 +10,7 @@ import numpy as np
 
 from penstock.pipelines.etl import columns as convert
 from penstock.pipelines.etl.batch import Batch, Layout, Piece
-from penstock.pipelines.etl.check_rows import RowChecks, Rows, shorten
+from penstock.pipelines.etl.check_rows import RowChecks, Rows, shown
 from penstock.pipelines.etl.columns import Fields
 from penstock.pipelines.etl.matrix import matrix_entries, matrix_nodes
 from penstock.pipelines.etl.options import EtlOptions
@@ -174,7 +174,7 @@ def _check_no_header(columns: dict[str, Fields], layout: Layout, checks: RowChec
 
 
 def _row_text(columns: dict[str, Any], row: int) -> str:
-    return ", ".join(f"{name}={shorten(str(c[row].as_py()), 40)}" for name, c in columns.items())
+    return ", ".join(f"{name}={shown(c[row])}" for name, c in columns.items())
 
 
 def _plus(first: int, row: int) -> int:

@@ -122,7 +122,7 @@ def id_type_of(values: Sequence[str], path: str) -> str:
     integers = [value.strip() for value in values if INTEGER.fullmatch(value)]
     if 2 * len(integers) < len(values) or any(re.match(r"[+-]?0[0-9]", v) for v in integers):
         return "string"
-    numbers = [int(value) for value in integers]
+    numbers = [int(value[:40]) for value in integers]  # 40 digits are too many, whatever follows
     inside = sum(-(2**63) <= n < 2**63 for n in numbers)
     unsigned = sum(0 <= n < 2**64 for n in numbers)
     if inside == len(numbers):
@@ -139,10 +139,11 @@ def id_type_of(values: Sequence[str], path: str) -> str:
 
 
 def time_type_of(values: Sequence[str]) -> str:
-    """Return int64, float64 or timestamp for a column of times."""
-    if all(INTEGER.fullmatch(value) for value in values):
-        return "int64"
-    return "float64" if all(map(is_number, values)) else "timestamp"
+    """Return the type of times that look like ``values``: numbers if at least half of them are."""
+    numbers = [value for value in values if is_number(value)]
+    if 2 * len(numbers) < len(values):
+        return "timestamp"
+    return "int64" if all(map(INTEGER.fullmatch, numbers)) else "float64"
 
 
 def _delimiter(head: bytes, path: str, kind: str, options: EtlOptions) -> str:

@@ -20,7 +20,7 @@ Result = TypeVar("Result")
 # Beyond this many, the memory of threads that each write a shard outgrows what they gain.
 _MOST_THREADS = 8
 _SHUFFLED = 1 << 18  # ids shuffled at a time
-_INTERPRETER = 250_000_000  # Python, NumPy, Numba and Arrow themselves
+_INTERPRETER = 300_000_000  # Python, NumPy, Numba and Arrow themselves
 
 
 def each(task: Callable[[Item], Result], items: Iterable[Item], threads: int) -> Iterator[Result]:

@@ -191,13 +191,13 @@ def test_metis_asked_for_but_too_big_is_an_error(ring):
         assign(ring, 4, method="metis", memory_limit=1000)
 
 
-def test_a_metis_that_was_killed_is_followed_by_streaming(ring, monkeypatch):
+def test_a_metis_that_ran_out_of_memory_is_followed_by_streaming(ring, monkeypatch):
     def killed(*_, **__):
-        raise MetisError("METIS was ended by SIGKILL", killed=True)
+        raise MetisError("METIS was ended by SIGKILL", memory=True)
 
     monkeypatch.setattr(module, "run_metis", killed)
     made = assign(ring, 4)
-    assert outcomes(made)[1:] == [("metis-kway", "killed"), ("streaming", "taken")]
+    assert outcomes(made)[1:] == [("metis-kway", "failed"), ("streaming", "taken")]
 
 
 # -- every method ----------------------------------------------------------------------------

@@ -99,7 +99,7 @@ def reference(csr, parts, rank):
     return owned, ghosts, rows
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(graphs(), st.integers(1, 40))
 def test_every_part_is_what_the_dicts_say(graph, shard_edges):
     csr, parts, k = graph
@@ -121,7 +121,7 @@ def test_every_part_is_what_the_dicts_say(graph, shard_edges):
             np.testing.assert_array_equal(partition.local[part.owned], np.arange(len(owned)))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(graphs())
 def test_the_parts_edges_are_the_graphs(graph):
     csr, parts, k = graph
@@ -136,7 +136,7 @@ def test_the_parts_edges_are_the_graphs(graph):
     assert sorted(edges) == sorted(whole)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(graphs())
 def test_what_is_sent_is_what_the_receiver_stores(graph):
     csr, parts, k = graph
@@ -154,7 +154,7 @@ def test_what_is_sent_is_what_the_receiver_stores(graph):
             assert senders == set(part.receive)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(graphs(), st.integers(1, 5))
 def test_a_halo_exchange_makes_local_spmm_global(graph, width):
     csr, parts, k = graph
@@ -178,7 +178,7 @@ def test_a_halo_exchange_makes_local_spmm_global(graph, width):
     np.testing.assert_array_equal(y, matrix @ x)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(graphs())
 def test_the_counts_add_up(graph):
     csr, parts, k = graph

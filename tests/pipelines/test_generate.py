@@ -488,7 +488,7 @@ def test_bad_options(kind: str, options: dict[str, Any], named: str, tmp_path: P
 )
 def test_memory_is_estimated_first(kind: str, options: dict[str, Any], tmp_path: Path) -> None:
     with pytest.raises(CapacityError, match="memory") as caught:
-        generate(kind, tmp_path / "g", memory="300MB", **options)
+        generate(kind, tmp_path / "g", memory="400MB", **options)
     assert caught.value.expected is not None
     assert "--memory" in str(caught.value)
     assert list(tmp_path.iterdir()) == []

@@ -32,7 +32,7 @@ def layout(tmp_path: Path):
 
 
 @pytest.mark.parametrize(
-    ("name", "text", "format"),
+    ("name", "text", "kind"),
     [
         ("a.parquet", "", "parquet"),
         ("a.csv", "", "csv"),
@@ -47,10 +47,10 @@ def layout(tmp_path: Path):
         ("a.txt", "a b c\n", "edgelist"),
     ],
 )
-def test_format_by_name(tmp_path, name, text, format):
+def test_format_by_name(tmp_path, name, text, kind):
     path = tmp_path / name
     path.write_bytes(gzip.compress(text.encode()) if name.endswith(".gz") else text.encode())
-    assert guess_format([str(path)], EtlOptions()) == format
+    assert guess_format([str(path)], EtlOptions()) == kind
     assert guess_format([str(path)], EtlOptions(format="zoo")) == "zoo"
 
 
@@ -101,7 +101,13 @@ def test_usual_names(layout, header, columns):
 def test_columns_by_option(layout):
     text = "when,follower,followed,strength,kind\n5,a,b,0.5,x\n"
     found = layout(
-        "a.csv", text, source="follower", target="2", weight="strength", time="when", relation="kind"
+        "a.csv",
+        text,
+        source="follower",
+        target="2",
+        weight="strength",
+        time="when",
+        relation="kind",
     )
     assert (found.source, found.target, found.weight) == ("follower", "followed", "strength")
     assert (found.time, found.relation, found.header) == ("when", "kind", True)

@@ -1,4 +1,5 @@
 import gzip
+from itertools import pairwise
 
 import fsspec
 import numpy as np
@@ -43,7 +44,7 @@ def test_byte_ranges_cover_a_file(tmp_path):
     found = pieces([path], target_bytes=999)
     assert len(found) == 5
     assert (found[0].start, found[-1].stop) == (0, 4000)
-    assert all(a.stop == b.start for a, b in zip(found, found[1:], strict=False))
+    assert all(a.stop == b.start for a, b in pairwise(found))
     assert sum(piece.bytes for piece in found) == 4000
     assert max(piece.bytes for piece in found) <= 999
     assert [piece.number for piece in found] == list(range(5))
@@ -67,7 +68,9 @@ def test_row_groups_are_grouped_by_size(tmp_path):
     size = sum(one.column(i).total_uncompressed_size for i in range(2))  # other is not needed
     found = pieces([path], "parquet", 3 * size)
     assert [(piece.start, piece.stop) for piece in found] == [(0, 3), (3, 6), (6, 9), (9, 10)]
-    assert [(p.start, p.stop) for p in pieces([path], "parquet", 1)] == [(i, i + 1) for i in range(10)]
+    assert [(p.start, p.stop) for p in pieces([path], "parquet", 1)] == [
+        (i, i + 1) for i in range(10)
+    ]
     assert found[0].bytes == 3 * size
 
 
@@ -135,7 +138,9 @@ def test_missing_and_empty_files(tmp_path):
     assert piece.path == str(tmp_path / "c.csv")
     checked = EtlOptions(valid=str(tmp_path / "a.csv"))
     with pytest.raises(InputError, match=r"every input is empty: .*a\.csv"):
-        find_pieces([str(checked.valid)], "csv", find_layout([str(tmp_path)], checked, "csv"), checked)
+        find_pieces(
+            [str(checked.valid)], "csv", find_layout([str(tmp_path)], checked, "csv"), checked
+        )
 
 
 def test_empty_parquet_is_no_piece(tmp_path):
@@ -185,7 +190,9 @@ def test_schemas_must_agree(tmp_path, second, said):
 
 def test_integers_of_other_widths_agree(tmp_path):
     pd.DataFrame({"src": [1], "dst": [2]}).to_parquet(tmp_path / "a.parquet")
-    other = pd.DataFrame({"x": ["?"], "dst": [2], "src": [1]}).astype({"src": "int32", "dst": "uint8"})
+    other = pd.DataFrame({"x": ["?"], "dst": [2], "src": [1]}).astype(
+        {"src": "int32", "dst": "uint8"}
+    )
     other.to_parquet(tmp_path / "b.parquet")
     assert len(pieces([tmp_path], "parquet")) == 2
 

@@ -1,0 +1,145 @@
+"""ETL against a straightforward Polars script, on the same cores, from Parquet to CSR on disk.
+
+    python benchmarks/bench_etl.py                       50 M edges, both, and the ratio
+    python benchmarks/bench_etl.py --out-of-core         100 M edges, two workers of 1.5 GB, ours only
+
+Both read the same Parquet files, drop self loops, store every edge both ways, merge duplicates,
+number the nodes 0, 1, ... in the order of their ids, and write indptr and indices as .npy and the
+ids as Parquet. Ours runs as the command line does, start of the workers included, and also
+checksums every file. The two graphs must be equal before any time is printed. Peak memory is the
+largest sum of resident memory over a run's processes, and each worker's own peak.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import psutil
+
+PEER = """
+import sys
+import numpy as np, polars as pl
+source, out = sys.argv[1:]
+edges = pl.read_parquet(source, columns=["src", "dst"]).filter(pl.col("src") != pl.col("dst"))
+ids = pl.concat([edges["src"], edges["dst"]]).unique().sort().rename("id")
+names = pl.DataFrame({"id": ids}).with_row_index("new")
+edges = (
+    edges.join(names, left_on="src", right_on="id").rename({"new": "u"})
+    .join(names, left_on="dst", right_on="id").rename({"new": "v"})
+    .select("u", "v")
+)
+edges = pl.concat([edges, edges.select(u="v", v="u")]).unique().sort("u", "v")
+counts = edges.group_by("u").len()
+degrees = np.zeros(len(ids), np.int64)
+degrees[counts["u"].to_numpy()] = counts["len"].to_numpy()
+np.save(out + "/indptr.npy", np.append(0, np.cumsum(degrees)))
+np.save(out + "/indices.npy", edges["v"].to_numpy().astype(np.int32))
+names.write_parquet(out + "/nodes.parquet")
+"""
+
+
+@dataclass
+class Run:
+    seconds: float = 0.0
+    peak: int = 0  # of all processes together
+    peaks: dict[int, int] = field(default_factory=dict)  # of each process
+
+
+def measure(command: list[str]) -> Run:
+    """Run a command to its end; fail with its own words if it fails."""
+    run, start = Run(), time.monotonic()
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    while process.poll() is None:
+        total = 0
+        try:
+            family = [psutil.Process(process.pid), *psutil.Process(process.pid).children(True)]
+            for member in family:
+                resident = member.memory_info().rss
+                total += resident
+                run.peaks[member.pid] = max(run.peaks.get(member.pid, 0), resident)
+        except psutil.NoSuchProcess:
+            pass
+        run.peak = max(run.peak, total)
+        time.sleep(0.05)
+    run.seconds = time.monotonic() - start
+    if process.returncode:
+        assert process.stderr is not None
+        sys.exit(process.stderr.read().decode())
+    return run
+
+
+def etl(source: Path, out: Path, *options: str) -> Run:
+    return measure(
+        [sys.executable, "-m", "penstock", "etl", str(source), str(out), "-q", "--overwrite",
+         "-n", "2", *options]
+    )  # fmt: skip
+
+
+def same_graph(ours: Path, theirs: Path) -> None:
+    from penstock import Graph
+
+    graph = Graph.open(ours)
+    graph.validate()
+    csr = graph.csr()
+    np.testing.assert_array_equal(csr.indptr, np.load(theirs / "indptr.npy"))
+    np.testing.assert_array_equal(csr.indices, np.load(theirs / "indices.npy", mmap_mode="r"))
+
+
+def rmat(folder: Path, edges: int, scale: int) -> Path:
+    """Write the input: a Parquet dataset of R-MAT edges, ids as 64-bit integers."""
+    out = folder / "edges"
+    factor = edges / 2**scale
+    subprocess.run(
+        [sys.executable, "-m", "penstock", "generate", "rmat", "--scale", str(scale),
+         "--edge-factor", str(factor), "--format", "parquet", "-q", str(out)],
+        check=True,
+    )  # fmt: skip
+    return out
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--edges", type=float, default=None)
+    parser.add_argument("--scale", type=int, default=None)
+    parser.add_argument("--repeat", type=int, default=3)
+    parser.add_argument("--out-of-core", action="store_true")
+    parser.add_argument("--folder", type=Path, default=None, help="where files go [a temporary one]")
+    options = parser.parse_args()
+    count = int(options.edges or (100e6 if options.out_of_core else 50e6))
+    scale = options.scale or (23 if options.out_of_core else 22)
+    with tempfile.TemporaryDirectory(dir=options.folder) as name:
+        folder = Path(name)
+        source = rmat(folder, count, scale)
+        size = sum(p.stat().st_size for p in source.rglob("*.parquet"))
+        print(f"R-MAT scale {scale}, {count:,} edges, {size / 1e6:,.0f} MB of Parquet")
+        etl(source, folder / "ours")  # compiles the kernels where they are not cached yet
+        if options.out_of_core:
+            run = etl(source, folder / "ours", "--memory-limit", "1.5GB")
+            print(f"two workers of 1.5 GB: {run.seconds:.1f} s, {count / run.seconds / 1e6:.2f} M edges/s")
+            print("peak of each process:",
+                  ", ".join(f"{peak / 1e6:,.0f} MB" for peak in sorted(run.peaks.values())))
+            if max(run.peaks.values()) > 1.5e9:
+                sys.exit("a process used more than its limit")
+            return
+        theirs = folder / "theirs"
+        theirs.mkdir()
+        peer = measure([sys.executable, "-c", PEER, str(source), str(theirs)])
+        same_graph(folder / "ours", theirs)
+        runs = [etl(source, folder / "ours") for _ in range(options.repeat)]
+        same_graph(folder / "ours", theirs)
+        ours = sorted(runs, key=lambda run: run.seconds)[len(runs) // 2]
+        for label, run in (("polars", peer), ("penstock etl", ours)):
+            print(f"{label:14}{run.seconds:8.1f} s {count / run.seconds / 1e6:8.2f} M edges/s "
+                  f"{run.peak / 1e9:8.2f} GB at most")
+        print(f"{'ratio':14}{peer.seconds / ours.seconds:8.1f} x")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,145 @@
+"""Text wherever it is cut: blocks, byte ranges, compressed streams, quotes, line endings."""
+
+import bz2
+import gzip
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from penstock.errors import InputError
+from penstock.pipelines.etl import text
+from penstock.pipelines.etl.batch import Piece
+from penstock.pipelines.etl.text import Dialect, read_blocks
+
+CSV = Dialect.of("csv", ",")
+BOTH = np.array([0, 1], np.int32)
+
+
+def rows(piece, dialect=CSV, header=False):
+    """Return [(line, first field, second field), ...]."""
+    found = []
+    for block in read_blocks(piece, BOTH, dialect, header=header):
+        first, second = block.fields(0), block.fields(1)
+        for row in range(len(block.widths)):
+            line = block.first_line + int(block.lines[row])
+            found.append((line, first.text(row), second.text(row)))
+    return found
+
+
+@pytest.mark.parametrize("block", [5, 8, 100])
+@settings(
+    deadline=None, max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(
+    st.lists(st.tuples(st.text("ab", max_size=9), st.text("ab", max_size=4)), min_size=1),
+    st.sampled_from(["\n", "\r\n"]),
+    st.booleans(),
+    st.lists(st.integers(0, 300), max_size=6),
+)
+def test_every_row_once_wherever_it_is_cut(tmp_path, block, pairs, end, ended, cuts):
+    content = end.join(f"{a},{b}" for a, b in pairs) + (end if ended else "")
+    path = tmp_path / "a.csv"
+    path.write_bytes(content.encode())
+    whole = [(line, a, b) for line, (a, b) in enumerate(pairs)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(text, "BLOCK", block)
+        patch.setattr(text, "_CHUNK", 3)
+        patch.setattr(text, "BATCH_ROWS", 4)
+        assert rows(Piece(str(path), "csv")) == whole
+        bounds = [0, *sorted(c for c in cuts if c < len(content)), len(content)]
+        found = []
+        for start, stop in zip(bounds, bounds[1:], strict=False):
+            found += rows(Piece(str(path), "csv", start, stop))
+    assert [row[1:] for row in found] == pairs
+
+
+def test_a_range_owns_the_lines_that_begin_in_it(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text("a,1\nb,2\nc,3")
+    cut = lambda start, stop: [row[1] for row in rows(Piece(str(path), "csv", start, stop))]  # noqa: E731
+    assert cut(0, 1) == ["a"]
+    assert cut(1, 4) == []
+    assert cut(1, 5) == ["b"]
+    assert cut(4, 8) == ["b"]
+    assert cut(5, 11) == ["c"]
+
+
+PACKED = {
+    "a.csv": lambda data: data,
+    "a.csv.gz": gzip.compress,
+    "a.csv.zst": lambda data: pa.compress(data, "zstd", asbytes=True),
+    "a.csv.bz2": bz2.compress,
+}
+
+
+@pytest.mark.parametrize("name", PACKED)
+def test_streams_are_read_block_by_block(tmp_path, monkeypatch, name):
+    monkeypatch.setattr(text, "BLOCK", 1000)
+    expected = [(i, str(i), str(i * i)) for i in range(3000)]
+    content = "".join(f"{a},{b}\n" for _, a, b in expected).encode()
+    (tmp_path / name).write_bytes(PACKED[name](content))
+    piece = Piece(str(tmp_path / name), "csv")
+    blocks = list(read_blocks(piece, BOTH, CSV, header=False))
+    assert len(blocks) > 20
+    assert max(len(block.data) for block in blocks) <= 1100
+    assert rows(piece) == expected
+
+
+def test_gzip_files_one_after_the_other(tmp_path):
+    (tmp_path / "a.csv.gz").write_bytes(gzip.compress(b"a,1\n") + gzip.compress(b"b,2\n"))
+    assert rows(Piece(str(tmp_path / "a.csv.gz"), "csv")) == [(0, "a", "1"), (1, "b", "2")]
+
+
+def test_damaged_streams_are_named(tmp_path):
+    path = tmp_path / "a.csv.gz"
+    packed = gzip.compress(np.random.default_rng(0).bytes(10_000))
+    for damaged in (packed[:5000], b"src,dst\n1,2\n", packed[:3000] + b"?" * 7000):
+        path.write_bytes(damaged)
+        with pytest.raises(InputError, match=r"a\.csv\.gz cannot be decompressed"):
+            rows(Piece(str(path), "csv"))
+
+
+@pytest.mark.parametrize("block", [7, 30, 1000])
+def test_quoted_values_hold_anything(tmp_path, monkeypatch, block):
+    monkeypatch.setattr(text, "BLOCK", block)
+    (tmp_path / "a.csv").write_text('"a,\n1",x\n"say ""b""","y\n"\n')
+    expected = [(0, "a,\n1", "x"), (2, 'say ""b""', "y\n")]
+    if block == 7:  # shorter than a row: a quote counts as never closed
+        expected = expected[:0]
+        assert rows(Piece(str(tmp_path / "a.csv"), "csv")) != expected
+        return
+    found = rows(Piece(str(tmp_path / "a.csv"), "csv"))
+    assert found == expected
+
+
+def test_only_csv_has_quotes(tmp_path):
+    (tmp_path / "a.txt").write_text('"a b\n')
+    piece = Piece(str(tmp_path / "a.txt"), "edgelist")
+    assert rows(piece, Dialect.of("edgelist", " ")) == [(0, '"a', "b")]
+    assert rows(piece, Dialect.of("triples", "\t"))[0][1] == '"a b'
+
+
+def test_the_header_is_left_out_once(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text("\nsrc,dst\n1,2\n3,4\n")
+    assert rows(Piece(str(path), "csv"), header=True) == [(2, "1", "2"), (3, "3", "4")]
+    assert rows(Piece(str(path), "csv", 9, 17), header=True) == [(0, "1", "2"), (1, "3", "4")]
+
+
+def test_byte_order_marks(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text("1,2\n", encoding="utf-8-sig")
+    assert rows(Piece(str(path), "csv")) == [(0, "1", "2")]
+    path.write_text("1,2\n", encoding="utf-16")
+    with pytest.raises(InputError, match=r"a\.csv is not UTF-8 but UTF-16.*iconv"):
+        rows(Piece(str(path), "csv"))
+
+
+def test_what_has_no_lines_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(text, "BLOCK", 1 << 10)
+    (tmp_path / "a.csv").write_bytes(bytes(10_000))
+    with pytest.raises(InputError, match=r"a\.csv has a line of more than"):
+        rows(Piece(str(tmp_path / "a.csv"), "csv"))
