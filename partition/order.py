@@ -267,25 +267,33 @@ def _times(vector: int, factor: int) -> int:
 
 
 def _columns(n: int) -> Iterator[State]:
-    """Yield Legend's buffers: all partners of 0 first, then those that 1 still lacks, ..."""
-    met = [{i} for i in range(n)]
+    """Yield Legend's buffers: the partners of 0 first, then those that 1 still lacks, ..."""
+    lacks = [set(range(n)) - {i} for i in range(n)]
+    column, buffer, newest = 0, [0, 1, 2], 2
 
-    def meet(state: State) -> State:
-        for i in state:
-            met[i].update(state)
-        return state
+    def swap(evict: int, load: int) -> State:
+        nonlocal newest
+        buffer[buffer.index(evict)] = newest = load
+        return meet()
 
-    yield meet((0, 1, 2))
-    column, newest, older = 0, 2, 1
-    for incoming in range(3, n):
-        newest, older = incoming, newest
-        yield meet((0, newest, older))
-    while sum(map(len, met)) < n * n:
-        if len(met[column]) == n:
-            column += 1
-            if column in (newest, older):
-                # The finished column's place is free for the taking.
-                newest, older = (newest, older) if newest != column else (older, column - 1)
-            else:
-                newest, older = newest, older
-        yield meet((column, newest, older))
+    def meet() -> State:
+        for i in buffer:
+            lacks[i].difference_update(buffer)
+        return tuple(buffer)
+
+    yield meet()
+    for load in range(3, n):
+        yield swap(load - 2, load)
+    while any(lacks):
+        movable = [p for p in buffer if p != newest and not (p == column and lacks[p])]
+        if not lacks[column]:
+            finished, column = column, next(i for i in range(n) if lacks[i])
+            if column not in buffer:
+                yield swap(finished if finished in movable else min(movable), column)
+            continue
+        beyond = any(i > max(buffer) for i in lacks[column])
+        evict = max(movable) if beyond else min(movable)
+        kept = [p for p in buffer if p != evict]
+        first = (sum(kept) - column + column + 2) % n
+        outside = (i % n for i in range(first, first + n) if i % n not in buffer)
+        yield swap(evict, max(outside, key=lambda i: sum(i in lacks[p] for p in kept)))

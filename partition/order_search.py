@@ -25,10 +25,10 @@ Array = np.ndarray[Any, Any]
 # A triangle is a row (loaded, loaded before it, kept from earlier). ``free`` holds, for each
 # vertex, the set of partners it has not met, as bits; 32 vertices fit into 64-bit words.
 _MAX_TRIANGLES = 512
-_LONGEST_PIECE = 40
-_NODES = 3000  # triangles tried before a growth or a new path is given up
-_MIDDLE = 0.95  # share of the moves that work in the middle
-_TEMPERATURE = 0.3
+_LONGEST_PIECE = 15
+_NODES = 300  # triangles tried before a growth or a new path is given up
+_MIDDLE = 0.9  # share of the moves that work in the middle
+_TEMPERATURE = 0.5
 
 
 def search(partitions: int, seed: int = 1, rounds: int = 50_000_000) -> list[tuple[int, int, int]]:

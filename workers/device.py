@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
+from importlib.util import find_spec
 from typing import Any
 
 import dask
@@ -46,3 +47,9 @@ def to_device(array: Any) -> Any:
 def to_host(array: Any) -> Any:
     """Return ``array`` as NumPy."""
     return array.get() if hasattr(array, "__cuda_array_interface__") else array
+
+
+@cache
+def frames() -> bool:
+    """Return whether tables are read and grouped on this worker's GPU, by cuDF."""
+    return gpu() and find_spec("cudf") is not None

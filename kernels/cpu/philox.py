@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit, prange, uint32, uint64
+from numba import njit, uint32, uint64
 
 Array = np.ndarray[Any, Any]
 
@@ -26,10 +26,10 @@ def philox4x32(seed: Any, stream: Any, which: Any, step: Any) -> tuple[Any, Any,
     return uint32(c0), uint32(c1), uint32(c2), uint32(c3)
 
 
-@njit(cache=True, parallel=True, nogil=True)
+@njit(cache=True, nogil=True)
 def _random_words(seed: int, stream: int, first: int, count: int, step: int) -> Array:
     words = np.empty((count, 4), np.uint32)
-    for i in prange(count):
+    for i in range(count):
         a, b, c, d = philox4x32(seed, stream, uint64(first) + uint64(i), step)
         words[i, 0], words[i, 1], words[i, 2], words[i, 3] = a, b, c, d
     return words

@@ -1,5 +1,6 @@
 // R-MAT: names and meaning are naive/rmat.py's. Whatever is decided is decided in integers, or in
 // exactly rounded steps, so that every bit is what the CPU draws.
+#include "grid.cuh"
 #include "philox.cuh"
 
 // instance: rmat_edges<true>
@@ -12,20 +13,14 @@
 // instance: mark_ends<false>
 
 using penstock::philox4x32;
+using penstock::thread_count;
+using penstock::thread_number;
 using penstock::u32;
 using penstock::u64;
 
 namespace {
 
 constexpr int kLevels = 8;  // quadrants chosen from one Philox draw, 16 bits each
-
-__device__ __forceinline__ long long thread_number() {
-  return static_cast<long long>(blockIdx.x) * blockDim.x + threadIdx.x;
-}
-
-__device__ __forceinline__ long long thread_count() {
-  return static_cast<long long>(gridDim.x) * blockDim.x;
-}
 
 __device__ __forceinline__ void choose(u32 bits, u32 a, u32 ab, u32 abc, u32& u, u32& v) {
   const u32 down = bits >= ab;

@@ -1,23 +1,19 @@
 """R-MAT on a GPU through CuPy; names and meaning are naive/rmat.py's, and so is every bit.
 
-Arrays are CuPy arrays on the current device. The module is compiled on first use, once a device.
+Arrays are CuPy arrays on the current device.
 """
 
 from __future__ import annotations
 
-from functools import cache
-from pathlib import Path
 from typing import Any
 
+from penstock.kernels.cuda.module import launch
 from penstock.kernels.naive.rmat import below, thresholds
 from penstock.kernels.streams import Stream
 
 Array = Any  # a cupy.ndarray; CuPy is not imported before it is needed
 
 __all__ = ["below", "edges", "mark_ends", "relations", "thresholds", "weights"]
-
-_THREADS = 256
-_MOST_BLOCKS = 1 << 16  # beyond, a thread takes several elements
 
 
 def edges(
@@ -29,8 +25,8 @@ def edges(
 
     sources, targets = cp.empty(count, cp.int32), cp.empty(count, cp.int32)
     a, ab, abc = (np.uint32(int(threshold)) for threshold in thresholds)
-    _launch(
-        f"rmat_edges<{_cpp(names is not None)}>", count,
+    launch(
+        "rmat", f"rmat_edges<{_cpp(names is not None)}>", count,
         np.uint64(seed), np.uint32(Stream.RMAT_EDGE), np.int32(scale), a, ab, abc,
         np.uint64(first), np.int64(count), sources if names is None else names, sources, targets,
     )  # fmt: skip
@@ -45,8 +41,8 @@ def weights(
     import numpy as np
 
     drawn = cp.empty(len(sources), cp.float32)
-    _launch(
-        f"rmat_weights<{_cpp(ordered)}>", len(sources),
+    launch(
+        "rmat", f"rmat_weights<{_cpp(ordered)}>", len(sources),
         np.uint64(seed), np.uint32(Stream.RMAT_WEIGHT), sources, targets, np.int64(len(sources)),
         np.float64(low), np.float64(high - low), below(high), drawn,
     )  # fmt: skip
@@ -59,8 +55,8 @@ def relations(seed: int, sources: Array, targets: Array, count: int, *, ordered:
     import numpy as np
 
     drawn = cp.empty(len(sources), cp.int32)
-    _launch(
-        f"rmat_relations<{_cpp(ordered)}>", len(sources),
+    launch(
+        "rmat", f"rmat_relations<{_cpp(ordered)}>", len(sources),
         np.uint64(seed), np.uint32(Stream.RMAT_RELATION), sources, targets,
         np.int64(len(sources)), np.uint32(count), drawn,
     )  # fmt: skip
@@ -71,31 +67,8 @@ def mark_ends(sources: Array, targets: Array, touched: Array, *, keep_loops: boo
     """Set ``touched`` at both ends of every edge, self loops only if they are kept."""
     import numpy as np
 
-    name = f"mark_ends<{_cpp(keep_loops)}>"
-    _launch(name, len(sources), sources, targets, np.int64(len(sources)), touched)
-
-
-def _launch(name: str, count: int, *arguments: Any) -> None:
-    if count == 0:
-        return
-    import cupy as cp
-
-    blocks = min(-(-count // _THREADS), _MOST_BLOCKS)
-    _kernel(cp.cuda.Device().id, name)((blocks,), (_THREADS,), arguments)
-
-
-@cache
-def _kernel(device: int, name: str) -> Any:
-    """Return one instance of a template; only those asked for are compiled."""
-    import cupy as cp
-
-    folder = Path(__file__).parent
-    module = cp.RawModule(
-        code=(folder / "rmat.cu").read_text(),
-        options=("-std=c++17", f"-I{folder}"),
-        name_expressions=[name],
-    )
-    return module.get_function(name)
+    name, count = f"mark_ends<{_cpp(keep_loops)}>", len(sources)
+    launch("rmat", name, count, sources, targets, np.int64(count), touched)
 
 
 def _cpp(value: bool) -> str:

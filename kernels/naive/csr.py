@@ -103,7 +103,11 @@ def merge_values(values: Array, order: Array, first: Array, how: str) -> Array:
     for i in range(len(merged)):
         group = values[order[first[i] : first[i + 1]]]
         if how == "sum":
-            merged[i] = sum(group.tolist())
+            # One after the other, as the other backends do: sum() compensates from Python 3.12 on.
+            total = np.float64(0)
+            for value in group:
+                total += value
+            merged[i] = total
         else:
             merged[i] = group.max() if how == "max" else group[0]
     return merged

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -14,9 +13,10 @@ from penstock.errors import InputError
 from penstock.pipelines.etl import columns as convert
 from penstock.pipelines.etl.check_rows import RowChecks
 from penstock.pipelines.etl.columns import Fields
+from penstock.pipelines.etl.labels import parquet_label_type, text_label_type
 from penstock.pipelines.etl.options import EtlOptions
 from penstock.pipelines.etl.parquet import check_ids, need_number
-from penstock.pipelines.etl.sample import INTEGER, Sample, has_header, is_number
+from penstock.pipelines.etl.sample import Sample, has_header
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -30,7 +30,6 @@ _SPLITS = {
     "test": 2, "testing": 2, "2": 2,
     "": -1,
 }  # fmt: skip
-_SEPARATOR = re.compile(r"[;|\s]+")
 
 
 @dataclass(frozen=True)
@@ -43,8 +42,7 @@ class NodeLayout:
     features: tuple[str | int, ...]
     names: tuple[str, ...]
     header: bool = False
-    label_type: str = ""  # int64, float64, string, or list (text); "": as Parquet has it
-    feature_width: int = 0  # of one Parquet column of lists
+    label_type: str = ""  # see labels.py
 
     def columns(self) -> list[Any]:
         """Return every column that is needed."""
@@ -80,7 +78,7 @@ class NodeLayout:
             None if split is None else names[split],
             tuple(names[number] for number in features),
             tuple(names),
-            label_type={"value": "float64", "multi": "list"}.get(options.label_kind, ""),
+            label_type=parquet_label_type(options.label_kind),
         )
 
     @classmethod
@@ -95,37 +93,8 @@ class NodeLayout:
         id_, label, split, features = _find(sample.path, names, None if header else 0, options)
         kind = ""
         if label is not None:
-            kind = _label_type(sample.column(label, header=header), options.label_kind)
+            kind = text_label_type(sample.column(label, header=header), options.label_kind)
         return cls(id_, label, split, tuple(features), tuple(names), header, kind)
-
-
-def labels_of(column: Fields | pa.Array, kind: str, checks: RowChecks) -> pa.Array:
-    """Return labels of ``kind``; a missing one is null."""
-    import pyarrow as pa
-
-    if not isinstance(column, Fields):
-        return _arrow_labels(column, kind, checks)
-    empty = column.empty
-    inner = RowChecks(len(column))
-    values: Any
-    if kind == "int64":
-        values = convert.integers(column, "int64", "label", inner)
-    elif kind == "float64":
-        values = convert.floats(column, "label", inner)
-        inner.fail(~np.isfinite(values), "label is not finite")
-    else:
-        values = convert.strings(column, "label", inner)
-    checks.take(inner, except_for=empty)
-    if kind == "list":
-        split = [[part for part in _SEPARATOR.split(text) if part] or None
-                 for text in values.to_pylist()]  # fmt: skip
-        if all(part.isdecimal() for parts in split if parts for part in parts):
-            return pa.array([parts and [int(p) for p in parts] for parts in split],
-                            pa.list_(pa.int64()))  # fmt: skip
-        return pa.array(split, pa.list_(pa.string()))
-    if isinstance(values, np.ndarray):
-        return pa.array(values, mask=empty)
-    return pa.compute.if_else(pa.array(empty), pa.scalar(None, pa.string()), values)
 
 
 def splits_of(column: Fields | pa.Array, checks: RowChecks) -> Array:
@@ -183,40 +152,6 @@ def _listed_features(column: pa.Array, name: str, checks: RowChecks) -> Array:
         bad[~wrong] |= inner.bad.reshape(-1, width).any(axis=1)
     checks.fail(bad, f"a feature of {name} is missing, NaN or not finite in 32 bits")
     return features
-
-
-def _arrow_labels(column: pa.Array, kind: str, checks: RowChecks) -> pa.Array:
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    if pa.types.is_floating(column.type):
-        column = pc.if_else(pc.is_nan(column), pa.scalar(None, column.type), column)
-        checks.fail(np.asarray(pc.is_inf(column).fill_null(False)), "label is not finite")
-    elif not (pa.types.is_integer(column.type) or pa.types.is_boolean(column.type)
-              or pa.types.is_string(column.type) or pa.types.is_large_string(column.type)
-              or pa.types.is_nested(column.type)):  # fmt: skip
-        raise InputError(
-            "the labels have the wrong type",
-            expected="integers, floats, strings or lists",
-            got=str(column.type),
-        )
-    if kind == "float64":
-        return column.cast(pa.float64())
-    if kind == "list" and not pa.types.is_nested(column.type):
-        lists = [[p for p in _SEPARATOR.split(str(v)) if p] if v is not None else None
-                 for v in column.to_pylist()]  # fmt: skip
-        return pa.array(lists, pa.list_(pa.string()))
-    return column
-
-
-def _label_type(values: Sequence[str], kind: str) -> str:
-    if kind == "multi":
-        return "list"
-    if kind == "value":
-        return "float64"
-    if all(INTEGER.fullmatch(value) for value in values):
-        return "int64"
-    return "float64" if kind == "auto" and all(map(is_number, values)) else "string"
 
 
 def _find(

@@ -123,7 +123,7 @@ def _numbered_nodes(options: EtlOptions, edges: list[str]) -> tuple[int | None, 
     if options.features is not None:
         from penstock.pipelines.etl.features import open_features
 
-        return open_features(options.features).shape[0], str(options.features)
+        return open_features(options.features, checked=False).shape[0], str(options.features)
     if len(edges) == 1 and edges[0].endswith(".npz"):
         from penstock.pipelines.etl.matrix import matrix_nodes
 

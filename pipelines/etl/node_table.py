@@ -16,7 +16,8 @@ from penstock.pipelines.etl.batch import BadRow, Piece
 from penstock.pipelines.etl.check_rows import RowChecks, Rows, shown
 from penstock.pipelines.etl.features import open_features
 from penstock.pipelines.etl.inputs import find_files, format_of
-from penstock.pipelines.etl.node_columns import NodeLayout, features_of, labels_of, splits_of
+from penstock.pipelines.etl.labels import labels_of
+from penstock.pipelines.etl.node_columns import NodeLayout, features_of, splits_of
 from penstock.pipelines.etl.options import EtlOptions
 from penstock.pipelines.etl.read import check_widths, line_number
 

@@ -78,8 +78,10 @@ def _byte_ranges(
         return
     dialect = Dialect.of(kind, layout.delimiter)
     _check_header(path, whole_lines(head, path), dialect, layout, options)
-    # A quoted value may hold a newline, so where quotes are in use no byte is a safe cut.
-    whole = codec_of(path) is not None or (dialect.quote and dialect.quote in head)
+    # A quoted value may hold a newline, so where quotes are in use no byte is a safe cut. Quotes
+    # around the names alone say nothing: some programs write them always.
+    values = head.split(b"\n", 1)[-1] if layout.header else head
+    whole = codec_of(path) is not None or (dialect.quote and dialect.quote in values)
     if whole or size <= target:
         yield Piece(path, kind, 0, -1, size)
         return

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from penstock.pipelines.etl.matrix import matrix_entries, matrix_nodes
 from penstock.pipelines.etl.options import EtlOptions
 from penstock.pipelines.etl.pieces import needed_columns
 from penstock.pipelines.etl.times import inside_window, times
+from penstock.workers.device import frames
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -41,14 +43,20 @@ def read_piece(piece: Piece, layout: Layout, options: EtlOptions) -> Iterator[Ba
 
 
 def _read_parquet(piece: Piece, layout: Layout, options: EtlOptions) -> Iterator[Batch]:
-    from penstock.pipelines.etl.parquet import open_parquet, read_row_groups
+    from penstock.pipelines.etl import parquet, parquet_gpu
 
     roles = needed_columns(layout)
     names = list(dict.fromkeys(str(name) for name in roles.values()))
-    with open_parquet(piece.path) as file:
+    with parquet.open_parquet(piece.path) as file:
         stop = file.metadata.num_row_groups if piece.stop < 0 else piece.stop
         before = sum(file.metadata.row_group(g).num_rows for g in range(piece.start))
-        for found in read_row_groups(file, piece.path, range(piece.start, stop), names):
+        groups = range(piece.start, stop)
+        # cuDF knows no fixed-size bytes, and other file systems are pyarrow's.
+        if frames() and layout.id_type != "binary" and Path(piece.path).is_file():
+            tables = parquet_gpu.read_row_groups(file.metadata, piece.path, groups, names)
+        else:
+            tables = parquet.read_row_groups(file, piece.path, groups, names)
+        for found in tables:
             columns = {role: found[str(name)] for role, name in roles.items()}
             count = len(found[names[0]])
             rows = Rows(piece.path, partial(_plus, before + 1), partial(_row_text, found))

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.kernels import kernel
+from penstock.workers.device import frames, to_device, to_host
 
 Array = np.ndarray[Any, Any]
 
@@ -90,11 +91,13 @@ def encode_ids(columns: Sequence[pa.ChunkedArray | pa.Array]) -> tuple[SortedIds
     Codes run through the columns one after the other.
     """
     if pa.types.is_int64(columns[0].type):
-        values = np.concatenate([_numpy(column) for column in columns])
+        values = to_device(np.concatenate([_numpy(column) for column in columns]))
         distinct, codes = kernel("ids", values).encode(values)
-        return SortedIds(distinct), codes
+        return SortedIds(to_host(distinct)), to_host(codes)
     chunks = [chunk for column in columns for chunk in getattr(column, "chunks", [column])]
     chunked = pa.chunked_array(chunks, columns[0].type).cast(_wide(columns[0].type))
+    if frames() and pa.types.is_large_string(chunked.type):
+        return _encode_on_gpu(chunked)
     encoded = chunked.combine_chunks().dictionary_encode()
     if isinstance(encoded, pa.ChunkedArray):
         encoded = encoded.chunk(0)
@@ -102,6 +105,14 @@ def encode_ids(columns: Sequence[pa.ChunkedArray | pa.Array]) -> tuple[SortedIds
     rank = np.empty(len(order), np.int32)
     rank[np.asarray(order)] = np.arange(len(order), dtype=np.int32)
     return SortedIds(encoded.dictionary.take(order)), rank[np.asarray(encoded.indices)]
+
+
+def _encode_on_gpu(strings: pa.ChunkedArray) -> tuple[SortedIds, Array]:
+    import cudf
+
+    codes, distinct = cudf.Series.from_arrow(strings.combine_chunks()).factorize(sort=True)
+    values = distinct.to_arrow().cast(pa.large_string())
+    return SortedIds(values), to_host(codes).astype(np.int32)
 
 
 def _wide(kind: pa.DataType) -> pa.DataType:

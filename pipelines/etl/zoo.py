@@ -23,7 +23,8 @@ from penstock.pipelines.etl import spill
 from penstock.pipelines.etl.batch import Piece
 from penstock.pipelines.etl.job import Job, time_type
 from penstock.pipelines.etl.options import EtlOptions
-from penstock.pipelines.etl.zoo_tasks import Range, build_range, choose_ranges, spill_piece
+from penstock.pipelines.etl.zoo_range import build_range
+from penstock.pipelines.etl.zoo_runs import Range, choose_ranges, spill_piece
 from penstock.pipelines.etl.zoo_write import (
     join_shard,
     plan_shards,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-from cyclopts import App, Parameter
+from cyclopts import App, Group, Parameter
 
 from penstock.pipelines.generate.options import (
     KnowledgeOptions,
@@ -19,42 +19,43 @@ app = App(
     name="generate",
     help="Make a graph: R-MAT, stochastic blocks, a knowledge graph, a zoo of small graphs.",
     help_format="plaintext",
+    group_parameters=Group("Options", sort_key=5),
     result_action="return_value",
 )
 
 Out = Annotated[Path, Parameter(help="the graph directory to write")]
 
 
-@app.command(name="rmat")
+@app.command(name="rmat", sort_key=1)
 def rmat(out: Out, /, *, options: RmatOptions | None = None, output: Output = Output()) -> None:
-    """Make an R-MAT graph: skewed degrees and a small diameter, as in Graph500."""
+    """R-MAT: skewed degrees and a small diameter, as in Graph500."""
     from penstock.pipelines.generate.rmat import generate_rmat
 
     options = options or RmatOptions()
     output.show(generate_rmat(out, options, quiet=output.quiet))
 
 
-@app.command(name="sbm")
+@app.command(name="sbm", sort_key=2)
 def sbm(out: Out, /, *, options: SbmOptions | None = None, output: Output = Output()) -> None:
-    """Make a stochastic block model with features, labels and splits for a GNN to learn."""
+    """Stochastic blocks: features and labels for a GNN to learn."""
     from penstock.pipelines.generate.sbm import generate_sbm
 
     options = options or SbmOptions()
     output.show(generate_sbm(out, options, quiet=output.quiet))
 
 
-@app.command(name="kg")
+@app.command(name="kg", sort_key=3)
 def kg(out: Out, /, *, options: KnowledgeOptions | None = None, output: Output = Output()) -> None:
-    """Make a knowledge graph whose tails can be told from head and relation."""
+    """Triples whose tails can be told from head and relation."""
     from penstock.pipelines.generate.knowledge import generate_knowledge
 
     options = options or KnowledgeOptions()
     output.show(generate_knowledge(out, options, quiet=output.quiet))
 
 
-@app.command(name="zoo")
+@app.command(name="zoo", sort_key=4)
 def zoo(out: Out, /, *, options: ZooOptions | None = None, output: Output = Output()) -> None:
-    """Make very many small graphs, of the sizes and degrees of SwarmGraph's table 3."""
+    """Very many small graphs, as in SwarmGraph's table 3."""
     from penstock.pipelines.generate.zoo import generate_zoo
 
     options = options or ZooOptions()

@@ -56,6 +56,8 @@ def test_what_cannot_be_cut_is_one_piece(tmp_path):
     for name in ("quoted.csv", "packed.csv.gz"):
         (piece,) = pieces([tmp_path / name], target_bytes=100)
         assert (piece.start, piece.stop) == (0, -1)
+    (tmp_path / "names.csv").write_text('"src","dst"\n' + "1,2\n" * 1000)
+    assert len(pieces([tmp_path / "names.csv"], target_bytes=3000)) == 2
     (tmp_path / "quotes.txt").write_text('"1" "2"\n' * 1000)  # edge lists do not quote
     assert len(pieces([tmp_path / "quotes.txt"], "edgelist", 4000, id_type="string")) == 2
 

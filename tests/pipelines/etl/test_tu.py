@@ -179,9 +179,10 @@ def test_not_one_data_set(make_folder: Callable[..., Path], tmp_path: Path) -> N
     make_folder()
     with pytest.raises(InputError, match="not one TU data set"):
         etl(make_folder(name="OTHER"), tmp_path / "graph")
-    (tmp_path / "empty").mkdir()
+    (tmp_path / "none").mkdir()
+    (tmp_path / "none" / "NAME_B.txt").write_text("1, 2\n")
     with pytest.raises(InputError, match=r"Expected one file NAME_A\.txt"):
-        etl(tmp_path / "empty", tmp_path / "graph", format="tu")
+        etl(tmp_path / "none", tmp_path / "graph", format="tu")
 
 
 @pytest.mark.parametrize(

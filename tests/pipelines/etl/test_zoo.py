@@ -25,7 +25,7 @@ from penstock.pipelines.etl.options import EtlOptions
 from penstock.pipelines.etl.report import EtlReport
 from penstock.pipelines.etl.workplace import Workplace
 from penstock.pipelines.etl.zoo import build_zoo
-from penstock.pipelines.etl.zoo_tasks import Range, choose_ranges
+from penstock.pipelines.etl.zoo_runs import Range, choose_ranges
 from penstock.pipelines.etl.zoo_write import cut_graphs
 
 EDGE_COLUMNS = ("weight", "relation", "time")

@@ -1,4 +1,4 @@
-"""The tasks of a zoo: a piece of the input becomes runs, a range of graphs becomes rows.
+"""Runs of a zoo: the input sorted by graph, batch by batch, and the ranges that cut all runs.
 
 A run is one batch sorted by graph. It lists its graphs in ascending order, for each graph its
 nodes in ascending order, and its edges as positions in that list, in input order inside a
@@ -7,7 +7,7 @@ graph. All that a run knows about a range of graphs is therefore contiguous on d
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -21,19 +21,20 @@ from penstock.pipelines.etl import spill
 from penstock.pipelines.etl.batch import Layout, Piece
 from penstock.pipelines.etl.options import EtlOptions
 from penstock.pipelines.etl.sorted_ids import SortedIds, encode_ids
-from penstock.pipelines.etl.zoo_rows import build_csr, keep_nodes
-from penstock.sizes import need_memory
+from penstock.pipelines.etl.zoo_write import cut_graphs
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 # Bytes that an edge and a node of a run need while their range is built, all copies counted:
 # both directions' keys and order, rows and columns; ids, hash slots and codes twice.
-EDGE_BYTES = 96
-NODE_BYTES = 96
+EDGE_BYTES = 56
+NODE_BYTES = 64
 # Graphs of a run that the choice of ranges sees: ranges are then equal to about a tenth of a
 # per cent of the input.
 _SAMPLES = 1024
+# Edges whose nodes are numbered at a time: few enough that the hash table stays in the cache.
+_TOGETHER = 1 << 18
 
 
 @dataclass(frozen=True)
@@ -67,6 +68,7 @@ def spill_piece(piece: Piece, layout: Layout, options: EtlOptions, folder: Path)
                 result["rows"].append(batch.table.num_rows)
                 result["samples"].append(samples)
                 relations |= named
+            del batch  # before the next one is read
         result["relations"] = sorted(relations)
         return result
 
@@ -76,35 +78,63 @@ def spill_piece(piece: Piece, layout: Layout, options: EtlOptions, folder: Path)
 def _write_run(
     table: pa.Table, folder: Path
 ) -> tuple[list[tuple[Any, int]], set[str | int]]:
-    count, names = table.num_rows, table.column_names
+    names = table.column_names
     graphs, graph_of = encode_ids([table.column("graph")])
-    ids, codes = encode_ids([table.column("source"), table.column("target")])
-    keys = np.concatenate([graph_of, graph_of]).astype(np.int64) * len(ids) + codes
-    del codes
-    nodes, codes = kernel("ids", keys).encode(keys)
-    del keys
-    ends = [codes[:count], codes[count:]]
-    edge_columns = {
-        name + "s": table.column(name).to_numpy()
-        for name in ("weight", "time") if name in names
-    }
-    relations: set[str | int] = set()
-    if "relation" in names:
-        named, edge_columns["relations"] = encode_ids([table.column("relation")])
-        named.save(folder, "relation_names")
-        relations = set(named.to_list())
     edge_counts = np.bincount(graph_of, minlength=len(graphs))
     order = _order(graph_of, len(graphs))
-    for name, column in {"sources": ends[0], "targets": ends[1], **edge_columns}.items():
-        spill.put(folder, name, column if order is None else column[order])
-    node_ids = _take(ids, nodes % len(ids))
+    del graph_of
     graphs.save(folder, "graphs")
-    node_ids.save(folder)
-    node_counts = np.bincount(nodes // len(ids), minlength=len(graphs))
     spill.put(folder, "edge_offsets", _offsets(edge_counts))
+    for name in ("weight", "time"):
+        if name in names:
+            spill.put(folder, name + "s", _sorted(table, name, order).to_numpy())
+    relations: set[str | int] = set()
+    if "relation" in names:
+        named, codes = encode_ids([table.column("relation")])
+        named.save(folder, "relation_names")
+        spill.put(folder, "relations", codes if order is None else codes[order])
+        relations = set(named.to_list())
+    ends = [_sorted(table, name, order) for name in ("source", "target")]
+    node_ids, node_counts = _number_run(ends, edge_counts, folder)
+    node_ids.save(folder)
     spill.put(folder, "node_offsets", _offsets(node_counts))
     costs = edge_counts * EDGE_BYTES + node_counts * _node_bytes(node_ids)
     return _samples(graphs, costs), relations
+
+
+def _number_run(
+    ends: list[pa.ChunkedArray], edge_counts: Array, folder: Path
+) -> tuple[SortedIds, Array]:
+    """Number the nodes of edges that are sorted by graph, and spill ``sources`` and ``targets``.
+
+    -> the id of each node, and how many nodes each graph has
+    """
+    node_counts = np.zeros(len(edge_counts), np.int64)
+    codes = [np.empty(len(column), np.int32) for column in ends]
+    edge_ends = _offsets(edge_counts)
+    ids: list[pa.Array] = []
+    node = 0
+    cuts, _ = cut_graphs(edge_counts, _TOGETHER, _TOGETHER)
+    for low, high in pairwise([0, *cuts, len(edge_counts)]):
+        start, stop = int(edge_ends[low]), int(edge_ends[high])
+        distinct, positions = encode_ids([column.slice(start, stop - start) for column in ends])
+        graph_of = np.repeat(np.arange(high - low), edge_counts[low:high])
+        keys = np.tile(graph_of, 2) * len(distinct) + positions
+        nodes, numbers = kernel("ids", keys).encode(keys)
+        for side, column in enumerate(codes):
+            column[start:stop] = numbers[side * (stop - start) :][: stop - start] + node
+        graph, position = np.divmod(nodes, len(distinct))
+        node_counts[low:high] = np.bincount(graph, minlength=high - low)
+        ids.append(take_ids(distinct, position).to_arrow())
+        node += len(nodes)
+    for name, column in zip(("sources", "targets"), codes, strict=True):
+        spill.put(folder, name, column)
+    return joined_ids(ids), node_counts
+
+
+def _sorted(table: pa.Table, name: str, order: Array | None) -> pa.ChunkedArray:
+    column = table.column(name)
+    return column if order is None else column.take(order)
 
 
 def _order(graph_of: Array, graphs: int) -> Array | None:
@@ -122,7 +152,7 @@ def _samples(graphs: SortedIds, costs: Array) -> list[tuple[Any, int]]:
     """Return graphs, each with the bytes from it up to the next one given."""
     firsts = np.unique(np.linspace(0, len(graphs), _SAMPLES, endpoint=False).astype(np.int64))
     sums = np.add.reduceat(costs, firsts).tolist()
-    ids = _take(graphs, firsts).to_list()
+    ids = take_ids(graphs, firsts).to_list()
     return list(zip(ids, sums, strict=True))
 
 
@@ -141,67 +171,9 @@ def choose_ranges(samples: Iterable[tuple[Any, int]], range_bytes: int) -> list[
     return [Range(low, high) for low, high in pairwise(bounds)]
 
 
-def build_range(
-    part: Range,
-    folder: Path,
-    *,
-    runs: Sequence[Path],
-    relations: Sequence[str | int],
-    time_type: str | None,
-    weighted: bool,
-    options: EtlOptions,
-    limit: int,
-) -> dict[str, Any]:
-    """Build the rows of all graphs in ``part`` from the runs; ids count from 0 inside the range.
-
-    Leaves ``graphs`` (ids), ``graph_nodes`` and ``graph_edges`` (counts), ``ids`` (of the nodes),
-    and the arrays of a CSR; a step for ``once``.
-    """
-
-    def make(folder: Path) -> dict[str, Any]:
-        slices = [cut for cut in (_RunSlice.of(run, part) for run in runs) if cut.graphs]
-        cost = sum(cut.cost() for cut in slices)
-        need_memory(
-            cost, f"building the {sum(c.edges for c in slices)} edges of the graphs "
-            f"from {_name(part.low, 'the first')} to {_name(part.high, 'the last')}",
-            limit=limit,
-            remedy="Give each worker more memory, or read so large a graph without --graph-id",
-        )
-        graphs, nodes_graph, ids, ends = _number_nodes(slices)
-        rows = len(nodes_graph)
-        columns = {}
-        if weighted:
-            columns["weights"] = _read(slices, "weights", np.float32)
-        if time_type is not None:
-            columns["times"] = _read(slices, "times", time_type)
-        types = _read_relations(slices, relations) if relations else None
-        loops = int(np.count_nonzero(ends[0] == ends[1]))
-        csr, merged = build_csr(*ends, rows, types, columns, options)
-        csr, kept = keep_nodes(csr, options)
-        if kept is not None:
-            nodes_graph = nodes_graph[kept]
-            ids = _take(ids, np.flatnonzero(kept))
-        graph_nodes = np.bincount(nodes_graph, minlength=len(graphs))
-        graph_ends = np.cumsum(graph_nodes)
-        graph_edges = np.diff(csr.indptr[graph_ends], prepend=0)
-        graphs.save(folder, "graphs")
-        ids.save(folder)
-        spill.put(folder, "graph_nodes", graph_nodes)
-        spill.put(folder, "graph_edges", graph_edges)
-        for name, array in csr.arrays():
-            spill.put(folder, name, array)
-        return {
-            "graphs": len(graphs), "nodes": csr.rows, "edges": csr.edges,
-            "loops": loops, "merged": merged, "dropped": rows - csr.rows,
-            "dtypes": {name: str(array.dtype) for name, array in csr.arrays()},
-        }
-
-    return spill.once(folder, make)
-
-
 @dataclass(frozen=True)
-class _RunSlice:
-    """What one run holds of a range."""
+class RunSlice:
+    """What one run holds of a range of graphs."""
 
     folder: Path
     first: int  # position of its first graph in the run
@@ -212,7 +184,8 @@ class _RunSlice:
     nodes: int
 
     @staticmethod
-    def of(folder: Path, part: Range) -> _RunSlice:
+    def of(folder: Path, part: Range) -> RunSlice:
+        """Find the graphs of ``part`` in the run that lies in ``folder``."""
         ids = SortedIds.load(folder, "graphs")
         first, stop = ids.position(part.low), ids.position(part.high, end=True)
         stop = max(first, stop)
@@ -220,70 +193,46 @@ class _RunSlice:
             int(spill.take(folder, name, np.int64, start=i, count=1)[0])
             for name in ("edge_offsets", "node_offsets") for i in (first, stop)
         ]
-        return _RunSlice(folder, first, stop - first, at[0], at[1] - at[0], at[2], at[3] - at[2])
+        return RunSlice(folder, first, stop - first, at[0], at[1] - at[0], at[2], at[3] - at[2])
 
     def cost(self) -> int:
+        """Return the bytes that building it needs."""
         ids = SortedIds.load(self.folder)
         return self.edges * EDGE_BYTES + self.nodes * _node_bytes(ids)
 
     def graph_ids(self) -> pa.Array:
+        """Return the ids of its graphs, ascending."""
         return SortedIds.load(self.folder, "graphs").slice(self.first, self.first + self.graphs)
 
     def node_ids(self) -> pa.Array:
+        """Return the ids of its nodes, graph after graph."""
         stop = self.node_start + self.nodes
         return SortedIds.load(self.folder).slice(self.node_start, stop)
 
     def node_counts(self) -> Array:
-        """How many nodes each graph has here."""
+        """Return how many nodes each graph has here."""
         return np.diff(spill.take(
             self.folder, "node_offsets", np.int64, start=self.first, count=self.graphs + 1
         ))
 
     def take(self, name: str, dtype: Any) -> Array:
-        return spill.take(
-            self.folder, name, dtype, start=self.edge_start, count=self.edges
-        )
+        """Read a column of its edges; ends are positions among all nodes of the run."""
+        return spill.take(self.folder, name, dtype, start=self.edge_start, count=self.edges)
 
 
-def _number_nodes(slices: list[_RunSlice]) -> tuple[SortedIds, Array, SortedIds, list[Array]]:
-    """Return the graphs; each node's graph and user id; and the edges' ends as node numbers."""
-    graphs, graph_codes = encode_ids([cut.graph_ids() for cut in slices])
-    ids, codes = encode_ids([cut.node_ids() for cut in slices])
-    counts = np.concatenate([cut.node_counts() for cut in slices])
-    keys = np.repeat(graph_codes, counts).astype(np.int64) * len(ids) + codes
-    del codes
-    nodes, numbers = kernel("ids", keys).encode(keys)
-    del keys
-    nodes_graph, positions = np.divmod(nodes, len(ids))
-    node_ids = _take(ids, positions)
-    ends = [np.empty(sum(cut.edges for cut in slices), np.int32) for _ in range(2)]
-    node, edge = 0, 0
-    for cut in slices:
-        local = numbers[node : node + cut.nodes]
-        for end, name in zip(ends, ("sources", "targets"), strict=True):
-            end[edge : edge + cut.edges] = local[cut.take(name, np.int32) - cut.node_start]
-        node, edge = node + cut.nodes, edge + cut.edges
-    return graphs, nodes_graph, node_ids, ends
-
-
-def _read(slices: list[_RunSlice], name: str, dtype: Any) -> Array:
-    return np.concatenate([cut.take(name, dtype) for cut in slices])
-
-
-def _read_relations(slices: list[_RunSlice], relations: Sequence[str | int]) -> Array:
-    place = {name: i for i, name in enumerate(relations)}
-    parts = []
-    for cut in slices:
-        names = SortedIds.load(cut.folder, "relation_names").to_list()
-        table = np.array([place[name] for name in names], np.int32)
-        parts.append(table[cut.take("relations", np.int32)])
-    return np.concatenate(parts)
-
-
-def _take(ids: SortedIds, positions: Array) -> SortedIds:
+def take_ids(ids: SortedIds, positions: Array) -> SortedIds:
+    """Return the ids at some positions."""
     if isinstance(ids.values, np.ndarray):
         return SortedIds(ids.values[positions])
     return SortedIds(ids.values.take(positions))
+
+
+def joined_ids(parts: list[pa.Array]) -> SortedIds:
+    """Return Arrow arrays of ids as one; integers become NumPy."""
+    import pyarrow as pa
+
+    whole = pa.concat_arrays(parts)
+    return SortedIds(whole.to_numpy() if pa.types.is_int64(whole.type) else whole)
 
 
 def _offsets(counts: Array) -> Array:
@@ -300,5 +249,3 @@ def _node_bytes(ids: SortedIds) -> int:
     return NODE_BYTES + 4 * int(values.nbytes) // len(ids)
 
 
-def _name(bound: Any, otherwise: str) -> str:
-    return otherwise if bound is None else repr(bound)
