@@ -1,7 +1,7 @@
 """ETL against a straightforward Polars script, on the same cores, from Parquet to CSR on disk.
 
-    python benchmarks/bench_etl.py                       50 M edges, both, and the ratio
-    python benchmarks/bench_etl.py --out-of-core         100 M edges, two workers of 1.5 GB, ours only
+    python benchmarks/bench_etl.py                   50 M edges, both, and the ratio
+    python benchmarks/bench_etl.py --out-of-core     100 M edges, two workers of 1.5 GB, ours only
 
 Both read the same Parquet files, drop self loops, store every edge both ways, merge duplicates,
 number the nodes 0, 1, ... in the order of their ids, and write indptr and indices as .npy and the
@@ -110,7 +110,9 @@ def main() -> None:
     parser.add_argument("--scale", type=int, default=None)
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--out-of-core", action="store_true")
-    parser.add_argument("--folder", type=Path, default=None, help="where files go [a temporary one]")
+    parser.add_argument(
+        "--folder", type=Path, default=None, help="where files go [a temporary one]"
+    )
     options = parser.parse_args()
     count = int(options.edges or (100e6 if options.out_of_core else 50e6))
     scale = options.scale or (23 if options.out_of_core else 22)
@@ -122,9 +124,14 @@ def main() -> None:
         etl(source, folder / "ours")  # compiles the kernels where they are not cached yet
         if options.out_of_core:
             run = etl(source, folder / "ours", "--memory-limit", "1.5GB")
-            print(f"two workers of 1.5 GB: {run.seconds:.1f} s, {count / run.seconds / 1e6:.2f} M edges/s")
-            print("peak of each process:",
-                  ", ".join(f"{peak / 1e6:,.0f} MB" for peak in sorted(run.peaks.values())))
+            print(
+                f"two workers of 1.5 GB: {run.seconds:.1f} s, "
+                f"{count / run.seconds / 1e6:.2f} M edges/s"
+            )
+            print(
+                "peak of each process:",
+                ", ".join(f"{peak / 1e6:,.0f} MB" for peak in sorted(run.peaks.values())),
+            )
             if max(run.peaks.values()) > 1.5e9:
                 sys.exit("a process used more than its limit")
             return
@@ -136,8 +143,10 @@ def main() -> None:
         same_graph(folder / "ours", theirs)
         ours = sorted(runs, key=lambda run: run.seconds)[len(runs) // 2]
         for label, run in (("polars", peer), ("penstock etl", ours)):
-            print(f"{label:14}{run.seconds:8.1f} s {count / run.seconds / 1e6:8.2f} M edges/s "
-                  f"{run.peak / 1e9:8.2f} GB at most")
+            print(
+                f"{label:14}{run.seconds:8.1f} s {count / run.seconds / 1e6:8.2f} M edges/s "
+                f"{run.peak / 1e9:8.2f} GB at most"
+            )
         print(f"{'ratio':14}{peer.seconds / ours.seconds:8.1f} x")
 
 

@@ -40,7 +40,9 @@ class PeakMemory:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None,
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
         self._stop.set()
@@ -82,12 +84,15 @@ def with_polars(path: Path) -> tuple[np.ndarray, np.ndarray]:
     edges = pl.concat([edges, back]).unique()
     nodes = (
         pl.concat([edges.select("graph_id", id="src"), loops.select("graph_id", id="src")])
-        .unique().sort("graph_id", "id").with_row_index("node")
+        .unique()
+        .sort("graph_id", "id")
+        .with_row_index("node")
     )
     edges = (
         edges.join(nodes, left_on=["graph_id", "src"], right_on=["graph_id", "id"])
         .join(nodes, left_on=["graph_id", "dst"], right_on=["graph_id", "id"], suffix="_dst")
-        .select("node", "node_dst").sort("node", "node_dst")
+        .select("node", "node_dst")
+        .sort("node", "node_dst")
     )
     counts = np.bincount(edges["node"].to_numpy(), minlength=len(nodes))
     return np.append(0, np.cumsum(counts)), edges["node_dst"].to_numpy().astype(np.int32)

@@ -94,8 +94,10 @@ def _address(address: str) -> Iterator[Any]:
         client = Client(address, timeout=START_TIMEOUT)
     except (OSError, TimeoutError) as error:
         raise ClusterError(
-            f"no Dask scheduler answers at {address}", expected=f"one within {START_TIMEOUT} s",
-            got=str(error), remedy="Start one with dask scheduler, or check address and firewall",
+            f"no Dask scheduler answers at {address}",
+            expected=f"one within {START_TIMEOUT} s",
+            got=str(error),
+            remedy="Start one with dask scheduler, or check address and firewall",
         ) from error
     with client:
         yield client

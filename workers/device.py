@@ -22,7 +22,7 @@ def gpu() -> bool:
         import cupy
 
         found = bool(cupy.cuda.runtime.getDeviceCount() > 0)
-    except Exception:  # noqa: BLE001 - no CuPy, no driver, no device: all mean no GPU
+    except Exception:
         found = False
     if wanted == "cudf" and not found:
         from penstock.errors import MissingExtra

@@ -37,8 +37,17 @@ def bin_edges(
     coarse = (np.searchsorted(starts, firsts, side="right") - 1).astype(np.int32)
     empty = np.empty(0, np.int32)
     result: tuple[Array, Array, Array] = _bin_edges(
-        sources, targets, empty if relations is None else relations, relations is not None,
-        starts, coarse, shift, target_bits, relation_bits, both_ways, keep_loops,
+        sources,
+        targets,
+        empty if relations is None else relations,
+        relations is not None,
+        starts,
+        coarse,
+        shift,
+        target_bits,
+        relation_bits,
+        both_ways,
+        keep_loops,
     )
     return result
 
@@ -54,8 +63,17 @@ def _bin_of(row: Any, starts: Array, coarse: Array, shift: int) -> Any:
 
 @njit(cache=True, nogil=True)
 def _bin_edges(
-    sources: Array, targets: Array, relations: Array, typed: bool, starts: Array, coarse: Array,
-    shift: int, target_bits: int, relation_bits: int, both_ways: bool, keep_loops: bool,
+    sources: Array,
+    targets: Array,
+    relations: Array,
+    typed: bool,
+    starts: Array,
+    coarse: Array,
+    shift: int,
+    target_bits: int,
+    relation_bits: int,
+    both_ways: bool,
+    keep_loops: bool,
 ) -> tuple[Array, Array, Array]:
     bins = len(starts) - 1
     offsets = np.zeros(bins + 1, np.int64)
@@ -80,9 +98,7 @@ def _bin_edges(
             continue
         low = np.uint64(relations[i]) if typed else np.uint64(0)
         b = _bin_of(u, starts, coarse, shift)
-        keys[at[b]] = (
-            (np.uint64(u - starts[b]) << row_shift) | (np.uint64(v) << target_shift) | low
-        )
+        keys[at[b]] = (np.uint64(u - starts[b]) << row_shift) | (np.uint64(v) << target_shift) | low
         order[at[b]] = i
         at[b] += 1
         if both_ways and u != v:

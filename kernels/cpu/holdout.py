@@ -28,16 +28,28 @@ def split_edges(
     empty = np.empty(0, np.int32)
     typed = relations is not None
     splits: Array = _split_edges(
-        sources, targets, relations if typed else empty, typed,
-        np.uint64(seed), limits[0], limits[1], directed,
+        sources,
+        targets,
+        relations if typed else empty,
+        typed,
+        np.uint64(seed),
+        limits[0],
+        limits[1],
+        directed,
     )
     return splits
 
 
 @njit(cache=True, nogil=True)
 def _split_edges(
-    sources: Array, targets: Array, relations: Array, typed: bool,
-    seed: Any, valid_from: int, test_from: int, directed: bool,
+    sources: Array,
+    targets: Array,
+    relations: Array,
+    typed: bool,
+    seed: Any,
+    valid_from: int,
+    test_from: int,
+    directed: bool,
 ) -> Array:
     splits = np.empty(len(sources), np.int8)
     half = np.uint64(32)

@@ -52,9 +52,9 @@ def _encode_dense(values: Array, low: int, span: int) -> tuple[Array, Array]:
     codes = np.empty(len(values), np.int32)
     for i in range(len(values)):
         offset = np.uint64(values[i] - low)
-        word = offset >> np.uint64(6)
-        below = bits[word] & ((one << (offset & low_six)) - one)
-        codes[i] = before[word] + _popcount(below)
+        home = offset >> np.uint64(6)
+        below = bits[home] & ((one << (offset & low_six)) - one)
+        codes[i] = before[home] + _popcount(below)
     return distinct, codes
 
 

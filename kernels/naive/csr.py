@@ -35,7 +35,10 @@ def bin_edges(
     m = len(sources)
     edge = np.arange(m)
     if both_ways:
-        rows, ends = np.stack([sources, targets], 1).ravel(), np.stack([targets, sources], 1).ravel()
+        rows, ends = (
+            np.stack([sources, targets], 1).ravel(),
+            np.stack([targets, sources], 1).ravel(),
+        )
         edge = np.repeat(edge, 2)
         keep = np.ones(2 * m, bool)
         keep[1::2] = sources != targets

@@ -15,13 +15,14 @@ from penstock.files import save_json
 from penstock.graph import Graph
 from penstock.manifest import Manifest
 from penstock.pipelines.etl.batch import Piece
+from penstock.pipelines.etl.job import Job, with_files
 from penstock.pipelines.etl.layout import find_layout, guess_format
 from penstock.pipelines.etl.options import EtlOptions
 from penstock.pipelines.etl.pieces import find_pieces
 from penstock.pipelines.etl.report import EtlReport
-from penstock.pipelines.etl.job import Job, build_graph, with_files
-from penstock.sizes import need_disk
+from penstock.pipelines.etl.tables import build_graph
 from penstock.pipelines.etl.workplace import Workplace, workplace
+from penstock.sizes import need_disk
 
 __all__ = ["EtlOptions", "EtlReport", "etl"]
 
@@ -41,7 +42,9 @@ def etl(
     """
     sources = [edges] if isinstance(edges, str | Path) else list(edges)
     checked = EtlOptions(**options)
-    return make_graph([str(s) for s in sources], Path(out), checked, cluster or ClusterSpec(), quiet)
+    return make_graph(
+        [str(s) for s in sources], Path(out), checked, cluster or ClusterSpec(), quiet
+    )
 
 
 def make_graph(
@@ -64,8 +67,13 @@ def make_graph(
 
 
 def _make_from_tables(
-    edges: list[str], kind: str, out: Path, options: EtlOptions, cluster: ClusterSpec,
-    report: EtlReport, quiet: bool,
+    edges: list[str],
+    kind: str,
+    out: Path,
+    options: EtlOptions,
+    cluster: ClusterSpec,
+    report: EtlReport,
+    quiet: bool,
 ) -> None:
     layout = find_layout(edges, options, kind)
     pieces = {"train": find_pieces(edges, kind, layout, options)}
@@ -73,14 +81,19 @@ def _make_from_tables(
         path = getattr(options, name)
         if path is not None:
             pieces[name] = find_pieces([str(path)], kind, layout, options)
-    task = {"edges": edges, "pieces": pieces, "options": _lasting(options),
-            "cluster": asdict(cluster)}
+    task = {
+        "edges": edges,
+        "pieces": pieces,
+        "options": _lasting(options),
+        "cluster": asdict(cluster),
+    }
     size = sum(piece.bytes for part in pieces.values() for piece in part)
     # Text shrinks and compressed files grow: four times the input has held for both.
     need_disk(options.scratch or out.absolute().parent, 4 * size, "the making of this graph")
     with (
-        workplace(out, task, scratch=options.scratch, resume=options.resume,
-                  overwrite=options.overwrite) as place,
+        workplace(
+            out, task, scratch=options.scratch, resume=options.resume, overwrite=options.overwrite
+        ) as place,
         connect(cluster, input_bytes=size, quiet=quiet) as client,
     ):
         can = capacity(client, cluster)
@@ -100,8 +113,13 @@ def _make_tu(edges: list[str], out: Path, options: EtlOptions, report: EtlReport
 
     if len(edges) != 1:
         raise UsageError("a TU data set is one folder", got=f"{len(edges)} inputs")
-    with workplace(out, {"edges": edges, "options": _lasting(options)}, scratch=options.scratch,
-                   resume=options.resume, overwrite=options.overwrite) as place:
+    with workplace(
+        out,
+        {"edges": edges, "options": _lasting(options)},
+        scratch=options.scratch,
+        resume=options.resume,
+        overwrite=options.overwrite,
+    ) as place:
         manifest = build_tu(Path(edges[0]), options, place.graph, report)
         _finish(place, manifest, edges, options, report)
 

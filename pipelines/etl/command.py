@@ -15,9 +15,9 @@ def command(
     out: Path,
     /,
     *,
-    options: EtlOptions = EtlOptions(),  # noqa: B008 - frozen
-    cluster: ClusterSpec = ClusterSpec(),  # noqa: B008
-    output: Output = Output(),  # noqa: B008
+    options: EtlOptions = EtlOptions(),
+    cluster: ClusterSpec = ClusterSpec(),
+    output: Output = Output(),
 ) -> None:
     """Make a graph of tables of edges.
 

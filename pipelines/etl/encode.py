@@ -55,7 +55,8 @@ def _encode_batch(batch: Batch, options: EtlOptions, folder: Path) -> set[str | 
     spill.put(folder, "codes", codes)
     # How often an id begins an edge bounds its degree: later steps cut rows by it.
     spill.put(
-        folder, "counts",
+        folder,
+        "counts",
         np.bincount(codes[:rows] if options.directed else codes, minlength=len(distinct)),
     )
     names = table.column_names
@@ -84,9 +85,7 @@ def encode_nodes(ids: pa.ChunkedArray, folder: Path) -> dict[str, Any]:
     return spill.once(folder, make)
 
 
-def merge_ids(
-    batches: list[Path], low: Any, high: Any, folder: Path
-) -> dict[str, Any]:
+def merge_ids(batches: list[Path], low: Any, high: Any, folder: Path) -> dict[str, Any]:
     """Make the ids in [low, high) of all batches distinct (None: no bound); a step for ``once``.
 
     Leaves ``ids``; ``counts`` (bound of each id's degree); ``ranks``: for each batch in turn, the
@@ -137,5 +136,4 @@ def choose_splitters(batches: list[Path], ranges: int) -> list[Any]:
 
 def column(table: pa.Table, name: str, dtype: Any) -> Array:
     """Return a column without nulls as a NumPy array."""
-    array = table.column(name).to_numpy()
-    return array if dtype is None else array.astype(dtype, copy=False)
+    return np.asarray(table.column(name).to_numpy(), dtype)

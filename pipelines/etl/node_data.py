@@ -73,8 +73,13 @@ def rows_of_ids(
 
 
 def write_node_data(
-    root: Path, ranges: list[SortedIds], order: Array | None, table: NodeTable | None,
-    options: EtlOptions, *, unsigned: bool,
+    root: Path,
+    ranges: list[SortedIds],
+    order: Array | None,
+    table: NodeTable | None,
+    options: EtlOptions,
+    *,
+    unsigned: bool,
 ) -> NodeResult:
     """Write nodes.parquet and features/.
 
@@ -116,8 +121,13 @@ def write_node_data(
 
 
 def _write_nodes(
-    root: Path, ranges: list[SortedIds], order: Array | None, columns: dict[str, Any],
-    count: int, *, unsigned: bool,
+    root: Path,
+    ranges: list[SortedIds],
+    order: Array | None,
+    columns: dict[str, Any],
+    count: int,
+    *,
+    unsigned: bool,
 ) -> FileEntry:
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -174,14 +184,16 @@ def _coded_labels(
     return pa.ListArray.from_arrays(pa.array(offsets), numbers), kind, classes
 
 
-def _draw_splits(
-    count: int, order: Array | None, labelled: Any, options: EtlOptions
-) -> Array:
+def _draw_splits(count: int, order: Array | None, labelled: Any, options: EtlOptions) -> Array:
     """Return -1, 0, 1, 2 a node: exact fractions of the nodes that have a label (or of all)."""
     assert options.split_nodes is not None
     # Drawn by position among the user's ids, so that relabelling does not change the splits.
-    keys = random_keys(options.seed, Stream.SPLIT_NODES, 0, count if order is None
-                       else int(order.max(initial=-1)) + 1)
+    keys = random_keys(
+        options.seed,
+        Stream.SPLIT_NODES,
+        0,
+        count if order is None else int(order.max(initial=-1)) + 1,
+    )
     keys = keys if order is None else keys[order]
     chosen = np.arange(count) if labelled is None else np.flatnonzero(np.asarray(labelled))
     chosen = chosen[np.argsort(keys[chosen], kind="stable")]
@@ -202,8 +214,9 @@ def _gather(features: Any, rows: Array) -> Callable[[int, int], Any]:
             import scipy.sparse as sp
 
             picked = features[np.where(known, wanted, 0)]
-            return sp.diags_array(known.astype(features.dtype)) @ picked if not known.all() \
-                else picked
+            return (
+                sp.diags_array(known.astype(features.dtype)) @ picked if not known.all() else picked
+            )
         picked = np.asarray(features[np.where(known, wanted, 0)])
         picked[~known] = 0
         return picked

@@ -140,7 +140,8 @@ def _open_features(options: EtlOptions, rows: int) -> Any:
     if features.shape[0] != rows:
         raise InputError(
             f"{options.features} has the wrong number of rows",
-            expected=f"{rows}, one a row of {options.nodes}", got=str(features.shape[0]),
+            expected=f"{rows}, one a row of {options.nodes}",
+            got=str(features.shape[0]),
             remedy="Make one row of features for every row of the node table",
         )
     return features

@@ -46,7 +46,7 @@ class EtlOptions:
     self_loops: Literal["drop", "keep"] = "drop"
     """edges from a node to itself"""
     duplicates: Merge = "sum"
-    """equal edges become one with the sum, the maximum or the first of their weights, or are kept"""
+    """equal edges become one with the sum, the maximum or the first of the weights, or are kept"""
     since: str | None = None
     """drop edges before this time: a number, or a date such as 2026-11-20"""
     until: str | None = None
@@ -109,8 +109,9 @@ class EtlOptions:
         if self.time is None and (self.since or self.until):
             raise UsageError("--since and --until need --time, the column to look at")
         if self.nodes is None:
-            lonely = [n for n in ("node_id", "label", "split", "feature_columns")
-                      if getattr(self, n)]
+            lonely = [
+                n for n in ("node_id", "label", "split", "feature_columns") if getattr(self, n)
+            ]
             if lonely:
                 raise UsageError(f"--{lonely[0].replace('_', '-')} needs --nodes, the node table")
         if self.features is not None and self.feature_columns:

@@ -142,8 +142,15 @@ def write_segments(
 
 
 def shuffle_batch(
-    batch: Path, number: int, rows: int, shape: Shape, numbering: Numbering, folder: Path,
-    *, both_ways: bool, keep_loops: bool,
+    batch: Path,
+    number: int,
+    rows: int,
+    shape: Shape,
+    numbering: Numbering,
+    folder: Path,
+    *,
+    both_ways: bool,
+    keep_loops: bool,
 ) -> dict[str, Any]:
     """Send a batch's edges to their bins; a step for ``once``."""
 

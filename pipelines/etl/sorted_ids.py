@@ -123,6 +123,6 @@ def _wide(kind: pa.DataType) -> pa.DataType:
 
 
 def _numpy(column: pa.ChunkedArray | pa.Array) -> Array:
-    if isinstance(column, pa.ChunkedArray):
-        return column.to_numpy()
-    return column.to_numpy(zero_copy_only=False)
+    if isinstance(column, pa.Array):
+        return np.asarray(column.to_numpy(zero_copy_only=False))
+    return np.asarray(column.to_numpy())

@@ -39,12 +39,10 @@ def put(folder: Path, name: str, array: Array | None) -> None:
     if array is not None:
         # Not tofile, whose error for a full disk does not say so.
         with (folder / f"{name}.raw").open("wb") as file:
-            file.write(memoryview(np.ascontiguousarray(array)).cast("B") if len(array) else b"")
+            file.write(np.ascontiguousarray(array).data.cast("B") if len(array) else b"")
 
 
-def take(
-    folder: Path, name: str, dtype: Any, *, start: int = 0, count: int = -1
-) -> Array:
+def take(folder: Path, name: str, dtype: Any, *, start: int = 0, count: int = -1) -> Array:
     """Read ``count`` elements from ``start``. Read, not mapped: mapped pages count as memory."""
     dtype = np.dtype(dtype)
     path = folder / f"{name}.raw"

@@ -77,7 +77,12 @@ def load_shard(root: Path, number: int, first_row: int, names: tuple[str, ...]) 
 
 
 def shuffle_shard(
-    root: Path, number: int, first_row: int, names: tuple[str, ...], new_id: Path, shape: Shape,
+    root: Path,
+    number: int,
+    first_row: int,
+    names: tuple[str, ...],
+    new_id: Path,
+    shape: Shape,
     folder: Path,
 ) -> dict[str, Any]:
     """Send a built shard's kept edges to the bins of their new rows; a step for ``once``."""
@@ -96,9 +101,7 @@ def shuffle_shard(
     return spill.once(folder, make)
 
 
-def _degrees(
-    shards: Callable[[], Iterator[CSR]], keep: Array, *, inward: bool
-) -> Array:
+def _degrees(shards: Callable[[], Iterator[CSR]], keep: Array, *, inward: bool) -> Array:
     degrees = np.zeros(len(keep), np.int64)
     for shard in shards():
         add_degrees(shard.indptr, shard.indices, shard.first_row, keep, degrees, inward=inward)

@@ -34,7 +34,15 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _COLUMN_OPTIONS = (
-    "source", "target", "weight", "relation", "time", "graph_id", "header", "delimiter", "id_type",
+    "source",
+    "target",
+    "weight",
+    "relation",
+    "time",
+    "graph_id",
+    "header",
+    "delimiter",
+    "id_type",
 )
 
 
@@ -109,8 +117,16 @@ def read_tu(folder: str | Path) -> TuData:
         need_rows(files["graph_attributes"], attributes, graphs, "graph")
     ends = (arcs - 1).astype(np.int32)
     return TuData(
-        np.ascontiguousarray(ends[:, 0]), np.ascontiguousarray(ends[:, 1]),
-        indicator - 1, graphs, relations, names, node_labels, features, graph_labels, attributes,
+        np.ascontiguousarray(ends[:, 0]),
+        np.ascontiguousarray(ends[:, 1]),
+        indicator - 1,
+        graphs,
+        relations,
+        names,
+        node_labels,
+        features,
+        graph_labels,
+        attributes,
     )
 
 
@@ -129,8 +145,9 @@ def _refuse_tu_options(options: EtlOptions) -> None:
             remedy="Its files are matched by row number, so that no row can be left out",
         )
     if options.label_kind == "multi":
-        raise UsageError("--label-kind multi cannot be used with a TU folder",
-                         expected="auto, class or value")
+        raise UsageError(
+            "--label-kind multi cannot be used with a TU folder", expected="auto, class or value"
+        )
 
 
 def _check_indicator(path: str, indicator: Array, graphs: int) -> None:
@@ -141,14 +158,16 @@ def _check_indicator(path: str, indicator: Array, graphs: int) -> None:
         row = int(falling[0])
         raise InputError(
             f"{path}, row {row + 1}: graphs do not ascend from 1",
-            expected=f"{1 if row == 0 else indicator[row - 1]} or more", got=str(indicator[row]),
+            expected=f"{1 if row == 0 else indicator[row - 1]} or more",
+            got=str(indicator[row]),
             remedy="Sort nodes by graph and number them anew in all files",
         )
     if len(indicator) and indicator[-1] > graphs:
         row = int(np.searchsorted(indicator, graphs, side="right"))
         raise InputError(
             f"{path}, row {row + 1}: a graph without a label",
-            expected=f"at most {graphs}, the rows of graph_labels", got=str(indicator[row]),
+            expected=f"at most {graphs}, the rows of graph_labels",
+            got=str(indicator[row]),
         )
 
 
@@ -159,7 +178,8 @@ def _check_arcs(path: str, arcs: Array, indicator: Array) -> None:
         row = int(outside[0])
         raise InputError(
             f"{path}, row {row + 1}: a node that is not in graph_indicator",
-            expected=f"nodes from 1 to {nodes}", got=f"{arcs[row, 0]}, {arcs[row, 1]}",
+            expected=f"nodes from 1 to {nodes}",
+            got=f"{arcs[row, 0]}, {arcs[row, 1]}",
         )
     ends = indicator[arcs - 1]
     across = np.flatnonzero(ends[:, 0] != ends[:, 1])
@@ -189,14 +209,21 @@ def _write(
         piece = csr.row_range(start, stop)
         files += write_shard(root, len(shards), piece)
         shards.append(ShardEntry(start, stop, piece.edges))
-    table = pa.table({
-        "id": np.arange(1, len(data.graph_of) + 1)[kept],
-        "graph": graph_of.astype(id_dtype(data.graphs)),
-    })
+    table = pa.table(
+        {
+            "id": np.arange(1, len(data.graph_of) + 1)[kept],
+            "graph": graph_of.astype(id_dtype(data.graphs)),
+        }
+    )
     manifest = Manifest(
-        csr.rows, csr.edges, options.directed, tuple(shards),
-        {name: str(array.dtype) for name, array in csr.arrays()}, {},
-        relations=data.relation_names, graphs=data.graphs,
+        csr.rows,
+        csr.edges,
+        options.directed,
+        tuple(shards),
+        {name: str(array.dtype) for name, array in csr.arrays()},
+        {},
+        relations=data.relation_names,
+        graphs=data.graphs,
     )
     if data.node_labels is not None:
         labels, kind, classes = _node_labels(data.node_labels, options)
@@ -211,9 +238,7 @@ def _write(
     return replace(manifest, files={entry.name: entry for entry in files})
 
 
-def _node_labels(
-    labels: Array, options: EtlOptions
-) -> tuple[Array, str, tuple[str, ...] | None]:
+def _node_labels(labels: Array, options: EtlOptions) -> tuple[Array, str, tuple[str, ...] | None]:
     kind = options.label_kind
     if kind == "auto":
         kind = "class" if labels.dtype == np.int64 else "value"

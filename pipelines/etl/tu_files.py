@@ -15,8 +15,13 @@ from penstock.sizes import need_memory
 Array = np.ndarray[Any, Any]
 
 _KINDS = (
-    "A", "graph_indicator", "graph_labels", "graph_attributes",
-    "node_labels", "node_attributes", "edge_labels",
+    "A",
+    "graph_indicator",
+    "graph_labels",
+    "graph_attributes",
+    "node_labels",
+    "node_attributes",
+    "edge_labels",
 )
 _CODECS = ("", ".gz", ".zst", ".bz2")
 # Text expands about tenfold; a byte of it is about a tenth of an edge, which needs 120 bytes.
@@ -28,10 +33,14 @@ def find_tu_files(folder: str | Path) -> dict[str, str]:
     if not is_folder(str(folder)):
         raise InputError(f"{folder} is not a folder", expected="a folder with NAME_A.txt")
     by_name = {path.rsplit("/", 1)[-1]: path for path in find_files([str(folder)])}
-    names = sorted({
-        name[: -len(f"_A.txt{codec}")]
-        for name in by_name for codec in _CODECS if name.endswith(f"_A.txt{codec}")
-    })
+    names = sorted(
+        {
+            name[: -len(f"_A.txt{codec}")]
+            for name in by_name
+            for codec in _CODECS
+            if name.endswith(f"_A.txt{codec}")
+        }
+    )
     if len(names) != 1:
         raise InputError(
             f"{folder} is not one TU data set",
@@ -52,7 +61,8 @@ def find_tu_files(folder: str | Path) -> dict[str, str]:
         )
     size = sum(file_size(path) * (_UNPACKED if codec_of(path) else 1) for path in found.values())
     need_memory(
-        size * _NEEDED, f"the TU data set {names[0]}",
+        size * _NEEDED,
+        f"the TU data set {names[0]}",
         remedy="Write its edges as a table of graph_id, source and target: a zoo of such tables "
         "is read out of core",
     )
@@ -110,7 +120,8 @@ def need_rows(path: str, numbers: Array, rows: int, what: str) -> None:
     """Raise InputError unless ``numbers``, read from ``path``, has ``rows`` rows."""
     if len(numbers) != rows:
         raise InputError(
-            f"{path} has the wrong number of rows", expected=f"{rows}, one for each {what}",
+            f"{path} has the wrong number of rows",
+            expected=f"{rows}, one for each {what}",
             got=f"{len(numbers)}; row {min(len(numbers), rows) + 1} is the first without its "
             "counterpart",
         )

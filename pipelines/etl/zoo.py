@@ -38,7 +38,7 @@ SHARD_SIZE = 1 << 24
 # A range smaller than this is not worth a task.
 _LEAST_RANGE = 64 << 20
 
-_BY_GRAPHS = "A zoo is split by graphs, in your own table of graph ids or with a zoo a part"
+_BY_GRAPHS = "A zoo is split by graphs: in your own table of them, or make a zoo of each part"
 _FROM_TU = "Node data of a zoo comes with TU folders; other zoos have just the nodes of their edges"
 _REFUSED = {
     "largest_component": "Every graph of a zoo has components of its own",
@@ -79,10 +79,14 @@ def build_zoo(
     need_disk(scratch, 4 * size, "the intermediate data of this zoo")
     folders = [scratch / "runs" / f"{i:05d}" for i in range(len(pieces))]
     spilled = job.stage(
-        "read", spill_piece,
-        [(piece, job.layout, job.options, folder)
-         for piece, folder in zip(pieces, folders, strict=True)],
-        [piece.bytes for piece in pieces], "B",
+        "read",
+        spill_piece,
+        [
+            (piece, job.layout, job.options, folder)
+            for piece, folder in zip(pieces, folders, strict=True)
+        ],
+        [piece.bytes for piece in pieces],
+        "B",
     )
     for result in spilled:
         job.report.count_input(result)
@@ -95,15 +99,22 @@ def build_zoo(
         )
     batches = [
         folder / f"{i:05d}"
-        for folder, result in zip(folders, spilled, strict=True) for i in range(len(result["rows"]))
+        for folder, result in zip(folders, spilled, strict=True)
+        for i in range(len(result["rows"]))
     ]
     ranges = _ranges(job, spilled, range_bytes)
     built_in = [scratch / "ranges" / f"{i:05d}" for i in range(len(ranges))]
     built = job.stage(
-        "build graphs", build_range, list(zip(ranges, built_in, strict=True)),
+        "build graphs",
+        build_range,
+        list(zip(ranges, built_in, strict=True)),
         [edges // len(ranges)] * len(ranges),
-        runs=batches, relations=job.relations, time_type=time_type(job.layout),
-        weighted=job.layout.weight is not None, options=job.options, limit=job.worker_memory,
+        runs=batches,
+        relations=job.relations,
+        time_type=time_type(job.layout),
+        weighted=job.layout.weight is not None,
+        options=job.options,
+        limit=job.worker_memory,
     )
     for result in built:
         job.report.nodes_dropped += result["dropped"]
@@ -120,7 +131,9 @@ def build_zoo(
 def _ranges(job: Job, spilled: list[dict[str, Any]], range_bytes: int | None) -> list[Range]:
     """Choose the ranges once: a resumed run may have other workers but must not cut anew."""
     samples = [
-        (graph, cost) for result in spilled for sample in result["samples"]
+        (graph, cost)
+        for result in spilled
+        for sample in result["samples"]
         for graph, cost in sample
     ]
     if range_bytes is None:
@@ -136,9 +149,7 @@ def _ranges(job: Job, spilled: list[dict[str, Any]], range_bytes: int | None) ->
     return [Range(low, high) for low, high in plan["ranges"]]
 
 
-def _write(
-    job: Job, built: list[dict[str, Any]], ranges: list[Path], shard_size: int
-) -> Manifest:
+def _write(job: Job, built: list[dict[str, Any]], ranges: list[Path], shard_size: int) -> Manifest:
     root, dtypes = job.place.graph, built[0]["dtypes"]
     nodes = sum(result["nodes"] for result in built)
     edges = sum(result["edges"] for result in built)
@@ -146,15 +157,23 @@ def _write(
     need_disk(root, sum(p.stat().st_size for f in ranges for p in f.iterdir()), "this zoo")
     shards = plan_shards(ranges, shard_size)
     joined = job.stage(
-        "write shards", join_shard, list(enumerate(shards)),
-        [shard.stop - shard.start for shard in shards], "nodes",
-        nodes=nodes, dtypes=dtypes, root=root,
+        "write shards",
+        join_shard,
+        list(enumerate(shards)),
+        [shard.stop - shard.start for shard in shards],
+        "nodes",
+        nodes=nodes,
+        dtypes=dtypes,
+        root=root,
     )
     # One table each, in order: one task, which holds a row group at a time.
     unsigned = job.layout.id_type == "uint64"
     tables = job.stage(
-        "write nodes and graphs", _write_tables,
-        [(root, ranges, graphs, unsigned)], [nodes], "nodes",
+        "write nodes and graphs",
+        _write_tables,
+        [(root, ranges, graphs, unsigned)],
+        [nodes],
+        "nodes",
     )
     entries = [FileEntry(**entry) for result in joined for entry in result["files"]]
     entries += tables[0]

@@ -39,12 +39,13 @@ def build_range(
         slices = [cut for cut in (RunSlice.of(run, part) for run in runs) if cut.graphs]
         cost = sum(cut.cost() for cut in slices)
         need_memory(
-            cost, f"building the {sum(c.edges for c in slices)} edges of the graphs "
+            cost,
+            f"building the {sum(c.edges for c in slices)} edges of the graphs "
             f"from {_name(part.low, 'the first')} to {_name(part.high, 'the last')}",
             limit=limit,
-            remedy="Give each worker more memory, or read so large a graph without --graph-id",
+            remedy="Give each worker more memory, or read so large a graph without --format zoo",
         )
-        graphs, nodes_graph, ids, ends = _number_nodes(slices)
+        graphs, nodes_graph, ids, (sources, targets) = _number_nodes(slices)
         rows = len(nodes_graph)
         columns = {}
         if weighted:
@@ -52,8 +53,8 @@ def build_range(
         if time_type is not None:
             columns["times"] = _read(slices, "times", time_type)
         types = _read_relations(slices, relations) if relations else None
-        loops = int(np.count_nonzero(ends[0] == ends[1]))
-        csr, merged = build_csr(*ends, rows, types, columns, options)
+        loops = int(np.count_nonzero(sources == targets))
+        csr, merged = build_csr(sources, targets, rows, types, columns, options)
         csr, kept = keep_nodes(csr, options)
         if kept is not None:
             nodes_graph = nodes_graph[kept]
@@ -68,8 +69,12 @@ def build_range(
         for name, array in csr.arrays():
             spill.put(folder, name, array)
         return {
-            "graphs": len(graphs), "nodes": csr.rows, "edges": csr.edges,
-            "loops": loops, "merged": merged, "dropped": rows - csr.rows,
+            "graphs": len(graphs),
+            "nodes": csr.rows,
+            "edges": csr.edges,
+            "loops": loops,
+            "merged": merged,
+            "dropped": rows - csr.rows,
             "dtypes": {name: str(array.dtype) for name, array in csr.arrays()},
         }
 

@@ -41,8 +41,14 @@ def build_csr(
     starts = np.append(np.arange(0, rows, 1 << row_bits), rows)
     csr = kernel("csr", sources)
     keys, edges, offsets = csr.bin_edges(
-        sources, targets, relations, starts, target_bits, relation_bits,
-        both_ways=not options.directed, keep_loops=options.self_loops == "keep",
+        sources,
+        targets,
+        relations,
+        starts,
+        target_bits,
+        relation_bits,
+        both_ways=not options.directed,
+        keep_loops=options.self_loops == "keep",
     )
     merge = options.duplicates
     built: list[CSR] = []

@@ -54,7 +54,11 @@ def spill_piece(piece: Piece, layout: Layout, options: EtlOptions, folder: Path)
 
     def make(folder: Path) -> dict[str, Any]:
         result: dict[str, Any] = {
-            "rows": [], "samples": [], "bad": [], "bad_count": 0, "filtered": 0,
+            "rows": [],
+            "samples": [],
+            "bad": [],
+            "bad_count": 0,
+            "filtered": 0,
         }
         relations: set[str | int] = set()
         for batch in read_piece(piece, layout, options):
@@ -75,9 +79,7 @@ def spill_piece(piece: Piece, layout: Layout, options: EtlOptions, folder: Path)
     return spill.once(folder, make)
 
 
-def _write_run(
-    table: pa.Table, folder: Path
-) -> tuple[list[tuple[Any, int]], set[str | int]]:
+def _write_run(table: pa.Table, folder: Path) -> tuple[list[tuple[Any, int]], set[str | int]]:
     names = table.column_names
     graphs, graph_of = encode_ids([table.column("graph")])
     edge_counts = np.bincount(graph_of, minlength=len(graphs))
@@ -142,9 +144,7 @@ def _order(graph_of: Array, graphs: int) -> Array | None:
     if np.all(graph_of[1:] >= graph_of[:-1]):
         return None
     bits = max(graphs - 1, 1).bit_length()
-    _, order = kernel("csr", graph_of).sort_keys(
-        graph_of.astype(np.uint64), bits, with_order=True
-    )
+    _, order = kernel("csr", graph_of).sort_keys(graph_of.astype(np.uint64), bits, with_order=True)
     return np.asarray(order)
 
 
@@ -191,7 +191,8 @@ class RunSlice:
         stop = max(first, stop)
         at = [
             int(spill.take(folder, name, np.int64, start=i, count=1)[0])
-            for name in ("edge_offsets", "node_offsets") for i in (first, stop)
+            for name in ("edge_offsets", "node_offsets")
+            for i in (first, stop)
         ]
         return RunSlice(folder, first, stop - first, at[0], at[1] - at[0], at[2], at[3] - at[2])
 
@@ -211,9 +212,11 @@ class RunSlice:
 
     def node_counts(self) -> Array:
         """Return how many nodes each graph has here."""
-        return np.diff(spill.take(
-            self.folder, "node_offsets", np.int64, start=self.first, count=self.graphs + 1
-        ))
+        return np.diff(
+            spill.take(
+                self.folder, "node_offsets", np.int64, start=self.first, count=self.graphs + 1
+            )
+        )
 
     def take(self, name: str, dtype: Any) -> Array:
         """Read a column of its edges; ends are positions among all nodes of the run."""
@@ -247,5 +250,3 @@ def _node_bytes(ids: SortedIds) -> int:
     if isinstance(values, np.ndarray) or not len(ids):
         return NODE_BYTES
     return NODE_BYTES + 4 * int(values.nbytes) // len(ids)
-
-

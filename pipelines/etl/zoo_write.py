@@ -119,7 +119,8 @@ def _read_part(part: Part, nodes: int, dtypes: dict[str, str]) -> CSR:
     first, edges = int(indptr[0]), int(indptr[-1] - indptr[0])
     columns: dict[str, Any] = {
         name: spill.take(part.folder, name, kind, start=first, count=edges)
-        for name, kind in dtypes.items() if name not in ("indptr", "indices")
+        for name, kind in dtypes.items()
+        if name not in ("indptr", "indices")
     }
     # A range counts from 0 and always fits 32 bits.
     local = spill.take(part.folder, "indices", np.int32, start=first, count=edges)
@@ -148,10 +149,12 @@ def write_zoo_nodes(
             graph += len(counts)
 
     empty = SortedIds.load(ranges[0]).slice(0, 0)
-    schema = pa.schema([
-        ("id", pa.uint64() if unsigned else empty.type),
-        ("graph", pa.from_numpy_dtype(id_dtype(graphs))),
-    ])
+    schema = pa.schema(
+        [
+            ("id", pa.uint64() if unsigned else empty.type),
+            ("graph", pa.from_numpy_dtype(id_dtype(graphs))),
+        ]
+    )
     return write_in_groups(root, "nodes.parquet", schema, tables())
 
 

@@ -105,7 +105,9 @@ def test_edges_become_the_matrix_scipy_makes(edges: Any, cuts: list[int], both_w
     dense = np.zeros((21, 21), np.int64)
     for b in range(len(starts) - 1):
         part, _ = cpu.sort_keys(keys[offsets[b] : offsets[b + 1]], 10, with_order=False)
-        indptr, indices, _, first = cpu.build_rows(part, starts[b + 1] - starts[b], 5, 0, merge=True)
+        indptr, indices, _, first = cpu.build_rows(
+            part, starts[b + 1] - starts[b], 5, 0, merge=True
+        )
         block = sp.csr_matrix(
             (np.diff(first), indices, indptr), shape=(starts[b + 1] - starts[b], 21)
         )

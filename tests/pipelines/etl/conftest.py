@@ -13,7 +13,12 @@ def cluster() -> Iterator[ClusterSpec]:
     from distributed import LocalCluster
 
     with LocalCluster(
-        processes=False, n_workers=1, threads_per_worker=2, memory_limit=0,
-        dashboard_address="localhost:0", scheduler_kwargs={"dashboard": False}, silence_logs=40,
+        processes=False,
+        n_workers=1,
+        threads_per_worker=2,
+        memory_limit=0,
+        dashboard_address="localhost:0",
+        scheduler_kwargs={"dashboard": False},
+        silence_logs=40,
     ) as running:
         yield ClusterSpec(cluster=running.scheduler_address)

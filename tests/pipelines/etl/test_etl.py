@@ -13,7 +13,7 @@ import pytest
 from penstock import Graph, etl
 from penstock.cluster.spec import ClusterSpec
 from penstock.errors import InputError, OutputExists, UsageError
-from penstock.pipelines.etl import job
+from penstock.pipelines.etl import number_nodes
 from penstock.pipelines.etl.job import Job
 
 Arcs = dict[tuple[Any, ...], list[float]]
@@ -53,7 +53,7 @@ def expected_arcs(table: pd.DataFrame, options: dict[str, Any]) -> Arcs:
             arcs.setdefault((v, u, *r), []).append(w)
     if not options.get("weight"):
         if options.get("duplicates") != "keep":
-            arcs = dict.fromkeys(arcs, [1.0])
+            arcs = {key: [1.0] for key in arcs}
         return arcs
     merge = {"sum": sum, "max": max, "first": lambda w: w[0]}.get(options.get("duplicates", "sum"))
     if merge is not None:
@@ -68,7 +68,9 @@ def expected_nodes(table: pd.DataFrame, arcs: Arcs, options: dict[str, Any]) -> 
         graph.add_edges_from([key[:2]] * len(weights))
 
     def degree(node: Any) -> int:
-        return int(graph.out_degree(node) + (graph.in_degree(node) if options.get("directed") else 0))
+        return int(
+            graph.out_degree(node) + (graph.in_degree(node) if options.get("directed") else 0)
+        )
 
     if options.get("min_degree"):
         few = [node for node in graph if degree(node) < options["min_degree"]]
@@ -124,12 +126,12 @@ CASES: list[dict[str, Any]] = [
 def test_graph_is_what_the_reference_makes(
     tmp_path: Path, cluster: ClusterSpec, options: dict[str, Any], kind: str
 ) -> None:
-    table = random_edges(len(str(options)), kind, rows=90 if "largest_component" in options else 400)
+    table = random_edges(
+        len(str(options)), kind, rows=90 if "largest_component" in options else 400
+    )
     table.to_parquet(tmp_path / "edges.parquet", row_group_size=70)
     unnamed = {name: "none" for name in ("weight", "relation") if name not in options}
-    report = etl(
-        tmp_path / "edges.parquet", tmp_path / "g", cluster=cluster, **options, **unnamed
-    )
+    report = etl(tmp_path / "edges.parquet", tmp_path / "g", cluster=cluster, **options, **unnamed)
     graph = Graph.open(tmp_path / "g")
     graph.validate()
     arcs = expected_arcs(table, options)
@@ -161,8 +163,13 @@ def test_same_bytes_however_the_input_is_cut(
     tmp_path: Path, cluster: ClusterSpec, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table = random_edges(5, kind, rows=3000, ids=500)
-    options = {"weight": "weight", "relation": "relation", "time": "time", "relabel": "random",
-               "split_edges": (0.8, 0.1, 0.1)}
+    options = {
+        "weight": "weight",
+        "relation": "relation",
+        "time": "time",
+        "relabel": "random",
+        "split_edges": (0.8, 0.1, 0.1),
+    }
     table.to_parquet(tmp_path / "one.parquet")
     etl(tmp_path / "one.parquet", tmp_path / "a", cluster=cluster, **options)
     many = tmp_path / "many"
@@ -170,7 +177,7 @@ def test_same_bytes_however_the_input_is_cut(
     for i, start in enumerate(range(0, 3000, 450)):
         table.iloc[start : start + 450].to_parquet(many / f"part-{i}.parquet", row_group_size=100)
     # Several ranges of ids, too.
-    monkeypatch.setattr(job, "_ID_BYTES", 10**7)
+    monkeypatch.setattr(number_nodes, "_ID_BYTES", 10**7)
     etl(many, tmp_path / "b", cluster=cluster, **options)
     files = [Graph.open(tmp_path / name).manifest.files for name in "ab"]
     assert files[0] == files[1]
@@ -182,11 +189,21 @@ def test_bins_cut_rows_but_not_results(
 ) -> None:
     table = random_edges(6, rows=3000, ids=500)
     table.to_parquet(tmp_path / "edges.parquet")
-    etl(tmp_path / "edges.parquet", tmp_path / "a", cluster=cluster, weight="weight",
-        relabel="degree")
+    etl(
+        tmp_path / "edges.parquet",
+        tmp_path / "a",
+        cluster=cluster,
+        weight="weight",
+        relabel="degree",
+    )
     monkeypatch.setattr(Job, "bin_edges", 256)
-    etl(tmp_path / "edges.parquet", tmp_path / "b", cluster=cluster, weight="weight",
-        relabel="degree")
+    etl(
+        tmp_path / "edges.parquet",
+        tmp_path / "b",
+        cluster=cluster,
+        weight="weight",
+        relabel="degree",
+    )
     a, b = Graph.open(tmp_path / "a"), Graph.open(tmp_path / "b")
     assert a.num_shards == 1 < b.num_shards
     for (name, left), (_, right) in zip(a.csr().arrays(), b.csr().arrays(), strict=True):
@@ -206,12 +223,17 @@ def test_weights_of_both_directions_are_bitwise_equal(tmp_path: Path, cluster: C
 
 
 def test_times_window_and_latest_of_duplicates(tmp_path: Path, cluster: ClusterSpec) -> None:
-    table = pd.DataFrame(
-        {"src": [1, 1, 2, 3, 1], "dst": [2, 2, 1, 1, 3], "time": [5, 9, 7, 20, 3]}
-    )
+    table = pd.DataFrame({"src": [1, 1, 2, 3, 1], "dst": [2, 2, 1, 1, 3], "time": [5, 9, 7, 20, 3]})
     table.to_parquet(tmp_path / "edges.parquet")
-    report = etl(tmp_path / "edges.parquet", tmp_path / "g", cluster=cluster, directed=True,
-                 time="time", since="5", until="20")
+    report = etl(
+        tmp_path / "edges.parquet",
+        tmp_path / "g",
+        cluster=cluster,
+        directed=True,
+        time="time",
+        since="5",
+        until="20",
+    )
     csr = Graph.open(tmp_path / "g").csr()
     assert csr.times is not None
     assert csr.times.tolist() == [9, 7]
@@ -254,8 +276,15 @@ def test_given_heldout_edges(tmp_path: Path, cluster: ClusterSpec) -> None:
         pd.DataFrame(rows, columns=columns).to_csv(
             tmp_path / f"{name}.txt", sep="\t", header=False, index=False
         )
-    etl(tmp_path / "train.txt", tmp_path / "g", cluster=cluster, format="triples", directed=True,
-        valid=tmp_path / "valid.txt", test=tmp_path / "test.txt")
+    etl(
+        tmp_path / "train.txt",
+        tmp_path / "g",
+        cluster=cluster,
+        format="triples",
+        directed=True,
+        valid=tmp_path / "valid.txt",
+        test=tmp_path / "test.txt",
+    )
     graph = Graph.open(tmp_path / "g")
     ids, relations = graph.user_ids().to_pylist(), graph.manifest.relations
     assert (ids, relations) == (["a", "b", "c", "d"], ("knows", "likes"))
@@ -279,8 +308,13 @@ def test_an_existing_graph_is_kept_unless_told(tmp_path: Path, cluster: ClusterS
     bad.loc[3, "weight"] = -1.0
     bad.to_parquet(tmp_path / "bad.parquet")
     with pytest.raises(InputError, match=r"bad\.parquet"):
-        etl(tmp_path / "bad.parquet", tmp_path / "g", cluster=cluster, weight="weight",
-            overwrite=True)
+        etl(
+            tmp_path / "bad.parquet",
+            tmp_path / "g",
+            cluster=cluster,
+            weight="weight",
+            overwrite=True,
+        )
     assert Graph.open(tmp_path / "g").manifest == before
     etl(tmp_path / "edges.parquet", tmp_path / "g", cluster=cluster, directed=True, overwrite=True)
     assert Graph.open(tmp_path / "g").manifest.directed
@@ -303,8 +337,14 @@ def test_bad_rows_are_counted_and_kept_aside(tmp_path: Path, cluster: ClusterSpe
     table.to_csv(tmp_path / "edges.csv", index=False)
     with pytest.raises(InputError, match=r"edges\.csv.*7"):
         etl(tmp_path / "edges.csv", tmp_path / "g", cluster=cluster, weight="weight")
-    report = etl(tmp_path / "edges.csv", tmp_path / "g", cluster=cluster, weight="weight",
-                 relation="none", on_bad_rows="skip")
+    report = etl(
+        tmp_path / "edges.csv",
+        tmp_path / "g",
+        cluster=cluster,
+        weight="weight",
+        relation="none",
+        on_bad_rows="skip",
+    )
     assert report.bad_rows == 3
     import json
 
@@ -327,8 +367,6 @@ def test_bad_rows_are_counted_and_kept_aside(tmp_path: Path, cluster: ClusterSpe
         ({"colour": "red"}, "no option 'colour'"),
     ],
 )
-def test_options_that_cannot_be(
-    tmp_path: Path, options: dict[str, Any], message: str
-) -> None:
+def test_options_that_cannot_be(tmp_path: Path, options: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         etl(tmp_path / "edges.parquet", tmp_path / "g", **options)

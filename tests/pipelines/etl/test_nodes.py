@@ -42,8 +42,16 @@ def test_node_data_follow_their_ids(
     )  # fmt: skip
     path = tmp_path / f"nodes{suffix}"
     nodes.to_csv(path, index=False) if suffix == ".csv" else nodes.to_parquet(path)
-    etl(edges, tmp_path / "g", cluster=cluster, nodes=path, label="colour", split="part",
-        feature_columns=("x*",), **options)
+    etl(
+        edges,
+        tmp_path / "g",
+        cluster=cluster,
+        nodes=path,
+        label="colour",
+        split="part",
+        feature_columns=("x*",),
+        **options,
+    )
     graph = Graph.open(tmp_path / "g")
     graph.validate()
     ids = graph.user_ids().to_pylist()
@@ -68,8 +76,14 @@ def test_features_in_a_file_of_their_own(
         sp.save_npz(tmp_path / "x.npz", sp.csr_matrix(dense))
     else:
         np.save(tmp_path / "x.npy", dense)
-    etl(edges, tmp_path / "g", cluster=cluster, nodes=tmp_path / "nodes.csv", relabel="random",
-        features=tmp_path / ("x.npz" if sparse else "x.npy"))
+    etl(
+        edges,
+        tmp_path / "g",
+        cluster=cluster,
+        nodes=tmp_path / "nodes.csv",
+        relabel="random",
+        features=tmp_path / ("x.npz" if sparse else "x.npy"),
+    )
     graph = Graph.open(tmp_path / "g")
     assert graph.manifest.features is not None
     assert graph.manifest.features.kind == ("sparse" if sparse else "dense")
@@ -79,9 +93,7 @@ def test_features_in_a_file_of_their_own(
     np.testing.assert_array_equal(got.toarray() if sparse else got, dense[rows])
 
 
-def test_features_without_a_table_number_nodes_from_0(
-    tmp_path: Path, cluster: ClusterSpec
-) -> None:
+def test_features_without_a_table_number_nodes_from_0(tmp_path: Path, cluster: ClusterSpec) -> None:
     pd.DataFrame({"src": [0, 1], "dst": [1, 3]}).to_csv(tmp_path / "e.csv", index=False)
     np.save(tmp_path / "x.npy", np.arange(5, dtype=np.float32)[:, None])
     etl(tmp_path / "e.csv", tmp_path / "g", cluster=cluster, features=tmp_path / "x.npy")
@@ -119,8 +131,15 @@ def test_node_splits_by_fraction(tmp_path: Path, cluster: ClusterSpec) -> None:
     pd.DataFrame({"id": np.arange(1000), "label": labels}).to_parquet(tmp_path / "n.parquet")
     masks = {}
     for relabel in ("sorted", "random"):
-        etl(tmp_path / "e.parquet", tmp_path / relabel, cluster=cluster, relabel=relabel,
-            nodes=tmp_path / "n.parquet", label="label", split_nodes=(0.5, 0.25, 0.25))
+        etl(
+            tmp_path / "e.parquet",
+            tmp_path / relabel,
+            cluster=cluster,
+            relabel=relabel,
+            nodes=tmp_path / "n.parquet",
+            label="label",
+            split_nodes=(0.5, 0.25, 0.25),
+        )
         graph = Graph.open(tmp_path / relabel)
         assert graph.manifest.splits == {"train": 400, "valid": 200, "test": 200}
         ids = np.asarray(graph.user_ids())
@@ -170,8 +189,14 @@ def test_a_skipped_row_does_not_shift_the_features(
     nodes = nodes.reindex([0, 1, 6, 2, 3, 4, 5])
     nodes.to_csv(tmp_path / "nodes.csv", index=False)
     np.save(tmp_path / "x.npy", np.arange(7, dtype=np.float32)[:, None])
-    report = etl(edges, tmp_path / "g", cluster=cluster, nodes=tmp_path / "nodes.csv",
-                 features=tmp_path / "x.npy", on_bad_rows="skip")
+    report = etl(
+        edges,
+        tmp_path / "g",
+        cluster=cluster,
+        nodes=tmp_path / "nodes.csv",
+        features=tmp_path / "x.npy",
+        on_bad_rows="skip",
+    )
     graph = Graph.open(tmp_path / "g")
     assert report.bad_rows == 1
     got = dict(zip(graph.user_ids().to_pylist(), graph.features()[:, 0], strict=True))

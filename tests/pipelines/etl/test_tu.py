@@ -56,8 +56,9 @@ def networkx_graphs(
     whole: nx.Graph[int] = nx.Graph()
     whole.add_nodes_from(range(1, len(indicator) + 1))
     whole.add_edges_from((int(u), int(v)) for u, v in arcs if u != v)
-    return [whole.subgraph((np.flatnonzero(indicator == g) + 1).tolist())
-            for g in range(1, graphs + 1)]
+    return [
+        whole.subgraph((np.flatnonzero(indicator == g) + 1).tolist()) for g in range(1, graphs + 1)
+    ]
 
 
 def assert_graphs(graph: Graph, expected: list[nx.Graph[int]]) -> None:
@@ -91,10 +92,22 @@ def test_small_folder(make_folder: Callable[..., Path], tmp_path: Path, zipped: 
     assert graph.features().tolist() == [[1.5, 2], [0, -1000], [3, 4], [5, 6], [0, 0], [0, 9]]
     csr = graph.csr()
     names = np.array(graph.manifest.relations)
-    kinds = {(u, v): r for u, v, r in zip(csr.sources() + 1, csr.indices + 1,
-                                          names[csr.relations], strict=True)}
-    assert kinds == {(1, 2): "4", (2, 1): "4", (2, 3): "4", (3, 2): "4", (1, 3): "9", (3, 1): "9",
-                     (1, 4): "4", (4, 1): "4", (5, 6): "9", (6, 5): "9"}
+    kinds = {
+        (u, v): r
+        for u, v, r in zip(csr.sources() + 1, csr.indices + 1, names[csr.relations], strict=True)
+    }
+    assert kinds == {
+        (1, 2): "4",
+        (2, 1): "4",
+        (2, 3): "4",
+        (3, 2): "4",
+        (1, 3): "9",
+        (3, 1): "9",
+        (1, 4): "4",
+        (4, 1): "4",
+        (5, 6): "9",
+        (6, 5): "9",
+    }
 
 
 def test_dropped_nodes_take_their_data_along(
@@ -117,7 +130,9 @@ def test_directed_keeps_the_rows_of_a(make_folder: Callable[..., Path], tmp_path
     etl(folder, tmp_path / "graph", directed=True, self_loops="keep")
     csr = Graph.open(tmp_path / "graph").csr()
     assert list(zip((csr.sources() + 1).tolist(), (csr.indices + 1).tolist(), strict=True)) == [
-        (2, 3), (4, 1), (6, 5)
+        (2, 3),
+        (4, 1),
+        (6, 5),
     ]
 
 
@@ -187,8 +202,14 @@ def test_not_one_data_set(make_folder: Callable[..., Path], tmp_path: Path) -> N
 
 @pytest.mark.parametrize(
     "options",
-    [{"source": "a"}, {"weight": "w"}, {"delimiter": ";"}, {"on_bad_rows": "skip"},
-     {"largest_component": True}, {"label_kind": "multi"}],
+    [
+        {"source": "a"},
+        {"weight": "w"},
+        {"delimiter": ";"},
+        {"on_bad_rows": "skip"},
+        {"largest_component": True},
+        {"label_kind": "multi"},
+    ],
 )
 def test_options_without_meaning_are_refused(
     make_folder: Callable[..., Path], tmp_path: Path, options: dict[str, Any]

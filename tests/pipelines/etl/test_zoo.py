@@ -25,8 +25,6 @@ from penstock.pipelines.etl.options import EtlOptions
 from penstock.pipelines.etl.report import EtlReport
 from penstock.pipelines.etl.workplace import Workplace
 from penstock.pipelines.etl.zoo import build_zoo
-from penstock.pipelines.etl.zoo_runs import Range, choose_ranges
-from penstock.pipelines.etl.zoo_write import cut_graphs
 
 EDGE_COLUMNS = ("weight", "relation", "time")
 
@@ -34,8 +32,15 @@ EDGE_COLUMNS = ("weight", "relation", "time")
 class Serial(Job):
     """A job whose tasks follow each other in this process; tasks and files are the real ones."""
 
-    def stage(self, title: str, step: Any, calls: list[Any], sizes: list[int],
-              unit: str = "edges", **shared: Any) -> list[Any]:
+    def stage(
+        self,
+        title: str,
+        step: Any,
+        calls: list[Any],
+        sizes: list[int],
+        unit: str = "edges",
+        **shared: Any,
+    ) -> list[Any]:
         assert len(calls) == len(sizes)
         return [step(*call, **shared) for call in calls]
 
@@ -49,9 +54,16 @@ def make_zoo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     count = 0
 
     def make(
-        tables: list[pa.Table], *, batch_rows: int = 1000, range_bytes: int | None = None,
-        shard_size: int = 1 << 24, memory: int = 1 << 30, id_type: str = "int64",
-        report: EtlReport | None = None, home: Path | None = None, **options: Any,
+        tables: list[pa.Table],
+        *,
+        batch_rows: int = 1000,
+        range_bytes: int | None = None,
+        shard_size: int = 1 << 24,
+        memory: int = 1 << 30,
+        id_type: str = "int64",
+        report: EtlReport | None = None,
+        home: Path | None = None,
+        **options: Any,
     ) -> Graph:
         nonlocal count
         count += 1
@@ -66,8 +78,9 @@ def make_zoo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
         place.graph.mkdir(parents=True, exist_ok=True)
         place.scratch.mkdir(exist_ok=True)
         layout = Layout("source", "target", graph="graph", id_type=id_type, **has)
-        job = Serial(None, [], EtlOptions(**options), layout, place, memory, 2, True,
-                     report or EtlReport(""))
+        job = Serial(
+            None, [], EtlOptions(**options), layout, place, memory, 2, True, report or EtlReport("")
+        )
         manifest = build_zoo(job, pieces, range_bytes=range_bytes, shard_size=shard_size)
         manifest.save(place.graph)
         return Graph.open(place.graph)
@@ -101,8 +114,13 @@ def read_graphs(graph: Graph) -> dict[Any, tuple[list[Any], list[tuple[Any, ...]
 
 
 def expected_graphs(
-    table: pa.Table, *, directed: bool = False, self_loops: str = "drop", duplicates: str = "sum",
-    min_degree: int = 0, drop_isolated: bool = False,
+    table: pa.Table,
+    *,
+    directed: bool = False,
+    self_loops: str = "drop",
+    duplicates: str = "sum",
+    min_degree: int = 0,
+    drop_isolated: bool = False,
 ) -> dict[Any, tuple[list[Any], list[tuple[Any, ...]]]]:
     """Do the same with pandas, one graph at a time."""
     frame = table.to_pandas()
@@ -123,8 +141,10 @@ def expected_graphs(
             how = {name: rule for name, rule in how.items() if name in columns}
             if "weight" in how:
                 edges = edges.astype({"weight": np.float64})
-            edges = edges.groupby(by, sort=True, as_index=False).agg(how) if how else (
-                edges.drop_duplicates(by)
+            edges = (
+                edges.groupby(by, sort=True, as_index=False).agg(how)
+                if how
+                else (edges.drop_duplicates(by))
             )
         for step in ([min_degree] if min_degree else []) + ([1] if drop_isolated else []):
             degrees = edges["source"].value_counts()
@@ -181,10 +201,19 @@ CHOICES = {
 @settings(
     max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
-@given(table=zoos(), options=st.fixed_dictionaries(CHOICES), batch_rows=st.integers(1, 40),
-       pieces=st.integers(1, 3), shard_size=st.integers(1, 60))
+@given(
+    table=zoos(),
+    options=st.fixed_dictionaries(CHOICES),
+    batch_rows=st.integers(1, 40),
+    pieces=st.integers(1, 3),
+    shard_size=st.integers(1, 60),
+)
 def test_zoo_is_what_pandas_makes(
-    make_zoo: Any, table: pa.Table, options: dict[str, Any], batch_rows: int, pieces: int,
+    make_zoo: Any,
+    table: pa.Table,
+    options: dict[str, Any],
+    batch_rows: int,
+    pieces: int,
     shard_size: int,
 ) -> None:
     cuts = np.linspace(0, len(table), pieces + 1).astype(int)
@@ -215,11 +244,14 @@ def table_of(rows: list[tuple[Any, Any, Any]], **columns: Any) -> pa.Table:
 
 def random_table(graphs: int, edges: int, seed: int = 0) -> pa.Table:
     random = np.random.default_rng(seed)
-    return pa.table({
-        "graph": random.integers(0, graphs, edges),
-        "source": random.integers(0, 9, edges), "target": random.integers(0, 9, edges),
-        "weight": random.random(edges, dtype=np.float32),
-    })
+    return pa.table(
+        {
+            "graph": random.integers(0, graphs, edges),
+            "source": random.integers(0, 9, edges),
+            "target": random.integers(0, 9, edges),
+            "weight": random.random(edges, dtype=np.float32),
+        }
+    )
 
 
 def test_weights_of_both_directions_are_the_same_bits(make_zoo: Any) -> None:
@@ -269,10 +301,14 @@ def test_pieces_and_batches_without_rows_do_not_matter(make_zoo: Any) -> None:
 
 def test_many_relations_share_the_key(make_zoo: Any) -> None:
     count = 3000
-    table = pa.table({
-        "graph": np.zeros(count, np.int64), "source": np.arange(count),
-        "target": (np.arange(count) * 7 + 1) % count, "relation": np.arange(count)[::-1],
-    })
+    table = pa.table(
+        {
+            "graph": np.zeros(count, np.int64),
+            "source": np.arange(count),
+            "target": (np.arange(count) * 7 + 1) % count,
+            "relation": np.arange(count)[::-1],
+        }
+    )
     found = read_graphs(make_zoo([table], directed=True))[0][1]
     assert found == [(i, (i * 7 + 1) % count, str(count - 1 - i)) for i in range(count)]
 
@@ -298,32 +334,18 @@ def test_a_graph_too_large_for_a_worker_is_refused(make_zoo: Any) -> None:
 
 @pytest.mark.parametrize(
     ("option", "value"),
-    [("largest_component", True), ("relabel", "degree"), ("split_edges", (0.8, 0.1, 0.1)),
-     ("split_nodes", (0.8, 0.1, 0.1)), ("nodes", "nodes.csv"), ("valid", "valid.csv")],
+    [
+        ("largest_component", True),
+        ("relabel", "degree"),
+        ("split_edges", (0.8, 0.1, 0.1)),
+        ("split_nodes", (0.8, 0.1, 0.1)),
+        ("nodes", "nodes.csv"),
+        ("valid", "valid.csv"),
+    ],
 )
 def test_options_for_one_graph_are_refused(make_zoo: Any, option: str, value: Any) -> None:
     with pytest.raises(UsageError, match="--" + option.replace("_", "-")):
         make_zoo([random_table(2, 10)], **{option: value})
-
-
-def test_ranges_cover_all_graphs_once() -> None:
-    samples = [(graph, 10) for graph in range(100)] * 2
-    ranges = choose_ranges(samples, 45)
-    assert ranges[0].low is None
-    assert ranges[-1].high is None
-    cuts = [part.low for part in ranges[1:]]
-    assert cuts == [part.high for part in ranges[:-1]] == sorted(set(cuts))
-    assert len(ranges) == 50
-    assert choose_ranges([("same", 100)] * 9, 1) == [Range(None, None)]
-
-
-def test_graphs_are_cut_by_size() -> None:
-    sizes = np.array([3, 3, 5, 20, 1, 0, 9])
-    assert cut_graphs(sizes, 10, 10) == ([2, 3, 4], 0)
-    assert cut_graphs(sizes, 2, 10) == ([0, 2, 3, 4], 0)
-    assert cut_graphs(np.array([4, 6]), 10, 10) == ([], 0)
-    assert cut_graphs(np.array([1]), 0, 10) == ([0], 9)
-    assert cut_graphs(np.array([], int), 7, 10) == ([], 7)
 
 
 @pytest.mark.parametrize("suffix", ["parquet", "csv"])
