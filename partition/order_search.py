@@ -1,6 +1,6 @@
-"""The search that found the orders of order_table.py. It runs offline: minutes for all of them.
+"""The search that found the orders of order_table.py. It runs offline, for minutes.
 
-    python -m penstock.partition.order_search 4 32
+    python -m penstock.partition.order_search 5 7 8 9 10 11 12 14 15 18 19 22 23 26 27 30 31
 
 An order with buffers of three is a strip of triangles: consecutive triangles share an edge, and
 property 1 says that no three in a row share the same edge. A strip that never brings a pair
@@ -25,22 +25,25 @@ Array = np.ndarray[Any, Any]
 # A triangle is a row (loaded, loaded before it, kept from earlier). ``free`` holds, for each
 # vertex, the set of partners it has not met, as bits; 32 vertices fit into 64-bit words.
 _MAX_TRIANGLES = 512
-_LONGEST_PIECE = 15
-_NODES = 300  # triangles tried before a growth or a new path is given up
-_MIDDLE = 0.9  # share of the moves that work in the middle
-_TEMPERATURE = 0.5
+_LONGEST_PIECE = 40
+_NODES = 3000  # triangles tried before a growth or a new path is given up
+_MIDDLE = 0.95  # share of the moves that work in the middle
+_TEMPERATURE = 0.3
+_ROUNDS = 100_000  # moves before the search starts afresh from the next seed
 
 
-def search(partitions: int, seed: int = 1, rounds: int = 50_000_000) -> list[tuple[int, int, int]]:
-    """Return a strip that meets the lower bound for ``partitions`` (5 or more, 32 or fewer).
+def search(partitions: int, seeds: int = 1000) -> list[tuple[int, int, int]]:
+    """Return a strip that meets the lower bound for ``partitions`` (4 or more, 32 or fewer).
 
-    Rows are (loaded, loaded before, kept); the strip may lack the last triangle that brings one
-    remaining pair together. The list is empty where ``rounds`` were not enough.
+    Rows are (loaded, loaded before, kept). The list is empty where no seed led to one; for 6
+    partitions there is none.
     """
     strip = np.zeros((_MAX_TRIANGLES, 3), np.int64)
-    size, free = _search(partitions, np.uint64(seed), rounds, strip)
-    rows = [tuple(int(v) for v in row) for row in strip[:size]]
-    return _with_last_pair(rows, free) if size else []  # type: ignore[arg-type]
+    for seed in range(1, seeds + 1):
+        size, free = _search(partitions, np.uint64(seed), _ROUNDS, strip)
+        if size:
+            return _with_last_pair([_row(row) for row in strip[:size]], free)
+    return []
 
 
 def encode(strip: list[tuple[int, int, int]], alphabet: str) -> str:
@@ -55,23 +58,22 @@ def encode(strip: list[tuple[int, int, int]], alphabet: str) -> str:
     return "".join(letters)
 
 
-def _with_last_pair(
-    rows: list[tuple[int, int, int]], free: Array
-) -> list[tuple[int, int, int]]:
+def _row(row: Array) -> tuple[int, int, int]:
+    return int(row[0]), int(row[1]), int(row[2])
+
+
+def _with_last_pair(rows: list[tuple[int, int, int]], free: Array) -> list[tuple[int, int, int]]:
+    """Append the triangle that closes the one pair an even number of pairs leaves over."""
     pair = [v for v in range(len(free)) if free[v]]
     if not pair:
         return rows
     if not set(pair) & set(rows[-1]):
-        rows = _reversed(rows)
+        strip = np.array(rows, np.int64)
+        _reverse(strip, len(rows))
+        rows = [_row(row) for row in strip]
     last, before, kept = rows[-1]
-    here, new = (pair[0], pair[1]) if pair[0] in rows[-1] else (pair[1], pair[0])
+    here, new = pair if pair[0] in rows[-1] else reversed(pair)
     return [*rows, (new, last, before if here == before else kept)]
-
-
-def _reversed(rows: list[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
-    strip = np.array(rows, np.int64)
-    _reverse(strip, len(rows))
-    return [tuple(int(v) for v in row) for row in strip]  # type: ignore[misc]
 
 
 @njit(cache=True)
@@ -258,7 +260,7 @@ def _reroute(strip: Array, size: int, free: Array, random: Array, i: int, old: i
 
 
 @njit(cache=True)
-def _search(n: int, seed: int, rounds: int, strip: Array) -> tuple[int, Array]:
+def _search(n: int, seed: Any, rounds: int, strip: Array) -> tuple[int, Array]:
     random = np.array([seed * np.uint64(0x9E3779B97F4A7C15)], np.uint64)
     free = np.full(n, (np.int64(1) << n) - 1) ^ (np.int64(1) << np.arange(n))
     nothing = np.zeros(3, np.int64)
@@ -302,11 +304,10 @@ def _search(n: int, seed: int, rounds: int, strip: Array) -> tuple[int, Array]:
 
 
 def main(arguments: list[str]) -> None:
-    """Print the lines of order_table.py for the range of partitions asked for."""
+    """Print the lines of order_table.py for the numbers of partitions asked for."""
     from penstock.partition.order_table import ALPHABET
 
-    low, high = (int(argument) for argument in arguments)
-    for partitions in range(low, high + 1):
+    for partitions in map(int, arguments):
         strip = search(partitions)
         print(f"    {partitions}: {encode(strip, ALPHABET)!r},", flush=True)
 

@@ -1,1 +1,2 @@
 ALPHABET = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
+LOADS: dict[int, str] = {}

@@ -22,8 +22,12 @@ from penstock.manifest import Manifest
 from penstock.sizes import need_memory
 
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
     import pyarrow as pa
     import scipy.sparse as sp
+
+    from penstock.writer import GraphWriter
 
 SPLITS = ("train", "valid", "test")
 
@@ -31,6 +35,7 @@ SPLITS = ("train", "valid", "test")
 class Graph:
     """A graph directory, opened: counts at once, arrays mapped when they are asked for.
 
+    Graph.create("follows")           a writer for one that fits in memory
     graph = Graph.open("follows")     cheap: reads graph.json and compares file sizes
     graph.num_nodes, graph.num_edges  counts; an undirected edge is stored both ways
     graph.shard(0)                    CSR of a range of rows, mapped
@@ -50,6 +55,20 @@ class Graph:
         manifest = Manifest.load(path)
         manifest.check_files(path)
         return cls(path, manifest)
+
+    @classmethod
+    def create(
+        cls, path: str | Path, *, overwrite: bool = False
+    ) -> AbstractContextManager[GraphWriter]:
+        """Write a graph that fits in memory; it appears at ``path`` when the block ends.
+
+        with Graph.create("g") as writer:
+            writer.edges(CSR.from_edges(sources, targets, nodes))
+            writer.nodes(ids, label=labels)
+        """
+        from penstock.writer import create_graph
+
+        return create_graph(path, overwrite=overwrite)
 
     def __repr__(self) -> str:
         return f"Graph({str(self.path)!r}, nodes={self.num_nodes}, edges={self.num_edges})"

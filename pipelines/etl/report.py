@@ -45,14 +45,15 @@ class EtlReport:
 
     def text(self) -> str:
         """Return what a person wants to read."""
-        arcs = "directed edges" if self.directed else "edges, each stored both ways"
-        edges = self.edges if self.directed else self.edges / 2
+        edges = (
+            f"{self.edges:,} edges" if self.directed else f"{self.edges:,} arcs, edges both ways"
+        )
         zoo = "" if self.graphs is None else f"{self.graphs:,} graphs, "
-        speed = self.rows_read / max(self.seconds, 1e-9) / 1e6
+        # Below a second or so it is the start that is timed.
+        rate = f" ({self.rows_read / self.seconds / 1e6:.2f} M rows/s)" if self.seconds > 2 else ""
         lines = [
-            f"{self.graph}: {zoo}{self.nodes:,} nodes, {edges:,.0f} {arcs}, "
-            f"{format_bytes(self.bytes)}",
-            f"  read {self.rows_read:,} rows in {self.seconds:.1f} s ({speed:.2f} M rows/s)",
+            f"{self.graph}: {zoo}{self.nodes:,} nodes, {edges}, {format_bytes(self.bytes)}",
+            f"  read {self.rows_read:,} rows in {self.seconds:.1f} s{rate}",
         ]
         counts = [
             ("outside the time window", self.rows_filtered),

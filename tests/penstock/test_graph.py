@@ -291,3 +291,12 @@ def test_a_zoo_has_as_many_graphs_as_it_says(tmp_path):
         zoo(["a", "a", "a"], 2).validate()
     with pytest.raises(CorruptFile, match="Expected 3 graphs, got 2"):
         zoo(["a", "b", "a"], 3).validate()
+
+
+def test_create_hands_out_a_writer(tmp_path):
+    csr = CSR.from_edges(np.array([0, 1]), np.array([1, 2]), 3)
+    with Graph.create(tmp_path / "g") as writer:
+        writer.edges(csr)
+        writer.nodes()
+        assert not (tmp_path / "g").exists()
+    np.testing.assert_array_equal(Graph.open(tmp_path / "g").csr().indices, csr.indices)

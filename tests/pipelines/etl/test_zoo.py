@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from penstock.errors import CapacityError, InputError, UsageError
 from penstock.graph import Graph
-from penstock.pipelines.etl import etl
+from penstock.pipelines.etl import etl, zoo_rows, zoo_runs
 from penstock.pipelines.etl.batch import Batch, Layout, Piece
 from penstock.pipelines.etl.job import Job
 from penstock.pipelines.etl.options import EtlOptions
@@ -63,10 +63,14 @@ def make_zoo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
         id_type: str = "int64",
         report: EtlReport | None = None,
         home: Path | None = None,
+        together: int = 1 << 18,
+        row_bits: int = 16,
         **options: Any,
     ) -> Graph:
         nonlocal count
         count += 1
+        monkeypatch.setattr(zoo_runs, "_TOGETHER", together)
+        monkeypatch.setattr(zoo_rows, "_BIN_ROW_BITS", row_bits)
         inputs.clear()
         for number, table in enumerate(tables):
             starts = range(0, max(len(table), 1), batch_rows)
@@ -207,6 +211,8 @@ CHOICES = {
     batch_rows=st.integers(1, 40),
     pieces=st.integers(1, 3),
     shard_size=st.integers(1, 60),
+    together=st.integers(1, 40),
+    row_bits=st.integers(0, 5),
 )
 def test_zoo_is_what_pandas_makes(
     make_zoo: Any,
@@ -215,11 +221,19 @@ def test_zoo_is_what_pandas_makes(
     batch_rows: int,
     pieces: int,
     shard_size: int,
+    together: int,
+    row_bits: int,
 ) -> None:
     cuts = np.linspace(0, len(table), pieces + 1).astype(int)
     tables = [table.slice(a, b - a) for a, b in pairwise(cuts)]
     graph = make_zoo(
-        tables, batch_rows=batch_rows, range_bytes=1000, shard_size=shard_size, **options
+        tables,
+        batch_rows=batch_rows,
+        range_bytes=1000,
+        shard_size=shard_size,
+        together=together,
+        row_bits=row_bits,
+        **options,
     )
     graph.validate()
     expected = expected_graphs(table, **options)
@@ -232,7 +246,7 @@ def test_zoo_is_what_pandas_makes(
             relation = [str(edge[at]) for edge in edges]
             edges = [(*e[:at], r, *e[at + 1 :]) for e, r in zip(edges, relation, strict=True)]
         assert found[name][1] == edges
-    # The same files, whatever the ranges.
+    # The same files, whatever the pieces, batches, ranges and bins.
     whole = make_zoo([table], shard_size=shard_size, **options)
     assert bytes_of(whole) == bytes_of(graph)
 

@@ -1,0 +1,48 @@
+"""Where a worker computes is decided once; without a GPU it is the host."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import dask
+import numpy as np
+import pytest
+
+from penstock.errors import MissingExtra
+from penstock.workers import device
+
+
+@pytest.fixture(autouse=True)
+def fresh() -> Iterator[None]:
+    device.gpu.cache_clear()
+    device.frames.cache_clear()
+    yield
+    device.gpu.cache_clear()
+    device.frames.cache_clear()
+
+
+def test_pandas_means_the_host() -> None:
+    with dask.config.set({"dataframe.backend": "pandas"}):
+        assert not device.gpu()
+        assert not device.frames()
+        array = np.arange(3)
+        assert device.to_device(array) is array
+        assert device.to_host(array) is array
+
+
+def test_cudf_without_a_gpu_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    # A machine without CuPy: importing it fails as it does where it is not installed.
+    monkeypatch.setitem(__import__("sys").modules, "cupy", None)
+    with (
+        dask.config.set({"dataframe.backend": "cudf"}),
+        pytest.raises(MissingExtra, match="cuda12"),
+    ):
+        device.gpu()
+
+
+@pytest.mark.gpu
+def test_a_gpu_is_used_where_there_is_one() -> None:
+    assert device.gpu()
+    moved = device.to_device(np.arange(3))
+    assert hasattr(moved, "__cuda_array_interface__")
+    assert device.to_host(moved).tolist() == [0, 1, 2]
