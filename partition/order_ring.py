@@ -11,28 +11,31 @@ a rim is a graceful labelling of a wheel, and there is one for every r from 3 on
 
 N * r triangles make 2r classes of differences; 0 to 3 classes may be left over. For each there is
 one more partition, N + i, that stays in the buffer while the residues walk through it in steps of
-that class: it meets all of them, and they meet along the walk. The few pairs that the seams leave
-open are closed at the end.
+that class: it meets all of them, and they meet along the walk. (Where the step and N have a common
+divisor the steps close into several tours; exchanging edges with another tour joins them.) The few
+pairs that the seams leave open are closed at the end.
 
-With 0 or 1 class left over (n = 1 or 0 mod 4) the strip meets the lower bound exactly.
+With 0 or 1 class left over (n = 1 or 0 mod 4) the strip meets the lower bound exactly; with 2 or
+3 (n = 3 or 2 mod 4) it takes 1 or 3 states more.
 """
 
 from __future__ import annotations
 
+from itertools import pairwise
 from math import gcd
 
 State = tuple[int, ...]
+Links = list[set[int]]
 
 
 def ring(partitions: int) -> list[State]:
-    """Return the buffers for ``partitions``: 13, or 16 or more. The newest comes first in each."""
+    """Return the buffers for 13, 16, 17, or 19 and more partitions, the newest first in each."""
     extra = (1 - partitions) % 4
     modulus = partitions - extra
     half = modulus // 2
     strip = Strip(partitions)
-    for i in range(extra):
-        # The class of step (N - 1) / 2 comes last: its walk ends where the ring can begin.
-        _walk(strip, modulus + i, modulus, step=half - (extra - 1 - i))
+    for i, path in enumerate(_walks(modulus, [half - i for i in range(extra)])):
+        _walk(strip, modulus + i, path)
     _turn(strip, modulus, _rim((half - extra) // 2))
     strip.close()
     return strip.states
@@ -47,21 +50,67 @@ def _rim(r: int) -> list[int]:
     return [2, 2 * r, *(1 + k if k % 2 == 0 else 2 * r - 2 - k for k in range(r - 2))]
 
 
-def _walk(strip: Strip, pivot: int, modulus: int, step: int) -> None:
-    """Keep ``pivot`` while all residues pass through the buffer in steps of ``step``."""
-    cosets = gcd(step, modulus)
-    start = strip.states[-1][0] if strip.states else 0
-    path = [
-        (start + coset + k * step) % modulus
-        for coset in range(cosets)
-        for k in range(modulus // cosets)
+def _walks(modulus: int, steps: list[int]) -> list[list[int]]:
+    """Return a walk a step through all residues, each from where the one before ended.
+
+    The first of ``steps``, (modulus - 1) / 2, makes the last walk: from 0 by way of 1 to its end.
+    """
+    if not steps:
+        return []
+    tours = [
+        [{(v - step) % modulus, (v + step) % modulus} for v in range(modulus)] for step in steps
     ]
+    end = modulus - steps[0]
+    for step, tour in zip(steps[1:], tours[1:], strict=True):
+        while len(_trace(tour, 0)) < modulus:
+            _join(tour, tours[0], step, steps[0], fixed={0, 1, end})
+    walks = [_trace(tours[0], end, 1)]
+    for tour in tours[1:]:
+        walks.append(_trace(tour, walks[-1][-1]))
+    return [walk[::-1] for walk in reversed(walks)]
+
+
+def _trace(tour: Links, start: int, second: int | None = None) -> list[int]:
+    """Return the vertices of the closed tour through ``start``, which comes first."""
+    path = [start, min(tour[start]) if second is None else second]
+    while (after := next(v for v in sorted(tour[path[-1]]) if v != path[-2])) != start:
+        path.append(after)
+    return path
+
+
+def _join(tour: Links, whole: Links, step: int, whole_step: int, fixed: set[int]) -> None:
+    """Make one of two closed pieces of ``tour`` by an exchange of edges with the ``whole`` tour."""
+    modulus = len(tour)
+    for a in range(modulus):
+        b, c = (a + step) % modulus, (a + whole_step) % modulus
+        d = (b + whole_step) % modulus
+        own, given = ((a, b), (c, d)), ((a, c), (b, d))
+        if fixed & {a, b, c, d} or c in _trace(tour, a):
+            continue
+        if all(y in tour[x] for x, y in own) and all(y in whole[x] for x, y in given):
+            _exchange(own, tour, whole)
+            _exchange(given, whole, tour)
+            if len(_trace(whole, 0)) == modulus:
+                return
+            _exchange(own, whole, tour)
+            _exchange(given, tour, whole)
+    raise AssertionError("no exchange of edges joins the tours")
+
+
+def _exchange(edges: tuple[tuple[int, int], ...], source: Links, target: Links) -> None:
+    for a, b in (*edges, *(edge[::-1] for edge in edges)):
+        source[a].remove(b)
+        target[a].add(b)
+
+
+def _walk(strip: Strip, pivot: int, path: list[int]) -> None:
+    """Keep ``pivot`` while the residues of ``path`` pass through the buffer."""
     if strip.states:
-        strip.load(pivot, beside=(start, pivot - 1))
-        strip.load(path[1], beside=(pivot, start))
+        strip.load(pivot, beside=(path[0], pivot - 1))
+        strip.load(path[1], beside=(pivot, path[0]))
     else:
-        strip.begin((path[1], start, pivot))
-    for before, residue in zip(path[1:], path[2:], strict=False):
+        strip.begin((path[1], path[0], pivot))
+    for before, residue in pairwise(path[1:]):
         strip.load(residue, beside=(before, pivot))
 
 
@@ -73,9 +122,9 @@ def _turn(strip: Strip, modulus: int, rim: list[int]) -> None:
     stride = rim[-1] - rim[0]
     hub, place = 0, 0
     if strip.states:
-        # The last walk went from hub to hub - step by way of hub - 2 * step, and that is hub + 1.
+        # The last walk went from 0 to its end by way of 1: one label of the rim around hub 0.
         last, before = strip.states[-1][:2]
-        hub, place = (before - 1) % modulus, rim.index(1)
+        place = rim.index(before)
         strip.load(hub, beside=(last, before))
     shown = (hub + rim[place]) % modulus
     for _ in range(modulus * len(rim)):

@@ -12,9 +12,11 @@ such a strip until no pair is left. It alternates two moves and keeps what is no
   one triangle longer if that works, equally long (only different) if not.
 """
 
+# mypy: disallow-untyped-decorators=False
 from __future__ import annotations
 
 import sys
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -53,7 +55,7 @@ def encode(strip: list[tuple[int, int, int]], alphabet: str) -> str:
         for vertex in (row[2], row[1], row[0]):
             names.setdefault(vertex, len(names))
     letters = []
-    for before, row in zip(strip, strip[1:], strict=False):
+    for before, row in pairwise(strip):
         letters.append(alphabet[2 * names[row[0]] + (row[2] == before[1])])
     return "".join(letters)
 
@@ -166,10 +168,10 @@ def _closing_options(free: Array, row: Array, goal: Array, exit_: Array, options
                 continue
             for shared, other in ((row[0], kept), (kept, row[0])):
                 left_by = _holds(exit_, vertex) and _holds(exit_, shared)
-                if _holds(goal, shared) and not _holds(goal, other) and not left_by:
-                    if _is_free(free, vertex, other):
-                        options[count, 0], options[count, 1] = vertex, kept
-                        count += 1
+                leads_over = _holds(goal, shared) and not _holds(goal, other) and not left_by
+                if leads_over and _is_free(free, vertex, other):
+                    options[count, 0], options[count, 1] = vertex, kept
+                    count += 1
     return count
 
 
@@ -233,7 +235,9 @@ def _grow(
 
 
 @njit(cache=True)
-def _reroute(strip: Array, size: int, free: Array, random: Array, i: int, old: int, new: int) -> int:
+def _reroute(
+    strip: Array, size: int, free: Array, random: Array, i: int, old: int, new: int
+) -> int:
     """Replace the ``old`` triangles after row i by ``new`` ones; return the new size, or -1."""
     goal_at = i + old + 1
     saved_rows, saved_free = strip[i : goal_at + 1].copy(), free.copy()

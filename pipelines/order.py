@@ -1,0 +1,127 @@
+"""``penstock order``: show in which order embedding partitions meet in the GPU's buffer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+from cyclopts import Parameter
+from pydantic import Field
+
+from penstock.errors import UsageError
+from penstock.options import options
+from penstock.partition.order import METHODS, PartitionOrder, Step, order
+from penstock.pipelines.output import Output
+
+_HEADING = ("method", "capacity", "I/O", "bound", "volume", "hidden", "newest stays")
+
+
+@options
+class OrderOptions:
+    """What ``penstock order`` can be told."""
+
+    partitions: Annotated[int, Field(ge=1), Parameter(alias="-k")]
+    """number of partitions the embedding table is cut into"""
+    method: Literal["prefetch", "beta", "cover", "legend"] = "prefetch"
+    """prefetch: each swap hides behind training; beta: Marius; cover: GE2, for 4, 16, 64, ...;
+    legend: the published prefetch order, to compare with"""
+    capacity: Annotated[int, Field(ge=2)] | None = None
+    """partitions the buffer holds (default: 4 for cover, else 3); only beta takes others"""
+
+
+@dataclass(frozen=True)
+class OrderReport:
+    """One order, beside those the other methods give for as many partitions."""
+
+    order: PartitionOrder
+    others: tuple[PartitionOrder, ...]
+    verbose: bool = False
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return counts and steps of the order, and counts of the others."""
+        return {
+            **_counts(self.order),
+            "steps": [_step(step) for step in self.order.steps],
+            "others": [_counts(other) for other in self.others],
+        }
+
+    def text(self) -> str:
+        """Return the table of counts and, if verbose, what happens in every buffer state."""
+        table = [_HEADING, *(_cells(each) for each in (self.order, *self.others))]
+        widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+        lines = [f"{self.order.partitions} partitions; volume in embedding tables moved"]
+        for name, *cells in table:
+            numbers = (cell.rjust(w) for cell, w in zip(cells, widths[1:], strict=True))
+            lines.append("  ".join([name.ljust(widths[0]), *numbers]))
+        if self.verbose:
+            lines += [f"\n{self.order.name}, state by state"]
+            lines += [_line(i, step) for i, step in enumerate(self.order.steps)]
+        return "\n".join(lines)
+
+
+def partition_order(options: OrderOptions, *, verbose: bool = False) -> OrderReport:
+    """Return the order asked for and, to compare with, those of the other methods."""
+    chosen = order(options.method, options.partitions, options.capacity)
+    others = []
+    for name in METHODS:
+        if name != options.method:
+            try:
+                others.append(order(name, options.partitions))
+            except UsageError:  # cover takes powers of four only
+                continue
+    return OrderReport(chosen, tuple(others), verbose)
+
+
+def command(options: OrderOptions, *, output: Output = Output()) -> None:
+    """Show in which order embedding partitions meet in the GPU's buffer."""
+    output.show(partition_order(options, verbose=output.verbose))
+
+
+def _counts(order: PartitionOrder) -> dict[str, Any]:
+    return {
+        "method": order.name,
+        "partitions": order.partitions,
+        "capacity": order.capacity,
+        "io": order.io,
+        "bound": order.bound,
+        "volume": order.volume,
+        "swaps": order.swaps,
+        "hidden_share": order.hidden_share,
+        "keeps_newest": order.keeps_newest,
+    }
+
+
+def _cells(order: PartitionOrder) -> tuple[str, ...]:
+    return (
+        order.name,
+        str(order.capacity),
+        str(order.io),
+        str(order.bound),
+        f"{order.volume:.2f}",
+        f"{100 * order.hidden_share:.1f} %",
+        "yes" if order.keeps_newest else "no",
+    )
+
+
+def _step(step: Step) -> dict[str, Any]:
+    return {
+        "buffer": list(step.buffer),
+        "before": [list(bucket) for bucket in step.before],
+        "evict": list(step.evict),
+        "load": list(step.load),
+        "during": [list(bucket) for bucket in step.during],
+    }
+
+
+def _line(number: int, step: Step) -> str:
+    swap = f"swap {_names(step.evict)} for {_names(step.load)}" if step.load else "end"
+    before, during = _buckets(step.before), _buckets(step.during)
+    return f"{number:5d}  {{{_names(step.buffer)}}}  train {before}; {swap}; meanwhile {during}"
+
+
+def _names(partitions: tuple[int, ...]) -> str:
+    return ", ".join(map(str, partitions))
+
+
+def _buckets(buckets: tuple[tuple[int, int], ...]) -> str:
+    return " ".join(f"({i},{j})" for i, j in buckets) or "nothing"

@@ -1,0 +1,89 @@
+"""From a ClusterSpec to a client, and away again without a trace."""
+
+from __future__ import annotations
+
+import socket
+
+import psutil
+import pytest
+
+from penstock.cluster import connect as connecting
+from penstock.cluster.connect import SMALL_INPUT, capacity, connect
+from penstock.cluster.spec import ClusterSpec
+from penstock.errors import ClusterError, UsageError
+
+
+def test_threads_work_in_this_process() -> None:
+    before = len(psutil.Process().children(recursive=True))
+    with connect(ClusterSpec(cluster="threads", workers=3), input_bytes=0) as client:
+        assert capacity(client, ClusterSpec()).tasks == 3
+        assert (
+            client.submit(lambda: psutil.Process().pid, pure=False).result() == psutil.Process().pid
+        )
+        assert len(psutil.Process().children(recursive=True)) == before
+
+
+def test_local_starts_processes_and_ends_them() -> None:
+    spec = ClusterSpec(cluster="local", workers=2, memory_limit="700MB")
+    with connect(spec, input_bytes=0) as client:
+        can = capacity(client, spec)
+        assert (can.tasks, can.task_memory) == (2, 700_000_000)
+        pids = client.run(lambda: psutil.Process().pid).values()
+        assert len(set(pids)) == 2
+        assert psutil.Process().pid not in pids
+    assert not any(psutil.pid_exists(pid) for pid in pids)
+
+
+@pytest.mark.parametrize(
+    ("spec", "size", "processes"),
+    [
+        (ClusterSpec(), SMALL_INPUT, False),
+        (ClusterSpec(), SMALL_INPUT + 1, True),
+        (ClusterSpec(workers=1), 0, True),
+        (ClusterSpec(memory_limit="1GB"), 0, True),
+    ],
+)
+def test_auto_starts_processes_where_they_pay(
+    spec: ClusterSpec, size: int, processes: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def started(_: ClusterSpec, *, processes: bool, quiet: bool) -> list[bool]:
+        return [processes]
+
+    monkeypatch.setattr(connecting, "_local", lambda *a, **k: iter(started(*a, **k)))
+    with connect(spec, input_bytes=size) as answer:
+        assert answer is processes
+
+
+def test_a_cluster_that_runs_already_is_left_running() -> None:
+    with connect(ClusterSpec(cluster="local", workers=1), input_bytes=0) as owner:
+        address = owner.scheduler.address
+        with connect(ClusterSpec(cluster=address), input_bytes=0) as guest:
+            assert capacity(guest, ClusterSpec()).tasks == 1
+        assert owner.submit(lambda: 5, pure=False).result() == 5
+
+
+def test_nobody_at_the_address(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connecting, "START_TIMEOUT", 1)
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        address = f"tcp://127.0.0.1:{taken.getsockname()[1]}"
+        with (
+            pytest.raises(ClusterError, match="no Dask scheduler answers"),
+            connect(ClusterSpec(cluster=address), input_bytes=0),
+        ):
+            pass
+
+
+def test_an_unknown_kind() -> None:
+    with (
+        pytest.raises(UsageError, match="there is no cluster 'moon'"),
+        connect(ClusterSpec(cluster="moon"), input_bytes=0),
+    ):
+        pass
+
+
+def test_specs_that_cannot_be() -> None:
+    with pytest.raises(UsageError, match="--workers"):
+        ClusterSpec(workers=0)
+    with pytest.raises(UsageError, match="not a size"):
+        ClusterSpec(memory_limit="much").worker_memory()

@@ -1,0 +1,201 @@
+from __future__ import annotations
+
+import math
+import time
+from itertools import combinations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from penstock.errors import UsageError
+from penstock.partition.order import (
+    METHODS,
+    PartitionOrder,
+    beta,
+    cover,
+    legend,
+    lower_bound,
+    order,
+    prefetch,
+)
+from penstock.partition.order_table import ALPHABET, LOADS
+
+SIZES = (6, 8, 10, 12, 14, 16)
+
+
+def replay(made: PartitionOrder) -> set[tuple[int, int]]:
+    """Do what the steps say with a buffer of our own; return what was trained."""
+    buffer = set(made.states[0])
+    trained: set[tuple[int, int]] = set()
+    for step, state in zip(made.steps, made.states, strict=True):
+        assert buffer == set(state) == set(step.buffer)
+        assert len(buffer) == min(made.partitions, made.capacity)
+        for bucket in (*step.before, *step.during):
+            assert set(bucket) <= buffer
+            assert bucket not in trained
+            trained.add(bucket)
+        for bucket in step.during:
+            assert not set(bucket) & set(step.evict)
+        assert set(step.evict) <= buffer
+        buffer = (buffer - set(step.evict)) | set(step.load)
+    assert buffer == set(made.states[-1])
+    assert not made.steps[-1].evict
+    assert not made.steps[-1].load
+    return trained
+
+
+def all_buckets(n: int) -> set[tuple[int, int]]:
+    return {(i, j) for i in range(n) for j in range(n)}
+
+
+def newest_is_never_evicted(made: PartitionOrder) -> bool:
+    for first, second, third in zip(made.states, made.states[1:], made.states[2:], strict=False):
+        if not set(second) - set(first) <= set(third):
+            return False
+    return True
+
+
+def fewest_states(n: int) -> int:
+    """The length of the shortest order with property 1, by trying all (small n only)."""
+    for length in range(1, n * n):
+        if reachable(n, frozenset(combinations(range(3), 2)), 2, (0, 1), length - 1):
+            return length
+    raise AssertionError("no order found")
+
+
+def reachable(
+    n: int, met: frozenset[tuple[int, int]], newest: int, older: tuple[int, int], loads: int
+) -> bool:
+    missing = n * (n - 1) // 2 - len(met)
+    if missing <= 0 or 2 * loads < missing:
+        return missing <= 0
+    # Partitions not seen yet are alike: only the first of them need be tried.
+    seen = {p for pair in met for p in pair}
+    for kept in older:
+        for new in range(min(n, max(seen) + 2)):
+            if new != newest and new not in older:
+                pairs = {(min(new, p), max(new, p)) for p in (newest, kept)}
+                if reachable(n, met | pairs, new, (newest, kept), loads - 1):
+                    return True
+    return False
+
+
+def test_counts_of_the_published_table() -> None:
+    assert [beta(n).io for n in SIZES] == [8, 15, 24, 35, 48, 63]
+    assert [prefetch(n).io for n in SIZES] == [8, 14, 22, 33, 45, 60]
+    published = [8, 16, 24, 36, 50, 66]
+    assert all(prefetch(n).io <= io for n, io in zip(SIZES, published, strict=True))
+    assert cover(16).io == 80
+    assert cover(16).volume == 5.0
+
+
+@pytest.mark.parametrize("n", range(4, 33))
+def test_prefetch_meets_the_lower_bound_and_hides_every_swap(n: int) -> None:
+    start = time.perf_counter()
+    made = prefetch(n)
+    steps = made.steps
+    assert time.perf_counter() - start < 1
+    assert len(steps) == made.io == (8 if n == 6 else math.ceil((n * (n - 1) / 2 - 1) / 2))
+    assert made.io <= min(beta(n).io, legend(n).io)
+    assert newest_is_never_evicted(made)
+    assert made.keeps_newest
+    assert made.hidden_share == 1
+    assert replay(made) == all_buckets(n)
+
+
+@pytest.mark.parametrize("n", [33, 34, 35, 36, 37, 38, 47, 64, 78, 105, 129, 256])
+def test_prefetch_above_the_table(n: int) -> None:
+    made = prefetch(n)
+    assert newest_is_never_evicted(made)
+    assert replay(made) == all_buckets(n)
+    assert made.hidden_share > 0.98
+    slack = {0: 0, 1: 0, 3: 1, 2: 3}[n % 4]
+    assert lower_bound(n) <= made.io <= min(lower_bound(n) + slack, beta(n).io)
+
+
+@pytest.mark.parametrize("n", [4, 5, 6])
+def test_no_order_is_shorter(n: int) -> None:
+    assert prefetch(n).io == fewest_states(n)
+
+
+@given(n=st.integers(1, 90), name=st.sampled_from(["prefetch", "beta", "legend"]))
+@settings(max_examples=60, deadline=None)
+def test_every_bucket_is_trained_once(n: int, name: str) -> None:
+    made = order(name, n)
+    assert replay(made) == all_buckets(n)
+    assert lower_bound(n) <= made.io
+    if name != "beta":
+        assert newest_is_never_evicted(made)
+
+
+@given(n=st.integers(1, 60), capacity=st.integers(2, 9))
+@settings(max_examples=60, deadline=None)
+def test_beta_with_other_capacities(n: int, capacity: int) -> None:
+    def swaps(m: int) -> int:
+        if m <= capacity:
+            return 0
+        return (m - capacity) + min(capacity - 1, m - capacity) + swaps(m - capacity + 1)
+
+    made = beta(n, capacity)
+    assert replay(made) == all_buckets(n)
+    assert made.io == swaps(n) + 1 >= lower_bound(n, capacity) == made.bound
+    if capacity == 3 and n >= 3:
+        assert made.io == n * n // 4 - 1
+
+
+@pytest.mark.parametrize("n", [4, 16, 64])
+def test_cover_brings_each_pair_together_once(n: int) -> None:
+    made = cover(n)
+    pairs = [pair for state in made.states for pair in combinations(state, 2)]
+    assert sorted(pairs) == list(combinations(range(n), 2))
+    assert replay(made) == all_buckets(n)
+    assert made.io == made.bound == n * (n - 1) // 3
+    # Lines of one direction follow each other: together they hold every partition once.
+    for first in range(0, len(made.states), n // 4):
+        points = [p for state in made.states[first : first + n // 4] for p in state]
+        assert sorted(points) == list(range(n))
+
+
+def test_hidden_share_counts_swaps_with_a_bucket_beside_them() -> None:
+    made = beta(5)
+    assert made.states == ((0, 1, 2), (0, 1, 3), (0, 1, 4), (1, 2, 4), (2, 3, 4))
+    assert [step.hidden for step in made.steps] == [True, False, True, True, False]
+    assert made.hidden_share == 0.75
+    assert not made.keeps_newest
+    assert prefetch(3).hidden_share == 1
+    assert prefetch(3).swaps == 0
+
+
+def test_the_published_order_for_six_partitions() -> None:
+    assert legend(6).states[:7] == (
+        (0, 1, 2), (0, 2, 3), (0, 3, 4), (0, 4, 5), (1, 4, 5), (1, 3, 5), (2, 3, 5),
+    )  # fmt: skip
+    assert legend(6).io == 8
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("n", [5, 7, 10, 12, 14])
+def test_the_search_finds_what_is_in_the_table(n: int) -> None:
+    from penstock.partition.order_search import encode, search
+
+    assert encode(search(n), ALPHABET) == LOADS[n]
+
+
+@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("n", [0, -3])
+def test_without_partitions_there_is_no_order(name: str, n: int) -> None:
+    with pytest.raises(UsageError, match="1 or more"):
+        order(name, n)
+
+
+def test_bad_requests_say_what_is_possible() -> None:
+    with pytest.raises(UsageError, match="prefetch, beta, cover"):
+        order("alphabetical", 8)
+    for n in (1, 2, 8, 12, 32, 63):
+        with pytest.raises(UsageError, match="power of four"):
+            cover(n)
+    with pytest.raises(UsageError, match="Only beta takes other capacities"):
+        prefetch(8, 4)
+    with pytest.raises(UsageError, match="2 or more"):
+        beta(8, 1)
