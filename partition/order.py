@@ -301,6 +301,6 @@ def _columns(n: int) -> Iterator[State]:
         beyond = any(i > max(buffer) for i in lacks[column])
         evict = max(movable) if beyond else min(movable)
         kept = [p for p in buffer if p != evict]
-        first = (sum(kept) - column + column + 2) % n
+        first = (sum(kept) + 2) % n
         outside = (i % n for i in range(first, first + n) if i % n not in buffer)
         yield swap(evict, max(outside, key=lambda i: sum(i in lacks[p] for p in kept)))

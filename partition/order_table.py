@@ -1,8 +1,9 @@
 """Orders that a search found, for the numbers of partitions that no construction serves.
 
-All meet the lower bound but that for 6, where nothing does. A letter is a load: half its place in
-ALPHABET is the partition, and an odd place says that of the two older ones in the buffer the
-newer stays. The first buffer is 0, 1, 2, of which 2 is the newest and 0 the oldest.
+All meet the lower bound but that for 6, where nothing does and Legend's order stands. A letter is
+a load: half its place in ALPHABET is the partition, and an odd place says that of the two older
+ones in the buffer the newer stays. The first buffer is 0, 1, 2, of which 2 is the newest and 0 the
+oldest.
 """
 
 ALPHABET = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"

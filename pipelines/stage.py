@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
+from uuid import uuid4
 
 from penstock.errors import CapacityError, ClusterError, PenstockError
 from penstock.progress import Progress
+
+# A worker that died is back within a few seconds.
+NO_WORKER_TIMEOUT = 60
+_ASK_EVERY = 5
+_POLL = 0.005
 
 
 def run_stage(
@@ -30,16 +37,17 @@ def run_stage(
 
     if not calls:
         return []
-    name = step.__name__.strip("_")
+    # A key is used once: Dask would take a second task of the same key for the first.
+    stage = f"{step.__name__.strip('_')}-{uuid4().hex}"
     futures = [
-        client.submit(step, *call, **shared, pure=False, key=f"{name}-{title}-{i}-{id(calls)}")
+        client.submit(step, *call, **shared, pure=False, key=f"{stage}-{i}")
         for i, call in enumerate(calls)
     ]
     place = {future.key: i for i, future in enumerate(futures)}
     results: list[Any] = [None] * len(futures)
     try:
         with Progress(title, total=sum(sizes), unit=unit, quiet=quiet) as progress:
-            for future in as_completed(futures):
+            for future in _watched(as_completed(futures), client, title):
                 i = place[future.key]
                 results[i] = future.result()
                 progress.advance(sizes[i])
@@ -47,6 +55,38 @@ def run_stage(
         client.cancel(futures, force=True)
         raise _as_user_sees(error, title) from error
     return results
+
+
+def _watched(done: Any, client: Any, title: str) -> Iterator[Any]:
+    """Yield futures as they are done; raise once no worker has been there for a while.
+
+    Dask itself would wait for ever: workers that cannot even load a task leave without a word.
+    """
+    alone_since, asked = None, time.monotonic()
+    while not done.is_empty():
+        if done.has_ready():
+            yield from done.next_batch(block=False)
+            continue
+        time.sleep(_POLL)
+        now = time.monotonic()
+        if now - asked < _ASK_EVERY:
+            continue
+        asked = now
+        if client.run_on_scheduler(_count_workers):
+            alone_since = None
+        elif alone_since is None:
+            alone_since = now
+        elif now - alone_since > NO_WORKER_TIMEOUT:
+            raise ClusterError(
+                f"no worker is left in the stage {title!r}",
+                expected=f"one to come back within {NO_WORKER_TIMEOUT} s",
+                remedy="Look into the workers' logs: they ended for want of memory, or have "
+                "another penstock than this machine",
+            )
+
+
+def _count_workers(dask_scheduler: Any) -> int:
+    return len(dask_scheduler.workers)
 
 
 def _as_user_sees(error: BaseException, title: str) -> BaseException:

@@ -5,17 +5,24 @@ from __future__ import annotations
 import errno
 import os
 import signal
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
+import cloudpickle
 import pytest
 
 from penstock.cluster.connect import connect
 from penstock.cluster.spec import ClusterSpec
 from penstock.errors import CapacityError, ClusterError, InputError
+from penstock.pipelines import stage
 from penstock.pipelines.stage import run_stage
+
+# Workers cannot import a test module: its functions travel as they are.
+cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
 
 @pytest.fixture(scope="module")
@@ -82,3 +89,22 @@ def test_a_worker_that_dies_is_replaced(client: Any, tmp_path: Path) -> None:
 def test_workers_that_die_again_and_again_end_the_job(client: Any, tmp_path: Path) -> None:
     with pytest.raises(ClusterError, match="--memory-limit"):
         run(client, die, [(str(tmp_path / "marker"), 100)])
+
+
+def test_a_cluster_without_workers_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stage, "NO_WORKER_TIMEOUT", 0.2)
+    monkeypatch.setattr(stage, "_ASK_EVERY", 0.1)
+    # As a worker with another penstock: it cannot load the task, and leaves.
+    ghost = ModuleType("ghost")
+    exec("def step(): return 1", ghost.__dict__)
+    monkeypatch.setitem(sys.modules, "ghost", ghost)
+    with (
+        connect(ClusterSpec(cluster="local", workers=1), input_bytes=0) as client,
+        pytest.raises(ClusterError, match="no worker is left in the stage 'try'"),
+    ):
+        run(client, ghost.step, [()])
+
+
+def test_a_stage_may_be_run_again(client: Any) -> None:
+    for plus in range(5):
+        assert run(client, slow_square, [(1,)], plus=plus) == [1 + plus]
