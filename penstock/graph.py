@@ -128,6 +128,11 @@ class Graph:
 
     def internal_ids(self, user_ids: Any) -> Array:
         """Return the internal ids of the user's ids; -1 where an id is unknown."""
+        if self.manifest.graphs is not None:
+            raise UsageError(
+                f"{self.path} is a zoo, where graphs may share node ids",
+                remedy="Look ids up among the nodes of one graph, as graphs.parquet lists them",
+            )
         import pyarrow as pa
         import pyarrow.compute as pc
 

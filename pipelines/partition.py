@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import errno
-import shutil
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -14,8 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from cyclopts import Parameter
 from pydantic import Field, field_validator
 
-from penstock.errors import OutputExists
-from penstock.files import disk_full, publish, sha256_of
+from penstock.files import fresh_directory, refuse_existing, sha256_of
 from penstock.graph import Graph
 from penstock.manifest import FILE_NAME as GRAPH_FILE
 from penstock.options import options
@@ -91,7 +86,7 @@ def _partition(graph: Graph, options: PartitionOptions, *, quiet: bool) -> Parti
     from penstock.partition.threads import cores
 
     path = partition_path(graph, options.k)
-    _refuse_existing(path, overwrite=options.overwrite)
+    refuse_existing(path, overwrite=options.overwrite, kind="partition")
     need_disk(graph.path, disk_needed(graph), f"a partition of {graph.path}")
     need_memory(
         memory_needed(graph, min(cores(), options.k)),
@@ -110,7 +105,7 @@ def _partition(graph: Graph, options: PartitionOptions, *, quiet: bool) -> Parti
         quiet=quiet,
     )
     assigned, took = time.monotonic(), assignment.metis_seconds
-    with _fresh_directory(path) as root:
+    with fresh_directory(path, overwrite=options.overwrite, kind="partition") as root:
         parts, files = build_parts(graph, assignment.parts, options.k, root, quiet=quiet)
         manifest = replace(
             _manifest(graph, assignment),
@@ -149,31 +144,3 @@ def _manifest(graph: Graph, assignment: Assignment) -> PartitionManifest:
         labels=about.labels,
         splits=bool(about.splits),
     )
-
-
-def _refuse_existing(path: Path, *, overwrite: bool) -> None:
-    if not path.exists():
-        return
-    if not overwrite:
-        raise OutputExists(f"{path} exists", remedy="Give --overwrite to replace it, or another -k")
-    if not (path / "partition.json").exists() and any(path.iterdir()):
-        raise OutputExists(
-            f"{path} exists and is not a partition", remedy="Move it away; only ours are replaced"
-        )
-
-
-@contextmanager
-def _fresh_directory(path: Path) -> Iterator[Path]:
-    """Give a hidden sibling directory to fill; it becomes ``path`` when the block succeeds."""
-    partial = path.with_name(f".{path.name}.partial")
-    shutil.rmtree(partial, ignore_errors=True)
-    partial.mkdir(parents=True)
-    try:
-        yield partial
-        publish(partial, path)
-    except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise disk_full(path) from error
-        raise
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)

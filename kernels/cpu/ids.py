@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 from numba import njit
 
+from penstock.kernels.cpu.csr import sort_keys
+
 Array = np.ndarray[Any, Any]
 
 # A bitmap is worth it while it is no larger than the data: one bit an id against 64 a value.
@@ -21,9 +23,11 @@ def encode(values: Array) -> tuple[Array, Array]:
     if high - low < _DENSE * len(values):
         return _encode_dense(values, low, high - low + 1)  # type: ignore[no-any-return]
     distinct, codes = _encode_sparse(values)
-    order = np.argsort(distinct)
-    rank = np.empty(len(order), np.int32)
-    rank[order] = np.arange(len(order), dtype=np.int32)
+    # As unsigned keys of the same order, counted from the smallest: few bits, few passes.
+    keys = distinct.view(np.uint64) - np.uint64(low % 2**64)
+    _, order = sort_keys(keys, (high - low).bit_length(), with_order=True)
+    rank = np.empty(len(distinct), np.int32)
+    rank[order] = np.arange(len(distinct), dtype=np.int32)
     return distinct[order], rank[codes]
 
 

@@ -45,7 +45,8 @@ def random_words(seed: int, stream: int, first: int, count: int, step: int = 0) 
 
 def random_keys(seed: int, stream: int, first: int, count: int) -> Array:
     """Return a 64-bit key for each of ``first .. first + count``: (count,) uint64."""
-    return np.ascontiguousarray(random_words(seed, stream, first, count)[:, :2]).view(np.uint64)[:, 0]
+    words = random_words(seed, stream, first, count)
+    return np.ascontiguousarray(words[:, :2]).view(np.uint64)[:, 0]
 
 
 @njit(cache=True, inline="always")

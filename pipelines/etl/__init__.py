@@ -120,7 +120,7 @@ def _make_tu(edges: list[str], out: Path, options: EtlOptions, report: EtlReport
         resume=options.resume,
         overwrite=options.overwrite,
     ) as place:
-        manifest = build_tu(Path(edges[0]), options, place.graph, report)
+        manifest = build_tu(edges[0], options, place.graph, report)
         _finish(place, manifest, edges, options, report)
 
 

@@ -42,6 +42,7 @@ def encode_piece(piece: Piece, layout: Layout, options: EtlOptions, folder: Path
             result["bad"] += [vars(bad) for bad in batch.bad]
             result["bad_count"] += batch.bad_count
             result["filtered"] += batch.filtered
+            del batch  # before the next is read
         result["relations"] = sorted(relations)
         return result
 

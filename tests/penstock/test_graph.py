@@ -300,3 +300,14 @@ def test_create_hands_out_a_writer(tmp_path):
         writer.nodes()
         assert not (tmp_path / "g").exists()
     np.testing.assert_array_equal(Graph.open(tmp_path / "g").csr().indices, csr.indices)
+
+
+def test_a_zoo_has_no_single_node_of_an_id(tmp_path):
+    with Graph.create(tmp_path / "zoo") as writer:
+        writer.edges(CSR.from_edges(np.array([0, 2]), np.array([1, 3]), 4))
+        writer.nodes([0, 1, 0, 1], graph=[0, 0, 1, 1])
+        graphs = pa.table({"id": [7, 8], "first": [0, 2], "nodes": [2, 2]})
+        writer.add_file(write_parquet(writer.root, "graphs.parquet", graphs))
+        writer.manifest = replace(writer.manifest, graphs=2)
+    with pytest.raises(UsageError, match="is a zoo"):
+        Graph.open(tmp_path / "zoo").internal_ids([0])
