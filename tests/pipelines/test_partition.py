@@ -85,7 +85,7 @@ def test_the_same_seed_writes_the_same_files(path):
 
 def test_an_existing_partition_is_kept_unless_told(path):
     partition_graph(path, k=2, method="greedy", quiet=True)
-    with pytest.raises(OutputExists, match="Give --overwrite"):
+    with pytest.raises(OutputExists, match="give --overwrite"):
         partition_graph(path, k=2, method="random", quiet=True)
     assert Partition.of(Graph.open(path), 2).manifest.path == "greedy"
     partition_graph(path, k=2, method="random", overwrite=True, quiet=True)
