@@ -6,8 +6,9 @@
 Both read the same Parquet files, drop self loops, store every edge both ways, merge duplicates,
 number the nodes 0, 1, ... in the order of their ids, and write indptr and indices as .npy and the
 ids as Parquet. Ours runs as the command line does, start of the workers included, and also
-checksums every file. The floor is what reading and writing alone would take. The two graphs must be equal before any time is printed. Peak memory is the
-largest sum of resident memory over a run's processes, and each worker's own peak.
+checksums every file. The two graphs must be equal before any time is printed. Peak memory is the
+largest sum of resident memory over a run's processes, and each worker's own peak; the floor is
+what reading the input and writing the result alone would take.
 """
 
 from __future__ import annotations
