@@ -8,29 +8,35 @@ from typing import Any
 
 import dask
 
+from penstock.errors import MissingExtra, UsageError
+
 
 @cache
 def gpu() -> bool:
-    """Return whether this worker has a GPU and CuPy to use it.
+    """Return whether this worker computes on a GPU: it does if it has one and CuPy to use it.
 
-    ``dataframe.backend: pandas`` or ``cudf`` in Dask's configuration decides where it is set.
+    ``penstock.device`` in Dask's configuration (``DASK_PENSTOCK__DEVICE``) says otherwise: ``cpu``,
+    or ``gpu``, which is an error without one; so does ``dataframe.backend: cudf``.
     """
-    wanted = dask.config.get("dataframe.backend", None)
-    if wanted == "pandas":
+    wanted = dask.config.get("penstock.device", "auto")
+    if wanted not in ("auto", "cpu", "gpu"):
+        raise UsageError(
+            "penstock.device in Dask's configuration", expected="auto, cpu or gpu", got=repr(wanted)
+        )
+    if wanted == "cpu":
         return False
     try:
         import cupy
 
         found = bool(cupy.cuda.runtime.getDeviceCount() > 0)
-    except Exception:
+    except Exception:  # no CuPy, no driver, no device: all mean no GPU
         found = False
-    if wanted == "cudf" and not found:
-        from penstock.errors import MissingExtra
-
+    if not found and (wanted == "gpu" or dask.config.get("dataframe.backend", None) == "cudf"):
         raise MissingExtra(
-            "dataframe.backend is cudf, but this worker has no GPU that CuPy can use",
-            remedy="Install the cuda12 or cuda13 extra on a machine with a GPU, "
-            "or set dataframe.backend to pandas",
+            "Dask's configuration asks for a GPU (penstock.device or dataframe.backend), but this "
+            "worker has none that CuPy can use",
+            remedy="Install the cuda12 or cuda13 extra on a machine with a GPU, or set "
+            "penstock.device to cpu",
         )
     return found
 

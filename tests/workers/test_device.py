@@ -8,7 +8,7 @@ import dask
 import numpy as np
 import pytest
 
-from penstock.errors import MissingExtra
+from penstock.errors import MissingExtra, UsageError
 from penstock.workers import device
 
 
@@ -21,8 +21,8 @@ def fresh() -> Iterator[None]:
     device.frames.cache_clear()
 
 
-def test_pandas_means_the_host() -> None:
-    with dask.config.set({"dataframe.backend": "pandas"}):
+def test_a_worker_may_be_told_to_use_its_cpu() -> None:
+    with dask.config.set({"penstock.device": "cpu"}):
         assert not device.gpu()
         assert not device.frames()
         array = np.arange(3)
@@ -30,12 +30,26 @@ def test_pandas_means_the_host() -> None:
         assert device.to_host(array) is array
 
 
-def test_cudf_without_a_gpu_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("key", ["penstock.device=gpu", "dataframe.backend=cudf"])
+def test_a_gpu_that_is_not_there_is_an_error(monkeypatch: pytest.MonkeyPatch, key: str) -> None:
     # A machine without CuPy: importing it fails as it does where it is not installed.
     monkeypatch.setitem(__import__("sys").modules, "cupy", None)
     with (
-        dask.config.set({"dataframe.backend": "cudf"}),
+        dask.config.set(dict([key.split("=")])),
         pytest.raises(MissingExtra, match="cuda12"),
+    ):
+        device.gpu()
+
+
+def test_without_a_gpu_nobody_asks_for_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "cupy", None)
+    assert not device.gpu()
+
+
+def test_a_device_that_does_not_exist() -> None:
+    with (
+        dask.config.set({"penstock.device": "abacus"}),
+        pytest.raises(UsageError, match="auto, cpu or gpu"),
     ):
         device.gpu()
 

@@ -16,7 +16,9 @@ from penstock.cluster.spec import ClusterSpec
 
 INTEGERS = st.integers(-(2**63), 2**63 - 1)
 SMALL = st.integers(0, 9)
-TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1, max_size=4)
+TEXT = st.text(
+    st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1, max_size=4
+)
 EDGES = st.one_of(
     *(st.lists(st.tuples(ids, ids), min_size=1, max_size=40) for ids in (SMALL, INTEGERS, TEXT))
 )

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.gpu
 @contextmanager
 def backend(name: str) -> Iterator[None]:
     """Make the workers of this process compute as Dask's configuration says."""
-    with dask.config.set({"dataframe.backend": name}):
+    with dask.config.set({"penstock.device": name}):
         device.gpu.cache_clear()
         device.frames.cache_clear()
         yield
@@ -63,10 +63,10 @@ def test_same_bytes_as_on_the_cpu(
         }
     )
     table.to_parquet(tmp_path / "edges.parquet", row_group_size=3000)
-    for name in ("pandas", "cudf"):
+    for name in ("cpu", "gpu"):
         with backend(name):
-            assert device.gpu() == (name == "cudf")
-            assert device.frames() == (name == "cudf" and find_spec("cudf") is not None)
+            assert device.gpu() == (name == "gpu")
+            assert device.frames() == (name == "gpu" and find_spec("cudf") is not None)
             etl(tmp_path / "edges.parquet", tmp_path / name, cluster=cluster, **options)
-    manifests = [Graph.open(tmp_path / name).manifest for name in ("pandas", "cudf")]
+    manifests = [Graph.open(tmp_path / name).manifest for name in ("cpu", "gpu")]
     assert manifests[0].files == manifests[1].files
