@@ -78,7 +78,7 @@ def measure(command: list[str]) -> Run:
 
 def etl(source: Path, out: Path, *options: str) -> Run:
     return measure(
-        [sys.executable, "-m", "penstock", "etl", str(source), str(out), "-q", "--overwrite",
+        [sys.executable, "-P", "-m", "penstock", "etl", str(source), str(out), "-q", "--overwrite",
          "-n", "2", *options]
     )  # fmt: skip
 
@@ -113,7 +113,7 @@ def rmat(folder: Path, edges: int, scale: int) -> Path:
     out = folder / "edges"
     factor = edges / 2**scale
     subprocess.run(
-        [sys.executable, "-m", "penstock", "generate", "rmat", "--scale", str(scale),
+        [sys.executable, "-P", "-m", "penstock", "generate", "rmat", "--scale", str(scale),
          "--edge-factor", str(factor), "--format", "parquet", "-q", str(out)],
         check=True,
     )  # fmt: skip

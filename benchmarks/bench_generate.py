@@ -77,7 +77,7 @@ def timed(kind: str, folder: Path, **options: object) -> dict[str, float]:
     out = folder / "g"
     start = time.perf_counter()
     done = subprocess.run(
-        [sys.executable, "-c", CHILD, kind, str(out), json.dumps(options)],
+        [sys.executable, "-P", "-c", CHILD, kind, str(out), json.dumps(options)],
         check=True, capture_output=True, text=True,
     )  # fmt: skip
     report: dict[str, float] = json.loads(done.stdout)

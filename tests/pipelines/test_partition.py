@@ -162,7 +162,7 @@ def test_ctrl_c_while_parts_are_built_leaves_nothing(path):
         "build.write_features = slow\n"
         "main(sys.argv[1:])\n"
     )
-    command = [sys.executable, "-c", script, "partition", str(path), "-k", "2"]
+    command = [sys.executable, "-P", "-c", script, "partition", str(path), "-k", "2"]
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:

@@ -23,7 +23,7 @@ except MissingExtra as error:
 
 def ask(**environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-c", ASK],
+        [sys.executable, "-P", "-c", ASK],
         capture_output=True,
         text=True,
         check=False,

@@ -42,7 +42,7 @@ def truth(edges: Path, tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 def start(edges: Path, out: Path, *more: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-m", "penstock", "etl", str(edges), str(out), *OPTIONS, *more],
+        [sys.executable, "-P", "-m", "penstock", "etl", str(edges), str(out), *OPTIONS, *more],
         stderr=subprocess.PIPE, text=True, start_new_session=True, cwd=out.parent,
     )  # fmt: skip
 
