@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import logging
+import os
+import signal
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +15,7 @@ from penstock.cluster.spec import ClusterSpec
 from penstock.errors import ClusterError, UsageError
 
 START_TIMEOUT = 60
+CLOSE_TIMEOUT = 10
 # Starting processes costs about two seconds; below this much input it is not worth it.
 SMALL_INPUT = 256 << 20
 
@@ -66,25 +69,46 @@ def _local(spec: ClusterSpec, *, processes: bool, quiet: bool) -> Iterator[Any]:
     from penstock.workers.interrupts import LeaveInterruptsToClient
 
     cores = spec.worker_count()
-    with (
-        LocalCluster(
-            processes=processes,
-            n_workers=cores if processes else 1,
-            threads_per_worker=1 if processes else cores,
-            memory_limit=spec.worker_memory() if processes else None,
-            dashboard_address="localhost:0",
-            # In this process nobody would look at it, and it takes a second to load.
-            scheduler_kwargs={"dashboard": processes},
-            # A failed task is reported once, by the job, with its remedy.
-            silence_logs=logging.CRITICAL,
-        ) as cluster,
-        Client(cluster) as client,
-    ):
-        if processes:
-            client.register_plugin(LeaveInterruptsToClient())
-            if not quiet:
-                print(f"dashboard: {cluster.dashboard_link}", file=sys.stderr)
-        yield client
+    cluster = LocalCluster(
+        processes=processes,
+        n_workers=cores if processes else 1,
+        threads_per_worker=1 if processes else cores,
+        memory_limit=spec.worker_memory() if processes else None,
+        dashboard_address="localhost:0",
+        # In this process nobody would look at it, and it takes a second to load.
+        scheduler_kwargs={"dashboard": processes},
+        # A failed task is reported once, by the job, with its remedy.
+        silence_logs=logging.CRITICAL,
+    )
+    try:
+        with Client(cluster) as client:
+            if processes:
+                client.register_plugin(LeaveInterruptsToClient())
+                if not quiet:
+                    print(f"dashboard: {cluster.dashboard_link}", file=sys.stderr)
+            yield client
+    finally:
+        _close(cluster)
+
+
+def _close(cluster: Any) -> None:
+    """End a cluster that this process started, in bounded time.
+
+    After workers died over and over, closing can wait for one that will never answer.
+    """
+    from distributed import Nanny
+    from distributed.core import Status
+
+    nannies = [worker for worker in cluster.workers.values() if isinstance(worker, Nanny)]
+    try:
+        cluster.close(timeout=CLOSE_TIMEOUT)
+    except TimeoutError:
+        cluster.shutdown_on_close = False  # nor at the end of this process
+        for nanny in nannies:
+            nanny.status = Status.failed  # so that it does not start its worker again
+            if nanny.pid is not None:
+                with suppress(ProcessLookupError):
+                    os.kill(nanny.pid, signal.SIGKILL)
 
 
 def _address(address: str) -> Iterator[Any]:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
 import socket
+import time
 
 import psutil
 import pytest
@@ -87,3 +90,22 @@ def test_specs_that_cannot_be() -> None:
         ClusterSpec(workers=0)
     with pytest.raises(UsageError, match="not a size"):
         ClusterSpec(memory_limit="much").worker_memory()
+
+
+def test_a_cluster_that_will_not_close_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connecting, "CLOSE_TIMEOUT", 0.5)
+    spec = ClusterSpec(cluster="local", workers=2)
+    with connect(spec, input_bytes=0) as client:
+        workers = [psutil.Process(pid) for pid in client.run(os.getpid).values()]
+        cluster = client.cluster
+
+        async def never() -> None:
+            await asyncio.sleep(3600)
+
+        monkeypatch.setattr(cluster, "_close", never)
+        started = time.monotonic()
+    assert time.monotonic() - started < 5
+    psutil.wait_procs(workers, timeout=5)
+    time.sleep(1)  # enough for a nanny that still watches to start them again
+    children = psutil.Process().children(recursive=True)
+    assert not [child for child in children if "spawn_main" in " ".join(child.cmdline())]
