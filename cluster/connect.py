@@ -15,7 +15,7 @@ from penstock.cluster.spec import ClusterSpec
 from penstock.errors import ClusterError, UsageError
 
 START_TIMEOUT = 60
-CLOSE_TIMEOUT = 10
+CLOSE_TIMEOUT = 5
 # Starting processes costs about two seconds; below this much input it is not worth it.
 SMALL_INPUT = 256 << 20
 
