@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterable
 from dataclasses import asdict, replace
@@ -52,6 +53,18 @@ def make_graph(
 ) -> EtlReport:
     """Run all of ETL; ``etl`` with its options checked."""
     start = time.monotonic()
+    if "://" in cluster.cluster:
+        # Workers that somebody else started have another current folder.
+        edges = [edge if "://" in edge else os.path.abspath(edge) for edge in edges]  # noqa: PTH100
+        out = out.absolute()
+        options = replace(
+            options,
+            **{
+                name: path.absolute()
+                for name in ("valid", "test", "scratch")
+                if (path := getattr(options, name)) is not None
+            },
+        )
     report = EtlReport(str(out), directed=options.directed)
     kind = guess_format(edges, options)
     if kind == "tu":
