@@ -153,7 +153,9 @@ def test_a_disk_that_fills_up_leaves_the_old_partition(path, monkeypatch):
 
 def test_ctrl_c_while_parts_are_built_leaves_nothing(path):
     script = (
-        "import sys, time\n"
+        "import signal, sys, time\n"
+        # Started in the background of a shell, it would ignore Ctrl-C.
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "from penstock.partition import build\n"
         "from penstock.pipelines.cli import main\n"
         "def slow(*_):\n"

@@ -40,9 +40,18 @@ def truth(edges: Path, tmp_path_factory: pytest.TempPathFactory) -> Any:
     return Graph.open(out).manifest.files
 
 
+# A process started in the background of a shell ignores Ctrl-C; these must not.
+HEARS_CTRL_C = """
+import signal
+signal.signal(signal.SIGINT, signal.default_int_handler)
+from penstock.pipelines.cli import main
+main()
+"""
+
+
 def start(edges: Path, out: Path, *more: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-P", "-m", "penstock", "etl", str(edges), str(out), *OPTIONS, *more],
+        [sys.executable, "-P", "-c", HEARS_CTRL_C, "etl", str(edges), str(out), *OPTIONS, *more],
         stderr=subprocess.PIPE, text=True, start_new_session=True, cwd=out.parent,
     )  # fmt: skip
 
