@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from penstock.errors import CorruptFile, GraphError, MissingFile, NewerVersion, TruncatedFile
+from penstock.errors import CorruptFile, GraphError, NewerVersion
 from penstock.files import FileEntry, save_json, sha256_of
 from penstock.manifest import FILE_NAME as GRAPH_FILE
 
@@ -79,19 +79,8 @@ class PartitionManifest:
 
     def check_files(self, root: Path) -> None:
         """Raise unless every listed file is there with its size (contents are not read)."""
-        for name, entry in self.files.items():
-            path = root / name
-            expected = f"a file of {entry.bytes} bytes, as {FILE_NAME} lists it"
-            if not path.is_file():
-                raise MissingFile(f"{path} is missing", expected=expected, remedy=AGAIN)
-            size = path.stat().st_size
-            if size != entry.bytes:
-                raise TruncatedFile(
-                    f"{path} has the wrong size",
-                    expected=expected,
-                    got=f"{size} bytes",
-                    remedy=AGAIN,
-                )
+        for entry in self.files.values():
+            entry.check_size(root, listed_in=FILE_NAME, remedy=AGAIN)
 
     def check_graph(self, root: Path, graph: Path) -> None:
         """Raise if ``graph`` has changed since the partition in ``root`` was made."""

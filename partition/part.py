@@ -28,8 +28,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from penstock.csr import CSR, Array
-from penstock.errors import CorruptFile, UsageError
-from penstock.files import sha256_of
+from penstock.errors import UsageError
 from penstock.graph import SPLITS, Graph, load_npy
 from penstock.manifest import FILE_NAME as GRAPH_FILE
 from penstock.partition.manifest import AGAIN, FILE_NAME, PartitionManifest
@@ -108,15 +107,8 @@ class Partition:
 
     def validate(self) -> None:
         """Read every file and compare its checksum; raise CorruptFile."""
-        for name, entry in self.manifest.files.items():
-            got = sha256_of(self.path / name)
-            if got != entry.sha256:
-                raise CorruptFile(
-                    f"{self.path / name} is not what was written",
-                    expected=f"SHA-256 {entry.sha256}",
-                    got=got,
-                    remedy=AGAIN,
-                )
+        for entry in self.manifest.files.values():
+            entry.check_sum(self.path, remedy=AGAIN)
 
 
 def partitions(graph: Graph) -> list[Path]:

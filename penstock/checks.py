@@ -11,7 +11,6 @@ import numpy as np
 
 from penstock.csr import CSR, Array
 from penstock.errors import CorruptFile
-from penstock.files import sha256_of
 from penstock.progress import Progress
 
 if TYPE_CHECKING:
@@ -38,15 +37,7 @@ def _check_sums(graph: Graph, quiet: bool) -> None:
     total = sum(entry.bytes for entry in entries)
     with Progress("check files", total=total, unit="B", quiet=quiet) as progress:
         for entry in entries:
-            path = graph.path / entry.name
-            got = sha256_of(path)
-            if got != entry.sha256:
-                raise CorruptFile(
-                    f"{path} is not what was written",
-                    expected=f"SHA-256 {entry.sha256}",
-                    got=got,
-                    remedy=_REMEDY,
-                )
+            entry.check_sum(graph.path, remedy=_REMEDY)
             progress.advance(entry.bytes)
 
 

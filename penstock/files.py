@@ -15,7 +15,13 @@ from typing import Any
 
 import numpy as np
 
-from penstock.errors import CapacityError, OutputExists
+from penstock.errors import (
+    CapacityError,
+    CorruptFile,
+    MissingFile,
+    OutputExists,
+    TruncatedFile,
+)
 from penstock.sizes import format_bytes
 
 _CHUNK = 1 << 22
@@ -28,6 +34,32 @@ class FileEntry:
     name: str
     bytes: int
     sha256: str
+
+    def check_size(self, root: Path, *, listed_in: str, remedy: str) -> None:
+        """Raise unless ``root`` has the file with its size; the content is not read."""
+        path = root / self.name
+        expected = f"{self.bytes} bytes, as {listed_in} lists it"
+        try:
+            size = path.stat().st_size
+        except (FileNotFoundError, NotADirectoryError):
+            raise MissingFile(
+                f"{path} is missing", expected=f"a file of {expected}", remedy=remedy
+            ) from None
+        if size != self.bytes:
+            raise TruncatedFile(
+                f"{path} has the wrong size", expected=expected, got=f"{size} bytes", remedy=remedy
+            )
+
+    def check_sum(self, root: Path, *, remedy: str) -> None:
+        """Read the file and raise unless it is what was written."""
+        got = sha256_of(root / self.name)
+        if got != self.sha256:
+            raise CorruptFile(
+                f"{root / self.name} is not what was written",
+                expected=f"SHA-256 {self.sha256}",
+                got=got,
+                remedy=remedy,
+            )
 
 
 @contextmanager

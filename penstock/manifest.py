@@ -8,7 +8,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from penstock.errors import CorruptFile, MissingFile, NewerVersion, NotAGraph, TruncatedFile
+from penstock.errors import CorruptFile, NewerVersion, NotAGraph
 from penstock.files import FileEntry, save_json
 
 FORMAT = "penstock-graph"
@@ -103,22 +103,8 @@ class Manifest:
 
     def check_files(self, root: Path) -> None:
         """Raise unless every listed file is there with its size (contents are not read)."""
-        for name, entry in self.files.items():
-            try:
-                size = (root / name).stat().st_size
-            except (FileNotFoundError, NotADirectoryError):
-                raise MissingFile(
-                    f"{root / name} is missing",
-                    expected=f"a file of {entry.bytes} bytes, as {FILE_NAME} lists it",
-                    remedy=_COPY_AGAIN,
-                ) from None
-            if size != entry.bytes:
-                raise TruncatedFile(
-                    f"{root / name} has the wrong size",
-                    expected=f"{entry.bytes} bytes, as {FILE_NAME} lists it",
-                    got=f"{size} bytes",
-                    remedy=_COPY_AGAIN,
-                )
+        for entry in self.files.values():
+            entry.check_size(root, listed_in=FILE_NAME, remedy=_COPY_AGAIN)
 
 
 _COPY_AGAIN = "Copy the graph again from where it came from, or make it again with penstock etl"
