@@ -1,0 +1,26 @@
+"""What ``connect`` must know of a cluster that was started or found."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+
+def _nothing() -> str:
+    return ""
+
+
+@dataclass
+class Running:
+    """A cluster to which a client can connect."""
+
+    target: Any  # what distributed.Client takes: a cluster, or an address
+    workers: int | None = None  # how many must arrive; None: whoever is there
+    dashboard: str | None = None
+    security: Any = None
+    log: Callable[[], str] = _nothing  # the last lines that its workers wrote
+    missing: Callable[[set[str]], list[str]] | None = None
+    """Given the names of the workers that arrived, say who did not: `rank 3 on host h2`."""
+    failure: Callable[[], str | None] | None = None
+    """Why it can no longer start, as soon as that is known: `mpiexec ended with exit code 1`."""
