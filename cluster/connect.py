@@ -1,21 +1,24 @@
-"""One context manager from a ClusterSpec to a ``distributed.Client``."""
+"""One context manager from options to a ``distributed.Client``, whatever the cluster.
+
+    with connect("mpi", workers=4) as client: ...
+    with connect("tcp://10.0.0.1:8786") as client: ...
+    with connect(ClusterSpec(...)) as client: ...
+"""
 
 from __future__ import annotations
 
-import logging
 import os
-import signal
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
-from penstock.cluster.spec import ClusterSpec
+from penstock.cluster.running import Running
+from penstock.cluster.spec import KINDS, ClusterSpec
 from penstock.errors import ClusterError, UsageError
 
-START_TIMEOUT = 60
-CLOSE_TIMEOUT = 5
 # Starting processes costs about two seconds; below this much input it is not worth it.
 SMALL_INPUT = 256 << 20
 
@@ -46,82 +49,142 @@ def capacity(client: Any, spec: ClusterSpec) -> Capacity:
 
 
 @contextmanager
-def connect(spec: ClusterSpec, *, input_bytes: int, quiet: bool = True) -> Iterator[Any]:
-    """Give a client of the cluster that ``spec`` asks for, and close what was started for it."""
+def connect(
+    cluster: str | ClusterSpec = "auto",
+    *,
+    input_bytes: int = 0,
+    ranks: int | None = None,
+    quiet: bool = True,
+    **options: Any,
+) -> Iterator[Any]:
+    """Give a client of the cluster that was asked for, and close what was started for it.
+
+    cluster      a kind, an address, a name, a file (see ClusterSpec), or a whole ClusterSpec
+    input_bytes  how much the job reads: a small one needs no processes of its own
+    ranks        how many ranks the job's gangs need, if it has any
+    options      the other fields of ClusterSpec
+    """
+    from distributed import Client
+
+    from penstock.cluster.arrival import check_versions, wait_for_workers
+    from penstock.cluster.security import security
+    from penstock.workers.interrupts import LeaveInterruptsToClient
+    from penstock.workers.plugin import equip
+
+    spec = cluster if isinstance(cluster, ClusterSpec) else ClusterSpec(cluster=cluster, **options)
+    spec = spec.configured()
+    kind = _kind(spec, input_bytes, ranks)
+    with _opened(replace(spec, cluster=kind), ranks, quiet) as running:
+        used = running.security
+        with Client(running.target, security=used, timeout=spec.start_timeout) as client:
+            if not quiet and running.dashboard:
+                print(f"dashboard: {running.dashboard}", file=sys.stderr)
+            if running.attach is not None:
+                running.attach(client)
+            wait_for_workers(client, running, spec.start_timeout, quiet=quiet)
+            if kind != "threads":
+                check_versions(client)
+            if kind in KINDS and kind != "threads":
+                client.register_plugin(LeaveInterruptsToClient())
+            equip(
+                client,
+                device=spec.device,
+                device_pool=spec.device_pool,
+                scratch=str(spec.worker_scratch) if spec.worker_scratch else None,
+            )
+            yield client
+
+
+def _kind(spec: ClusterSpec, input_bytes: int, ranks: int | None) -> str:
+    if spec.cluster != "auto":
+        return spec.cluster
+    if ranks is not None or spec.hosts is not None or spec.mpiexec is not None:
+        return "mpi"
+    asked = spec.workers is not None or spec.memory_limit is not None
+    return "local" if asked or input_bytes > SMALL_INPUT else "threads"
+
+
+def _opened(spec: ClusterSpec, ranks: int | None, quiet: bool) -> AbstractContextManager[Running]:
     kind = spec.cluster
-    if kind == "auto":
-        asked = spec.workers is not None or spec.memory_limit is not None
-        kind = "local" if asked or input_bytes > SMALL_INPUT else "threads"
     if kind in ("local", "threads"):
-        yield from _local(spec, processes=kind == "local", quiet=quiet)
-    elif "://" in kind:
-        yield from _address(kind)
+        from penstock.cluster.local import open_local
+
+        return open_local(spec, processes=kind == "local")
+    if kind == "mpi":
+        from penstock.cluster.mpiexec import inside_mpi_job
+
+        place = inside_mpi_job(os.environ)
+        if place is not None:
+            from penstock.cluster.inside import open_inside
+
+            return open_inside(spec, place[1])
+        from penstock.cluster.mpi import open_mpi
+
+        return open_mpi(spec, ranks=ranks)
+    if kind == "cuda":
+        from penstock.cluster.cuda import open_cuda
+
+        return open_cuda(spec, quiet=quiet)
+    if kind == "slurm":
+        from penstock.cluster.slurm import open_slurm
+
+        return open_slurm(spec, quiet=quiet)
+    return _open_existing(spec)
+
+
+@contextmanager
+def _open_existing(spec: ClusterSpec) -> Iterator[Running]:
+    """Find a scheduler that runs already, which stays when its client goes."""
+    from penstock.cluster.security import refusals_explained, security
+    from penstock.cluster.started import find
+
+    where = spec.cluster
+    if "://" in where:
+        address = where
+    elif where.endswith(".json"):
+        address = _read_scheduler_file(Path(where))
+    elif (started := find(where)) is not None:
+        address = started.reachable()
+        if started.tls and spec.tls is None:
+            spec = replace(spec, tls=Path(started.tls))
     else:
         raise UsageError(
-            f"there is no cluster {kind!r}",
-            expected="auto, local, threads, or a scheduler's address such as tcp://10.0.0.1:8786",
+            f"there is no cluster {where!r}",
+            expected=f"{', '.join(KINDS)}, a scheduler's address such as tcp://10.0.0.1:8786, "
+            "its scheduler file (.json), options in a file (.yaml), or the name of a started "
+            "cluster, which penstock cluster status lists",
         )
+    used = security(spec)
+    with refusals_explained(address, used):
+        _somebody_at(address, spec, used)
+    yield Running(address, security=used)
 
 
-def _local(spec: ClusterSpec, *, processes: bool, quiet: bool) -> Iterator[Any]:
-    from distributed import Client, LocalCluster
+def _read_scheduler_file(path: Path) -> str:
+    import json
 
-    from penstock.workers.interrupts import LeaveInterruptsToClient
-
-    cores = spec.worker_count()
-    cluster = LocalCluster(
-        processes=processes,
-        n_workers=cores if processes else 1,
-        threads_per_worker=1 if processes else cores,
-        memory_limit=spec.worker_memory() if processes else None,
-        dashboard_address="localhost:0",
-        # In this process nobody would look at it, and it takes a second to load.
-        scheduler_kwargs={"dashboard": processes},
-        # A failed task is reported once, by the job, with its remedy.
-        silence_logs=logging.CRITICAL,
-    )
     try:
-        with Client(cluster) as client:
-            if processes:
-                client.register_plugin(LeaveInterruptsToClient())
-                if not quiet:
-                    print(f"dashboard: {cluster.dashboard_link}", file=sys.stderr)
-            yield client
-    finally:
-        _close(cluster)
+        return str(json.loads(path.read_text(encoding="utf-8"))["address"])
+    except FileNotFoundError as error:
+        raise ClusterError(
+            f"there is no scheduler file {path}",
+            remedy="It is written when the scheduler starts: wait for it, or check the path",
+        ) from error
+    except (ValueError, KeyError, TypeError) as error:
+        raise ClusterError(
+            f"{path} is not a scheduler file", expected="what dask scheduler writes"
+        ) from error
 
 
-def _close(cluster: Any) -> None:
-    """End a cluster that this process started, in bounded time.
-
-    After workers died over and over, closing can wait for one that will never answer.
-    """
-    from distributed import Nanny
-    from distributed.core import Status
-
-    nannies = [worker for worker in cluster.workers.values() if isinstance(worker, Nanny)]
-    try:
-        cluster.close(timeout=CLOSE_TIMEOUT)
-    except TimeoutError:
-        cluster.shutdown_on_close = False  # nor at the end of this process
-        for nanny in nannies:
-            nanny.status = Status.failed  # so that it does not start its worker again
-            if nanny.pid is not None:
-                with suppress(ProcessLookupError):
-                    os.kill(nanny.pid, signal.SIGKILL)
-
-
-def _address(address: str) -> Iterator[Any]:
+def _somebody_at(address: str, spec: ClusterSpec, used: Any) -> None:
     from distributed import Client
 
     try:
-        client = Client(address, timeout=START_TIMEOUT)
-    except (OSError, TimeoutError) as error:
+        Client(address, timeout=spec.start_timeout, security=used, set_as_default=False).close()
+    except (OSError, TimeoutError, ValueError) as error:
         raise ClusterError(
             f"no Dask scheduler answers at {address}",
-            expected=f"one within {START_TIMEOUT} s",
+            expected=f"one within {spec.start_timeout:g} s",
             got=str(error),
-            remedy="Start one with dask scheduler, or check address and firewall",
+            remedy="Start one with penstock cluster start, or check address and firewall",
         ) from error
-    with client:
-        yield client

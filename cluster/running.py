@@ -19,6 +19,8 @@ class Running:
     workers: int | None = None  # how many must arrive; None: whoever is there
     dashboard: str | None = None
     security: Any = None
+    attach: Callable[[Any], None] | None = None
+    """Called with the client before workers are waited for."""
     log: Callable[[], str] = _nothing  # the last lines that its workers wrote
     missing: Callable[[set[str]], list[str]] | None = None
     """Given the names of the workers that arrived, say who did not: `rank 3 on host h2`."""

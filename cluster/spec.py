@@ -53,6 +53,8 @@ class ClusterSpec:
     """fast local disk of the workers [default: the fastest that they can write to]"""
     interface: Annotated[str | None, Parameter(group=_WHERE)] = None
     """network interface that scheduler and workers use, such as ib0"""
+    scheduler_port: Annotated[int, Field(ge=0, lt=65536), Parameter(group=_WHERE)] = 0
+    """port of the scheduler; 0: any that is free"""
     dashboard: Annotated[str, Parameter(group=_WHERE)] = "localhost:0"
     """address of the dashboard, or none"""
     start_timeout: Annotated[float, Field(gt=0), Parameter(group=_WHERE)] = 60.0

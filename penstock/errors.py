@@ -12,6 +12,7 @@ PenstockError                exit 1
 ├── CapacityError            memory, disk or GPU memory will not do; estimated before the run
 ├── OutputExists             the place to write to is taken
 ├── ClusterError             workers did not come, or went
+│   └── GangError            a rank of a gang failed, and with it the gang
 └── MissingExtra             an optional dependency is not installed
 
 Each says what happened, what was expected, what was got, and what to do about it.
@@ -112,6 +113,30 @@ class ClusterError(PenstockError):
     """Workers did not come, or went away."""
 
 
+class GangError(ClusterError):
+    """A rank of a gang failed, and with it the gang.
+
+    tracebacks  what every rank did when it ended, by rank, where it is known
+    may_retry   whether another run may succeed: a rank died or hung
+    """
+
+    def __init__(
+        self,
+        what: str,
+        *,
+        tracebacks: dict[int, str] | None = None,
+        may_retry: bool = False,
+        **parts: str | None,
+    ) -> None:
+        super().__init__(what, **parts)
+        self.tracebacks, self.may_retry = tracebacks or {}, may_retry
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        kind, (_, what, fields) = super().__reduce__()
+        more = {"tracebacks": self.tracebacks, "may_retry": self.may_retry}
+        return kind, (type(self), what, {**fields, **more})
+
+
 class MissingExtra(PenstockError):
     """An optional dependency is not installed."""
 
@@ -122,5 +147,5 @@ def _sentence(text: str) -> str:
     return text if text.endswith((".", "!", "?", ":")) else f"{text}."
 
 
-def _rebuild(kind: type[PenstockError], what: str, fields: dict[str, str | None]) -> PenstockError:
+def _rebuild(kind: type[PenstockError], what: str, fields: dict[str, Any]) -> PenstockError:
     return kind(what, **fields)

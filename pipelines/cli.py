@@ -26,6 +26,7 @@ app = App(
 )
 
 _GRAPHS = Group("Graphs", sort_key=1)
+_CLUSTERS = Group("Clusters", sort_key=2)
 _SHELL = Group("This program", sort_key=9)
 for _flag, _help in (("--help", "Show this page"), ("--version", "Print the version")):
     app[_flag].group, app[_flag].help = _SHELL, _help
@@ -72,6 +73,13 @@ app.command(
     group=_GRAPHS,
     sort_key=6,
     help="Show in which order partitions meet in a GPU's buffer",
+)
+app.command(
+    "penstock.pipelines.cluster:app",
+    name="cluster",
+    group=_CLUSTERS,
+    sort_key=1,
+    help="Start a cluster that stays, look at it, stop it",
 )
 app.command(
     "penstock.pipelines.completion:command",

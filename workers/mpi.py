@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from penstock.errors import MissingExtra
+from penstock.errors import ClusterError, MissingExtra
 
 
 def load_mpi() -> Any:
@@ -17,10 +17,33 @@ def load_mpi() -> Any:
     try:
         from mpi4py import MPI
     except (ImportError, RuntimeError) as error:
-        raise MissingExtra(
-            "a gang of workers needs MPI, and mpi4py finds no MPI library",
-            expected="the MPI of this site, or one of the wheels that carry it",
-            got=str(error).splitlines()[-1],
-            remedy="Install one: pip install 'penstock[mpich]', or load your site's MPI module",
-        ) from error
+        raise no_mpi(str(error)) from error
+    if MPI.Is_initialized():
+        check_threads(MPI)
     return MPI
+
+
+def no_mpi(reason: str) -> MissingExtra:
+    """Return the error for a Python environment without an MPI library."""
+    return MissingExtra(
+        "a gang of workers needs MPI, and mpi4py finds no MPI library",
+        expected="the MPI of this site, or one of the wheels that carry it",
+        got=reason.strip().splitlines()[-1] if reason.strip() else None,
+        remedy="Install one: pip install 'penstock[mpich]', or load your site's MPI module",
+    )
+
+
+def check_threads(MPI: Any) -> None:  # noqa: N803
+    """Raise ClusterError unless every thread of this process may call MPI at any time."""
+    levels = ("SINGLE", "FUNNELED", "SERIALIZED", "MULTIPLE")
+    names = {getattr(MPI, f"THREAD_{level}"): f"MPI_THREAD_{level}" for level in levels}
+    level = MPI.Query_thread()
+    if level < MPI.THREAD_MULTIPLE:
+        library = MPI.Get_library_version().partition(",")[0].splitlines()[0].strip("\0 ")
+        raise ClusterError(
+            f"this MPI cannot be called from several threads, which a gang needs ({library})",
+            expected="MPI_THREAD_MULTIPLE",
+            got=names.get(level, f"thread level {level}"),
+            remedy="Use an MPI built with thread support: pip install 'penstock[mpich]', or "
+            "another of your site's MPI modules; and let nothing initialise MPI before penstock",
+        )

@@ -1,0 +1,104 @@
+"""Waiting for the workers of a cluster, and checking that they are of our kind."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import Any
+
+from penstock import __version__
+from penstock.cluster.running import Running
+from penstock.errors import ClusterError
+from penstock.progress import Progress
+
+_POLL = 0.02
+_NAMED = 8  # of the workers that are missing
+
+
+def wait_for_workers(client: Any, running: Running, timeout: float, *, quiet: bool) -> None:
+    """Return when every worker has arrived; else say who did not, where, and what they wrote."""
+    if running.workers is None:
+        return
+    deadline, here = time.monotonic() + timeout, 0
+    with Progress("start workers", total=running.workers, unit="workers", quiet=quiet) as progress:
+        while True:
+            names = client.run_on_scheduler(_names)
+            progress.advance(len(names) - here)
+            here = len(names)
+            if here >= running.workers:
+                return
+            failure = running.failure() if running.failure is not None else None
+            if failure is not None or time.monotonic() > deadline:
+                raise _not_all(running, names, failure, timeout)
+            time.sleep(_POLL)
+
+
+def _not_all(running: Running, names: set[str], failure: str | None, timeout: float) -> ClusterError:
+    missing = running.missing(names) if running.missing is not None else []
+    who = ", ".join(missing[:_NAMED]) + (" and others" if len(missing) > _NAMED else "")
+    count = f"{(running.workers or 0) - len(names)} of {running.workers} workers"
+    what = f"the workers did not start: {failure}" if failure else f"{count} did not arrive"
+    log = running.log().strip()
+    return ClusterError(
+        what if not who else f"{what} ({who})",
+        expected=None if failure else f"all of them within {timeout:g} s",
+        got=f"in their log: {log}" if log else None,
+        remedy="Look at what they wrote, at the names of the hosts and at firewalls; "
+        "--start-timeout gives them more time",
+    )
+
+
+def check_versions(client: Any) -> None:
+    """Refuse scheduler and workers of another Python, or another penstock, than this one."""
+    ours = {"python": _minor(".".join(map(str, sys.version_info[:3]))), "penstock": __version__}
+    scheduler = client.sync(client.scheduler.versions)
+    _compare("the scheduler", {"python": _minor(scheduler["host"]["python"])}, ours)
+    # What a worker of another Python would make of our functions nobody knows: ask for the
+    # versions that it told when it registered.
+    for address, python in client.run_on_scheduler(_pythons).items():
+        _compare(f"the worker at {address}", {"python": _minor(python)}, ours)
+    for address, version in client.run(_penstock, on_error="return").items():
+        found = version if isinstance(version, str) else "none that can be imported"
+        _compare(f"the worker at {address}", {"penstock": found}, ours)
+
+
+def _compare(who: str, found: dict[str, str], ours: dict[str, str]) -> None:
+    for name, version in found.items():
+        if version != ours[name]:
+            title = "Python" if name == "python" else name
+            raise ClusterError(
+                f"{who} has another {title} than this process",
+                expected=f"{title} {ours[name]}, as here",
+                got=f"{title} {version}",
+                remedy=f"Install the same {title} everywhere, and start the cluster again",
+            )
+
+
+def _minor(version: str) -> str:
+    return ".".join(version.split(".")[:2])
+
+
+# Run elsewhere: they travel by value, to processes that may not have penstock.
+
+
+def _by_value(function: Any) -> Any:
+    function.__module__ = "__main__"
+    return function
+
+
+@_by_value
+def _names(dask_scheduler: Any) -> set[str]:
+    return {str(state.name) for state in dask_scheduler.workers.values()}
+
+
+@_by_value
+def _pythons(dask_scheduler: Any) -> dict[str, str]:
+    workers = dask_scheduler.workers.items()
+    return {address: state.versions["host"]["python"] for address, state in workers}
+
+
+@_by_value
+def _penstock() -> str:
+    from importlib.metadata import version
+
+    return version("penstock")

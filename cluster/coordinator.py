@@ -1,0 +1,283 @@
+"""Who may be in which gang: decided in the scheduler, for all clients at once.
+
+A gang gets all its workers at one moment or waits with none, so two can never wait for each other.
+A worker is in one gang at a time, and its turn comes in the order of asking.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from dataclasses import dataclass, field
+from time import time
+from typing import Any
+
+from distributed import SchedulerPlugin
+from distributed.protocol.pickle import dumps
+
+from penstock.workers.gang import TOPIC, end
+
+NAME = "penstock-gangs"
+_TELL_TIMEOUT = 3  # seconds for a worker to hear that its gang ends; it may be deaf
+_SILENT = 15.0  # seconds without a sign of life after which a member is asked for one
+_WORN = 200  # communicators that failed gangs left in a process: MPI has 2,000
+
+
+@dataclass
+class World:
+    """An MPI world of workers: how many there will be, and whether they are."""
+
+    name: str
+    size: int
+    state: str  # starting, up, or failed
+    note: str = ""
+
+
+@dataclass
+class Gang:
+    """A gang that was admitted and has not been released."""
+
+    client: str
+    world: str
+    members: dict[str, int]  # addresses, and their place in the gang
+    hosts: dict[str, str]
+    ended: bool = False
+
+
+@dataclass(eq=False)
+class _Asking:
+    ranks: int
+    turn: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+class GangCoordinator(SchedulerPlugin):  # type: ignore[misc]
+    """Admit gangs, end those that lost a member or their client, and know the MPI worlds."""
+
+    name = NAME
+    idempotent = True
+
+    async def start(self, scheduler: Any) -> None:
+        """Run once in the scheduler."""
+        self.scheduler = scheduler
+        self.worlds: dict[str, World] = {}
+        self.gangs: dict[str, Gang] = {}
+        self.asking: list[_Asking] = []
+        self.count = 0
+        self._telling: set[asyncio.Task[None]] = set()
+        scheduler.handlers.update(
+            gang_admit=self.admit,
+            gang_release=self.release,
+            gang_end=self.end,
+            gang_world=self.know_world,
+            gang_status=self.status,
+        )
+        self._watching = asyncio.create_task(self._watch())
+
+    async def close(self) -> None:
+        """Run when the scheduler closes."""
+        self._watching.cancel()
+
+    # What clients ask for
+
+    async def admit(self, ranks: int | None, timeout: float, client: str) -> dict[str, Any]:
+        """Wait for ``ranks`` idle workers of one world (None: all) and give them to a gang."""
+        asking = _Asking(ranks or 0)
+        self.asking.append(asking)
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout
+        try:
+            while True:
+                if refusal := self._refusal(ranks):
+                    return refusal
+                if self.asking[0] is asking and (found := self._idle(ranks)):
+                    return self._admitted(client, *found)
+                asking.turn.clear()
+                left = deadline - loop.time()
+                if left <= 0 or client not in self.scheduler.clients:
+                    return {"status": "late", "reason": self._why_late()}
+                try:
+                    await asyncio.wait_for(asking.turn.wait(), left)
+                except TimeoutError:
+                    continue
+        finally:
+            self.asking.remove(asking)
+            self._wake()
+
+    async def release(self, gang: str, dead: int = 0) -> None:
+        """Let a gang's workers be taken by the next one."""
+        known = self.gangs.pop(gang, None)
+        if known is not None and dead >= _WORN:
+            self._tell(known.members, _exit)  # mpiexec ends the others; the world begins anew
+        self._wake()
+
+    async def end(self, gang: str) -> None:
+        """Make all members of a gang end."""
+        known = self.gangs.get(gang)
+        if known is not None and not known.ended:
+            known.ended = True
+            self._tell(known.members, end, gang)
+
+    async def know_world(self, name: str, size: int, state: str, note: str = "") -> None:
+        """Hear of a world from who started it: it is starting, up, or has failed for good."""
+        base = _base(name)
+        for other in [w for w in self.worlds if _base(w) == base]:
+            del self.worlds[other]
+        self.worlds[name] = World(name, size, state, note)
+        self._wake()
+
+    async def status(self) -> dict[str, Any]:
+        """Say what worlds and gangs there are."""
+        return {
+            "worlds": [vars(world) for world in self.worlds.values()],
+            "gangs": [{"gang": name, **vars(gang)} for name, gang in self.gangs.items()],
+            "waiting": [asking.ranks for asking in self.asking],
+        }
+
+    # What happens in the scheduler
+
+    def add_worker(self, scheduler: Any, worker: str) -> None:
+        """A worker came."""
+        self._wake()
+
+    def remove_worker(self, scheduler: Any, worker: str, **_: Any) -> None:
+        """A worker went: its gang has failed."""
+        for name, gang in self.gangs.items():
+            if worker in gang.members:
+                self._lost(name, gang, worker, "ended or lost its connection")
+
+    def remove_client(self, scheduler: Any, client: str) -> None:
+        """A client went: nobody waits for its gangs."""
+        for name in [name for name, gang in self.gangs.items() if gang.client == client]:
+            gang = self.gangs.pop(name)
+            if not gang.ended:
+                self._tell(gang.members, end, name)
+        self._wake()
+
+    def _lost(self, name: str, gang: Gang, worker: str, how: str) -> None:
+        lost = {"gang": name, "lost": gang.members[worker], "host": gang.hosts[worker], "how": how}
+        self.scheduler.log_event(TOPIC, lost)
+        if not gang.ended:
+            gang.ended = True
+            self._tell({w: r for w, r in gang.members.items() if w != worker}, end, name)
+
+    async def _watch(self) -> None:
+        """Look after members that have not been heard of: their host may have lost the network."""
+        while True:
+            await asyncio.sleep(_SILENT / 5)
+            now = time()
+            for name, gang in list(self.gangs.items()):
+                for worker in list(gang.members):
+                    state = self.scheduler.workers.get(worker)
+                    if state is not None and now - state.last_seen > _SILENT and not gang.ended:
+                        await self._ask(name, gang, worker)
+
+    async def _ask(self, name: str, gang: Gang, worker: str) -> None:
+        from distributed.core import connect
+
+        try:
+            comm = await connect(worker, timeout=_TELL_TIMEOUT, **self.scheduler.connection_args)
+        except (TimeoutError, OSError):
+            if name in self.gangs:
+                self._lost(name, gang, worker, "cannot be reached any more")
+        else:
+            comm.abort()  # it is there, and only too busy to answer
+
+    # How admission decides
+
+    def _idle(self, ranks: int | None) -> tuple[str, list[tuple[int, str]]] | None:
+        busy = {worker for gang in self.gangs.values() for worker in gang.members}
+        for world, workers in self._present().items():
+            size = self.worlds[world].size if world in self.worlds else len(workers)
+            wanted = ranks or size
+            free = sorted((rank, worker) for rank, worker in workers if worker not in busy)
+            # A world that is not whole is about to end.
+            if len(workers) == size and len(free) >= wanted:
+                return world, free[:wanted]
+        return None
+
+    def _admitted(self, client: str, world: str, members: list[tuple[int, str]]) -> dict[str, Any]:
+        self.count += 1
+        name = f"gang-{self.scheduler.id[-8:]}-{self.count}"
+        workers = self.scheduler.workers
+        self.gangs[name] = Gang(
+            client,
+            world,
+            {worker: place for place, (_, worker) in enumerate(members)},
+            {worker: workers[worker].host for _, worker in members},
+        )
+        return {
+            "status": "admitted",
+            "gang": name,
+            "number": self.count,
+            "world": world,
+            "members": members,
+        }
+
+    def _present(self) -> dict[str, list[tuple[int, str]]]:
+        """Return the workers that are ranks, by world; generations that ended are left out."""
+        found: dict[str, list[tuple[int, str]]] = {}
+        latest = {_base(world): world for world in self.worlds}
+        for address, state in self.scheduler.workers.items():
+            world, _, rank = str(state.name).rpartition("-")
+            is_rank = world.startswith(("mpi-", "dask_mpi")) and rank.isdecimal()
+            if is_rank and latest.get(_base(world), world) == world:
+                found.setdefault(world, []).append((int(rank), address))
+        return found
+
+    def _refusal(self, ranks: int | None) -> dict[str, Any] | None:
+        failed = [world for world in self.worlds.values() if world.state == "failed"]
+        hopeful = [world for world in self.worlds.values() if world.state != "failed"]
+        sizes = [world.size for world in hopeful]
+        sizes += [len(found) for name, found in self._present().items() if name not in self.worlds]
+        if not sizes:
+            if failed:
+                return {"status": "failed", "reason": failed[0].note}
+            return {"status": "none", "reason": "no worker is an MPI rank"}
+        if ranks is not None and ranks > max(sizes):
+            return {"status": "small", "reason": str(max(sizes))}
+        return None
+
+    def _why_late(self) -> str:
+        starting = [world for world in self.worlds.values() if world.state == "starting"]
+        if starting:
+            here = len(self._present().get(starting[0].name, []))
+            return f"{here} of the {starting[0].size} ranks of a new MPI world"
+        return f"{len(self.gangs)} gangs running and {len(self.asking) - 1} waiting"
+
+    def _wake(self) -> None:
+        for asking in self.asking:
+            asking.turn.set()
+
+    def _tell(self, members: dict[str, int], function: Any, *args: Any) -> None:
+        for worker in members:
+            task = asyncio.create_task(self._tell_one(worker, function, args))
+            self._telling.add(task)
+            task.add_done_callback(self._telling.discard)
+
+    async def _tell_one(self, worker: str, function: Any, args: tuple[Any, ...]) -> None:
+        message = {"op": "run", "function": dumps(function), "args": dumps(args)}
+        with suppress(TimeoutError, OSError):  # it is gone, or will be
+            await asyncio.wait_for(
+                self.scheduler.broadcast(msg=message, workers=[worker], on_error="ignore"),
+                _TELL_TIMEOUT,
+            )
+
+
+def _exit() -> None:
+    import os
+
+    os._exit(0)
+
+
+def _base(world: str) -> str:
+    return world.partition(".")[0]  # mpi-1a2b.3 is the third start of mpi-1a2b
+
+
+def install(client: Any) -> None:
+    """Have the client's scheduler coordinate gangs, if it does not yet."""
+    if not client.run_on_scheduler(_coordinates):
+        client.register_plugin(GangCoordinator())
+
+
+def _coordinates(dask_scheduler: Any) -> bool:
+    return NAME in dask_scheduler.plugins

@@ -1,0 +1,356 @@
+"""Run one function on several workers at once, as ranks that can talk to each other.
+
+    from penstock import connect, gang
+
+    def mean(comm, numbers):
+        mine = numbers[comm.rank :: comm.size]
+        return comm.allreduce(np.array([mine.sum(), len(mine)]))
+
+    with connect("mpi", workers=4) as client:
+        gang.run(client, mean, (numbers,), ranks=4)      # a list, rank by rank
+
+Either every rank succeeds, or ``GangError`` says which failed first and what all of them did.
+"""
+
+from __future__ import annotations
+
+import queue
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from penstock.cluster.coordinator import install
+from penstock.errors import ClusterError, GangError, PenstockError, UsageError
+from penstock.progress import Progress
+from penstock.workers import device
+from penstock.workers.gang import GRACE, TOPIC, Outcome, Plan, describe, run_member
+
+_POLL = 0.25
+_WORD_SECONDS = 1.5  # for mpiexec to say why a rank died
+# What members may take to end, and their answers to come back.
+_END_SECONDS = GRACE + 1.5
+
+
+def run(
+    client: Any,
+    function: Callable[..., Any],
+    args: Sequence[Any] = (),
+    kwargs: Mapping[str, Any] | None = None,
+    *,
+    ranks: int | None = None,
+    retries: int = 0,
+    timeout: float | None = None,
+    start_timeout: float = 60.0,
+    wait_timeout: float = 600.0,
+    title: str = "gang",
+    total: int | None = None,
+    unit: str = "steps",
+    quiet: bool = True,
+    on_metrics: Callable[[int, dict[str, Any]], None] | None = None,
+) -> list[Any]:
+    """Run ``function(comm, *args, **kwargs)`` on ``ranks`` workers at once; return every result.
+
+    ranks          how many workers [default: all of an MPI world]
+    retries        how often to run it anew when a worker died or hung; the function goes on from
+                   what it saved itself. What it raises is not retried.
+    timeout        seconds for the whole run, after which every rank is stopped
+    start_timeout  seconds to wait for enough workers to be free, and for ranks to meet
+    wait_timeout   seconds that a rank waits for another one's message
+    title, total, unit   one progress bar, fed by ``comm.advance``; nothing if ``quiet``
+    on_metrics     called with the rank and what it gave to ``comm.log``
+    """
+    if ranks is not None and ranks < 1:
+        raise UsageError("a gang has at least one rank", got=str(ranks))
+    for attempt in range(retries + 1):
+        try:
+            with Progress(title, total=total or 0, unit=unit, quiet=quiet or not total) as progress:
+                attempted = _Attempt(client, progress, on_metrics, wait_timeout, start_timeout)
+                return attempted.run(function, tuple(args), dict(kwargs or {}), ranks, timeout)
+        except GangError as error:
+            if attempt == retries or not error.may_retry:
+                raise
+    raise AssertionError
+
+
+class _Attempt:
+    """One gang, from its admission to its release."""
+
+    def __init__(
+        self,
+        client: Any,
+        progress: Progress,
+        on_metrics: Callable[[int, dict[str, Any]], None] | None,
+        wait_timeout: float,
+        start_timeout: float,
+    ) -> None:
+        self.client, self.progress, self.on_metrics = client, progress, on_metrics
+        self.wait_timeout, self.start_timeout = wait_timeout, start_timeout
+        self.gang, self.world, self.addresses = "", "", list[str]()
+        self.happened: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self.outcomes: dict[int, Outcome] = {}
+        self.lost: list[dict[str, Any]] = []  # in the order in which they went
+        self.late = False
+        self.stacks: dict[int, str] = {}
+
+    def run(
+        self,
+        function: Any,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        ranks: int | None,
+        timeout: float | None,
+    ) -> list[Any]:
+        """Return the results of all ranks, or raise."""
+        admitted = _admit(self.client, ranks, self.start_timeout)
+        self.gang, self.world = admitted["gang"], admitted["world"]
+        self.addresses = [address for _, address in admitted["members"]]
+        futures: list[Any] = []
+        with _listening(self):
+            try:
+                futures = self._submit(admitted, function, args, kwargs)
+                self._follow(timeout)
+                if self._failed():
+                    self._end(futures)
+                    raise self._error()
+                return [self.outcomes[rank].value for rank in range(len(self.addresses))]
+            except BaseException:
+                self._say("gang_end")
+                raise
+            finally:
+                if futures:
+                    self.client.cancel(futures, force=True)
+                dead = max((outcome.dead for outcome in self.outcomes.values()), default=0)
+                self._say("gang_release", dead=dead)
+
+    def hear(self, event: dict[str, Any]) -> None:
+        """Take what a member, or the coordinator about it, tells while the gang runs."""
+        self.happened.put(event)
+
+    def _submit(self, admitted: dict[str, Any], function: Any, args: Any, kwargs: Any) -> list[Any]:
+        members = tuple(rank for rank, _ in admitted["members"])
+        gpu = _uses_gpu(self.client, admitted["world"], self.addresses)
+        futures = []
+        for rank, address in enumerate(self.addresses):
+            plan = Plan(
+                self.gang,
+                admitted["number"],
+                rank,
+                members,
+                admitted["world"],
+                gpu,
+                self.start_timeout,
+                self.wait_timeout,
+            )
+            future = self.client.submit(
+                run_member,
+                plan,
+                function,
+                args,
+                kwargs,
+                key=f"{self.gang}-{rank}",
+                workers=[address],
+                allow_other_workers=False,
+                pure=False,
+                retries=0,
+                priority=10,
+            )
+            future.add_done_callback(lambda done, rank=rank: self.happened.put((rank, done)))
+            futures.append(future)
+        return futures
+
+    def _follow(self, timeout: float | None) -> None:
+        """Take what happens until all ranks are done, one failed, or time is up."""
+        deadline = time.monotonic() + timeout if timeout is not None else None
+        while len(self.outcomes) < len(self.addresses) and not self._failed():
+            left = _POLL if deadline is None else min(_POLL, deadline - time.monotonic())
+            if left <= 0:
+                self.late = True
+                break
+            with suppress(queue.Empty):
+                self._take(self.happened.get(timeout=left))
+
+    def _take(self, event: Any) -> None:
+        if isinstance(event, dict):
+            if "lost" in event:
+                self.lost.append(event)
+                return
+            self.progress.advance(event["done"])
+            if event["metrics"] and self.on_metrics is not None:
+                self.on_metrics(event["rank"], event["metrics"])
+            return
+        rank, future = event
+        self.outcomes[rank] = self._outcome(rank, future)
+
+    def _outcome(self, rank: int, future: Any) -> Outcome:
+        try:
+            if future.status == "finished":
+                outcome: Outcome = future.result()
+                return outcome
+            error = future.exception() if future.status == "error" else None
+        except Exception as failure:  # a result that cannot be sent or read
+            error = failure
+        kind = "raised" if isinstance(error, Exception) else "cancelled"
+        return Outcome(rank, "", kind, error=error, text=repr(error), at=time.time())  # type: ignore[arg-type]
+
+    def _failed(self) -> bool:
+        return self.late or bool(self.lost) or any(o.kind != "done" for o in self.outcomes.values())
+
+    def _end(self, futures: list[Any]) -> None:
+        """Have the others end, and wait for what they did."""
+        if self.late:
+            self._look()
+        self._say("gang_end")
+        deadline = time.monotonic() + _END_SECONDS
+        gone = {event["lost"] for event in self.lost}
+        while time.monotonic() < deadline:
+            gone |= {event["lost"] for event in self.lost}
+            if len(gone | set(self.outcomes)) == len(self.addresses):
+                break
+            with suppress(queue.Empty):
+                self._take(self.happened.get(timeout=_POLL))
+
+    def _look(self) -> None:
+        """Ask every rank what it does just now, for the error to say."""
+        with suppress(Exception):
+            stacks = self.client.run(
+                describe, self.gang, workers=self.addresses, on_error="ignore"
+            )
+            self.stacks = {self.addresses.index(w): text for w, text in stacks.items()}
+
+    def _say(self, what: str, **more: Any) -> None:
+        with suppress(Exception):  # the scheduler may have gone; it ends gangs without client
+            self.client.sync(getattr(self.client.scheduler, what), gang=self.gang, **more)
+
+    def _error(self) -> GangError:
+        size = len(self.addresses)
+        raised = sorted(
+            (outcome for outcome in self.outcomes.values() if outcome.kind == "raised"),
+            key=lambda outcome: outcome.at,
+        )
+        tracebacks = {rank: outcome.text for rank, outcome in sorted(self.outcomes.items())}
+        tracebacks |= {rank: text for rank, text in self.stacks.items() if text}
+        if raised and not self.lost:
+            first = raised[0]
+            return _raised(first, size, tracebacks)
+        if self.lost:
+            first_lost = self.lost[0]
+            return GangError(
+                f"rank {first_lost['lost']} of {size} on host {first_lost['host']} "
+                f"{first_lost['how']}",
+                got=self._why_lost() or "no word of why",
+                remedy="Run it again, or let gang.run(retries=...) do so from a checkpoint",
+                tracebacks=tracebacks,
+                may_retry=True,
+            )
+        return GangError(
+            f"a gang of {size} ranks did not end in time",
+            remedy="See in the error's tracebacks what each rank was doing",
+            tracebacks=tracebacks,
+            may_retry=True,
+        )
+
+    def _why_lost(self) -> str:
+        """Return what mpiexec said, which takes it a moment after the rank has gone."""
+        deadline = time.monotonic() + _WORD_SECONDS
+        while time.monotonic() < deadline:
+            with suppress(Exception):
+                status = self.client.sync(self.client.scheduler.gang_status)
+                base = self.world.partition(".")[0]
+                for world in status["worlds"]:
+                    if world["name"].startswith(f"{base}.") and world["name"] != self.world:
+                        return str(world["note"])
+                if not any(world["name"] == self.world for world in status["worlds"]):
+                    break  # nobody here started it
+            time.sleep(_POLL / 5)
+        return ""
+
+
+def _raised(first: Outcome, size: int, tracebacks: dict[int, str]) -> GangError:
+    cause = first.error
+    where = f"rank {first.rank} of {size} on host {first.host}"
+    ours = isinstance(cause, PenstockError)
+    said = str(cause) if ours else (first.text.strip().splitlines() or ["failed"])[-1]
+    error = GangError(
+        f"{where} failed: {said}",
+        remedy=None if ours else "The error's tracebacks say where, rank by rank",
+        tracebacks=tracebacks,
+        may_retry=isinstance(cause, ClusterError),  # it waited in vain, or lost another rank
+    )
+    error.__cause__ = cause
+    error.add_note(first.text)
+    return error
+
+
+def _admit(client: Any, ranks: int | None, timeout: float) -> dict[str, Any]:
+    """Return the workers of a gang, once they are free."""
+    install(client)
+    answer = _ask_admission(client, ranks, timeout)
+    if answer["status"] == "none":
+        from penstock.cluster.beside import start_world
+
+        start_world(client, ranks)
+        answer = _ask_admission(client, ranks, timeout)
+    if answer["status"] == "admitted":
+        return answer
+    wanted = "all ranks" if ranks is None else f"{ranks} ranks"
+    if answer["status"] == "small":
+        raise ClusterError(
+            f"a gang of {wanted} does not fit into the cluster",
+            expected=f"at most {answer['reason']}, the size of its largest MPI world",
+            remedy="Ask for fewer with -k, or start the cluster with more workers: -n",
+        )
+    if answer["status"] == "failed":
+        raise ClusterError(
+            "the cluster's MPI world ended and could not be started again",
+            got=answer["reason"],
+            remedy="Start the cluster anew",
+        )
+    raise ClusterError(
+        f"there were no workers for a gang of {wanted}",
+        expected=f"them to be free within {timeout:g} s",
+        got=answer["reason"],
+        remedy="Wait for the other gangs, or give more time: gang.run(start_timeout=...)",
+    )
+
+
+def _ask_admission(client: Any, ranks: int | None, timeout: float) -> dict[str, Any]:
+    answer: dict[str, Any] = client.sync(
+        client.scheduler.gang_admit, ranks=ranks, timeout=timeout, client=client.id
+    )
+    return answer
+
+
+# Every gang of a client hears what members and coordinator tell; one subscription serves all.
+_attempts: WeakKeyDictionary[Any, dict[str, _Attempt]] = WeakKeyDictionary()
+
+
+@contextmanager
+def _listening(attempt: _Attempt) -> Iterator[None]:
+    client = attempt.client
+    attempts = _attempts.get(client)
+    if attempts is None:
+        attempts = _attempts[client] = {}
+
+        def hear(event: tuple[float, dict[str, Any]]) -> None:
+            told = attempts.get(event[1]["gang"])
+            if told is not None:
+                told.hear(event[1])
+
+        client.subscribe_topic(TOPIC, hear)
+    attempts[attempt.gang] = attempt
+    try:
+        yield
+    finally:
+        del attempts[attempt.gang]
+
+
+_gpus: dict[str, bool] = {}
+
+
+def _uses_gpu(client: Any, world: str, addresses: list[str]) -> bool:
+    """Return whether a world's workers compute on GPUs, asked once."""
+    if world not in _gpus:
+        _gpus[world] = all(client.run(device.gpu, workers=addresses).values())
+    return _gpus[world]

@@ -1,0 +1,50 @@
+"""The script is an MPI job itself: ``mpirun -n 8 python job.py``, with ``connect()`` in it.
+
+By way of dask_mpi.initialize: rank 0 becomes the scheduler, rank 1 goes on with the script, the
+others are workers and leave it here, when rank 1 is through.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from penstock.cluster.running import Running
+from penstock.cluster.spec import ClusterSpec
+from penstock.errors import ClusterError
+
+_initialized = False
+
+
+@contextmanager
+def open_inside(spec: ClusterSpec, size: int) -> Iterator[Running]:
+    """Turn all ranks of this job but one into scheduler and workers; go on as the client."""
+    global _initialized
+    from penstock.workers.mpi import load_mpi
+
+    if size < 3:
+        raise ClusterError(
+            f"an MPI job of {size} ranks is too small for a cluster",
+            expected="at least 3: the scheduler, this script, and a worker",
+            remedy="Start it with mpirun -n 3 or more",
+        )
+    world = load_mpi().COMM_WORLD
+    if not _initialized:
+        import dask_mpi
+
+        _initialized = True
+        dask_mpi.initialize(
+            interface=spec.interface,
+            nthreads=spec.threads or 1,
+            memory_limit=spec.memory_limit or "auto",
+            local_directory=str(spec.worker_scratch) if spec.worker_scratch else None,
+            dashboard=spec.dashboard != "none",
+            dashboard_address=None if spec.dashboard == "none" else spec.dashboard,
+            worker_class="penstock.workers.rank.RankWorker",
+            # Of the same name as workers that mpiexec starts for us: gangs know ranks by it.
+            worker_options={"name": f"mpi-{os.getppid()}.0-{world.rank}", "dashboard": False},
+        )
+    import dask
+
+    yield Running(dask.config.get("scheduler-address"), size - 2)

@@ -1,0 +1,59 @@
+"""The kind ``mpi``: the scheduler in this process, the workers in an MPI world."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from penstock.cluster.place import scheduler_place
+from penstock.cluster.running import Running
+from penstock.cluster.security import security
+from penstock.cluster.spec import ClusterSpec
+
+CLOSE_TIMEOUT = 2
+
+
+@contextmanager
+def open_mpi(spec: ClusterSpec, *, ranks: int | None = None) -> Iterator[Running]:
+    """Give a scheduler here, and a world of ranks that joins it once a client is there."""
+    from distributed import LocalCluster
+
+    from penstock.cluster.world import World
+
+    folder = Path(tempfile.mkdtemp(prefix="penstock-world-"))
+    try:
+        world = World(spec, folder, size=spec.workers or ranks)
+        cluster = LocalCluster(
+            n_workers=0,
+            **scheduler_place(spec, remote=world.hosts is not None),
+            security=security(spec),
+            silence_logs=logging.CRITICAL,
+        )
+        try:
+            yield Running(
+                cluster,
+                world.size,
+                dashboard=cluster.dashboard_link,
+                log=world.tail,
+                missing=world.missing,
+                failure=lambda: world.failed,
+                attach=lambda client: _attach(client, world),
+            )
+        finally:
+            cluster.close(timeout=CLOSE_TIMEOUT)
+            world.close()
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _attach(client: Any, world: Any) -> None:
+    from penstock.cluster.coordinator import install
+
+    install(client)
+    world.start(client)
+

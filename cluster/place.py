@@ -1,0 +1,80 @@
+"""Where a scheduler of ours listens, and its dashboard."""
+
+from __future__ import annotations
+
+import socket
+from typing import Any
+
+import psutil
+
+from penstock.cluster.spec import ClusterSpec
+from penstock.errors import ClusterError, UsageError
+
+
+def scheduler_place(spec: ClusterSpec, *, remote: bool, dashboard: bool = True) -> dict[str, Any]:
+    """Return where the scheduler listens, as options of LocalCluster.
+
+    remote  whether workers come from other hosts: then it is not bound to this one alone
+    """
+    dashboard = dashboard and spec.dashboard != "none"
+    place: dict[str, Any] = {
+        "dashboard_address": spec.dashboard if dashboard else None,
+        # Where nobody would look at it, it takes a second to load.
+        "scheduler_kwargs": {"dashboard": dashboard},
+        "scheduler_port": spec.scheduler_port,
+    }
+    if spec.interface:
+        place["interface"] = _known(spec.interface)
+    else:
+        place["host"] = _own_address() if remote else "127.0.0.1"
+    if spec.tls is not None:
+        place["protocol"] = "tls"
+    _free(spec.scheduler_port, place.get("host", ""), "--scheduler-port")
+    if dashboard:
+        host, _, port = spec.dashboard.rpartition(":")
+        if not port.isdecimal():
+            raise UsageError(
+                "option --dashboard has a bad value",
+                expected="host:port, such as localhost:8787, or none",
+                got=repr(spec.dashboard),
+            )
+        _free(int(port), host, "--dashboard")
+    return place
+
+
+def _known(interface: str) -> str:
+    known = sorted(psutil.net_if_addrs())
+    if interface not in known:
+        raise UsageError(
+            f"this machine has no network interface {interface!r}",
+            expected=f"one of {', '.join(known)}",
+        )
+    return interface
+
+
+def _own_address() -> str:
+    # By the name that other hosts know this one by; where it has several networks, --interface
+    # chooses one.
+    try:
+        return socket.gethostbyname(socket.gethostname())
+    except OSError as error:
+        raise ClusterError(
+            f"this host's own name {socket.gethostname()!r} has no address",
+            got=str(error),
+            remedy="Name the network interface that the other hosts reach: --interface",
+        ) from error
+
+
+def _free(port: int, host: str, option: str) -> None:
+    if not port:
+        return
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError as error:
+            raise ClusterError(
+                f"port {port} of {option} cannot be used",
+                got=error.strerror,
+                remedy="Choose another, or 0 for any that is free",
+            ) from error

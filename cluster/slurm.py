@@ -1,0 +1,338 @@
+"""Workers as SLURM batch jobs, one a job, through dask-jobqueue: for plain Dask work.
+
+What a site wants said (partition, account, wall time, modules to load) stands in dask-jobqueue's
+own configuration, ``jobqueue.slurm``. Gangs need an MPI world instead: see slurm_script.py.
+"""
+
+from __future__ import annotations
+
+import logging
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from penstock.cluster.running import Running
+from penstock.cluster.security import security
+from penstock.cluster.spec import ClusterSpec
+from penstock.cluster.started import tail
+from penstock.errors import ClusterError, MissingExtra, UsageError
+from penstock.sizes import parse_bytes
+
+CLOSE_TIMEOUT = 4.0
+ASK_TIMEOUT = 10.0
+LOOK_EVERY = 5.0  # seconds between questions to SLURM's controller, which all users share
+_LOG_LINES, _LOG_JOBS = 8, 3
+
+# Of a job in one of these states no worker will come any more.
+_ENDED = {
+    *("BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL"),
+    *("OUT_OF_MEMORY", "PREEMPTED", "REVOKED", "TIMEOUT", "ENDED"),
+}
+
+
+def slurm_options(spec: ClusterSpec) -> dict[str, Any]:
+    """Return the keyword arguments of ``dask_jobqueue.SLURMCluster``.
+
+    Where the site's configuration says something that ``spec`` does not, that holds.
+    """
+    import dask
+
+    site: dict[str, Any] = dask.config.get("jobqueue.slurm", None) or {}
+    if spec.workers is None:
+        raise UsageError(
+            "a cluster of kind slurm needs to know how many jobs to submit",
+            remedy="Say it with --workers: each job runs one worker",
+        )
+    memory = spec.memory_limit or site.get("memory")
+    if memory is None:
+        raise UsageError(
+            "a cluster of kind slurm needs to know how much memory a job may use",
+            remedy="Say it with --memory-limit, or for every job in Dask's configuration: "
+            "jobqueue.slurm.memory",
+        )
+    credentials = security(spec)
+    if credentials is not None:
+        _refuse_odd_paths(credentials)
+    scheduler = {"dashboard_address": spec.dashboard}
+    if spec.dashboard == ClusterSpec().dashboard:
+        scheduler |= site.get("scheduler-options") or {}
+    else:
+        scheduler = (site.get("scheduler-options") or {}) | scheduler
+    if spec.dashboard == "none":
+        scheduler = scheduler | {"dashboard_address": None, "dashboard": False}
+    options: dict[str, Any] = {
+        "name": "slurm",
+        "job_name": "penstock",
+        "cores": spec.threads or site.get("cores") or 1,
+        "processes": 1,
+        "memory": parse_bytes(str(memory)),
+        "local_directory": '"$penstock_scratch"',
+        "job_script_prologue": [
+            *(site.get("job-script-prologue") or []),
+            *_scratch_lines(spec, site.get("local-directory")),
+        ],
+        # Workers' own dashboards would listen on every interface of their hosts.
+        "worker_extra_args": [*(site.get("worker-extra-args") or []), "--no-dashboard"],
+        "scheduler_options": scheduler,
+        "security": credentials,
+        # A failed task is reported once, by the job, with its remedy.
+        "silence_logs": logging.CRITICAL,
+    }
+    if not site.get("python"):
+        # -P: not the folder that the jobs start in, where a folder penstock/ may lie.
+        options["python"] = f"{shlex.quote(sys.executable)} -P"
+    if spec.interface is not None:
+        options["interface"] = spec.interface
+    return options
+
+
+def _scratch_lines(spec: ClusterSpec, site: str | None) -> list[str]:
+    """Return shell lines that make a folder for one job, which goes when the job does.
+
+    A cancelled job has no time to tidy up itself.
+    """
+    if spec.worker_scratch is not None:
+        base = shlex.quote(str(spec.worker_scratch))
+    else:
+        base = f'"{site}"' if site else '"${TMPDIR:-/tmp}"'  # the site's may have variables too
+    return [
+        f"mkdir -p {base}",
+        f"penstock_scratch=$(mktemp -d {base}/penstock-job-XXXXXXXX) || exit 1",
+        "trap 'rm -rf \"$penstock_scratch\"' EXIT",
+    ]
+
+
+@contextmanager
+def open_slurm(spec: ClusterSpec, *, quiet: bool) -> Iterator[Running]:
+    """Submit a job a worker, and cancel them all in the end."""
+    _need_slurm()
+    from dask_jobqueue import SLURMCluster
+
+    options = slurm_options(spec)
+    with _log_folder() as (named, logs):
+        jobs = _Jobs(logs)
+        try:
+            cluster = SLURMCluster(**options, job_cls=_job_class(jobs), log_directory=named)
+        except (OSError, RuntimeError, ValueError) as error:
+            raise ClusterError(
+                "the scheduler of the SLURM cluster could not start",
+                got=str(error),
+                remedy="Check --interface, --dashboard, and jobqueue.slurm in Dask's configuration",
+            ) from error
+        jobs.cluster = cluster
+        try:
+            cluster.scale(spec.workers)
+            yield Running(
+                target=cluster,
+                workers=spec.workers,
+                dashboard=_dashboard_link(cluster, options["scheduler_options"]),
+                security=options["security"],
+                log=jobs.log,
+                missing=jobs.missing,
+                failure=jobs.failure,
+            )
+        finally:
+            # Closing asks the workers one by one to finish; without jobs there are none.
+            jobs.cancel()
+            with suppress(TimeoutError):
+                cluster.close(timeout=CLOSE_TIMEOUT)
+            jobs.cancel()  # those that sbatch answered meanwhile
+
+
+class _Jobs:
+    """What became of each job of one cluster."""
+
+    def __init__(self, logs: Path) -> None:
+        self.logs = logs
+        self.cluster: Any = None
+        self.ids: dict[str, str] = {}  # of worker names
+        self.cancelled: set[str] = set()
+        self.refused: str | None = None
+        self._next_look = time.monotonic() + LOOK_EVERY
+
+    def missing(self, arrived: set[str]) -> list[str]:
+        """Say of each worker that did not arrive what its job does."""
+        waiting = {name: job for name, job in self.ids.items() if name not in arrived}
+        states = _states(list(waiting.values()))
+        told = [f"job {job} {_told(states, job)}" for job in waiting.values()]
+        unanswered = {str(name) for name in self.cluster.worker_spec} - set(self.ids)
+        return told + [f"{name}: sbatch has not answered" for name in sorted(unanswered)]
+
+    def failure(self) -> str | None:
+        """Say why the cluster cannot become whole: a job that was refused, or ended already."""
+        if self.refused is not None:
+            return f"sbatch refused a job: {self.refused}"
+        if time.monotonic() < self._next_look:
+            return None
+        arrived = self._arrived()
+        waiting = [job for name, job in self.ids.items() if name not in arrived]
+        states = _states(waiting)
+        self._next_look = time.monotonic() + LOOK_EVERY
+        if states is None:
+            return None
+        ended = [job for job in waiting if _state(states, job)[0] in _ENDED]
+        return "; ".join(f"job {job} {_told(states, job)}" for job in ended) or None
+
+    def log(self) -> str:
+        """Return the last lines that the jobs of missing workers wrote, of some of them."""
+        arrived = self._arrived()
+        shown = []
+        for name, job in self.ids.items():
+            if name not in arrived and len(shown) < _LOG_JOBS:
+                texts = [tail(file, _LOG_LINES) for file in sorted(self.logs.glob(f"*-{job}.*"))]
+                if text := "\n".join(text for text in texts if text):
+                    shown.append(f"job {job}:\n{text}")
+        return "\n".join(shown)
+
+    def cancel(self) -> None:
+        """Cancel the jobs that are not cancelled yet."""
+        rest = set(self.ids.values()) - self.cancelled
+        if rest:
+            with suppress(OSError, subprocess.TimeoutExpired):
+                subprocess.run(
+                    ["scancel", *sorted(rest)],
+                    capture_output=True,
+                    timeout=ASK_TIMEOUT,
+                    check=False,
+                )
+            self.cancelled |= rest
+
+    def _arrived(self) -> set[str]:
+        return {str(worker.name) for worker in list(self.cluster.scheduler.workers.values())}
+
+
+def _job_class(jobs: _Jobs) -> Any:
+    from dask_jobqueue.slurm import SLURMJob
+    from distributed.core import Status
+
+    class WorkerJob(SLURMJob):  # type: ignore[misc]
+        """A batch job that tells ``jobs`` its number, or why there is none."""
+
+        async def start(self) -> None:
+            try:
+                await super().start()
+            except (OSError, RuntimeError, ValueError) as error:
+                # The cluster's event loop would log it, and everybody wait for this worker.
+                jobs.refused = " ".join(str(error).rpartition("stderr:")[2].split())
+                self.status = Status.running
+            else:
+                jobs.ids[str(self.name)] = self.job_id
+
+        async def close(self) -> None:
+            if self.job_id not in jobs.cancelled:
+                await super().close()
+            self.status = Status.closed
+
+    return WorkerJob
+
+
+def _states(jobs: list[str]) -> dict[str, tuple[str, str]] | None:
+    """Return what squeue says: PENDING and why, RUNNING and where; None if it says nothing."""
+    if not jobs:
+        return {}
+    command = ["squeue", "--noheader", "--states=all", "--format=%i|%T|%R", "--jobs"]
+    try:
+        answer = subprocess.run(
+            [*command, ",".join(jobs)],
+            capture_output=True,
+            text=True,
+            timeout=ASK_TIMEOUT,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    # Asked for one job that it has forgotten, it fails; of several it leaves those out.
+    if answer.returncode and "Invalid job id" not in answer.stderr:
+        return None
+    rows = [line.strip().split("|", 2) for line in answer.stdout.splitlines() if "|" in line]
+    return {job: (state, place.strip("()")) for job, state, place in rows}
+
+
+def _state(states: dict[str, tuple[str, str]], job: str) -> tuple[str, str]:
+    return states.get(job, ("ENDED", "SLURM knows it no more"))
+
+
+def _told(states: dict[str, tuple[str, str]] | None, job: str) -> str:
+    if states is None:
+        return "in a state that squeue did not tell"
+    state, place = _state(states, job)
+    word = state.lower().replace("_", " ")
+    if not place:
+        return word
+    return f"{word} on {place}" if state == "RUNNING" else f"{word}: {place}"
+
+
+def _dashboard_link(cluster: Any, options: dict[str, Any]) -> str | None:
+    """Return where the dashboard answers, which need not be where the scheduler does."""
+    from distributed.utils import format_dashboard_link
+
+    server = cluster.scheduler.services.get("dashboard")
+    if server is None:
+        return None
+    host = str(options.get("dashboard_address") or "").rpartition(":")[0]
+    if host in ("", "0.0.0.0", "[::]"):
+        return str(cluster.dashboard_link)
+    return str(format_dashboard_link(host, server.port))
+
+
+@contextmanager
+def _log_folder() -> Iterator[tuple[str, Path]]:
+    """Give the folder for the jobs' logs, as named in their scripts and as a path.
+
+    It must be one that compute nodes see: the site's, which stays, or one in the current folder,
+    which does not.
+    """
+    import dask
+
+    site = dask.config.get("jobqueue.slurm.log-directory", None)
+    if site is not None:
+        yield str(site), Path(site)
+        return
+    try:
+        folder = Path(tempfile.mkdtemp(prefix=".penstock-slurm-", dir=Path.cwd()))
+    except OSError as error:
+        raise UsageError(
+            "the jobs' logs cannot be written to the current folder",
+            got=error.strerror,
+            remedy="Start from a folder that compute nodes see too, or name one in Dask's "
+            "configuration: jobqueue.slurm.log-directory",
+        ) from error
+    try:
+        # Relative to where sbatch is called: its options cannot quote every path.
+        yield folder.name, folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _need_slurm() -> None:
+    if find_spec("dask_jobqueue") is None:
+        raise MissingExtra(
+            "a cluster of kind slurm needs dask-jobqueue, which is not installed",
+            remedy="Install it: pip install 'penstock[slurm]'",
+        )
+    for program in ("sbatch", "scancel"):
+        if shutil.which(program) is None:
+            raise MissingExtra(
+                f"a cluster of kind slurm needs SLURM's {program}, which is not on PATH",
+                remedy="Run this on a host that submits jobs, such as a login node, or use another "
+                "--cluster",
+            )
+
+
+def _refuse_odd_paths(credentials: Any) -> None:
+    # dask-jobqueue writes them into the job script as they are.
+    for path in credentials.get_tls_config_for_role("worker").values():
+        if path is not None and shlex.quote(path) != path and "/" in path:
+            raise UsageError(
+                f"{path} cannot be passed to SLURM jobs",
+                expected="paths without spaces and quotes",
+                remedy="Name the folder of --tls through a link without them",
+            )

@@ -1,0 +1,290 @@
+"""The register of clusters that ``penstock cluster start`` started: a folder each.
+
+<state>/<name>@<host>/cluster.json    a Started: who keeps the cluster, and where it answers
+<state>/<name>@<host>/log             what its keeper and workers wrote
+
+The home folder may be shared by many hosts, so an entry names its own; whether the keeper still
+lives is known on that host only. The state folder outlives a login and a restart of the machine,
+because clusters can outlive the first, and because an entry that is out of date shows as such.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import re
+import secrets
+import shutil
+import socket
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from penstock import __version__
+from penstock.cluster.spec import KINDS
+from penstock.errors import ClusterError, UsageError
+
+# A keeper and everything it starts carry this variable, with a value of their own.
+TOKEN = "PENSTOCK_KEEPER"
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+_FILES = (".yaml", ".yml", ".json")  # what --cluster takes for a file
+_ENTRY = "cluster.json"
+
+
+@dataclass(frozen=True)
+class Started:
+    """A cluster that a keeper keeps."""
+
+    name: str
+    kind: str
+    host: str
+    pid: int
+    """the keeper's process"""
+    pid_started: int
+    """when that began, in clock ticks since the machine's start: no later process has both"""
+    started_at: str
+    penstock: str
+    python: str
+    token: str = ""
+    """what the environment of each of its processes holds"""
+    address: str | None = None
+    """of the scheduler; None while workers are still arriving"""
+    dashboard: str | None = None
+    workers: int | None = None
+    log: str | None = None
+    tls: str | None = None
+    scheduler_file: str | None = None
+
+    @property
+    def folder(self) -> Path:
+        """Where the register has this cluster."""
+        return state_folder() / f"{self.name}@{self.host}"
+
+    def alive(self) -> bool | None:
+        """Return whether its keeper lives; None where that cannot be known: on another host."""
+        if self.host != socket.gethostname():
+            return None
+        return start_ticks(self.pid) == self.pid_started
+
+    def reachable(self) -> str:
+        """Return the scheduler's address, or raise ClusterError where there cannot be one."""
+        if self.alive() is False:
+            raise self.ended()
+        if self.address is None:
+            raise ClusterError(
+                f"cluster {self.name!r} is still waiting for its workers",
+                remedy="Try again when penstock cluster status says that it runs",
+            )
+        return self.address
+
+    def ended(self) -> ClusterError:
+        """Return the error for a cluster whose keeper has gone without a word."""
+        return ClusterError(
+            f"cluster {self.name!r} runs no more",
+            expected=f"process {self.pid} on {self.host} to keep it",
+            got="no such process",
+            remedy=f"Start it again with {type_this('start', self.name)}, or forget it with "
+            f"{type_this('stop', self.name)}",
+        )
+
+    def log_tail(self) -> str:
+        """Return the last lines of its log; nothing where there is none."""
+        return tail(Path(self.log)) if self.log else ""
+
+
+def type_this(verb: str, name: str) -> str:
+    """Return what to type: ``penstock cluster stop --name big``."""
+    return f"penstock cluster {verb}" + ("" if name == "default" else f" --name {name}")
+
+
+def state_folder() -> Path:
+    """Return the folder of the register: ``PENSTOCK_STATE``, or where XDG puts state."""
+    if own := os.environ.get("PENSTOCK_STATE"):
+        return Path(own).absolute()
+    home = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local/state"
+    return Path(home) / "penstock/clusters"
+
+
+def check_name(name: str) -> None:
+    """Raise UsageError unless ``--cluster name`` could mean nothing but a started cluster."""
+    if not _NAME.fullmatch(name):
+        raise UsageError(
+            "option --name has a bad value",
+            expected="letters, digits, '-', '_' and '.', a letter or digit first",
+            got=repr(name),
+        )
+    if name in KINDS or name.endswith(_FILES):
+        taken = "a kind of cluster" if name in KINDS else "a file"
+        raise UsageError(
+            f"a cluster cannot be named {name!r}: --cluster would take it for {taken}",
+            remedy="Choose another --name",
+        )
+
+
+def all_started() -> list[Started]:
+    """Return every cluster of the register, also those that ended without a word, by name."""
+    found = []
+    with suppress(OSError):
+        for folder in sorted(state_folder().iterdir()):
+            entry = _read(folder)
+            if entry is not None and entry.folder.name == folder.name:
+                found.append(entry)
+    return found
+
+
+def find(name: str) -> Started | None:
+    """Return the cluster of this name: this host's, else that which was started last."""
+    named = [entry for entry in all_started() if entry.name == name]
+    here = socket.gethostname()
+    return max(named, key=lambda entry: (entry.host == here, entry.started_at), default=None)
+
+
+def this_process(name: str, kind: str, **more: Any) -> Started:
+    """Return the entry of a cluster that this process is about to start."""
+    ticks = start_ticks(os.getpid())
+    assert ticks is not None
+    return Started(
+        name=name,
+        kind=kind,
+        host=socket.gethostname(),
+        pid=os.getpid(),
+        pid_started=ticks,
+        started_at=datetime.now(UTC).isoformat(timespec="seconds"),
+        penstock=__version__,
+        python=".".join(map(str, sys.version_info[:3])),
+        token=secrets.token_hex(8),
+        **more,
+    )
+
+
+def draft() -> Path:
+    """Return a new folder in the register for a cluster that has no entry yet."""
+    folder = state_folder() / f".{secrets.token_hex(6)}.starting"
+    folder.mkdir(parents=True, mode=0o700)
+    return folder
+
+
+def claim(entry: Started, folder: Path) -> Started | None:
+    """Make ``folder``, a draft, the place of ``entry``: of two that try, one succeeds.
+
+    Returns the entry that stood there and whose keeper is dead. Raises where the name is taken.
+    """
+    (folder / _ENTRY).write_text(json.dumps(asdict(entry), indent=1))
+    with _alone():
+        dead = _clear(entry.folder)
+        try:
+            # Fails where a folder stands that is not empty, also without the lock.
+            folder.rename(entry.folder)
+        except OSError as error:
+            there = _read(entry.folder)
+            raise (error if there is None else taken(there)) from None
+    return dead
+
+
+def update(entry: Started) -> None:
+    """Write what is known by now of a cluster that this process claimed."""
+    from penstock.files import save_json  # NumPy comes with it, and reading needs none
+
+    save_json(entry.folder / _ENTRY, asdict(entry))
+
+
+def release(entry: Started, *, keep_log: bool = False) -> None:
+    """Remove ``entry``, unless its place belongs to another by now; maybe leave its log."""
+    there = _read(entry.folder)
+    if there is None or (there.pid, there.pid_started) != (entry.pid, entry.pid_started):
+        return
+    if there.scheduler_file is not None:
+        _remove_scheduler_file(Path(there.scheduler_file), there.address)
+    log = entry.folder / "log"
+    if keep_log and log.exists() and log.stat().st_size:
+        (entry.folder / _ENTRY).unlink()
+    else:
+        shutil.rmtree(entry.folder, ignore_errors=True)
+
+
+def taken(entry: Started) -> ClusterError:
+    """Return the error for a name that a live cluster has."""
+    return ClusterError(
+        f"there is a cluster {entry.name!r} already",
+        got=f"kind {entry.kind} at {entry.address or 'no address yet'}, kept by process "
+        f"{entry.pid}",
+        remedy=f"Stop it with {type_this('stop', entry.name)}, or choose another --name",
+    )
+
+
+def start_ticks(pid: int) -> int | None:
+    """Return when a process began, in clock ticks since the machine's start; None: it ended."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return None
+    state, *rest = stat.rpartition(")")[2].split()
+    return None if state in "ZX" else int(rest[18])
+
+
+def tail(log: Path, lines: int = 20) -> str:
+    """Return the last lines of a text file, however long it is; nothing if it cannot be read."""
+    try:
+        with log.open("rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - 400 * lines))
+            text = file.read().decode(errors="replace")
+    except OSError:
+        return ""
+    return "\n".join(text.splitlines()[-lines:])
+
+
+@contextmanager
+def _alone() -> Iterator[None]:
+    """Keep others from the register meanwhile, where the file system has locks for folders."""
+    folder = os.open(state_folder(), os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        with suppress(OSError):  # NFS has none; there two that clear at once may both go on
+            fcntl.flock(folder, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(folder)
+
+
+def _clear(place: Path) -> Started | None:
+    """Remove what stands in ``place`` unless it lives; return the dead one's entry."""
+    there = _read(place)
+    if there is not None and there.alive():
+        raise taken(there)
+    # Half of it must not be seen.
+    aside = place.with_name(f".{place.name}.{secrets.token_hex(4)}.old")
+    try:
+        place.rename(aside)
+    except FileNotFoundError:
+        return None
+    if aside.is_dir():
+        shutil.rmtree(aside, ignore_errors=True)
+    else:
+        aside.unlink()
+    return there
+
+
+def _remove_scheduler_file(path: Path, address: str | None) -> None:
+    with suppress(OSError, ValueError, TypeError, KeyError):
+        if json.loads(path.read_text())["address"] == address:
+            path.unlink()
+
+
+@cache
+def _reader() -> TypeAdapter[Started]:
+    return TypeAdapter(Started)
+
+
+def _read(folder: Path) -> Started | None:
+    # Anything may lie there: half a file, an entry of another version, a stranger's file.
+    try:
+        return _reader().validate_json((folder / _ENTRY).read_bytes())
+    except (OSError, ValidationError):
+        return None

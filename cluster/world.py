@@ -1,0 +1,276 @@
+"""An MPI world of Dask workers: started by mpiexec, watched, and started again when it ends.
+
+Scheduler and client are not in it, so they outlive it: if one rank dies, mpiexec ends the others,
+and a new world takes their place at the same scheduler.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import psutil
+
+from penstock.cluster.hosts import Host, check_hosts, host_of_ranks, parse_hosts
+from penstock.cluster.mpiexec import (
+    Launcher,
+    exported_names,
+    failure_in,
+    find_launcher,
+    launch_command,
+    launch_environment,
+    loaded_library,
+    log_tail,
+    rank_lines,
+)
+from penstock.cluster.security import tls_environment
+from penstock.cluster.spec import ClusterSpec
+from penstock.workers.rank import STARTS
+from penstock.workers.segments import sweep_segments
+
+_TRIES = 3  # worlds in a row that end before they are whole, then it is given up
+_CLOSE_SECONDS = 2.5  # for mpiexec to end by itself once the scheduler has gone, then it is told
+_KILL_SECONDS = 1.0
+_POLL = 0.03
+
+
+class World:
+    """``size`` ranks that are workers of one scheduler. ``folder`` is for logs and for MPI."""
+
+    def __init__(self, spec: ClusterSpec, folder: Path, *, size: int | None = None) -> None:
+        self.hosts: tuple[Host, ...] | None = parse_hosts(spec.hosts) if spec.hosts else None
+        slots = sum(host.slots for host in self.hosts or ())
+        self.size = size or spec.workers or slots or spec.worker_count()
+        if self.hosts:
+            check_hosts(self.hosts, self.size)
+        library = loaded_library()
+        self.launcher: Launcher = find_launcher(spec.mpiexec, library)
+        self._spec, self._folder = spec, folder
+        self._library = library
+        self._token, self._generation = uuid4().hex[:8], 0
+        self._closing = threading.Event()
+        self._arrived = threading.Event()
+        self._process: subprocess.Popen[bytes] | None = None
+        self.failed: str | None = None
+        self._thread = threading.Thread(target=self._keep, name="penstock-world", daemon=True)
+
+    @property
+    def name(self) -> str:
+        """The name of the latest generation; its workers are called name-rank."""
+        return f"mpi-{self._token}.{self._generation}"
+
+    @property
+    def log(self) -> Path:
+        """What the ranks of the latest generation write."""
+        return self._folder / f"world-{self._generation}.log"
+
+    def start(self, client: Any) -> None:
+        """Start the ranks as workers of the client's scheduler, again and again until ``close``."""
+        self._client = client
+        self._thread.start()
+
+    def close(self) -> None:
+        """End the ranks; the scheduler has gone before, so they are about to end by themselves."""
+        self._closing.set()
+        if self._thread.is_alive():
+            self._thread.join()
+        process = self._process
+        if process is not None:
+            self._end(process)
+        sweep_segments()
+
+    def relaunch(self) -> None:
+        """End the ranks, so that new ones are started."""
+        process = self._process
+        if process is not None and process.poll() is None:
+            self._kill(process)
+
+    def tail(self) -> str:
+        """Return the last lines that the ranks wrote."""
+        return log_tail(self.log)
+
+    def missing(self, arrived: set[str]) -> list[str]:
+        """Return the ranks that are not among the named workers, with the host of each."""
+        planned = host_of_ranks(self.hosts, self.size) if self.hosts else None
+        lines = rank_lines(self._text())
+        absent = []
+        for rank in range(self.size):
+            if f"{self.name}-{rank}" in arrived:
+                continue
+            text = f"rank {rank}"
+            said = re.search(rf"{STARTS} (\S+), pid (\d+)", "\n".join(lines.get(rank, [])))
+            if said:
+                text += f" on host {said[1]} (process {said[2]} runs, but has not arrived)"
+            elif planned:
+                text += f" on host {planned[rank]} (never started)"
+            else:
+                text += " (never started)"
+            absent.append(text)
+        return absent
+
+    def program(self) -> list[str]:
+        """Return the command of one rank."""
+        spec = self._spec
+        words = [sys.executable, "-P", "-m", "penstock.workers.rank"]
+        words += [self._client.scheduler.address]
+        words += ["--no-scheduler", "--worker-class", "penstock.workers.rank.RankWorker"]
+        words += ["--name", self.name, "--nthreads", str(spec.threads or 1)]
+        words += ["--memory-limit", str(self._memory())]
+        if not self.hosts:
+            words += ["--local-directory", str(self._folder / "workers")]
+        elif spec.worker_scratch is not None:
+            words += ["--local-directory", str(spec.worker_scratch)]
+        if spec.interface:
+            words += ["--interface", spec.interface]
+        options = {"dashboard": False}
+        if spec.device_limit:
+            options["device_limit"] = spec.device_limit  # type: ignore[assignment]
+        return [*words, "--worker-options", json.dumps(options)]
+
+    def _memory(self) -> int:
+        if self._spec.memory_limit or not self.hosts:
+            share = psutil.virtual_memory().total * 3 // 4 // self.size
+            return self._spec.worker_memory() if self._spec.memory_limit else int(share)
+        most = max(host.slots for host in self.hosts)  # hosts are taken to be alike
+        return int(psutil.virtual_memory().total * 3 // 4 // most)
+
+    def environment(self) -> dict[str, str]:
+        """Return the environment of mpiexec."""
+        import dask
+
+        env = launch_environment(
+            self.launcher, os.environ, root=os.geteuid() == 0, library=self._library
+        )
+        env |= tls_environment(self._spec)
+        # Ranks are configured as their client is, also by what it set while running.
+        env["DASK_INTERNAL_INHERIT_CONFIG"] = dask.config.serialize(dask.config.global_config)
+        env["PYTHONUNBUFFERED"] = "1"
+        env.setdefault("DASK_LOGGING__DISTRIBUTED", "warning")
+        if not self.hosts:
+            (self._folder / "mpi").mkdir(exist_ok=True)
+            env["TMPDIR"] = str(self._folder / "mpi")
+        return env
+
+    # Keeping it running
+
+    def _keep(self) -> None:
+        failures, why = 0, ""
+        while not self._closing.is_set():
+            self._generation += 1
+            self._arrived.clear()
+            self._tell("starting", why)
+            started = time.monotonic()
+            code = self._run()
+            if self._closing.is_set():
+                return
+            why = self._why(code, time.monotonic() - started)
+            failures = 0 if self._arrived.is_set() else failures + 1
+            if failures == _TRIES or (self._generation == 1 and failures):
+                self.failed = why
+                self._tell("failed", self.failed)
+                return
+
+    def _run(self) -> int | None:
+        env = self.environment()
+        command = launch_command(
+            self.launcher,
+            self.program(),
+            ranks=self.size,
+            hosts=self.hosts,
+            agent=os.environ.get("PENSTOCK_LAUNCH_AGENT"),
+            gpus=self._spec.device == "gpu",
+            exported=exported_names(env),
+        )
+        with self.log.open("wb") as log:
+            process = subprocess.Popen(
+                command,
+                env=env,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,  # Ctrl-C is for the client, which ends the job in order
+            )
+        self._process = process
+        deadline = time.monotonic() + self._spec.start_timeout
+        while (code := process.poll()) is None:
+            if not self._arrived.is_set() and self._all_present():
+                self._arrived.set()
+                self._tell("up")
+            # The first generation's time-out is its client's, who waits for it and then closes.
+            late = self._generation > 1 and time.monotonic() > deadline
+            if self._closing.is_set() or (late and not self._arrived.is_set()):
+                break
+            time.sleep(_POLL)
+        if code is None and not self._closing.is_set():
+            self._kill(process)
+            process.wait()
+        return code
+
+    def _tell(self, state: str, note: str = "") -> None:
+        with suppress(Exception):  # the scheduler may have gone
+            client = self._client
+            client.sync(
+                client.scheduler.gang_world,
+                name=self.name,
+                size=self.size,
+                state=state,
+                note=note,
+            )
+
+    def _all_present(self) -> bool:
+        names = {f"{self.name}-{rank}" for rank in range(self.size)}
+        try:
+            return names <= self._client.run_on_scheduler(worker_names)
+        except Exception:  # the scheduler may have gone
+            return False
+
+    def _why(self, code: int | None, seconds: float) -> str:
+        said = failure_in(self._text())
+        if said:
+            return said
+        if code is None:
+            missing = self.missing(set())
+            return f"{len(missing)} of {self.size} ranks did not arrive: {', '.join(missing[:4])}"
+        return f"mpiexec ended with exit code {code} after {seconds:.0f} s"
+
+    def _text(self) -> str:
+        try:
+            return self.log.read_text(errors="replace")
+        except FileNotFoundError:
+            return ""
+
+    # Ending it
+
+    def _end(self, process: subprocess.Popen[bytes]) -> None:
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(_CLOSE_SECONDS)
+            return
+        process.send_signal(signal.SIGTERM)
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(_KILL_SECONDS)
+        self._kill(process)
+
+    def _kill(self, process: subprocess.Popen[bytes]) -> None:
+        """Kill mpiexec and the ranks of this host; those of others end when it has gone."""
+        family: Sequence[Any] = ()
+        with suppress(psutil.Error):
+            family = psutil.Process(process.pid).children(recursive=True)
+        for one in [process, *family]:
+            with suppress(psutil.Error, ProcessLookupError):
+                one.kill()
+
+
+def worker_names(dask_scheduler: Any) -> set[str]:
+    """Return the names of all workers: run on the scheduler."""
+    return {str(state.name) for state in dask_scheduler.workers.values()}

@@ -1,0 +1,178 @@
+"""``penstock cluster start|status|stop|script``: clusters that stay while jobs come and go."""
+
+from __future__ import annotations
+
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import App, Group, Parameter
+
+from penstock.cluster.ending import stop as end_cluster
+from penstock.cluster.presence import Presence, look
+from penstock.cluster.slurm_script import SlurmScript, slurm_script
+from penstock.cluster.spec import KINDS, ClusterSpec
+from penstock.cluster.started import Started, all_started, check_name, find, type_this
+from penstock.errors import ClusterError, PenstockError, UsageError
+from penstock.pipelines.cluster_report import StartReport, StatusReport, StopReport
+from penstock.pipelines.output import Output
+
+app = App(
+    name="cluster",
+    help="Start a cluster that stays, look at it, stop it. Jobs use it with --cluster NAME.",
+    help_format="plaintext",
+    group_parameters=Group("Options", sort_key=5),
+    result_action="return_value",
+)
+
+Name = Annotated[str, Parameter(help="what jobs call it: --cluster NAME")]
+
+
+@app.command(name="start", sort_key=1)
+def start(
+    *,
+    name: Name = "default",
+    foreground: Annotated[bool, Parameter(negative="")] = False,
+    scheduler_file: Path | None = None,
+    spec: ClusterSpec = ClusterSpec(),
+    output: Output = Output(),
+) -> None:
+    """Start a cluster, and return when every worker has arrived.
+
+    Parameters
+    ----------
+    foreground
+        keep it in this process until Ctrl-C or SIGTERM: for systemd, containers and sbatch
+    scheduler_file
+        also write the scheduler's address to this file, for Dask's own tools
+    """
+    from penstock.cluster.keeper import keep, launch
+
+    check_name(name)
+    spec = _startable(spec)
+    if scheduler_file is not None and not scheduler_file.absolute().parent.is_dir():
+        raise UsageError(
+            f"--scheduler-file lies in no folder: {scheduler_file}", remedy="Make the folder first"
+        )
+    began = time.monotonic()
+
+    def ready(cluster: Started) -> None:
+        output.show(StartReport(cluster, time.monotonic() - began))
+        sys.stdout.flush()  # in the foreground this is not the end
+
+    def say(text: str) -> None:
+        if not output.quiet:
+            print(text, file=sys.stderr)
+
+    if foreground:
+        keep(name, spec, ready, scheduler_file=scheduler_file)
+    else:
+        ready(launch(name, spec, scheduler_file=scheduler_file, say=say))
+
+
+@app.command(name="status", sort_key=2)
+def status(
+    *,
+    name: Annotated[str | None, Parameter(help="this one only, with its workers")] = None,
+    output: Output = Output(),
+) -> None:
+    """Show which clusters are started, and who is present."""
+    if name is None:
+        output.show(StatusReport(look(all_started()), details=output.verbose))
+        return
+    presence = look([_known(name)])[0]
+    if presence.state in ("ended", "silent"):
+        if not output.quiet and (lines := presence.cluster.log_tail()):
+            print(f"the last lines of {presence.cluster.log}:\n{lines}", file=sys.stderr)
+        raise _trouble(presence)
+    output.show(StatusReport([presence], details=True))
+
+
+@app.command(name="stop", sort_key=3)
+def stop(
+    *,
+    name: Annotated[str, Parameter(help="which one")] = "default",
+    everything: Annotated[
+        bool, Parameter(name="--all", negative="", help="all that run on this host")
+    ] = False,
+    output: Output = Output(),
+) -> None:
+    """Stop a cluster: within five seconds in order, then by force."""
+    if everything and name != "default":
+        raise UsageError("--all and --name exclude each other")
+    clusters = all_started() if everything else [_known(name)]
+    here = [cluster for cluster in clusters if cluster.alive() is not None]
+    elsewhere = [cluster for cluster in clusters if cluster.alive() is None]
+    if elsewhere and not everything:
+        raise ClusterError(
+            f"cluster {name!r} was started on host {elsewhere[0].host}, and ends only there",
+            remedy=f"Run {type_this('stop', name)} on that host; if it is gone for good, delete "
+            f"{elsewhere[0].folder}",
+        )
+    ended = []
+    for cluster in here:
+        began = time.monotonic()
+        how = end_cluster(cluster)
+        ended.append((cluster, how, time.monotonic() - began))
+    output.show(StopReport(ended, elsewhere))
+
+
+@app.command(name="script", sort_key=4)
+def script(
+    *command: str,
+    job: SlurmScript | None = None,
+    spec: ClusterSpec = ClusterSpec(),
+) -> None:
+    """Print a script for sbatch: a command, or a cluster, on an MPI world that srun starts.
+
+    Parameters
+    ----------
+    command
+        what to run, after --, such as -- penstock etl edges.parquet g [default: keep a cluster]
+    """
+    print(slurm_script(spec, replace(job or SlurmScript(), command=command)).rstrip("\n"))
+
+
+def _startable(spec: ClusterSpec) -> ClusterSpec:
+    """Return ``spec`` with its kind decided; some cannot be shared, or run already."""
+    spec = spec.configured()
+    if spec.cluster == "auto":
+        spec = replace(spec, cluster="local")
+    kinds = [kind for kind in KINDS if kind not in ("auto", "threads")]
+    if spec.cluster not in kinds:
+        why = (
+            "threads belong to the process of one job"
+            if spec.cluster == "threads"
+            else "that is not a kind of cluster"
+        )
+        raise UsageError(
+            f"cannot start a cluster of kind {spec.cluster!r}: {why}",
+            expected=f"one of {', '.join(kinds)}",
+        )
+    return spec
+
+
+def _known(name: str) -> Started:
+    cluster = find(name)
+    if cluster is not None:
+        return cluster
+    names = [each.name for each in all_started()]
+    raise ClusterError(
+        f"there is no cluster {name!r}" + ("" if names else ", nor any other that was started"),
+        expected=f"one of {', '.join(names)}" if names else None,
+        remedy=None if names else f"Start it with {type_this('start', name)}",
+    )
+
+
+def _trouble(presence: Presence) -> PenstockError:
+    cluster = presence.cluster
+    if presence.state == "ended":
+        return cluster.ended()
+    there = f"on host {cluster.host}" if cluster.alive() is None else f"process {cluster.pid}"
+    return ClusterError(
+        f"the scheduler of cluster {cluster.name!r} ({there}) does not answer at {cluster.address}",
+        got=presence.trouble,
+        remedy=f"Try again; if it stays like that, end it with {type_this('stop', cluster.name)}",
+    )

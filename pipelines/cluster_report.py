@@ -1,0 +1,169 @@
+"""What ``penstock cluster`` reports: as text for people, as JSON for programs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from typing import Any
+
+from penstock.cluster.presence import Presence, Worker
+from penstock.cluster.started import Started, type_this
+from penstock.sizes import format_bytes
+
+_TEXTS = {
+    "stopped": "stopped",
+    "killed": "did not end in time, and was killed",
+    "gone": "had ended without a word; what was left of it is removed",
+}
+
+
+@dataclass(frozen=True)
+class StartReport:
+    """A cluster that is ready, and how to use it."""
+
+    cluster: Started
+    seconds: float
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the entry of the register, and how long the start took."""
+        return {**asdict(self.cluster), "seconds": round(self.seconds, 3)}
+
+    def text(self) -> str:
+        """Return where it is, how to use it and how to stop it."""
+        cluster = self.cluster
+        count = f"{cluster.workers} worker" + "s" * (cluster.workers != 1)
+        return "\n".join(
+            [
+                f"cluster {cluster.name}: {count} ({cluster.kind}), ready in {self.seconds:.1f} s",
+                *_places(cluster),
+                f"  use it     penstock etl ... --cluster {cluster.name}",
+                f'             Python: penstock.connect("{cluster.name}")',
+                f"  stop it    {type_this('stop', cluster.name)}",
+            ]
+        )
+
+
+@dataclass(frozen=True)
+class StatusReport:
+    """Who is present in which cluster."""
+
+    found: Sequence[Presence]
+    details: bool = False
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return every cluster with its state and its workers."""
+        return {
+            "clusters": [
+                {
+                    **asdict(each.cluster),
+                    "state": each.state,
+                    "trouble": each.trouble or None,
+                    "present": [asdict(worker) for worker in each.present],
+                }
+                for each in self.found
+            ]
+        }
+
+    def text(self) -> str:
+        """Return a line for every cluster, or all about each."""
+        if not self.found:
+            return "no cluster is started"
+        if self.details:
+            return "\n\n".join(map(_details, self.found))
+        head = ("cluster", "state", "workers", "kind", "host", "since", "address", "dashboard")
+        return _table([head, *map(_row, self.found)])
+
+
+@dataclass(frozen=True)
+class StopReport:
+    """How clusters ended."""
+
+    ended: Sequence[tuple[Started, str, float]]
+    elsewhere: Sequence[Started] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return names, how each ended and how long that took, and who was left alone."""
+        return {
+            "stopped": [
+                {"name": cluster.name, "how": how, "seconds": round(seconds, 3)}
+                for cluster, how, seconds in self.ended
+            ],
+            "elsewhere": [{"name": each.name, "host": each.host} for each in self.elsewhere],
+        }
+
+    def text(self) -> str:
+        """Return a line for every cluster."""
+        lines = [f"cluster {cluster.name}: {_TEXTS[how]}" for cluster, how, _ in self.ended]
+        lines += [f"cluster {each.name}: left alone, on {each.host}" for each in self.elsewhere]
+        return "\n".join(lines) or "no cluster is started"
+
+
+def _places(cluster: Started) -> list[str]:
+    """Return where a cluster is to be found, a line each."""
+    places = {
+        "address": cluster.address,
+        "dashboard": cluster.dashboard,
+        "file": cluster.scheduler_file,
+        "log": cluster.log,
+    }
+    return [f"  {what:<9}  {where}" for what, where in places.items() if where]
+
+
+def _since(cluster: Started) -> str:
+    return datetime.fromisoformat(cluster.started_at).astimezone().strftime("%Y-%m-%d %H:%M")
+
+
+def _row(presence: Presence) -> tuple[str, ...]:
+    cluster = presence.cluster
+    present = str(len(presence.present)) if presence.state == "running" else "-"
+    return (
+        cluster.name,
+        presence.state,
+        f"{present}/{cluster.workers or '?'}",
+        cluster.kind,
+        cluster.host,
+        _since(cluster),
+        cluster.address or "-",
+        cluster.dashboard or "-",
+    )
+
+
+def _details(presence: Presence) -> str:
+    cluster = presence.cluster
+    lines = [
+        f"cluster {cluster.name}: {presence.state}, kind {cluster.kind}, on {cluster.host} since "
+        f"{_since(cluster)}",
+        *_places(cluster),
+        f"  keeper     process {cluster.pid}, Penstock {cluster.penstock}, Python {cluster.python}",
+    ]
+    if presence.trouble:
+        lines.append(f"  trouble    {presence.trouble}")
+    if presence.state == "running":
+        lines.append(
+            f"  workers    {len(presence.present)} present, {cluster.workers} at the start"
+        )
+        head = ("worker", "host", "pid", "threads", "memory", "limit", "tasks")
+        lines.append(_table([head, *map(_worker, presence.present)], indent="  "))
+    return "\n".join(lines)
+
+
+def _worker(worker: Worker) -> tuple[str, ...]:
+    limit = format_bytes(worker.memory_limit) if worker.memory_limit else "none"
+    return (
+        worker.name,
+        worker.host,
+        str(worker.pid),
+        str(worker.threads),
+        format_bytes(worker.memory),
+        limit,
+        str(worker.tasks),
+    )
+
+
+def _table(rows: Sequence[tuple[str, ...]], indent: str = "") -> str:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return "\n".join(
+        indent + "  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)).rstrip()
+        for row in rows
+    )

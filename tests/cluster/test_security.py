@@ -1,0 +1,266 @@
+"""Certificates are checked before use, and a cluster that encrypts turns everybody else away."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import dask
+import pytest
+from distributed import Client, Security
+
+from penstock.cluster.security import refusals_explained, security, tls_environment
+from penstock.cluster.spec import ClusterSpec
+from penstock.errors import ClusterError, UsageError
+
+KEY = "-newkey ec -pkeyopt ec_paramgen_curve:prime256v1"
+
+
+def make_certificates(folder: Path, *, days: int = 2) -> Path:
+    """Write ca.pem, cert.pem and key.pem with the commands that docs/cluster.md names."""
+    if shutil.which("openssl") is None:
+        pytest.skip("needs the openssl command to make certificates")
+    folder.mkdir()
+    authority = f"req -x509 {KEY} -nodes -days 2 -subj /CN=authority -keyout ca.key -out ca.pem"
+    request = f"req {KEY} -nodes -subj /CN=penstock -keyout key.pem -out cert.csr"
+    signature = "x509 -req -in cert.csr -CA ca.pem -CAkey ca.key -CAcreateserial -out cert.pem"
+    for command in (authority, request, f"{signature} -days {days}"):
+        subprocess.run(["openssl", *command.split()], cwd=folder, check=True, capture_output=True)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_certificates(tmp_path_factory.mktemp("tls") / "mine")
+
+
+@pytest.fixture(scope="module")
+def strangers(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_certificates(tmp_path_factory.mktemp("tls") / "other")
+
+
+def tls(folder: Path) -> ClusterSpec:
+    return ClusterSpec(tls=folder)
+
+
+def test_nothing_asked_nothing_encrypted() -> None:
+    assert security(ClusterSpec()) is None
+    assert tls_environment(ClusterSpec()) == {}
+
+
+def test_every_role_uses_the_three_files(
+    certificates: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(certificates.parent)
+    used = security(tls(Path(certificates.name)))  # a relative path holds for other processes too
+    assert used.require_encryption
+    for role in ("client", "scheduler", "worker"):
+        config = used.get_tls_config_for_role(role)
+        assert config["ca_file"] == str(certificates / "ca.pem")
+        assert config["cert"] == str(certificates / "cert.pem")
+        assert config["key"] == str(certificates / "key.pem")
+
+
+@pytest.mark.parametrize("name", ["ca.pem", "cert.pem", "key.pem"])
+def test_a_missing_file_is_named(certificates: Path, tmp_path: Path, name: str) -> None:
+    folder = shutil.copytree(certificates, tmp_path / "tls")
+    (folder / name).unlink()
+    with pytest.raises(UsageError, match=rf"tls/{name} is missing"):
+        security(tls(folder))
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root can read every file")
+def test_a_file_of_somebody_else(certificates: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(certificates, tmp_path / "tls")
+    (folder / "key.pem").chmod(0)
+    with pytest.raises(UsageError, match=r"cannot read .*key\.pem.*Permission denied"):
+        security(tls(folder))
+
+
+def test_a_folder_in_place_of_a_file(certificates: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(certificates, tmp_path / "tls")
+    (folder / "key.pem").unlink()
+    (folder / "key.pem").mkdir()
+    with pytest.raises(UsageError, match=r"cannot read .*key\.pem.*Is a directory"):
+        security(tls(folder))
+
+
+def test_no_folder(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="--tls names no folder"):
+        security(tls(tmp_path / "nowhere"))
+
+
+def test_a_key_with_a_passphrase(certificates: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(certificates, tmp_path / "tls")
+    key = folder / "key.pem"
+    command = f"openssl pkey -aes256 -passout pass:x -in {certificates / key.name} -out {key}"
+    subprocess.run(command.split(), check=True, capture_output=True)
+    with pytest.raises(UsageError, match="passphrase"):
+        security(tls(folder))
+
+
+@pytest.mark.parametrize(
+    ("theirs", "message"),
+    [
+        ("key.pem", "cannot be used.*key values mismatch"),
+        ("ca.pem", "scheduler and worker could not connect.*signature"),
+    ],
+)
+def test_files_that_do_not_belong_together(
+    certificates: Path, strangers: Path, tmp_path: Path, theirs: str, message: str
+) -> None:
+    folder = shutil.copytree(certificates, tmp_path / "tls")
+    shutil.copy(strangers / theirs, folder)
+    with pytest.raises(UsageError, match=message):
+        security(tls(folder))
+
+
+def test_not_a_certificate(certificates: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(certificates, tmp_path / "tls")
+    (folder / "ca.pem").write_text("hello\n")
+    with pytest.raises(UsageError, match="PEM"):
+        security(tls(folder))
+
+
+def test_a_certificate_that_ran_out(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="certificate has expired"):
+        security(tls(make_certificates(tmp_path / "old", days=0)))
+
+
+def configuration(folder: Path, *roles: str) -> dict[str, Any]:
+    values: dict[str, Any] = {"distributed.comm.tls.ca-file": str(folder / "ca.pem")}
+    for role in roles:
+        values[f"distributed.comm.tls.{role}.cert"] = str(folder / "cert.pem")
+        values[f"distributed.comm.tls.{role}.key"] = str(folder / "key.pem")
+    return values
+
+
+def test_credentials_of_dasks_configuration(certificates: Path, strangers: Path) -> None:
+    values = configuration(certificates, "client", "scheduler", "worker")
+    with dask.config.set(values | {"distributed.comm.require-encryption": True}):
+        used = security(ClusterSpec())
+        assert used.require_encryption
+        assert used.tls_worker_key == str(certificates / "key.pem")
+        # What is said on the command line goes first.
+        assert security(tls(strangers)).tls_worker_key == str(strangers / "key.pem")
+    with dask.config.set(configuration(certificates, "client")):
+        assert not security(ClusterSpec()).require_encryption  # as Dask itself takes it
+
+
+def test_a_configuration_without_credentials() -> None:
+    with (
+        dask.config.set({"distributed.comm.require-encryption": True}),
+        pytest.raises(UsageError, match="names no credentials"),
+    ):
+        security(ClusterSpec())
+
+
+def test_a_configuration_with_a_wrong_path(certificates: Path) -> None:
+    values = configuration(certificates, "client")
+    values["distributed.comm.tls.client.key"] = "/nowhere/key.pem"
+    with (
+        dask.config.set(values),
+        pytest.raises(UsageError, match="credentials in Dask's configuration cannot be used"),
+    ):
+        security(ClusterSpec())
+
+
+def test_processes_read_the_variables_as_the_same_credentials(certificates: Path) -> None:
+    with dask.config.set({"distributed.comm.tls.ciphers": "ECDHE+AESGCM"}):
+        variables = tls_environment(tls(certificates))
+        expected = security(tls(certificates))
+    fields = [*Security.__slots__]
+    program = (
+        "from distributed import Security; used = Security(); "
+        f"print([getattr(used, name) for name in {fields}])"
+    )
+    printed = subprocess.run(
+        [sys.executable, "-P", "-c", program],
+        env=os.environ | variables,
+        check=True,
+        capture_output=True,
+        text=True,
+    ).stdout
+    assert printed.strip() == str([getattr(expected, name) for name in fields])
+
+
+@pytest.fixture(scope="module")
+def encrypted(certificates: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a scheduler with one worker, each a process that only has the variables."""
+    folder = tmp_path_factory.mktemp("cluster")
+    file = folder / "scheduler.json"
+    environment = os.environ | tls_environment(tls(certificates))
+    common = ["--scheduler-file", str(file), "--no-dashboard"]
+    programs = [
+        ["dask_scheduler", "--host", "127.0.0.1", "--port", "0", "--protocol", "tls", *common],
+        ["dask_worker", "--no-nanny", "--local-directory", str(folder / "work"), *common],
+    ]
+    started = []
+    try:
+        for program, *arguments in programs:
+            command = [sys.executable, "-P", "-m", f"distributed.cli.{program}", *arguments]
+            with (folder / f"{program}.log").open("w") as log:
+                started.append(
+                    subprocess.Popen(command, env=environment, stdout=log, stderr=log, cwd=folder)
+                )
+        with Client(
+            scheduler_file=str(file), security=security(tls(certificates)), timeout=30
+        ) as client:
+            client.wait_for_workers(1, timeout=30)
+            yield client.scheduler.address
+    finally:
+        for process in started:
+            process.kill()
+            process.wait()
+
+
+def test_scheduler_worker_and_client_with_credentials(encrypted: str, certificates: Path) -> None:
+    assert encrypted.startswith("tls://")
+    used = security(tls(certificates))
+    with refusals_explained(encrypted, used), Client(encrypted, security=used) as client:
+        assert client.submit(lambda: 5, pure=False).result(timeout=20) == 5
+        (worker,) = client.run(lambda dask_worker: dask_worker.address)
+        assert worker.startswith("tls://")
+
+
+def test_clients_without_credentials_are_turned_away(encrypted: str) -> None:
+    with (
+        pytest.raises(UsageError, match="wants encrypted connections.*--tls DIR"),
+        refusals_explained(encrypted, None),
+    ):
+        Client(encrypted, timeout=5)
+    plain = encrypted.replace("tls://", "tcp://")
+    with (
+        pytest.raises(ClusterError, match="closed the connection at once.*--tls DIR"),
+        refusals_explained(plain, None),
+    ):
+        Client(plain, timeout=5)
+
+
+def test_clients_of_another_authority_are_turned_away(encrypted: str, strangers: Path) -> None:
+    used = security(tls(strangers))
+    with (
+        pytest.raises(ClusterError, match="cannot agree on encryption.*certificate"),
+        refusals_explained(encrypted, used),
+    ):
+        Client(encrypted, security=used, timeout=5)
+
+
+def test_an_address_that_means_plain_connections(certificates: Path) -> None:
+    with (
+        pytest.raises(UsageError, match="Expected tls://10.0.0.1:8786"),
+        refusals_explained("tcp://10.0.0.1:8786", security(tls(certificates))),
+    ):
+        pass
+
+
+def test_other_errors_pass(certificates: Path) -> None:
+    with pytest.raises(TypeError, match="mine"), refusals_explained("tcp://10.0.0.1:8786", None):
+        raise TypeError("mine")
+    with pytest.raises(TimeoutError), refusals_explained("tls://x:1", security(tls(certificates))):
+        raise TimeoutError("nobody there")

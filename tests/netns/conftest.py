@@ -1,0 +1,248 @@
+"""Four network namespaces as four hosts: the class `Hosts` and its fixture."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+HERE = Path(__file__).parent
+TOOLS = ("unshare", "nsenter", "setpriv", "mount", "ip", "tc")
+NAMESPACES = ("net", "uts", "mnt", "ipc", "pid")
+
+
+class Hosts:
+    """Hosts h1, h2, ... on one machine, each in namespaces of its own, joined by a bridge.
+
+    A host has its own network (10.77.0.N on eth0), host name, process ids, /dev/shm, and folder for
+    temporary files (TMPDIR); other files are shared, as a cluster's home directories are. A process
+    of one host cannot see or end one of another. The bridge lies in a network namespace of its own,
+    so the machine's network sees nothing of all this, and several `Hosts` do not see each other.
+    Process ids that are taken and given here are those of the machine.
+    """
+
+    def __init__(self, count: int = 4) -> None:
+        self.names = [f"h{number}" for number in range(1, count + 1)]
+        self.agent = ""
+        """Path of the look-alike of ssh that launches commands on a host, from another host."""
+        self.tmp = ""
+        """The folder for temporary files; every host sees its own there."""
+        self._first: dict[str, int] = {}  # process 1 of every host
+        self._switch = 0
+        self._keepers: list[subprocess.Popen[bytes]] = []
+        self._started: list[subprocess.Popen[Any]] = []
+        self._folder: tempfile.TemporaryDirectory[str] | None = None
+
+    def __enter__(self) -> Hosts:
+        try:
+            self._set_up()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def run(self, host: str, command: Sequence[str | Path], **popen: Any) -> subprocess.Popen[Any]:
+        """Start a command on a host, in the folder `cwd`; ending what is returned ends it.
+
+        The first process of the command is a child of the one that is returned.
+        """
+        place = popen.pop("cwd", Path.cwd())
+        enter = ["nsenter", f"--target={self._first[host]}", *(f"--{name}" for name in LONG_NAMES)]
+        # nsenter waits for the command outside of the host; the command must not outlive it.
+        enter += ["setpriv", "--pdeathsig", "KILL", "env", "-C", str(place), f"TMPDIR={self.tmp}"]
+        process = subprocess.Popen([*enter, *map(str, command)], **popen)
+        self._started.append(process)
+        return process
+
+    def cut(self, host: str) -> None:
+        """Pull the cable: the host keeps its address, and nothing comes or goes any more."""
+        self._at_switch(f"link set port-{host} down")
+
+    def mend(self, host: str) -> None:
+        """Plug the cable in again."""
+        self._at_switch(f"link set port-{host} up")
+
+    def freeze(self, host: str) -> None:
+        """Let the host's remote shell hang: an agent is connected, and never answered."""
+        os.kill(self._first[host], signal.SIGSTOP)
+
+    def thaw(self, host: str) -> None:
+        """Let the host's remote shell go on."""
+        os.kill(self._first[host], signal.SIGCONT)
+
+    def shape(self, host: str, rate: str) -> None:
+        """Bound what the host receives, and what it sends, to a rate such as 100mbit."""
+        bucket = f"root tbf rate {rate} burst 64kb latency 50ms"
+        for place, device in ((self._switch, f"port-{host}"), (self._first[host], "eth0")):
+            _in_network(place, "tc", f"qdisc replace dev {device} {bucket}")
+
+    def processes(self, host: str) -> dict[int, str]:
+        """Return the command line of every process of the host, its own process 1 aside."""
+        found = {}
+        namespace = _namespace(self._first[host], "pid")
+        for entry in os.listdir("/proc"):
+            if not entry.isdigit() or int(entry) == self._first[host]:
+                continue
+            try:
+                if _namespace(int(entry), "pid") == namespace:
+                    line = Path(f"/proc/{entry}/cmdline").read_bytes().replace(b"\0", b" ")
+                    if line:  # empty when it has ended, and its parent was not told yet
+                        found[int(entry)] = line.decode(errors="replace").strip()
+            except OSError:
+                pass  # it ended while we looked
+        return found
+
+    def kill(self, host: str, pid: int, number: int = signal.SIGKILL) -> None:
+        """Send a signal to a process of the host."""
+        if pid not in self.processes(host):
+            raise ProcessLookupError(f"{host} has no process {pid}")
+        os.kill(pid, number)
+
+    def files(self, host: str, folder: str) -> list[str]:
+        """Return what lies in a folder as the host sees it."""
+        return sorted(os.listdir(f"/proc/{self._first[host]}/root{folder}"))
+
+    def namespaces(self) -> set[str]:
+        """Return the names of all namespaces that were made."""
+        made = {_namespace(pid, name) for pid in self._first.values() for name in NAMESPACES}
+        return made | {_namespace(self._switch, "net")}
+
+    def close(self) -> None:
+        """End every process of every host, and with the last one all that was made."""
+        for keeper in self._keepers:
+            assert keeper.stdin is not None
+            keeper.stdin.close()  # process 1 sees it and ends, the kernel ends the others with it
+        for process in [*self._keepers, *self._started]:
+            try:
+                process.wait(timeout=5)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+        for keeper in self._keepers:
+            assert keeper.stdout is not None
+            keeper.stdout.close()
+        if self._folder is not None:
+            self._folder.cleanup()
+
+    def _set_up(self) -> None:
+        self._folder = tempfile.TemporaryDirectory(prefix="hosts-")
+        folder = Path(self._folder.name)
+        addresses = {name: f"10.77.0.{number}" for number, name in enumerate(self.names, 1)}
+        names = [f"{address} {name}" for name, address in addresses.items()]
+        (folder / "hosts").write_text("\n".join(["127.0.0.1 localhost", *names, ""]))
+        agent = folder / "agent"
+        agent.write_text(f"#!/bin/sh\nexec '{sys.executable}' -I -S '{HERE / 'agent.py'}' \"$@\"\n")
+        agent.chmod(0o755)
+        self.agent = str(agent)
+        (folder / "tmp").mkdir()
+        self.tmp = str(folder / "tmp")
+
+        switch = self._keep(["unshare", "--net", "cat"])
+        unshare = ["unshare", *(f"--{name}" for name in LONG_NAMES), "--fork", "--kill-child"]
+        program = [sys.executable, "-I", "-S", str(HERE / "host.py")]
+        keepers = [
+            self._keep([*unshare, *program, name, address, str(folder)])
+            for name, address in addresses.items()
+        ]
+        _say(switch, "")
+        _hear(switch)  # cat answers, so the namespace is there
+        self._switch = switch.pid
+        self._at_switch("link add br0 type bridge", "link set br0 up")
+        for name, keeper in zip(self.names, keepers, strict=True):
+            self._first[name] = int(_hear(keeper))
+            self._at_switch(
+                f"link add port-{name} type veth peer name eth0 netns {self._first[name]}",
+                f"link set port-{name} master br0 up",
+            )
+            _say(keeper, "plugged in")
+        for keeper in keepers:
+            _hear(keeper)
+
+    def _keep(self, command: list[str]) -> subprocess.Popen[bytes]:
+        keeper = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        self._keepers.append(keeper)
+        return keeper
+
+    def _at_switch(self, *commands: str) -> None:
+        _in_network(self._switch, "ip", *commands)
+
+
+LONG_NAMES = ("net", "uts", "mount", "ipc", "pid")
+
+
+def _in_network(pid: int, tool: str, *commands: str) -> None:
+    enter = ["nsenter", f"--target={pid}", "--net", tool, "-batch", "-"]
+    subprocess.run(enter, input="\n".join(commands) + "\n", text=True, check=True)
+
+
+def _namespace(pid: int, name: str) -> str:
+    return str(Path(f"/proc/{pid}/ns/{name}").readlink())
+
+
+def _say(keeper: subprocess.Popen[bytes], line: str) -> None:
+    assert keeper.stdin is not None
+    keeper.stdin.write(line.encode() + b"\n")
+    keeper.stdin.flush()
+
+
+def _hear(keeper: subprocess.Popen[bytes]) -> str:
+    assert keeper.stdout is not None
+    line = keeper.stdout.readline()
+    if not line:
+        raise RuntimeError(f"a host did not start: {keeper.args!r} ended with {keeper.wait()}")
+    return line.decode().strip()
+
+
+@cache
+def _hindrance() -> str | None:
+    """Why hosts cannot be made here."""
+    if not sys.platform.startswith("linux") or os.geteuid() != 0:
+        return "needs Linux and root"
+    if missing := [tool for tool in TOOLS if shutil.which(tool) is None]:
+        return f"needs {' and '.join(missing)}: install util-linux and iproute2"
+    trial = ["unshare", *(f"--{name}" for name in LONG_NAMES), "--fork", "mount", "-t", "tmpfs"]
+    tried = subprocess.run([*trial, "none", "/dev/shm"], capture_output=True, text=True)
+    return f"namespaces cannot be made here: {tried.stderr.strip()}" if tried.returncode else None
+
+
+@pytest.fixture
+def make_hosts() -> type[Hosts]:
+    """The class, where hosts can be made; skipped where not."""
+    if hindrance := _hindrance():
+        pytest.skip(hindrance)
+    return Hosts
+
+
+@pytest.fixture
+def hosts(make_hosts: type[Hosts]) -> Iterator[Hosts]:
+    """Four hosts."""
+    with make_hosts(4) as made:
+        yield made
+
+
+def wait_until(condition: Callable[[], Any], what: str, seconds: float = 10) -> Any:
+    """Wait for what the condition returns to be true, and return it."""
+    end = time.monotonic() + seconds
+    while not (value := condition()):
+        if time.monotonic() > end:
+            raise TimeoutError(f"not within {seconds} s: {what}")
+        time.sleep(0.02)
+    return value
+
+
+@pytest.fixture(name="wait_until")
+def wait_until_fixture() -> Callable[..., Any]:
+    return wait_until

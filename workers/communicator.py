@@ -1,0 +1,275 @@
+"""What the ranks of a gang say to each other, whether it goes through MPI or NCCL.
+
+    def step(comm, gradient):
+        requests = [comm.irecv(ghosts, left), comm.isend(border, right)]
+        ...                                 # compute what needs no ghosts
+        comm.wait(requests)
+        comm.allreduce(gradient)            # in place, over all ranks
+
+NumPy arrays travel through MPI, CuPy arrays through NCCL where every rank has a GPU of its own,
+else through CUDA-aware MPI or pinned host memory. Arrays are contiguous, and sender and receiver
+agree on type and size. A communicator belongs to one gang and to the thread that runs it.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from penstock.errors import UsageError
+from penstock.workers.exchange import Exchange, Pending, flatten
+from penstock.workers.exchange_mpi import KNOWN, PIECE, MpiExchange, reducible
+from penstock.workers.wait import Cancelled, Waiter
+
+OPERATIONS = ("sum", "min", "max", "prod")
+
+
+class Communicator:
+    """One rank's place in a gang, and its way to the others."""
+
+    def __init__(
+        self,
+        comm: Any,
+        waiter: Waiter,
+        *,
+        wait_timeout: float,
+        device: Exchange | None = None,
+        report: Callable[[dict[str, Any]], None] | None = None,
+    ) -> None:
+        self.rank, self.size = int(comm.rank), int(comm.size)
+        self.mpi = (
+            comm  # mpi4py's communicator, for what is not offered here; it cannot be cancelled
+        )
+        self.wait_timeout = wait_timeout
+        self._waiter = waiter
+        self._host = MpiExchange(comm)
+        self._device = device
+        self._send, self._receive = comm.Isend, comm.Irecv
+        # What may still be under way, so that a gang that fails leaves no memory to a late message.
+        self._sends: list[Any] = []
+        self._receives: list[Any] = []
+        self._report = report
+
+    # Point to point
+
+    def isend(self, array: Any, to: int, tag: int = 0) -> Any:
+        """Start to send; the array must not change until the request was waited for."""
+        # The common case is written out: a message costs little more than MPI's own.
+        if type(array) is np.ndarray and array.dtype.char in KNOWN and array.nbytes <= PIECE:
+            request = self._send(array, to, tag)
+            self._sends.append(request)
+        else:
+            request = self._exchange(array).isend(array, to, tag)
+            self._sends += flatten(request)
+        return request
+
+    def irecv(self, array: Any, source: int, tag: int = 0) -> Any:
+        """Start to receive into ``array``, which has the type and size of what is sent."""
+        if type(array) is np.ndarray and array.dtype.char in KNOWN and array.nbytes <= PIECE:
+            request = self._receive(array, source, tag)
+            self._receives.append(request)
+        else:
+            request = self._exchange(array).irecv(array, source, tag)
+            self._receives += flatten(request)
+        return request
+
+    def start(self) -> None:
+        """Let what was posted travel while this rank computes: NCCL starts it only when told."""
+        if self._device is not None:
+            self._device.start()
+
+    def wait(self, requests: Any, timeout: float | None = None) -> None:
+        """Return when a request, or all of several, are done.
+
+        It ends with the gang: when another rank fails, or after ``timeout`` seconds.
+        """
+        timeout = self.wait_timeout if timeout is None else timeout
+        try:
+            self._waiter.wait(requests, timeout)
+        except TypeError:  # not MPI requests alone
+            self._wait_mixed(requests, timeout)
+        for posted in (self._sends, self._receives):
+            for request in posted:
+                if request:
+                    posted[:] = [r for r in posted if r]
+                    break
+            else:
+                posted.clear()
+
+    def test(self, requests: Any) -> bool:
+        """Return whether all are done, and help them on: called between chunks of computation.
+
+        MPI makes no progress by itself: a reduction that is never tested starts at the wait.
+        """
+        self.start()
+        if not self._waiter.test(list(_mpi_requests(requests))):
+            return False
+        if not all(one.poll is None or one.poll() for one in _pending(requests)):
+            return False
+        self.wait(requests)
+        return True
+
+    def check(self) -> None:
+        """End here if the gang has ended: for long loops that say nothing to other ranks."""
+        if self._waiter.cancelled:
+            raise Cancelled
+
+    # Collectives: every rank calls them, in the same order
+
+    def iallreduce(self, array: Any, operation: str = "sum") -> Any:
+        """Start to combine the arrays of all ranks: sum, min, max or prod, in place."""
+        if operation not in OPERATIONS:
+            raise UsageError(
+                f"ranks cannot reduce by {operation!r}", expected=f"one of {', '.join(OPERATIONS)}"
+            )
+        request = self._reduce(array, operation)
+        self._sends += flatten(request)
+        return request
+
+    def allreduce(self, array: Any, operation: str = "sum") -> Any:
+        """Combine the arrays of all ranks in place, and return it."""
+        self.wait(self.iallreduce(array, operation))
+        return array
+
+    def broadcast(self, array: Any, root: int = 0) -> Any:
+        """Copy the array of rank ``root`` into those of all ranks, and return it."""
+        request = self._exchange(array).ibroadcast(array, root)
+        self._sends += flatten(request)
+        self.wait(request)
+        return array
+
+    def ialltoallv(self, outgoing: Sequence[Any], incoming: Sequence[Any]) -> Any:
+        """Start to send ``outgoing[r]`` to every rank r, and to receive ``incoming[r]`` from it.
+
+        Both lists have an array for every rank, of any length; rank r's outgoing[s] has the type
+        and length of rank s's incoming[r].
+        """
+        for name, arrays in (("outgoing", outgoing), ("incoming", incoming)):
+            if len(arrays) != self.size:
+                raise UsageError(
+                    f"alltoallv: {name} must have an array for every rank",
+                    expected=str(self.size),
+                    got=str(len(arrays)),
+                )
+        request = self._exchange(outgoing[0]).ialltoallv(outgoing, incoming)
+        self._receives += flatten(request)
+        return request
+
+    def alltoallv(self, outgoing: Sequence[Any], incoming: Sequence[Any]) -> Sequence[Any]:
+        """Send ``outgoing[r]`` to every rank r; return ``incoming``, filled."""
+        self.wait(self.ialltoallv(outgoing, incoming))
+        return incoming
+
+    def alltoall(self, array: Any) -> Any:
+        """Send row r to rank r; return what came, rank by rank: counts before an alltoallv."""
+        came = array.copy()
+        # Slices, so that a row of one number is still an array.
+        self.alltoallv(
+            [array[r : r + 1] for r in range(self.size)],
+            [came[r : r + 1] for r in range(self.size)],
+        )
+        return came
+
+    def allgather(self, value: Any) -> list[Any]:
+        """Return every rank's value; any object that can be pickled, small ones."""
+        mine = np.frombuffer(pickle.dumps(value), np.uint8)
+        sizes = np.zeros(self.size, np.int64)
+        sizes[self.rank] = mine.size
+        self.allreduce(sizes)
+        came = [np.empty(size, np.uint8) for size in sizes]
+        self.alltoallv([mine] * self.size, came)
+        return [pickle.loads(array.tobytes()) for array in came]
+
+    def barrier(self) -> None:
+        """Return when every rank has come here."""
+        self.wait([self._host.ibarrier()])
+
+    # What the client sees during the run
+
+    def advance(self, amount: int = 1) -> None:
+        """Say that ``amount`` more units are done; the gang's progress bar shows the sum."""
+        if self._report is not None:
+            self._report({"done": int(amount)})
+
+    def log(self, **metrics: float | int | str) -> None:
+        """Send figures to the client while the gang runs, such as ``loss=0.3, epoch=2``."""
+        if self._report is not None:
+            self._report({"metrics": metrics})
+
+    def _exchange(self, array: Any) -> Exchange:
+        if not hasattr(array, "__cuda_array_interface__"):
+            if not isinstance(array, np.ndarray):
+                raise UsageError("ranks exchange NumPy and CuPy arrays", got=type(array).__name__)
+            return self._host
+        if self._device is None:
+            raise UsageError(
+                "an array on a GPU, in a gang whose workers compute on the CPU",
+                remedy="Start the cluster with --device gpu",
+            )
+        return self._device
+
+    def _reduce(self, array: Any, operation: str) -> Any:
+        exchange = self._exchange(array)
+        wide = reducible(array) if exchange is self._host else None
+        if wide is None:
+            return exchange.iallreduce(array, operation)
+        copy = array.astype(wide)
+
+        def narrow() -> None:
+            array[...] = copy
+
+        return Pending([exchange.iallreduce(copy, operation)], finish=narrow)
+
+    def _wait_mixed(self, requests: Any, timeout: float) -> None:
+        found = list(flatten(requests))
+        if self._device is not None:
+            self._device.start()
+        pending = [request for request in found if isinstance(request, Pending)]
+        plain = [request for request in found if not isinstance(request, Pending)]
+        nested = [inner for one in pending for inner in flatten(one.requests)]
+        if nested:
+            self._wait_mixed(nested, timeout)
+        self._waiter.wait(plain, timeout)
+        for one in pending:
+            if one.poll is not None:
+                self._waiter.wait_until(one.poll, timeout)
+                one.poll = None
+            one.finish()
+
+    # For the gang that owns this
+
+    def leave(self) -> None:
+        """Wait for all ranks, then let go: called when this rank has succeeded."""
+        self.barrier()
+        if self._device is not None:
+            self._device.ended()
+        self.mpi.Free()
+
+    def abandon(self) -> list[Any]:
+        """Withdraw what is under way after a failure; return what must be kept alive for ever."""
+        if self._device is not None:
+            self._device.abort()
+        for request in _mpi_requests(self._receives):
+            request.Cancel()
+            request.Test()
+        for request in _mpi_requests(self._sends):
+            request.Test()
+        return [self.mpi, *(r for r in [*self._receives, *self._sends] if r)]
+
+
+def _pending(requests: Any) -> Iterable[Pending]:
+    for request in flatten(requests):
+        if isinstance(request, Pending):
+            yield request
+            yield from _pending(request.requests)
+
+
+def _mpi_requests(requests: Any) -> Iterable[Any]:
+    for request in flatten(requests):
+        if isinstance(request, Pending):
+            yield from _mpi_requests(request.requests)
+        elif request:
+            yield request

@@ -1,0 +1,72 @@
+"""How arrays travel between the ranks of a gang: what every way there offers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Protocol
+
+
+class Exchange(Protocol):
+    """How arrays of one kind of memory travel; requests are MPI's, lists of them, or Pending."""
+
+    def isend(self, array: Any, to: int, tag: int) -> Any:
+        """Start to send."""
+
+    def irecv(self, array: Any, source: int, tag: int) -> Any:
+        """Start to receive."""
+
+    def iallreduce(self, array: Any, operation: str) -> Any:
+        """Start to reduce over all ranks, in place."""
+
+    def ibroadcast(self, array: Any, root: int) -> Any:
+        """Start to copy the root's array to all ranks."""
+
+    def ialltoallv(self, outgoing: Sequence[Any], incoming: Sequence[Any]) -> Any:
+        """Start to send ``outgoing[r]`` to every rank r and to receive ``incoming[r]``."""
+
+    def start(self) -> None:
+        """Let everything travel that was posted so far."""
+
+    def abort(self) -> None:
+        """End what is under way; nothing can be sent afterwards."""
+
+    def ended(self) -> None:
+        """Say that every rank is through: what can serve the next gang may be kept."""
+
+
+class Pending:
+    """Something under way that is more than MPI requests.
+
+    requests  MPI requests that must be done first
+    poll      whether the rest is done; None: there is no rest
+    finish    what remains to be done then, once
+    keep      memory that must live until then
+    """
+
+    def __init__(
+        self,
+        requests: Sequence[Any] = (),
+        poll: Callable[[], bool] | None = None,
+        finish: Callable[[], None] | None = None,
+        keep: Any = None,
+    ) -> None:
+        self.requests, self.poll, self._finish = list(requests), poll, finish
+        self.keep = keep
+
+    def finish(self) -> None:
+        """Do what remains to be done, once."""
+        finish, self._finish, self.keep = self._finish, None, None
+        if finish is not None:
+            finish()
+
+    def __bool__(self) -> bool:
+        return self._finish is not None or self.poll is not None or any(self.requests)
+
+
+def flatten(requests: Any) -> Iterable[Any]:
+    """Yield the requests in nested lists of them."""
+    if isinstance(requests, list | tuple):
+        for request in requests:
+            yield from flatten(request)
+    elif requests is not None:
+        yield requests

@@ -1,0 +1,292 @@
+"""One member of a gang: how it meets the others, runs, and ends when the gang ends.
+
+A gang is one task on each of several workers, which are ranks of one MPI world. Its members meet,
+make a communicator of their own, and run the same function. Whatever happens to one of them, the
+others are told to end (``end``), and do so within ``GRACE`` seconds or are killed.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import pickle
+import socket
+import sys
+import threading
+import time
+import traceback
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+
+from penstock.errors import ClusterError
+from penstock.workers.communicator import Communicator
+from penstock.workers.mpi import load_mpi
+from penstock.workers.wait import Cancelled, Waiter, WaitTimeout
+
+GRACE = 3.0  # seconds in which a member that was told to end may still do so
+STUCK = 17  # exit code of a process whose member did not
+TOPIC = "penstock-gang"  # of the events that members send to the client
+_REPORT_EVERY = 0.1
+_RAISE_EVERY = 0.25
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a member must know of its gang."""
+
+    gang: str
+    number: int  # counts gangs on this scheduler: tells old messages from new ones
+    rank: int
+    members: tuple[int, ...]  # their ranks in the MPI world
+    world: str
+    gpu: bool
+    start_timeout: float
+    wait_timeout: float
+
+    @property
+    def tag(self) -> int:
+        """The tag of the gang's messages in the world."""
+        return 1 + self.number % 30000
+
+
+@dataclass
+class Outcome:
+    """How a member ended; it always comes back as a result, so that Dask does not retry it."""
+
+    rank: int
+    host: str
+    kind: Literal["done", "raised", "cancelled"]
+    value: Any = None
+    error: BaseException | None = None  # where it can be pickled
+    text: str = ""  # the traceback
+    at: float = 0.0
+    dead: int = 0  # communicators that failed gangs left in this process
+
+
+@dataclass
+class _Member:
+    plan: Plan
+    waiter: Waiter
+    thread: int
+    running: bool = True
+    ended: threading.Event = field(default_factory=threading.Event)
+
+
+_lock = threading.Lock()
+_members: dict[str, _Member] = {}
+_told: deque[str] = deque(maxlen=1000)  # gangs that ended, perhaps before their task came here
+_dead: list[Any] = []  # communicators of failed gangs and what may still arrive for them
+
+
+def run_member(
+    plan: Plan, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Outcome:
+    """Run ``function(comm, *args, **kwargs)`` as a member of a gang: the task that Dask starts."""
+    host = socket.gethostname()
+    member = _Member(plan, Waiter(), threading.get_ident())
+    try:
+        try:
+            _enter(member)
+            value = _work(member, function, args, kwargs)
+            outcome = Outcome(plan.rank, host, "done", value)
+        except Cancelled:
+            outcome = Outcome(plan.rank, host, "cancelled", text=traceback.format_exc())
+        except BaseException as error:
+            outcome = Outcome(plan.rank, host, "raised", error=_portable(error))
+            outcome.text = traceback.format_exc()
+    finally:
+        _leave(member)
+    outcome.at, outcome.dead = time.time(), len(_dead)
+    return outcome
+
+
+def _work(member: _Member, function: Any, args: Any, kwargs: Any) -> Any:
+    plan = member.plan
+    reports = _Reports(plan)
+    comm = _communicator(plan, member.waiter, reports)
+    try:
+        value = function(comm, *args, **kwargs)
+        comm.leave()
+    except BaseException as error:
+        _dead.append(comm.abandon())
+        if isinstance(error, WaitTimeout):
+            raise ClusterError(
+                f"rank {plan.rank} of {len(plan.members)} waited in vain",
+                expected=f"the other ranks to answer within {plan.wait_timeout:g} s",
+                remedy="See in the traceback what it waited for; gang.run(wait_timeout=...) gives "
+                "slow ranks more time",
+            ) from error
+        raise
+    finally:
+        reports.flush()
+    return value
+
+
+def _communicator(plan: Plan, waiter: Waiter, report: Any) -> Communicator:
+    mpi = load_mpi()
+    world = mpi.COMM_WORLD
+    if world.rank != plan.members[plan.rank]:
+        raise ClusterError(
+            "a worker is not the MPI rank that its name says",
+            expected=f"rank {plan.members[plan.rank]}",
+            got=f"rank {world.rank} of {world.size}",
+            remedy="Start workers as MPI ranks themselves: dask-mpi --worker-class "
+            "distributed.Worker, not in a nanny's child",
+        )
+    _meet(world, plan, waiter)
+    group = world.Get_group()
+    chosen = group.Incl(plan.members)
+    comm = world.Create_group(chosen, plan.tag)
+    chosen.Free()
+    group.Free()
+    comm.Set_errhandler(mpi.ERRORS_RETURN)
+    device = None
+    if plan.gpu:
+        from penstock.workers.exchange_device import device_exchange
+
+        device = device_exchange(comm, waiter, plan.members, plan.world)
+    return Communicator(comm, waiter, wait_timeout=plan.wait_timeout, device=device, report=report)
+
+
+def _meet(world: Any, plan: Plan, waiter: Waiter) -> None:
+    """Return once all members are here.
+
+    Making a communicator blocks until all are in it and cannot be cancelled, so nobody begins
+    before. Messages carry the gang's number: a gang that was cancelled here may have left some.
+    """
+    first, others = plan.members[0], plan.members[1:]
+    posted: list[Any] = []
+
+    def hear(source: int) -> Any:
+        number = np.zeros(1, np.int64)
+        posted.append((world.Irecv(number, source, plan.tag), number, source))
+        return posted[-1]
+
+    def say(to: int) -> None:
+        waiter.wait([world.Isend(np.array([plan.number]), to, plan.tag)], plan.start_timeout)
+
+    def gather(sources: tuple[int, ...]) -> None:
+        waiting = [hear(source) for source in sources]
+        while waiting:
+            waiter.wait([request for request, _, _ in waiting], plan.start_timeout)
+            waiting = [hear(s) for _, number, s in waiting if number[0] != plan.number]
+
+    try:
+        if world.rank == first:
+            gather(others)
+            for other in others:
+                say(other)
+        else:
+            say(first)
+            gather((first,))
+    except BaseException as error:
+        missing = [source for request, _, source in posted if request]
+        for request, _, _ in posted:
+            if request:
+                request.Cancel()
+                request.Test()
+        if isinstance(error, WaitTimeout):
+            raise ClusterError(
+                f"rank {plan.rank} of {len(plan.members)} did not meet the others",
+                expected=f"world ranks {missing} within {plan.start_timeout:g} s",
+                remedy="They may be busy with another task; see the dashboard",
+            ) from error
+        raise
+
+
+class _Reports:
+    """Progress and metrics on their way to the client, a few times a second at most."""
+
+    def __init__(self, plan: Plan) -> None:
+        from distributed import get_worker
+
+        self._worker = get_worker()
+        self._head = {"gang": plan.gang, "rank": plan.rank}
+        self._done, self._metrics = 0, {}  # type: ignore[var-annotated]
+        self._sent = time.monotonic()
+
+    def __call__(self, report: dict[str, Any]) -> None:
+        self._done += report.get("done", 0)
+        self._metrics.update(report.get("metrics", {}))
+        if time.monotonic() - self._sent >= _REPORT_EVERY:
+            self.flush()
+
+    def flush(self) -> None:
+        """Send what has not been sent."""
+        if self._done or self._metrics:
+            message = {**self._head, "done": self._done, "metrics": self._metrics}
+            self._worker.log_event(TOPIC, message)
+        self._done, self._metrics, self._sent = 0, {}, time.monotonic()
+
+
+# How a member ends before its time
+
+
+def end(gang: str) -> None:
+    """Make this process's member of a gang end: called in the worker's event loop."""
+    with _lock:
+        _told.append(gang)
+        member = _members.get(gang)
+    if member is not None:
+        member.waiter.cancel()
+        threading.Thread(target=_insist, args=(member,), daemon=True).start()
+
+
+def _insist(member: _Member) -> None:
+    """Raise in a member that does not wait, and kill the process of one that does not listen."""
+    give_up = time.monotonic() + GRACE
+    while not member.ended.wait(_RAISE_EVERY):
+        if time.monotonic() > give_up:
+            stack = describe(member.plan.gang)
+            print(f"rank {member.plan.rank} would not end:\n{stack}", file=sys.stderr, flush=True)
+            os._exit(STUCK)
+        with _lock:
+            if member.running:
+                _raise_in(member.thread, Cancelled)
+
+
+def _raise_in(thread: int, error: type[BaseException] | None) -> None:
+    kind = ctypes.py_object(error) if error is not None else None
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), kind)
+
+
+def _enter(member: _Member) -> None:
+    with _lock:
+        _members[member.plan.gang] = member
+        if member.plan.gang in _told:
+            raise Cancelled
+
+
+def _leave(member: _Member) -> None:
+    with _lock:
+        member.running = False
+        _raise_in(member.thread, None)  # what was not delivered must not hit the next task
+        _members.pop(member.plan.gang, None)
+    member.ended.set()
+
+
+def describe(gang: str) -> str:
+    """Return the stack of this process's member of a gang: what it does just now."""
+    with _lock:
+        member = _members.get(gang)
+    frame = sys._current_frames().get(member.thread) if member is not None else None
+    if frame is None:
+        return "it is not running"
+    return "".join(traceback.format_stack(frame))
+
+
+def dead_communicators() -> int:
+    """Return how many communicators failed gangs left in this process."""
+    return len(_dead)
+
+
+def _portable(error: BaseException) -> BaseException | None:
+    try:
+        pickle.loads(pickle.dumps(error))
+    except Exception:
+        return None  # the traceback tells
+    return error

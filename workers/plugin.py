@@ -1,0 +1,221 @@
+"""What a worker finds and holds: its device, memory pool, scratch directory and caches."""
+
+from __future__ import annotations
+
+import os
+import threading
+from pathlib import Path
+from typing import Any
+
+from distributed import WorkerPlugin, get_worker
+
+from penstock.errors import PenstockError, UsageError
+from penstock.sizes import available_memory
+from penstock.workers import device as devices
+from penstock.workers.cache import DeviceCache
+from penstock.workers.pool import pool_bytes, take_pool, taken_bytes
+from penstock.workers.scratch import Scratch, find_scratch
+from penstock.workers.stage import Stage
+
+NAME = "penstock"
+# Of the device's memory, or of a worker's: the rest is for what the jobs compute.
+_CACHE_SHARE_OF_DEVICE = 0.5
+_CACHE_SHARE_OF_MEMORY = 0.25
+
+
+class Resources:
+    """What one worker holds; each is found when it is first asked for.
+
+    device     the CUDA device it computes on, or None for the CPU
+    scratch    its own folder on a fast local disk, removed when it closes
+    stage      graphs and partitions on that disk, one copy a host
+    cache      arrays that it keeps between tasks, on its device or in memory
+    """
+
+    def __init__(self, scratch: str | None = None, memory_limit: int | None = None) -> None:
+        self._named, self._memory_limit = scratch, memory_limit
+        self._finding = threading.RLock()
+        self._root: Path | None = None
+        self._place: Scratch | None = None
+        self._cache: DeviceCache | None = None
+        self.stage = Stage(self.scratch_root, lambda: self._taken().staged)
+
+    @property
+    def device(self) -> int | None:
+        """The CUDA device, which is the first this process sees, or None for the CPU."""
+        return 0 if devices.gpu() else None
+
+    @property
+    def scratch(self) -> Path:
+        """This worker's own folder on the scratch disk."""
+        return self._taken().folder
+
+    @property
+    def cache(self) -> DeviceCache:
+        """What this worker keeps between tasks."""
+        with self._finding:
+            if self._cache is None:
+                self._cache = DeviceCache(self._cache_bytes())
+            return self._cache
+
+    def scratch_root(self) -> Path:
+        """Return the folder on the scratch disk below which workers have theirs."""
+        with self._finding:
+            if self._root is None:
+                self._root = find_scratch(self._named)
+            return self._root
+
+    def close(self) -> None:
+        """Give everything back."""
+        with self._finding:
+            if self._cache is not None:
+                self._cache.clear()
+            self.stage.close()
+            if self._place is not None:
+                self._place.close()
+            self._place = None
+
+    def _taken(self) -> Scratch:
+        with self._finding:
+            if self._place is None:
+                self._place = Scratch(self.scratch_root())
+            return self._place
+
+    def _cache_bytes(self) -> int:
+        if self.device is None:
+            return int(_CACHE_SHARE_OF_MEMORY * (self._memory_limit or available_memory()))
+        import cupy
+
+        return int(_CACHE_SHARE_OF_DEVICE * (taken_bytes() or cupy.cuda.runtime.memGetInfo()[1]))
+
+
+class PenstockWorker(WorkerPlugin):  # type: ignore[misc]
+    """Give a worker its ``Resources``. To be registered with ``equip``."""
+
+    name = NAME
+    idempotent = True
+
+    def __init__(
+        self, device: str = "auto", device_pool: str | None = None, scratch: str | None = None
+    ) -> None:
+        if device_pool is not None:
+            pool_bytes(device_pool, 1 << 60)  # what cannot be read is said here, not by workers
+        if scratch is not None and not scratch.startswith(("/", "~", "$")):
+            scratch = str(Path(scratch).absolute())  # to the client's folder
+        self.options = {"device": device, "device_pool": device_pool, "scratch": scratch}
+        self._held: Resources | PenstockError | None = None
+
+    def setup(self, worker: Any) -> None:
+        """Run once in every worker, also in those that come later."""
+        devices.ask(self.options["device"] or "auto")
+        try:
+            self._held = self._prepared(worker)
+        except PenstockError as error:
+            self._held = error
+            raise
+        _in_this_process.append(self._held)
+
+    def teardown(self, worker: Any) -> None:
+        """Give back what is the worker's; copies that others use stay."""
+        devices.withdraw(self.options["device"] or "auto")
+        if isinstance(self._held, Resources):
+            _in_this_process.remove(self._held)
+            self._held.close()
+        self._held = None
+
+    def held(self) -> Resources | None:
+        """Return what the worker holds, or raise what kept it from that."""
+        if isinstance(self._held, PenstockError):
+            raise self._held
+        return self._held
+
+    def _prepared(self, worker: Any) -> Resources:
+        """Return resources; what was asked for by name is tried now, the rest at first use."""
+        limit = getattr(getattr(worker, "memory_manager", None), "memory_limit", None)
+        found = Resources(self.options["scratch"], limit)
+        device, pool = self.options["device"], self.options["device_pool"]
+        if device == "gpu" or (pool is not None and device != "cpu"):
+            uses_gpu = devices.gpu()  # raises where a GPU is asked for and there is none
+            if pool is not None and uses_gpu:
+                take_pool(pool)
+        if self.options["scratch"] is not None:
+            found.scratch_root()
+        return found
+
+
+_in_this_process: list[Resources] = []
+_default: Resources | None = None
+_default_lock = threading.Lock()
+_default_pid: int | None = None
+
+
+def resources(worker: Any = None) -> Resources:
+    """Return what the worker holds whose task calls this.
+
+    In a thread that a task started it is the process' only worker; outside of workers, or where
+    nobody registered the plugin, a set of this process' own. ``worker`` names one, as
+    ``client.run`` hands it over.
+    """
+    if worker is None:
+        try:
+            worker = get_worker()
+        except ValueError:
+            if len(_in_this_process) == 1:
+                return _in_this_process[0]
+    plugin = None if worker is None else worker.plugins.get(NAME)
+    if isinstance(plugin, PenstockWorker) and (found := plugin.held()) is not None:
+        return found
+    return _of_this_process()
+
+
+def equip(
+    client: Any,
+    *,
+    device: str = "auto",
+    device_pool: str | None = None,
+    scratch: str | None = None,
+) -> None:
+    """Have every worker of ``client``'s cluster, now and later, find and hold its resources.
+
+    A failure in a worker is raised here. A cluster whose workers are set up already stays as it
+    is, and options that say otherwise are refused.
+    """
+    wanted = PenstockWorker(device, device_pool, scratch)
+    there = _registered(client)
+    if there is not None:
+        for name, value in wanted.options.items():
+            if value not in (None, "auto", there[name]):
+                option = "--worker-scratch" if name == "scratch" else f"--{name.replace('_', '-')}"
+                so = f"without {option}" if there[name] is None else f"with {option} {there[name]}"
+                raise UsageError(
+                    f"the workers of this cluster were set up {so}, got {option} {value}",
+                    remedy=f"Leave {option} away, or start the cluster with it",
+                )
+        return
+    try:
+        client.register_plugin(wanted)
+    except PenstockError:
+        # Otherwise the next try, with better options, would find it there and do nothing.
+        client.unregister_worker_plugin(NAME)
+        raise
+
+
+def _registered(client: Any) -> dict[str, str | None] | None:
+    """Return the options of the plugin that the cluster has, or None where it has none."""
+    from distributed.protocol.pickle import loads
+
+    def look(dask_scheduler: Any) -> bytes | None:  # a scheduler may run without penstock
+        plugin: bytes | None = dask_scheduler.worker_plugins.get("penstock")
+        return plugin
+
+    plugin = client.run_on_scheduler(look)
+    options: dict[str, str | None] | None = None if plugin is None else loads(plugin).options
+    return options
+
+
+def _of_this_process() -> Resources:
+    global _default, _default_pid
+    with _default_lock:
+        if _default is None or _default_pid != os.getpid():  # a fork has its own
+            _default, _default_pid = Resources(), os.getpid()
+        return _default

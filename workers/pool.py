@@ -1,0 +1,95 @@
+"""A GPU memory pool, taken at the start: RMM's where it is installed, else CuPy's own."""
+
+from __future__ import annotations
+
+import threading
+from importlib.util import find_spec
+
+from penstock.errors import CapacityError, UsageError
+from penstock.sizes import format_bytes, parse_bytes
+
+_SMALLEST = 1 << 20
+_GRAIN = 256  # RMM takes pools in multiples of this
+
+_lock = threading.Lock()
+_taken: int | None = None  # a process has one pool, whatever the number of its workers
+
+
+def pool_bytes(text: str, total: int) -> int:
+    """Return the bytes that ``"40GB"``, or a fraction such as ``"0.8"``, means of ``total``."""
+    expected = "a size such as 40GB, or a fraction such as 0.8"
+    try:
+        number = float(text)
+    except ValueError:
+        number = None
+    if number is not None and 0 < number <= 1:
+        size = int(number * total)
+    else:
+        try:
+            size = parse_bytes(text)
+        except UsageError:
+            raise UsageError(
+                "option --device-pool has a bad value", expected=expected, got=repr(text)
+            ) from None
+        if size < _SMALLEST:
+            raise UsageError("the GPU memory pool is too small", expected=expected, got=repr(text))
+    if size > total:
+        raise CapacityError(
+            "the GPU memory pool is larger than the GPU's memory",
+            expected=f"at most {format_bytes(total)}",
+            got=f"--device-pool {text}",
+            remedy="Ask for less, such as --device-pool 0.8",
+        )
+    return size // _GRAIN * _GRAIN
+
+
+def take_pool(text: str) -> int:
+    """Take the pool that ``text`` asks for from this process' GPU, once, and return its bytes.
+
+    From then on CuPy gets its memory there and nowhere else, so that what is left stays free for
+    NCCL, libraries, and other ranks on the same GPU.
+    """
+    global _taken
+    with _lock:
+        if _taken is None:
+            _taken = _take(text)
+        return _taken
+
+
+def taken_bytes() -> int | None:
+    """Return the bytes of this process' pool, or None where none was asked for."""
+    return _taken
+
+
+def _take(text: str) -> int:
+    import cupy
+
+    free, total = cupy.cuda.runtime.memGetInfo()
+    size = pool_bytes(text, total)
+    if size > free:
+        raise _no_room(size, free, total)
+    try:
+        if find_spec("rmm") is not None:
+            import rmm
+            from rmm.allocators.cupy import rmm_cupy_allocator
+
+            rmm.reinitialize(pool_allocator=True, initial_pool_size=size, maximum_pool_size=size)
+            cupy.cuda.set_allocator(rmm_cupy_allocator)
+        else:
+            pool = cupy.cuda.MemoryPool()
+            pool.set_limit(size=size)
+            # One block, given back at once, stays with the pool, which then cuts it up.
+            pool.malloc(size)
+            cupy.cuda.set_allocator(pool.malloc)
+    except (MemoryError, cupy.cuda.runtime.CUDARuntimeError) as error:
+        raise _no_room(size, *cupy.cuda.runtime.memGetInfo()) from error
+    return size
+
+
+def _no_room(size: int, free: int, total: int) -> CapacityError:
+    return CapacityError(
+        f"a GPU memory pool of {format_bytes(size)} does not fit",
+        expected=f"at most the {format_bytes(free)} that are free of {format_bytes(total)}",
+        remedy="Ask for less with --device-pool, or end what else uses this GPU (nvidia-smi "
+        "lists it)",
+    )

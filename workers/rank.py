@@ -1,0 +1,94 @@
+"""The program that mpiexec starts: an MPI rank that is a Dask worker, by way of dask-mpi.
+
+    mpiexec -n 4 python -P -m penstock.workers.rank tcp://10.0.0.1:8786 --no-scheduler ...
+
+It says where it starts before anything can go wrong, so that a rank that never arrives has a host;
+it chooses its GPU before CUDA is touched; and it ends even if MPI no longer can.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import socket
+import sys
+import threading
+from typing import Any
+from urllib.parse import urlsplit
+
+STARTS = "penstock rank starts on"
+_EXIT_SECONDS = 2.0  # for closing the worker, and again for leaving MPI
+
+
+def main(arguments: list[str]) -> None:
+    """Be a Dask worker until the scheduler goes."""
+    print(f"{STARTS} {socket.gethostname()}, pid {os.getpid()}", flush=True)
+    _choose_device()
+    from penstock.workers.mpi import load_mpi
+    from penstock.workers.segments import forget_segments, note_segments, sweep_segments
+
+    sweep_segments()
+    load_mpi()  # before distributed, which starts threads
+    note_segments()
+    import dask_mpi.cli
+
+    from penstock.workers.gang import dead_communicators
+
+    dask_mpi.cli.main(arguments, standalone_mode=False)
+    sys.stdout.flush()
+    if dead_communicators():
+        os._exit(0)  # MPI would wait for what a failed gang left
+    _exit_soon()
+    atexit.register(forget_segments)  # runs before MPI's own, which was registered earlier
+
+
+def _choose_device() -> None:
+    from penstock.workers.device import devices_here, local_rank, visible_devices
+
+    count, here = devices_here(), local_rank(os.environ)
+    if count and here is not None:
+        visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+        os.environ["CUDA_VISIBLE_DEVICES"] = visible_devices(here, count, visible)
+
+
+def _exit_soon() -> None:
+    """End this process in a while, whatever its threads and MPI still wait for."""
+    timer = threading.Timer(_EXIT_SECONDS, os._exit, (0,))
+    timer.daemon = True
+    timer.start()
+
+
+def _own_address(scheduler: str) -> str:
+    """Return the address of this host that the scheduler can reach."""
+    where = urlsplit(scheduler)
+    with socket.socket(
+        socket.AF_INET6 if ":" in str(where.hostname) else socket.AF_INET, socket.SOCK_DGRAM
+    ) as probe:
+        probe.connect((where.hostname, where.port or 1))  # sends nothing
+        return str(probe.getsockname()[0])
+
+
+def __getattr__(name: str) -> Any:
+    # dask-mpi asks for the class by name, long after MPI was loaded.
+    if name != "RankWorker":
+        raise AttributeError(name)
+    from distributed import Worker
+
+    class RankWorker(Worker):  # type: ignore[misc]
+        """A worker that is reached where the scheduler is, and closes without waiting for tasks."""
+
+        def __init__(self, scheduler_ip: str, **options: Any) -> None:
+            if options.get("interface") is None:
+                options["host"] = _own_address(scheduler_ip)
+            super().__init__(scheduler_ip, **options)
+
+        async def close(self, *args: Any, **options: Any) -> Any:
+            _exit_soon()
+            return await super().close(*args, **{**options, "executor_wait": False})
+
+    globals()[name] = RankWorker
+    return RankWorker
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,58 @@
+"""Shared memory that MPI leaves behind when its ranks are killed: noted, and removed later.
+
+A rank notes which files in /dev/shm it maps; whoever comes to the host next, or ends the world,
+removes the files of ranks that are dead. Files that nobody noted are not touched.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from contextlib import suppress
+from pathlib import Path
+
+_SHM = Path("/dev/shm")
+_NOTE = re.compile(r"penstock-(\d+)-(\d+)-(\d+)$")  # user, process, when it started
+
+
+def note_segments() -> None:
+    """Note the shared memory that this process maps."""
+    pid = os.getpid()
+    with suppress(OSError):
+        mapped = _mapped(pid)
+        if mapped:
+            note = _SHM / f"penstock-{os.getuid()}-{pid}-{_started(pid)}"
+            note.write_text("\n".join(mapped), encoding="utf-8")
+
+
+def forget_segments() -> None:
+    """Remove this process' own note: it leaves MPI in order."""
+    pid = os.getpid()
+    with suppress(OSError):
+        (_SHM / f"penstock-{os.getuid()}-{pid}-{_started(pid)}").unlink(missing_ok=True)
+
+
+def sweep_segments() -> None:
+    """Remove what dead processes of this user noted and left on this host."""
+    with suppress(OSError):
+        for note in _SHM.glob(f"penstock-{os.getuid()}-*"):
+            found = _NOTE.match(note.name)
+            if found and _started(int(found[2])) != int(found[3]):
+                for path in note.read_text(encoding="utf-8").splitlines():
+                    Path(path).unlink(missing_ok=True)
+                note.unlink(missing_ok=True)
+
+
+def _mapped(pid: int) -> list[str]:
+    maps = Path(f"/proc/{pid}/maps").read_text(encoding="utf-8", errors="replace")
+    paths = {line.split(None, 5)[5] for line in maps.splitlines() if " /dev/shm/" in line}
+    return sorted(path for path in paths if not path.endswith("(deleted)"))
+
+
+def _started(pid: int) -> int | None:
+    """Return when a process started, in ticks; None: it is not there, or only waited for."""
+    try:
+        after = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+    except OSError:
+        return None
+    return int(after[19]) if after[0] != "Z" else None

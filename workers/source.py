@@ -1,0 +1,147 @@
+"""A graph or partition to be copied: what its manifest says, and a copy that is held to it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import threading
+from collections.abc import Callable
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from penstock.errors import CorruptFile, MissingFile, TruncatedFile, UsageError
+from penstock.files import FileEntry, save_json
+from penstock.manifest import FILE_NAME as GRAPH_FILE
+from penstock.manifest import Manifest
+from penstock.partition.manifest import FILE_NAME as PARTITION_FILE
+from penstock.partition.manifest import PartitionManifest
+
+_CHUNK = 1 << 22
+_READERS = 4  # shared storage gives more to several; hashing one stream takes a core
+_COPY_AGAIN = "Copy it again from where it came from, or make it again"
+
+
+@dataclass(frozen=True)
+class Source:
+    """What is to be copied: a graph or a partition, or some files of one."""
+
+    path: Path
+    name: str  # of the copy, different for every content
+    manifest: str
+    body: dict[str, Any]  # of the copy's manifest
+    files: tuple[FileEntry, ...]
+
+    @property
+    def bytes(self) -> int:
+        """How much room the copy takes."""
+        return sum(entry.bytes for entry in self.files) + len(json.dumps(self.body))
+
+    @staticmethod
+    def read(path: Path, only: tuple[str, ...] = ()) -> Source:
+        """Read the manifest of a graph or partition; ``only`` names the files or folders wanted."""
+        loaded: Manifest | PartitionManifest
+        if (path / PARTITION_FILE).is_file():
+            name, loaded = PARTITION_FILE, PartitionManifest.load(path)
+            if (path.parent.parent / GRAPH_FILE).is_file():
+                loaded.check_graph(path, path.parent.parent)
+        else:
+            name, loaded = GRAPH_FILE, Manifest.load(path)
+        files = _chosen(path, list(loaded.files.values()), only)
+        for entry in files:
+            if PurePosixPath(entry.name).is_absolute() or ".." in PurePosixPath(entry.name).parts:
+                raise CorruptFile(
+                    f"{path / name} is damaged",
+                    expected="files inside the directory",
+                    got=entry.name,
+                    remedy=_COPY_AGAIN,
+                )
+        text = (path / name).read_bytes()
+        digest = hashlib.sha256(text + b"\0".join(part.encode() for part in ("", *sorted(only))))
+        body = json.loads(text)
+        body["files"] = {entry.name: body["files"][entry.name] for entry in files}
+        return Source(path, f"{path.name}-{digest.hexdigest()[:16]}", name, body, tuple(files))
+
+
+def _chosen(path: Path, files: list[FileEntry], only: tuple[str, ...]) -> list[FileEntry]:
+    for part in only:
+        if not any(_is_in(entry.name, part) for entry in files):
+            raise UsageError(f"{path} has no {part}", remedy="Name files or folders inside it")
+    return [e for e in files if not only or any(_is_in(e.name, part) for part in only)]
+
+
+def _is_in(name: str, part: str) -> bool:
+    return name == part or name.startswith(f"{part.rstrip('/')}/")
+
+
+def copy_files(source: Source, to: Path, progress: Callable[[], None]) -> None:
+    """Copy every file into ``to``, several at once, and the manifest last.
+
+    Sizes and checksums are compared on the way; the first file that is wrong stops the others.
+    ``progress`` is called for every few megabytes.
+    """
+    for folder in {(to / entry.name).parent for entry in source.files}:
+        folder.mkdir(parents=True, exist_ok=True)
+    stopped = threading.Event()
+
+    def copy(entry: FileEntry) -> None:
+        _copy_file(source, entry, to, go_on)
+
+    def go_on() -> None:
+        if stopped.is_set():
+            raise InterruptedError("another file could not be copied")
+        progress()
+
+    with ThreadPoolExecutor(_READERS, "penstock-stage") as readers:
+        copies = [readers.submit(copy, entry) for entry in source.files]
+        try:
+            done = wait(copies, return_when=FIRST_EXCEPTION).done
+        finally:
+            stopped.set()
+            readers.shutdown(wait=False, cancel_futures=True)
+    for future in done:
+        future.result()
+    save_json(to / source.manifest, source.body)
+
+
+def _copy_file(source: Source, entry: FileEntry, to: Path, progress: Callable[[], None]) -> None:
+    """Copy one file and raise unless it is what the manifest says."""
+    path, digest, size = source.path / entry.name, hashlib.sha256(), 0
+    buffer = memoryview(bytearray(min(_CHUNK, entry.bytes + 1)))
+    try:
+        reading = path.open("rb", buffering=0)
+    except (FileNotFoundError, NotADirectoryError):
+        raise MissingFile(
+            f"{path} is missing",
+            expected=f"a file of {entry.bytes} bytes, as {source.manifest} lists it",
+            remedy=_COPY_AGAIN,
+        ) from None
+    with reading, (to / entry.name).open("xb", buffering=0) as writing:
+        while (count := reading.readinto(buffer)) and size <= entry.bytes:
+            digest.update(buffer[:count])
+            _write_all(writing, buffer[:count])
+            size += count
+            progress()
+        length = os.fstat(reading.fileno()).st_size
+        os.fsync(writing.fileno())  # a copy that bears its name is whole, also after a power cut
+    if size != entry.bytes:
+        raise TruncatedFile(
+            f"{path} has the wrong size",
+            expected=f"{entry.bytes} bytes, as {source.manifest} lists it",
+            got=f"{length} bytes",
+            remedy=_COPY_AGAIN,
+        )
+    if digest.hexdigest() != entry.sha256:
+        raise CorruptFile(
+            f"{path} is not what was written",
+            expected=f"SHA-256 {entry.sha256}",
+            got=digest.hexdigest(),
+            remedy=_COPY_AGAIN,
+        )
+
+
+def _write_all(file: Any, piece: memoryview) -> None:
+    while len(piece):
+        piece = piece[file.write(piece) :]
