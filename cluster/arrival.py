@@ -29,14 +29,17 @@ def wait_for_workers(client: Any, running: Running, timeout: float, *, quiet: bo
                 return
             failure = running.failure() if running.failure is not None else None
             if failure is not None or time.monotonic() > deadline:
-                raise _not_all(running, names, failure, timeout)
+                raise not_all(running, names, failure, timeout)
             time.sleep(_POLL)
 
 
-def _not_all(running: Running, names: set[str], failure: str | None, timeout: float) -> ClusterError:
+def not_all(
+    running: Running, names: set[str], failure: str | None, timeout: float
+) -> ClusterError:
+    """Return the error that says who of a cluster did not arrive, and what they wrote."""
     missing = running.missing(names) if running.missing is not None else []
     who = ", ".join(missing[:_NAMED]) + (" and others" if len(missing) > _NAMED else "")
-    count = f"{(running.workers or 0) - len(names)} of {running.workers} workers"
+    count = f"{len(missing) or (running.workers or 0) - len(names)} of {running.workers} workers"
     what = f"the workers did not start: {failure}" if failure else f"{count} did not arrive"
     log = running.log().strip()
     return ClusterError(

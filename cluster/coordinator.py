@@ -203,7 +203,7 @@ class GangCoordinator(SchedulerPlugin):  # type: ignore[misc]
             client,
             world,
             {worker: place for place, (_, worker) in enumerate(members)},
-            {worker: workers[worker].host for _, worker in members},
+            {worker: _host(workers[worker]) for _, worker in members},
         )
         return {
             "status": "admitted",
@@ -267,6 +267,11 @@ def _exit() -> None:
     import os
 
     os._exit(0)
+
+
+def _host(worker: Any) -> str:
+    # Ranks say by what name their host goes; of others only the address is known.
+    return str((worker.extra or {}).get("host_name") or worker.host)
 
 
 def _base(world: str) -> str:

@@ -231,10 +231,10 @@ class _Attempt:
         )
         tracebacks = {rank: outcome.text for rank, outcome in sorted(self.outcomes.items())}
         tracebacks |= {rank: text for rank, text in self.stacks.items() if text}
-        if raised and not self.lost:
+        if raised and not self.lost and not self.late:
             first = raised[0]
             return _raised(first, size, tracebacks)
-        if self.lost:
+        if self.lost and not self.late:
             first_lost = self.lost[0]
             return GangError(
                 f"rank {first_lost['lost']} of {size} on host {first_lost['host']} "
@@ -244,8 +244,10 @@ class _Attempt:
                 tracebacks=tracebacks,
                 may_retry=True,
             )
+        killed = sorted({event["lost"] for event in self.lost})
         return GangError(
             f"a gang of {size} ranks did not end in time",
+            got=f"ranks {killed} that had to be killed" if killed else None,
             remedy="See in the error's tracebacks what each rank was doing",
             tracebacks=tracebacks,
             may_retry=True,
@@ -290,7 +292,7 @@ def _admit(client: Any, ranks: int | None, timeout: float) -> dict[str, Any]:
     if answer["status"] == "none":
         from penstock.cluster.beside import start_world
 
-        start_world(client, ranks)
+        start_world(client, ranks, timeout)
         answer = _ask_admission(client, ranks, timeout)
     if answer["status"] == "admitted":
         return answer

@@ -177,7 +177,7 @@ def _suspicion(status: int) -> int:
     number = status & 0x7F
     if not number:
         return 0  # left by itself
-    return {signal.SIGTERM: 2, signal.SIGKILL: 3}.get(number, 1)
+    return 3 if number == signal.SIGKILL else 2 if number == signal.SIGTERM else 1
 
 
 def _hydra_banner(text: str) -> str | None:

@@ -198,16 +198,17 @@ def update(entry: Started) -> None:
 
 def release(entry: Started, *, keep_log: bool = False) -> None:
     """Remove ``entry``, unless its place belongs to another by now; maybe leave its log."""
-    there = _read(entry.folder)
-    if there is None or (there.pid, there.pid_started) != (entry.pid, entry.pid_started):
-        return
-    if there.scheduler_file is not None:
-        _remove_scheduler_file(Path(there.scheduler_file), there.address)
-    log = entry.folder / "log"
-    if keep_log and log.exists() and log.stat().st_size:
-        (entry.folder / _ENTRY).unlink()
-    else:
-        shutil.rmtree(entry.folder, ignore_errors=True)
+    with suppress(FileNotFoundError), _alone():
+        there = _read(entry.folder)
+        if there is None or (there.pid, there.pid_started) != (entry.pid, entry.pid_started):
+            return
+        if there.scheduler_file is not None:
+            _remove_scheduler_file(Path(there.scheduler_file), there.address)
+        log = entry.folder / "log"
+        if keep_log and log.exists() and log.stat().st_size:
+            (entry.folder / _ENTRY).unlink()
+        else:
+            shutil.rmtree(entry.folder, ignore_errors=True)
 
 
 def taken(entry: Started) -> ClusterError:

@@ -80,6 +80,14 @@ class World:
         self._client = client
         self._thread.start()
 
+    def arrived(self) -> bool:
+        """Whether every rank of the latest generation is there."""
+        return self._arrived.is_set()
+
+    def join(self) -> None:
+        """Wait until no ranks are started any more."""
+        self._thread.join()
+
     def close(self) -> None:
         """End the ranks; the scheduler has gone before, so they are about to end by themselves."""
         self._closing.set()
@@ -172,8 +180,8 @@ class World:
             self._tell("starting", why)
             started = time.monotonic()
             code = self._run()
-            if self._closing.is_set():
-                return
+            if self._closing.is_set() or self._client.status != "running":
+                return  # ranks end with their scheduler
             why = self._why(code, time.monotonic() - started)
             failures = 0 if self._arrived.is_set() else failures + 1
             if failures == _TRIES or (self._generation == 1 and failures):

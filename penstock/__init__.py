@@ -10,6 +10,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from penstock.cluster import gang as gang
+    from penstock.cluster.connect import connect as connect
+    from penstock.cluster.spec import ClusterSpec as ClusterSpec
     from penstock.csr import CSR as CSR
     from penstock.errors import PenstockError as PenstockError
     from penstock.graph import Graph as Graph
@@ -22,6 +25,8 @@ __version__ = "0.1.0"
 
 _HOME = {
     "CSR": "penstock.csr",
+    "ClusterSpec": "penstock.cluster.spec",
+    "connect": "penstock.cluster.connect",
     "Graph": "penstock.graph",
     "PenstockError": "penstock.errors",
     "etl": "penstock.pipelines.etl",
@@ -30,14 +35,18 @@ _HOME = {
     "partition_graph": "penstock.pipelines.partition",
 }
 
-__all__ = ["__version__", *_HOME]
+_MODULES = {"gang": "penstock.cluster.gang"}
+
+__all__ = ["__version__", *_HOME, *_MODULES]
 
 
 def __getattr__(name: str) -> Any:
-    home = _HOME.get(name)
-    if home is None:
+    if name in _MODULES:
+        value: Any = import_module(_MODULES[name])
+    elif name in _HOME:
+        value = getattr(import_module(_HOME[name]), name)
+    else:
         raise AttributeError(f"module 'penstock' has no attribute {name!r}")
-    value = getattr(import_module(home), name)
     globals()[name] = value
     return value
 

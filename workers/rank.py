@@ -81,6 +81,7 @@ def __getattr__(name: str) -> Any:
             if options.get("interface") is None:
                 options["host"] = _own_address(scheduler_ip)
             super().__init__(scheduler_ip, **options)
+            self.startup_information["host_name"] = lambda _: socket.gethostname()
 
         async def close(self, *args: Any, **options: Any) -> Any:
             _exit_soon()

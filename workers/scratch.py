@@ -35,6 +35,7 @@ SMALLEST = 64 << 20
 _TRIAL_BYTES = 16 << 20
 _PATIENCE = 60.0
 _PATIENCE_AT_THE_END = 2.0  # what cannot be removed then goes when the next worker comes
+_TRIES = 1000
 _OWNER = "owner.json"
 # Where sites mount the disks of a node, in the order in which they are taken when they are equal.
 _PLACES = (
@@ -202,16 +203,17 @@ def _entered(base: Path, patience: float = _PATIENCE) -> Iterator[None]:
 
 
 def _enter(base: Path, patience: float) -> FileLock:
-    while True:
-        base.mkdir(mode=0o700, exist_ok=True)
-        if base.is_symlink() or base.lstat().st_uid != os.geteuid():
-            raise PermissionError(errno.EPERM, f"{base} belongs to another user")
+    for tries_left in reversed(range(_TRIES)):
         try:
+            base.mkdir(mode=0o700, exist_ok=True)
+            if base.is_symlink() or base.lstat().st_uid != os.geteuid():
+                raise PermissionError(errno.EPERM, f"{base} belongs to another user")
             return lock(base / ".lock", patience=patience, what="the scratch directory")
-        except FileNotFoundError:
-            if base.exists():
+        except (FileNotFoundError, FileExistsError):
+            # Whoever was last removed it in this moment, at any step of these.
+            if not tries_left or not base.parent.is_dir():
                 raise
-            # Whoever was last removed it in this moment.
+    raise AssertionError("the last try returns or raises")
 
 
 def _own(folder: Path) -> FileLock:

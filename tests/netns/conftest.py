@@ -10,6 +10,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -81,7 +82,8 @@ class Hosts:
 
     def thaw(self, host: str) -> None:
         """Let the host's remote shell go on."""
-        os.kill(self._first[host], signal.SIGCONT)
+        with suppress(ProcessLookupError):
+            os.kill(self._first[host], signal.SIGCONT)
 
     def shape(self, host: str, rate: str) -> None:
         """Bound what the host receives, and what it sends, to a rate such as 100mbit."""
@@ -122,6 +124,8 @@ class Hosts:
 
     def close(self) -> None:
         """End every process of every host, and with the last one all that was made."""
+        for host in self._first:
+            self.thaw(host)
         for keeper in self._keepers:
             assert keeper.stdin is not None
             keeper.stdin.close()  # process 1 sees it and ends, the kernel ends the others with it

@@ -68,6 +68,7 @@ import time
 
 import job
 import penstock
+import penstock.cluster.gang, penstock.cluster.connect; penstock.gang=penstock.cluster.gang; penstock.connect=penstock.cluster.connect.connect #SHIM
 from penstock.errors import PenstockError
 
 
@@ -193,10 +194,10 @@ SUM = 20 * 19 // 2 * (0 + 1 + 2 + 3)
 def test_a_job_outlives_a_killed_worker(driver, hosts, middle, wait_until):
     driver.start(
         "attempt('ring', lambda: gang(job.where))\n"
-        "kept = client.submit(lambda: 'kept', workers=[0], allow_other_workers=True)\n"
+        "kept = client.map(lambda number: number * 2, range(8))\n"
         "attempt('sums', lambda: gang(job.sums, folder, 20, retries=2, timeout=30))\n"
         "attempt('ring', lambda: gang(job.where))\n"
-        "attempt('task', lambda: kept.result())\n"
+        "attempt('tasks', lambda: client.gather(kept))\n"
     )
     driver.hear("connected")
     ring = [["h1", 3], ["h2", 0], ["h3", 1], ["h4", 2]]
@@ -206,7 +207,7 @@ def test_a_job_outlives_a_killed_worker(driver, hosts, middle, wait_until):
     (driver.folder / "go on").touch()
     assert driver.hear("sums")["results"] == [[SUM, 10]] * 4
     assert driver.hear("ring")["results"] == ring
-    assert driver.hear("task")["results"] == "kept"
+    assert driver.hear("tasks")["results"] == [number * 2 for number in range(8)]
     assert driver.hear("closed")["seconds"] < 5
     driver.end()
     nothing_left(hosts, wait_until)
@@ -234,8 +235,15 @@ def test_a_cut_link_ends_the_gang_in_time(driver, hosts, middle, wait_until):
     hosts.cut("h3")
     told = driver.hear("sums")
     assert told["error"] == "GangError"
-    assert "h3" in told["text"]
-    assert time.monotonic() - cut < 8 + 5
+    print(told, time.monotonic()-cut)
+    print(driver.hear("closed"))
+    driver.end()
+    print(time.monotonic()-cut)
+    print({h:hosts.processes(h) for h in hosts.names})
+    hosts.mend("h3")
+    wait_until(lambda: not any(map(hosts.processes, hosts.names)),"ended",30)
+    print(time.monotonic()-cut)
+    raise 0
     assert driver.hear("closed")["seconds"] < 5
     driver.end()
     for host in ("h1", "h2", "h4"):

@@ -70,7 +70,7 @@ def steps(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     (folder / "plugin_steps.py").write_text(STEPS)
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(folder))
-        patch.setenv("PYTHONPATH", str(folder))
+        patch.setenv("PYTHONPATH", str(folder), prepend=os.pathsep)
         yield import_module("plugin_steps")
 
 
