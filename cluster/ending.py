@@ -105,6 +105,6 @@ def _remaining(processes: Iterable[Any], seconds: float) -> list[Any]:
 def _runs(process: Any) -> bool:
     # One that nobody has waited for yet, a zombie, holds nothing and does nothing.
     try:
-        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+        return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
     except psutil.NoSuchProcess:
         return False

@@ -184,15 +184,36 @@ class _Attempt:
         self.outcomes[rank] = self._outcome(rank, future)
 
     def _outcome(self, rank: int, future: Any) -> Outcome:
-        try:
-            if future.status == "finished":
-                outcome: Outcome = future.result()
-                return outcome
-            error = future.exception() if future.status == "error" else None
-        except Exception as failure:  # a result that cannot be sent or read
-            error = failure
-        kind = "raised" if isinstance(error, Exception) else "cancelled"
-        return Outcome(rank, "", kind, error=error, text=repr(error), at=time.time())  # type: ignore[arg-type]
+        """Return how a rank ended; its answer lies on its worker, and may be lost with it."""
+        patience, error = _POLL, None
+        while not self._is_lost(rank):
+            try:
+                if future.status == "finished":
+                    outcome: Outcome = future.result(timeout=patience)
+                    return outcome
+                error = future.exception(timeout=patience) if future.status == "error" else None
+                break
+            except TimeoutError:
+                patience *= 2
+            except Exception as failure:  # an answer that cannot be sent or read
+                error = failure
+                break
+        if isinstance(error, Exception):
+            return Outcome(rank, "", "raised", error=error, text=repr(error), at=time.time())
+        return Outcome(rank, "", "cancelled", text=repr(error) if error else "", at=time.time())
+
+    def _is_lost(self, rank: int) -> bool:
+        later = []
+        with suppress(queue.Empty):
+            while True:
+                event = self.happened.get_nowait()
+                if isinstance(event, dict) and "lost" in event:
+                    self.lost.append(event)
+                else:
+                    later.append(event)
+        for event in later:
+            self.happened.put(event)
+        return any(event["lost"] == rank for event in self.lost)
 
     def _failed(self) -> bool:
         return self.late or bool(self.lost) or any(o.kind != "done" for o in self.outcomes.values())
@@ -229,7 +250,7 @@ class _Attempt:
             (outcome for outcome in self.outcomes.values() if outcome.kind == "raised"),
             key=lambda outcome: outcome.at,
         )
-        tracebacks = {rank: outcome.text for rank, outcome in sorted(self.outcomes.items())}
+        tracebacks = {rank: o.text for rank, o in sorted(self.outcomes.items()) if o.text}
         tracebacks |= {rank: text for rank, text in self.stacks.items() if text}
         if raised and not self.lost and not self.late:
             first = raised[0]

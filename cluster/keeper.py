@@ -13,6 +13,8 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
+import time
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -27,9 +29,10 @@ from penstock.cluster.spec import ClusterSpec
 from penstock.cluster.started import TOKEN, Started
 from penstock.errors import ClusterError, PenstockError
 
-# Python and its libraries are loaded before a cluster starts to start.
-_LOADING = 10.0
+# Before a cluster starts to start, Python and its libraries are loaded, maybe from a shared disk.
+_LOADING = 30.0
 _SAY_AFTER = 2.0
+_LISTEN_EVERY = 0.2
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
@@ -40,11 +43,13 @@ def keep(
     *,
     folder: Path | None = None,
     scheduler_file: Path | None = None,
+    quiet: bool = True,
 ) -> None:
     """Start a cluster, call ``ready`` when every worker has arrived, keep it until SIGTERM or ^C.
 
     ``folder`` is a draft of its place in the register with a log in it, where this process writes
-    already; left away, there is no log. Runs in the main thread.
+    already; left away, there is no log. Unless ``quiet``, it shows who has arrived. Runs in the
+    main thread.
     """
     from penstock.cluster.connect import connect
 
@@ -52,11 +57,15 @@ def keep(
     os.environ[TOKEN] = entry.token  # for all processes to come
     arrived = failed = False
     try:
-        with _told_to_stop(), connect(spec, input_bytes=0, quiet=True) as client:
+        with (
+            _told_to_stop(),
+            _temporary_files_in(Path(entry.temporary)),
+            connect(spec, quiet=quiet) as client,
+        ):
             entry = replace(
                 entry,
                 address=client.scheduler.address,
-                dashboard=_dashboard(client),
+                dashboard=client.dashboard_link if spec.dashboard != "none" else None,
                 workers=len(client.nthreads()),
             )
             started.update(entry)
@@ -65,7 +74,8 @@ def keep(
             arrived = True
             ready(entry)
             while True:
-                signal.pause()
+                # Not signal.pause: a signal that another thread takes would not end it.
+                time.sleep(_LISTEN_EVERY)
     except _Told as told:
         if told.number == signal.SIGINT and not arrived:
             raise KeyboardInterrupt from None
@@ -73,6 +83,7 @@ def keep(
         failed = True
         raise
     finally:
+        started.remove_temporary(entry)
         started.release(entry, keep_log=failed)
 
 
@@ -96,7 +107,7 @@ def launch(
     log = (folder / "log").open("a+b")
     order = {
         "name": name,
-        "spec": asdict(spec),  # type: ignore[call-overload]
+        "spec": asdict(spec),
         "folder": folder,
         "scheduler_file": scheduler_file,
     }
@@ -116,7 +127,8 @@ def launch(
                 )
             finally:
                 os.close(tell)
-            patience, answer = 0.0, None
+            patience = 0.0
+            answer: Started | BaseException
             try:
                 answer = _answer(answers, process, name, spec, say)
                 # After an error it is closing what it had started.
@@ -142,6 +154,7 @@ def _claimed(
         spec.cluster,
         tls=str(spec.tls.expanduser().absolute()) if spec.tls else None,
         scheduler_file=str(scheduler_file.absolute()) if scheduler_file else None,
+        temporary=tempfile.mkdtemp(prefix=started.TEMPORARY),
     )
     draft = folder or started.draft()
     if folder is not None:
@@ -150,9 +163,11 @@ def _claimed(
         dead = started.claim(entry, draft)
     except BaseException:
         shutil.rmtree(draft, ignore_errors=True)
+        started.remove_temporary(entry)
         raise
     if dead is not None:
         end_rest(dead)
+        started.remove_temporary(dead)
     return entry
 
 
@@ -164,10 +179,13 @@ def _answer(
     say: Callable[[str], None],
 ) -> Started | PenstockError:
     """Return what the keeper reports, or what it failed with; raise if that does not come."""
-    count = f"{spec.workers} workers" if spec.workers else "the workers"
+    count = {None: "the workers", 1: "1 worker"}.get(spec.workers, f"{spec.workers} workers")
     limit = spec.start_timeout + _LOADING
     if not select.select([answers], [], [], min(_SAY_AFTER, limit))[0]:
-        say(f"waiting for {count} of cluster {name} ({spec.cluster}), up to {limit:.0f} s")
+        say(
+            f"waiting for {count} of cluster {name} ({spec.cluster}), up to "
+            f"{spec.start_timeout:g} s"
+        )
         if not select.select([answers], [], [], max(limit - _SAY_AFTER, 0))[0]:
             raise ClusterError(
                 f"cluster {name!r} is not ready after {limit:.0f} s",
@@ -207,20 +225,22 @@ def _end_launched(process: subprocess.Popen[bytes], name: str, patience: float) 
         started.release(there, keep_log=True)
 
 
-def _dashboard(client: Any) -> str | None:
-    try:
-        link: str | None = client.dashboard_link
-    except KeyError:  # it was asked for without
-        return None
-    return link
-
-
 def _write_scheduler_file(path: Path, client: Any) -> None:
     from penstock.files import save_json
 
     # What a Dask worker or client reads of the file that a scheduler writes.
     known = client.scheduler_info(n_workers=0)
     save_json(path, {"type": "Scheduler", "id": known["id"], "address": known["address"]})
+
+
+@contextmanager
+def _temporary_files_in(folder: Path) -> Iterator[None]:
+    """Let this process make its temporary folders in ``folder``: they can be found if it dies."""
+    before, tempfile.tempdir = tempfile.tempdir, str(folder)
+    try:
+        yield
+    finally:
+        tempfile.tempdir = before
 
 
 class _Told(BaseException):

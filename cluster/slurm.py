@@ -17,6 +17,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from penstock.cluster.place import scheduler_place
 from penstock.cluster.running import Running
 from penstock.cluster.security import security
 from penstock.cluster.slurm_jobs import Jobs
@@ -50,13 +51,13 @@ def slurm_options(spec: ClusterSpec) -> dict[str, Any]:
     credentials = security(spec)
     if credentials is not None:
         _refuse_odd_paths(credentials)
-    scheduler = {"dashboard_address": spec.dashboard}
-    if spec.dashboard == ClusterSpec().dashboard:
-        scheduler |= site.get("scheduler-options") or {}
-    else:
-        scheduler = (site.get("scheduler-options") or {}) | scheduler
-    if spec.dashboard == "none":
-        scheduler = scheduler | {"dashboard_address": None, "dashboard": False}
+    scheduler = dict(site.get("scheduler-options") or {})
+    if spec.dashboard != ClusterSpec().dashboard or "dashboard_address" not in scheduler:
+        scheduler["dashboard_address"] = spec.dashboard
+    if scheduler["dashboard_address"] == "none":
+        scheduler |= {"dashboard_address": None, "dashboard": False}
+    if spec.scheduler_port:
+        scheduler["port"] = spec.scheduler_port
     options: dict[str, Any] = {
         "name": "slurm",
         "job_name": "penstock",
@@ -105,6 +106,7 @@ def open_slurm(spec: ClusterSpec, *, quiet: bool) -> Iterator[Running]:
     _need_slurm()
     from dask_jobqueue import SLURMCluster
 
+    scheduler_place(spec, remote=False)  # refuses interfaces and ports that cannot be used
     options = slurm_options(spec)
     with _log_folder() as (named, logs):
         jobs = Jobs(logs)

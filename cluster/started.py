@@ -34,6 +34,7 @@ from penstock.errors import ClusterError, UsageError
 
 # A keeper and everything it starts carry this variable, with a value of their own.
 TOKEN = "PENSTOCK_KEEPER"
+TEMPORARY = "penstock-cluster-"  # how the name of its folder for temporary files begins
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _FILES = (".yaml", ".yml", ".json")  # what --cluster takes for a file
 _ENTRY = "cluster.json"
@@ -62,6 +63,8 @@ class Started:
     log: str | None = None
     tls: str | None = None
     scheduler_file: str | None = None
+    temporary: str = ""
+    """the folder with its keeper's temporary files"""
 
     @property
     def folder(self) -> Path:
@@ -204,11 +207,19 @@ def release(entry: Started, *, keep_log: bool = False) -> None:
             return
         if there.scheduler_file is not None:
             _remove_scheduler_file(Path(there.scheduler_file), there.address)
+        remove_temporary(there)
         log = entry.folder / "log"
         if keep_log and log.exists() and log.stat().st_size:
             (entry.folder / _ENTRY).unlink()
         else:
             shutil.rmtree(entry.folder, ignore_errors=True)
+
+
+def remove_temporary(entry: Started) -> None:
+    """Remove what its keeper left in its folder for temporary files."""
+    # Whatever the entry says, nothing else is removed.
+    if Path(entry.temporary).name.startswith(TEMPORARY):
+        shutil.rmtree(entry.temporary, ignore_errors=True)
 
 
 def taken(entry: Started) -> ClusterError:

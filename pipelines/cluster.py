@@ -67,7 +67,7 @@ def start(
             print(text, file=sys.stderr)
 
     if foreground:
-        keep(name, spec, ready, scheduler_file=scheduler_file)
+        keep(name, spec, ready, scheduler_file=scheduler_file, quiet=output.quiet)
     else:
         ready(launch(name, spec, scheduler_file=scheduler_file, say=say))
 
@@ -139,7 +139,8 @@ def _startable(spec: ClusterSpec) -> ClusterSpec:
     """Return ``spec`` with its kind decided; some cannot be shared, or run already."""
     spec = spec.configured()
     if spec.cluster == "auto":
-        spec = replace(spec, cluster="local")
+        kind = "mpi" if spec.hosts is not None or spec.mpiexec is not None else "local"
+        spec = replace(spec, cluster=kind)
     kinds = [kind for kind in KINDS if kind not in ("auto", "threads")]
     if spec.cluster not in kinds:
         why = (

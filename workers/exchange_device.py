@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from penstock.workers import device
-from penstock.workers.communicator import Exchange
+from penstock.workers.exchange import Exchange
 from penstock.workers.wait import Waiter
 
 # What ranks tell each other: their GPU ("" where they compute on the CPU), their NCCL (0: none),
@@ -22,18 +22,15 @@ def device_exchange(
     members: tuple[int, ...],
     generation: str,
     *,
-    gpu: bool,
     timeout: float = 300.0,
 ) -> Exchange | None:
     """Return how the ranks of ``comm`` exchange CuPy arrays; None where one computes on the CPU.
 
-    Every rank calls it. NCCL, where each has a GPU of its own and the same NCCL; else a CUDA-aware
-    MPI; else pinned host memory. ``members`` are the ranks' places in the MPI world and
-    ``generation`` is that world's name: gangs of the same ones share a communicator, one after the
-    other. ``gpu`` says whether workers of the cluster have GPUs; without, it costs nothing.
+    Every rank calls it, on clusters with GPUs. It is NCCL where each rank has a GPU of its own and
+    the same NCCL; else a CUDA-aware MPI; else pinned host memory. ``members`` are the ranks' places
+    in the MPI world, and ``generation`` is that world's name: gangs of the same ones share an NCCL
+    communicator, one after the other.
     """
-    if not gpu:
-        return None
     from penstock.workers.nccl_link import connect, kept, wait_for
 
     key = members, generation
@@ -44,9 +41,13 @@ def device_exchange(
         link = kept(key)
         mine[0] = _identity(), _nccl_version(), mpi_reads_gpus(), link.name if link else ""
     every = np.zeros(comm.size, _RECORD)
-    gathered = comm.Iallgather(mine.view(np.uint8), every.view(np.uint8))
-    wait_for(waiter, [gathered], timeout)
-
+    try:
+        gathered = comm.Iallgather(mine.view(np.uint8), every.view(np.uint8))
+        wait_for(waiter, [gathered], timeout)
+    except BaseException:
+        if link is not None:
+            link.abort()
+        raise
     way = choose(every)
     if link is not None and (way != "nccl" or len(set(every["kept"].tolist())) > 1):
         link.abort()  # another rank has let go of it

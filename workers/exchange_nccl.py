@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from penstock.errors import UsageError
-from penstock.workers.communicator import Pending
+from penstock.workers.exchange import Pending
 from penstock.workers.exchange_mpi import TAGS
 from penstock.workers.nccl_link import Link, keep, wait_for
 from penstock.workers.wait import Waiter
@@ -222,9 +222,9 @@ class NcclExchange:
 
     def _until_end(self, arrays: list[Any], finish: Callable[[], None] | None = None) -> Any:
         # The arrays live as long as the request, since another stream uses them.
-        return Pending(poll=partial(self._done, self._end(), arrays), finish=finish)
+        return Pending(poll=partial(self._done, self._end()), finish=finish, keep=arrays)
 
-    def _done(self, end: Any, _arrays: Any = None) -> bool:
+    def _done(self, end: Any) -> bool:
         if end.done:
             return True
         self._nccl_comm.check_async_error()

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from penstock.workers.communicator import Pending
+from penstock.workers.exchange import Pending
 from penstock.workers.exchange_mpi import MpiExchange
 from penstock.workers.exchange_nccl import copy_own_part, on_device, reduced_as
 from penstock.workers.mpi import load_mpi

@@ -40,7 +40,7 @@ def storage_speed(path: Path, *, top: Path = Path("/")) -> Speed:
 
 def _mount(path: Path, top: Path) -> tuple[str, str, str]:
     """Return device number, kind and source of the file system at ``path``."""
-    best, found = -1, ("0:0", "", "")
+    wanted, best, found = f"{path}/".replace("//", "/"), -1, ("0:0", "", "")
     try:
         # Undecodable names of mounts that have nothing to do with us must not matter.
         lines = (top / "proc/self/mountinfo").read_text(errors="replace").splitlines()
@@ -48,10 +48,11 @@ def _mount(path: Path, top: Path) -> tuple[str, str, str]:
         return found
     for line in lines:
         here, _, there = (part.split() for part in line.partition(" - "))
-        point = Path(re.sub(r"\\([0-7]{3})", lambda code: chr(int(code[1], 8)), here[4]))
+        point = re.sub(r"\\([0-7]{3})", lambda code: chr(int(code[1], 8)), here[4])
+        point = point.rstrip("/") + "/"
         # Of two mounts in one place the later one is seen.
-        if path.is_relative_to(point) and len(point.parts) >= best:
-            best, found = len(point.parts), (here[2], there[0], there[1])
+        if wanted.startswith(point) and len(point) >= best:
+            best, found = len(point), (here[2], there[0], there[1])
     return found
 
 

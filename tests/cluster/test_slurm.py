@@ -218,10 +218,17 @@ def test_jobs_are_cancelled_when_the_start_fails(fake: Path) -> None:
 @jobqueue
 def test_an_interface_that_is_not_there(fake: Path) -> None:
     with (
-        pytest.raises(ClusterError, match="could not start.*ib77.*--interface"),
+        pytest.raises(UsageError, match="no network interface 'ib77'"),
         open_slurm(spec(interface="ib77"), quiet=True),
     ):
         pass
+    with (
+        dask.config.set({"jobqueue.slurm.scheduler-options": {"interface": "ib77"}}),
+        pytest.raises(ClusterError, match="could not start.*ib77.*jobqueue.slurm"),
+        open_slurm(spec(), quiet=True),
+    ):
+        pass
+    assert not list(Path.cwd().iterdir())
 
 
 @jobqueue
@@ -273,6 +280,7 @@ def test_dashboards() -> None:
         {"jobqueue.slurm.scheduler-options": {"dashboard_address": ":9000", "port": 7000}}
     ):
         assert scheduler("localhost:0") == {"dashboard_address": ":9000", "port": 7000}
+        assert scheduler("none") == {"dashboard_address": None, "dashboard": False, "port": 7000}
         assert scheduler("localhost:9999") == {"dashboard_address": "localhost:9999", "port": 7000}
 
 

@@ -114,8 +114,10 @@ class Hosts:
         os.kill(pid, number)
 
     def files(self, host: str, folder: str) -> list[str]:
-        """Return what lies in a folder as the host sees it."""
-        return sorted(os.listdir(f"/proc/{self._first[host]}/root{folder}"))
+        """Return every file below a folder as the host sees it, empty folders aside."""
+        seen = Path(f"/proc/{self._first[host]}/root{folder}")
+        found = (path for path in seen.rglob("*") if not path.is_dir())
+        return sorted(str(path.relative_to(seen)) for path in found)
 
     def namespaces(self) -> set[str]:
         """Return the names of all namespaces that were made."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -45,7 +46,7 @@ if os.environ.get("CLUSTER"):
             signal.pause()
 
     @contextmanager
-    def connect(spec, *, input_bytes, quiet=True):
+    def connect(spec, *, quiet=True):
         how = os.environ["CLUSTER"]
         worker = subprocess.Popen([sys.executable, "-S", "-c", "input()"], stdin=subprocess.PIPE)
         print("a worker says hello", file=sys.stderr, flush=True)
@@ -90,6 +91,8 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, site: Path) -> Iterat
     folder = tmp_path / "state"
     monkeypatch.setenv("PENSTOCK_STATE", str(folder))
     monkeypatch.setenv("PYTHONPATH", str(site))
+    (tmp_path / "temporary").mkdir()
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "temporary"))
     yield folder
     left = processes(folder)
     for process in left:
@@ -115,7 +118,9 @@ def processes(state: Path) -> list[Any]:
 
 
 def left(state: Path) -> tuple[list[Any], list[str]]:
-    return processes(state), sorted(os.listdir(state))
+    """What is there after a cluster: processes, and files in the register and elsewhere."""
+    files = [*os.listdir(state), *os.listdir(state.parent / "temporary")]
+    return processes(state), files
 
 
 def until(condition: Callable[[], Any]) -> Any:
@@ -147,9 +152,15 @@ KINDS = ["local", pytest.param("mpi", marks=pytest.mark.mpi)]
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_started_used_stopped_and_nothing_left(
-    kind: str, state: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    kind: str,
+    state: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     from distributed import Client
+
+    monkeypatch.setattr(ending, "STOP_TIMEOUT", 20)  # in order, however busy the machine is
 
     file = tmp_path / "scheduler.json"
     line = f"cluster start --kind {kind} -n 2 --scheduler-file {file} --json"
@@ -183,12 +194,35 @@ def test_started_used_stopped_and_nothing_left(
     assert capsys.readouterr().out == "no cluster is started\n"
 
 
-def test_a_keeper_that_is_stopped_or_killed(
-    state: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.fixture
+def certificates(tmp_path: Path) -> Path:
+    """A folder for --tls, with one certificate that is its own authority."""
+    if shutil.which("openssl") is None:
+        pytest.skip("needs the openssl command to make certificates")
+    folder = tmp_path / "certificates"
+    folder.mkdir()
+    make = "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -subj /CN=penstock"
+    line = f"openssl {make} -keyout key.pem -out cert.pem"
+    subprocess.run(line.split(), cwd=folder, check=True, capture_output=True)
+    shutil.copy(folder / "cert.pem", folder / "ca.pem")
+    return folder
+
+
+def test_a_keeper_that_is_suspended_or_killed(
+    state: Path,
+    certificates: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    assert run("cluster start --kind local -n 2 -q --name big --dashboard none".split()) == 0
+    line = "cluster start --kind local -n 2 -q --name big --dashboard none --tls"
+    assert run([*line.split(), str(certificates)]) == 0
     entry = find("big")
     assert entry is not None
+    assert entry.address is not None
+    assert entry.address.startswith("tls://")
+    assert entry.dashboard is None
+    assert run(["cluster", "status", "--name", "big", "--json"]) == 0
+    assert len(answer(capsys)["clusters"][0]["present"]) == 2
     os.kill(entry.pid, signal.SIGSTOP)
     monkeypatch.setattr(presence, "ANSWER_TIMEOUT", 0.3)
     began = time.monotonic()
@@ -196,7 +230,7 @@ def test_a_keeper_that_is_stopped_or_killed(
     assert run(["cluster", "status", "--name", "big"]) == 1
     assert time.monotonic() - began < 5
     out, err = capsys.readouterr()
-    assert "big      silent   -/2" in out
+    assert "big      silent  -/2" in out
     assert (
         f"the scheduler of cluster 'big' (process {entry.pid}) does not answer at {entry.address}. "
         "Got no answer within 0.3 s. Try again; if it stays like that, end it with penstock "
@@ -206,7 +240,7 @@ def test_a_keeper_that_is_stopped_or_killed(
     os.kill(entry.pid, signal.SIGKILL)
     until(lambda: find("big").alive() is False)  # type: ignore[union-attr]
     assert run(["cluster", "status"]) == 0
-    assert "big      ended    -/2" in capsys.readouterr().out
+    assert "big      ended  -/2" in capsys.readouterr().out
     assert run(["cluster", "status", "--name", "big"]) == 1
     assert "cluster 'big' runs no more. Expected process" in capsys.readouterr().err
     assert run(["cluster", "stop", "--name", "big"]) == 0
@@ -224,7 +258,7 @@ def test_what_start_prints(
     monkeypatch.setattr(keeper, "_SAY_AFTER", 0)
     assert run("cluster start --name big --kind cuda -n 2".split()) == 0
     out, err = capsys.readouterr()
-    assert err == "waiting for 2 workers of cluster big (cuda), up to 70 s\n"
+    assert err == "waiting for 2 workers of cluster big (cuda), up to 60 s\n"
     assert out.startswith("cluster big: 2 workers (cuda), ready in ")
     for line in (
         "  address    tcp://h:1",
@@ -321,7 +355,7 @@ def test_workers_that_never_arrive(
     fake: Any, state: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     fake("hangs")
-    monkeypatch.setattr(keeper, "_LOADING", 1.5)
+    monkeypatch.setattr(keeper, "_LOADING", 1)
     assert run("cluster start -n 3 --start-timeout 0.5".split()) == 1
     assert (
         "cluster 'default' is not ready after 2 s. Expected 3 workers within 0.5 s. Give it longer"
@@ -547,7 +581,7 @@ def test_a_cluster_of_another_host(
     started.claim(there, started.draft())
     assert run(["cluster", "status"]) == 0
     out = capsys.readouterr().out
-    assert "default  silent   -/4      mpi   far.host" in out
+    assert "default  silent  -/4      mpi   far.host" in out
     assert "tcp://127.0.0.1:1" in out
     assert run(["cluster", "status", "--name", "default"]) == 1
     assert "'default' (on host far.host) does not answer" in capsys.readouterr().err

@@ -1,0 +1,163 @@
+"""The kind ``cuda``: one worker process a GPU of this machine, by way of dask-cuda.
+
+Each worker runs on the cores next to its GPU, and results that the GPU has no room for move to host
+memory. A memory pool (``--device-pool``) is taken by the workers' plugin, as in every other kind.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from importlib.util import find_spec
+from typing import Any
+
+from penstock.cluster.local import _close as close_local
+from penstock.cluster.place import scheduler_place
+from penstock.cluster.running import Running
+from penstock.cluster.security import security
+from penstock.cluster.spec import ClusterSpec
+from penstock.errors import ClusterError, MissingExtra, UsageError
+from penstock.workers.device import devices_here, visible_devices
+from penstock.workers.spill import device_share
+
+
+def cuda_options(spec: ClusterSpec, gpus: Sequence[str]) -> dict[str, Any]:
+    """Return the keyword arguments of ``dask_cuda.LocalCUDACluster`` that concern its workers.
+
+    ``gpus`` are those of this machine, as CUDA_VISIBLE_DEVICES names them; the first ones are used.
+    """
+    if spec.device == "cpu":
+        raise UsageError(
+            "workers of kind cuda compute on GPUs",
+            got="--device cpu",
+            remedy="Leave it away, or use --cluster local",
+        )
+    count = spec.workers or len(gpus)
+    if count > len(gpus):
+        raise UsageError(
+            "there are more workers than GPUs",
+            expected=f"at most --workers {len(gpus)}: the GPUs {', '.join(gpus)}",
+            got=f"--workers {count}",
+        )
+    options: dict[str, Any] = {
+        "CUDA_VISIBLE_DEVICES": list(gpus[:count]),
+        "n_workers": count,
+        "threads_per_worker": spec.threads or 1,
+        "memory_limit": replace(spec, workers=count).worker_memory(),
+        "device_memory_limit": device_share(spec.device_limit) if spec.device_limit else "default",
+        "security": security(spec),
+        # A worker that does not start is told after this time, in place of waiting for ever.
+        "death_timeout": spec.start_timeout,
+        # A failed task is reported once, by the job, with its remedy.
+        "silence_logs": logging.CRITICAL,
+    }
+    if spec.worker_scratch is not None:
+        options["local_directory"] = str(spec.worker_scratch)
+    return options
+
+
+@contextmanager
+def open_cuda(spec: ClusterSpec, *, quiet: bool) -> Iterator[Running]:
+    """Start a worker a GPU of this machine, and end them."""
+    gpus = _gpus()
+    if find_spec("dask_cuda") is None:
+        raise MissingExtra(
+            "a cluster of kind cuda needs dask-cuda, which is not installed",
+            remedy="Install it with the rest for GPUs: pip install 'penstock[cuda12]', or cuda13 "
+            "where nvidia-smi shows CUDA 13",
+        )
+    from dask_cuda import LocalCUDACluster
+    from distributed.utils import silence_logging_cmgr
+
+    folder = tempfile.mkdtemp(prefix="penstock-cuda-")
+    # Made in two steps, so that what the second one has started ends even if it fails.
+    cluster = LocalCUDACluster.__new__(LocalCUDACluster)
+    try:
+        options = {"local_directory": folder} | cuda_options(spec, gpus)
+        try:
+            # What its event loop would print, _failure says in one sentence.
+            with silence_logging_cmgr(logging.CRITICAL, root="tornado.application"):
+                cluster.__init__(**options, **scheduler_place(spec, remote=False))
+        except (OSError, RuntimeError, TimeoutError, ValueError) as error:
+            raise _not_started(error) from error
+        names = [str(name) for name in cluster.worker_spec]
+        yield Running(
+            cluster,
+            len(names),
+            dashboard=None if spec.dashboard == "none" else cluster.dashboard_link,
+            security=options["security"],
+            missing=lambda arrived: [f"GPU {name}" for name in names if name not in arrived],
+            failure=lambda: _failure(cluster),
+        )
+    finally:
+        if hasattr(cluster, "workers"):  # it came as far as being a cluster
+            close_local(cluster)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _gpus() -> list[str]:
+    """Return the GPUs of this machine that this process may use."""
+    count = devices_here() or _nvml_count()
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    found = [name for name in visible_devices(0, count, visible).split(",") if name and count]
+    if not found:
+        raise ClusterError(
+            "a cluster of kind cuda needs an NVIDIA GPU, and this machine shows none",
+            got=None if visible is None or not count else f"CUDA_VISIBLE_DEVICES={visible}",
+            remedy="Check nvidia-smi and CUDA_VISIBLE_DEVICES, or use --cluster local",
+        )
+    for name in found:
+        if name.isdecimal() and int(name) >= count:
+            raise ClusterError(
+                f"CUDA_VISIBLE_DEVICES names GPU {name}, which this machine does not have",
+                expected=f"numbers below {count}",
+                got=visible,
+            )
+    return found
+
+
+def _nvml_count() -> int:
+    # Under WSL the driver is there, and the devices' files are not.
+    try:
+        import pynvml
+
+        pynvml.nvmlInit()
+        return int(pynvml.nvmlDeviceGetCount())
+    except Exception:  # not installed, or no driver
+        return 0
+
+
+def _failure(cluster: Any) -> str | None:
+    """Say which worker did not start, and why; the cluster itself waits for it in silence."""
+    from distributed.core import Status
+
+    for gpu, nanny in list(cluster.workers.items()):
+        if nanny.status == Status.failed:
+            try:
+                cluster.sync(nanny.start)  # raises what it raised the first time
+            except Exception as error:
+                return f"GPU {gpu}: {_reasons(error)}"
+    return None
+
+
+def _not_started(error: BaseException) -> ClusterError:
+    return ClusterError(
+        "the cluster of kind cuda did not start",
+        got=_reasons(error),
+        remedy="See whether the GPUs work and are free (nvidia-smi); --start-timeout gives the "
+        "workers more time",
+    )
+
+
+def _reasons(error: BaseException | None) -> str:
+    texts = []
+    while error is not None:
+        text = str(error).strip() or type(error).__name__
+        texts.append(text.splitlines()[0].rstrip("."))
+        error = error.__cause__
+    return ": ".join(texts)

@@ -1,0 +1,369 @@
+"""Gangs on a real MPI world: results, admission, and every way to fail.
+
+Functions for the ranks are nested, so that they travel by value.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from penstock import connect, gang
+from penstock.cluster import coordinator
+from penstock.errors import ClusterError, GangError, InputError, UsageError
+
+pytestmark = pytest.mark.mpi
+
+STOP_SECONDS = 5.0  # within which a gang has ended after what ended it
+
+
+@pytest.fixture(scope="module")
+def client() -> Iterator[Any]:
+    with connect("mpi", workers=4) as client:
+        gang.run(client, lambda comm: None)  # what is imported and compiled at first
+        yield client
+
+
+def usable(client: Any) -> bool:
+    return gang.run(client, lambda comm: comm.rank, ranks=4, start_timeout=30) == [0, 1, 2, 3]
+
+
+def test_every_rank_gives_its_result_in_order(client: Any) -> None:
+    def mean(comm: Any, numbers: Any, *, scale: float) -> tuple[int, float]:
+        mine = numbers[comm.rank :: comm.size]
+        total = comm.allreduce(np.array([mine.sum(), len(mine)]))
+        return comm.rank, scale * total[0] / total[1]
+
+    numbers = np.arange(101.0)
+    assert gang.run(client, mean, (numbers,), {"scale": 2.0}, ranks=4) == [
+        (rank, 100.0) for rank in range(4)
+    ]
+    assert len(gang.run(client, mean, (numbers,), {"scale": 2.0})) == 4  # all, unless told
+
+
+def test_a_part_of_the_workers(client: Any) -> None:
+    for ranks in (1, 2, 3):
+        found = gang.run(client, lambda comm: (comm.rank, comm.size, os.getpid()), ranks=ranks)
+        assert [(rank, size) for rank, size, _ in found] == [(r, ranks) for r in range(ranks)]
+        assert len({pid for _, _, pid in found}) == ranks
+
+
+def test_too_many_ranks_are_refused(client: Any) -> None:
+    with pytest.raises(ClusterError, match=r"gang of 5 ranks does not fit.*at most 4"):
+        gang.run(client, lambda comm: None, ranks=5)
+    with pytest.raises(UsageError, match="at least one rank"):
+        gang.run(client, lambda comm: None, ranks=0)
+
+
+def in_threads(*calls: Any) -> list[Any]:
+    results: list[Any] = [None] * len(calls)
+
+    def call(place: int) -> None:
+        try:
+            results[place] = calls[place]()
+        except Exception as error:
+            results[place] = error
+
+    threads = [threading.Thread(target=call, args=(i,)) for i in range(len(calls))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert not any(thread.is_alive() for thread in threads)
+    return results
+
+
+def test_gangs_on_disjoint_workers_run_side_by_side(client: Any, tmp_path: Path) -> None:
+    def meet(comm: Any, mine: Path, other: Path) -> bool:
+        mine.touch()
+        deadline = time.monotonic() + 20
+        while not other.exists():
+            comm.check()
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(0.01)
+        return True
+
+    one, two = tmp_path / "one", tmp_path / "two"
+    assert in_threads(
+        lambda: gang.run(client, meet, (one, two), ranks=2),
+        lambda: gang.run(client, meet, (two, one), ranks=2),
+    ) == [[True, True], [True, True]]
+
+
+def test_gangs_that_want_the_same_workers_take_turns(client: Any) -> None:
+    def total(comm: Any, number: int) -> float:
+        return float(comm.allreduce(np.full(1000, float(number)))[0])
+
+    def several(ranks: int) -> list[bool]:
+        return [
+            gang.run(client, total, (n,), ranks=ranks) == [float(n * ranks)] * ranks
+            for n in range(10)
+        ]
+
+    assert in_threads(*[lambda k=k: several(k) for k in (4, 3, 2, 3)]) == [[True] * 10] * 4
+
+
+def test_waiting_for_workers_has_an_end(client: Any) -> None:
+    def hold(comm: Any) -> None:
+        deadline = time.monotonic() + 1.5
+        while time.monotonic() < deadline:
+            time.sleep(0.01)
+
+    def late() -> None:
+        time.sleep(0.2)
+        gang.run(client, hold, ranks=2, start_timeout=0.3)
+
+    _, error = in_threads(lambda: gang.run(client, hold, ranks=4), late)
+    assert isinstance(error, ClusterError)
+    assert "no workers for a gang of 2 ranks" in str(error)
+    assert "1 gangs running" in str(error)
+
+
+def test_an_exception_ends_all_ranks_and_comes_with_every_traceback(client: Any) -> None:
+    def fail(comm: Any) -> None:
+        if comm.rank == 2:
+            raise ValueError("two is broken")
+        comm.wait(comm.irecv(np.zeros(1), 2, 7))
+
+    started = time.monotonic()
+    with pytest.raises(GangError, match=r"rank 2 of 4 on host .* failed: ValueError: two") as raised:
+        gang.run(client, fail)
+    assert time.monotonic() - started < STOP_SECONDS
+    assert isinstance(raised.value.__cause__, ValueError)
+    assert sorted(raised.value.tracebacks) == [0, 1, 2, 3]
+    assert "two is broken" in raised.value.tracebacks[2]
+    assert all("comm.wait(" in raised.value.tracebacks[rank] for rank in (0, 1, 3))
+    assert not raised.value.may_retry
+    assert usable(client)
+
+
+def test_what_a_user_should_read_comes_through(client: Any) -> None:
+    def fail(comm: Any) -> None:
+        raise InputError("row 7 is bad", expected="3 columns", got="2", remedy="Correct it")
+
+    with pytest.raises(GangError, match=r"failed: row 7 is bad. Expected 3 columns, got 2"):
+        gang.run(client, fail, ranks=2, retries=3)  # what it raises is not tried again
+
+
+@pytest.mark.parametrize("kind", ["exception", "result"])
+def test_what_cannot_be_pickled_is_told(client: Any, kind: str) -> None:
+    def fail(comm: Any) -> Any:
+        if kind == "result":
+            return threading.Lock()
+
+        class Odd(Exception):
+            def __reduce__(self) -> Any:
+                raise TypeError("never")
+
+        raise Odd("odd one")
+
+    with pytest.raises(GangError, match=r"odd one|pickle|serialize|Lock"):
+        gang.run(client, fail, ranks=2)
+    assert usable(client)
+
+
+def loop_in_python(comm: Any) -> None:
+    if comm.rank == 1:
+        while True:
+            pass
+    comm.barrier()
+
+
+def loop_that_swallows(comm: Any) -> None:
+    while comm.rank == 1:
+        try:
+            time.sleep(0.01)
+        except Exception:
+            pass
+    comm.barrier()
+
+
+def wait_for_nothing(comm: Any) -> None:
+    comm.wait(comm.irecv(np.zeros(1 << 20), (comm.rank + 1) % comm.size, 9))
+
+
+def nested(function: Any) -> Any:
+    """Return a function of this module as one that travels by value."""
+
+    def inner(comm: Any) -> Any:
+        return function(comm)
+
+    function.__module__ = "__main__"
+    return inner
+
+
+@pytest.mark.parametrize("hang", [loop_in_python, loop_that_swallows, wait_for_nothing])
+def test_a_hang_ends_with_the_time_out_and_keeps_the_world(client: Any, hang: Any) -> None:
+    pids = gang.run(client, lambda comm: os.getpid())
+    started = time.monotonic()
+    with pytest.raises(GangError, match="did not end in time") as raised:
+        gang.run(client, nested(hang), timeout=0.5)
+    assert time.monotonic() - started < 0.5 + STOP_SECONDS
+    assert hang.__name__ in raised.value.tracebacks[1]
+    assert raised.value.may_retry
+    assert gang.run(client, lambda comm: os.getpid()) == pids
+
+
+def test_a_wait_in_vain_says_where(client: Any) -> None:
+    def wait(comm: Any) -> None:
+        if comm.rank == 0:
+            comm.wait(comm.irecv(np.zeros(3), 1, 5))
+
+    with pytest.raises(GangError, match=r"rank \d of 4.*waited in vain.*within 0.3 s") as raised:
+        gang.run(client, wait, wait_timeout=0.3)
+    assert "comm.irecv(np.zeros(3), 1, 5)" in raised.value.tracebacks[0]
+    assert usable(client)
+
+
+def test_a_rank_that_will_not_end_is_killed(client: Any) -> None:
+    def sleep(comm: Any) -> None:
+        if comm.rank == 1:
+            time.sleep(3600)  # deaf, as a library's endless loop would be
+        comm.barrier()
+
+    started = time.monotonic()
+    with pytest.raises(GangError, match=r"did not end in time. Got ranks \[1\]") as raised:
+        gang.run(client, sleep, timeout=0.5)
+    assert time.monotonic() - started < 0.5 + STOP_SECONDS
+    assert "time.sleep(3600)" in raised.value.tracebacks[1]
+    assert usable(client)
+
+
+def test_a_death_ends_all_ranks_and_the_world_comes_back(client: Any) -> None:
+    kept = client.submit(lambda: 41, pure=False)
+    assert kept.result() == 41
+
+    def die(comm: Any) -> None:
+        if comm.rank == 3:
+            os.kill(os.getpid(), signal.SIGKILL)
+        comm.barrier()
+
+    started = time.monotonic()
+    with pytest.raises(GangError, match=r"rank \d of 4 on host .* lost.*signal 9") as raised:
+        gang.run(client, die)
+    assert time.monotonic() - started < STOP_SECONDS
+    assert raised.value.may_retry
+    assert usable(client)
+    assert kept.result() == 41  # Dask made it anew
+
+
+def test_a_retry_goes_on_from_the_checkpoint(client: Any, tmp_path: Path) -> None:
+    def count(comm: Any, saved: Path) -> int:
+        start = int(saved.read_text()) if saved.exists() else 0
+        for step in range(start, 6):
+            comm.allreduce(np.ones(10))
+            if step == 3 and start == 0 and comm.rank == 1:
+                os.kill(os.getpid(), signal.SIGKILL)
+            comm.barrier()
+            if comm.rank == 0:
+                saved.write_text(str(step + 1))
+        return start
+
+    assert gang.run(client, count, (tmp_path / "step",), retries=2) == [3] * 4
+
+
+def test_progress_and_metrics_arrive_during_the_run(client: Any) -> None:
+    seen: list[tuple[int, dict[str, Any]]] = []
+    progress: list[int] = []
+
+    def work(comm: Any) -> None:
+        for step in range(5):
+            comm.advance(10)
+            comm.log(step=step, loss=1.0 / (step + 1))
+            time.sleep(0.12)
+
+    class Spy(gang.Progress):
+        def advance(self, amount: int) -> None:
+            progress.append(amount)
+            super().advance(amount)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(gang, "Progress", Spy)
+        gang.run(
+            client, work, total=200, quiet=False, on_metrics=lambda rank, m: seen.append((rank, m))
+        )
+    assert {rank for rank, _ in seen} == {0, 1, 2, 3}
+    assert len(seen) > 8  # several times a rank, not only at the end
+    assert sum(progress) == 200
+
+
+def test_an_interrupt_ends_the_gang(client: Any) -> None:
+    def work(comm: Any) -> None:
+        while True:
+            comm.log(alive=1)
+            comm.barrier()
+            time.sleep(0.01)
+
+    def interrupt(rank: int, metrics: dict[str, Any]) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        gang.run(client, work, on_metrics=interrupt)
+    started = time.monotonic()
+    assert usable(client)
+    assert time.monotonic() - started < STOP_SECONDS
+
+
+def test_a_client_that_goes_takes_its_gang_along(client: Any) -> None:
+    from distributed import Client
+
+    def work(comm: Any) -> None:
+        while True:
+            comm.barrier()
+            time.sleep(0.01)
+
+    guest = Client(client.scheduler.address, set_as_default=False)
+    thread = threading.Thread(
+        target=lambda: pytest.raises(BaseException, gang.run, guest, work), daemon=True
+    )
+    thread.start()
+    deadline = time.monotonic() + 10
+    while not client.sync(client.scheduler.gang_status)["gangs"]:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    guest.close()
+    started = time.monotonic()
+    assert usable(client)
+    assert time.monotonic() - started < STOP_SECONDS
+
+
+def test_a_world_is_replaced_before_dead_communicators_fill_it(
+    client: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def world() -> str:
+        return str(client.sync(client.scheduler.gang_status)["worlds"][0]["name"])
+
+    def fail(comm: Any) -> None:
+        raise ValueError
+
+    assert usable(client)
+    before = world()
+    with pytest.raises(GangError):
+        gang.run(client, fail)
+    assert usable(client)
+    assert world() == before
+    monkeypatch.setattr(coordinator, "_WORN", 1)
+    with pytest.raises(GangError):
+        gang.run(client, fail)
+    monkeypatch.undo()
+    deadline = time.monotonic() + 30
+    while world() == before:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    assert usable(client)
+
+
+def test_plain_tasks_and_gangs_share_workers(client: Any) -> None:
+    futures = client.map(lambda n: time.sleep(0.01) or n, range(100), pure=False)
+    for _ in range(5):
+        assert usable(client)
+    assert client.gather(futures) == list(range(100))

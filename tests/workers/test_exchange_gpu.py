@@ -1,0 +1,135 @@
+"""Arrays on GPUs travel between ranks as NumPy says: through NCCL, and through pinned memory."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from penstock.errors import UsageError
+from penstock.workers.exchange_device import _RECORD, choose
+from penstock.workers.exchange_nccl import by_tag, reduced_as
+
+RANKS = Path(__file__).with_name("gpu_ranks.py")
+CASES = (
+    "kind messages reductions refusals collectives together streams timeouts reuse renewed "
+    "stuck_at_meeting stuck_receive stuck_reduction stuck_first_reduction"
+).split()
+
+
+@cache
+def run(ranks: int, kind: str, *cases: str) -> str:
+    """Run cases of gpu_ranks.py in one MPI world, and return what it printed."""
+    # Open MPI as root, with more ranks than cores and unbound; other libraries look at none of it.
+    env = {
+        "OMPI_ALLOW_RUN_AS_ROOT": "1",
+        "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+        "OMPI_MCA_rmaps_base_oversubscribe": "1",
+        "OMPI_MCA_hwloc_base_binding_policy": "none",
+        "PRTE_MCA_rmaps_default_mapping_policy": ":OVERSUBSCRIBE",
+        "PRTE_MCA_hwloc_default_binding_policy": "none",
+    }
+    mpiexec = Path(sys.executable).with_name("mpiexec")
+    command = [str(mpiexec) if mpiexec.exists() else shutil.which("mpiexec") or "mpiexec"]
+    command += ["-n", str(ranks), sys.executable, "-P", str(RANKS), kind, *cases]
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, check=False, env=os.environ | env, timeout=240
+        )
+    except subprocess.TimeoutExpired as late:
+        return f"{_text(late.stdout)}\n{_text(late.stderr)}\nnot done in 240 s"
+    return f"{done.stdout}\n{done.stderr}\nexit code {done.returncode}"
+
+
+def _text(output: bytes | str | None) -> str:
+    return output.decode() if isinstance(output, bytes) else output or ""
+
+
+def passed(ranks: int, kind: str, case: str, cases: list[str]) -> None:
+    output = run(ranks, kind, *cases)
+    assert f"passed {case} " in output, output
+
+
+@pytest.mark.gpu
+@pytest.mark.mpi
+@pytest.mark.parametrize("case", CASES)
+def test_two_ranks_on_one_gpu(case: str) -> None:
+    passed(2, "shared", case, CASES)
+
+
+@pytest.mark.gpu
+@pytest.mark.mpi
+def test_one_rank_needs_no_others() -> None:
+    passed(1, "own", "collectives", ["kind", "messages", "reductions", "collectives"])
+
+
+@pytest.mark.multigpu
+@pytest.mark.mpi
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_a_gpu_each(ranks: int, case: str) -> None:
+    import cupy
+
+    if cupy.cuda.runtime.getDeviceCount() < ranks:
+        pytest.skip(f"needs {ranks} GPUs")
+    passed(ranks, "own", case, CASES)
+
+
+@pytest.mark.multigpu
+@pytest.mark.mpi
+def test_more_elements_than_an_int_counts() -> None:
+    import cupy
+
+    if cupy.cuda.runtime.memGetInfo()[0] < 16 << 30:
+        pytest.skip("needs 16 GB of GPU memory")
+    passed(2, "own", "large", ["large"])
+
+
+def test_messages_are_in_the_same_order_on_both_sides() -> None:
+    random = np.random.default_rng(0)
+    posted = [(int(tag), 1, f"{tag} {n}") for n, tag in enumerate(random.integers(0, 5, 100))]
+    # Another order, in which those of one tag keep theirs.
+    tags = random.permutation(5)
+    other = [message for tag in tags for message in posted if message[0] == tag]
+    assert other != posted
+    assert by_tag(other) == by_tag(posted)
+
+
+@pytest.mark.parametrize("char", "bBhHiIlLqQefd")
+def test_types_that_are_reduced(char: str) -> None:
+    dtype = np.dtype(char)
+    name, wider = reduced_as(dtype)
+    reduced = dtype if wider is None else wider
+    assert np.can_cast(dtype, reduced, "safe")
+    assert reduced.name.upper() == name
+
+
+@pytest.mark.parametrize("char", "?FDgSU")
+def test_types_that_are_not(char: str) -> None:
+    with pytest.raises(UsageError, match=r"cannot reduce arrays of .*uint8"):
+        reduced_as(np.dtype(char))
+
+
+@pytest.mark.parametrize(
+    ("ranks", "way"),
+    [
+        ([("a", 22800, False), ("b", 22800, False)], "nccl"),
+        ([("a", 22800, True), ("b", 22800, True)], "nccl"),
+        ([("a", 22800, False), ("a", 22800, False)], "staged"),
+        ([("a", 22800, True), ("a", 22800, True)], "aware"),
+        ([("a", 22800, False), ("b", 22700, False)], "staged"),
+        ([("a", 0, True), ("b", 0, True)], "aware"),
+        ([("a", 0, True), ("b", 0, False)], "staged"),
+        ([("a", 22800, False), ("", 22800, False)], "none"),
+        ([("a", 22800, True)], "staged"),
+        ([("", 0, False)], "none"),
+    ],
+)
+def test_the_way_is_chosen_by_all(ranks: list[tuple[str, int, bool]], way: str) -> None:
+    assert choose(np.array([(*rank, "") for rank in ranks], _RECORD)) == way
