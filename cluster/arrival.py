@@ -33,9 +33,7 @@ def wait_for_workers(client: Any, running: Running, timeout: float, *, quiet: bo
             time.sleep(_POLL)
 
 
-def not_all(
-    running: Running, names: set[str], failure: str | None, timeout: float
-) -> ClusterError:
+def not_all(running: Running, names: set[str], failure: str | None, timeout: float) -> ClusterError:
     """Return the error that says who of a cluster did not arrive, and what they wrote."""
     missing = running.missing(names) if running.missing is not None else []
     who = ", ".join(missing[:_NAMED]) + (" and others" if len(missing) > _NAMED else "")

@@ -1,8 +1,8 @@
 """One context manager from options to a ``distributed.Client``, whatever the cluster.
 
-    with connect("mpi", workers=4) as client: ...
-    with connect("tcp://10.0.0.1:8786") as client: ...
-    with connect(ClusterSpec(...)) as client: ...
+with connect("mpi", workers=4) as client: ...
+with connect("tcp://10.0.0.1:8786") as client: ...
+with connect(ClusterSpec(...)) as client: ...
 """
 
 from __future__ import annotations
@@ -67,13 +67,12 @@ def connect(
     from distributed import Client
 
     from penstock.cluster.arrival import check_versions, wait_for_workers
-    from penstock.cluster.security import security
     from penstock.workers.interrupts import LeaveInterruptsToClient
     from penstock.workers.plugin import equip
 
     spec = cluster if isinstance(cluster, ClusterSpec) else ClusterSpec(cluster=cluster, **options)
     spec = spec.configured()
-    kind = _kind(spec, input_bytes, ranks)
+    kind = kind_for(spec, input_bytes, ranks)
     with _opened(replace(spec, cluster=kind), ranks, quiet) as running:
         used = running.security
         with Client(running.target, security=used, timeout=spec.start_timeout) as client:
@@ -95,7 +94,8 @@ def connect(
             yield client
 
 
-def _kind(spec: ClusterSpec, input_bytes: int, ranks: int | None) -> str:
+def kind_for(spec: ClusterSpec, input_bytes: int, ranks: int | None) -> str:
+    """Return the kind of cluster that ``auto`` means for a job."""
     if spec.cluster != "auto":
         return spec.cluster
     if ranks is not None or spec.hosts is not None or spec.mpiexec is not None:

@@ -11,6 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from time import time
 from typing import Any
+from weakref import WeakSet
 
 from distributed import SchedulerPlugin
 from distributed.protocol.pickle import dumps
@@ -107,7 +108,7 @@ class GangCoordinator(SchedulerPlugin):  # type: ignore[misc]
         """Let a gang's workers be taken by the next one."""
         known = self.gangs.pop(gang, None)
         if known is not None and dead >= _WORN:
-            self._tell(known.members, _exit)  # mpiexec ends the others; the world begins anew
+            self._tell(known.members, _die)  # the world begins anew
         self._wake()
 
     async def end(self, gang: str) -> None:
@@ -263,10 +264,11 @@ class GangCoordinator(SchedulerPlugin):  # type: ignore[misc]
             )
 
 
-def _exit() -> None:
+def _die() -> None:
     import os
+    import signal
 
-    os._exit(0)
+    os.kill(os.getpid(), signal.SIGKILL)  # mpiexec ends a world for a signal, not for every exit
 
 
 def _host(worker: Any) -> str:
@@ -278,10 +280,16 @@ def _base(world: str) -> str:
     return world.partition(".")[0]  # mpi-1a2b.3 is the third start of mpi-1a2b
 
 
+_installed: WeakSet[Any] = WeakSet()
+
+
 def install(client: Any) -> None:
     """Have the client's scheduler coordinate gangs, if it does not yet."""
+    if client in _installed:
+        return
     if not client.run_on_scheduler(_coordinates):
         client.register_plugin(GangCoordinator())
+    _installed.add(client)
 
 
 def _coordinates(dask_scheduler: Any) -> bool:

@@ -72,7 +72,6 @@ def open_cuda(spec: ClusterSpec, *, quiet: bool) -> Iterator[Running]:
             "where nvidia-smi shows CUDA 13",
         )
     from dask_cuda import LocalCUDACluster
-    from distributed.utils import silence_logging_cmgr
 
     folder = tempfile.mkdtemp(prefix="penstock-cuda-")
     # Made in two steps, so that what the second one has started ends even if it fails.
@@ -80,9 +79,7 @@ def open_cuda(spec: ClusterSpec, *, quiet: bool) -> Iterator[Running]:
     try:
         options = {"local_directory": folder} | cuda_options(spec, gpus)
         try:
-            # What its event loop would print, _failure says in one sentence.
-            with silence_logging_cmgr(logging.CRITICAL, root="tornado.application"):
-                cluster.__init__(**options, **scheduler_place(spec, remote=False))
+            cluster.__init__(**options, **scheduler_place(spec, folder, remote=False))
         except (OSError, RuntimeError, TimeoutError, ValueError) as error:
             raise _not_started(error) from error
         names = [str(name) for name in cluster.worker_spec]

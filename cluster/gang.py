@@ -235,9 +235,7 @@ class _Attempt:
     def _look(self) -> None:
         """Ask every rank what it does just now, for the error to say."""
         with suppress(Exception):
-            stacks = self.client.run(
-                describe, self.gang, workers=self.addresses, on_error="ignore"
-            )
+            stacks = self.client.run(describe, self.gang, workers=self.addresses, on_error="ignore")
             self.stacks = {self.addresses.index(w): text for w, text in stacks.items()}
 
     def _say(self, what: str, **more: Any) -> None:

@@ -6,6 +6,7 @@ others are workers and leave it here, when rank 1 is through.
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -33,6 +34,8 @@ def open_inside(spec: ClusterSpec, size: int) -> Iterator[Running]:
     if not _initialized:
         import dask_mpi
 
+        # At the end the connections of workers and scheduler break, which is no news.
+        logging.getLogger("distributed").setLevel(logging.CRITICAL)
         _initialized = True
         dask_mpi.initialize(
             interface=spec.interface,

@@ -25,11 +25,11 @@ def open_local(spec: ClusterSpec, *, processes: bool) -> Iterator[Running]:
     from distributed import LocalCluster
 
     cores = spec.worker_count()
-    place = scheduler_place(spec, remote=False, dashboard=processes)
-    if not processes:
-        place.pop("host", None)  # nobody else can reach it
     folder = tempfile.mkdtemp(prefix="penstock-local-")
     try:
+        place = scheduler_place(spec, folder, remote=False, dashboard=processes)
+        if not processes:
+            place.pop("host", None)  # nobody else can reach it
         cluster = LocalCluster(
             processes=processes,
             n_workers=cores if processes else 1,

@@ -30,7 +30,7 @@ def open_mpi(spec: ClusterSpec, *, ranks: int | None = None) -> Iterator[Running
         world = World(spec, folder, size=spec.workers or ranks)
         cluster = LocalCluster(
             n_workers=0,
-            **scheduler_place(spec, remote=world.hosts is not None),
+            **scheduler_place(spec, str(folder), remote=world.hosts is not None),
             security=security(spec),
             silence_logs=logging.CRITICAL,
         )
@@ -56,4 +56,3 @@ def _attach(client: Any, world: Any) -> None:
 
     install(client)
     world.start(client)
-

@@ -11,16 +11,20 @@ from penstock.cluster.spec import ClusterSpec
 from penstock.errors import ClusterError, UsageError
 
 
-def scheduler_place(spec: ClusterSpec, *, remote: bool, dashboard: bool = True) -> dict[str, Any]:
+def scheduler_place(
+    spec: ClusterSpec, folder: str, *, remote: bool, dashboard: bool = True
+) -> dict[str, Any]:
     """Return where the scheduler listens, as options of LocalCluster.
 
+    folder  for its files
     remote  whether workers come from other hosts: then it is not bound to this one alone
     """
     dashboard = dashboard and spec.dashboard != "none"
     place: dict[str, Any] = {
-        "dashboard_address": spec.dashboard if dashboard else None,
+        # Dask would serve something at its usual port if it were told nothing.
+        "dashboard_address": spec.dashboard if dashboard else "localhost:0",
         # Where nobody would look at it, it takes a second to load.
-        "scheduler_kwargs": {"dashboard": dashboard},
+        "scheduler_kwargs": {"dashboard": dashboard, "local_directory": folder},
         "scheduler_port": spec.scheduler_port,
     }
     if spec.interface:

@@ -55,7 +55,8 @@ def slurm_options(spec: ClusterSpec) -> dict[str, Any]:
     if spec.dashboard != ClusterSpec().dashboard or "dashboard_address" not in scheduler:
         scheduler["dashboard_address"] = spec.dashboard
     if scheduler["dashboard_address"] == "none":
-        scheduler |= {"dashboard_address": None, "dashboard": False}
+        # Told no address, Dask would serve something at its usual port.
+        scheduler |= {"dashboard_address": "localhost:0", "dashboard": False}
     if spec.scheduler_port:
         scheduler["port"] = spec.scheduler_port
     options: dict[str, Any] = {
@@ -69,8 +70,11 @@ def slurm_options(spec: ClusterSpec) -> dict[str, Any]:
             *(site.get("job-script-prologue") or []),
             *_scratch_lines(spec, site.get("local-directory")),
         ],
-        # Workers' own dashboards would listen on every interface of their hosts.
-        "worker_extra_args": [*(site.get("worker-extra-args") or []), "--no-dashboard"],
+        # Workers would serve theirs on every interface of their hosts.
+        "worker_extra_args": [
+            *("--no-dashboard", "--dashboard-address", "localhost:0"),
+            *(site.get("worker-extra-args") or []),
+        ],
         "scheduler_options": scheduler,
         "security": credentials,
         # A failed task is reported once, by the job, with its remedy.
@@ -106,9 +110,13 @@ def open_slurm(spec: ClusterSpec, *, quiet: bool) -> Iterator[Running]:
     _need_slurm()
     from dask_jobqueue import SLURMCluster
 
-    scheduler_place(spec, remote=False)  # refuses interfaces and ports that cannot be used
     options = slurm_options(spec)
-    with _log_folder() as (named, logs):
+    with (
+        tempfile.TemporaryDirectory(prefix="penstock-slurm-") as folder,
+        _log_folder() as (named, logs),
+    ):
+        scheduler_place(spec, folder, remote=False)  # refuses what cannot be used
+        options["scheduler_options"].setdefault("local_directory", folder)
         jobs = Jobs(logs)
         try:
             cluster = SLURMCluster(**options, job_cls=_job_class(jobs), log_directory=named)
@@ -168,7 +176,7 @@ def _dashboard_link(cluster: Any, options: dict[str, Any]) -> str | None:
     from distributed.utils import format_dashboard_link
 
     server = cluster.scheduler.services.get("dashboard")
-    if server is None:
+    if server is None or options.get("dashboard") is False:
         return None
     host = str(options.get("dashboard_address") or "").rpartition(":")[0]
     if host in ("", "0.0.0.0", "[::]"):

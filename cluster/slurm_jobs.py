@@ -37,8 +37,10 @@ class Jobs:
         waiting = self._without(arrived)
         states = _states(waiting)
         told = [f"job {job} {_told(states, job)}" for job in waiting]
-        unanswered = {str(name) for name in list(self.cluster.worker_spec)} - set(self.ids)
-        return told + [f"{name}: sbatch has not answered" for name in sorted(unanswered)]
+        if self.refused is None:
+            unanswered = {str(name) for name in list(self.cluster.worker_spec)} - set(self.ids)
+            told += [f"{name}: sbatch has not answered" for name in sorted(unanswered)]
+        return told
 
     def failure(self) -> str | None:
         """Say why the cluster cannot become whole: a job that was refused, or ended already."""
@@ -52,7 +54,7 @@ class Jobs:
         if states is None:
             return None
         ended = [job for job in waiting if _state(states, job)[0] in _ENDED]
-        return "; ".join(f"job {job} {_told(states, job)}" for job in ended) or None
+        return f"{len(ended)} of {len(self.ids)} batch jobs ended" if ended else None
 
     def log(self) -> str:
         """Return the last lines that the jobs of missing workers wrote, of some of them."""

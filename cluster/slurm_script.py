@@ -164,7 +164,7 @@ def _exports(job: SlurmScript) -> Iterator[str]:
 def _command(spec: ClusterSpec, job: SlurmScript) -> Iterator[str]:
     given = {
         field.name: value
-        for field in fields(spec)  # type: ignore[arg-type]
+        for field in fields(spec)
         if field.name not in _SAID
         and (value := getattr(spec, field.name)) != getattr(ClusterSpec(), field.name)
     }

@@ -40,9 +40,11 @@ from penstock.workers.rank import STARTS
 from penstock.workers.segments import sweep_segments
 
 _TRIES = 3  # worlds in a row that end before they are whole, then it is given up
-_CLOSE_SECONDS = 2.5  # for mpiexec to end by itself once the scheduler has gone, then it is told
+_CLOSE_SECONDS = 1.5  # for mpiexec to end by itself once the scheduler has gone, then it is told
 _KILL_SECONDS = 1.0
 _POLL = 0.03
+_LOOK_EVERY = 0.3
+_FORK_SECONDS = 1.0  # after the first rank is there, mpiexec has started the others
 
 
 class World:
@@ -163,7 +165,8 @@ class World:
         env |= tls_environment(self._spec)
         # Ranks are configured as their client is, also by what it set while running.
         env["DASK_INTERNAL_INHERIT_CONFIG"] = dask.config.serialize(dask.config.global_config)
-        env["PYTHONUNBUFFERED"] = "1"
+        env.pop("PYTHONUNBUFFERED", None)  # ranks write whole lines
+        env.setdefault("HOME", "/")  # Open MPI 5 wants one
         env.setdefault("DASK_LOGGING__DISTRIBUTED", "warning")
         if not self.hosts:
             (self._folder / "mpi").mkdir(exist_ok=True)
@@ -209,12 +212,16 @@ class World:
                 stderr=subprocess.STDOUT,
                 start_new_session=True,  # Ctrl-C is for the client, which ends the job in order
             )
-        self._process = process
+        self._process, self._lost = process, False
+        self._first_seen = self._next_look = 0.0
         deadline = time.monotonic() + self._spec.start_timeout
         while (code := process.poll()) is None:
             if not self._arrived.is_set() and self._all_present():
                 self._arrived.set()
                 self._tell("up")
+            if not self._arrived.is_set() and self._lost_one(process):
+                self._lost = True
+                self._kill(process)
             # The first generation's time-out is its client's, who waits for it and then closes.
             late = self._generation > 1 and time.monotonic() > deadline
             if self._closing.is_set() or (late and not self._arrived.is_set()):
@@ -243,13 +250,28 @@ class World:
         except Exception:  # the scheduler may have gone
             return False
 
+    def _lost_one(self, process: subprocess.Popen[bytes]) -> bool:
+        """Return whether a rank of this host ended before MPI was up, which MPICH waits out."""
+        now = time.monotonic()
+        if self.hosts or self.launcher.family == "srun" or now < self._next_look:
+            return False
+        self._next_look = now + _LOOK_EVERY
+        there = 0
+        with suppress(psutil.Error):
+            for child in psutil.Process(process.pid).children(recursive=True):
+                with suppress(psutil.Error):
+                    there += child.cmdline()[:4] == self.program()[:4]
+        if there and not self._first_seen:
+            self._first_seen = now
+        forked = self._first_seen and now > self._first_seen + _FORK_SECONDS
+        return bool(forked) and there < self.size
+
     def _why(self, code: int | None, seconds: float) -> str:
         said = failure_in(self._text())
         if said:
             return said
-        if code is None:
-            missing = self.missing(set())
-            return f"{len(missing)} of {self.size} ranks did not arrive: {', '.join(missing[:4])}"
+        if code is None or code < 0:  # killed by us
+            return "a rank ended before it arrived" if self._lost else "ranks did not arrive"
         return f"mpiexec ended with exit code {code} after {seconds:.0f} s"
 
     def _text(self) -> str:

@@ -97,10 +97,12 @@ def test_every_kernel_has_its_naive_twin(root):
 def test_public_names_are_there():
     import penstock
 
-    names = ["CSR", "Graph", "PenstockError", "etl", "generate", "info", "partition_graph"]
-    assert dir(penstock) == sorted([*names, "__version__"])
+    names = ["CSR", "ClusterSpec", "Graph", "PenstockError", "connect", "etl", "generate", "info"]
+    names += ["partition_graph"]
+    assert dir(penstock) == sorted([*names, "gang", "__version__"])
     for name in names:
         assert callable(getattr(penstock, name)), name
+    assert callable(penstock.gang.run)
     with pytest.raises(AttributeError, match="no attribute 'nosuch'"):
         penstock.nosuch  # noqa: B018
 

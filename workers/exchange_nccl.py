@@ -67,6 +67,27 @@ def on_device(array: Any) -> Any:
     return array
 
 
+def parts_of_all(
+    outgoing: Sequence[Any], incoming: Sequence[Any], rank: int
+) -> tuple[list[Any], list[Any], Callable[[], None]]:
+    """Return an alltoallv's arrays, checked, and what copies the part that a rank sends itself."""
+    sends = [on_device(array) for array in outgoing]
+    receives = [on_device(array) for array in incoming]
+    source, target = sends[rank], receives[rank]
+    if source.nbytes != target.nbytes:
+        raise UsageError(
+            "alltoallv: a rank sends itself another number of bytes than it receives",
+            expected=str(source.nbytes),
+            got=str(target.nbytes),
+        )
+
+    def copy_own_part() -> None:
+        if source.nbytes:
+            target.data.copy_from_device_async(source.data, source.nbytes)
+
+    return sends, receives, copy_own_part
+
+
 class _Batch:
     """Messages that are launched together, and the event that says they are through."""
 
@@ -121,7 +142,7 @@ class NcclExchange:
     def _through(self, batch: _Batch) -> bool:
         if batch.end is None:
             self.start()
-        return self._done(batch.end)
+        return self._link.reached(batch.end)
 
     def _exchange(self, sends: Sequence[Message], receives: Sequence[Message]) -> None:
         """Send and receive as one group, in which nothing waits for anything."""
@@ -192,16 +213,14 @@ class NcclExchange:
 
     def ialltoallv(self, outgoing: Sequence[Any], incoming: Sequence[Any]) -> Any:
         """Start to send ``outgoing[r]`` to every rank r and to receive ``incoming[r]`` from it."""
-        arrays = [on_device(array) for array in (*outgoing, *incoming)]
-        sends, receives = arrays[: len(outgoing)], arrays[len(outgoing) :]
+        sends, receives, copy_own_part = parts_of_all(outgoing, incoming, self.rank)
         self.start()
-        self._exchange(*[self._with_others(messages) for messages in (sends, receives)])
-        # Meanwhile, in the caller's stream.
-        if copy_own_part(sends[self.rank], receives[self.rank]):
-            self._follow()
-        return self._until_end(arrays)
+        self._exchange(self._to_others(sends), self._to_others(receives))
+        copy_own_part()  # meanwhile, in the caller's stream
+        self._follow()
+        return self._until_end(sends + receives)
 
-    def _with_others(self, arrays: list[Any]) -> list[Message]:
+    def _to_others(self, arrays: list[Any]) -> list[Message]:
         found = [(0, peer, array) for peer, array in enumerate(arrays)]
         return [m for m in found if m[1] != self.rank and m[2].nbytes]
 
@@ -222,13 +241,7 @@ class NcclExchange:
 
     def _until_end(self, arrays: list[Any], finish: Callable[[], None] | None = None) -> Any:
         # The arrays live as long as the request, since another stream uses them.
-        return Pending(poll=partial(self._done, self._end()), finish=finish, keep=arrays)
-
-    def _done(self, end: Any) -> bool:
-        if end.done:
-            return True
-        self._nccl_comm.check_async_error()
-        return False
+        return Pending(poll=partial(self._link.reached, self._end()), finish=finish, keep=arrays)
 
     # The end
 
@@ -239,20 +252,3 @@ class NcclExchange:
     def ended(self) -> None:
         """Keep the communicator for the next gang of these ranks."""
         keep(self._key, self._link)
-
-
-def copy_own_part(source: Any, target: Any) -> bool:
-    """Copy what a rank sends to itself, in the current stream; return whether there was any."""
-    if source.nbytes != target.nbytes:
-        raise UsageError(
-            "alltoallv: a rank sends itself another number of bytes than it receives",
-            expected=str(source.nbytes),
-            got=str(target.nbytes),
-        )
-    if source.nbytes:
-        import cupy
-
-        target.data.copy_from_device_async(
-            source.data, source.nbytes, cupy.cuda.get_current_stream()
-        )
-    return bool(source.nbytes)

@@ -12,7 +12,7 @@ import numpy as np
 
 from penstock.workers.exchange import Pending
 from penstock.workers.exchange_mpi import MpiExchange
-from penstock.workers.exchange_nccl import copy_own_part, on_device, reduced_as
+from penstock.workers.exchange_nccl import on_device, parts_of_all, reduced_as
 from penstock.workers.mpi import load_mpi
 
 
@@ -65,9 +65,8 @@ class StagedExchange:
 
     def ialltoallv(self, outgoing: Sequence[Any], incoming: Sequence[Any]) -> Any:
         """Start to send ``outgoing[r]`` to every rank r and to receive ``incoming[r]`` from it."""
-        sends = [on_device(array) for array in outgoing]
-        receives = [on_device(array) for array in incoming]
-        copy_own_part(sends[self.rank], receives[self.rank])
+        sends, receives, copy_own_part = parts_of_all(outgoing, incoming, self.rank)
+        copy_own_part()
         sends[self.rank] = receives[self.rank] = sends[self.rank].reshape(-1)[:0]
         out, came = self._to_host(sends), self._pinned(sum(array.nbytes for array in receives))
         requests = self._mpi.ialltoallv(_parts(out, sends), _parts(came, receives))

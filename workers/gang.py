@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import os
 import pickle
+import signal
 import socket
 import sys
 import threading
@@ -28,7 +29,6 @@ from penstock.workers.mpi import load_mpi
 from penstock.workers.wait import Cancelled, Waiter, WaitTimeout
 
 GRACE = 3.0  # seconds in which a member that was told to end may still do so
-STUCK = 17  # exit code of a process whose member did not
 TOPIC = "penstock-gang"  # of the events that members send to the client
 _REPORT_EVERY = 0.1
 _RAISE_EVERY = 0.25
@@ -243,7 +243,8 @@ def _insist(member: _Member) -> None:
         if time.monotonic() > give_up:
             stack = describe(member.plan.gang)
             print(f"rank {member.plan.rank} would not end:\n{stack}", file=sys.stderr, flush=True)
-            os._exit(STUCK)
+            # Not by an exit code: across hosts MPICH would wait for the others.
+            os.kill(os.getpid(), signal.SIGKILL)
         with _lock:
             if member.running:
                 _raise_in(member.thread, Cancelled)

@@ -8,7 +8,6 @@ import os
 import threading
 import time
 from collections.abc import Hashable, Sequence
-from contextlib import suppress
 from functools import cache
 from typing import Any
 
@@ -17,9 +16,10 @@ import numpy as np
 from penstock.errors import ClusterError
 from penstock.workers.wait import Waiter
 
-_KEPT = 4  # communicators; each takes some hundred MB of the GPU's memory
+_KEPT = 2  # communicators: each may take two GB of the GPU's memory
 _ABORT_SECONDS = 3.0
 _ID_BYTES = 128
+_NOT_READY = 600  # cudaErrorNotReady
 
 _kept: dict[Hashable, Link] = {}  # the latest last
 _lock = threading.Lock()
@@ -36,16 +36,27 @@ class Link:
         self.stream = cupy.cuda.Stream(non_blocking=True)
         self.met: set[tuple[int, bool]] = set()  # peer, and whether we send
 
+    def reached(self, event: Any) -> bool:
+        """Return whether an event of the stream has come; raise what went wrong before it."""
+        import cupy
+
+        status = cupy.cuda.runtime.eventQuery(event.ptr)
+        if status == _NOT_READY:
+            self.communicator.check_async_error()
+            return False
+        if status:
+            raise cupy.cuda.runtime.CUDARuntimeError(status)
+        return True
+
     def abort(self) -> None:
         """End what runs on the GPU and let go of it, whatever the other ranks do."""
         import cupy
 
         self.communicator.abort()
         end = time.monotonic() + _ABORT_SECONDS
-        # After a kernel of the gang failed, CUDA answers everything with that error.
-        with suppress(cupy.cuda.runtime.CUDARuntimeError):
-            while not self.stream.done and time.monotonic() < end:
-                time.sleep(0.001)
+        query = cupy.cuda.runtime.streamQuery
+        while query(self.stream.ptr) == _NOT_READY and time.monotonic() < end:
+            time.sleep(0.001)
 
 
 def keep(key: Hashable, link: Link) -> None:

@@ -17,11 +17,14 @@ from typing import Any
 from urllib.parse import urlsplit
 
 STARTS = "penstock rank starts on"
-_EXIT_SECONDS = 2.0  # for closing the worker, and again for leaving MPI
+_EXIT_SECONDS = 1.0  # for closing the worker, and again for leaving MPI
 
 
 def main(arguments: list[str]) -> None:
     """Be a Dask worker until the scheduler goes."""
+    # Whole lines, so that mpiexec does not mix those of several ranks.
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(line_buffering=True, write_through=False)  # type: ignore[union-attr]
     print(f"{STARTS} {socket.gethostname()}, pid {os.getpid()}", flush=True)
     _choose_device()
     from penstock.workers.mpi import load_mpi
@@ -72,12 +75,14 @@ def __getattr__(name: str) -> Any:
     # dask-mpi asks for the class by name, long after MPI was loaded.
     if name != "RankWorker":
         raise AttributeError(name)
+    import dask
     from distributed import Worker
 
     class RankWorker(Worker):  # type: ignore[misc]
         """A worker that is reached where the scheduler is, and closes without waiting for tasks."""
 
-        def __init__(self, scheduler_ip: str, **options: Any) -> None:
+        def __init__(self, scheduler_ip: str | None = None, **options: Any) -> None:
+            scheduler_ip = scheduler_ip or dask.config.get("scheduler-address")
             if options.get("interface") is None:
                 options["host"] = _own_address(scheduler_ip)
             super().__init__(scheduler_ip, **options)

@@ -8,6 +8,7 @@ clock only between rounds of it.
 from __future__ import annotations
 
 import ctypes
+import os
 import time
 from collections.abc import Callable, Sequence
 from functools import cache
@@ -150,7 +151,10 @@ class Waiter:
             waited = time.monotonic() - start
             if waited > timeout:
                 raise WaitTimeout
-            time.sleep(0 if waited < _SPIN_SECONDS else _NAP)
+            if waited < _SPIN_SECONDS:
+                os.sched_yield()  # a sleep of 0 s takes 80 us
+            else:
+                time.sleep(_NAP)
 
     def _wait_on(self, answer: int, count: int, timeout: float) -> None:
         start = time.monotonic()

@@ -10,8 +10,8 @@ import time
 import psutil
 import pytest
 
-from penstock.cluster import connect as connecting
-from penstock.cluster.connect import SMALL_INPUT, capacity, connect
+from penstock.cluster import local
+from penstock.cluster.connect import SMALL_INPUT, capacity, connect, kind_for
 from penstock.cluster.spec import ClusterSpec
 from penstock.errors import ClusterError, UsageError
 
@@ -47,14 +47,9 @@ def test_local_starts_processes_and_ends_them() -> None:
     ],
 )
 def test_auto_starts_processes_where_they_pay(
-    spec: ClusterSpec, size: int, processes: bool, monkeypatch: pytest.MonkeyPatch
+    spec: ClusterSpec, size: int, processes: bool
 ) -> None:
-    def started(_: ClusterSpec, *, processes: bool, quiet: bool) -> list[bool]:
-        return [processes]
-
-    monkeypatch.setattr(connecting, "_local", lambda *a, **k: iter(started(*a, **k)))
-    with connect(spec, input_bytes=size) as answer:
-        assert answer is processes
+    assert (kind_for(spec, size, None) == "local") is processes
 
 
 def test_a_cluster_that_runs_already_is_left_running() -> None:
@@ -65,14 +60,13 @@ def test_a_cluster_that_runs_already_is_left_running() -> None:
         assert owner.submit(lambda: 5, pure=False).result() == 5
 
 
-def test_nobody_at_the_address(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connecting, "START_TIMEOUT", 1)
+def test_nobody_at_the_address() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         address = f"tcp://127.0.0.1:{taken.getsockname()[1]}"
         with (
             pytest.raises(ClusterError, match="no Dask scheduler answers"),
-            connect(ClusterSpec(cluster=address), input_bytes=0),
+            connect(address, start_timeout=1),
         ):
             pass
 
@@ -93,7 +87,7 @@ def test_specs_that_cannot_be() -> None:
 
 
 def test_a_cluster_that_will_not_close_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connecting, "CLOSE_TIMEOUT", 0.5)
+    monkeypatch.setattr(local, "CLOSE_TIMEOUT", 0.5)
     spec = ClusterSpec(cluster="local", workers=2)
     with connect(spec, input_bytes=0) as client:
         workers = [psutil.Process(pid) for pid in client.run(os.getpid).values()]

@@ -19,6 +19,7 @@ import pytest
 from distributed import Client
 
 from penstock.cluster import slurm, slurm_jobs
+from penstock.cluster.connect import connect
 from penstock.cluster.slurm import open_slurm, slurm_options
 from penstock.cluster.spec import ClusterSpec
 from penstock.errors import ClusterError, MissingExtra, UsageError
@@ -138,9 +139,7 @@ def test_jobs_work_and_go(fake: Path, tmp_path: Path) -> None:
     assert not alive
     assert (fake / "cancelled").read_text().split() == ["100", "101"]
     left = {path for path in set(tmp_path.rglob("*")) - before if not path.is_relative_to(fake)}
-    # Dask's own locks, which every scheduler of this machine shares.
-    assert {path for path in left if "dask-scratch-space" not in path.parts} == {scratch}
-    assert "dask-scratch-space" not in os.listdir(scratch)
+    assert left == {scratch}
 
 
 @jobqueue
@@ -170,10 +169,13 @@ def test_jobs_that_end_at_once_are_told_with_their_log(
     with open_slurm(spec(), quiet=True) as running:
         assert running.failure is not None
         until(running.failure)
-        assert running.failure() == "job 100 failed: NonZeroExitCode"
+        assert running.failure() == "1 of 1 batch jobs ended"
+        assert running.missing is not None
+        assert running.missing(set()) == ["job 100 failed: NonZeroExitCode"]
         assert running.log() == "job 100:\nno such module"
         shutil.rmtree(fake / "100")  # as when SLURM forgets
-        assert running.failure() == "job 100 ended: SLURM knows it no more"
+        assert running.failure() == "1 of 1 batch jobs ended"
+        assert running.missing(set()) == ["job 100 ended: SLURM knows it no more"]
         assert list(Path.cwd().glob(".penstock-slurm-*"))
     assert not list(Path.cwd().iterdir())
 
@@ -188,7 +190,7 @@ def test_a_job_that_is_refused(fake: Path) -> None:
         assert failure is not None
         assert "invalid partition specified: moon" in failure
         assert running.missing is not None
-        assert running.missing(set()) == ["slurm-0: sbatch has not answered"]
+        assert running.missing(set()) == []
     assert not (fake / "cancelled").exists()
 
 
@@ -203,6 +205,31 @@ def test_a_queue_that_does_not_answer(fake: Path, monkeypatch: pytest.MonkeyPatc
         assert running.failure is not None
         until(lambda: running.missing(set()) == ["job 100 in a state that squeue did not tell"])
         assert running.failure() is None
+
+
+@jobqueue
+@pytest.mark.parametrize(
+    ("trouble", "message"),
+    [
+        ("full", r"2 of 2 workers did not arrive \(job 10[01] pending: Resources, job 10[01]"),
+        ("refuse", "did not start: sbatch refused a job: .*invalid partition specified: moon"),
+        (
+            "broken",
+            r"start: . of 2 batch jobs ended \(job 10[01] failed: NonZero.*log: job 10[01]: no such",
+        ),
+    ],
+)
+def test_what_a_user_reads(
+    fake: Path, monkeypatch: pytest.MonkeyPatch, trouble: str, message: str
+) -> None:
+    monkeypatch.setattr(slurm_jobs, "LOOK_EVERY", 0.5)
+    (fake / trouble).touch()
+    timeout = 2 if trouble == "full" else 60
+    with (
+        pytest.raises(ClusterError, match=message),
+        connect("slurm", workers=2, memory_limit="500MB", start_timeout=timeout),
+    ):
+        pass
 
 
 @jobqueue
@@ -258,7 +285,7 @@ def test_the_script_of_a_job(fake: Path) -> None:
     assert {"#SBATCH --cpus-per-task=6", "#SBATCH --mem=3G", "#SBATCH -J penstock"} < {*lines}
     command = lines[-1]
     assert "--nthreads 6 --memory-limit 2.79GiB --nanny" in command
-    assert "--lifetime 9 --no-dashboard --interface lo" in command
+    assert "--no-dashboard --dashboard-address localhost:0 --lifetime 9 --interface lo" in command
 
 
 def test_options_without_the_packages() -> None:
@@ -275,12 +302,16 @@ def test_dashboards() -> None:
         options = slurm_options(ClusterSpec(workers=1, memory_limit="1GB", dashboard=dashboard))
         return options["scheduler_options"]
 
-    assert scheduler("none") == {"dashboard_address": None, "dashboard": False}
+    assert scheduler("none") == {"dashboard_address": "localhost:0", "dashboard": False}
     with dask.config.set(
         {"jobqueue.slurm.scheduler-options": {"dashboard_address": ":9000", "port": 7000}}
     ):
         assert scheduler("localhost:0") == {"dashboard_address": ":9000", "port": 7000}
-        assert scheduler("none") == {"dashboard_address": None, "dashboard": False, "port": 7000}
+        assert scheduler("none") == {
+            "dashboard_address": "localhost:0",
+            "dashboard": False,
+            "port": 7000,
+        }
         assert scheduler("localhost:9999") == {"dashboard_address": "localhost:9999", "port": 7000}
 
 

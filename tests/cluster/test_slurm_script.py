@@ -6,11 +6,13 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.cluster.slurm_script import SlurmScript, slurm_script
@@ -134,6 +136,7 @@ words = st.text(
 )
 
 
+@settings(deadline=None, max_examples=40)  # each starts a shell
 @given(st.lists(words.filter(lambda word: not word.startswith("-")), max_size=4), words)
 def test_a_shell_passes_on_what_was_written(
     teller: Path, arguments: list[str], interface: str
@@ -188,6 +191,56 @@ def test_srun_is_told_of_the_job(tmp_path: Path) -> None:
         "SLURM_MPI_TYPE=pmi2",
         "SRUN_CPUS_PER_TASK=8",
     ]
+
+
+# Takes srun's place: its own options go, and the mpiexec of this environment starts the ranks.
+SRUN = """#!{python} -P
+import os, sys
+from penstock.cluster.mpiexec import (
+    find_launcher, launch_command, launch_environment, loaded_library
+)
+arguments = sys.argv[1:]
+if arguments == ["--version"]:
+    print("slurm 22.05.8")
+    sys.exit()
+while arguments[0] != "-n":
+    assert arguments.pop(0).startswith("--")
+os.environ.pop("SLURM_JOB_NUM_NODES")
+launcher = find_launcher(None, loaded_library())
+command = launch_command(launcher, arguments[2:], ranks=int(arguments[1]), hosts=None)
+os.execve(command[0], command, launch_environment(launcher, os.environ, root=os.geteuid() == 0))
+"""
+
+
+@pytest.mark.mpi
+def test_a_cluster_that_a_batch_job_keeps(tmp_path: Path) -> None:
+    srun = tmp_path / "srun"
+    srun.write_text(SRUN.format(python=sys.executable))
+    srun.chmod(0o755)
+    script = tmp_path / "job.sh"
+    script.write_text(slurm_script(ClusterSpec(), SlurmScript(ranks_per_node=2)))
+    environment = os.environ | {
+        "PATH": f"{tmp_path}:{os.environ['PATH']}",
+        "PENSTOCK_STATE": str(tmp_path / "state"),
+        "SLURM_JOB_NUM_NODES": "1",
+        "TMPDIR": str(tmp_path / "temporary"),
+    }
+    (tmp_path / "temporary").mkdir()
+    with subprocess.Popen(
+        ["bash", script], env=environment, stdout=subprocess.PIPE, text=True
+    ) as job:
+        try:
+            assert job.stdout is not None
+            assert "cluster default: 2 workers (mpi), ready" in job.stdout.readline()
+            family = psutil.Process(job.pid).children(recursive=True)
+            assert sum("penstock.workers.rank" in " ".join(one.cmdline()) for one in family) >= 2
+        finally:
+            job.terminate()  # as scancel does
+        assert job.wait(timeout=20) == 0
+    assert not psutil.wait_procs(family, timeout=5)[1]
+    left = {path.name for path in (tmp_path / "temporary").iterdir()}
+    assert left <= {"dask-scratch-space"}
+    assert not list((tmp_path / "state").rglob("*.json"))
 
 
 def test_shellcheck_is_content(tmp_path: Path) -> None:

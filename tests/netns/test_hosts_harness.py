@@ -141,9 +141,10 @@ def test_the_agent_says_what_is_wrong(hosts):
 
 
 def test_what_a_killed_agent_started_lives_on(hosts, wait_until):
-    agent = hosts.run("h1", [hosts.agent, "h2", "exec sleep 1000"])
+    hosts.run("h1", [hosts.agent, "h2", "exec sleep 1000"])
     wait_until(lambda: "sleep 1000" in hosts.processes("h2").values(), "sleep runs on h2")
-    agent.kill()
+    [agent] = hosts.processes("h1")
+    hosts.kill("h1", agent)
     wait_until(lambda: not hosts.processes("h1"), "the agent is gone")
     [pid] = [pid for pid, line in hosts.processes("h2").items() if line == "sleep 1000"]
     hosts.kill("h2", pid)

@@ -18,6 +18,7 @@ import psutil
 import pytest
 
 from penstock.cluster import ending, keeper, presence, started
+from penstock.cluster.connect import connect
 from penstock.cluster.started import Started, all_started, find
 from penstock.pipelines.cli import run
 
@@ -168,7 +169,7 @@ def test_started_used_stopped_and_nothing_left(
     told = answer(capsys)
     assert (told["name"], told["kind"], told["workers"]) == ("default", kind, 2)
     assert told["dashboard"].startswith("http://")
-    with Client(told["address"], timeout=10) as client, Client(scheduler_file=str(file)) as other:
+    with connect("default") as client, Client(scheduler_file=str(file)) as other:
         assert other.scheduler.address == told["address"]
         pids = set(client.run(os.getpid).values())
     keeper_of = psutil.Process(told["pid"])

@@ -6,13 +6,17 @@ import os
 import shutil
 import subprocess
 import sys
+import time
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-from penstock.errors import UsageError
+from penstock import connect, gang
+from penstock.errors import GangError, UsageError
 from penstock.workers.exchange_device import _RECORD, choose
 from penstock.workers.exchange_nccl import by_tag, reduced_as
 
@@ -40,10 +44,11 @@ def run(ranks: int, kind: str, *cases: str) -> str:
     command += ["-n", str(ranks), sys.executable, "-P", str(RANKS), kind, *cases]
     try:
         done = subprocess.run(
-            command, capture_output=True, text=True, check=False, env=os.environ | env, timeout=240
+            command, capture_output=True, text=True, check=False, env=os.environ | env, timeout=180
         )
     except subprocess.TimeoutExpired as late:
-        return f"{_text(late.stdout)}\n{_text(late.stderr)}\nnot done in 240 s"
+        return f"{_text(late.stdout)}\n{_text(late.stderr)}\nnot done in 180 s"
+    print(done.stdout)  # what cases took; shown by pytest -rP
     return f"{done.stdout}\n{done.stderr}\nexit code {done.returncode}"
 
 
@@ -51,7 +56,7 @@ def _text(output: bytes | str | None) -> str:
     return output.decode() if isinstance(output, bytes) else output or ""
 
 
-def passed(ranks: int, kind: str, case: str, cases: list[str]) -> None:
+def passed(ranks: int, kind: str, case: str, cases: Sequence[str]) -> None:
     output = run(ranks, kind, *cases)
     assert f"passed {case} " in output, output
 
@@ -79,6 +84,43 @@ def test_a_gpu_each(ranks: int, case: str) -> None:
     if cupy.cuda.runtime.getDeviceCount() < ranks:
         pytest.skip(f"needs {ranks} GPUs")
     passed(ranks, "own", case, CASES)
+
+
+@pytest.mark.gpu
+@pytest.mark.mpi
+def test_gangs_of_workers_with_gpus() -> None:
+    import cupy
+
+    count = cupy.cuda.runtime.getDeviceCount()
+    ranks = min(max(2, count), 4)
+    way = "NcclExchange" if count >= ranks else "StagedExchange"
+
+    # Nested, so that they travel by value.
+    def total(comm: Any) -> tuple[float, str]:
+        import cupy
+
+        array = comm.allreduce(cupy.full(1000, comm.rank + 1.0))
+        return float(array[999]), type(comm._device).__name__
+
+    def broken(comm: Any, *, together: bool) -> None:
+        import cupy
+
+        if together:
+            comm.allreduce(cupy.ones(10))
+        if comm.rank == 1:
+            raise ValueError("one is broken")
+        comm.allreduce(cupy.zeros(1 << 20))
+
+    with connect("mpi", workers=ranks, device="gpu") as client:
+        for together in (True, False, True):
+            expected = ranks * (ranks + 1) / 2
+            for _ in range(2):
+                assert gang.run(client, total) == [(expected, way)] * ranks
+            started = time.monotonic()
+            with pytest.raises(GangError, match="rank 1 .* one is broken") as raised:
+                gang.run(client, broken, kwargs={"together": together})
+            assert time.monotonic() - started < 5, raised.value
+        assert gang.run(client, total) == [(expected, way)] * ranks
 
 
 @pytest.mark.multigpu
