@@ -16,7 +16,7 @@ from dataclasses import replace
 from importlib.util import find_spec
 from typing import Any
 
-from penstock.cluster.local import _close as close_local
+from penstock.cluster.local import close as close_local
 from penstock.cluster.place import scheduler_place
 from penstock.cluster.running import Running
 from penstock.cluster.security import security
@@ -121,10 +121,9 @@ def _gpus() -> list[str]:
 def _nvml_count() -> int:
     # Under WSL the driver is there, and the devices' files are not.
     try:
-        import pynvml
+        from dask_cuda.utils import get_gpu_count
 
-        pynvml.nvmlInit()
-        return int(pynvml.nvmlDeviceGetCount())
+        return int(get_gpu_count())
     except Exception:  # not installed, or no driver
         return 0
 

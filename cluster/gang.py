@@ -21,10 +21,9 @@ from contextlib import contextmanager, suppress
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from penstock.cluster.coordinator import install
+from penstock.cluster.admission import admit, uses_gpu
 from penstock.errors import ClusterError, GangError, PenstockError, UsageError
 from penstock.progress import Progress
-from penstock.workers import device
 from penstock.workers.gang import GRACE, TOPIC, Outcome, Plan, describe, run_member
 
 _POLL = 0.25
@@ -103,7 +102,7 @@ class _Attempt:
         timeout: float | None,
     ) -> list[Any]:
         """Return the results of all ranks, or raise."""
-        admitted = _admit(self.client, ranks, self.start_timeout)
+        admitted = admit(self.client, ranks, self.start_timeout)
         self.gang, self.world = admitted["gang"], admitted["world"]
         self.addresses = [address for _, address in admitted["members"]]
         futures: list[Any] = []
@@ -130,7 +129,7 @@ class _Attempt:
 
     def _submit(self, admitted: dict[str, Any], function: Any, args: Any, kwargs: Any) -> list[Any]:
         members = tuple(rank for rank, _ in admitted["members"])
-        gpu = _uses_gpu(self.client, admitted["world"], self.addresses)
+        gpu = uses_gpu(self.client, admitted["world"], self.addresses)
         futures = []
         for rank, address in enumerate(self.addresses):
             plan = Plan(
@@ -304,45 +303,6 @@ def _raised(first: Outcome, size: int, tracebacks: dict[int, str]) -> GangError:
     return error
 
 
-def _admit(client: Any, ranks: int | None, timeout: float) -> dict[str, Any]:
-    """Return the workers of a gang, once they are free."""
-    install(client)
-    answer = _ask_admission(client, ranks, timeout)
-    if answer["status"] == "none":
-        from penstock.cluster.beside import start_world
-
-        start_world(client, ranks, timeout)
-        answer = _ask_admission(client, ranks, timeout)
-    if answer["status"] == "admitted":
-        return answer
-    wanted = "all ranks" if ranks is None else f"{ranks} ranks"
-    if answer["status"] == "small":
-        raise ClusterError(
-            f"a gang of {wanted} does not fit into the cluster",
-            expected=f"at most {answer['reason']}, the size of its largest MPI world",
-            remedy="Ask for fewer with -k, or start the cluster with more workers: -n",
-        )
-    if answer["status"] == "failed":
-        raise ClusterError(
-            "the cluster's MPI world ended and could not be started again",
-            got=answer["reason"],
-            remedy="Start the cluster anew",
-        )
-    raise ClusterError(
-        f"there were no workers for a gang of {wanted}",
-        expected=f"them to be free within {timeout:g} s",
-        got=answer["reason"],
-        remedy="Wait for the other gangs, or give more time: gang.run(start_timeout=...)",
-    )
-
-
-def _ask_admission(client: Any, ranks: int | None, timeout: float) -> dict[str, Any]:
-    answer: dict[str, Any] = client.sync(
-        client.scheduler.gang_admit, ranks=ranks, timeout=timeout, client=client.id
-    )
-    return answer
-
-
 # Every gang of a client hears what members and coordinator tell; one subscription serves all.
 _attempts: WeakKeyDictionary[Any, dict[str, _Attempt]] = WeakKeyDictionary()
 
@@ -365,13 +325,3 @@ def _listening(attempt: _Attempt) -> Iterator[None]:
         yield
     finally:
         del attempts[attempt.gang]
-
-
-_gpus: dict[str, bool] = {}
-
-
-def _uses_gpu(client: Any, world: str, addresses: list[str]) -> bool:
-    """Return whether a world's workers compute on GPUs, asked once."""
-    if world not in _gpus:
-        _gpus[world] = all(client.run(device.gpu, workers=addresses).values())
-    return _gpus[world]

@@ -49,12 +49,12 @@ def open_local(spec: ClusterSpec, *, processes: bool) -> Iterator[Running]:
                 missing=lambda names: [str(n) for n in range(cores) if str(n) not in names],
             )
         finally:
-            _close(cluster)
+            close(cluster)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _close(cluster: Any) -> None:
+def close(cluster: Any) -> None:
     """End a cluster that this process started, in bounded time.
 
     After workers died over and over, closing can wait for one that will never answer.

@@ -72,7 +72,7 @@ class ClusterSpec:
         return spec._filled(dask.config.get("penstock.cluster", None) or {}, "Dask's configuration")
 
     def _filled(self, values: Any, source: str) -> ClusterSpec:
-        names = [field.name for field in fields(self)]  # type: ignore[arg-type]
+        names = [field.name for field in fields(self)]
         if not isinstance(values, dict):
             raise UsageError(
                 f"the cluster options in {source}", expected="a mapping", got=type(values).__name__

@@ -143,9 +143,11 @@ class World:
             words += ["--local-directory", str(spec.worker_scratch)]
         if spec.interface:
             words += ["--interface", spec.interface]
-        options = {"dashboard": False}
-        if spec.device_limit:
-            options["device_limit"] = spec.device_limit  # type: ignore[assignment]
+        options = {
+            "dashboard": False,
+            "device": spec.device,
+            "device_limit": spec.device_limit,
+        }
         return [*words, "--worker-options", json.dumps(options)]
 
     def _memory(self) -> int:
@@ -246,7 +248,7 @@ class World:
     def _all_present(self) -> bool:
         names = {f"{self.name}-{rank}" for rank in range(self.size)}
         try:
-            return names <= self._client.run_on_scheduler(worker_names)
+            return bool(names <= self._client.run_on_scheduler(worker_names))
         except Exception:  # the scheduler may have gone
             return False
 

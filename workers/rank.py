@@ -47,11 +47,13 @@ def main(arguments: list[str]) -> None:
 
 def _choose_device() -> None:
     from penstock.workers.device import devices_here, local_rank, visible_devices
+    from penstock.workers.spill import stay_near_gpu
 
     count, here = devices_here(), local_rank(os.environ)
     if count and here is not None:
         visible = os.environ.get("CUDA_VISIBLE_DEVICES")
         os.environ["CUDA_VISIBLE_DEVICES"] = visible_devices(here, count, visible)
+        stay_near_gpu()
 
 
 def _exit_soon() -> None:
@@ -78,13 +80,26 @@ def __getattr__(name: str) -> Any:
     import dask
     from distributed import Worker
 
+    from penstock.workers.spill import spill_data
+
     class RankWorker(Worker):  # type: ignore[misc]
         """A worker that is reached where the scheduler is, and closes without waiting for tasks."""
 
-        def __init__(self, scheduler_ip: str | None = None, **options: Any) -> None:
+        def __init__(
+            self,
+            scheduler_ip: str | None = None,
+            *,
+            device: str = "auto",
+            device_limit: str | None = None,
+            **options: Any,
+        ) -> None:
             scheduler_ip = scheduler_ip or dask.config.get("scheduler-address")
             if options.get("interface") is None:
                 options["host"] = _own_address(scheduler_ip)
+            if device != "cpu":
+                memory = str(options.get("memory_limit"))
+                host_limit = int(memory) if memory.isdecimal() else None
+                options["data"] = spill_data(device_limit, host_limit)
             super().__init__(scheduler_ip, **options)
             self.startup_information["host_name"] = lambda _: socket.gethostname()
 

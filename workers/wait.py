@@ -58,7 +58,9 @@ def _poll(test: int, pause: int, requests: int, count: int, state: int, polls: i
     done = 0
     for poll in range(polls):
         while done < count:
-            error = _call(test, _load(requests + 8 * done), state + 8 * _FLAG, state + 8 * _STATUS)
+            error: int = _call(
+                test, _load(requests + 8 * done), state + 8 * _FLAG, state + 8 * _STATUS
+            )
             if error != 0:
                 return -error
             if _load(state + 8 * _FLAG) & 0xFFFFFFFF == 0:
@@ -106,7 +108,7 @@ class Waiter:
     def _room(self, count: int) -> None:
         addresses = np.zeros(count, np.int64)
         self._held = addresses  # the view below lives as long as this
-        self._addresses, self._addresses_at = memoryview(addresses), int(addresses.ctypes.data)
+        self._addresses, self._addresses_at = addresses.data, int(addresses.ctypes.data)
 
     def cancel(self) -> None:
         """Break off this wait and all later ones; called from another thread."""

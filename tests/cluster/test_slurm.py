@@ -215,7 +215,7 @@ def test_a_queue_that_does_not_answer(fake: Path, monkeypatch: pytest.MonkeyPatc
         ("refuse", "did not start: sbatch refused a job: .*invalid partition specified: moon"),
         (
             "broken",
-            r"start: . of 2 batch jobs ended \(job 10[01] failed: NonZero.*log: job 10[01]: no such",
+            r"start: . of 2 batch jobs ended \(job 10[01] failed: Non.*log: job 10[01]: no such",
         ),
     ],
 )
