@@ -53,6 +53,11 @@ def by_tag(messages: Iterable[Message]) -> list[Message]:
     return sorted(messages, key=itemgetter(0))
 
 
+def to_everyone(arrays: Sequence[Any]) -> list[Message]:
+    """Return messages for, or from, every rank; without those that are empty."""
+    return [(0, peer, array) for peer, array in enumerate(arrays) if array.nbytes]
+
+
 def on_device(array: Any) -> Any:
     """Return a contiguous array of any library as CuPy's, without a copy."""
     import cupy
@@ -69,23 +74,17 @@ def on_device(array: Any) -> Any:
 
 def parts_of_all(
     outgoing: Sequence[Any], incoming: Sequence[Any], rank: int
-) -> tuple[list[Any], list[Any], Callable[[], None]]:
-    """Return an alltoallv's arrays, checked, and what copies the part that a rank sends itself."""
+) -> tuple[list[Any], list[Any]]:
+    """Return an alltoallv's arrays, checked."""
     sends = [on_device(array) for array in outgoing]
     receives = [on_device(array) for array in incoming]
-    source, target = sends[rank], receives[rank]
-    if source.nbytes != target.nbytes:
+    if sends[rank].nbytes != receives[rank].nbytes:
         raise UsageError(
             "alltoallv: a rank sends itself another number of bytes than it receives",
-            expected=str(source.nbytes),
-            got=str(target.nbytes),
+            expected=str(sends[rank].nbytes),
+            got=str(receives[rank].nbytes),
         )
-
-    def copy_own_part() -> None:
-        if source.nbytes:
-            target.data.copy_from_device_async(source.data, source.nbytes)
-
-    return sends, receives, copy_own_part
+    return sends, receives
 
 
 class _Batch:
@@ -163,7 +162,7 @@ class NcclExchange:
 
         NCCL connects to a peer at the first message, and could not be cancelled while it waits.
         """
-        found = {(peer, True) for peer in to} | {(peer, False) for peer in source}
+        found = {(peer, 1) for peer in to} | {(peer, 0) for peer in source}
         new = {way for way in found if way[0] != self.rank} - self._link.met
         if new:
             requests = []
@@ -173,6 +172,16 @@ class NcclExchange:
                 requests.append(self._comm.Isend(np.zeros(1, np.uint8), peer, mine))
             wait_for(self._waiter, requests, self._timeout)
             self._link.met |= new
+
+    def _meet_all(self, collective: str, size: int) -> None:
+        """Wait until all ranks are here, at the first collective of its kind and about this size.
+
+        NCCL chooses an algorithm by them, and connects the ranks at the first use of each.
+        """
+        kind = collective, size.bit_length()
+        if kind not in self._link.met:
+            wait_for(self._waiter, [self._comm.Ibarrier()], self._timeout)
+            self._link.met.add(kind)
 
     # Collectives
 
@@ -184,6 +193,7 @@ class NcclExchange:
         if not array.nbytes:
             return Pending()
         wide = array if wider is None else array.astype(wider)
+        self._meet_all(f"{operation} {name}", wide.nbytes)
         self._follow()
         self._nccl_comm.allReduce(
             wide.data.ptr,
@@ -205,6 +215,7 @@ class NcclExchange:
         self.start()
         if not array.nbytes:
             return Pending()
+        self._meet_all("broadcast", array.nbytes)
         self._follow()
         where, size = array.data.ptr, array.nbytes
         as_bytes = self._nccl.NCCL_UINT8
@@ -213,16 +224,11 @@ class NcclExchange:
 
     def ialltoallv(self, outgoing: Sequence[Any], incoming: Sequence[Any]) -> Any:
         """Start to send ``outgoing[r]`` to every rank r and to receive ``incoming[r]`` from it."""
-        sends, receives, copy_own_part = parts_of_all(outgoing, incoming, self.rank)
+        sends, receives = parts_of_all(outgoing, incoming, self.rank)
         self.start()
-        self._exchange(self._to_others(sends), self._to_others(receives))
-        copy_own_part()  # meanwhile, in the caller's stream
-        self._follow()
+        # A rank's own part too: copied beside the others it costs nothing.
+        self._exchange(to_everyone(sends), to_everyone(receives))
         return self._until_end(sends + receives)
-
-    def _to_others(self, arrays: list[Any]) -> list[Message]:
-        found = [(0, peer, array) for peer, array in enumerate(arrays)]
-        return [m for m in found if m[1] != self.rank and m[2].nbytes]
 
     # The stream
 

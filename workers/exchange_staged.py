@@ -65,9 +65,11 @@ class StagedExchange:
 
     def ialltoallv(self, outgoing: Sequence[Any], incoming: Sequence[Any]) -> Any:
         """Start to send ``outgoing[r]`` to every rank r and to receive ``incoming[r]`` from it."""
-        sends, receives, copy_own_part = parts_of_all(outgoing, incoming, self.rank)
-        copy_own_part()
-        sends[self.rank] = receives[self.rank] = sends[self.rank].reshape(-1)[:0]
+        sends, receives = parts_of_all(outgoing, incoming, self.rank)
+        mine, own = sends[self.rank], receives[self.rank]
+        if own.nbytes:
+            own.data.copy_from_device_async(mine.data, mine.nbytes)
+        sends[self.rank] = receives[self.rank] = mine.reshape(-1)[:0]
         out, came = self._to_host(sends), self._pinned(sum(array.nbytes for array in receives))
         requests = self._mpi.ialltoallv(_parts(out, sends), _parts(came, receives))
         return self._then_to_device(requests, receives, came)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import atexit
 import hashlib
-import os
 import threading
 import time
 from collections.abc import Hashable, Sequence
@@ -27,14 +26,15 @@ _unfinished: list[Any] = []  # MPI requests of gangs that failed: late messages 
 
 
 class Link:
-    """An NCCL communicator, its stream, and with which peers it is connected."""
+    """An NCCL communicator, its stream, and what it was used for."""
 
     def __init__(self, communicator: Any, name: str) -> None:
         import cupy
 
         self.communicator, self.name = communicator, name
         self.stream = cupy.cuda.Stream(non_blocking=True)
-        self.met: set[tuple[int, bool]] = set()  # peer, and whether we send
+        # What ranks are connected for: a peer and whether we send, a collective and its size.
+        self.met: set[tuple[int | str, int]] = set()
 
     def reached(self, event: Any) -> bool:
         """Return whether an event of the stream has come; raise what went wrong before it."""
@@ -93,9 +93,6 @@ def connect(comm: Any, waiter: Waiter, timeout: float) -> Link:
     import cupy
     from cupy.cuda import nccl
 
-    # NCCL would connect at the first use of each of its algorithms, inside a call that cannot be
-    # cancelled while it waits for a peer. Read once in a process, at the first communicator.
-    os.environ.setdefault("NCCL_RUNTIME_CONNECT", "0")
     name = np.zeros(_ID_BYTES, np.uint8)
     if comm.rank == 0:
         name[:] = np.frombuffer(_to_bytes(nccl.get_unique_id()), np.uint8)

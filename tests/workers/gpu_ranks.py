@@ -381,10 +381,10 @@ def stuck_receive(c: Communicator) -> None:
 
 
 def stuck_reduction(c: Communicator) -> None:
-    """A reduction that the others never begin."""
+    """A reduction, of a size that was reduced before, that the others never begin."""
     import cupy
 
-    ended_early(lambda gone: gone.allreduce(cupy.zeros(1 << 20)), warm=True)
+    ended_early(lambda gone: gone.allreduce(cupy.zeros(1000)), warm=True)
 
 
 def stuck_first_reduction(c: Communicator) -> None:
