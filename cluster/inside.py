@@ -23,6 +23,7 @@ def open_inside(spec: ClusterSpec, size: int) -> Iterator[Running]:
     """Turn all ranks of this job but one into scheduler and workers; go on as the client."""
     global _initialized
     from penstock.workers.mpi import load_mpi
+    from penstock.workers.rank import share_of_host
 
     if size < 3:
         raise ClusterError(
@@ -40,7 +41,7 @@ def open_inside(spec: ClusterSpec, size: int) -> Iterator[Running]:
         dask_mpi.initialize(
             interface=spec.interface,
             nthreads=spec.threads or 1,
-            memory_limit=spec.memory_limit or "auto",
+            memory_limit=str(spec.worker_memory() if spec.memory_limit else share_of_host()),
             local_directory=str(spec.worker_scratch) if spec.worker_scratch else None,
             dashboard=spec.dashboard != "none",
             dashboard_address=None if spec.dashboard == "none" else spec.dashboard,

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from penstock.cluster.place import scheduler_place
+from penstock.cluster.place import dashboard_link, scheduler_place
 from penstock.cluster.running import Running
 from penstock.cluster.security import security
 from penstock.cluster.spec import ClusterSpec
@@ -45,7 +45,7 @@ def open_local(spec: ClusterSpec, *, processes: bool) -> Iterator[Running]:
             yield Running(
                 cluster,
                 cores if processes else 1,
-                dashboard=cluster.dashboard_link if processes else None,
+                dashboard=dashboard_link(cluster, spec) if processes else None,
                 missing=lambda names: [str(n) for n in range(cores) if str(n) not in names],
             )
         finally:

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from penstock.cluster.place import scheduler_place
+from penstock.cluster.place import dashboard_link, scheduler_place
 from penstock.cluster.running import Running
 from penstock.cluster.security import security
 from penstock.cluster.spec import ClusterSpec
@@ -28,9 +28,10 @@ def open_mpi(spec: ClusterSpec, *, ranks: int | None = None) -> Iterator[Running
     folder = Path(tempfile.mkdtemp(prefix="penstock-world-"))
     try:
         world = World(spec, folder, size=spec.workers or ranks)
+        place = scheduler_place(spec, str(folder), remote=world.remote)
         cluster = LocalCluster(
             n_workers=0,
-            **scheduler_place(spec, str(folder), remote=world.hosts is not None),
+            **place,
             security=security(spec),
             silence_logs=logging.CRITICAL,
         )
@@ -38,7 +39,7 @@ def open_mpi(spec: ClusterSpec, *, ranks: int | None = None) -> Iterator[Running
             yield Running(
                 cluster,
                 world.size,
-                dashboard=cluster.dashboard_link,
+                dashboard=dashboard_link(cluster, spec),
                 log=world.tail,
                 missing=world.missing,
                 failure=lambda: world.failed,

@@ -46,6 +46,19 @@ def scheduler_place(
     return place
 
 
+def dashboard_link(cluster: Any, spec: ClusterSpec) -> str | None:
+    """Return where the dashboard answers, which need not be where the scheduler does."""
+    from distributed.utils import format_dashboard_link
+
+    server = cluster.scheduler.services.get("dashboard")
+    if server is None or spec.dashboard == "none":
+        return None
+    host = spec.dashboard.rpartition(":")[0]
+    if host in ("", "0.0.0.0", "[::]"):
+        return str(cluster.dashboard_link)
+    return str(format_dashboard_link(host, server.port))
+
+
 def _known(interface: str) -> str:
     known = sorted(psutil.net_if_addrs())
     if interface not in known:

@@ -17,7 +17,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from penstock.cluster.place import scheduler_place
+from penstock.cluster.place import dashboard_link, scheduler_place
 from penstock.cluster.running import Running
 from penstock.cluster.security import security
 from penstock.cluster.slurm_jobs import Jobs
@@ -132,7 +132,7 @@ def open_slurm(spec: ClusterSpec, *, quiet: bool) -> Iterator[Running]:
             yield Running(
                 target=cluster,
                 workers=spec.workers,
-                dashboard=_dashboard_link(cluster, options["scheduler_options"]),
+                dashboard=dashboard_link(cluster, spec),
                 security=options["security"],
                 log=jobs.log,
                 missing=jobs.missing,
@@ -169,19 +169,6 @@ def _job_class(jobs: Jobs) -> Any:
             self.status = Status.closed
 
     return WorkerJob
-
-
-def _dashboard_link(cluster: Any, options: dict[str, Any]) -> str | None:
-    """Return where the dashboard answers, which need not be where the scheduler does."""
-    from distributed.utils import format_dashboard_link
-
-    server = cluster.scheduler.services.get("dashboard")
-    if server is None or options.get("dashboard") is False:
-        return None
-    host = str(options.get("dashboard_address") or "").rpartition(":")[0]
-    if host in ("", "0.0.0.0", "[::]"):
-        return str(cluster.dashboard_link)
-    return str(format_dashboard_link(host, server.port))
 
 
 @contextmanager

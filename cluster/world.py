@@ -58,6 +58,8 @@ class World:
             check_hosts(self.hosts, self.size)
         library = loaded_library()
         self.launcher: Launcher = find_launcher(spec.mpiexec, library)
+        # Within SLURM ranks may be on other hosts, which only srun knows.
+        self.remote = self.hosts is not None or self.launcher.family == "srun"
         self._spec, self._folder = spec, folder
         self._library = library
         self._token, self._generation = uuid4().hex[:8], 0
@@ -136,8 +138,10 @@ class World:
         words += [self._client.scheduler.address]
         words += ["--no-scheduler", "--worker-class", "penstock.workers.rank.RankWorker"]
         words += ["--name", self.name, "--nthreads", str(spec.threads or 1)]
-        words += ["--memory-limit", str(self._memory())]
-        if not self.hosts:
+        # Without a limit each takes its share of its host.
+        limited = spec.memory_limit is not None
+        words += ["--memory-limit", str(spec.worker_memory()) if limited else "auto"]
+        if not self.remote:
             words += ["--local-directory", str(self._folder / "workers")]
         elif spec.worker_scratch is not None:
             words += ["--local-directory", str(spec.worker_scratch)]
@@ -149,13 +153,6 @@ class World:
             "device_limit": spec.device_limit,
         }
         return [*words, "--worker-options", json.dumps(options)]
-
-    def _memory(self) -> int:
-        if self._spec.memory_limit or not self.hosts:
-            share = psutil.virtual_memory().total * 3 // 4 // self.size
-            return self._spec.worker_memory() if self._spec.memory_limit else int(share)
-        most = max(host.slots for host in self.hosts)  # hosts are taken to be alike
-        return int(psutil.virtual_memory().total * 3 // 4 // most)
 
     def environment(self) -> dict[str, str]:
         """Return the environment of mpiexec."""
@@ -170,7 +167,7 @@ class World:
         env.pop("PYTHONUNBUFFERED", None)  # ranks write whole lines
         env.setdefault("HOME", "/")  # Open MPI 5 wants one
         env.setdefault("DASK_LOGGING__DISTRIBUTED", "warning")
-        if not self.hosts:
+        if not self.remote:
             (self._folder / "mpi").mkdir(exist_ok=True)
             env["TMPDIR"] = str(self._folder / "mpi")
         return env
@@ -255,7 +252,7 @@ class World:
     def _lost_one(self, process: subprocess.Popen[bytes]) -> bool:
         """Return whether a rank of this host ended before MPI was up, which MPICH waits out."""
         now = time.monotonic()
-        if self.hosts or self.launcher.family == "srun" or now < self._next_look:
+        if self.remote or now < self._next_look:
             return False
         self._next_look = now + _LOOK_EVERY
         there = 0

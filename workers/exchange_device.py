@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -36,10 +37,12 @@ def device_exchange(
     key = members, generation
     mine, link = np.zeros(1, _RECORD), None
     if device.gpu():
+        import cupy
+
         from penstock.workers.exchange_staged import mpi_reads_gpus
 
-        link = kept(key)
-        mine[0] = _identity(), _nccl_version(), mpi_reads_gpus(), link.name if link else ""
+        gpu, link = _identity(cupy.cuda.runtime.getDevice()), kept(key)
+        mine[0] = gpu, _nccl_version(), mpi_reads_gpus(), link.name if link else ""
     every = np.zeros(comm.size, _RECORD)
     try:
         gathered = comm.Iallgather(mine.view(np.uint8), every.view(np.uint8))
@@ -76,12 +79,12 @@ def choose(every: Any) -> str:
     return "aware" if every["aware"].all() and len(gpus) > 1 else "staged"
 
 
-def _identity() -> str:
-    """Return what tells this rank's GPU from all others, in containers and under MIG too."""
+@cache  # a millisecond
+def _identity(number: int) -> str:
+    """Return what tells this rank's GPU from all others, in containers too."""
     import cupy
 
-    runtime = cupy.cuda.runtime
-    found = runtime.getDeviceProperties(runtime.getDevice())
+    found = cupy.cuda.runtime.getDeviceProperties(number)
     uuid = found.get("uuid", b"").hex()
     if uuid.strip("0"):
         return str(uuid)

@@ -63,6 +63,19 @@ def _exit_soon() -> None:
     timer.start()
 
 
+def share_of_host() -> int:
+    """Return this rank's share of three quarters of its host's memory: all ranks call it."""
+    from distributed.system import MEMORY_LIMIT
+
+    from penstock.workers.mpi import load_mpi
+
+    mpi = load_mpi()
+    here = mpi.COMM_WORLD.Split_type(mpi.COMM_TYPE_SHARED)
+    ranks = int(here.size)
+    here.Free()
+    return int(MEMORY_LIMIT * 3 // 4 // ranks)
+
+
 def _own_address(scheduler: str) -> str:
     """Return the address of this host that the scheduler can reach."""
     where = urlsplit(scheduler)
@@ -96,10 +109,11 @@ def __getattr__(name: str) -> Any:
             scheduler_ip = scheduler_ip or dask.config.get("scheduler-address")
             if options.get("interface") is None:
                 options["host"] = _own_address(scheduler_ip)
+            limit = str(options.get("memory_limit"))
+            memory = int(limit) if limit.isdecimal() else share_of_host()
+            options["memory_limit"] = memory
             if device != "cpu":
-                memory = str(options.get("memory_limit"))
-                host_limit = int(memory) if memory.isdecimal() else None
-                options["data"] = spill_data(device_limit, host_limit)
+                options["data"] = spill_data(device_limit, memory)
             super().__init__(scheduler_ip, **options)
             self.startup_information["host_name"] = lambda _: socket.gethostname()
 
