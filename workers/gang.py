@@ -18,6 +18,7 @@ import time
 import traceback
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -72,7 +73,7 @@ class _Member:
     plan: Plan
     waiter: Waiter
     thread: int
-    running: bool = True
+    raising: bool = True  # whether what it must end by may still be raised in its thread
     ended: threading.Event = field(default_factory=threading.Event)
 
 
@@ -112,6 +113,7 @@ def _work(member: _Member, function: Any, args: Any, kwargs: Any) -> Any:
         value = function(comm, *args, **kwargs)
         comm.leave()
     except BaseException as error:
+        _stop_raising(member)
         _dead.append(comm.abandon())
         if isinstance(error, WaitTimeout):
             raise ClusterError(
@@ -148,7 +150,13 @@ def _communicator(plan: Plan, waiter: Waiter, report: Any) -> Communicator:
     if plan.gpu:
         from penstock.workers.exchange_device import device_exchange
 
-        device = device_exchange(comm, waiter, plan.members, plan.world)
+        try:
+            device = device_exchange(
+                comm, waiter, plan.members, plan.world, timeout=plan.start_timeout
+            )
+        except BaseException:
+            _dead.append(comm)
+            raise
     return Communicator(comm, waiter, wait_timeout=plan.wait_timeout, device=device, report=report)
 
 
@@ -246,7 +254,7 @@ def _insist(member: _Member) -> None:
             # Not by an exit code: across hosts MPICH would wait for the others.
             os.kill(os.getpid(), signal.SIGKILL)
         with _lock:
-            if member.running:
+            if member.raising:
                 _raise_in(member.thread, Cancelled)
 
 
@@ -262,10 +270,17 @@ def _enter(member: _Member) -> None:
             raise Cancelled
 
 
+def _stop_raising(member: _Member) -> None:
+    """See to it that nothing is raised in this thread any more: it cleans up, or has ended."""
+    while member.raising:
+        with suppress(Cancelled), _lock:  # the last one may come right here
+            member.raising = False
+            _raise_in(member.thread, None)
+
+
 def _leave(member: _Member) -> None:
+    _stop_raising(member)
     with _lock:
-        member.running = False
-        _raise_in(member.thread, None)  # what was not delivered must not hit the next task
         _members.pop(member.plan.gang, None)
     member.ended.set()
 

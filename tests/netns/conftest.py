@@ -19,7 +19,8 @@ import pytest
 
 HERE = Path(__file__).parent
 TOOLS = ("unshare", "nsenter", "setpriv", "mount", "ip", "tc")
-NAMESPACES = ("net", "uts", "mnt", "ipc", "pid")
+NAMESPACES = ("net", "uts", "mnt", "ipc", "pid")  # as /proc calls them
+LONG_NAMES = ("net", "uts", "mount", "ipc", "pid")  # as unshare and nsenter do
 
 
 class Hosts:
@@ -184,9 +185,6 @@ class Hosts:
 
     def _at_switch(self, *commands: str) -> None:
         _in_network(self._switch, "ip", *commands)
-
-
-LONG_NAMES = ("net", "uts", "mount", "ipc", "pid")
 
 
 def _in_network(pid: int, tool: str, *commands: str) -> None:
