@@ -7,7 +7,6 @@ A worker is in one gang at a time, and its turn comes in the order of asking.
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
 from dataclasses import dataclass, field
 from time import time
 from typing import Any
@@ -161,6 +160,13 @@ class GangCoordinator(SchedulerPlugin):  # type: ignore[misc]
             gang.ended = True
             self._tell({w: r for w, r in gang.members.items() if w != worker}, end, name)
 
+    async def _give_up(self, worker: str, how: str) -> None:
+        """Take leave of a worker that cannot be told anything; its world is no longer whole."""
+        for name, gang in self.gangs.items():
+            if worker in gang.members:
+                self._lost(name, gang, worker, how)
+        await self.scheduler.remove_worker(worker, stimulus_id="penstock-gang-deaf", expected=True)
+
     async def _watch(self) -> None:
         """Look after members that have not been heard of: their host may have lost the network."""
         while True:
@@ -178,8 +184,7 @@ class GangCoordinator(SchedulerPlugin):  # type: ignore[misc]
         try:
             comm = await connect(worker, timeout=_TELL_TIMEOUT, **self.scheduler.connection_args)
         except (TimeoutError, OSError):
-            if name in self.gangs:
-                self._lost(name, gang, worker, "cannot be reached any more")
+            await self._give_up(worker, "cannot be reached any more")
         else:
             comm.abort()  # it is there, and only too busy to answer
 
@@ -242,7 +247,8 @@ class GangCoordinator(SchedulerPlugin):  # type: ignore[misc]
         starting = [world for world in self.worlds.values() if world.state == "starting"]
         if starting:
             here = len(self._present().get(starting[0].name, []))
-            return f"{here} of the {starting[0].size} ranks of a new MPI world"
+            why = f" ({starting[0].note})" if starting[0].note else ""
+            return f"{here} of the {starting[0].size} ranks of a new MPI world{why}"
         return f"{len(self.gangs)} gangs running and {len(self.asking) - 1} waiting"
 
     def _wake(self) -> None:
@@ -257,11 +263,13 @@ class GangCoordinator(SchedulerPlugin):  # type: ignore[misc]
 
     async def _tell_one(self, worker: str, function: Any, args: tuple[Any, ...]) -> None:
         message = {"op": "run", "function": dumps(function), "args": dumps(args)}
-        with suppress(TimeoutError, OSError):  # it is gone, or will be
+        try:
             await asyncio.wait_for(
-                self.scheduler.broadcast(msg=message, workers=[worker], on_error="ignore"),
-                _TELL_TIMEOUT,
+                self.scheduler.broadcast(msg=message, workers=[worker]), _TELL_TIMEOUT
             )
+        except (TimeoutError, OSError):
+            if worker in self.scheduler.workers:
+                await self._give_up(worker, "does not answer any more")
 
 
 def _die() -> None:

@@ -14,6 +14,7 @@ Either every rank succeeds, or ``GangError`` says which failed first and what al
 
 from __future__ import annotations
 
+import asyncio
 import queue
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -27,6 +28,7 @@ from penstock.progress import Progress
 from penstock.workers.gang import GRACE, TOPIC, Outcome, Plan, describe, run_member
 
 _POLL = 0.25
+_LOOK_SECONDS = 2.0
 _WORD_SECONDS = 1.5  # for mpiexec to say why a rank died
 # What members may take to end, and their answers to come back.
 _END_SECONDS = GRACE + 1.5
@@ -233,9 +235,18 @@ class _Attempt:
 
     def _look(self) -> None:
         """Ask every rank what it does just now, for the error to say."""
+
+        async def look(rank: int, address: str) -> None:
+            with suppress(Exception):  # who does not answer is not waited for
+                asked = self.client._run(describe, self.gang, workers=[address])
+                answer = await asyncio.wait_for(asked, _LOOK_SECONDS)
+                self.stacks[rank] = answer[address]
+
+        async def look_at_all() -> None:
+            await asyncio.gather(*[look(r, address) for r, address in enumerate(self.addresses)])
+
         with suppress(Exception):
-            stacks = self.client.run(describe, self.gang, workers=self.addresses, on_error="ignore")
-            self.stacks = {self.addresses.index(w): text for w, text in stacks.items()}
+            self.client.sync(look_at_all)
 
     def _say(self, what: str, **more: Any) -> None:
         with suppress(Exception):  # the scheduler may have gone; it ends gangs without client
@@ -262,10 +273,11 @@ class _Attempt:
                 tracebacks=tracebacks,
                 may_retry=True,
             )
+        lost = [f"rank {e['lost']} on host {e['host']} {e['how']}" for e in self.lost]
         killed = sorted({event["lost"] for event in self.lost})
         return GangError(
             f"a gang of {size} ranks did not end in time",
-            got=f"ranks {killed} that had to be killed" if killed else None,
+            got=f"ranks {killed} that had to be given up: {', '.join(lost)}" if lost else None,
             remedy="See in the error's tracebacks what each rank was doing",
             tracebacks=tracebacks,
             may_retry=True,

@@ -44,6 +44,8 @@ _CLOSE_SECONDS = 1.5  # for mpiexec to end by itself once the scheduler has gone
 _KILL_SECONDS = 1.0
 _POLL = 0.03
 _LOOK_EVERY = 0.3
+_BROKEN_SECONDS = 2.0  # from a rank's leave of the scheduler to the end of a world without it
+_NAMES_EVERY, _NAMED = 3.0, 4  # seconds, and how many of the ranks that are missing
 _FORK_SECONDS = 1.0  # after the first rank is there, mpiexec has started the others
 
 
@@ -81,7 +83,8 @@ class World:
 
     def start(self, client: Any) -> None:
         """Start the ranks as workers of the client's scheduler, again and again until ``close``."""
-        self._client = client
+        # The client may be closed before the world is.
+        self._client, self._scheduler = client, client.scheduler.address
         self._thread.start()
 
     def arrived(self) -> bool:
@@ -135,7 +138,7 @@ class World:
         """Return the command of one rank."""
         spec = self._spec
         words = [sys.executable, "-P", "-m", "penstock.workers.rank"]
-        words += [self._client.scheduler.address]
+        words += [self._scheduler]
         words += ["--no-scheduler", "--worker-class", "penstock.workers.rank.RankWorker"]
         words += ["--name", self.name, "--nthreads", str(spec.threads or 1)]
         # Without a limit each takes its share of its host.
@@ -184,7 +187,7 @@ class World:
             code = self._run()
             if self._closing.is_set() or self._client.status != "running":
                 return  # ranks end with their scheduler
-            why = self._why(code, time.monotonic() - started)
+            self._former = why = self._why(code, time.monotonic() - started)
             failures = 0 if self._arrived.is_set() else failures + 1
             if failures == _TRIES or (self._generation == 1 and failures):
                 self.failed = why
@@ -213,11 +216,21 @@ class World:
             )
         self._process, self._lost = process, False
         self._first_seen = self._next_look = 0.0
+        self._next_names = time.monotonic() + _NAMES_EVERY
         deadline = time.monotonic() + self._spec.start_timeout
+        whole = looked = time.monotonic()
         while (code := process.poll()) is None:
+            if self._arrived.is_set() and time.monotonic() - looked > _LOOK_EVERY:
+                looked = time.monotonic()
+                whole = looked if self._all_present() else whole
+                if looked - whole > _BROKEN_SECONDS:
+                    break
             if not self._arrived.is_set() and self._all_present():
                 self._arrived.set()
+                whole = time.monotonic()
                 self._tell("up")
+            if not self._arrived.is_set() and self._generation > 1:
+                self._name_missing()
             if not self._arrived.is_set() and self._lost_one(process):
                 self._lost = True
                 self._kill(process)
@@ -243,11 +256,19 @@ class World:
             )
 
     def _all_present(self) -> bool:
-        names = {f"{self.name}-{rank}" for rank in range(self.size)}
-        try:
-            return bool(names <= self._client.run_on_scheduler(worker_names))
-        except Exception:  # the scheduler may have gone
-            return False
+        return {f"{self.name}-{rank}" for rank in range(self.size)} <= self._names()
+
+    def _names(self) -> set[str]:
+        with suppress(Exception):  # the scheduler may have gone
+            return set(self._client.run_on_scheduler(worker_names))
+        return set()
+
+    def _name_missing(self) -> None:
+        """Tell, now and then, who a new generation still waits for."""
+        if time.monotonic() > self._next_names:
+            self._next_names = time.monotonic() + _NAMES_EVERY
+            missing = ", ".join(self.missing(self._names())[:_NAMED])
+            self._tell("starting", f"{self._former}; since then without {missing}")
 
     def _lost_one(self, process: subprocess.Popen[bytes]) -> bool:
         """Return whether a rank of this host ended before MPI was up, which MPICH waits out."""
@@ -282,22 +303,28 @@ class World:
     # Ending it
 
     def _end(self, process: subprocess.Popen[bytes]) -> None:
+        family = _family(process)  # what mpiexec leaves behind, such as an ssh that hangs
         with suppress(subprocess.TimeoutExpired):
             process.wait(_CLOSE_SECONDS)
-            return
-        process.send_signal(signal.SIGTERM)
-        with suppress(subprocess.TimeoutExpired):
-            process.wait(_KILL_SECONDS)
-        self._kill(process)
+        if process.poll() is None:
+            family = _family(process)
+            process.send_signal(signal.SIGTERM)
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(_KILL_SECONDS)
+        self._kill(process, family)
 
-    def _kill(self, process: subprocess.Popen[bytes]) -> None:
+    def _kill(self, process: subprocess.Popen[bytes], family: Sequence[Any] = ()) -> None:
         """Kill mpiexec and the ranks of this host; those of others end when it has gone."""
-        family: Sequence[Any] = ()
-        with suppress(psutil.Error):
-            family = psutil.Process(process.pid).children(recursive=True)
-        for one in [process, *family]:
+        for one in [*_family(process), process, *family]:
             with suppress(psutil.Error, ProcessLookupError):
                 one.kill()
+
+
+def _family(process: subprocess.Popen[bytes]) -> list[Any]:
+    with suppress(psutil.Error):
+        found: list[Any] = psutil.Process(process.pid).children(recursive=True)
+        return found
+    return []
 
 
 def worker_names(dask_scheduler: Any) -> set[str]:

@@ -8,7 +8,6 @@ it chooses its GPU before CUDA is touched; and it ends even if MPI no longer can
 
 from __future__ import annotations
 
-import atexit
 import os
 import socket
 import sys
@@ -31,7 +30,7 @@ def main(arguments: list[str]) -> None:
     from penstock.workers.segments import forget_segments, note_segments, sweep_segments
 
     sweep_segments()
-    load_mpi()  # before distributed, which starts threads
+    mpi = load_mpi()  # before distributed, which starts threads
     note_segments()
     import dask_mpi.cli
 
@@ -42,7 +41,8 @@ def main(arguments: list[str]) -> None:
     if dead_communicators():
         os._exit(0)  # MPI would wait for what a failed gang left
     _exit_soon()
-    atexit.register(forget_segments)  # runs before MPI's own, which was registered earlier
+    mpi.Finalize()  # which removes its shared memory; until then, the note must stand
+    forget_segments()
 
 
 def _choose_device() -> None:

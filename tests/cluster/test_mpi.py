@@ -81,7 +81,8 @@ def ranks_that(code: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None
         "rank = os.environ.get('PMI_RANK') or os.environ.get('OMPI_COMM_WORLD_RANK')\n"
         f"if rank is not None:\n    rank = int(rank)\n{code}\n"
     )
-    monkeypatch.setenv("PYTHONPATH", str(folder))
+    rest = os.environ.get("PYTHONPATH")
+    monkeypatch.setenv("PYTHONPATH", f"{folder}:{rest}" if rest else str(folder))
 
 
 def test_a_rank_that_does_not_arrive_is_named(
