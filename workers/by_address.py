@@ -23,6 +23,17 @@ def load(typing: Any, address: Any) -> Any:
 
 
 @intrinsic  # type: ignore[untyped-decorator]
+def at(typing: Any, table: Any, place: Any) -> Any:
+    """Read the value at a place of a table of 8-byte values."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        table = builder.inttoptr(args[0], _WORD.as_pointer())
+        return builder.load(builder.gep(table, [args[1]]))
+
+    return types.int64(types.int64, types.int64), generate
+
+
+@intrinsic  # type: ignore[untyped-decorator]
 def call(typing: Any, function: Any, arguments: Any) -> Any:
     """Call the C function at an address with a tuple of integers and pointers.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 
@@ -60,13 +60,17 @@ class Pending:
             finish()
 
     def __bool__(self) -> bool:
-        return self._finish is not None or self.poll is not None or any(self.requests)
+        return self._finish is not None or self.poll is not None or any(flatten(self.requests))
 
 
-def flatten(requests: Any) -> Iterable[Any]:
-    """Yield the requests in nested lists of them."""
-    if isinstance(requests, list | tuple):
-        for request in requests:
-            yield from flatten(request)
-    elif requests is not None:
-        yield requests
+def flatten(requests: Any) -> list[Any]:
+    """Return the requests in nested lists of them."""
+    if not isinstance(requests, list | tuple):
+        return [] if requests is None else [requests]
+    found: list[Any] = []
+    for request in requests:
+        if isinstance(request, list | tuple):
+            found += flatten(request)
+        elif request is not None:
+            found.append(request)
+    return found

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from penstock.workers.exchange import Pending, flatten
+from penstock.errors import UsageError
+from penstock.workers.exchange import Pending
 from penstock.workers.mpi import load_mpi
 
 # MPI counts in int in most libraries: what is longer travels in pieces, on both sides alike.
@@ -16,15 +17,17 @@ PIECE = 1 << 30
 TAGS = 1 << 14
 _EXCHANGE = TAGS + 1
 
-# What NumPy's type characters mean to every MPI; other types travel as bytes.
-KNOWN = frozenset("?bBhHiIlLqQfd")
+# Requests that nobody else knows of: MPI may still write to their memory.
+_unfinished: list[Any] = []
+
 _OPERATIONS = {"sum": "SUM", "min": "MIN", "max": "MAX", "prod": "PROD"}
-_NARROW = {2: np.float32}  # half precision is reduced in single
 
 
 def pieces(array: Any, size: int | None = None) -> list[Any]:
     """Return a flat array as consecutive views of at most ``size`` elements."""
     size = size or PIECE
+    if array.ndim == 1 and array.size <= size:
+        return [array]
     flat = array.reshape(-1)
     return [flat[i : i + size] for i in range(0, max(flat.size, 1), size)]
 
@@ -32,9 +35,15 @@ def pieces(array: Any, size: int | None = None) -> list[Any]:
 def as_bytes(array: Any) -> Any:
     """Return the memory of a contiguous array as a flat view of bytes."""
     if not array.flags.c_contiguous:
-        raise ValueError(
-            f"an array of shape {array.shape} is sent that is not contiguous: make it so with "
-            "numpy.ascontiguousarray, and keep it until the request is done"
+        raise UsageError(
+            f"an array of shape {array.shape} is to travel between ranks",
+            expected="a contiguous array",
+            remedy="Make one with numpy.ascontiguousarray, and keep it until the request is done",
+        )
+    if array.dtype.hasobject:
+        raise UsageError(
+            "an array of Python objects is to travel between ranks",
+            expected="an array of numbers, or comm.allgather for objects",
         )
     return array.reshape(-1).view(np.uint8)
 
@@ -48,14 +57,10 @@ class MpiExchange:
 
     def isend(self, array: Any, to: int, tag: int) -> Any:
         """Start to send; the array must not change until the request is done."""
-        if array.dtype.char in KNOWN and array.nbytes <= PIECE:
-            return self._comm.Isend(array, to, tag)
         return [self._comm.Isend(piece, to, tag) for piece in pieces(as_bytes(array))]
 
     def irecv(self, array: Any, source: int, tag: int) -> Any:
         """Start to receive into an array of the very size that is sent."""
-        if array.dtype.char in KNOWN and array.nbytes <= PIECE:
-            return self._comm.Irecv(array, source, tag)
         return [self._comm.Irecv(piece, source, tag) for piece in pieces(as_bytes(array))]
 
     def iallreduce(self, array: Any, operation: str) -> Pending:
@@ -74,17 +79,27 @@ class MpiExchange:
 
     def ialltoallv(self, outgoing: Sequence[Any], incoming: Sequence[Any]) -> list[Any]:
         """Start to send ``outgoing[r]`` to every rank r and to receive ``incoming[r]`` from it."""
+        sends, receives = [list(map(as_bytes, arrays)) for arrays in (outgoing, incoming)]
+        if sends[self.rank].nbytes != receives[self.rank].nbytes:
+            raise UsageError(
+                "alltoallv: a rank sends itself another number of bytes than it receives",
+                expected=str(receives[self.rank].nbytes),
+                got=str(sends[self.rank].nbytes),
+            )
+        receives[self.rank][:] = sends[self.rank]
         requests: list[Any] = []
-        for step in range(1, self.size):  # everybody begins with another neighbour
-            source = (self.rank - step) % self.size
-            if incoming[source].size:
-                requests += flatten(self.irecv(incoming[source], source, _EXCHANGE))
-        for step in range(1, self.size):
-            to = (self.rank + step) % self.size
-            if outgoing[to].size:
-                requests += flatten(self.isend(outgoing[to], to, _EXCHANGE))
-        if incoming[self.rank].size:
-            incoming[self.rank][...] = outgoing[self.rank]
+        try:
+            for step in range(1, self.size):  # everybody begins with another neighbour
+                source = (self.rank - step) % self.size
+                if receives[source].size:
+                    requests += self.irecv(receives[source], source, _EXCHANGE)
+            for step in range(1, self.size):
+                to = (self.rank + step) % self.size
+                if sends[to].size:
+                    requests += self.isend(sends[to], to, _EXCHANGE)
+        except BaseException:
+            _unfinished.extend(requests)
+            raise
         return requests
 
     def ibarrier(self) -> Any:
@@ -101,6 +116,13 @@ class MpiExchange:
         """Nothing to do: the communicator frees what it has."""
 
 
-def reducible(array: Any) -> Any:
-    """Return the type in which MPI can reduce an array: half precision has none of its own."""
-    return _NARROW.get(array.dtype.itemsize) if array.dtype.kind == "f" else None
+def reduced_as(dtype: Any, operation: str) -> Any:
+    """Return the type in which MPI reduces arrays: half precision in single, others as they are."""
+    kinds = "iufc" if operation in ("sum", "prod") else "iuf"
+    if dtype.kind not in kinds or not dtype.isnative:
+        raise UsageError(
+            f"ranks cannot reduce arrays of {dtype} by {operation}",
+            expected="integers or floats",
+            remedy="Reduce .view(uint8) of truth values by max for or, min for and",
+        )
+    return np.dtype(np.float32) if dtype.itemsize == 2 and dtype.kind == "f" else dtype

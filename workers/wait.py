@@ -15,10 +15,9 @@ from functools import cache
 from typing import Any
 
 import numpy as np
-from llvmlite import ir
-from numba import njit, types
-from numba.extending import intrinsic
+from numba import njit
 
+from penstock.workers.by_address import address_of, call, load
 from penstock.workers.mpi import load_mpi
 
 _DONE, _AGAIN, _CANCELLED = 0, 1, 2  # any other answer is an MPI error code, negated
@@ -29,61 +28,33 @@ _NAP, _LONG_NAP, _LONG_AFTER = 5e-5, 1e-3, 1.0
 _CANCEL, _FLAG, _STATUS = 0, 1, 2  # places in a waiter's state, 8 bytes each
 
 
-@intrinsic  # type: ignore[untyped-decorator]
-def _call(typing: Any, function: Any, first: Any, second: Any, third: Any) -> Any:
-    """Call the C function of three pointers whose address is ``function``."""
-
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        pointer = ir.IntType(8).as_pointer()
-        kind = ir.FunctionType(ir.IntType(32), [pointer] * 3)
-        callee = builder.inttoptr(args[0], kind.as_pointer())
-        return builder.call(callee, [builder.inttoptr(a, pointer) for a in args[1:]])
-
-    return types.int32(*[types.int64] * 4), generate
-
-
-@intrinsic  # type: ignore[untyped-decorator]
-def _load(typing: Any, address: Any) -> Any:
-    """Read 8 bytes of memory; calls of C functions in between make that happen anew."""
-
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return builder.load(builder.inttoptr(args[0], ir.IntType(64).as_pointer()))
-
-    return types.int64(types.int64), generate
-
-
 @njit("int64(int64,int64,int64,int64,int64,int64)", nogil=True, cache=True)  # type: ignore[untyped-decorator]
 def _poll(test: int, pause: int, requests: int, count: int, state: int, polls: int) -> int:
     """Test ``count`` requests, whose addresses lie at ``requests``, until all are done."""
     done = 0
     for poll in range(polls):
         while done < count:
-            error: int = _call(
-                test, _load(requests + 8 * done), state + 8 * _FLAG, state + 8 * _STATUS
-            )
+            request = load(requests + 8 * done)
+            error: int = call(test, (request, state + 8 * _FLAG, state + 8 * _STATUS)) & 0xFFFFFFFF
             if error != 0:
                 return -error
-            if _load(state + 8 * _FLAG) & 0xFFFFFFFF == 0:
+            if load(state + 8 * _FLAG) & 0xFFFFFFFF == 0:
                 break
             done += 1
         if done == count:
             return _DONE
-        if _load(state + 8 * _CANCEL) != 0:
+        if load(state + 8 * _CANCEL) != 0:
             return _CANCELLED
         if poll % _YIELD_EVERY == _YIELD_EVERY - 1:
-            _call(pause, 0, 0, 0)
+            call(pause, ())
     return _AGAIN
 
 
 @cache
 def _functions() -> tuple[int, int]:
     """Return the addresses of MPI_Test, of the very library mpi4py calls, and sched_yield."""
-    mpi = ctypes.CDLL(load_mpi().__file__)
-
-    def address(function: Any) -> int:
-        return ctypes.cast(function, ctypes.c_void_p).value or 0
-
-    return address(mpi.MPI_Test), address(ctypes.CDLL(None).sched_yield)
+    library = ctypes.CDLL(load_mpi().__file__)
+    return address_of(library.MPI_Test), address_of(ctypes.CDLL(None).sched_yield)
 
 
 class Cancelled(BaseException):
@@ -113,6 +84,11 @@ class Waiter:
     def cancel(self) -> None:
         """Break off this wait and all later ones; called from another thread."""
         self._state[_CANCEL] = 1
+
+    @property
+    def cancelled_at(self) -> int:
+        """The address of 8 bytes that are not 0 once somebody broke it off."""
+        return self._state_at + 8 * _CANCEL
 
     @property
     def cancelled(self) -> bool:
