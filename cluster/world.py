@@ -6,12 +6,10 @@ and a new world takes their place at the same scheduler.
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Sequence
@@ -29,12 +27,11 @@ from penstock.cluster.mpiexec import (
     failure_in,
     find_launcher,
     launch_command,
-    launch_environment,
     loaded_library,
     log_tail,
     rank_lines,
 )
-from penstock.cluster.security import tls_environment
+from penstock.cluster.rank_command import WorldPlan, rank_program, world_environment
 from penstock.cluster.spec import ClusterSpec
 from penstock.workers.rank import STARTS
 from penstock.workers.segments import sweep_segments
@@ -134,47 +131,6 @@ class World:
             absent.append(text)
         return absent
 
-    def program(self) -> list[str]:
-        """Return the command of one rank."""
-        spec = self._spec
-        words = [sys.executable, "-P", "-m", "penstock.workers.rank"]
-        words += [self._scheduler]
-        words += ["--no-scheduler", "--worker-class", "penstock.workers.rank.RankWorker"]
-        words += ["--name", self.name, "--nthreads", str(spec.threads or 1)]
-        # Without a limit each takes its share of its host.
-        limited = spec.memory_limit is not None
-        words += ["--memory-limit", str(spec.worker_memory()) if limited else "auto"]
-        if not self.remote:
-            words += ["--local-directory", str(self._folder / "workers")]
-        elif spec.worker_scratch is not None:
-            words += ["--local-directory", str(spec.worker_scratch)]
-        if spec.interface:
-            words += ["--interface", spec.interface]
-        options = {
-            "dashboard": False,
-            "device": spec.device,
-            "device_limit": spec.device_limit,
-        }
-        return [*words, "--worker-options", json.dumps(options)]
-
-    def environment(self) -> dict[str, str]:
-        """Return the environment of mpiexec."""
-        import dask
-
-        env = launch_environment(
-            self.launcher, os.environ, root=os.geteuid() == 0, library=self._library
-        )
-        env |= tls_environment(self._spec)
-        # Ranks are configured as their client is, also by what it set while running.
-        env["DASK_INTERNAL_INHERIT_CONFIG"] = dask.config.serialize(dask.config.global_config)
-        env.pop("PYTHONUNBUFFERED", None)  # ranks write whole lines
-        env.setdefault("HOME", "/")  # Open MPI 5 wants one
-        env.setdefault("DASK_LOGGING__DISTRIBUTED", "warning")
-        if not self.remote:
-            (self._folder / "mpi").mkdir(exist_ok=True)
-            env["TMPDIR"] = str(self._folder / "mpi")
-        return env
-
     # Keeping it running
 
     def _keep(self) -> None:
@@ -195,10 +151,12 @@ class World:
                 return
 
     def _run(self) -> int | None:
-        env = self.environment()
+        if not self.remote:
+            (self._folder / "mpi").mkdir(exist_ok=True)
+        env = world_environment(self._plan(), self.launcher, self._library, os.environ)
         command = launch_command(
             self.launcher,
-            self.program(),
+            rank_program(self._plan()),
             ranks=self.size,
             hosts=self.hosts,
             agent=os.environ.get("PENSTOCK_LAUNCH_AGENT"),
@@ -244,6 +202,9 @@ class World:
             process.wait()
         return code
 
+    def _plan(self) -> WorldPlan:
+        return WorldPlan(self._spec, self._scheduler, self.name, self._folder, self.remote)
+
     def _tell(self, state: str, note: str = "") -> None:
         with suppress(Exception):  # the scheduler may have gone
             client = self._client
@@ -280,7 +241,7 @@ class World:
         with suppress(psutil.Error):
             for child in psutil.Process(process.pid).children(recursive=True):
                 with suppress(psutil.Error):
-                    there += child.cmdline()[:4] == self.program()[:4]
+                    there += child.cmdline()[:4] == rank_program(self._plan())[:4]
         if there and not self._first_seen:
             self._first_seen = now
         forked = self._first_seen and now > self._first_seen + _FORK_SECONDS

@@ -1,0 +1,62 @@
+"""What the ranks of a world are started with, as data: their command and their environment."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from penstock.cluster.mpiexec import Launcher, Library, launch_environment
+from penstock.cluster.security import tls_environment
+from penstock.cluster.spec import ClusterSpec
+
+
+@dataclass(frozen=True)
+class WorldPlan:
+    """A world that is about to be started."""
+
+    spec: ClusterSpec
+    scheduler: str  # its address
+    name: str  # of the world; the workers are called name-rank
+    folder: Path  # for logs and temporary files, on this host
+    remote: bool  # whether there are ranks on other hosts
+
+
+def rank_program(plan: WorldPlan) -> list[str]:
+    """Return the command of one rank, the same for all."""
+    spec = plan.spec
+    words = [sys.executable, "-P", "-m", "penstock.workers.rank", plan.scheduler]
+    words += ["--no-scheduler", "--worker-class", "penstock.workers.rank.RankWorker"]
+    words += ["--name", plan.name, "--nthreads", str(spec.threads or 1)]
+    # Without a limit each takes its share of its host.
+    limited = spec.memory_limit is not None
+    words += ["--memory-limit", str(spec.worker_memory()) if limited else "auto"]
+    if spec.worker_scratch is not None:
+        words += ["--local-directory", str(spec.worker_scratch)]
+    elif not plan.remote:
+        words += ["--local-directory", str(plan.folder / "workers")]
+    if spec.interface:
+        words += ["--interface", spec.interface]
+    options = {"dashboard": False, "device": spec.device, "device_limit": spec.device_limit}
+    return [*words, "--worker-options", json.dumps(options)]
+
+
+def world_environment(
+    plan: WorldPlan, launcher: Launcher, library: Library, environ: Mapping[str, str]
+) -> dict[str, str]:
+    """Return the environment of mpiexec, which hands it on to the ranks."""
+    import dask
+
+    env = launch_environment(launcher, environ, root=os.geteuid() == 0, library=library)
+    env |= tls_environment(plan.spec)
+    # Ranks are configured as their client is, also by what it set while running.
+    env["DASK_INTERNAL_INHERIT_CONFIG"] = dask.config.serialize(dask.config.global_config)
+    env.pop("PYTHONUNBUFFERED", None)  # ranks write whole lines
+    env.setdefault("HOME", "/")  # Open MPI 5 wants one
+    env.setdefault("DASK_LOGGING__DISTRIBUTED", "warning")
+    if not plan.remote:
+        env["TMPDIR"] = str(plan.folder / "mpi")
+    return env
