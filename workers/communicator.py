@@ -9,27 +9,24 @@
 NumPy arrays travel through MPI, CuPy arrays through NCCL where every rank has a GPU of its own,
 else through CUDA-aware MPI or pinned host memory. Arrays are contiguous, and sender and receiver
 agree on type and size. A communicator belongs to one gang and to the thread that runs it.
-
-Short messages are sent, received and waited for by compiled functions (``direct``), which stand
-before ``isend``, ``irecv`` and ``wait`` and call these for everything else.
 """
 
 from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
 from typing import Any
 
 import numpy as np
+from numpy import ndarray
 
 from penstock.errors import UsageError
-from penstock.workers import direct
 from penstock.workers.exchange import Exchange, Pending, flatten
-from penstock.workers.exchange_mpi import TAGS, MpiExchange, reduced_as
-from penstock.workers.mpi import load_mpi
+from penstock.workers.exchange_mpi import PIECE, MpiExchange, reducible
 from penstock.workers.wait import Cancelled, Waiter
 
+# What mpi4py says to types that MPI does not know; they travel as bytes.
+_NOT_FOR_MPI = (KeyError, BufferError)
 OPERATIONS = ("sum", "min", "max", "prod")
 
 
@@ -50,32 +47,39 @@ class Communicator:
             comm  # mpi4py's communicator, for what is not offered here; it cannot be cancelled
         )
         self.wait_timeout = wait_timeout
-        self._waiter, self._request = waiter, load_mpi().Request
+        self._waiter = waiter
         self._host = MpiExchange(comm)
         self._device = device
+        self._send, self._receive = comm.Isend, comm.Irecv
         # What may still be under way, so that a gang that fails leaves no memory to a late message.
         self._sends: list[Any] = []
         self._receives: list[Any] = []
         self._report = report
-        self._direct: direct.Direct | None = None
-        if direct.layout_holds():
-            methods = {"isend": self.isend, "irecv": self.irecv, "wait": self.wait}
-            self._direct = direct.Direct(comm, methods, waiter.cancelled_at)
-            vars(self).update(self._direct.functions)
 
     # Point to point
 
     def isend(self, array: Any, to: int, tag: int = 0) -> Any:
         """Start to send; the array must not change until the request was waited for."""
-        self._check(to, tag)
-        request = self._exchange(array).isend(array, to, tag)
+        # The common case is written out: a message costs little more than MPI's own.
+        if type(array) is ndarray and array.nbytes <= PIECE:
+            try:
+                request = self._send(array, to, tag)
+            except _NOT_FOR_MPI:
+                request = self._host.isend(array, to, tag)
+        else:
+            request = self._exchange(array).isend(array, to, tag)
         self._sends.append(request)
         return request
 
     def irecv(self, array: Any, source: int, tag: int = 0) -> Any:
         """Start to receive into ``array``, which has the type and size of what is sent."""
-        self._check(source, tag)
-        request = self._exchange(array).irecv(array, source, tag)
+        if type(array) is ndarray and array.nbytes <= PIECE:
+            try:
+                request = self._receive(array, source, tag)
+            except _NOT_FOR_MPI:
+                request = self._host.irecv(array, source, tag)
+        else:
+            request = self._exchange(array).irecv(array, source, tag)
         self._receives.append(request)
         return request
 
@@ -89,11 +93,18 @@ class Communicator:
 
         It ends with the gang: when another rank fails, or after ``timeout`` seconds.
         """
-        self._finish(flatten(requests), self.wait_timeout if timeout is None else timeout)
-        for posted in (self._sends, self._receives):
-            posted[:] = [request for request in posted if _under_way(request)]
-        if self._direct is not None:
-            self._direct.let_go()
+        timeout = self.wait_timeout if timeout is None else timeout
+        posted = self._receives + self._sends
+        try:
+            self._waiter.wait(requests, timeout)
+        except TypeError:  # not MPI requests alone
+            self._wait_mixed(requests, timeout)
+        if requests == posted:  # by identity: all that was under way, the receives first
+            self._receives.clear()
+            self._sends.clear()
+        else:
+            self._receives[:] = [r for r in self._receives if _under_way(r)]
+            self._sends[:] = [r for r in self._sends if _under_way(r)]
 
     def test(self, requests: Any) -> bool:
         """Return whether all are done, and help them on: called between chunks of computation.
@@ -132,7 +143,6 @@ class Communicator:
 
     def broadcast(self, array: Any, root: int = 0) -> Any:
         """Copy the array of rank ``root`` into those of all ranks, and return it."""
-        self._check(root, 0)
         request = self._exchange(array).ibroadcast(array, root)
         self._sends.append(request)
         self.wait(request)
@@ -151,10 +161,7 @@ class Communicator:
                     expected=str(self.size),
                     got=str(len(arrays)),
                 )
-        exchange, *others = [self._exchange(array) for array in (*outgoing, *incoming)]
-        if any(other is not exchange for other in others):
-            raise UsageError("alltoallv: arrays on a GPU and in host memory", expected="one kind")
-        request = exchange.ialltoallv(outgoing, incoming)
+        request = self._exchange(outgoing[0]).ialltoallv(outgoing, incoming)
         self._receives.append(request)
         return request
 
@@ -200,10 +207,10 @@ class Communicator:
             self._report({"metrics": metrics})
 
     def _exchange(self, array: Any) -> Exchange:
-        if isinstance(array, np.ndarray):
-            return self._host
         if not hasattr(array, "__cuda_array_interface__"):
-            raise UsageError("ranks exchange NumPy and CuPy arrays", got=type(array).__name__)
+            if not isinstance(array, np.ndarray):
+                raise UsageError("ranks exchange NumPy and CuPy arrays", got=type(array).__name__)
+            return self._host
         if self._device is None:
             raise UsageError(
                 "an array on a GPU, in a gang whose workers compute on the CPU",
@@ -213,10 +220,8 @@ class Communicator:
 
     def _reduce(self, array: Any, operation: str) -> Any:
         exchange = self._exchange(array)
-        if exchange is not self._host:
-            return exchange.iallreduce(array, operation)
-        wide = reduced_as(array.dtype, operation)
-        if wide == array.dtype:
+        wide = reducible(array) if exchange is self._host else None
+        if wide is None:
             return exchange.iallreduce(array, operation)
         copy = array.astype(wide)
 
@@ -225,35 +230,21 @@ class Communicator:
 
         return Pending([exchange.iallreduce(copy, operation)], finish=narrow)
 
-    def _finish(self, requests: Iterable[Any], timeout: float) -> None:
-        plain: list[Any] = []
-        pending: list[Pending] = []
-        for request in requests:
-            if isinstance(request, Pending):
-                pending.append(request)
-            elif isinstance(request, self._request):
-                plain.append(request)
-            else:
-                raise UsageError("wait takes what isend and its like return", got=repr(request))
+    def _wait_mixed(self, requests: Any, timeout: float) -> None:
+        found = list(flatten(requests))
         if self._device is not None:
             self._device.start()
-        for one in pending:
-            self._finish(flatten(one.requests), timeout)
+        pending = [request for request in found if isinstance(request, Pending)]
+        plain = [request for request in found if not isinstance(request, Pending)]
+        nested = [inner for one in pending for inner in flatten(one.requests)]
+        if nested:
+            self._wait_mixed(nested, timeout)
         self._waiter.wait(plain, timeout)
         for one in pending:
             if one.poll is not None:
                 self._waiter.wait_until(one.poll, timeout)
                 one.poll = None
             one.finish()
-
-    def _check(self, peer: int, tag: int) -> None:
-        if not 0 <= peer < self.size:
-            ranks = f"0 to {self.size - 1}" if self.size > 1 else "0"
-            raise UsageError("there is no such rank in this gang", expected=ranks, got=str(peer))
-        if not 0 <= tag < TAGS:
-            raise UsageError(
-                "no message can have this tag", expected=f"0 to {TAGS - 1}", got=str(tag)
-            )
 
     # For the gang that owns this
 
@@ -262,39 +253,22 @@ class Communicator:
         self.barrier()
         if self._device is not None:
             self._device.ended()
-        self._leave_direct()
         self.mpi.Free()
 
     def abandon(self) -> list[Any]:
         """Withdraw what is under way after a failure; return what must be kept alive for ever."""
         if self._device is not None:
             self._device.abort()
-        long = [*self._sends, *self._receives]
-        short: list[tuple[Any, Any]] = []
-        sends, receives = list(_mpi_requests(self._sends)), list(_mpi_requests(self._receives))
-        if self._direct is not None:
-            short = [*self._direct.sends(), *self._direct.receives()]
-            sends += [request for request, _ in self._direct.sends() if request]
-            receives += [request for request, _ in self._direct.receives() if request]
-            self._leave_direct()
-        for request in receives:
+        for request in _mpi_requests(self._receives):
             request.Cancel()
-        for request in (*receives, *sends):
-            with suppress(load_mpi().Exception):  # what goes wrong now does not matter
-                request.Test()
-        kept = [one for one in long if _under_way(one)]
-        return [self.mpi, *kept, *(pair for pair in short if pair[0])]
-
-    def _leave_direct(self) -> None:
-        if self._direct is not None:
-            for name in self._direct.functions:
-                vars(self).pop(name, None)
-            self._direct.close()
-            self._direct = None
+            request.Test()
+        for request in _mpi_requests(self._sends):
+            request.Test()
+        return [self.mpi, *(r for r in [*self._receives, *self._sends] if _under_way(r))]
 
 
 def _under_way(request: Any) -> bool:
-    return any(bool(one) for one in flatten(request))
+    return any(request) if isinstance(request, list) else bool(request)
 
 
 def _pending(requests: Any) -> Iterable[Pending]:

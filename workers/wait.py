@@ -10,14 +10,16 @@ from __future__ import annotations
 import ctypes
 import os
 import time
+from array import array
 from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
 
 import numpy as np
-from numba import njit
+from llvmlite import ir
+from numba import njit, types
+from numba.extending import intrinsic
 
-from penstock.workers.by_address import address_of, call, load
 from penstock.workers.mpi import load_mpi
 
 _DONE, _AGAIN, _CANCELLED = 0, 1, 2  # any other answer is an MPI error code, negated
@@ -28,33 +30,61 @@ _NAP, _LONG_NAP, _LONG_AFTER = 5e-5, 1e-3, 1.0
 _CANCEL, _FLAG, _STATUS = 0, 1, 2  # places in a waiter's state, 8 bytes each
 
 
+@intrinsic  # type: ignore[untyped-decorator]
+def _call(typing: Any, function: Any, first: Any, second: Any, third: Any) -> Any:
+    """Call the C function of three pointers whose address is ``function``."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        pointer = ir.IntType(8).as_pointer()
+        kind = ir.FunctionType(ir.IntType(32), [pointer] * 3)
+        callee = builder.inttoptr(args[0], kind.as_pointer())
+        return builder.call(callee, [builder.inttoptr(a, pointer) for a in args[1:]])
+
+    return types.int32(*[types.int64] * 4), generate
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def _load(typing: Any, address: Any) -> Any:
+    """Read 8 bytes of memory; calls of C functions in between make that happen anew."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.load(builder.inttoptr(args[0], ir.IntType(64).as_pointer()))
+
+    return types.int64(types.int64), generate
+
+
 @njit("int64(int64,int64,int64,int64,int64,int64)", nogil=True, cache=True)  # type: ignore[untyped-decorator]
 def _poll(test: int, pause: int, requests: int, count: int, state: int, polls: int) -> int:
     """Test ``count`` requests, whose addresses lie at ``requests``, until all are done."""
     done = 0
     for poll in range(polls):
         while done < count:
-            request = load(requests + 8 * done)
-            error: int = call(test, (request, state + 8 * _FLAG, state + 8 * _STATUS)) & 0xFFFFFFFF
+            error: int = _call(
+                test, _load(requests + 8 * done), state + 8 * _FLAG, state + 8 * _STATUS
+            )
             if error != 0:
                 return -error
-            if load(state + 8 * _FLAG) & 0xFFFFFFFF == 0:
+            if _load(state + 8 * _FLAG) & 0xFFFFFFFF == 0:
                 break
             done += 1
         if done == count:
             return _DONE
-        if load(state + 8 * _CANCEL) != 0:
+        if _load(state + 8 * _CANCEL) != 0:
             return _CANCELLED
         if poll % _YIELD_EVERY == _YIELD_EVERY - 1:
-            call(pause, ())
+            _call(pause, 0, 0, 0)
     return _AGAIN
 
 
 @cache
 def _functions() -> tuple[int, int]:
     """Return the addresses of MPI_Test, of the very library mpi4py calls, and sched_yield."""
-    library = ctypes.CDLL(load_mpi().__file__)
-    return address_of(library.MPI_Test), address_of(ctypes.CDLL(None).sched_yield)
+    mpi = ctypes.CDLL(load_mpi().__file__)
+
+    def address(function: Any) -> int:
+        return ctypes.cast(function, ctypes.c_void_p).value or 0
+
+    return address(mpi.MPI_Test), address(ctypes.CDLL(None).sched_yield)
 
 
 class Cancelled(BaseException):
@@ -74,21 +104,10 @@ class Waiter:
         self._test, self._pause = _functions()
         self._state = np.zeros(2 + 64, np.int64)
         self._state_at = int(self._state.ctypes.data)
-        self._room(64)
-
-    def _room(self, count: int) -> None:
-        addresses = np.zeros(count, np.int64)
-        self._held = addresses  # the view below lives as long as this
-        self._addresses, self._addresses_at = addresses.data, int(addresses.ctypes.data)
 
     def cancel(self) -> None:
         """Break off this wait and all later ones; called from another thread."""
         self._state[_CANCEL] = 1
-
-    @property
-    def cancelled_at(self) -> int:
-        """The address of 8 bytes that are not 0 once somebody broke it off."""
-        return self._state_at + 8 * _CANCEL
 
     @property
     def cancelled(self) -> bool:
@@ -100,23 +119,16 @@ class Waiter:
 
         TypeError says that something among them is not an MPI request.
         """
-        if len(requests) > len(self._addresses):
-            self._room(2 * len(requests))
-        addresses, count = self._addresses, 0
-        for request in requests:
-            addresses[count] = self._address_of(request)
-            count += 1
-        answer = _poll(self._test, self._pause, self._addresses_at, count, self._state_at, _POLLS)
+        addresses = array("q", map(self._address_of, requests))
+        at, count = addresses.buffer_info()
+        answer = _poll(self._test, self._pause, at, count, self._state_at, _POLLS)
         if answer != _DONE:
-            self._wait_on(answer, count, timeout)
+            self._wait_on(answer, at, count, timeout)
 
     def test(self, requests: Sequence[Any]) -> bool:
         """Return whether all MPI requests are done, and let MPI make progress."""
-        if len(requests) > len(self._addresses):
-            self._room(2 * len(requests))
-        for i, request in enumerate(requests):
-            self._addresses[i] = self._address_of(request)
-        answer = self._polled(len(requests), 1)
+        addresses = array("q", map(self._address_of, requests))
+        answer = self._polled(*addresses.buffer_info(), 1)
         self._raise(answer)
         return answer == _DONE
 
@@ -134,7 +146,7 @@ class Waiter:
             else:
                 time.sleep(_NAP)
 
-    def _wait_on(self, answer: int, count: int, timeout: float) -> None:
+    def _wait_on(self, answer: int, at: int, count: int, timeout: float) -> None:
         start = time.monotonic()
         while answer != _DONE:
             self._raise(answer)
@@ -144,10 +156,10 @@ class Waiter:
             spinning = waited < _SPIN_SECONDS
             if not spinning:
                 time.sleep(_NAP if waited < _LONG_AFTER else _LONG_NAP)
-            answer = self._polled(count, _POLLS if spinning else 2)
+            answer = self._polled(at, count, _POLLS if spinning else 2)
 
-    def _polled(self, count: int, polls: int) -> int:
-        return int(_poll(self._test, self._pause, self._addresses_at, count, self._state_at, polls))
+    def _polled(self, at: int, count: int, polls: int) -> int:
+        return int(_poll(self._test, self._pause, at, count, self._state_at, polls))
 
     def _raise(self, answer: int) -> None:
         if answer == _CANCELLED:
