@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,8 @@ from numpy import ndarray
 
 from penstock.errors import UsageError
 from penstock.workers.exchange import Exchange, Pending, flatten
-from penstock.workers.exchange_mpi import PIECE, MpiExchange, reducible
+from penstock.workers.exchange_mpi import PIECE, TAGS, MpiExchange, reduced_as
+from penstock.workers.mpi import load_mpi
 from penstock.workers.wait import Cancelled, Waiter
 
 # What mpi4py says to types that MPI does not know; they travel as bytes.
@@ -47,7 +49,7 @@ class Communicator:
             comm  # mpi4py's communicator, for what is not offered here; it cannot be cancelled
         )
         self.wait_timeout = wait_timeout
-        self._waiter = waiter
+        self._waiter, self._request = waiter, load_mpi().Request
         self._host = MpiExchange(comm)
         self._device = device
         self._send, self._receive = comm.Isend, comm.Irecv
@@ -61,25 +63,31 @@ class Communicator:
     def isend(self, array: Any, to: int, tag: int = 0) -> Any:
         """Start to send; the array must not change until the request was waited for."""
         # The common case is written out: a message costs little more than MPI's own.
-        if type(array) is ndarray and array.nbytes <= PIECE:
+        if type(array) is ndarray and 0 <= to < self.size and 0 <= tag < TAGS:
             try:
-                request = self._send(array, to, tag)
+                if array.nbytes <= PIECE:
+                    request = self._send(array, to, tag)
+                    self._sends.append(request)
+                    return request
             except _NOT_FOR_MPI:
-                request = self._host.isend(array, to, tag)
-        else:
-            request = self._exchange(array).isend(array, to, tag)
+                pass
+        self._check(to, tag)
+        request = self._exchange(array).isend(array, to, tag)
         self._sends.append(request)
         return request
 
     def irecv(self, array: Any, source: int, tag: int = 0) -> Any:
         """Start to receive into ``array``, which has the type and size of what is sent."""
-        if type(array) is ndarray and array.nbytes <= PIECE:
+        if type(array) is ndarray and 0 <= source < self.size and 0 <= tag < TAGS:
             try:
-                request = self._receive(array, source, tag)
+                if array.nbytes <= PIECE:
+                    request = self._receive(array, source, tag)
+                    self._receives.append(request)
+                    return request
             except _NOT_FOR_MPI:
-                request = self._host.irecv(array, source, tag)
-        else:
-            request = self._exchange(array).irecv(array, source, tag)
+                pass
+        self._check(source, tag)
+        request = self._exchange(array).irecv(array, source, tag)
         self._receives.append(request)
         return request
 
@@ -98,13 +106,13 @@ class Communicator:
         try:
             self._waiter.wait(requests, timeout)
         except TypeError:  # not MPI requests alone
-            self._wait_mixed(requests, timeout)
-        if requests == posted:  # by identity: all that was under way, the receives first
+            self._finish(flatten(requests), timeout)
+        if requests == posted:  # all that was under way, the receives first
             self._receives.clear()
             self._sends.clear()
         else:
-            self._receives[:] = [r for r in self._receives if _under_way(r)]
-            self._sends[:] = [r for r in self._sends if _under_way(r)]
+            self._receives[:] = [one for one in self._receives if _under_way(one)]
+            self._sends[:] = [one for one in self._sends if _under_way(one)]
 
     def test(self, requests: Any) -> bool:
         """Return whether all are done, and help them on: called between chunks of computation.
@@ -143,6 +151,7 @@ class Communicator:
 
     def broadcast(self, array: Any, root: int = 0) -> Any:
         """Copy the array of rank ``root`` into those of all ranks, and return it."""
+        self._check(root, 0)
         request = self._exchange(array).ibroadcast(array, root)
         self._sends.append(request)
         self.wait(request)
@@ -161,7 +170,10 @@ class Communicator:
                     expected=str(self.size),
                     got=str(len(arrays)),
                 )
-        request = self._exchange(outgoing[0]).ialltoallv(outgoing, incoming)
+        exchange, *others = [self._exchange(array) for array in (*outgoing, *incoming)]
+        if any(other is not exchange for other in others):
+            raise UsageError("alltoallv: arrays on a GPU and in host memory", expected="one kind")
+        request = exchange.ialltoallv(outgoing, incoming)
         self._receives.append(request)
         return request
 
@@ -207,10 +219,10 @@ class Communicator:
             self._report({"metrics": metrics})
 
     def _exchange(self, array: Any) -> Exchange:
-        if not hasattr(array, "__cuda_array_interface__"):
-            if not isinstance(array, np.ndarray):
-                raise UsageError("ranks exchange NumPy and CuPy arrays", got=type(array).__name__)
+        if isinstance(array, np.ndarray):
             return self._host
+        if not hasattr(array, "__cuda_array_interface__"):
+            raise UsageError("ranks exchange NumPy and CuPy arrays", got=type(array).__name__)
         if self._device is None:
             raise UsageError(
                 "an array on a GPU, in a gang whose workers compute on the CPU",
@@ -220,8 +232,10 @@ class Communicator:
 
     def _reduce(self, array: Any, operation: str) -> Any:
         exchange = self._exchange(array)
-        wide = reducible(array) if exchange is self._host else None
-        if wide is None:
+        if exchange is not self._host:
+            return exchange.iallreduce(array, operation)
+        wide = reduced_as(array.dtype, operation)
+        if wide == array.dtype:
             return exchange.iallreduce(array, operation)
         copy = array.astype(wide)
 
@@ -230,21 +244,35 @@ class Communicator:
 
         return Pending([exchange.iallreduce(copy, operation)], finish=narrow)
 
-    def _wait_mixed(self, requests: Any, timeout: float) -> None:
-        found = list(flatten(requests))
+    def _finish(self, requests: Iterable[Any], timeout: float) -> None:
+        plain: list[Any] = []
+        pending: list[Pending] = []
+        for request in requests:
+            if isinstance(request, Pending):
+                pending.append(request)
+            elif isinstance(request, self._request):
+                plain.append(request)
+            else:
+                raise UsageError("wait takes what isend and its like return", got=repr(request))
         if self._device is not None:
             self._device.start()
-        pending = [request for request in found if isinstance(request, Pending)]
-        plain = [request for request in found if not isinstance(request, Pending)]
-        nested = [inner for one in pending for inner in flatten(one.requests)]
-        if nested:
-            self._wait_mixed(nested, timeout)
+        for one in pending:
+            self._finish(flatten(one.requests), timeout)
         self._waiter.wait(plain, timeout)
         for one in pending:
             if one.poll is not None:
                 self._waiter.wait_until(one.poll, timeout)
                 one.poll = None
             one.finish()
+
+    def _check(self, peer: int, tag: int) -> None:
+        if not 0 <= peer < self.size:
+            ranks = f"0 to {self.size - 1}" if self.size > 1 else "0"
+            raise UsageError("there is no such rank in this gang", expected=ranks, got=str(peer))
+        if not 0 <= tag < TAGS:
+            raise UsageError(
+                "no message can have this tag", expected=f"0 to {TAGS - 1}", got=str(tag)
+            )
 
     # For the gang that owns this
 
@@ -259,16 +287,17 @@ class Communicator:
         """Withdraw what is under way after a failure; return what must be kept alive for ever."""
         if self._device is not None:
             self._device.abort()
-        for request in _mpi_requests(self._receives):
+        sends, receives = list(_mpi_requests(self._sends)), list(_mpi_requests(self._receives))
+        for request in receives:
             request.Cancel()
-            request.Test()
-        for request in _mpi_requests(self._sends):
-            request.Test()
-        return [self.mpi, *(r for r in [*self._receives, *self._sends] if _under_way(r))]
+        for request in (*receives, *sends):
+            with suppress(load_mpi().Exception):  # what goes wrong now does not matter
+                request.Test()
+        return [self.mpi, *(one for one in (*self._sends, *self._receives) if _under_way(one))]
 
 
 def _under_way(request: Any) -> bool:
-    return any(request) if isinstance(request, list) else bool(request)
+    return any(map(bool, flatten(request))) if isinstance(request, list) else bool(request)
 
 
 def _pending(requests: Any) -> Iterable[Pending]:
