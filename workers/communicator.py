@@ -65,7 +65,8 @@ class Communicator:
         # The common case is written out: a message costs little more than MPI's own.
         if type(array) is ndarray and 0 <= to < self.size and 0 <= tag < TAGS:
             try:
-                if array.nbytes <= PIECE:
+                # MPI would take a transposed matrix too, and send it in the order of its memory.
+                if array.nbytes <= PIECE and (array.ndim < 2 or array.flags.c_contiguous):
                     request = self._send(array, to, tag)
                     self._sends.append(request)
                     return request
@@ -80,7 +81,7 @@ class Communicator:
         """Start to receive into ``array``, which has the type and size of what is sent."""
         if type(array) is ndarray and 0 <= source < self.size and 0 <= tag < TAGS:
             try:
-                if array.nbytes <= PIECE:
+                if array.nbytes <= PIECE and (array.ndim < 2 or array.flags.c_contiguous):
                     request = self._receive(array, source, tag)
                     self._receives.append(request)
                     return request

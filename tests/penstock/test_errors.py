@@ -4,7 +4,14 @@ import re
 import pytest
 
 from penstock import errors
-from penstock.errors import CapacityError, GraphError, InputError, PenstockError, UsageError
+from penstock.errors import (
+    CapacityError,
+    ClusterError,
+    GraphError,
+    InputError,
+    PenstockError,
+    UsageError,
+)
 
 KINDS = [k for k in vars(errors).values() if isinstance(k, type) and issubclass(k, PenstockError)]
 
@@ -42,7 +49,9 @@ def test_only_bad_usage_exits_with_two():
 def test_the_tree_in_the_docstring_is_the_tree_of_the_classes():
     drawn = re.findall(r"[├└]── (\w+)", errors.__doc__)
     assert set(drawn) | {"PenstockError"} == {kind.__name__ for kind in KINDS}
-    below_graph = re.findall(r"│   [├└]── (\w+)", errors.__doc__)
-    assert {kind.__name__ for kind in GraphError.__subclasses__()} == set(below_graph)
+    for kind in (GraphError, ClusterError):
+        branch = re.search(rf"├── {kind.__name__} .*\n((?:│   .*\n)*)", errors.__doc__)
+        below = re.findall(r"[├└]── (\w+)", branch[1])
+        assert {child.__name__ for child in kind.__subclasses__()} == set(below)
     assert not issubclass(InputError, GraphError)
     assert not issubclass(CapacityError, GraphError)
