@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache
 from importlib.util import find_spec
@@ -72,6 +74,63 @@ def data() -> Path:
     if not Path(folder).is_dir():
         pytest.skip(f"PENSTOCK_DATA names no folder: {folder}")
     return Path(folder)
+
+
+@pytest.fixture(scope="session")
+def mpirun() -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Run a program as ranks of an MPI world, and return what they wrote, together, as stdout.
+
+    mpirun(path, 4, "argument")          a Python program
+    mpirun(["-m", "module"], 4)          what else stands after ``python -P``
+    mpirun(path, 4, timeout=10)          seconds, after which all is killed and the test fails
+    """
+    import psutil
+
+    from penstock.cluster.mpiexec import (
+        exported_names,
+        find_launcher,
+        launch_command,
+        launch_environment,
+        loaded_library,
+    )
+    from penstock.errors import PenstockError
+
+    try:
+        library = loaded_library()
+        launcher = find_launcher(None, library)
+    except PenstockError as error:
+        pytest.skip(f"needs MPI: {error}")
+
+    def run(
+        program: Path | Sequence[str], ranks: int, *arguments: str, timeout: float = 60.0
+    ) -> subprocess.CompletedProcess[str]:
+        words = [str(program)] if isinstance(program, Path) else [*program]
+        env = launch_environment(launcher, os.environ, root=os.geteuid() == 0, library=library)
+        command = launch_command(
+            launcher,
+            [sys.executable, "-P", *words, *arguments],
+            ranks=ranks,
+            hosts=None,
+            exported=exported_names(env),
+        )
+        with subprocess.Popen(
+            command,
+            env=env,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        ) as process:
+            try:
+                output, _ = process.communicate(timeout=timeout)
+            except subprocess.TimeoutExpired:
+                for one in [*psutil.Process(process.pid).children(recursive=True), process]:
+                    one.kill()
+                output, _ = process.communicate()
+                pytest.fail(f"{words} ran for more than {timeout:g} s; it wrote:\n{output}")
+        return subprocess.CompletedProcess(command, process.returncode, output)
+
+    return run
 
 
 @pytest.fixture

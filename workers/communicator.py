@@ -25,6 +25,7 @@ from penstock.errors import UsageError
 from penstock.workers.exchange import Exchange, Pending, flatten
 from penstock.workers.exchange_mpi import PIECE, TAGS, MpiExchange, reduced_as
 from penstock.workers.mpi import load_mpi
+from penstock.workers.repeated import Message, Repeated
 from penstock.workers.wait import Cancelled, Waiter
 
 # What mpi4py says to types that MPI does not know; they travel as bytes.
@@ -49,13 +50,14 @@ class Communicator:
             comm  # mpi4py's communicator, for what is not offered here; it cannot be cancelled
         )
         self.wait_timeout = wait_timeout
-        self._waiter, self._request = waiter, load_mpi().Request
+        self.waiter, self._request = waiter, load_mpi().Request
         self._host = MpiExchange(comm)
         self._device = device
         self._send, self._receive = comm.Isend, comm.Irecv
         # What may still be under way, so that a gang that fails leaves no memory to a late message.
         self._sends: list[Any] = []
         self._receives: list[Any] = []
+        self._repeated: list[Repeated] = []
         self._report = report
 
     # Point to point
@@ -72,7 +74,7 @@ class Communicator:
                     return request
             except _NOT_FOR_MPI:
                 pass
-        self._check(to, tag)
+        self.check_message(to, tag)
         request = self._exchange(array).isend(array, to, tag)
         self._sends.append(request)
         return request
@@ -87,10 +89,20 @@ class Communicator:
                     return request
             except _NOT_FOR_MPI:
                 pass
-        self._check(source, tag)
+        self.check_message(source, tag)
         request = self._exchange(array).irecv(array, source, tag)
         self._receives.append(request)
         return request
+
+    def repeated(
+        self, *, sends: Sequence[Message] = (), receives: Sequence[Message] = ()
+    ) -> Repeated:
+        """Set up messages that are exchanged many times: (array, rank, tag) each; cheap to repeat.
+
+        ``start()`` and ``wait()`` of what is returned make one round.
+        """
+        self._repeated.append(Repeated(self, sends, receives))
+        return self._repeated[-1]
 
     def start(self) -> None:
         """Let what was posted travel while this rank computes: NCCL starts it only when told."""
@@ -105,7 +117,7 @@ class Communicator:
         timeout = self.wait_timeout if timeout is None else timeout
         posted = self._receives + self._sends
         try:
-            self._waiter.wait(requests, timeout)
+            self.waiter.wait(requests, timeout)
         except TypeError:  # not MPI requests alone
             self._finish(flatten(requests), timeout)
         if requests == posted:  # all that was under way, the receives first
@@ -121,7 +133,7 @@ class Communicator:
         MPI makes no progress by itself: a reduction that is never tested starts at the wait.
         """
         self.start()
-        if not self._waiter.test(list(_mpi_requests(requests))):
+        if not self.waiter.test(list(_mpi_requests(requests))):
             return False
         if not all(one.poll is None or one.poll() for one in _pending(requests)):
             return False
@@ -130,7 +142,7 @@ class Communicator:
 
     def check(self) -> None:
         """End here if the gang has ended: for long loops that say nothing to other ranks."""
-        if self._waiter.cancelled:
+        if self.waiter.cancelled:
             raise Cancelled
 
     # Collectives: every rank calls them, in the same order
@@ -152,7 +164,7 @@ class Communicator:
 
     def broadcast(self, array: Any, root: int = 0) -> Any:
         """Copy the array of rank ``root`` into those of all ranks, and return it."""
-        self._check(root, 0)
+        self.check_message(root, 0)
         request = self._exchange(array).ibroadcast(array, root)
         self._sends.append(request)
         self.wait(request)
@@ -259,14 +271,15 @@ class Communicator:
             self._device.start()
         for one in pending:
             self._finish(flatten(one.requests), timeout)
-        self._waiter.wait(plain, timeout)
+        self.waiter.wait(plain, timeout)
         for one in pending:
             if one.poll is not None:
-                self._waiter.wait_until(one.poll, timeout)
+                self.waiter.wait_until(one.poll, timeout)
                 one.poll = None
             one.finish()
 
-    def _check(self, peer: int, tag: int) -> None:
+    def check_message(self, peer: int, tag: int) -> None:
+        """Raise unless ``peer`` is a rank of this gang, and ``tag`` one that users may have."""
         if not 0 <= peer < self.size:
             ranks = f"0 to {self.size - 1}" if self.size > 1 else "0"
             raise UsageError("there is no such rank in this gang", expected=ranks, got=str(peer))
@@ -282,6 +295,8 @@ class Communicator:
         self.barrier()
         if self._device is not None:
             self._device.ended()
+        for repeated in self._repeated:
+            repeated.free()
         self.mpi.Free()
 
     def abandon(self) -> list[Any]:
@@ -294,7 +309,8 @@ class Communicator:
         for request in (*receives, *sends):
             with suppress(load_mpi().Exception):  # what goes wrong now does not matter
                 request.Test()
-        return [self.mpi, *(one for one in (*self._sends, *self._receives) if _under_way(one))]
+        kept = [one for one in (*self._sends, *self._receives) if _under_way(one)]
+        return [self.mpi, *kept, *(one for one in self._repeated if one.withdraw())]
 
 
 def _under_way(request: Any) -> bool:

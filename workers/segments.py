@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 from contextlib import suppress
 from pathlib import Path
 
@@ -37,10 +38,18 @@ def sweep_segments() -> None:
     with suppress(OSError):
         for note in _SHM.glob(f"penstock-{os.getuid()}-*"):
             found = _NOTE.match(note.name)
-            if found and _started(int(found[2])) != int(found[3]):
-                for path in note.read_text(encoding="utf-8").splitlines():
-                    Path(path).unlink(missing_ok=True)
-                note.unlink(missing_ok=True)
+            if not found or _started(int(found[2])) == int(found[3]) or not _is_ours(note):
+                continue
+            for path in map(Path, note.read_text(encoding="utf-8").splitlines()):
+                if path.parent == _SHM:  # nothing elsewhere, whatever the note says
+                    path.unlink(missing_ok=True)
+            note.unlink(missing_ok=True)
+
+
+def _is_ours(note: Path) -> bool:
+    """Return whether this user wrote a note: anybody may write into /dev/shm."""
+    found = note.lstat()
+    return stat.S_ISREG(found.st_mode) and found.st_uid == os.getuid()
 
 
 def _mapped(pid: int) -> list[str]:

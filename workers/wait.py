@@ -125,6 +125,12 @@ class Waiter:
         if answer != _DONE:
             self._wait_on(answer, at, count, timeout)
 
+    def wait_at(self, at: int, count: int, timeout: float) -> None:
+        """Wait for requests whose addresses lie at ``at``."""
+        answer = _poll(self._test, self._pause, at, count, self._state_at, _POLLS)
+        if answer != _DONE:
+            self._wait_on(answer, at, count, timeout)
+
     def test(self, requests: Sequence[Any]) -> bool:
         """Return whether all MPI requests are done, and let MPI make progress."""
         addresses = array("q", map(self._address_of, requests))

@@ -341,14 +341,14 @@ def ended_early(begin: Callable[[Communicator], None], *, warm: bool) -> None:
     if warm:
         everything(c)
     MPI.COMM_WORLD.Barrier()
-    timer = threading.Timer(0.5, c._waiter.cancel)
+    timer = threading.Timer(0.5, c.waiter.cancel)
     timer.start()
     begun = time.perf_counter()
     try:
         if c.rank == 0:
             begin(c)
         else:
-            c._waiter.wait_until(lambda: False, 30)
+            c.waiter.wait_until(lambda: False, 30)
         raise AssertionError("it was not cancelled")
     except Cancelled:
         cancelled = time.perf_counter() - begun

@@ -1,0 +1,69 @@
+"""What ranks say to each other arrives, in every type, size and order, whoever does the sending.
+
+The cases are functions in ranks/communicator.py, which mpiexec starts; each world runs all of
+them, because to start one takes longer than most of them.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.sizes import available_memory
+
+pytestmark = pytest.mark.mpi
+
+PROGRAM = Path(__file__).parent / "ranks" / "communicator.py"
+LISTS = dict(re.findall(r"^([A-Z_]+) = \[(.*?)\]$", PROGRAM.read_text(), re.MULTILINE | re.DOTALL))
+CASES, WHOLE_ONLY = (re.findall(r"\w+", LISTS[name]) for name in ("CASES", "WHOLE_ONLY"))
+# How the program is started, and what it then does.
+WORLDS = {
+    ("whole", 3): CASES,
+    ("whole", 1): CASES,
+    ("pieces", 2): [case for case in CASES if case not in WHOLE_ONLY],
+}
+
+
+@pytest.fixture(scope="module")
+def world(mpirun: Callable[..., Any]) -> Callable[[str, int], subprocess.CompletedProcess[str]]:
+    @cache
+    def run(mode: str, ranks: int) -> subprocess.CompletedProcess[str]:
+        ended: subprocess.CompletedProcess[str] = mpirun(PROGRAM, ranks, mode, timeout=120)
+        return ended
+
+    return run
+
+
+def check(ended: subprocess.CompletedProcess[str], case: str) -> None:
+    failed = re.search(r"FAILED in (\w+)", ended.stdout)
+    if re.search(rf"passed {case}\b", ended.stdout):
+        return
+    if failed and failed[1] != case:
+        pytest.skip(f"{failed[1]} failed before")
+    pytest.fail(f"{case} did not pass:\n{ended.stdout}")
+
+
+@pytest.mark.parametrize(
+    ("mode", "ranks", "case"), [(*how, case) for how, cases in WORLDS.items() for case in cases]
+)
+def test_against_numpy(world: Any, mode: str, ranks: int, case: str) -> None:
+    check(world(mode, ranks), case)
+
+
+@pytest.mark.parametrize(("mode", "ranks"), WORLDS)
+def test_all_ranks_end_in_order(world: Any, mode: str, ranks: int) -> None:
+    assert world(mode, ranks).returncode == 0, world(mode, ranks).stdout
+
+
+@pytest.mark.slow
+def test_more_than_int_can_count(mpirun: Callable[..., Any]) -> None:
+    if available_memory() < 10 << 30:
+        pytest.skip("needs 10 GB of memory")
+    ended = mpirun(PROGRAM, 2, "whole", "beyond_int", timeout=300)
+    check(ended, "beyond_int")

@@ -1,0 +1,134 @@
+"""A rank that is a worker says where it starts, works, and goes when its scheduler goes."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from penstock.cluster.mpiexec import rank_lines
+from penstock.workers import rank
+
+PROGRAM = ["-m", "penstock.workers.rank"]
+EXIT_SECONDS = 10.0  # 5 where nothing else runs
+
+
+@pytest.fixture
+def scheduler(tmp_path: Path) -> Iterator[tuple[Any, str]]:
+    """A scheduler in a process of its own, and its address."""
+    file = tmp_path / "scheduler.json"
+    words = ["--host", "127.0.0.1", "--port", "0", "--no-dashboard", "--scheduler-file", str(file)]
+    process = subprocess.Popen(
+        [sys.executable, "-P", "-m", "distributed.cli.dask_scheduler", *words],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        cwd=tmp_path,
+    )
+    try:
+        deadline = time.monotonic() + 30
+        while not (file.exists() and file.read_text().endswith("}")):
+            assert process.poll() is None
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        yield process, json.loads(file.read_text())["address"]
+    finally:
+        process.kill()
+        process.wait()
+
+
+def worker_words(address: str, folder: Path) -> list[str]:
+    return [
+        address,
+        *("--no-scheduler", "--worker-class", "penstock.workers.rank.RankWorker"),
+        *("--name", "test", "--nthreads", "2", "--memory-limit", "300000000"),
+        *("--local-directory", str(folder)),
+        *("--worker-options", json.dumps({"dashboard": False, "device": "cpu"})),
+    ]
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize("way", [signal.SIGTERM, signal.SIGKILL])
+def test_ranks_go_with_their_scheduler_whatever_they_do(
+    mpirun: Callable[..., Any], scheduler: Any, tmp_path: Path, way: signal.Signals
+) -> None:
+    from distributed import Client, fire_and_forget
+
+    def hold(path: Path) -> None:
+        path.touch()
+        time.sleep(600)
+
+    process, address = scheduler
+    begun = tmp_path / "begun"
+    with ThreadPoolExecutor(1) as pool:
+        world = pool.submit(mpirun, PROGRAM, 2, *worker_words(address, tmp_path), timeout=60)
+        try:
+            with Client(address, timeout=30, set_as_default=False) as client:
+                client.wait_for_workers(2, timeout=30)
+                workers = client.scheduler_info()["workers"].values()
+                assert {worker["name"] for worker in workers} == {"test-0", "test-1"}
+                assert {worker["nthreads"] for worker in workers} == {2}
+                assert {worker["memory_limit"] for worker in workers} == {300_000_000}
+                assert all(worker["host"] == "127.0.0.1" for worker in workers)
+                pids = set(client.run(os.getpid).values())
+                fire_and_forget(client.submit(hold, begun, pure=False))
+                deadline = time.monotonic() + 30
+                while not begun.exists():
+                    assert time.monotonic() < deadline
+                    time.sleep(0.01)
+        finally:
+            process.send_signal(way)
+            gone = time.monotonic()
+        ended = world.result()
+    assert time.monotonic() - gone < EXIT_SECONDS, ended.stdout
+    assert not any(psutil.pid_exists(pid) for pid in pids)
+    said = rank_lines(ended.stdout)
+    first = [re.fullmatch(rf"{rank.STARTS} \S+, pid (\d+)", said[place][0]) for place in (0, 1)]
+    assert {int(found[1]) for found in first if found} == pids, ended.stdout
+
+
+@pytest.mark.mpi
+def test_the_first_line_comes_before_anything_can_go_wrong(mpirun: Callable[..., Any]) -> None:
+    ended = mpirun(PROGRAM, 1, "--no-such-option", timeout=30)
+    assert ended.returncode != 0
+    assert rank_lines(ended.stdout)[0][0].startswith(rank.STARTS), ended.stdout
+    assert "no-such-option" in ended.stdout
+
+
+@pytest.mark.mpi
+def test_the_ranks_of_a_host_share_three_quarters_of_it(mpirun: Callable[..., Any]) -> None:
+    from distributed.system import MEMORY_LIMIT
+
+    code = (
+        "import sys; from penstock.workers.rank import share_of_host\n"
+        "sys.stdout.write(f'share {share_of_host()}\\n')"  # in one piece, also unbuffered
+    )
+    ended = mpirun(["-c", code], 3, timeout=30)
+    assert ended.returncode == 0, ended.stdout
+    assert re.findall(r"share (\d+)", ended.stdout) == [str(MEMORY_LIMIT // 4)] * 3
+
+
+def test_a_rank_is_reached_where_the_scheduler_is() -> None:
+    assert rank._own_address("tcp://127.0.0.1:8786") == "127.0.0.1"
+    assert rank._own_address("tls://127.0.0.1:8786") == "127.0.0.1"
+    with pytest.raises(OSError, match="."):
+        rank._own_address("tcp://nowhere.invalid:8786")
+
+
+def test_no_other_name_is_made_up() -> None:
+    with pytest.raises(AttributeError, match="Worker"):
+        _ = rank.Worker
+    code = (
+        "import sys, penstock.workers.rank; assert not {'distributed', 'mpi4py'} & {*sys.modules}"
+    )
+    subprocess.run([sys.executable, "-P", "-c", code], check=True)
