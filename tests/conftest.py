@@ -106,6 +106,7 @@ def mpirun() -> Callable[..., subprocess.CompletedProcess[str]]:
     ) -> subprocess.CompletedProcess[str]:
         words = [str(program)] if isinstance(program, Path) else [*program]
         env = launch_environment(launcher, os.environ, root=os.geteuid() == 0, library=library)
+        env.pop("PYTHONUNBUFFERED", None)  # mpiexec would mix the lines of ranks
         command = launch_command(
             launcher,
             [sys.executable, "-P", *words, *arguments],

@@ -197,6 +197,12 @@ class Communicator:
 
     def alltoall(self, array: Any) -> Any:
         """Send row r to rank r; return what came, rank by rank: counts before an alltoallv."""
+        if len(array) != self.size:
+            raise UsageError(
+                "alltoall: the array must have a row for every rank",
+                expected=str(self.size),
+                got=str(len(array)),
+            )
         came = array.copy()
         # Slices, so that a row of one number is still an array.
         self.alltoallv(
@@ -253,7 +259,8 @@ class Communicator:
         copy = array.astype(wide)
 
         def narrow() -> None:
-            array[...] = copy
+            with np.errstate(over="ignore"):  # too large is infinite, as it is on a GPU
+                array[...] = copy
 
         return Pending([exchange.iallreduce(copy, operation)], finish=narrow)
 
@@ -288,15 +295,19 @@ class Communicator:
                 "no message can have this tag", expected=f"0 to {TAGS - 1}", got=str(tag)
             )
 
-    # For the gang that owns this
+    # For what this owns, and for the gang that owns this
+
+    def forget(self, repeated: Repeated) -> None:
+        """Let go of an exchange that was closed."""
+        self._repeated.remove(repeated)
 
     def leave(self) -> None:
         """Wait for all ranks, then let go: called when this rank has succeeded."""
         self.barrier()
         if self._device is not None:
             self._device.ended()
-        for repeated in self._repeated:
-            repeated.free()
+        for repeated in list(self._repeated):
+            repeated.close()
         self.mpi.Free()
 
     def abandon(self) -> list[Any]:
@@ -304,10 +315,10 @@ class Communicator:
         if self._device is not None:
             self._device.abort()
         sends, receives = list(_mpi_requests(self._sends)), list(_mpi_requests(self._receives))
-        for request in receives:
-            request.Cancel()
         for request in (*receives, *sends):
             with suppress(load_mpi().Exception):  # what goes wrong now does not matter
+                if request in receives:
+                    request.Cancel()
                 request.Test()
         kept = [one for one in (*self._sends, *self._receives) if _under_way(one)]
         return [self.mpi, *kept, *(one for one in self._repeated if one.withdraw())]

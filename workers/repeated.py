@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from array import array as numbers
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -55,7 +56,8 @@ class Repeated:
 
     def wait(self, timeout: float | None = None) -> None:
         """Return when the round is done: received and sent."""
-        self._wait_all(self._at, self._count, timeout or self._owner.wait_timeout)
+        timeout = self._owner.wait_timeout if timeout is None else timeout
+        self._wait_all(self._at, self._count, timeout)
         self._under_way = False
 
     def _start_each(self) -> None:
@@ -66,19 +68,23 @@ class Repeated:
     def _wait_each(self, timeout: float | None = None) -> None:
         self._owner.wait(self._one_by_one, timeout)
 
-    # For the communicator that owns this
-
-    def free(self) -> None:
-        """Let MPI forget the messages; no round is under way."""
+    def close(self) -> None:
+        """Let MPI forget the messages, between rounds; what is left open goes with the gang."""
         for request in self.requests:
             request.Free()
         self.requests.clear()
+        self._owner.forget(self)
+
+    # For the communicator that owns this
 
     def withdraw(self) -> bool:
         """Break off a round after a failure; return whether something is still under way."""
         if not self._under_way:
             return False
-        for request in self.requests[: len(self._receives)]:
-            request.Cancel()
-        done = [request.Test() for request in self.requests]  # each of them, so not with all()
-        return not all(done)
+        done = 0
+        for place, request in enumerate(self.requests):
+            with suppress(load_mpi().Exception):  # what goes wrong now does not matter
+                if place < len(self._receives):
+                    request.Cancel()
+                done += request.Test()
+        return done < len(self.requests)
