@@ -31,10 +31,13 @@ def start_world(client: Any, ranks: int | None, timeout: float) -> None:
             "a gang needs workers that are processes, and this cluster lies within one",
             remedy=f"Use connect('mpi', workers={ranks or 2}), or --cluster mpi",
         )
-    if not _is_here(address):
+    elsewhere = [
+        host for host in (_host(address), *client.run_on_scheduler(_hosts)) if not _is_here(host)
+    ]
+    if elsewhere:
         raise ClusterError(
             "no worker of this cluster is an MPI rank, which a gang needs",
-            got=f"the scheduler {address}, on another host",
+            got=f"scheduler or workers on another host, {elsewhere[0]}",
             remedy="Start the cluster with --cluster mpi, or ranks of your own for it: mpiexec -n "
             f"{ranks or 4} dask-mpi {address} --no-scheduler --worker-class distributed.Worker",
         )
@@ -61,12 +64,19 @@ def _wait(client: Any, world: World, timeout: float) -> None:
         time.sleep(_POLL)
 
 
-def _is_here(address: str) -> bool:
+def _host(address: str) -> str:
+    return urlsplit(address).hostname or ""
+
+
+def _hosts(dask_scheduler: Any) -> list[str]:
+    return sorted({state.host for state in dask_scheduler.workers.values()})
+
+
+def _is_here(host: str) -> bool:
     import psutil
 
-    where = urlsplit(address)
     own = {entry.address for entries in psutil.net_if_addrs().values() for entry in entries}
-    return where.hostname in own
+    return host in own
 
 
 def _tidy(world: World, folder: Path) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 from weakref import WeakSet
 
 from distributed import SchedulerPlugin
+from distributed.core import Status
 from distributed.protocol.pickle import dumps
 
 from penstock.workers.gang import TOPIC, end
@@ -270,6 +271,9 @@ class GangCoordinator(SchedulerPlugin):  # type: ignore[misc]
         except (TimeoutError, OSError):
             if worker in self.scheduler.workers:
                 await self._give_up(worker, "does not answer any more")
+        except RuntimeError:
+            if self.scheduler.status == Status.running:
+                raise  # otherwise the scheduler closes, and says so in this way
 
 
 def _die() -> None:

@@ -22,6 +22,8 @@ from contextlib import contextmanager, suppress
 from typing import Any
 from weakref import WeakKeyDictionary
 
+from distributed.protocol.pickle import dumps
+
 from penstock.cluster.admission import admit, uses_gpu
 from penstock.errors import ClusterError, GangError, PenstockError, UsageError
 from penstock.progress import Progress
@@ -29,6 +31,7 @@ from penstock.workers.gang import GRACE, TOPIC, Outcome, Plan, describe, run_mem
 
 _POLL = 0.25
 _LOOK_SECONDS = 2.0
+_SAY_SECONDS = 3.0
 _WORD_SECONDS = 1.5  # for mpiexec to say why a rank died
 # What members may take to end, and their answers to come back.
 _END_SECONDS = GRACE + 1.5
@@ -132,6 +135,8 @@ class _Attempt:
     def _submit(self, admitted: dict[str, Any], function: Any, args: Any, kwargs: Any) -> list[Any]:
         members = tuple(rank for rank, _ in admitted["members"])
         gpu = uses_gpu(self.client, admitted["world"], self.addresses)
+        # Read by the members themselves, so that one that cannot says so as an error of its own.
+        pickled = dumps(function)
         futures = []
         for rank, address in enumerate(self.addresses):
             plan = Plan(
@@ -147,7 +152,7 @@ class _Attempt:
             future = self.client.submit(
                 run_member,
                 plan,
-                function,
+                pickled,
                 args,
                 kwargs,
                 key=f"{self.gang}-{rank}",
@@ -165,6 +170,8 @@ class _Attempt:
         """Take what happens until all ranks are done, one failed, or time is up."""
         deadline = time.monotonic() + timeout if timeout is not None else None
         while len(self.outcomes) < len(self.addresses) and not self._failed():
+            if self.client.status != "running":
+                raise _scheduler_gone()
             left = _POLL if deadline is None else min(_POLL, deadline - time.monotonic())
             if left <= 0:
                 self.late = True
@@ -200,7 +207,8 @@ class _Attempt:
                 error = failure
                 break
         if isinstance(error, Exception):
-            return Outcome(rank, "", "raised", error=error, text=repr(error), at=time.time())
+            said = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
+            return Outcome(rank, "", "raised", error=error, text=said, at=time.time())
         return Outcome(rank, "", "cancelled", text=repr(error) if error else "", at=time.time())
 
     def _is_lost(self, rank: int) -> bool:
@@ -250,9 +258,10 @@ class _Attempt:
 
     def _say(self, what: str, **more: Any) -> None:
         with suppress(Exception):  # the scheduler may have gone; it ends gangs without client
-            self.client.sync(getattr(self.client.scheduler, what), gang=self.gang, **more)
+            tell = getattr(self.client.scheduler, what)
+            self.client.sync(tell, gang=self.gang, callback_timeout=_SAY_SECONDS, **more)
 
-    def _error(self) -> GangError:
+    def _error(self) -> ClusterError:
         size = len(self.addresses)
         raised = sorted(
             (outcome for outcome in self.outcomes.values() if outcome.kind == "raised"),
@@ -273,6 +282,8 @@ class _Attempt:
                 tracebacks=tracebacks,
                 may_retry=True,
             )
+        if not self.late:  # nobody failed, but Dask gave the tasks up
+            return _scheduler_gone()
         lost = [f"rank {e['lost']} on host {e['host']} {e['how']}" for e in self.lost]
         killed = sorted({event["lost"] for event in self.lost})
         return GangError(
@@ -299,9 +310,16 @@ class _Attempt:
         return ""
 
 
+def _scheduler_gone() -> ClusterError:
+    return ClusterError(
+        "the scheduler ended, or cannot be reached any more, while a gang ran",
+        remedy="Start the cluster again; what the function saved is still there",
+    )
+
+
 def _raised(first: Outcome, size: int, tracebacks: dict[int, str]) -> GangError:
     cause = first.error
-    where = f"rank {first.rank} of {size} on host {first.host}"
+    where = f"rank {first.rank} of {size}" + (f" on host {first.host}" if first.host else "")
     ours = isinstance(cause, PenstockError)
     said = str(cause) if ours else (first.text.strip().splitlines() or ["failed"])[-1]
     error = GangError(

@@ -52,6 +52,7 @@ def keep(
     main thread.
     """
     from penstock.cluster.connect import connect
+    from penstock.cluster.place import dashboard_link
 
     entry = _claimed(name, spec, folder, scheduler_file)
     os.environ[TOKEN] = entry.token  # for all processes to come
@@ -65,7 +66,7 @@ def keep(
             entry = replace(
                 entry,
                 address=client.scheduler.address,
-                dashboard=client.dashboard_link if spec.dashboard != "none" else None,
+                dashboard=dashboard_link(client.cluster, spec) if client.cluster else None,
                 workers=len(client.nthreads()),
             )
             started.update(entry)

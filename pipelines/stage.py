@@ -90,6 +90,8 @@ def _count_workers(dask_scheduler: Any) -> int:
 
 
 def _as_user_sees(error: BaseException, title: str) -> BaseException:
+    from concurrent.futures import CancelledError
+
     from distributed import KilledWorker
 
     if isinstance(error, PenstockError | KeyboardInterrupt):
@@ -99,6 +101,11 @@ def _as_user_sees(error: BaseException, title: str) -> BaseException:
             f"workers died again and again in the stage {title!r}",
             got="most likely more memory used than --memory-limit allows",
             remedy="Give workers more memory with --memory-limit, or start fewer with -n",
+        )
+    if isinstance(error, CancelledError):
+        return ClusterError(
+            f"the scheduler ended, or cannot be reached any more, in the stage {title!r}",
+            remedy="Start the cluster again; --resume goes on where the job has it",
         )
     if isinstance(error, MemoryError):
         return CapacityError(

@@ -141,7 +141,6 @@ def test_waits_last_as_long_as_the_table_says(pages: dict[str, str]) -> None:
         [start],
         [start],
         [parameters["start_timeout"].default],
-        [parameters["start_timeout"].default],
         [parameters["wait_timeout"].default],
         [],
         [GRACE],

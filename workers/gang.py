@@ -17,7 +17,6 @@ import threading
 import time
 import traceback
 from collections import deque
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -84,15 +83,15 @@ _dead: list[Any] = []  # communicators of failed gangs and what may still arrive
 
 
 def run_member(
-    plan: Plan, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    plan: Plan, function: bytes, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Outcome:
-    """Run ``function(comm, *args, **kwargs)`` as a member of a gang: the task that Dask starts."""
+    """Run a pickled ``function(comm, *args, **kwargs)`` as a member of a gang: Dask's task."""
     host = socket.gethostname()
     member = _Member(plan, Waiter(), threading.get_ident())
     try:
         try:
             _enter(member)
-            value = _work(member, function, args, kwargs)
+            value = _work(member, _unpickled(function), args, kwargs)
             outcome = Outcome(plan.rank, host, "done", value)
         except Cancelled:
             outcome = Outcome(plan.rank, host, "cancelled", text=traceback.format_exc())
@@ -103,6 +102,18 @@ def run_member(
         _leave(member)
     outcome.at, outcome.dead = time.time(), len(_dead)
     return outcome
+
+
+def _unpickled(function: bytes) -> Any:
+    try:
+        return pickle.loads(function)
+    except (ImportError, AttributeError) as error:
+        raise ClusterError(
+            "a worker cannot load the gang's function",
+            got=f"{type(error).__name__}: {error}",
+            remedy="Install its module for the workers, put its folder on PYTHONPATH before the "
+            "cluster starts, or define the function in the script itself",
+        ) from error
 
 
 def _work(member: _Member, function: Any, args: Any, kwargs: Any) -> Any:

@@ -174,6 +174,18 @@ def test_what_cannot_be_pickled_is_told(client: Any, kind: str) -> None:
     assert usable(client)
 
 
+def test_a_function_that_workers_cannot_load_is_told(
+    client: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "nowhere_else.py").write_text("def work(comm):\n    return 1\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    import nowhere_else
+
+    with pytest.raises(GangError, match=r"cannot load the gang's function.*nowhere_else"):
+        gang.run(client, nowhere_else.work, ranks=2)
+    assert usable(client)
+
+
 def loop_in_python(comm: Any) -> None:
     if comm.rank == 1:
         while True:
@@ -370,3 +382,29 @@ def test_plain_tasks_and_gangs_share_workers(client: Any) -> None:
     for _ in range(5):
         assert usable(client)
     assert client.gather(futures) == list(range(100))
+
+
+def test_a_scheduler_that_goes_ends_the_wait() -> None:
+    from distributed import Client
+
+    def work(comm: Any) -> None:
+        while True:
+            comm.barrier()
+            time.sleep(0.01)
+
+    with connect("mpi", workers=2) as owner:
+        guest = Client(owner.scheduler.address, set_as_default=False)
+
+        def close() -> None:
+            deadline = time.monotonic() + 20
+            while not owner.sync(owner.scheduler.gang_status)["gangs"]:
+                assert time.monotonic() < deadline
+                time.sleep(0.01)
+            owner.cluster.close(timeout=2)
+
+        started = time.monotonic()
+        error, _ = in_threads(lambda: gang.run(guest, work), close)
+        assert time.monotonic() - started < 30
+        guest.close()
+    assert isinstance(error, ClusterError)
+    assert "the scheduler ended" in str(error)
