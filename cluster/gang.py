@@ -24,8 +24,9 @@ from weakref import WeakKeyDictionary
 
 from distributed.protocol.pickle import dumps
 
+from penstock.cluster import gang_error
 from penstock.cluster.admission import admit, uses_gpu
-from penstock.errors import ClusterError, GangError, PenstockError, UsageError
+from penstock.errors import ClusterError, GangError, UsageError
 from penstock.progress import Progress
 from penstock.workers.gang import GRACE, TOPIC, Outcome, Plan, describe, run_member
 
@@ -95,7 +96,7 @@ class _Attempt:
         self.happened: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self.outcomes: dict[int, Outcome] = {}
         self.lost: list[dict[str, Any]] = []  # in the order in which they went
-        self.late = False
+        self.late = self.lost_first = False
         self.stacks: dict[int, str] = {}
 
     def run(
@@ -171,7 +172,7 @@ class _Attempt:
         deadline = time.monotonic() + timeout if timeout is not None else None
         while len(self.outcomes) < len(self.addresses) and not self._failed():
             if self.client.status != "running":
-                raise _scheduler_gone()
+                raise gang_error.scheduler_gone()
             left = _POLL if deadline is None else min(_POLL, deadline - time.monotonic())
             if left <= 0:
                 self.late = True
@@ -229,6 +230,7 @@ class _Attempt:
 
     def _end(self, futures: list[Any]) -> None:
         """Have the others end, and wait for what they did."""
+        self.lost_first = bool(self.lost)  # those that are lost from now on had to be killed
         if self.late:
             self._look()
         self._say("gang_end")
@@ -269,30 +271,13 @@ class _Attempt:
         )
         tracebacks = {rank: o.text for rank, o in sorted(self.outcomes.items()) if o.text}
         tracebacks |= {rank: text for rank, text in self.stacks.items() if text}
-        if raised and not self.lost and not self.late:
-            first = raised[0]
-            return _raised(first, size, tracebacks)
-        if self.lost and not self.late:
-            first_lost = self.lost[0]
-            return GangError(
-                f"rank {first_lost['lost']} of {size} on host {first_lost['host']} "
-                f"{first_lost['how']}",
-                got=self._why_lost() or "no word of why",
-                remedy="Run it again, or let gang.run(retries=...) do so from a checkpoint",
-                tracebacks=tracebacks,
-                may_retry=True,
-            )
-        if not self.late:  # nobody failed, but Dask gave the tasks up
-            return _scheduler_gone()
-        lost = [f"rank {e['lost']} on host {e['host']} {e['how']}" for e in self.lost]
-        killed = sorted({event["lost"] for event in self.lost})
-        return GangError(
-            f"a gang of {size} ranks did not end in time",
-            got=f"ranks {killed} that had to be given up: {', '.join(lost)}" if lost else None,
-            remedy="See in the error's tracebacks what each rank was doing",
-            tracebacks=tracebacks,
-            may_retry=True,
-        )
+        if self.late:
+            return gang_error.of_late(self.lost, size, tracebacks)
+        if raised and not (self.lost_first or (self.lost and gang_error.is_mpis(raised[0].error))):
+            return gang_error.of_raised(raised[0], size, tracebacks)
+        if self.lost:
+            return gang_error.of_lost(self.lost[0], size, self._why_lost(), tracebacks)
+        return gang_error.scheduler_gone()  # nobody failed, but Dask gave the tasks up
 
     def _why_lost(self) -> str:
         """Return what mpiexec said, which takes it a moment after the rank has gone."""
@@ -308,29 +293,6 @@ class _Attempt:
                     break  # nobody here started it
             time.sleep(_POLL / 5)
         return ""
-
-
-def _scheduler_gone() -> ClusterError:
-    return ClusterError(
-        "the scheduler ended, or cannot be reached any more, while a gang ran",
-        remedy="Start the cluster again; what the function saved is still there",
-    )
-
-
-def _raised(first: Outcome, size: int, tracebacks: dict[int, str]) -> GangError:
-    cause = first.error
-    where = f"rank {first.rank} of {size}" + (f" on host {first.host}" if first.host else "")
-    ours = isinstance(cause, PenstockError)
-    said = str(cause) if ours else (first.text.strip().splitlines() or ["failed"])[-1]
-    error = GangError(
-        f"{where} failed: {said}",
-        remedy=None if ours else "The error's tracebacks say where, rank by rank",
-        tracebacks=tracebacks,
-        may_retry=isinstance(cause, ClusterError),  # it waited in vain, or lost another rank
-    )
-    error.__cause__ = cause
-    error.add_note(first.text)
-    return error
 
 
 # Every gang of a client hears what members and coordinator tell; one subscription serves all.

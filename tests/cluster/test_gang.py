@@ -251,6 +251,18 @@ def test_a_rank_that_will_not_end_is_killed(client: Any) -> None:
     assert usable(client)
 
 
+def test_the_first_cause_is_told_even_if_another_rank_had_to_be_killed(client: Any) -> None:
+    def fail(comm: Any) -> None:
+        comm.barrier()
+        if comm.rank == 0:
+            raise ValueError("zero is broken")
+        time.sleep(3600)
+
+    with pytest.raises(GangError, match="rank 0 of 2 on host .* failed: ValueError: zero is"):
+        gang.run(client, fail, ranks=2)
+    assert usable(client)
+
+
 def test_a_death_ends_all_ranks_and_the_world_comes_back(client: Any) -> None:
     kept = client.submit(lambda: 41, pure=False)
     assert kept.result() == 41
