@@ -78,6 +78,8 @@ def steps(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 def nothing_held(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.delenv("PENSTOCK_SCRATCH", raising=False)
     device.gpu.cache_clear()
+    # Workers of this process that other tests left without a farewell are no concern of these.
+    monkeypatch.setattr(plugin, "_in_this_process", [])
     yield
     assert plugin._in_this_process == []
     assert device._asked == []
