@@ -273,6 +273,7 @@ class World:
             with suppress(subprocess.TimeoutExpired):
                 process.wait(_KILL_SECONDS)
         self._kill(process, family)
+        psutil.wait_procs(family, timeout=_KILL_SECONDS)  # killed is not yet gone
 
     def _kill(self, process: subprocess.Popen[bytes], family: Sequence[Any] = ()) -> None:
         """Kill mpiexec and the ranks of this host; those of others end when it has gone."""
