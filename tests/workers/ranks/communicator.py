@@ -244,7 +244,8 @@ def reductions(comm: Communicator) -> None:
             if dtype.kind in "iu" and dtype.itemsize >= 4:
                 every = [fill(dtype, shape, rank, number) for rank in range(comm.size)]
             if dtype == np.uint64 and word in ("min", "max"):
-                every = [one >> np.uint64(1) for one in every]  # Open MPI 4 compares them as signed
+                # Open MPI 4 compares them as signed numbers.
+                every = [np.asarray(one >> np.uint64(1)) for one in every]
             array = every[comm.rank]
             wanted = WORDS[word].reduce(np.stack(every), 0, dtype=dtype)
             assert comm.allreduce(array, word) is array
