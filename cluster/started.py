@@ -31,6 +31,7 @@ from pydantic import TypeAdapter, ValidationError
 from penstock import __version__
 from penstock.cluster.spec import KINDS
 from penstock.errors import ClusterError, UsageError
+from penstock.workers.processes import process_start
 
 # A keeper and everything it starts carry this variable, with a value of their own.
 TOKEN = "PENSTOCK_KEEPER"
@@ -75,7 +76,7 @@ class Started:
         """Return whether its keeper lives; None where that cannot be known: on another host."""
         if self.host != socket.gethostname():
             return None
-        return start_ticks(self.pid) == self.pid_started
+        return process_start(self.pid) == self.pid_started
 
     def reachable(self) -> str:
         """Return the scheduler's address, or raise ClusterError where there cannot be one."""
@@ -152,7 +153,7 @@ def find(name: str) -> Started | None:
 
 def this_process(name: str, kind: str, **more: Any) -> Started:
     """Return the entry of a cluster that this process is about to start."""
-    ticks = start_ticks(os.getpid())
+    ticks = process_start(os.getpid())
     assert ticks is not None
     return Started(
         name=name,
@@ -230,16 +231,6 @@ def taken(entry: Started) -> ClusterError:
         f"{entry.pid}",
         remedy=f"Stop it with {type_this('stop', entry.name)}, or choose another --name",
     )
-
-
-def start_ticks(pid: int) -> int | None:
-    """Return when a process began, in clock ticks since the machine's start; None: it ended."""
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
-    except OSError:
-        return None
-    state, *rest = stat.rpartition(")")[2].split()
-    return None if state in "ZX" else int(rest[18])
 
 
 def tail(log: Path, lines: int = 20) -> str:

@@ -102,12 +102,6 @@ class World:
             self._end(process)
         sweep_segments()
 
-    def relaunch(self) -> None:
-        """End the ranks, so that new ones are started."""
-        process = self._process
-        if process is not None and process.poll() is None:
-            self._kill(process)
-
     def tail(self) -> str:
         """Return the last lines that the ranks wrote."""
         return log_tail(self.log)

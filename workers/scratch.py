@@ -29,6 +29,7 @@ from penstock.errors import CapacityError, PenstockError, UsageError
 from penstock.files import disk_full
 from penstock.sizes import format_bytes, need_disk
 from penstock.workers.locks import FileLock, lock, try_lock
+from penstock.workers.processes import process_start
 from penstock.workers.storage import storage_speed
 
 SMALLEST = 64 << 20
@@ -250,16 +251,6 @@ def _is_alive(worker: Path) -> bool:
     if free is not None:
         free.release()
     return free is None
-
-
-def process_start(pid: int) -> int | None:
-    """Return when a process of this host started, in ticks since the host did; None: no process."""
-    try:
-        # The second field is the program's name in brackets, and may hold anything.
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return None
-    return None if fields[0] in "ZX" else int(fields[19])
 
 
 def _set_aside(folder: Path) -> Path:

@@ -12,6 +12,8 @@ import stat
 from contextlib import suppress
 from pathlib import Path
 
+from penstock.workers.processes import process_start
+
 _SHM = Path("/dev/shm")
 _NOTE = re.compile(r"penstock-(\d+)-(\d+)-(\d+)$")  # user, process, when it started
 
@@ -22,7 +24,7 @@ def note_segments() -> None:
     with suppress(OSError):
         mapped = _mapped(pid)
         if mapped:
-            note = _SHM / f"penstock-{os.getuid()}-{pid}-{_started(pid)}"
+            note = _SHM / f"penstock-{os.getuid()}-{pid}-{process_start(pid)}"
             note.write_text("\n".join(mapped), encoding="utf-8")
 
 
@@ -30,7 +32,7 @@ def forget_segments() -> None:
     """Remove this process' own note: it leaves MPI in order."""
     pid = os.getpid()
     with suppress(OSError):
-        (_SHM / f"penstock-{os.getuid()}-{pid}-{_started(pid)}").unlink(missing_ok=True)
+        (_SHM / f"penstock-{os.getuid()}-{pid}-{process_start(pid)}").unlink(missing_ok=True)
 
 
 def sweep_segments() -> None:
@@ -38,7 +40,7 @@ def sweep_segments() -> None:
     with suppress(OSError):
         for note in _SHM.glob(f"penstock-{os.getuid()}-*"):
             found = _NOTE.match(note.name)
-            if not found or _started(int(found[2])) == int(found[3]) or not _is_ours(note):
+            if not found or process_start(int(found[2])) == int(found[3]) or not _is_ours(note):
                 continue
             for path in map(Path, note.read_text(encoding="utf-8").splitlines()):
                 if path.parent == _SHM:  # nothing elsewhere, whatever the note says
@@ -56,12 +58,3 @@ def _mapped(pid: int) -> list[str]:
     maps = Path(f"/proc/{pid}/maps").read_text(encoding="utf-8", errors="replace")
     paths = {line.split(None, 5)[5] for line in maps.splitlines() if " /dev/shm/" in line}
     return sorted(path for path in paths if not path.endswith("(deleted)"))
-
-
-def _started(pid: int) -> int | None:
-    """Return when a process started, in ticks; None: it is not there, or only waited for."""
-    try:
-        after = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
-    except OSError:
-        return None
-    return int(after[19]) if after[0] != "Z" else None

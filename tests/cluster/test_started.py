@@ -18,6 +18,7 @@ from penstock.cluster import started
 from penstock.cluster.spec import KINDS
 from penstock.cluster.started import Started, all_started, check_name, claim, draft, find, release
 from penstock.errors import ClusterError, UsageError
+from penstock.workers.processes import process_start
 
 
 @pytest.fixture(autouse=True)
@@ -157,7 +158,7 @@ def test_entries_of_a_later_penstock_are_read() -> None:
 
 def test_processes_are_told_apart_by_when_they_began() -> None:
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
-        ticks = started.start_ticks(child.pid)
+        ticks = process_start(child.pid)
         assert ticks is not None
         entry = replace(dead(), pid=child.pid, pid_started=ticks)
         assert entry.alive() is True
@@ -167,7 +168,7 @@ def test_processes_are_told_apart_by_when_they_began() -> None:
         os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
         assert entry.alive() is False, "a zombie keeps nothing"
     assert entry.alive() is False
-    assert started.start_ticks(child.pid) is None
+    assert process_start(child.pid) is None
 
 
 def test_an_address_or_why_there_is_none() -> None:

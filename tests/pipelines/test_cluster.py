@@ -21,6 +21,7 @@ from penstock.cluster import ending, keeper, presence, started
 from penstock.cluster.connect import connect
 from penstock.cluster.started import Started, all_started, find
 from penstock.pipelines.cli import run
+from penstock.workers.processes import process_start
 
 # Loaded by every Python that a test starts: where CLUSTER says so, connect() is a cluster that
 # starts at once, or fails as a test wants it.
@@ -520,7 +521,7 @@ def test_another_process_of_the_same_number_is_left_alone(
     state: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as stranger:
-        ticks = started.start_ticks(stranger.pid)
+        ticks = process_start(stranger.pid)
         assert ticks is not None
         mine = started.this_process("default", "local")
         entry = replace(mine, pid=stranger.pid, pid_started=ticks - 1)

@@ -18,7 +18,8 @@ import pytest
 
 from penstock.errors import CapacityError, UsageError
 from penstock.workers import scratch
-from penstock.workers.scratch import Scratch, candidates, find_scratch, host_name, process_start
+from penstock.workers.processes import process_start
+from penstock.workers.scratch import Scratch, candidates, find_scratch, host_name
 from penstock.workers.storage import Speed
 
 TAKE = """

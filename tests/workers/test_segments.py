@@ -153,7 +153,7 @@ def note_of(folder: Path, pid: int, started: int, *paths: Path, user: int | None
 
 
 def test_a_number_that_another_process_has_now_is_no_life(folder: Path) -> None:
-    pid, started = os.getpid(), segments._started(os.getpid())
+    pid, started = os.getpid(), segments.process_start(os.getpid())
     assert started is not None
     assert abs(started / os.sysconf("SC_CLK_TCK") + psutil.boot_time()
                - psutil.Process().create_time()) < 5  # fmt: skip
