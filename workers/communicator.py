@@ -22,7 +22,14 @@ import numpy as np
 from numpy import ndarray
 
 from penstock.errors import UsageError
-from penstock.workers.exchange import Exchange, Pending, flatten
+from penstock.workers.exchange import (
+    Exchange,
+    Pending,
+    flatten,
+    mpi_requests,
+    pending_in,
+    under_way,
+)
 from penstock.workers.exchange_mpi import PIECE, TAGS, MpiExchange, reduced_as
 from penstock.workers.mpi import load_mpi
 from penstock.workers.repeated import Message, Repeated
@@ -129,8 +136,8 @@ class Communicator:
             self._receives.clear()
             self._sends.clear()
         else:
-            self._receives[:] = [one for one in self._receives if _under_way(one)]
-            self._sends[:] = [one for one in self._sends if _under_way(one)]
+            self._receives[:] = [one for one in self._receives if under_way(one)]
+            self._sends[:] = [one for one in self._sends if under_way(one)]
 
     def test(self, requests: Any) -> bool:
         """Return whether all are done, and help them on: called between chunks of computation.
@@ -138,9 +145,9 @@ class Communicator:
         MPI makes no progress by itself: a reduction that is never tested starts at the wait.
         """
         self.start()
-        if not self.waiter.test(list(_mpi_requests(requests))):
+        if not self.waiter.test(list(mpi_requests(requests))):
             return False
-        if not all(one.poll is None or one.poll() for one in _pending(requests)):
+        if not all(one.poll is None or one.poll() for one in pending_in(requests)):
             return False
         self.wait(requests)
         return True
@@ -324,30 +331,11 @@ class Communicator:
         """Withdraw what is under way after a failure; return what must be kept alive for ever."""
         if self._device is not None:
             self._device.abort()
-        sends, receives = list(_mpi_requests(self._sends)), list(_mpi_requests(self._receives))
+        sends, receives = list(mpi_requests(self._sends)), list(mpi_requests(self._receives))
         for request in (*receives, *sends):
             with suppress(load_mpi().Exception):  # what goes wrong now does not matter
                 if request in receives:
                     request.Cancel()
                 request.Test()
-        kept = [one for one in (*self._sends, *self._receives) if _under_way(one)]
+        kept = [one for one in (*self._sends, *self._receives) if under_way(one)]
         return [self.mpi, *kept, *(one for one in self._repeated if one.withdraw())]
-
-
-def _under_way(request: Any) -> bool:
-    return any(map(bool, flatten(request))) if isinstance(request, list) else bool(request)
-
-
-def _pending(requests: Any) -> Iterable[Pending]:
-    for request in flatten(requests):
-        if isinstance(request, Pending):
-            yield request
-            yield from _pending(request.requests)
-
-
-def _mpi_requests(requests: Any) -> Iterable[Any]:
-    for request in flatten(requests):
-        if isinstance(request, Pending):
-            yield from _mpi_requests(request.requests)
-        elif request:
-            yield request

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
 
 
@@ -74,3 +74,25 @@ def flatten(requests: Any) -> list[Any]:
         elif request is not None:
             found.append(request)
     return found
+
+
+def under_way(request: Any) -> bool:
+    """Return whether anything of a request, or of a list of them, is not done."""
+    return any(map(bool, flatten(request))) if isinstance(request, list) else bool(request)
+
+
+def pending_in(requests: Any) -> Iterable[Pending]:
+    """Yield what is more than MPI requests, also within others."""
+    for request in flatten(requests):
+        if isinstance(request, Pending):
+            yield request
+            yield from pending_in(request.requests)
+
+
+def mpi_requests(requests: Any) -> Iterable[Any]:
+    """Yield the MPI requests that are not done, also within others."""
+    for request in flatten(requests):
+        if isinstance(request, Pending):
+            yield from mpi_requests(request.requests)
+        elif request:
+            yield request
