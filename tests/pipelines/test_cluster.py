@@ -33,8 +33,15 @@ if os.environ.get("CLUSTER"):
     import penstock.cluster.connect as connecting
     from penstock.errors import CapacityError
 
-    class Client:
+    class Dashboard:
+        port = 1
+
+    class Cluster:
         dashboard_link = "http://localhost:1/status"
+        scheduler = type("Scheduler", (), {"services": {"dashboard": Dashboard}})
+
+    class Client:
+        cluster = Cluster
         scheduler = type("Scheduler", (), {"address": os.environ.get("ADDRESS", "tcp://h:1")})
 
         def nthreads(self):
