@@ -29,3 +29,6 @@ class Stream(IntEnum):
     ZOO_EDGE = 41
     PARTITION_RANDOM = 50
     PARTITION_STREAM = 51
+    WALK_STEP = 60
+    WALK_STOP = 61
+    WALK_START = 62

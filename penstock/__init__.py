@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from penstock.pipelines.generate import generate as generate
     from penstock.pipelines.info import info as info
     from penstock.pipelines.partition import partition_graph as partition_graph
+    from penstock.pipelines.walk import walk as walk
+    from penstock.pipelines.walk import walk_array as walk_array
 
 __version__ = "0.1.0"
 
@@ -33,6 +35,8 @@ _HOME = {
     "generate": "penstock.pipelines.generate",
     "info": "penstock.pipelines.info",
     "partition_graph": "penstock.pipelines.partition",
+    "walk": "penstock.pipelines.walk",
+    "walk_array": "penstock.pipelines.walk",
 }
 
 _MODULES = {"gang": "penstock.cluster.gang"}

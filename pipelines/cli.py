@@ -26,7 +26,8 @@ app = App(
 )
 
 _GRAPHS = Group("Graphs", sort_key=1)
-_CLUSTERS = Group("Clusters", sort_key=2)
+_JOBS = Group("Jobs", sort_key=2)
+_CLUSTERS = Group("Clusters", sort_key=3)
 _SHELL = Group("This program", sort_key=9)
 for _flag, _help in (("--help", "Show this page"), ("--version", "Print the version")):
     app[_flag].group, app[_flag].help = _SHELL, _help
@@ -73,6 +74,13 @@ app.command(
     group=_GRAPHS,
     sort_key=6,
     help="Show in which order partitions meet in a GPU's buffer",
+)
+app.command(
+    "penstock.pipelines.walk.command:command",
+    name="walk",
+    group=_JOBS,
+    sort_key=1,
+    help="Random walks: DeepWalk, PPR, Node2Vec, MetaPath, your own",
 )
 app.command(
     "penstock.pipelines.cluster:app",

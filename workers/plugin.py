@@ -65,6 +65,14 @@ class Resources:
                 self._root = find_scratch(self._named)
             return self._root
 
+    def memory_bytes(self) -> int:
+        """Return how much the worker may use in all, of its device's memory or of the host's."""
+        if self.device is None:
+            return self._memory_limit or available_memory()
+        import cupy
+
+        return taken_bytes() or int(cupy.cuda.runtime.memGetInfo()[1])
+
     def close(self) -> None:
         """Give everything back."""
         with self._finding:
@@ -82,11 +90,8 @@ class Resources:
             return self._place
 
     def _cache_bytes(self) -> int:
-        if self.device is None:
-            return int(_CACHE_SHARE_OF_MEMORY * (self._memory_limit or available_memory()))
-        import cupy
-
-        return int(_CACHE_SHARE_OF_DEVICE * (taken_bytes() or cupy.cuda.runtime.memGetInfo()[1]))
+        share = _CACHE_SHARE_OF_MEMORY if self.device is None else _CACHE_SHARE_OF_DEVICE
+        return int(share * self.memory_bytes())
 
 
 class PenstockWorker(WorkerPlugin):  # type: ignore[misc]

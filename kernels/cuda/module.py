@@ -8,6 +8,7 @@ so that CI can compile it without a GPU.
 from __future__ import annotations
 
 from functools import cache
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -22,20 +23,39 @@ def launch(file: str, instance: str, count: int, *arguments: Any) -> None:
 
     Kernels launched so walk their elements with a grid-wide stride.
     """
+    if count:
+        launch_blocks(
+            file, instance, min(-(-count // _THREADS), _MOST_BLOCKS), _THREADS, *arguments
+        )
+
+
+def launch_blocks(
+    file: str, instance: str, blocks: int, threads: int, *arguments: Any, prologue: str = ""
+) -> None:
+    """Run ``instance`` of ``file.cu`` in so many blocks of so many threads.
+
+    prologue  what stands before the source, such as a function that a user wrote
+    """
     import cupy as cp
 
-    if count:
-        blocks = min(-(-count // _THREADS), _MOST_BLOCKS)
-        _kernel(cp.cuda.Device().id, file, instance)((blocks,), (_THREADS,), arguments)
+    kernel = _kernel(cp.cuda.Device().id, file, instance, prologue)
+    kernel((blocks,), (threads,), arguments)
 
 
 @cache
-def _kernel(device: int, file: str, instance: str) -> Any:
+def _kernel(device: int, file: str, instance: str, prologue: str) -> Any:
     import cupy as cp
 
     module = cp.RawModule(
-        code=(FOLDER / f"{file}.cu").read_text(),
-        options=("-std=c++17", f"-I{FOLDER}"),
+        code=f"{prologue}#line 1\n{(FOLDER / f'{file}.cu').read_text()}",
+        options=("-std=c++17", f"-I{FOLDER}", f"-DPENSTOCK_HEADERS=0x{_headers()}"),
         name_expressions=[instance],
     )
     return module.get_function(instance)
+
+
+@cache
+def _headers() -> str:
+    """Return what differs when a header does: CuPy's cache looks at sources and options only."""
+    text = "".join(path.read_text() for path in sorted(FOLDER.glob("*.cuh")))
+    return sha256(text.encode()).hexdigest()[:8]

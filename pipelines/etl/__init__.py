@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterable
+from contextlib import AbstractContextManager
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ from penstock.pipelines.etl.options import EtlOptions
 from penstock.pipelines.etl.pieces import find_pieces
 from penstock.pipelines.etl.report import EtlReport
 from penstock.pipelines.etl.tables import build_graph
-from penstock.pipelines.etl.workplace import Workplace, workplace
+from penstock.pipelines.workplace import Workplace, workplace
 from penstock.sizes import need_disk
 
 __all__ = ["EtlOptions", "EtlReport", "etl"]
@@ -104,9 +105,7 @@ def _make_from_tables(
     # Text shrinks and compressed files grow: four times the input has held for both.
     need_disk(options.scratch or out.absolute().parent, 4 * size, "the making of this graph")
     with (
-        workplace(
-            out, task, scratch=options.scratch, resume=options.resume, overwrite=options.overwrite
-        ) as place,
+        _workplace(out, task, options) as place,
         connect(cluster, input_bytes=size, quiet=quiet) as client,
     ):
         can = capacity(client, cluster)
@@ -126,15 +125,23 @@ def _make_tu(edges: list[str], out: Path, options: EtlOptions, report: EtlReport
 
     if len(edges) != 1:
         raise UsageError("a TU data set is one folder", got=f"{len(edges)} inputs")
-    with workplace(
+    with _workplace(out, {"edges": edges, "options": _lasting(options)}, options) as place:
+        manifest = build_tu(edges[0], options, place.result, report)
+        _finish(place, manifest, edges, options, report)
+
+
+def _workplace(
+    out: Path, task: dict[str, Any], options: EtlOptions
+) -> AbstractContextManager[Workplace]:
+    return workplace(
         out,
-        {"edges": edges, "options": _lasting(options)},
+        task,
+        command="penstock etl",
+        kind="graph",
         scratch=options.scratch,
         resume=options.resume,
         overwrite=options.overwrite,
-    ) as place:
-        manifest = build_tu(edges[0], options, place.graph, report)
-        _finish(place, manifest, edges, options, report)
+    )
 
 
 def _finish(
@@ -144,10 +151,10 @@ def _finish(
 
     if report.bad_rows:
         bad = {"skipped": report.bad_rows, "first": report.first_bad_rows}
-        save_json(place.graph / "bad_rows.json", bad)
-        manifest = with_files(manifest, [file_entry(place.graph, "bad_rows.json")])
+        save_json(place.result / "bad_rows.json", bad)
+        manifest = with_files(manifest, [file_entry(place.result, "bad_rows.json")])
     made = {"by": "penstock etl", "edges": edges, "options": _lasting(options)}
-    replace(manifest, made=made).save(place.graph)
+    replace(manifest, made=made).save(place.result)
 
 
 def _lasting(options: EtlOptions) -> dict[str, Any]:

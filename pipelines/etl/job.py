@@ -14,8 +14,8 @@ from penstock.pipelines.etl.build import EDGE_BYTES
 from penstock.pipelines.etl.options import EtlOptions
 from penstock.pipelines.etl.report import EtlReport
 from penstock.pipelines.etl.sorted_ids import SortedIds
-from penstock.pipelines.etl.workplace import Workplace
 from penstock.pipelines.stage import run_stage
+from penstock.pipelines.workplace import Workplace
 
 # Bins are no larger than this, so that all cores have work and a shard stays a handy file.
 _BIN_EDGES = 1 << 23

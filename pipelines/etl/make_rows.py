@@ -51,7 +51,7 @@ def build(
         keep = keep if ids.order is None else keep[ids.order]
     trimmed = trims(options) or (keep is not None and not keep.all())
     segments, results = shuffle(job, batches, shape, numbering)
-    root = job.place.scratch / "untrimmed" if trimmed else job.place.graph
+    root = job.place.scratch / "untrimmed" if trimmed else job.place.result
     manifest = build_shards(
         job,
         "build rows",
@@ -69,7 +69,7 @@ def build(
         manifest, renumbering = trim(job, manifest, shape, root, keep)
         order = renumbering.old_id if order is None else order[renumbering.old_id]
     heldout, files = collect_heldout(
-        job.place.graph, job.heldout_folders, shape, renumbering, bool(job.relations)
+        job.place.result, job.heldout_folders, shape, renumbering, bool(job.relations)
     )
     job.report.heldout = heldout
     return with_files(replace(manifest, heldout=heldout), files), order
@@ -204,7 +204,7 @@ def trim(
         folders,
         [r["offsets"] for r in results],
         small,
-        job.place.graph,
+        job.place.result,
         merge="keep",
         hold_out=True,
     ), chosen

@@ -22,7 +22,7 @@ from penstock.sizes import need_memory
 
 
 def build_graph(job: Job, pieces: dict[str, list[Piece]]) -> Manifest:
-    """Write the graph into ``job.place.graph`` and return its manifest, not yet saved."""
+    """Write the graph into ``job.place.result`` and return its manifest, not yet saved."""
     batches = encode(job, pieces)
     ids, table = merge(job, batches)
     if job.options.relabel == "random":
@@ -31,7 +31,7 @@ def build_graph(job: Job, pieces: dict[str, list[Piece]]) -> Manifest:
         ids.order = np.argsort(keys, kind="stable")
     graph, order = build(job, batches, ids, table)
     nodes = write_node_data(
-        job.place.graph,
+        job.place.result,
         ids.sorted_ids(),
         order,
         table,

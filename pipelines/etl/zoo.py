@@ -68,7 +68,7 @@ def build_zoo(
     range_bytes: int | None = None,
     shard_size: int = SHARD_SIZE,
 ) -> Manifest:
-    """Write the zoo into ``job.place.graph`` and return its manifest, not yet saved.
+    """Write the zoo into ``job.place.result`` and return its manifest, not yet saved.
 
     range_bytes  memory in which a range of graphs should be built [default: from the workers']
     """
@@ -150,7 +150,7 @@ def _ranges(job: Job, spilled: list[dict[str, Any]], range_bytes: int | None) ->
 
 
 def _write(job: Job, built: list[dict[str, Any]], ranges: list[Path], shard_size: int) -> Manifest:
-    root, dtypes = job.place.graph, built[0]["dtypes"]
+    root, dtypes = job.place.result, built[0]["dtypes"]
     nodes = sum(result["nodes"] for result in built)
     edges = sum(result["edges"] for result in built)
     graphs = sum(result["graphs"] for result in built)

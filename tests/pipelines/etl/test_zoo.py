@@ -23,8 +23,8 @@ from penstock.pipelines.etl.batch import Batch, Layout, Piece
 from penstock.pipelines.etl.job import Job
 from penstock.pipelines.etl.options import EtlOptions
 from penstock.pipelines.etl.report import EtlReport
-from penstock.pipelines.etl.workplace import Workplace
 from penstock.pipelines.etl.zoo import build_zoo
+from penstock.pipelines.workplace import Workplace
 
 EDGE_COLUMNS = ("weight", "relation", "time")
 
@@ -79,15 +79,15 @@ def make_zoo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
         has = {c: c if c in tables[0].column_names else None for c in EDGE_COLUMNS}
         home = tmp_path / str(count) if home is None else home
         place = Workplace(home / "graph", home / "scratch")
-        place.graph.mkdir(parents=True, exist_ok=True)
+        place.result.mkdir(parents=True, exist_ok=True)
         place.scratch.mkdir(exist_ok=True)
         layout = Layout("source", "target", graph="graph", id_type=id_type, **has)
         job = Serial(
             None, [], EtlOptions(**options), layout, place, memory, 2, True, report or EtlReport("")
         )
         manifest = build_zoo(job, pieces, range_bytes=range_bytes, shard_size=shard_size)
-        manifest.save(place.graph)
-        return Graph.open(place.graph)
+        manifest.save(place.result)
+        return Graph.open(place.result)
 
     return make
 

@@ -19,31 +19,39 @@ from penstock.files import publish, refuse_existing
 
 @dataclass(frozen=True)
 class Workplace:
-    """Where the graph grows and where intermediate files go."""
+    """Where the result grows and where intermediate files go."""
 
-    graph: Path
+    result: Path
     scratch: Path
 
 
 @contextmanager
 def workplace(
-    out: Path, task: dict[str, Any], *, scratch: Path | None, resume: bool, overwrite: bool
+    out: Path,
+    task: dict[str, Any],
+    *,
+    command: str,
+    kind: str,
+    scratch: Path | None = None,
+    resume: bool,
+    overwrite: bool,
 ) -> Iterator[Workplace]:
-    """Give a workplace; when the block succeeds its graph becomes ``out`` and the rest goes.
+    """Give a workplace; when the block succeeds its result becomes ``out`` and the rest goes.
 
-    task  what the run does, as JSON: ``resume`` goes on only where it is the same
+    task           what the run does, as JSON: ``resume`` goes on only where it is the same
+    command, kind  what runs, and what it makes: a directory that holds ``<kind>.json``
     Bad input or options leave nothing; an interrupted run leaves what it has done for ``resume``.
     """
-    refuse_existing(out, overwrite=overwrite)
+    refuse_existing(out, overwrite=overwrite, kind=kind)
     home = out.with_name(f".{out.name}.partial")
-    place = Workplace(home / "graph", _scratch(home, scratch, out))
+    place = Workplace(home / kind, _scratch(home, scratch, out))
     home.mkdir(parents=True, exist_ok=True)
     with (home / "lock").open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise OutputExists(
-                f"another penstock etl is writing {out}", remedy="Wait for it or stop it first"
+                f"another {command} is writing {out}", remedy="Wait for it or stop it first"
             ) from None
         _prepare(home, place, task, resume=resume)
         try:
@@ -58,7 +66,7 @@ def workplace(
                 file=sys.stderr,
             )
             raise
-        publish(place.graph, out)
+        publish(place.result, out)
         _remove(home, place)
 
 
@@ -80,10 +88,10 @@ def _prepare(home: Path, place: Workplace, task: dict[str, Any], *, resume: bool
                 remedy="Repeat its command, or run without --resume to start anew",
             )
     else:
-        shutil.rmtree(place.graph, ignore_errors=True)
+        shutil.rmtree(place.result, ignore_errors=True)
         shutil.rmtree(place.scratch, ignore_errors=True)
         record.write_text(json.dumps(task))
-    place.graph.mkdir(parents=True, exist_ok=True)
+    place.result.mkdir(parents=True, exist_ok=True)
     place.scratch.mkdir(parents=True, exist_ok=True)
 
 

@@ -1,0 +1,370 @@
+"""One step of a walk, in Numba: draws, candidates, proposals, judgement (kernels/walk_rules.py).
+
+Kernels get rows and rules as two named tuples, of arrays and of numbers, always of the same types
+(but for the width of ids), so that each is compiled once: arrays are read-only views, and those
+that do not exist are empty. A kernel first turns the arrays into pointers (``pointers``), which is
+what all functions here take: Numba counts references to arrays whenever one is passed on, and a
+step has no time for that. Words of a draw are uint64; ids, edges and counters are int64.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numba import njit, types, uint64
+from numba.core.cgutils import create_struct_proxy
+from numba.extending import intrinsic
+
+from penstock.kernels.cpu.philox import philox4x32
+from penstock.kernels.expression import Expression
+from penstock.kernels.streams import Stream
+from penstock.kernels.walk_rules import TRIALS, WALK_BITS, Rows, Rules, Sampler
+
+Array = np.ndarray[Any, Any]
+
+_STEP, _STOP = int(Stream.WALK_STEP), int(Stream.WALK_STOP)
+_ITS, _ALIAS, _RESERVOIR = int(Sampler.ITS), int(Sampler.ALIAS), int(Sampler.RESERVOIR)
+_LOW, _HALF = np.uint64(0xFFFFFFFF), np.uint64(32)
+_BITS, _TRIALS = WALK_BITS, TRIALS
+_ROUND = 2.0**32  # how many words there are
+
+
+class Arrays(NamedTuple):
+    """Rows, for a kernel; empty where Rows has None."""
+
+    indptr: Array
+    indices: Array
+    weights: Array
+    relations: Array
+    times: Array
+    near_indptr: Array
+    near_indices: Array
+    bounds: Array
+    prefix: Array
+    chance: Array
+    other: Array
+    degrees: Array
+    labels: Array
+    schema: Array
+
+
+class Numbers(NamedTuple):
+    """Rules, for a kernel, with which of the arrays exist."""
+
+    seed: Any
+    length: int
+    sampler: int
+    groups: int
+    weighted: bool
+    dated: bool
+    timed: bool
+    earliest: int
+    latest: int
+    schema: int
+    cyclic: bool
+    second_order: bool
+    symmetric: bool
+    sorted: bool
+    related: bool
+    has_degrees: bool
+    has_labels: bool
+    looks_near: bool
+    return_factor: float
+    far_factor: float
+    largest_factor: float
+    stop_below: int
+    restart_below: int
+
+
+def arrays_of(rows: Rows, rules: Rules) -> Arrays:
+    """Return the arrays of rows and rules for kernels."""
+    near_indptr, near_indices = rows.adjacency
+    return Arrays(
+        indptr=frozen(rows.indptr, np.int64),
+        indices=frozen(rows.indices, None),
+        weights=frozen(rows.weights, np.float32),
+        relations=frozen(rows.relations, np.int32),
+        times=frozen(rows.times, np.int64),
+        near_indptr=frozen(near_indptr, np.int64),
+        near_indices=frozen(near_indices, rows.indices.dtype),
+        bounds=frozen(rows.bounds, np.float32),
+        prefix=frozen(rows.prefix, np.float64),
+        chance=frozen(rows.chance, np.float32),
+        other=frozen(rows.other, np.int32),
+        degrees=frozen(rows.degrees, np.int32),
+        labels=frozen(rows.labels, np.int32),
+        schema=frozen(np.array(rules.schema, np.int64), np.int64),
+    )
+
+
+def numbers_of(rows: Rows, rules: Rules) -> Numbers:
+    """Return the numbers of rules and rows for kernels."""
+    names = Expression.parse(rules.expression).names if rules.expression else ()
+    return Numbers(
+        seed=np.uint64(rules.seed & (2**64 - 1)),
+        length=int(rules.length),
+        sampler=int(rules.sampler),
+        groups=int(rows.groups),
+        weighted=rows.weights is not None,
+        dated=rows.times is not None,
+        timed=bool(rules.timed),
+        earliest=int(rules.earliest),
+        latest=int(rules.latest),
+        schema=len(rules.schema),
+        cyclic=bool(rules.cyclic),
+        second_order=bool(rules.second_order),
+        symmetric=bool(rules.symmetric),
+        sorted=rows.neighbours is None,
+        related=rows.relations is not None,
+        has_degrees=rows.degrees is not None,
+        has_labels=rows.labels is not None,
+        looks_near="is_neighbor" in names if rules.expression else rules.second_order,
+        return_factor=float(rules.return_factor),
+        far_factor=float(rules.far_factor),
+        largest_factor=float(rules.largest_factor),
+        stop_below=int(rules.stop_below),
+        restart_below=int(rules.restart_below),
+    )
+
+
+def frozen(array: Any, dtype: Any) -> Array:
+    """Return a read-only view; empty for None.
+
+    Numba compiles anew for writable and for read-only arrays, and mapped files are read-only.
+    """
+    view = np.ascontiguousarray(np.empty(0, dtype) if array is None else array, dtype)[:]
+    view.flags.writeable = False
+    return view
+
+
+@intrinsic
+def pointer(context: Any, array: Any) -> Any:
+    """Return where an array's data lies, which a kernel can index without counting references."""
+
+    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return create_struct_proxy(array)(context, builder, arguments[0]).data
+
+    return types.CPointer(array.dtype)(array), code
+
+
+@njit(cache=True, inline="always")
+def pointers(arrays: Any) -> Any:
+    """Return Arrays of pointers, good as long as the arrays are there."""
+    return Arrays(
+        pointer(arrays.indptr),
+        pointer(arrays.indices),
+        pointer(arrays.weights),
+        pointer(arrays.relations),
+        pointer(arrays.times),
+        pointer(arrays.near_indptr),
+        pointer(arrays.near_indices),
+        pointer(arrays.bounds),
+        pointer(arrays.prefix),
+        pointer(arrays.chance),
+        pointer(arrays.other),
+        pointer(arrays.degrees),
+        pointer(arrays.labels),
+        pointer(arrays.schema),
+    )
+
+
+# -- draws -----------------------------------------------------------------------------------------
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def words(seed: Any, stream: Any, walk: Any, step: Any, n: Any) -> Any:
+    """Return the four words of the n-th draw for a step of a walk."""
+    which = uint64(walk) | uint64(step) << uint64(_BITS)
+    a, b, c, d = philox4x32(seed, uint64(stream), which, uint64(n))
+    return uint64(a), uint64(b), uint64(c), uint64(d)
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def draw(numbers: Any, walk: Any, step: Any, n: Any) -> Any:
+    """Return ``wide``, word 2 and word 3 of the n-th draw for a step of a walk."""
+    a, b, c, d = words(numbers.seed, _STEP, walk, step, n)
+    return b << _HALF | a, c, d
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def scaled(wide: Any, count: Any) -> Any:
+    """Return ``wide * count >> 64`` exactly, as int64; count below 2**63."""
+    count = uint64(count)
+    high, low = wide >> _HALF, wide & _LOW
+    count_high, count_low = count >> _HALF, count & _LOW
+    middle = high * count_low + (low * count_low >> _HALF)
+    carried = low * count_high + (middle & _LOW)
+    return np.int64(high * count_high + (middle >> _HALF) + (carried >> _HALF))
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def ending(numbers: Any, walk: Any, step: Any) -> Any:
+    """Return 1 where the walk stops before this step, 2 where it begins again, else 0."""
+    if numbers.stop_below <= 0 and numbers.restart_below <= 0:
+        return 0
+    stop, again, _, _ = words(numbers.seed, _STOP, walk, step, 0)
+    if np.int64(stop) < numbers.stop_below:
+        return 1
+    return 2 if np.int64(again) < numbers.restart_below else 0
+
+
+# -- candidates ------------------------------------------------------------------------------------
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def first_not_below(array: Any, low: Any, high: Any, value: Any) -> Any:
+    """Return the first place of ascending ``array[low:high]`` that is not below a value."""
+    count = high - low
+    while count > 0:
+        half = count >> 1
+        beyond = array[low + half] < value
+        low = low + half + 1 if beyond else low
+        count = count - half - 1 if beyond else half
+    return low
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def first_above(array: Any, low: Any, high: Any, value: Any) -> Any:
+    """Return the first place of ascending ``array[low:high]`` that is above a value."""
+    count = high - low
+    while count > 0:  # without a branch that could be guessed wrong
+        half = count >> 1
+        beyond = array[low + half] <= value
+        low = low + half + 1 if beyond else low
+        count = count - half - 1 if beyond else half
+    return low
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def candidate_range(at: Any, numbers: Any, node: Any, step: Any, now: Any) -> Any:
+    """Return the row, and the first and last + 1 of its edges that the step may propose.
+
+    ``node`` is the place of the node's rows: its id, or in a part its local id.
+    """
+    row = np.int64(node) * numbers.groups
+    if numbers.schema > 0:
+        if step > numbers.schema and not numbers.cyclic:
+            return row, np.int64(0), np.int64(0)
+        row += at.schema[(step - 1) % numbers.schema]
+    low, high = at.indptr[row], at.indptr[row + 1]
+    if numbers.dated:
+        earliest = max(now, numbers.earliest) if numbers.timed else numbers.earliest
+        high = first_above(at.times, low, high, numbers.latest)
+        low = first_not_below(at.times, low, high, earliest)
+    return row, low, high
+
+
+# -- proposals -------------------------------------------------------------------------------------
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def propose(
+    at: Any, numbers: Any, row: Any, low: Any, high: Any, walk: Any, step: Any, n: Any
+) -> Any:
+    """Return an edge of ``low .. high`` (-1: all weights are 0), its coin, and the next draw.
+
+    Draws begin with the n-th; ``low < high``.
+    """
+    if not numbers.weighted:
+        wide, _, coin = draw(numbers, walk, step, n)
+        return low + scaled(wide, high - low), coin, n + 1
+    if numbers.sampler == _ITS:
+        return _propose_by_sums(at, numbers, row, low, high, walk, step, n)
+    bound = np.float64(at.bounds[row])
+    if bound == 0.0:
+        return np.int64(-1), uint64(0), n
+    if numbers.sampler == _ALIAS:
+        wide, word2, coin = draw(numbers, walk, step, n)
+        edge = low + scaled(wide, high - low)
+        if np.float64(word2) >= np.float64(at.chance[edge]) * _ROUND:
+            edge = low + np.int64(at.other[edge])
+        return edge, coin, n + 1
+    for _ in range(_TRIALS):
+        wide, word2, coin = draw(numbers, walk, step, n)
+        n += 1
+        edge = low + scaled(wide, high - low)
+        if np.float64(word2) * bound < np.float64(at.weights[edge]) * _ROUND:
+            return edge, coin, n
+    return decide_exactly(at, numbers, bound, low, high, walk, step, n)
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _propose_by_sums(
+    at: Any, numbers: Any, row: Any, low: Any, high: Any, walk: Any, step: Any, n: Any
+) -> Any:
+    wide, _, coin = draw(numbers, walk, step, n)
+    before = at.prefix[low - 1] if low > at.indptr[row] else 0.0
+    total = at.prefix[high - 1] - before
+    if total == 0.0:
+        return np.int64(-1), coin, n + 1
+    passed = before + np.float64(wide >> uint64(11)) * 2.0**-53 * total
+    edge = first_above(at.prefix, low, high, passed)
+    while edge == high or at.weights[edge] == 0:
+        edge -= 1
+    return edge, coin, n + 1
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def decide_exactly(
+    at: Any, numbers: Any, bound: Any, low: Any, high: Any, walk: Any, step: Any, n: Any
+) -> Any:
+    """Return what ``propose`` does, by sums of weights rounded down, with one draw."""
+    bits, count = 62, high - low
+    while count > 0:
+        bits, count = bits - 1, count >> 1
+    scale = np.float64(np.int64(1) << bits) / bound
+    total = np.int64(0)
+    for edge in range(low, high):
+        total += np.int64(np.float64(at.weights[edge]) * scale)
+    wide, _, coin = draw(numbers, walk, step, n)
+    left = scaled(wide, total)
+    for edge in range(low, high):
+        left -= np.int64(np.float64(at.weights[edge]) * scale)
+        if left < 0:
+            return edge, coin, n + 1
+    return np.int64(-1), coin, n + 1
+
+
+# -- judgement -------------------------------------------------------------------------------------
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def verdict_of_coin(numbers: Any, coin: Any, returns: Any) -> Any:
+    """Return 1 or 0, taken or not, where the coin decides without a look-up; else -1."""
+    height = np.float64(coin) * numbers.largest_factor
+    if returns:
+        return 1 if height < numbers.return_factor * _ROUND else 0
+    if height < min(1.0, numbers.far_factor) * _ROUND:
+        return 1
+    return -1 if height < max(1.0, numbers.far_factor) * _ROUND else 0
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def verdict_of_row(numbers: Any, coin: Any, near: Any) -> Any:
+    """Return 1 or 0, taken or not, for a target that is not the previous node."""
+    factor = 1.0 if near else numbers.far_factor
+    return 1 if np.float64(coin) * numbers.largest_factor < factor * _ROUND else 0
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def in_row(indptr: Any, indices: Any, row: Any, target: Any) -> Any:
+    """Return whether a target stands in an ascending row."""
+    low, end = indptr[row], indptr[row + 1]
+    count = end - low
+    while count > 1:  # without a branch that could be guessed wrong
+        half = count >> 1
+        low = low + half if indices[low + half] <= target else low
+        count -= half
+    return low < end and indices[low] == target
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def is_neighbour(at: Any, numbers: Any, previous: Any, target: Any) -> Any:
+    """Return whether a target is in the row of the previous node; both rows are here."""
+    indptr, indices = at.near_indptr, at.near_indices
+    if numbers.symmetric and (
+        indptr[target + 1] - indptr[target] < indptr[previous + 1] - indptr[previous]
+    ):
+        return in_row(indptr, indices, target, previous)
+    return in_row(indptr, indices, previous, target)

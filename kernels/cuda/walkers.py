@@ -1,0 +1,46 @@
+"""Walks on one part of a graph, on the GPU: names and meaning are naive/walkers.py's."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import cupy as cp
+
+from penstock.errors import UsageError
+from penstock.kernels.cuda.module import launch
+from penstock.kernels.cuda.walk_launch import step_arguments
+from penstock.kernels.cuda.walk_tables import c_ids, deciding, pack
+from penstock.kernels.walk_rules import Owned, Rows, Rules, Sampler, Walkers
+from penstock.kernels.walkers import NAMES
+
+Array = Any  # a cupy.ndarray
+
+
+def advance(rows: Rows, rules: Rules, owned: Owned, walkers: Walkers, paths: Array) -> None:
+    """Let each walker go on as far as it can on this part; change walkers and paths in place.
+
+    Rows are packed on every call unless ``tables`` made them.
+    """
+    if rules.sampler == Sampler.RESERVOIR:
+        raise UsageError(
+            "Walkers that migrate between parts do not use the reservoir sampler on a GPU.",
+            expected="one of direct, rejection, its, alias",
+            got="reservoir",
+            remedy="Choose another sampler, replicate the graph, or walk on CPUs.",
+        )
+    rows = pack(rows, rules)
+    launch(
+        "walkers",
+        f"advance_walkers<{c_ids(rows.indices)}, {int(deciding(rows, rules))}>",
+        len(walkers.walk),
+        *step_arguments(rows, rules),
+        cp.int32(rules.length),
+        cp.int32(rules.second_order),
+        cp.int32(owned.rank),
+        owned.assignment,
+        owned.local,
+        cp.int32(owned.local.dtype.itemsize == 8),
+        cp.int64(len(walkers.walk)),
+        *(getattr(walkers, name) for name in NAMES),
+        paths,
+    )

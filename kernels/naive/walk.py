@@ -1,0 +1,292 @@
+"""Random walks, the truth: one walk after another, one step after another.
+
+What a draw decides stands in kernels/walk_rules.py. ``transition`` gives the exact chances of a
+step, whatever the sampler.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from penstock.kernels.naive.expression import evaluate
+from penstock.kernels.naive.philox import philox4x32
+from penstock.kernels.streams import Stream
+from penstock.kernels.walk_rules import TRIALS, WALK_BITS, Rows, Rules, Sampler
+
+Array = np.ndarray[Any, Any]
+Draw = Callable[[], tuple[int, int, int, int]]
+
+
+# -- what stands before the walks ------------------------------------------------------------------
+
+
+def check_weights(indptr: Array, weights: Array) -> tuple[Array, int, int]:
+    """Return the largest weight of each row, the first bad edge and the first row of only zeros.
+
+    indptr (rows + 1,) int64, weights (edges,) float32 -> bounds (rows,) float32, 0 for empty rows;
+    -1 where no weight is negative, NaN or infinite; -1 where no row has edges but no weight
+    """
+    bad = np.flatnonzero(~(np.isfinite(weights) & (weights >= 0)))
+    bounds = np.zeros(len(indptr) - 1, np.float32)
+    for row in range(len(bounds)):
+        bounds[row] = max(weights[indptr[row] : indptr[row + 1]], default=0)
+    zero = np.flatnonzero((bounds == 0) & (np.diff(indptr) > 0))
+    return bounds, int(bad[0]) if len(bad) else -1, int(zero[0]) if len(zero) else -1
+
+
+def rows_by_relation(rows: Rows, wanted: Array) -> Rows:
+    """Return rows with a group for each of ``wanted``, relations that differ, and no other edges.
+
+    Edges of a group stay in their order. wanted (groups,) int32. ``neighbours`` are the old rows'.
+    """
+    indptr, picked = [0], []
+    for row in range(len(rows.indptr) - 1):
+        edges = np.arange(rows.indptr[row], rows.indptr[row + 1])
+        for relation in wanted:
+            picked += [edges[rows.relations[edges] == relation]]
+            indptr += [indptr[-1] + len(picked[-1])]
+    return _picked(rows, picked, groups=len(wanted), indptr=np.array(indptr, np.int64))
+
+
+def rows_by_time(rows: Rows) -> Rows:
+    """Return rows whose edges ascend in time, in their order among equal times.
+
+    ``neighbours`` are the old rows' where they had none.
+    """
+    picked = []
+    for low, high in pairwise(rows.indptr):
+        picked += [low + np.argsort(rows.times[low:high], kind="stable")]
+    return _picked(rows, picked)
+
+
+def _picked(rows: Rows, picked: list[Array], **more: Any) -> Rows:
+    order = np.concatenate([np.empty(0, np.int64), *picked])
+    columns = {
+        name: None if (column := getattr(rows, name)) is None else column[order]
+        for name in ("indices", "weights", "relations", "times")
+    }
+    return replace(rows, neighbours=rows.adjacency, **columns, **more)
+
+
+def prefix_sums(indptr: Array, weights: Array) -> Array:
+    """Return the running sums of weights in each row: (edges,) float64."""
+    prefix = np.empty(len(weights))
+    for low, high in pairwise(indptr):
+        prefix[low:high] = np.cumsum(weights[low:high], dtype=np.float64)
+    return prefix
+
+
+def alias_table(indptr: Array, weights: Array) -> tuple[Array, Array]:
+    """Return the own share of each slot and the place in the row of the edge with the rest.
+
+    -> chance (edges,) float32, other (edges,) int32. A row without weight keeps chance 1.
+    """
+    chance, other = np.ones(len(weights), np.float32), np.zeros(len(weights), np.int32)
+    for low, high in pairwise(indptr):
+        total, count = weights[low:high].sum(dtype=np.float64), high - low
+        if total == 0:
+            continue
+        share = weights[low:high].astype(np.float64) * count / total
+        small, large = list(np.flatnonzero(share < 1)), list(np.flatnonzero(share >= 1))
+        while small and large:
+            giver, taker = large[-1], small.pop()
+            chance[low + taker], other[low + taker] = share[taker], giver
+            share[giver] -= 1 - share[taker]
+            if share[giver] < 1:
+                small.append(large.pop())
+        for slot in small:  # what rounding left; but an edge without weight is never taken
+            if weights[low + slot] == 0:
+                chance[low + slot], other[low + slot] = 0, np.argmax(weights[low:high])
+    return chance, other
+
+
+def tables(rows: Rows, rules: Rules) -> Rows:
+    """Return rows with what the sampler needs beside them."""
+    if rows.weights is None:
+        return rows
+    bounds, _, _ = check_weights(rows.indptr, rows.weights)
+    rows = replace(rows, bounds=bounds)
+    if rules.sampler == Sampler.ITS:
+        rows = replace(rows, prefix=prefix_sums(rows.indptr, rows.weights))
+    if rules.sampler == Sampler.ALIAS:
+        chance, other = alias_table(rows.indptr, rows.weights)
+        rows = replace(rows, chance=chance, other=other)
+    return rows
+
+
+# -- one step --------------------------------------------------------------------------------------
+
+
+def candidates(
+    rows: Rows, rules: Rules, node: int, step: int, now: int = -(1 << 63)
+) -> tuple[int, int]:
+    """Return the range of edges from which the step is chosen."""
+    group = 0
+    if rules.schema and rules.sampler != Sampler.RESERVOIR:
+        if step > len(rules.schema) and not rules.cyclic:
+            return 0, 0
+        group = rules.schema[(step - 1) % len(rules.schema)]
+    low, high = rows.indptr[node * rows.groups + group], rows.indptr[node * rows.groups + group + 1]
+    if rows.times is not None and rules.sampler != Sampler.RESERVOIR:
+        earliest = max(now, rules.earliest) if rules.timed else rules.earliest
+        times = rows.times[low:high]
+        high = low + np.searchsorted(times, rules.latest, side="right")
+        low = min(high, low + np.searchsorted(times, earliest))
+    return int(low), int(high)
+
+
+def factors(rows: Rows, rules: Rules, previous: int, targets: Array) -> Array:
+    """Return the second-order factor of each target: (targets,) float64."""
+    if not rules.second_order or previous < 0:
+        return np.ones(len(targets))
+    indptr, indices = rows.adjacency
+    near = np.isin(targets, indices[indptr[previous] : indptr[previous + 1]])
+    factor = np.where(near, 1.0, rules.far_factor)
+    return np.where(targets == previous, rules.return_factor, factor)
+
+
+def transition(
+    rows: Rows, rules: Rules, node: int, previous: int, step: int, now: int = -(1 << 63)
+) -> tuple[Array, Array]:
+    """Return the edges that the step may take and the chance of each; none where the walk ends."""
+    low, high = candidates(rows, rules, node, step, now)
+    edges = np.arange(low, high)
+    targets = rows.indices[low:high]
+    weights = np.ones(len(edges)) if rows.weights is None else rows.weights[low:high].astype(float)
+    weights *= factors(rows, rules, previous, targets)
+    if rules.sampler == Sampler.RESERVOIR:
+        if rules.expression is not None:
+            weights = evaluate(rules.expression, rows, edges, node, previous, step)
+        if rules.schema:
+            over = step > len(rules.schema) and not rules.cyclic
+            wanted = -1 if over else rules.schema[(step - 1) % len(rules.schema)]
+            weights[rows.relations[low:high] != wanted] = 0
+        if rows.times is not None:
+            earliest = max(now, rules.earliest) if rules.timed else rules.earliest
+            weights[(rows.times[low:high] < earliest) | (rows.times[low:high] > rules.latest)] = 0
+    edges, weights = edges[weights > 0], weights[weights > 0]
+    return edges, weights / weights.sum() if len(weights) else weights
+
+
+def propose(rows: Rows, rules: Rules, low: int, high: int, row: int, draw: Draw) -> tuple[int, int]:
+    """Return a proposed edge of ``low .. high`` and word 3 of the draw that proposed it.
+
+    The edge is -1 where all weights are 0.
+    """
+    weights = rows.weights
+    if weights is None:
+        _, _, _, coin = words = draw()
+        return low + (_wide(words) * (high - low) >> 64), coin
+    if rules.sampler == Sampler.ITS:
+        _, _, _, coin = words = draw()
+        before = rows.prefix[low - 1] if low > rows.indptr[row] else 0.0
+        if rows.prefix[high - 1] == before:
+            return -1, coin
+        passed = before + (_wide(words) >> 11) * 2.0**-53 * (rows.prefix[high - 1] - before)
+        edge = low + int(np.searchsorted(rows.prefix[low:high], passed, side="right"))
+        while edge == high or weights[edge] == 0:
+            edge -= 1
+        return edge, coin
+    if rules.sampler == Sampler.ALIAS:
+        if rows.bounds[row] == 0:
+            return -1, 0
+        _, _, word2, coin = words = draw()
+        edge = low + (_wide(words) * (high - low) >> 64)
+        own = word2 < float(rows.chance[edge]) * 2**32
+        return edge if own else low + int(rows.other[edge]), coin
+    bound = float(rows.bounds[row])
+    if bound == 0:
+        return -1, 0
+    for _ in range(TRIALS):
+        _, _, word2, coin = words = draw()
+        edge = low + (_wide(words) * (high - low) >> 64)
+        if word2 * bound < float(weights[edge]) * 2**32:
+            return edge, coin
+    return _decide_exactly(weights[low:high], low, bound, draw)
+
+
+def _decide_exactly(weights: Array, low: int, bound: float, draw: Draw) -> tuple[int, int]:
+    scale = 2.0 ** (62 - len(weights).bit_length()) / bound
+    sums = np.cumsum([int(float(weight) * scale) for weight in weights])
+    _, _, _, coin = words = draw()
+    if sums[-1] == 0:
+        return -1, coin
+    passed = _wide(words) * int(sums[-1]) >> 64
+    return low + int(np.searchsorted(sums, passed, side="right")), coin
+
+
+def take(
+    rows: Rows, rules: Rules, node: int, previous: int, step: int, now: int, draw: Draw
+) -> int:
+    """Return the edge that the step takes, or -1 where the walk ends."""
+    low, high = candidates(rows, rules, node, step, now)
+    if rules.sampler == Sampler.RESERVOIR:
+        edges, chances = transition(rows, rules, node, previous, step, now)
+        if not len(edges):
+            return -1
+        place = np.searchsorted(np.cumsum(chances), (_wide(draw()) >> 11) * 2.0**-53, side="right")
+        return int(edges[min(place, len(edges) - 1)])
+    if low == high:
+        return -1
+    group = 0
+    if rules.schema:
+        group = rules.schema[(step - 1) % len(rules.schema)]
+    row = node * rows.groups + group
+    while True:
+        edge, coin = propose(rows, rules, low, high, row, draw)
+        if edge < 0 or not rules.second_order or previous < 0:
+            return edge
+        factor = factors(rows, rules, previous, rows.indices[edge : edge + 1])[0]
+        if coin * rules.largest_factor < factor * 2**32:
+            return edge
+
+
+# -- walks -----------------------------------------------------------------------------------------
+
+
+def walk(rows: Rows, rules: Rules, walks: Array, starts: Array) -> Array:
+    """Return the nodes of each walk: (walks, length), like ``indices``, -1 beyond its end.
+
+    walks   (n,) int64: their numbers; starts (n,): their first nodes
+    """
+    paths = np.full((len(walks), rules.length), -1, rows.indices.dtype)
+    for path, number, start in zip(paths, walks.tolist(), starts.tolist(), strict=True):
+        path[: len(nodes)] = (nodes := _nodes(rows, rules, number, start))
+    return paths
+
+
+def _nodes(rows: Rows, rules: Rules, walk: int, start: int) -> list[int]:
+    nodes, previous, now = [start], -1, -(1 << 63)
+    while len(nodes) < rules.length:
+        step = len(nodes)
+        stop, again, _, _ = _words(rules.seed, Stream.WALK_STOP, walk, step, 0)
+        if stop < rules.stop_below:
+            break
+        if again < rules.restart_below:
+            nodes, previous, now = [*nodes, start], -1, -(1 << 63)
+            continue
+        edge = take(rows, rules, nodes[-1], previous, step, now, _drawing(rules.seed, walk, step))
+        if edge < 0:
+            break
+        previous, now = nodes[-1], now if rows.times is None else int(rows.times[edge])
+        nodes.append(int(rows.indices[edge]))
+    return nodes
+
+
+def _drawing(seed: int, walk: int, step: int) -> Draw:
+    draws = iter(range(1 << 31))
+    return lambda: _words(seed, Stream.WALK_STEP, walk, step, next(draws))
+
+
+def _words(seed: int, stream: int, walk: int, step: int, draw: int) -> tuple[int, int, int, int]:
+    a, b, c, d = philox4x32(seed, stream, walk | step << WALK_BITS, draw)
+    return int(a), int(b), int(c), int(d)
+
+
+def _wide(words: tuple[int, int, int, int]) -> int:
+    return words[1] << 32 | words[0]

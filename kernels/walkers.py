@@ -1,0 +1,89 @@
+"""Walkers made, picked and packed for the way to another rank: the same words for every backend.
+
+NumPy hands these calls to CuPy where the arrays are CuPy's.
+"""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Any
+
+import numpy as np
+
+from penstock.kernels.walk_rules import Walkers
+
+NEVER = -(1 << 63)  # before every time
+NAMES = tuple(field.name for field in fields(Walkers))
+
+_IDS = ("start", "node", "previous", "candidate")
+_DTYPES = {
+    "walk": np.int64,
+    "slot": np.int64,
+    "coin": np.uint32,
+    "step": np.int32,
+    "draw": np.int32,
+    "now": np.int64,
+    "then": np.int64,
+    "to": np.int32,
+}
+
+
+def column_dtypes(ids: Any) -> dict[str, np.dtype[Any]]:
+    """Return the dtype of each array of walkers whose nodes are ``ids`` (a dtype)."""
+    return {name: np.dtype(ids if name in _IDS else _DTYPES[name]) for name in NAMES}
+
+
+def record_words(ids: Any) -> int:
+    """Return how many int32 one walker is when it is packed."""
+    return sum(dtype.itemsize for dtype in column_dtypes(ids).values()) // 4
+
+
+def start_walkers(walks: Any, slots: Any, starts: Any, ids: Any, rank: int) -> Walkers:
+    """Return walkers that stand on their first nodes, all of them nodes of part ``rank``.
+
+    walks, slots  (n,) int64; starts (n,) of any integers; ids: the dtype of nodes
+    """
+    count = len(walks)
+    first = {"step": 1, "draw": 0, "coin": 0, "now": NEVER, "then": NEVER, "to": rank}
+    arrays = {
+        name: np.full_like(walks, first.get(name, -1), dtype=dtype, shape=(count,))
+        for name, dtype in column_dtypes(ids).items()
+    }
+    arrays["walk"][:], arrays["slot"][:] = walks, slots
+    arrays["start"][:], arrays["node"][:] = starts, starts
+    return Walkers(**arrays)
+
+
+def pick(walkers: Walkers, places: Any) -> Walkers:
+    """Return the walkers at ``places``: indices, a mask or a slice."""
+    return Walkers(**{name: getattr(walkers, name)[places] for name in NAMES})
+
+
+def join(several: list[Walkers]) -> Walkers:
+    """Return all of several walkers, in their order."""
+    return Walkers(
+        **{name: np.concatenate([getattr(one, name) for one in several]) for name in NAMES}
+    )
+
+
+def pack(walkers: Walkers) -> Any:
+    """Return walkers as records: (n, words) int32, a row each."""
+    columns = [getattr(walkers, name) for name in NAMES]
+    words = record_words(walkers.node.dtype)
+    records = np.empty_like(walkers.walk, dtype=np.int32, shape=(len(walkers.walk), words))
+    at = 0
+    for column in columns:
+        wide = column.dtype.itemsize // 4
+        records[:, at : at + wide] = column.view(np.int32).reshape(len(records), wide)
+        at += wide
+    return records
+
+
+def unpack(records: Any, ids: Any) -> Walkers:
+    """Return the walkers that ``pack`` made records of; ``ids`` is the dtype of nodes."""
+    arrays, at = {}, 0
+    for name, dtype in column_dtypes(ids).items():
+        wide = dtype.itemsize // 4
+        arrays[name] = records[:, at : at + wide].copy().view(dtype).reshape(len(records))
+        at += wide
+    return Walkers(**arrays)

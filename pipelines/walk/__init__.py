@@ -1,0 +1,192 @@
+"""``penstock walk``: random walks over a graph, written as Parquet or handed back as an array."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from penstock.cluster.connect import connect
+from penstock.cluster.spec import ClusterSpec
+from penstock.csr import CSR, Array, id_dtype
+from penstock.errors import UsageError
+from penstock.files import sha256_of
+from penstock.graph import Graph
+from penstock.kernels.walk_rules import MAX_WALKS
+from penstock.manifest import FILE_NAME as GRAPH_FILE
+from penstock.pipelines.walk.choice import Choice, check_graph, choose
+from penstock.pipelines.walk.options import WalkOptions
+from penstock.pipelines.walk.output import KIND, Parts, WalkWriter, save_manifest
+from penstock.pipelines.walk.partitioned import walk_partitioned
+from penstock.pipelines.walk.placement import place, ranks_wanted, room_of
+from penstock.pipelines.walk.replicated import WalkJob, walk_replicated
+from penstock.pipelines.walk.report import WalkReport
+from penstock.pipelines.walk.starts import Starts, find_starts
+from penstock.pipelines.walk.survey import Survey, survey
+from penstock.pipelines.workplace import workplace
+from penstock.sizes import need_disk
+
+__all__ = ["WalkOptions", "WalkReport", "walk", "walk_array"]
+
+_PASSING = {"resume", "overwrite"}
+
+
+def walk(
+    graph: str | Path | Graph,
+    out: str | Path,
+    *,
+    cluster: ClusterSpec | None = None,
+    quiet: bool = True,
+    **options: Any,
+) -> WalkReport:
+    """Walk over ``graph`` and write the paths at ``out``; options are WalkOptions' fields.
+
+    walk("follows", "walks", app="node2vec", p=2, q=0.5, walks=10)
+    walk("kg", "walks", app="metapath", schema="born_in,part_of")
+    """
+    path = graph.path if isinstance(graph, Graph) else Path(graph)
+    return make_walks(path, Path(out), WalkOptions(**options), cluster or ClusterSpec(), quiet)
+
+
+def walk_array(graph: str | Path | Graph | CSR, *, device: str = "auto", **options: Any) -> Array:
+    """Return walks as an array of internal ids: (walks, length), -1 beyond a walk's end.
+
+    The walks are those that ``walk`` writes with the same options and sampler. ``device`` is auto,
+    cpu or gpu. A CSR, as notebooks make them, will do for what needs neither names nor labels.
+
+    paths = walk_array("follows", app="ppr", start=("alice",), walks=1000)
+    """
+    from penstock.pipelines.walk.array import array_of_walks
+
+    return array_of_walks(graph, WalkOptions(**options), device)
+
+
+def make_walks(
+    path: Path, out: Path, options: WalkOptions, cluster: ClusterSpec, quiet: bool
+) -> WalkReport:
+    """Run the whole job; ``walk`` with its options checked."""
+    begun = time.monotonic()
+    graph = Graph.open(path.absolute())
+    check_graph(graph, options)
+    task = {"graph": str(graph.path), "version": _version(graph), "options": lasting(options)}
+    report = WalkReport(str(out), options.app)
+    with workplace(
+        out.absolute(),
+        task,
+        command="penstock walk",
+        kind=KIND,
+        resume=options.resume,
+        overwrite=options.overwrite,
+    ) as place:
+        starts = find_starts(graph, options, place.scratch)
+        parts = Parts.of(_walk_count(starts, options), options.length)
+        need_disk(out.absolute().parent, _disk_bytes(graph, parts, options), "these walks")
+        writer = WalkWriter(
+            place.result,
+            place.scratch,
+            graph.path if options.ids == "user" else None,
+            _version(graph),
+            options.npy,
+        )
+        choice = _run(graph, options, cluster, starts, parts, writer, report, quiet)
+        _finish(graph, options, parts, writer, choice, report)
+    report.seconds = time.monotonic() - begun
+    return report
+
+
+def _run(
+    graph: Graph,
+    options: WalkOptions,
+    cluster: ClusterSpec,
+    starts: Starts,
+    parts: Parts,
+    writer: WalkWriter,
+    report: WalkReport,
+    quiet: bool,
+) -> Choice:
+    """Walk every part that is not there yet, and say what was chosen."""
+    todo = [n for n in range(parts.count) if not (options.resume and writer.done(n))]
+    ranks = ranks_wanted(graph, options, cluster)
+    size = sum(entry.bytes for entry in graph.manifest.files.values())
+    with connect(cluster, input_bytes=size, ranks=ranks, quiet=quiet) as client:
+        look = Survey()
+        if options.weighted and "weights" in graph.manifest.dtypes:
+            allow = options.zero_rows == "end"
+            look = survey(client, graph, allow_zero_rows=allow, quiet=quiet)
+        room = room_of(client)
+        choice = choose(graph, options, look, room.rows)
+        placement = place(graph, options, choice.recipe, room)
+        job = WalkJob(graph.path, writer.version, choice.recipe, starts, parts, writer)
+        began = time.monotonic()
+        if placement == "replicated":
+            walk_replicated(client, job, todo, on_gpu=room.on_gpu, quiet=quiet)
+        else:
+            walk_partitioned(client, job, todo, room, ranks=options.parts, quiet=quiet)
+        report.stage_seconds["walk"] = time.monotonic() - began
+    report.sampler = choice.recipe.rules.sampler.name.lower()
+    report.why, report.placement, report.devices = choice.why, placement, room.text()
+    report.zero_rows, report.resumed_parts = look.zero, parts.count - len(todo)
+    return choice
+
+
+def _finish(
+    graph: Graph,
+    options: WalkOptions,
+    parts: Parts,
+    writer: WalkWriter,
+    choice: Choice,
+    report: WalkReport,
+) -> None:
+    about = {
+        "graph": str(graph.path),
+        "graph_sha256": writer.version,
+        "options": lasting(options),
+        "sampler": report.sampler,
+        "length": options.length,
+        "ids": options.ids,
+    }
+    counted = save_manifest(writer, parts, about)
+    report.walks, report.nodes, report.bytes = (counted[n] for n in ("walks", "nodes", "bytes"))
+    report.parts = parts.count
+
+
+def lasting(options: WalkOptions) -> dict[str, Any]:
+    """Return the options that decide what the walks are, where they differ from the default."""
+    default = asdict(WalkOptions())
+    return {
+        name: str(value) if isinstance(value, Path) else value
+        for name, value in asdict(options).items()
+        if name not in _PASSING and value != default[name]
+    }
+
+
+def _version(graph: Graph) -> str:
+    return sha256_of(graph.path / GRAPH_FILE)
+
+
+def _walk_count(starts: Starts, options: WalkOptions) -> int:
+    count = starts.count * options.walks
+    if count > MAX_WALKS:
+        raise UsageError(f"these are {count:,} walks", expected=f"{MAX_WALKS:,} at most in one run")
+    return count
+
+
+def _disk_bytes(graph: Graph, parts: Parts, options: WalkOptions) -> int:
+    """Return about what the walks take on disk: as if no walk ended early, nor was compressed."""
+    nodes = parts.walks * min(options.length, _longest(options))
+    internal = id_dtype(graph.num_nodes).itemsize
+    named = internal
+    if options.ids == "user" and graph.num_nodes:
+        sample = graph.user_ids(range(min(graph.num_nodes, 1000)))
+        named = -(-sample.nbytes // len(sample))
+    return int(nodes * named + 12 * parts.walks + options.npy * nodes * internal)
+
+
+def _longest(options: WalkOptions) -> float:
+    """Return how long walks are on average at most."""
+    if options.app == "ppr":
+        return 1 / (0.15 if options.stop is None else options.stop)
+    if options.app == "metapath" and not options.cyclic:
+        return len(options.relations) + 1
+    return options.length

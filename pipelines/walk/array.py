@@ -1,0 +1,96 @@
+"""Walks as an array in this process, for notebooks."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+
+from penstock.csr import CSR, Array, id_dtype
+from penstock.errors import UsageError
+from penstock.graph import Graph
+from penstock.kernels import kernel
+from penstock.kernels.walk_rules import Rows, Rules
+from penstock.partition.threads import spread
+from penstock.pipelines.walk.choice import Choice, check_graph, choose
+from penstock.pipelines.walk.options import WalkOptions
+from penstock.pipelines.walk.replicated import columns_of
+from penstock.pipelines.walk.starts import listed_starts
+from penstock.pipelines.walk.survey import Survey, judged, look_at
+from penstock.sizes import available_memory, need_memory
+from penstock.workers.device import gpu
+from penstock.workers.walk_rows import single
+
+_BATCH_IDS = 1 << 20  # that a thread walks at a time
+
+
+def array_of_walks(graph: Any, options: WalkOptions, device: str) -> Array:
+    """Return the walks of ``options`` as (walks, length) internal ids."""
+    if device not in ("auto", "cpu", "gpu"):
+        raise UsageError("device is auto, cpu or gpu", got=repr(device))
+    if isinstance(graph, CSR):
+        with tempfile.TemporaryDirectory() as folder:
+            return array_of_walks(_on_disk(graph, Path(folder) / "graph"), options, device)
+    graph = graph if isinstance(graph, Graph) else Graph.open(graph)
+    check_graph(graph, options)
+    listed = listed_starts(graph, options)
+    nodes = np.arange(graph.num_nodes) if listed is None else listed
+    starts = np.tile(nodes.astype(id_dtype(graph.num_nodes)), options.walks)
+    need_memory(
+        len(starts) * options.length * starts.itemsize,
+        f"an array of {len(starts):,} walks of {options.length} nodes",
+        remedy="Take fewer walks at a time, or let penstock.walk write them to disk",
+    )
+    choice = _chosen(graph, options)
+    if device != "cpu" and (device == "gpu" or gpu()):
+        return _on_gpu(graph, choice, starts)
+    rows = choice.recipe.build(columns_of(graph, choice.recipe))
+    return _on_threads(rows, choice.recipe.rules, starts)
+
+
+def _chosen(graph: Graph, options: WalkOptions) -> Choice:
+    look = Survey()
+    if options.weighted and "weights" in graph.manifest.dtypes:
+        found = []
+        for number in range(graph.num_shards):
+            csr = graph.shard(number)
+            found.append(look_at(csr.indptr, csr.indices, single(csr.weights), csr.first_row))
+        look = judged(graph, found, allow_zero_rows=options.zero_rows == "end")
+    return choose(graph, options, look, available_memory() // 2)
+
+
+def _on_threads(rows: Rows, rules: Rules, starts: Array) -> Array:
+    """Walk on all cores of this machine."""
+    module = kernel("walk", rows.indptr)
+    paths = np.empty((len(starts), rules.length), starts.dtype)
+    size = max(1, _BATCH_IDS // rules.length)
+
+    def walk(first: int) -> None:
+        part = starts[first : first + size]
+        walks = np.arange(first, first + len(part), dtype=np.int64)
+        paths[first : first + len(part)] = module.walk(rows, rules, walks, part)
+
+    spread(walk, range(0, len(starts), size))
+    return paths
+
+
+def _on_gpu(graph: Graph, choice: Choice, starts: Array) -> Array:
+    import cupy
+
+    from penstock.kernels.cuda.stream import batches
+
+    rows = choice.recipe.build(columns_of(graph, choice.recipe), cupy.asarray)
+    rules = choice.recipe.rules
+    paths = np.empty((len(starts), rules.length), starts.dtype)
+    for first, made in batches(rows, rules, np.arange(len(starts)), starts):
+        paths[first : first + len(made)] = made
+    return paths
+
+
+def _on_disk(csr: CSR, path: Path) -> Graph:
+    with Graph.create(path) as writer:
+        writer.edges(csr)
+        writer.nodes()
+    return cast(Graph, Graph.open(path))

@@ -1,0 +1,233 @@
+"""From options and a look at the graph to the rules of the walk: which sampler, and why."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any
+
+from penstock.csr import id_dtype
+from penstock.errors import UsageError
+from penstock.graph import Graph
+from penstock.kernels.expression import Expression
+from penstock.kernels.walk_rules import Rules, Sampler
+from penstock.pipelines.walk.options import WalkOptions
+from penstock.pipelines.walk.survey import Survey
+from penstock.sizes import format_bytes
+from penstock.workers.walk_rows import Recipe, time_keys
+
+# A proposal costs a read; a table costs a pass over all edges and memory for as long as the job.
+_MOST_TRIALS = 4.0
+# Beyond this, node2vec's factors reject most proposals, and reading the whole row costs less.
+_MOST_FACTOR = 64.0
+# Beyond this, a step may take so many proposals that it would look like a hang.
+_USABLE_FACTOR = 10_000.0
+_SAMPLERS = {
+    "reservoir": Sampler.RESERVOIR,
+    "its": Sampler.ITS,
+    "alias": Sampler.ALIAS,
+    "rejection": Sampler.REJECTION,
+}
+_LARGEST_TIME = (1 << 63) - 1
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What will be done, and why in words."""
+
+    recipe: Recipe
+    why: str
+
+
+def check_graph(graph: Graph, options: WalkOptions) -> None:
+    """Raise UsageError where the options ask for what the graph does not have."""
+    about = graph.manifest
+    if options.app == "metapath":
+        schema_numbers(graph, options)
+    if options.timed:
+        if "times" not in about.dtypes:
+            raise UsageError(
+                f"{graph.path} has no times of edges, which --temporal, --since and --until need",
+                remedy="Make it again with penstock etl --time COLUMN",
+            )
+        time_window(graph, options)
+    if options.weight is not None:
+        names = Expression.parse(options.weight).names
+        if "relation" in names and "relations" not in about.dtypes:
+            raise UsageError(f"{graph.path} has no relations, which --weight names")
+        if "label" in names and about.labels != "class":
+            raise UsageError(
+                f"--weight names label, which needs a class for each node of {graph.path}",
+                got=f"labels of kind {about.labels}" if about.labels else "no labels",
+            )
+
+
+def choose(graph: Graph, options: WalkOptions, survey: Survey, memory: int) -> Choice:
+    """Return the rules and what they need; ``memory`` is what a worker can give to rows."""
+    weighted = options.weighted and "weights" in graph.manifest.dtypes and not survey.alike
+    recipe = _recipe(graph, options, weighted)
+    nodes, edges = graph.num_nodes, graph.num_edges
+    id_bytes = id_dtype(nodes).itemsize
+
+    def with_sampler(sampler: Sampler) -> Recipe:
+        return _for_sampler(graph, options, recipe, sampler)
+
+    def fits(sampler: Sampler) -> bool:
+        return with_sampler(sampler).bytes(nodes, edges, id_bytes) <= memory
+
+    if options.app == "custom":
+        return Choice(with_sampler(Sampler.RESERVOIR), "reservoir: weights are known at run time")
+    if options.sampler == "reservoir":
+        return Choice(with_sampler(Sampler.RESERVOIR), "reservoir, as asked for")
+    largest, smallest = _factors(recipe.rules)
+    skewed = options.app == "node2vec" and largest > _MOST_FACTOR * smallest
+    if options.sampler == "auto" and skewed and options.placement != "partitioned":
+        return Choice(
+            with_sampler(Sampler.RESERVOIR),
+            f"reservoir: with factors from {smallest:g} to {largest:g} most proposals would fail",
+        )
+    if options.app == "node2vec" and largest > _USABLE_FACTOR * smallest:
+        raise UsageError(
+            "nearly all proposals of a step would fail with --p and --q this far from 1",
+            expected=f"factors that differ by at most {_USABLE_FACTOR:,.0f} times, or "
+            "--sampler reservoir and --placement replicated",
+            got=f"factors from {smallest:g} to {largest:g}",
+        )
+    if not weighted:
+        return Choice(with_sampler(Sampler.DIRECT), "direct: all edges of a node are alike")
+    if options.sampler != "auto":
+        return Choice(with_sampler(_SAMPLERS[options.sampler]), f"{options.sampler}, as asked for")
+    spread = f"{survey.trials:.2f} proposals a step"
+    if survey.trials <= _MOST_TRIALS:
+        return Choice(
+            with_sampler(Sampler.REJECTION), f"rejection: {spread} by the weights, and no tables"
+        )
+    for sampler in (Sampler.ITS,) if options.timed else (Sampler.ALIAS, Sampler.ITS):
+        if fits(sampler):
+            needs = format_bytes(with_sampler(sampler).bytes(nodes, edges, id_bytes))
+            why = f"{sampler.name.lower()}: rejection would take {spread}; {needs} with its tables"
+            return Choice(with_sampler(sampler), why)
+    return Choice(
+        with_sampler(Sampler.RESERVOIR),
+        f"reservoir: rejection would take {spread}, and tables do not fit into "
+        f"{format_bytes(memory)}",
+    )
+
+
+def schema_numbers(graph: Graph, options: WalkOptions) -> tuple[int, ...]:
+    """Return the relations of the schema as numbers, or say which are known."""
+    names = graph.manifest.relations
+    if "relations" not in graph.manifest.dtypes or names is None:
+        raise UsageError(
+            f"{graph.path} has no relations, which --app metapath follows",
+            remedy="Make it again with penstock etl --relation COLUMN, or take another --app",
+        )
+    if not options.relations or "" in options.relations:
+        raise UsageError(
+            "option --schema has a bad value",
+            expected="relations with commas between them",
+            got=repr(options.schema),
+        )
+    numbers = []
+    for relation in options.relations:
+        if relation in names:
+            numbers.append(names.index(relation))
+        elif relation.isdigit() and int(relation) < len(names):
+            numbers.append(int(relation))
+        else:
+            known = ", ".join(names[:20]) + (f", ... ({len(names)} in all)" * (len(names) > 20))
+            raise UsageError(
+                f"{graph.path} has no relation {relation!r}",
+                expected=f"one of {known}, or a number below {len(names)}",
+            )
+    return tuple(numbers)
+
+
+def time_window(graph: Graph, options: WalkOptions) -> tuple[int, int]:
+    """Return the keys of the first and the last time that may be taken."""
+    dtype = graph.manifest.dtypes["times"]
+    since = _time_key(options.since, dtype, "--since")
+    until = _time_key(options.until, dtype, "--until")
+    earliest = -_LARGEST_TIME - 1 if since is None else since
+    latest = _LARGEST_TIME if until is None else until - 1
+    if earliest > latest:
+        raise UsageError(
+            "no time is both --since and --until",
+            got=f"--since {options.since} --until {options.until}",
+        )
+    return earliest, latest
+
+
+def _time_key(text: str | None, dtype: str, name: str) -> int | None:
+    import numpy as np
+
+    if text is None:
+        return None
+    try:
+        if dtype == "float64":
+            value = float(text)
+            if not np.isnan(value):
+                return int(time_keys(np.array([value]))[0])
+        elif text.lstrip("+-").isdigit():
+            return min(max(int(text), -_LARGEST_TIME), _LARGEST_TIME)
+        else:
+            stamp = datetime.fromisoformat(text)
+            stamp = stamp if stamp.tzinfo else stamp.replace(tzinfo=UTC)
+            nanoseconds = round(stamp.timestamp() * 1e6) * 1000
+            return min(max(nanoseconds, -_LARGEST_TIME), _LARGEST_TIME)
+    except ValueError:
+        pass
+    expected = "a number" if dtype == "float64" else "a whole number, or a date such as 2026-11-20"
+    raise UsageError(f"option {name} has a bad value", expected=expected, got=repr(text))
+
+
+def _recipe(graph: Graph, options: WalkOptions, weighted: bool) -> Recipe:
+    """Return what is asked for, whatever the sampler."""
+    rules = Rules(
+        length=options.length,
+        seed=options.seed,
+        stop=_stop(options),
+        restart=options.restart,
+        second_order=options.app == "node2vec" and _factors_differ(options),
+        return_factor=options.return_factor,
+        far_factor=options.far_factor,
+        symmetric=not graph.manifest.directed,
+        cyclic=options.cyclic,
+        expression=options.weight,
+    )
+    if options.timed:
+        earliest, latest = time_window(graph, options)
+        rules = replace(rules, timed=True, earliest=earliest, latest=latest)
+    return Recipe(rules, weighted=weighted, times=options.timed)
+
+
+def _for_sampler(graph: Graph, options: WalkOptions, recipe: Recipe, sampler: Sampler) -> Recipe:
+    rules = replace(recipe.rules, sampler=sampler)
+    names: Any = frozenset()
+    if options.weight is not None:
+        names = Expression.parse(options.weight).names
+        recipe = replace(recipe, weighted="weight" in names and recipe.weighted)
+    recipe = replace(recipe, labels="label" in names, degrees="degree" in names)
+    if options.app != "metapath":
+        return replace(recipe, rules=rules, relations="relation" in names)
+    schema = schema_numbers(graph, options)
+    if sampler == Sampler.RESERVOIR:
+        return replace(recipe, rules=replace(rules, schema=schema), relations=True)
+    wanted = tuple(sorted(set(schema)))
+    groups = tuple(wanted.index(relation) for relation in schema)
+    return replace(recipe, rules=replace(rules, schema=groups), wanted=wanted, relations=True)
+
+
+def _stop(options: WalkOptions) -> float:
+    if options.app != "ppr":
+        return 0.0
+    return 0.15 if options.stop is None else options.stop
+
+
+def _factors(rules: Rules) -> tuple[float, float]:
+    factors = (rules.return_factor, 1.0, rules.far_factor)
+    return max(factors), min(factors)
+
+
+def _factors_differ(options: WalkOptions) -> bool:
+    return (options.return_factor, options.far_factor) != (1.0, 1.0)

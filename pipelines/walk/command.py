@@ -1,0 +1,33 @@
+"""``penstock walk`` on the command line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from penstock.cluster.spec import ClusterSpec
+from penstock.pipelines.output import Output
+from penstock.pipelines.walk import make_walks
+from penstock.pipelines.walk.options import WalkOptions
+
+
+def command(
+    graph: Path,
+    out: Path,
+    /,
+    *,
+    options: WalkOptions = WalkOptions(),
+    cluster: ClusterSpec = ClusterSpec(),
+    output: Output = Output(),
+) -> None:
+    """Walk at random over a graph, and write the paths.
+
+    Parameters
+    ----------
+    graph
+        a graph's directory
+    out
+        the directory of walks to write
+    """
+    report = make_walks(graph, out, options, cluster, output.quiet)
+    output.note(f"sampler {report.why}")
+    output.show(report)

@@ -1,0 +1,135 @@
+"""What ``penstock walk`` can be told."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+from cyclopts import Parameter
+from pydantic import Field
+
+from penstock.errors import UsageError
+from penstock.kernels.walk_rules import MAX_LENGTH
+from penstock.options import flag, options
+
+App = Literal["deepwalk", "ppr", "node2vec", "metapath", "custom"]
+Sampling = Literal["auto", "reservoir", "its", "alias", "rejection"]
+
+# Options that mean something to one application only.
+_BELONGS = {
+    "p": "node2vec",
+    "q": "node2vec",
+    "stop": "ppr",
+    "schema": "metapath",
+    "cyclic": "metapath",
+    "weight": "custom",
+}
+
+
+@options
+class WalkOptions:
+    """What ``penstock walk`` can be told."""
+
+    app: App = "deepwalk"
+    """deepwalk: by weight; ppr: the same, ending at any step; node2vec: with a memory of one node;
+    metapath: along relations in order; custom: by --weight"""
+    length: Annotated[int, Field(ge=1, lt=MAX_LENGTH)] = 80
+    """nodes of a walk, at most"""
+    walks: Annotated[int, Field(ge=1)] = 1
+    """walks from every start"""
+    seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
+    """the same seed gives the same walks"""
+
+    start: tuple[str, ...] = ()
+    """ids of the nodes to start from; may be repeated [default: every node]"""
+    starts: Path | None = None
+    """a file of ids to start from, one a line; or .parquet, its first column"""
+    fraction: Annotated[float, Field(gt=0, le=1)] | None = None
+    """start from this share of the nodes, drawn by the seed"""
+
+    p: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
+    """node2vec: 1/p is the factor of going straight back [default: 1]"""
+    q: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
+    """node2vec: 1/q is the factor of going where the previous node has no edge to [default: 1]"""
+    stop: Annotated[float, Field(gt=0, le=1)] | None = None
+    """ppr: the chance to end before each step [default: 0.15]"""
+    schema: str | None = None
+    """metapath: relations of the steps in order, by name or number, with commas: 0,1,2"""
+    cyclic: Annotated[bool, Parameter(negative="")] = False
+    """metapath: begin the schema again when it ends, up to --length"""
+    weight: str | None = None
+    """custom: the weight of an edge, an expression over weight, relation, degree, step, is_return,
+    is_neighbor and label"""
+    restart: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    """the chance to go on from the start again, before each step"""
+    weighted: bool = True
+    """take the graph's weights, if it has any"""
+    temporal: Annotated[bool, Parameter(negative="")] = False
+    """a step is never earlier than the one before: needs a graph with times"""
+    since: str | None = None
+    """only edges of this time or later, a number or a date; walks go forward in time"""
+    until: str | None = None
+    """only edges before this time; walks go forward in time"""
+    zero_rows: Literal["error", "end"] = "error"
+    """nodes all of whose edges have weight 0: stop with an error, or end walks there"""
+
+    sampler: Sampling = "auto"
+    """how an edge is drawn; -v says what auto took and why"""
+    placement: Literal["auto", "replicated", "partitioned"] = "auto"
+    """a copy of the graph on every worker, or a part of it on every rank"""
+    parts: Annotated[int, Field(ge=1)] | None = None
+    """partitioned: into how many parts [default: the ranks of the cluster]"""
+
+    ids: Literal["user", "internal"] = "user"
+    """which ids the paths hold: your own, or the graph's numbers"""
+    npy: Annotated[bool, Parameter(negative="")] = False
+    """also write blocks of internal ids as .npy, -1 beyond the end, for word2vec"""
+    resume: Annotated[bool, Parameter(negative="")] = False
+    """go on where an interrupted run of the same command stopped"""
+    overwrite: Annotated[bool, Parameter(negative="")] = False
+    """replace the output if it holds walks already"""
+
+    def __post_init__(self) -> None:
+        for name, app in _BELONGS.items():
+            if getattr(self, name) not in (None, False) and self.app != app:
+                raise UsageError(f"option {flag(name)} needs --app {app}", got=f"--app {self.app}")
+        for name, app in (("schema", "metapath"), ("weight", "custom")):
+            if self.app == app and getattr(self, name) is None:
+                raise UsageError(f"--app {app} needs option {flag(name)}")
+        asked = [n for n in ("start", "starts", "fraction") if getattr(self, n) not in ((), None)]
+        if len(asked) > 1:
+            raise UsageError(f"{flag(asked[0])} and {flag(asked[1])} cannot go together")
+        if self.app == "custom" and self.sampler not in ("auto", "reservoir"):
+            raise UsageError(
+                "weights of --app custom are known only when a node is reached",
+                expected="--sampler reservoir or auto",
+                got=f"--sampler {self.sampler}",
+            )
+        if self.app == "metapath" and self.restart:
+            raise UsageError("--restart cannot go together with --app metapath")
+        if self.timed and self.sampler == "alias":
+            raise UsageError(
+                "alias tables know no times",
+                expected="--sampler rejection, its, reservoir or auto",
+                got="--sampler alias",
+            )
+
+    @property
+    def timed(self) -> bool:
+        """Whether times of edges matter."""
+        return self.temporal or self.since is not None or self.until is not None
+
+    @property
+    def return_factor(self) -> float:
+        """What node2vec multiplies the weight of the way back with."""
+        return 1 / (self.p or 1.0)
+
+    @property
+    def far_factor(self) -> float:
+        """What node2vec multiplies with where the previous node has no edge to."""
+        return 1 / (self.q or 1.0)
+
+    @property
+    def relations(self) -> tuple[str, ...]:
+        """The relations of the schema, as they were given."""
+        return tuple(part.strip() for part in (self.schema or "").split(",")) if self.schema else ()

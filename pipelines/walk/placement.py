@@ -1,0 +1,118 @@
+"""Whether every worker holds the whole graph, or every rank of a gang a part of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from penstock.cluster.connect import kind_for
+from penstock.cluster.spec import ClusterSpec
+from penstock.csr import id_dtype
+from penstock.errors import CapacityError, ClusterError, UsageError
+from penstock.graph import Graph
+from penstock.kernels.expression import Expression
+from penstock.kernels.walk_rules import Rules, Sampler
+from penstock.partition.threads import cores
+from penstock.pipelines.walk.options import WalkOptions
+from penstock.sizes import format_bytes
+from penstock.workers.plugin import resources
+from penstock.workers.walk_rows import Recipe
+
+Placement = Literal["replicated", "partitioned"]
+
+_OWN = ("auto", "local", "threads")  # kinds whose workers share this machine's memory
+
+
+@dataclass(frozen=True)
+class Room:
+    """What the workers of a cluster have.
+
+    rows    bytes that every worker can keep of a graph, in memory or on its GPU
+    memory  bytes that every worker may use in all
+    """
+
+    rows: int
+    memory: int
+    on_gpu: bool
+    workers: int
+
+    def text(self) -> str:
+        """Return it for a report."""
+        what = "GPU" if self.on_gpu else "worker"
+        return f"{self.workers} {what}{'s' * (self.workers != 1)}"
+
+
+def ranks_wanted(graph: Graph, options: WalkOptions, cluster: ClusterSpec) -> int | None:
+    """Return how many ranks to start for a gang, or None where plain workers will do."""
+    if options.placement == "replicated":
+        return None
+    if options.placement == "auto" and not _too_large_here(graph, cluster.configured()):
+        return None
+    return options.parts or cluster.workers or max(2, cores())
+
+
+def room_of(client: Any) -> Room:
+    """Ask every worker what it has."""
+
+    def look(dask_worker: Any) -> tuple[int, int, bool]:
+        held = resources(dask_worker)
+        return held.cache.limit_bytes, held.memory_bytes(), held.device is not None
+
+    found = list(client.run(look).values())
+    if not found:
+        raise ClusterError("the cluster has no workers", remedy="Start workers, or leave --cluster")
+    return Room(
+        rows=min(limit for limit, _, _ in found),
+        memory=min(memory for _, memory, _ in found),
+        on_gpu=all(gpu for _, _, gpu in found),
+        workers=len(found),
+    )
+
+
+def place(graph: Graph, options: WalkOptions, recipe: Recipe, room: Room) -> Placement:
+    """Return where the graph goes, or say why it does not go where it was asked to."""
+    needed = recipe.bytes(graph.num_nodes, graph.num_edges, id_dtype(graph.num_nodes).itemsize)
+    reason = not_in_parts(recipe.rules, on_gpu=room.on_gpu)
+    if options.placement == "partitioned":
+        if reason is not None:
+            raise UsageError(
+                f"walks with {reason} need a whole graph on every worker",
+                expected="--placement replicated",
+                got="--placement partitioned",
+            )
+        return "partitioned"
+    fits = needed <= room.rows
+    if fits or (options.placement == "auto" and reason is None and room.workers > 1):
+        return "replicated" if fits else "partitioned"
+    where = "GPU" if room.on_gpu else "worker"
+    raise CapacityError(
+        f"{graph.path} and what the sampler needs do not fit on a {where}",
+        expected=f"{format_bytes(needed)} for sampler {recipe.rules.sampler.name.lower()}",
+        got=f"{format_bytes(room.rows)}, the share of its memory that a {where} keeps graphs in",
+        remedy="Give workers more memory with --memory-limit, start fewer with -n, or take "
+        "--placement partitioned on several ranks (--cluster mpi)",
+    )
+
+
+def not_in_parts(rules: Rules, *, on_gpu: bool) -> str | None:
+    """Return what keeps these walks from a graph in parts, or None.
+
+    A reservoir needs the rows of node and previous node at once where it asks for neighbours.
+    """
+    if rules.sampler != Sampler.RESERVOIR:
+        return None
+    if on_gpu:
+        return "--sampler reservoir on GPUs"
+    if rules.second_order:
+        return "--sampler reservoir and --app node2vec"
+    if rules.expression is not None and "is_neighbor" in Expression.parse(rules.expression).names:
+        return "is_neighbor in --weight"
+    return None
+
+
+def _too_large_here(graph: Graph, cluster: ClusterSpec) -> bool:
+    """Return whether a copy for each worker that would be started here is too much."""
+    if kind_for(cluster, graph.num_edges * 4, None) not in _OWN:
+        return False
+    size = sum(e.bytes for n, e in graph.manifest.files.items() if n.startswith("shards/"))
+    return size > cluster.worker_memory()

@@ -1,0 +1,119 @@
+"""Walks on workers that each hold the whole graph: plain tasks, a few parts each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from penstock.graph import Graph
+from penstock.kernels import kernel
+from penstock.kernels.walk_rules import Rows
+from penstock.partition.threads import cores, spread
+from penstock.pipelines.stage import run_stage
+from penstock.pipelines.walk.output import Parts, WalkWriter
+from penstock.pipelines.walk.starts import Starts
+from penstock.workers.plugin import Resources, resources
+from penstock.workers.walk_rows import Recipe
+
+# On a GPU a part takes milliseconds, and writing it most of a second: a task has several, whose
+# writing takes all cores.
+_PARTS_OF_GPU_TASK = 16
+
+
+@dataclass(frozen=True)
+class WalkJob:
+    """One job, as its tasks see it.
+
+    version  of the graph, so that a worker never takes rows of an older one for it
+    """
+
+    graph: Path
+    version: str
+    recipe: Recipe
+    starts: Starts
+    parts: Parts
+    write: WalkWriter
+
+
+def walk_replicated(
+    client: Any, job: WalkJob, todo: list[int], *, on_gpu: bool, quiet: bool
+) -> None:
+    """Walk the parts ``todo`` on the workers of ``client``."""
+    size = _PARTS_OF_GPU_TASK if on_gpu else 1
+    calls = [(job, todo[i : i + size]) for i in range(0, len(todo), size)]
+    walks = [[stop - start for start, stop in map(job.parts.range, call[1])] for call in calls]
+    sizes = [sum(each) for each in walks]
+    run_stage(client, "walk", walk_parts, calls, sizes=sizes, unit="walks", quiet=quiet)
+
+
+def walk_parts(job: WalkJob, numbers: list[int]) -> None:
+    """Walk some parts and write each; runs on a worker."""
+    with held_rows(job.graph, job.version, job.recipe) as rows:
+        if hasattr(rows.indptr, "get"):
+            # Parts are copied out of the pinned buffers, which the next walks are waiting for.
+            made = ((n, first, paths.copy()) for n, first, paths in _on_gpu(job, rows, numbers))
+            spread(lambda part: job.write(*part), made, cores())
+            return
+        for number in numbers:
+            first, last = job.parts.range(number)
+            walks = np.arange(first, last, dtype=np.int64)
+            starts = job.starts.of(first, last)
+            paths = kernel("walk", rows.indptr).walk(rows, job.recipe.rules, walks, starts)
+            job.write(number, first, paths)
+
+
+def _on_gpu(job: WalkJob, rows: Rows, numbers: list[int]) -> Iterator[tuple[int, int, Any]]:
+    """Yield the parts one by one; the next ones walk meanwhile."""
+    from penstock.kernels.cuda.stream import batches
+
+    ranges = [job.parts.range(number) for number in numbers]
+    walks = np.concatenate([np.arange(*each, dtype=np.int64) for each in ranges])
+    starts = np.concatenate([job.starts.of(*each) for each in ranges])
+    # Only the job's last part is shorter, so batches are parts.
+    walked = batches(rows, job.recipe.rules, walks, starts, job.parts.per_part)
+    for number, (first, _), (_, paths) in zip(numbers, ranges, walked, strict=True):
+        yield number, first, paths
+
+
+@dataclass(frozen=True, eq=False)
+class _Kept:
+    """Rows as a worker's cache keeps them; what is only mapped counts for nothing."""
+
+    rows: Rows
+    nbytes: int
+
+
+@contextmanager
+def held_rows(graph: Path, version: str, recipe: Recipe) -> Iterator[Rows]:
+    """Give the rows of a graph, which this worker keeps for the tasks to come."""
+    held = resources()
+    key = ("walk rows", str(graph), version, recipe)
+    with held.cache.hold(key, lambda: _load(held, graph, recipe)) as kept:
+        yield kept.rows
+
+
+def _load(held: Resources, path: Path, recipe: Recipe) -> _Kept:
+    graph = Graph.open(held.stage(path))
+    put: Any = np.asarray
+    if held.device is not None:
+        import cupy
+
+        put = cupy.asarray
+    columns = columns_of(graph, recipe)
+    size = recipe.bytes(graph.num_nodes, graph.num_edges, columns["indices"].itemsize)
+    return _Kept(recipe.build(columns, put), size)
+
+
+def columns_of(graph: Graph, recipe: Recipe) -> dict[str, Any]:
+    """Return the columns of a graph that a recipe reads."""
+    columns: dict[str, Any] = dict(graph.csr().arrays())
+    if recipe.degrees:
+        columns["degrees"] = np.diff(columns["indptr"]).astype(np.int32)
+    if recipe.labels:
+        columns["labels"] = np.asarray(graph.labels(), np.int32)
+    return columns

@@ -1,0 +1,55 @@
+"""What a run of ``penstock walk`` tells afterwards."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from penstock.sizes import format_bytes, format_count
+
+
+@dataclass
+class WalkReport:
+    """Counts of a run, for people and for ``--json``."""
+
+    walks_at: str
+    app: str
+    sampler: str = ""
+    why: str = ""
+    placement: str = ""
+    devices: str = ""
+    walks: int = 0
+    nodes: int = 0
+    bytes: int = 0
+    parts: int = 0
+    resumed_parts: int = 0
+    zero_rows: int = 0
+    seconds: float = 0.0
+    stage_seconds: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def steps(self) -> int:
+        """How many steps all walks have."""
+        return self.nodes - self.walks
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything, for ``--json``."""
+        return {**asdict(self), "steps": self.steps}
+
+    def text(self) -> str:
+        """Return what a person wants to read."""
+        mean = self.nodes / max(self.walks, 1)
+        walking = self.stage_seconds.get("walk", 0.0)
+        # Below a second or so it is the start that is timed.
+        rate = f", {format_count(self.steps / walking)} steps/s" if walking > 1 else ""
+        lines = [
+            f"{self.walks_at}: {self.walks:,} walks of {mean:.1f} nodes, {self.parts} parts, "
+            f"{format_bytes(self.bytes)}",
+            f"  {self.app}, sampler {self.sampler}, {self.placement} on {self.devices}",
+            f"  {self.steps:,} steps in {self.seconds:.1f} s{rate}",
+        ]
+        if self.resumed_parts:
+            lines.append(f"  {self.resumed_parts} parts were there from the run before")
+        if self.zero_rows:
+            lines.append(f"  walks end at {self.zero_rows:,} nodes whose edges all have weight 0")
+        return "\n".join(lines)

@@ -1,0 +1,128 @@
+"""Where walks start: every node, a share of them, or those that were named."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from penstock.csr import Array, id_dtype
+from penstock.errors import InputError, UsageError
+from penstock.files import save_npy
+from penstock.graph import Graph, load_npy
+from penstock.kernels.streams import Stream
+from penstock.pipelines.walk.options import WalkOptions
+
+_CHUNK = 1 << 22
+
+
+@dataclass(frozen=True)
+class Starts:
+    """The first node of every walk: walk w starts at the ``w % count``-th start.
+
+    So every start has had its first walk before one has its second, and more walks of each leave
+    the walks that were there as they are.
+    """
+
+    count: int
+    nodes: int
+    file: Path | None = None  # the starts' internal ids; None: all nodes in order
+
+    def of(self, first: int, last: int) -> Array:
+        """Return the first nodes of walks ``first .. last``."""
+        places = np.arange(first, last, dtype=np.int64) % max(self.count, 1)
+        if self.file is None:
+            return places.astype(id_dtype(self.nodes))
+        return np.asarray(self._listed[places])
+
+    @cached_property
+    def _listed(self) -> Array:
+        assert self.file is not None
+        return load_npy(self.file)
+
+
+def find_starts(graph: Graph, options: WalkOptions, folder: Path | None) -> Starts:
+    """Return the starts that the options name; those that are listed are kept in ``folder``."""
+    nodes = graph.num_nodes
+    listed = listed_starts(graph, options)
+    if listed is None:
+        return Starts(nodes, nodes)
+    if not len(listed):
+        raise UsageError("no walk has a start", remedy="Name starts, or give a larger --fraction")
+    assert folder is not None
+    save_npy(folder, "starts.npy", listed)
+    return Starts(len(listed), nodes, folder / "starts.npy")
+
+
+def listed_starts(graph: Graph, options: WalkOptions) -> Array | None:
+    """Return internal ids of the starts, or None for every node."""
+    if options.fraction is not None:
+        return _share(graph.num_nodes, options.fraction, options.seed)
+    if options.starts is not None:
+        return _known(graph, *_read(options.starts), options.starts)
+    if options.start:
+        return _known(graph, list(options.start), range(1, len(options.start) + 1), None)
+    return None
+
+
+def _share(nodes: int, fraction: float, seed: int) -> Array:
+    """Draw each node for itself, so that a larger fraction has the starts of a smaller one."""
+    from penstock.kernels.cpu.philox import random_words
+
+    below, chosen = round(fraction * 2**32), []
+    for first in range(0, nodes, _CHUNK):
+        count = min(_CHUNK, nodes - first)
+        words = random_words(seed, Stream.WALK_START, first, count)[:, 0]
+        chosen.append(first + np.flatnonzero(words.astype(np.uint64) < below))
+    return np.concatenate([np.empty(0, np.int64), *chosen]).astype(id_dtype(nodes))
+
+
+def _read(path: Path) -> tuple[Any, Any]:
+    """Return the ids of a start file, and the line or row of each."""
+    if not path.is_file():
+        raise UsageError(f"there is no file {path} with starts")
+    if path.suffix == ".parquet":
+        import pyarrow.parquet as pq
+
+        column = pq.read_table(path).column(0).combine_chunks()
+        return column, range(1, len(column) + 1)
+    try:
+        lines = [line.strip() for line in path.read_text(encoding="utf-8").splitlines()]
+    except UnicodeDecodeError as error:
+        raise InputError(
+            f"cannot read {path}", expected="text in UTF-8, an id a line", got=str(error)
+        ) from error
+    numbers = [i for i, line in enumerate(lines, 1) if line]
+    return [lines[i - 1] for i in numbers], numbers
+
+
+def _known(graph: Graph, ids: Any, lines: Any, path: Path | None) -> Array:
+    """Return the internal ids, or say which is unknown and where it stands."""
+    if not len(ids):
+        raise InputError(f"{path} names no start", expected="an id a line")
+    try:
+        found = graph.internal_ids(ids)
+    except UsageError:
+        # One of them is not even of the ids' type.
+        found = np.array([_one(graph, name) for name in ids])
+    unknown = np.flatnonzero(found < 0)
+    if len(unknown):
+        first = int(unknown[0])
+        where = f"--start {ids[first]}" if path is None else f"line {lines[first]} of {path}"
+        more = f" (and {len(unknown) - 1:,} more)" if len(unknown) > 1 else ""
+        raise InputError(
+            f"{graph.path} has no node {str(ids[first])!r}: {where}{more}",
+            expected=f"ids of the graph, of type {graph.node_column('id').type}",
+            remedy="Look at the first ids with Graph.user_ids(), or drop what the graph has not",
+        )
+    return found.astype(id_dtype(graph.num_nodes))
+
+
+def _one(graph: Graph, name: str) -> int:
+    try:
+        return int(graph.internal_ids([name])[0])
+    except UsageError:
+        return -1

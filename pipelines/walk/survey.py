@@ -1,0 +1,111 @@
+"""A look at all edges before the first walk: weights that cannot be used, and how they spread."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from penstock.errors import InputError
+from penstock.graph import Graph
+from penstock.kernels import kernel
+from penstock.pipelines.stage import run_stage
+from penstock.workers.plugin import resources
+from penstock.workers.walk_rows import single
+
+
+@dataclass(frozen=True)
+class Survey:
+    """What the weights are like.
+
+    alike    all are equal, so that edges need no weights
+    trials   how often a uniform proposal is made until one passes, on average over steps
+    zero     nodes all of whose edges have weight 0
+    """
+
+    alike: bool = True
+    trials: float = 1.0
+    zero: int = 0
+
+
+def survey(client: Any, graph: Graph, *, allow_zero_rows: bool, quiet: bool) -> Survey:
+    """Read all weights, a shard a task; raise InputError at the first that walks cannot use."""
+    calls = [(str(graph.path), number) for number in range(graph.num_shards)]
+    sizes = [shard.edges for shard in graph.manifest.shards]
+    found = run_stage(
+        client, "look at weights", look_at_shard, calls, sizes=sizes, unit="edges", quiet=quiet
+    )
+    return judged(graph, found, allow_zero_rows=allow_zero_rows)
+
+
+def judged(graph: Graph, found: list[dict[str, Any]], *, allow_zero_rows: bool) -> Survey:
+    """Return what the shards say together, or raise for the first bad edge or row."""
+    for shard in found:
+        if shard["bad"] is not None:
+            source, target, weight = shard["bad"]
+            raise InputError(
+                f"{graph.path} has a weight that walks cannot use, {_edge(graph, source, target)}",
+                expected="weights of 0 or more, finite in single precision",
+                got=str(weight),
+                remedy="Mend the weight and run penstock etl again, or give --no-weighted",
+            )
+    zero = sum(shard["zero"] for shard in found)
+    if zero and not allow_zero_rows:
+        node = next(shard["first_zero"] for shard in found if shard["zero"])
+        more = f" and {zero - 1:,} other nodes" if zero > 1 else ""
+        raise InputError(
+            f"all edges of node {_name(graph, node)}{more} have weight 0",
+            expected="a weight above 0 on at least one edge of every node that has edges",
+            remedy="Drop these edges, or give --zero-rows end: walks that come there end",
+        )
+    lows = [shard["low"] for shard in found if shard["edges"]]
+    highs = [shard["high"] for shard in found if shard["edges"]]
+    edges = sum(shard["edges"] for shard in found)
+    return Survey(
+        alike=not edges or (min(lows) == max(highs) and max(highs) > 0),
+        trials=sum(shard["trials"] for shard in found) / max(edges, 1),
+        zero=zero,
+    )
+
+
+def look_at_shard(graph: str, number: int) -> dict[str, Any]:
+    """Return what the weights of one shard are like; runs on a worker."""
+    with resources().stage.hold(Path(graph), f"shards/{number:05d}") as path:
+        csr = Graph.open(path).shard(number)
+        assert csr.weights is not None
+        return look_at(csr.indptr, csr.indices, single(csr.weights), csr.first_row)
+
+
+def look_at(indptr: Any, indices: Any, weights: Any, first_row: int = 0) -> dict[str, Any]:
+    """Return counts of a range of rows that add up over ranges."""
+    bounds, bad, zero = kernel("walk", indptr).check_weights(indptr, weights)
+    found: dict[str, Any] = {"edges": len(weights), "bad": None, "zero": 0, "trials": 0.0}
+    if bad >= 0:
+        row = int(np.searchsorted(indptr, bad, side="right")) - 1
+        found["bad"] = (first_row + row, int(indices[bad]), float(weights[bad]))
+    if bad >= 0 or not len(weights):
+        return found
+    degrees = np.diff(indptr)
+    full = np.flatnonzero(degrees)
+    sums = np.add.reduceat(weights, indptr[:-1][full], dtype=np.float64)
+    some = sums > 0
+    # A step comes to a row about as often as the row has edges.
+    trials = degrees[full][some] ** 2 * bounds[full][some].astype(np.float64) / sums[some]
+    found |= {
+        "zero": int(np.sum(~some)),
+        "first_zero": first_row + zero,
+        "low": float(weights.min()),
+        "high": float(bounds.max()),
+        "trials": float(trials.sum()),
+    }
+    return found
+
+
+def _edge(graph: Graph, source: int, target: int) -> str:
+    return f"on the edge from {_name(graph, source)} to {_name(graph, target)}"
+
+
+def _name(graph: Graph, node: int) -> str:
+    return str(graph.user_ids([node])[0].as_py())

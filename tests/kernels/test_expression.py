@@ -1,0 +1,328 @@
+"""A weight written by the user: one meaning in NumPy, Numba and C, and nothing else gets in."""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import pickle
+import shutil
+import subprocess
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import hypothesis.strategies as st
+import numba
+import numpy as np
+import pytest
+from hypothesis import given, settings
+
+from penstock.errors import UsageError
+from penstock.kernels.expression import FUNCTIONS, LARGEST, MAX_CHARACTERS, NAMES, Expression
+from penstock.kernels.naive.expression import compute, evaluate
+from penstock.kernels.walk_rules import Rows
+
+COMPILER = shutil.which("gcc") or shutil.which("cc")
+
+
+def inputs(count: int, seed: int) -> dict[str, Any]:
+    draw = np.random.default_rng(seed)
+    return {
+        "weight": draw.choice([0, 0.5, 1, 3.25, 1e-30, 7e20], count).astype(np.float32),
+        "relation": draw.integers(0, 5, count).astype(np.int32),
+        "degree": draw.integers(0, 200, count).astype(np.int32),
+        "step": draw.integers(1, 80, count),
+        "is_return": draw.random(count) < 0.5,
+        "is_neighbor": draw.random(count) < 0.5,
+        "label": draw.integers(-1, 4, count).astype(np.int32),
+    }
+
+
+def with_numba(text: str, columns: dict[str, Any]) -> np.ndarray[Any, Any]:
+    space: dict[str, Any] = {}
+    exec(Expression.parse(text).python_source("weigh"), space)
+    # Typed as a kernel would call it: float32, integers and truth values.
+    types = "float64(float32, int32, int32, int64, boolean, boolean, int32)"
+    weigh = numba.njit(types, error_model="numpy")(space["weigh"])
+    return np.array([weigh(*each) for each in zip(*columns.values(), strict=True)])
+
+
+def with_c(
+    texts: list[str], columns: dict[str, Any], folder: Path, *flags: str
+) -> list[np.ndarray[Any, Any]]:
+    assert COMPILER is not None
+    source, library = folder / "weigh.c", folder / "weigh.so"
+    functions = [
+        Expression.parse(text).c_source(f"weigh{place}", "") for place, text in enumerate(texts)
+    ]
+    source.write_text("#include <math.h>\n" + "".join(functions))
+    command = [COMPILER, "-shared", "-fPIC", "-ffp-contract=off", *flags, "-o", library, source]
+    subprocess.run([*command, "-lm"], check=True)
+    loaded, results = ctypes.CDLL(str(library)), []
+    for place in range(len(texts)):
+        weigh = loaded[f"weigh{place}"]
+        weigh.restype, weigh.argtypes = ctypes.c_double, [ctypes.c_double] * len(NAMES)
+        results.append(np.array([weigh(*each) for each in zip(*columns.values(), strict=True)]))
+    return results
+
+
+# -- expressions made up ---------------------------------------------------------------------------
+
+
+def written(form: str, *parts: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
+    return st.tuples(*parts).map(lambda made: form.format(*made))
+
+
+def exactly_rounded(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
+    compare = st.sampled_from(["<", "<=", ">", ">=", "==", "!="])
+    both = st.sampled_from(["and", "or"])
+    return st.one_of(
+        written("({} {} {})", inner, st.sampled_from(["+", "-", "*", "/", "//", "%"]), inner),
+        written("({} {} {})", inner, compare, inner),
+        written("({} {} {} {} {})", inner, compare, inner, compare, inner),
+        written("({} {} {} {} {})", inner, both, inner, both, inner),
+        written("({}{})", st.sampled_from(["-", "not "]), inner),
+        written("({} if {} else {})", inner, inner, inner),
+        written("{}({})", st.sampled_from(["abs", "sqrt", "floor"]), inner),
+        written("{}({}, {}, {})", st.sampled_from(["min", "max"]), inner, inner, inner),
+    )
+
+
+def rounded(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
+    # Never negative and without jumps: what is nearly equal stays so.
+    return st.one_of(
+        written("({} {} {})", inner, st.sampled_from("+*"), inner),
+        written("exp(-{})", inner),
+        written("log(1 + {})", inner),
+        written("pow({}, 0.75)", inner),
+        written("{} ** 1.5", st.sampled_from(["abs(label)", "degree", "weight"])),
+        written("({} if is_return else {})", inner, inner),
+    )
+
+
+NUMBERS = st.one_of(st.integers(0, 10).map(str), st.floats(0, 1e3, allow_subnormal=False).map(repr))
+EXACT = st.recursive(
+    st.one_of(st.sampled_from(NAMES), NUMBERS, st.sampled_from(["1e300", "1e-300"])),
+    exactly_rounded,
+    max_leaves=12,
+).filter(lambda text: len(text) <= MAX_CHARACTERS)
+NEARLY = st.recursive(
+    st.one_of(st.sampled_from(["weight", "degree", "step", "is_neighbor"]), NUMBERS),
+    rounded,
+    max_leaves=8,
+)
+
+
+@settings(max_examples=25, deadline=None)
+@given(text=EXACT, seed=st.integers(0, 99))
+def test_numba_agrees_to_the_bit(text: str, seed: int) -> None:
+    columns = inputs(20, seed)
+    np.testing.assert_array_equal(with_numba(text, columns), compute(text, columns, 20), text)
+
+
+@settings(max_examples=12, deadline=None, derandomize=True)
+@given(text=NEARLY, seed=st.integers(0, 99))
+def test_numba_agrees_on_logarithms_and_powers(text: str, seed: int) -> None:
+    columns = inputs(20, seed)
+    close(with_numba(text, columns), compute(text, columns, 20), text)
+
+
+@pytest.mark.skipif(COMPILER is None, reason="no C compiler")
+@pytest.mark.parametrize("flags", ["-O0", "-O2"])
+@settings(max_examples=5, deadline=None)
+@given(
+    exact=st.lists(EXACT, min_size=20, max_size=40),
+    other=st.lists(NEARLY, min_size=10, max_size=20),
+    seed=st.integers(0, 99),
+)
+def test_c_agrees(
+    tmp_path_factory: pytest.TempPathFactory,
+    flags: str,
+    exact: list[str],
+    other: list[str],
+    seed: int,
+) -> None:
+    columns, folder = inputs(20, seed), tmp_path_factory.mktemp("c")
+    results = with_c(exact + other, columns, folder, flags)
+    for text, got in zip(exact, results, strict=False):
+        np.testing.assert_array_equal(got, compute(text, columns, 20), text)
+    for text, got in zip(other, results[len(exact) :], strict=True):
+        close(got, compute(text, columns, 20), text)
+
+
+def close(got: Any, truth: Any, text: str) -> None:
+    np.testing.assert_allclose(got, truth, rtol=1e-9, atol=1e-300, err_msg=text)
+
+
+# -- the meaning -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "degree // 7 + 1",
+        "(label - 5) // 2 + 9",
+        "(label - 5) % 3 + 1",
+        "step % 2 == 0",
+        "0 < relation <= 3 != label",
+        "relation and 5 or label and 7",
+        "not relation",
+        "1 if not is_return and is_neighbor else 3",
+        "min(relation, 2, step) + max(1, degree)",
+        "weight * (0.5 if is_return else 1 if is_neighbor else 2)",
+        "weight / sqrt(degree + 1) if relation != 3 else 0",
+        "exp(-step / 10) + log(degree + 1) + abs(label) + pow(2, 3) + 2 ** 0.5 + floor(2.7)",
+    ],
+)
+def test_python_itself_agrees(text: str) -> None:
+    columns = inputs(50, 1)
+    functions: dict[str, Any] = {"min": min, "max": max, "abs": abs, "pow": pow}
+    functions |= {"exp": math.exp, "log": math.log, "sqrt": math.sqrt, "floor": math.floor}
+    assert functions.keys() == FUNCTIONS.keys()
+    lists = [column.tolist() for column in columns.values()]
+    expected = [
+        max(0.0, float(eval(text, functions, dict(zip(NAMES, each, strict=True)))))
+        for each in zip(*lists, strict=True)
+    ]
+    np.testing.assert_allclose(compute(text, columns, 50), expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("1 / 0", LARGEST),
+        ("-1 / 0", 0),
+        ("0 / 0", 0),
+        ("log(0)", 0),
+        ("sqrt(-1)", 0),
+        ("(-8) ** 0.5", 0),
+        ("1e300 * 1e300", LARGEST),
+        ("exp(1000)", LARGEST),
+        ("-3", 0),
+        ("3 % 0", 0),
+        ("3 // 0", LARGEST),
+        ("max(0 / 0, 2)", 0),
+        ("max(2, 0 / 0)", 2),
+        ("1e-40", 1e-40),
+        (" 7 ", 7),
+        ("2if is_return else 2", 2),
+    ],
+)
+def test_nothing_fails_and_every_weight_is_finite(text: str, value: float, tmp_path: Path) -> None:
+    columns = inputs(3, 1)
+    assert compute(text, columns, 3).tolist() == [value] * 3
+    assert with_numba(text, columns).tolist() == [value] * 3
+    if COMPILER is not None:
+        assert with_c([text], columns, tmp_path)[0].tolist() == [value] * 3
+
+
+def test_inputs_of_a_step() -> None:
+    # 0 -> 1, 2, 3; 1 -> 1, 2; 2 -> 0; 3 -> nothing
+    rows = Rows(
+        indptr=np.array([0, 3, 5, 6, 6]),
+        indices=np.array([1, 2, 3, 1, 2, 0], np.int32),
+        weights=np.array([1, 2, 4, 8, 16, 32], np.float32),
+        relations=np.array([0, 1, 2, 3, 4, 5], np.int32),
+        degrees=np.array([3, 2, 1, 0], np.int32),
+        labels=np.array([10, 11, 12, 13], np.int32),
+    )
+
+    def weights(text: str, node: int, previous: int, *edges: int) -> list[float]:
+        result = evaluate(text, rows, np.array(edges), node, previous, 7)
+        assert result.dtype == np.float64
+        return result.tolist()
+
+    assert weights("weight", 0, -1, 2, 0) == [4, 1]
+    assert weights("relation + step", 0, -1, 0, 1, 2) == [7, 8, 9]
+    assert weights("degree + 1", 0, -1, 0, 1, 2) == [3, 2, 1]
+    assert weights("label", 0, -1, 0, 1, 2) == [11, 12, 13]
+    flags = "1 + is_return + 2 * is_neighbor"
+    assert weights(flags, 0, -1, 0, 1, 2) == [1, 1, 1]
+    assert weights(flags, 0, 1, 0, 1, 2) == [4, 3, 1]  # 1 has an edge to itself
+    assert weights(flags, 0, 2, 0, 1, 2) == [1, 2, 1]
+    bare = Rows(indptr=rows.indptr, indices=rows.indices)
+    assert evaluate("weight", bare, np.arange(3), 0, -1, 1).tolist() == [1, 1, 1]
+
+
+# -- what gets in ----------------------------------------------------------------------------------
+
+
+def test_names_are_those_used() -> None:
+    parsed = Expression.parse("weight * (0.5 if is_return else 2)")
+    assert parsed.names == {"weight", "is_return"}
+    assert Expression.parse("2").names == frozenset()
+    assert pickle.loads(pickle.dumps(parsed)) == parsed
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("weigth * 2", "names 'weigth', which is unknown"),
+        ("__builtins__", "names '__builtins__', which is unknown"),
+        ("sin(weight)", "calls 'sin', which is unknown"),
+        ("__import__('os')", "calls '__import__', which is unknown"),
+        ("weight(1)", "calls 'weight', which is unknown"),
+        ("min", "names 'min', which is unknown"),
+        ("weight.real", "has an attribute"),
+        ("().__class__", "has an attribute"),
+        ("min.__self__.eval(1, 2)", "calls something that is not a function's name"),
+        ("(lambda: 1)()", "calls something that is not a function's name"),
+        ("(exp if step else log)(2)", "calls something that is not a function's name"),
+        ("lambda: 1", "has a function of its own"),
+        ("weight[0]", "has an index in brackets"),
+        ("(step := 2)", "has an assignment"),
+        ("[step for step in (1, 2)]", "has a comprehension"),
+        (
+            "min(each for each in (1, 2))",
+            "wrong number of arguments. Expected two or more in min()",
+        ),
+        ("max(1)", "wrong number of arguments. Expected two or more in max(), got 1"),
+        ("sqrt(1, 2)", "wrong number of arguments. Expected 1 in sqrt(), got 2"),
+        ("pow(2)", "wrong number of arguments. Expected 2 in pow(), got 1"),
+        ("sqrt(x=2)", "names an argument of sqrt"),
+        ("max(1, *(2, 3))", "has a star before an argument"),
+        ("1, 2", "has a comma outside"),
+        ("[1]", "has a list"),
+        ("{1}", "has a set"),
+        ("{1: 2}", "has a dictionary"),
+        ("f'{step}'", "has text"),
+        ("await step", "has a construct of Python"),
+        ("'1'", "has '1', which is not a number"),
+        ("True", "has True, which is not a number"),
+        ("None", "has None, which is not a number"),
+        ("2j", "has 2j, which is not a number"),
+        ("...", "has Ellipsis, which is not a number"),
+        ("1e999", "has a number that is too large"),
+        ("9" * 400, "has a number that is too large"),
+        ("weight @ 2", "has an operator that is not allowed"),
+        ("step << 2", "has an operator that is not allowed"),
+        ("~step", "has an operator that is not allowed"),
+        ("step in 2", "has a comparison that is not allowed"),
+        ("step is 2", "has a comparison that is not allowed"),
+        ("weight *", "is no expression: invalid syntax"),
+        ("", "is no expression: invalid syntax"),
+        ("import os", "is no expression: invalid syntax"),
+        ("step = 2", "is no expression: invalid syntax"),
+        ("1) + (2", "is no expression: unmatched ')'"),
+        ("weight\0", ""),
+        ("-" * 1500 + "1", ""),
+        ("(" * 900 + "1" + ")" * 900, "is no expression: too many nested parentheses"),
+        ("-" * 150 + "1", "is nested too deeply. Expected at most 100 levels"),
+        ("1" * 2001, "is too long. Expected at most 2000 characters, got 2001"),
+    ],
+)
+def test_what_is_not_allowed_is_said(text: str, message: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        Expression.parse(text)
+    said = str(caught.value)
+    assert message in said
+    assert "the names " + ", ".join(NAMES) in said
+    assert "the functions " + ", ".join(FUNCTIONS) in said
+    assert len(said) < 500
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.text(st.sampled_from([*"weight step()+-*/<>=!.,:'\"[]{}0123_\n\\"]), max_size=40))
+def test_any_text_is_an_expression_or_a_usage_error(text: str) -> None:
+    with suppress(UsageError):
+        Expression.parse(text)

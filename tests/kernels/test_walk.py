@@ -1,0 +1,494 @@
+"""Walks and their tables against the truth: step by step where they must agree, else by chances."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from dataclasses import fields, replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from penstock.kernels.naive import walk as naive
+from penstock.kernels.walk_rules import TRIALS, Rows, Rules, Sampler
+
+HUB = 1500
+ENOUGH = 8  # expected in a bin
+NEVER = -(1 << 63)
+D, R, ITS, ALIAS, RESERVOIR = Sampler
+SECOND = {"second_order": True, "return_factor": 0.5, "far_factor": 2.0}
+EXPRESSION = "weight * (3 if is_neighbor else 1) * (0.5 if is_return else 1) + step + label"
+
+
+def rows_of(sources: Any, targets: Any, nodes: int, ids: Any = np.int32, **columns: Any) -> Rows:
+    """Return rows whose neighbours ascend; equal edges keep their order."""
+    order = np.lexsort((targets, sources))
+    indptr = np.append(0, np.cumsum(np.bincount(sources, minlength=nodes))).astype(np.int64)
+    columns = {name: column[order] for name, column in columns.items()}
+    return Rows(indptr, targets[order].astype(ids), **columns)
+
+
+def some_rows(
+    seed: int = 1,
+    *,
+    nodes: int = 40,
+    edges: int = 300,
+    directed: bool = True,
+    weighted: bool = True,
+    ids: Any = np.int32,
+) -> Rows:
+    """A small graph with all columns, edges without weight, parallel ones, and dead ends."""
+    rng = np.random.default_rng(seed)
+    ends = rng.integers(0, nodes, (2, edges)) * rng.integers(0, 2, (2, edges))  # many at node 0
+    ends[:, edges - edges // 8 :] = ends[:, : edges // 8]
+    columns = {
+        "weights": rng.choice([0, 0.25, 1, 3.3, 7], edges).astype(np.float32),
+        "relations": rng.integers(0, 4, edges).astype(np.int32),
+        "times": rng.integers(-3, 12, edges),
+    }
+    sources, targets = ends
+    if directed:
+        targets = np.where(sources % 5 == 4, targets - targets % 5, targets)
+        sources = np.where(sources % 5 == 3, 0, sources)  # no edge leaves those
+    else:
+        sources, targets = np.concatenate([sources, targets]), np.concatenate([targets, sources])
+        columns = {name: np.concatenate([each, each]) for name, each in columns.items()}
+    if not weighted:
+        del columns["weights"]
+    degrees = np.bincount(sources, minlength=nodes).astype(np.int32)
+    labels = rng.integers(0, 3, nodes).astype(np.int32)
+    return replace(rows_of(sources, targets, nodes, ids, **columns), degrees=degrees, labels=labels)
+
+
+def hub_rows(*, directed: bool = True, skewed: bool = False) -> Rows:
+    """Node 0 has HUB neighbours; they have few."""
+    rng = np.random.default_rng(5)
+    leaves = np.arange(1, HUB + 1)
+    near = 1 + (leaves * 7 + rng.integers(0, 3, HUB)) % HUB
+    sources = np.concatenate([np.zeros(HUB, int), leaves, leaves, leaves])
+    targets = np.concatenate([leaves, np.zeros(HUB, int), near, 1 + leaves % 5])
+    weights = np.where(rng.random(len(sources)) < 0.1, 0, rng.uniform(1, 5, len(sources)))
+    weights[HUB : 2 * HUB] = 2
+    if skewed:
+        weights = np.where(weights > 0, 1e-4 * weights, 0)
+        weights[7] = 1
+    if not directed:
+        sources, targets = np.concatenate([sources, targets]), np.concatenate([targets, sources])
+        weights = np.tile(weights, 2)
+    return rows_of(sources, targets, HUB + 1, weights=weights.astype(np.float32))
+
+
+def without(rows: Rows, *names: str) -> Rows:
+    return replace(rows, **dict.fromkeys(names))
+
+
+def moved(rows: Rows, move: Any) -> Rows:
+    """Return rows with their arrays put on a backend, or got from it."""
+    columns = {}
+    for field in fields(Rows):
+        column = getattr(rows, field.name)
+        if field.name == "neighbours":
+            columns[field.name] = column and tuple(move(each) for each in column)
+        elif field.name not in ("groups", "packed"):
+            columns[field.name] = move(column)
+    return replace(rows, **columns)
+
+
+def prepared(kernel: Any, rows: Rows, rules: Rules, put: Any = lambda array: array) -> Rows:
+    """Return rows as a job lays them out for these rules."""
+    if rules.sampler != Sampler.RESERVOIR:
+        if rules.schema:
+            rows = kernel.rows_by_relation(rows, put(np.arange(3, dtype=np.int32)))
+        if rows.times is not None:
+            rows = kernel.rows_by_time(rows)
+    return kernel.tables(rows, rules)  # type: ignore[no-any-return]
+
+
+def walked(backend: Any, rows: Rows, rules: Rules, walks: Any, starts: Any) -> Any:
+    kernel = backend.module("walk")
+    ready = prepared(kernel, moved(rows, backend.put), rules, backend.put)
+    starts = np.asarray(starts, rows.indices.dtype)
+    return backend.get(kernel.walk(ready, rules, backend.put(walks), backend.put(starts)))
+
+
+# -- walk by walk ----------------------------------------------------------------------------------
+
+FIRST = ("relations", "times")  # what a plain walk does without
+CASES: dict[str, tuple[Rows, dict[str, Any]]] = {
+    "uniform": (without(some_rows(weighted=False), *FIRST), {}),
+    "weighted": (without(some_rows(), *FIRST), {"sampler": R}),
+    "ppr": (without(some_rows(weighted=False), *FIRST), {"stop": 0.2}),
+    "restart": (without(some_rows(), *FIRST), {"sampler": R, "stop": 0.05, "restart": 0.3}),
+    "second order": (without(some_rows(weighted=False), *FIRST), SECOND),
+    "second order, weighted": (without(some_rows(), *FIRST), {"sampler": R, **SECOND}),
+    "second order, both ways": (
+        without(some_rows(directed=False), *FIRST),
+        {"sampler": R, "symmetric": True, "restart": 0.1, **SECOND},
+    ),
+    "second order, far from 1": (
+        without(some_rows(directed=False), *FIRST),
+        {"sampler": R, "symmetric": True, **SECOND, "return_factor": 4.0, "far_factor": 0.25},
+    ),
+    "schema": (without(some_rows(weighted=False), "times"), {"schema": (0, 2, 1)}),
+    "schema, cyclic": (
+        without(some_rows(), "times"),
+        {"sampler": R, "schema": (2, 2, 0), "cyclic": True},
+    ),
+    "schema, second order": (
+        without(some_rows(), "times"),
+        {"sampler": R, "schema": (1, 0), "cyclic": True, **SECOND},
+    ),
+    "times": (without(some_rows(weighted=False), "relations"), {"timed": True}),
+    "times, weighted": (
+        without(some_rows(), "relations"),
+        {"sampler": R, "timed": True, "earliest": 0, "latest": 9},
+    ),
+    "window, second order": (
+        without(some_rows(), "relations"),
+        {"sampler": R, "earliest": 1, "latest": 8, "restart": 0.1, **SECOND},
+    ),
+    "schema and times": (
+        some_rows(),
+        {"sampler": R, "schema": (0, 1), "cyclic": True, "timed": True},
+    ),
+    "skewed": (hub_rows(skewed=True), {"sampler": R, **SECOND}),
+}
+
+
+@pytest.mark.parametrize("ids", [np.int32, np.int64])
+@pytest.mark.parametrize("case", CASES)
+def test_walks_are_those_of_the_truth(backend: Any, case: str, ids: Any) -> None:
+    rows, more = CASES[case]
+    rows = replace(rows, indices=rows.indices.astype(ids))
+    rules = Rules(length=7, seed=(1 << 63) + 5, **more)
+    nodes = len(rows.indptr) - 1
+    walks = np.arange(60, dtype=np.int64) * 1_000_003 + (1 << 33)
+    starts = (np.arange(60) * 7 % min(nodes, 40)).astype(ids)
+    truth = naive.walk(prepared(naive, rows, rules), rules, walks, starts)
+    got = walked(backend, rows, rules, walks, starts)
+    assert got.dtype == ids
+    np.testing.assert_array_equal(got, truth)
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    edges=st.lists(
+        st.tuples(st.integers(0, 5), st.integers(0, 5), st.sampled_from([0, 1e-6, 0.1, 1, 1e30])),
+        max_size=30,
+    ),
+    weighted=st.booleans(),
+    second_order=st.booleans(),
+    factors=st.tuples(st.sampled_from([0.1, 1.0, 3.0]), st.sampled_from([0.1, 1.0, 3.0])),
+    restart=st.sampled_from([0.0, 0.3]),
+    seed=st.integers(0, 2**64 - 1),
+    length=st.integers(1, 6),
+)
+def test_any_walk_is_that_of_the_truth(
+    backend: Any,
+    edges: list[tuple[int, int, float]],
+    weighted: bool,
+    second_order: bool,
+    factors: tuple[float, float],
+    restart: float,
+    seed: int,
+    length: int,
+) -> None:
+    table = np.array(edges, float).reshape(-1, 3)
+    sources, targets = table[:, :2].T.astype(np.int64)
+    columns = {"weights": table[:, 2].astype(np.float32)} if weighted else {}
+    rows = rows_of(sources, targets, 6, **columns)
+    rules = Rules(
+        length,
+        seed,
+        R if weighted else D,
+        restart=restart,
+        second_order=second_order,
+        return_factor=factors[0],
+        far_factor=factors[1],
+    )
+    walks, starts = np.arange(6, dtype=np.int64), np.arange(6, dtype=np.int32)
+    truth = naive.walk(prepared(naive, rows, rules), rules, walks, starts)
+    np.testing.assert_array_equal(walked(backend, rows, rules, walks, starts), truth)
+
+
+@pytest.mark.parametrize("sampler", Sampler)
+def test_batches_make_no_difference(backend: Any, sampler: Sampler) -> None:
+    rows = without(some_rows(directed=False), *FIRST)
+    rules = Rules(12, 3, sampler, restart=0.1, symmetric=True, **SECOND)
+    walks = np.random.default_rng(2).permutation(500).astype(np.int64) + (1 << 39)
+    starts = walks % 40
+    whole = walked(backend, rows, rules, walks, starts)
+    for pieces in (2, 7):
+        parts = [
+            walked(backend, rows, rules, walks[part], starts[part])
+            for part in np.array_split(np.arange(500), pieces)
+        ]
+        np.testing.assert_array_equal(np.concatenate(parts), whole)
+    assert walked(backend, rows, rules, walks[:0], starts[:0]).shape == (0, 12)
+    assert (walked(backend, rows, replace(rules, seed=4), walks, starts) != whole).any()
+
+
+@pytest.mark.parametrize("sampler", [ITS, ALIAS, RESERVOIR])
+def test_wide_ids_make_no_difference(backend: Any, sampler: Sampler) -> None:
+    walks = np.arange(200, dtype=np.int64)
+    rules = Rules(6, 3, sampler, **SECOND)
+    narrow, wide = (
+        walked(backend, without(some_rows(ids=ids), *FIRST), rules, walks, walks % 40)
+        for ids in (np.int32, np.int64)
+    )
+    assert wide.dtype == np.int64
+    np.testing.assert_array_equal(wide, narrow)
+
+
+# -- chances ---------------------------------------------------------------------------------------
+
+
+def steps_in(paths: Any, nodes: int) -> tuple[Any, Any]:
+    """Return the (step, previous, node, target) that occur, target -1 where walks end; how often.
+
+    It takes Python too long to count one by one.
+    """
+    before = np.pad(paths, ((0, 0), (1, 0)), constant_values=-1).astype(np.int64)
+    columns = [before[:, :-2], before[:, 1:-1], before[:, 2:]]
+    key = np.broadcast_to(np.arange(1, paths.shape[1]), columns[0].shape)
+    for column in columns:
+        key = key * (nodes + 1) + column + 1
+    keys, counts = np.unique(key[columns[1] >= 0], return_counts=True)
+    fields = []
+    for _ in columns:
+        keys, field = np.divmod(keys, nodes + 1)
+        fields = [field - 1, *fields]
+    return np.stack([keys, *fields], axis=1).tolist(), counts.tolist()
+
+
+def check_chances(rows: Rows, rules: Rules, paths: Any) -> None:
+    """Compare each step of the walks with its exact chances, given where the walk has been."""
+    ready = prepared(naive, rows, rules)
+    when: dict[tuple[int, int], int] = {}
+    if rows.times is not None:
+        sources = np.repeat(np.arange(len(rows.indptr) - 1), np.diff(rows.indptr))
+        when = dict(
+            zip(
+                zip(sources.tolist(), rows.indices.tolist(), strict=True),
+                rows.times.tolist(),
+                strict=True,
+            )
+        )
+        assert len(when) == len(sources), "the time of a step must be known from its ends"
+    taken: dict[Any, Counter[int]] = defaultdict(Counter)
+    steps, counts_of = steps_in(paths, len(rows.indptr) - 1)
+    for (step, previous, node, target), count in zip(steps, counts_of, strict=True):
+        now = when.get((previous, node), NEVER)
+        taken[node, previous, step, now][target] = count
+    statistic, freedom = 0.0, 0
+    allowed = {*weighed(rows)}
+    for (node, previous, step, now), counts in taken.items():
+        if counts.total() < ENOUGH and len(rows.indptr) > HUB:  # too many to compute, and too rare
+            assert all((node, target) in allowed for target in counts)
+            continue
+        edges, chances = naive.transition(ready, rules, node, previous, step, now)
+        if not len(edges):
+            assert set(counts) == {-1}, "there is nowhere to go"
+            continue
+        expected: Counter[int] = Counter()
+        for target, chance in zip(ready.indices[edges].tolist(), chances.tolist(), strict=True):
+            expected[target] += chance * counts.total()  # parallel edges lead to one target
+        assert set(counts) <= set(expected), "a step that no edge allows"
+        if counts.total() < ENOUGH:
+            continue
+        seen, likely, bins = 0, 0.0, 0
+        for target, chance in expected.items():
+            seen, likely = seen + counts[target], likely + chance
+            if likely >= ENOUGH:  # rare targets share a bin
+                statistic += (seen - likely) ** 2 / likely
+                seen, likely, bins = 0, 0.0, bins + 1
+        if likely > 1e-6:
+            statistic += (seen - likely) ** 2 / likely if likely >= 1 else 0
+            bins += 1
+        freedom += bins - 1
+    assert freedom > 3
+    assert stats.chi2.sf(statistic, freedom) > 1e-6
+
+
+def weighed(rows: Rows) -> Any:
+    """Return the ends of edges that have weight."""
+    sources = np.repeat(np.arange(len(rows.indptr) - 1), np.diff(rows.indptr))
+    some = np.ones(len(sources), bool) if rows.weights is None else rows.weights > 0
+    return zip(sources[some].tolist(), rows.indices[some].tolist(), strict=True)
+
+
+def once(rows: Rows) -> Rows:
+    """Return rows without parallel edges."""
+    sources = np.repeat(np.arange(len(rows.indptr) - 1), np.diff(rows.indptr))
+    _, first = np.unique(sources * len(rows.indptr) + rows.indices, return_index=True)
+    columns = {
+        name: getattr(rows, name)[first]
+        for name in ("weights", "relations", "times")
+        if getattr(rows, name) is not None
+    }
+    nodes = len(rows.indptr) - 1
+    found = rows_of(sources[first], rows.indices[first], nodes, **columns)
+    return replace(found, degrees=rows.degrees, labels=rows.labels)
+
+
+def backwards(rows: Rows) -> Rows:
+    """Return rows whose neighbours descend, with the old ones beside them."""
+    sources = np.repeat(np.arange(len(rows.indptr) - 1), np.diff(rows.indptr))
+    order = np.lexsort((-rows.indices, sources))
+    columns = {"indices": rows.indices[order], "weights": rows.weights[order]}
+    return replace(rows, neighbours=rows.adjacency, **columns)
+
+
+APPS: dict[str, tuple[Rows, dict[str, Any]]] = {
+    "deepwalk": CASES["weighted"],
+    "deepwalk from a hub": (hub_rows(), {}),
+    "node2vec": (without(some_rows(), *FIRST), SECOND),
+    "node2vec both ways": (
+        without(some_rows(directed=False), *FIRST),
+        {"symmetric": True, **SECOND},
+    ),
+    "node2vec far": (
+        without(some_rows(edges=120), *FIRST),
+        {**SECOND, "return_factor": 3.0, "far_factor": 0.3},
+    ),
+    "node2vec in rows of another order": (backwards(without(some_rows(), *FIRST)), SECOND),
+    "node2vec at a hub": (hub_rows(directed=False), {"symmetric": True, **SECOND}),
+    "node2vec skewed": (hub_rows(skewed=True), SECOND),
+    "metapath": (without(some_rows(), "times"), {"schema": (0, 2, 1)}),
+    "metapath cyclic": (without(some_rows(), "times"), {"schema": (1, 2), "cyclic": True}),
+    "times": (without(once(some_rows()), "relations"), {"timed": True, "latest": 10}),
+    "expression": (without(some_rows(), *FIRST), {"expression": EXPRESSION}),
+    "expression that is not always positive": (
+        without(some_rows(), *FIRST),
+        {"expression": "degree - 5 if step < 3 else 0 / 0"},
+    ),
+    "expression of relations and times": (
+        once(some_rows()),
+        {"expression": "1 + relation * weight", "timed": True},
+    ),
+}
+WAYS = [
+    (app, sampler)
+    for app in APPS
+    for sampler in (R, ITS, ALIAS, RESERVOIR)
+    if not (app.startswith("expression") and sampler != RESERVOIR)
+    and not (app == "times" and sampler == ALIAS)
+]
+
+
+@pytest.mark.parametrize(("app", "sampler"), WAYS)
+def test_chances(backend: Any, app: str, sampler: Sampler) -> None:
+    rows, more = APPS[app]
+    hub = len(rows.indptr) > HUB
+    count = 300_000
+    rules = Rules(3 if hub else 4, 11, **{**more, "sampler": sampler})
+    walks = np.arange(count, dtype=np.int64)
+    starts = walks % (2 if hub else 7)
+    check_chances(rows, rules, walked(backend, rows, rules, walks, starts))
+
+
+def test_chances_of_all_alike(backend: Any) -> None:
+    walks = np.arange(100_000, dtype=np.int64)
+    for case in ("uniform", "second order"):
+        rows, more = CASES[case]
+        for sampler in (D, RESERVOIR):
+            rules = Rules(4, 12, **{**more, "sampler": sampler})
+            check_chances(rows, rules, walked(backend, rows, rules, walks, walks % 7))
+
+
+def test_lengths_are_geometric(backend: Any) -> None:
+    ring = rows_of(np.arange(9), (np.arange(9) + 1) % 9, 9)
+    walks = np.arange(50_000, dtype=np.int64)
+    paths = walked(backend, ring, Rules(12, 1, stop=0.2), walks, walks % 9)
+    counts = np.bincount((paths >= 0).sum(axis=1), minlength=13)[1:]
+    chances = np.append(0.2 * 0.8 ** np.arange(11), 0.8**11)
+    assert stats.chisquare(counts, chances * len(walks)).pvalue > 1e-6
+    assert (walked(backend, ring, Rules(12, 1, stop=1), walks[:5], walks[:5])[:, 1:] == -1).all()
+
+
+def test_a_row_of_zeros_ends_the_walk(backend: Any) -> None:
+    rows = rows_of(np.array([0, 1, 1]), np.array([1, 0, 2]), 3, weights=np.float32([1, 0, 0]))
+    for sampler in Sampler:
+        for more in ({}, SECOND):
+            paths = walked(backend, rows, Rules(4, 1, sampler, **more), np.arange(3), np.arange(3))
+            assert paths.tolist() == [[0, 1, -1, -1], [1, -1, -1, -1], [2, -1, -1, -1]]
+
+
+def test_the_exact_decision_is_needed(backend: Any) -> None:
+    """The skewed hub does what it is for: its weights fail every trial, again and again."""
+    weights = hub_rows(skewed=True).weights[:HUB].astype(float)
+    assert (1 - weights.mean() / weights.max()) ** TRIALS > 0.5
+
+
+# -- tables ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["small", "hub", "none"])
+def test_tables_are_those_of_the_truth(backend: Any, same: Any, name: str) -> None:
+    rows = {"small": some_rows(), "hub": hub_rows(), "none": some_rows(edges=0)}[name]
+    kernel = backend.module("walk")
+    indptr, weights = backend.put(rows.indptr), backend.put(rows.weights)
+    bounds, bad, zero = naive.check_weights(rows.indptr, rows.weights)
+    got, got_bad, got_zero = kernel.check_weights(indptr, weights)
+    same(got, bounds)
+    assert (got_bad, got_zero) == (bad, zero)
+    prefix = backend.get(kernel.prefix_sums(indptr, weights))
+    np.testing.assert_allclose(prefix, naive.prefix_sums(rows.indptr, rows.weights), rtol=1e-12)
+    chance, other = (backend.get(each) for each in kernel.alias_table(indptr, weights))
+    assert (chance.dtype, other.dtype) == (np.float32, np.int32)
+    share = np.zeros(len(rows.weights))
+    for low, high in zip(rows.indptr[:-1], rows.indptr[1:], strict=True):
+        given, total = rows.weights[low:high], rows.weights[low:high].sum(dtype=float)
+        share = np.array(chance[low:high], float)
+        assert ((share >= 0) & (share <= 1)).all()
+        if total > 0:
+            np.add.at(share, other[low:high], 1 - chance[low:high].astype(float))
+            np.testing.assert_allclose(share / (high - low), given / total, atol=1e-6)
+            assert (share[given == 0] == 0).all()
+        else:
+            assert (share == 1).all()
+
+
+@pytest.mark.parametrize("bad", [-1.0, np.nan, np.inf, -np.inf])
+def test_bad_weights_are_found(backend: Any, bad: float) -> None:
+    rows = hub_rows()
+    weights = rows.weights.copy()
+    weights[[77, 2000]] = bad
+    low, high = rows.indptr[[9, 10]]
+    weights[low:high] = 0
+    kernel = backend.module("walk")
+    _, first, zero = kernel.check_weights(backend.put(rows.indptr), backend.put(weights))
+    assert (int(first), int(zero)) == (77, 9)
+
+
+@pytest.mark.parametrize("ids", [np.int32, np.int64])
+@pytest.mark.parametrize("wanted", [[0, 1, 2, 3], [2], [3, 0], [9, 1]])
+@pytest.mark.parametrize("name", ["small", "none", "one row"])
+def test_rows_in_another_order(
+    backend: Any, same: Any, name: str, wanted: list[int], ids: Any
+) -> None:
+    rows = {
+        "small": some_rows(ids=ids),
+        "none": some_rows(edges=0, ids=ids),
+        "one row": some_rows(nodes=1, edges=700, ids=ids),
+    }[name]
+    kernel, here = backend.module("walk"), moved(rows, backend.put)
+    relations = np.array(wanted, np.int32)
+    by_relation = kernel.rows_by_relation(here, backend.put(relations))
+    truth = naive.rows_by_relation(rows, relations)
+    both = kernel.rows_by_time(by_relation), naive.rows_by_time(truth)
+    for got, expected in (
+        (by_relation, truth),
+        (kernel.rows_by_time(here), naive.rows_by_time(rows)),
+        both,
+    ):
+        assert got.groups == expected.groups
+        for column in ("indptr", "indices", "weights", "relations", "times"):
+            same(getattr(got, column), getattr(expected, column))
+        same(got.neighbours, expected.neighbours)
+    got = kernel.rows_by_time(without(here, "weights", "relations"))
+    assert got.weights is None
+    assert got.relations is None

@@ -1,0 +1,285 @@
+"""Walks over parts of a graph, played in one process: the same as on the whole graph."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+
+from penstock.csr import CSR
+from penstock.kernels import walkers as records
+from penstock.kernels.walk_rules import Owned, Rows, Rules, Sampler, Walkers
+
+ROWS = ("indptr", "indices", "weights", "relations", "times")
+NODES, WALKS = 40, 60
+SCHEMA = {"schema": (0, 1, 0), "cyclic": True}
+NODE2VEC = {"second_order": True, "return_factor": 0.5, "far_factor": 2.0}
+
+RULES = {
+    "deepwalk": Rules(20, seed=1),
+    "weighted": Rules(20, seed=2, sampler=Sampler.REJECTION),
+    "its": Rules(20, seed=3, sampler=Sampler.ITS),
+    "alias": Rules(20, seed=4, sampler=Sampler.ALIAS),
+    "ppr": Rules(60, seed=5, stop=0.1),
+    "restart": Rules(20, seed=6, sampler=Sampler.REJECTION, restart=0.3, stop=0.05),
+    "node2vec": Rules(20, seed=7, **NODE2VEC),
+    "node2vec symmetric": Rules(20, seed=7, symmetric=True, **NODE2VEC),
+    "node2vec near": Rules(20, seed=8, second_order=True, return_factor=4.0, far_factor=0.25),
+    "node2vec weighted": Rules(20, seed=9, sampler=Sampler.REJECTION, restart=0.1, **NODE2VEC),
+    "node2vec its": Rules(20, seed=9, sampler=Sampler.ITS, symmetric=True, **NODE2VEC),
+    "node2vec alias": Rules(20, seed=9, sampler=Sampler.ALIAS, **NODE2VEC),
+    "metapath": Rules(20, seed=10, **SCHEMA),
+    "metapath ends": Rules(20, seed=11, sampler=Sampler.REJECTION, schema=(1, 0, 2)),
+    "metapath second order": Rules(20, seed=12, **SCHEMA, **NODE2VEC),
+    "temporal": Rules(20, seed=13, timed=True, earliest=10, latest=95),
+    "temporal weighted": Rules(20, seed=14, sampler=Sampler.ITS, timed=True, restart=0.2),
+    "temporal second order": Rules(20, seed=15, timed=True, **NODE2VEC),
+    "all": Rules(
+        20, seed=16, sampler=Sampler.REJECTION, timed=True, restart=0.1, **SCHEMA, **NODE2VEC
+    ),
+    "reservoir": Rules(20, seed=17, sampler=Sampler.RESERVOIR, restart=0.1, stop=0.02),
+    "reservoir metapath": Rules(20, seed=18, sampler=Sampler.RESERVOIR, timed=True, **SCHEMA),
+    "expression": Rules(
+        20,
+        seed=19,
+        sampler=Sampler.RESERVOIR,
+        expression="weight * (1 - is_return) + degree % 2 + label * (step > 3)",
+    ),
+    "one node": Rules(1, seed=17),
+}
+
+
+class Truth:
+    """The naive twin, as a backend."""
+
+    name = "naive"
+
+    def module(self, noun: str) -> Any:
+        return import_module(f"penstock.kernels.naive.{noun}")
+
+    def put(self, array: Any) -> Any:
+        return array
+
+    get = put
+
+
+def columns_of(seed: int, *, directed: bool, nodes: int = NODES) -> dict[str, Any]:
+    """A graph with a hub, dead ends, parallel edges and edges of weight 0, as columns."""
+    random = np.random.default_rng(seed)
+    ends = random.integers(0, nodes, (4 * nodes, 2))
+    ends[: nodes // 2, 0] = 0
+    ends = ends[(ends[:, 0] % 9 != 5) & (ends[:, 1] % 9 != 6)]
+    more = {
+        "weights": random.choice([0, 0.25, 1, 3], len(ends)).astype(np.float32),
+        "relations": random.integers(0, 3, len(ends)).astype(np.int32),
+        "times": random.integers(0, 100, len(ends)),
+    }
+    if not directed:
+        ends = np.concatenate([ends, ends[:, ::-1]])
+        more = {name: np.concatenate([column, column]) for name, column in more.items()}
+    csr = CSR.from_edges(ends[:, 0], ends[:, 1], nodes, **more)
+    degrees = csr.degrees().astype(np.int32)
+    return {name: getattr(csr, name) for name in ROWS} | {"degrees": degrees}
+
+
+def part_of(columns: dict[str, Any], owned: Any) -> dict[str, Any]:
+    """The columns of some rows."""
+    indptr = columns["indptr"]
+    edges = [np.arange(indptr[node], indptr[node + 1]) for node in owned]
+    picked = np.concatenate([np.empty(0, np.int64), *edges])
+    part = {name: columns[name][picked] for name in ROWS[1:]}
+    return columns | part | {"indptr": np.cumsum([0, *map(len, edges)], dtype=np.int64)}
+
+
+def rows_of(backend: Any, rules: Rules, columns: dict[str, Any]) -> Rows:
+    """Rows as the rules read them."""
+    module = backend.module("walk")
+    weighted, timed = rules.sampler != Sampler.DIRECT, rules.timed
+    rows = Rows(
+        backend.put(columns["indptr"]),
+        backend.put(columns["indices"]),
+        weights=backend.put(columns["weights"]) if weighted else None,
+        relations=backend.put(columns["relations"]) if rules.schema else None,
+        times=backend.put(columns["times"]) if timed else None,
+        degrees=backend.put(columns["degrees"]),
+        labels=backend.put(columns["degrees"] % 3),
+    )
+    if rules.schema and rules.sampler != Sampler.RESERVOIR:
+        rows = module.rows_by_relation(rows, backend.put(np.arange(3, dtype=np.int32)))
+    if timed and rules.sampler != Sampler.RESERVOIR:
+        rows = module.rows_by_time(rows)
+    return module.tables(rows, rules)
+
+
+def whole(backend: Any, rules: Rules, columns: dict[str, Any], starts: Any) -> Any:
+    rows = rows_of(backend, rules, columns)
+    walks = backend.put(np.arange(len(starts), dtype=np.int64))
+    return backend.get(backend.module("walk").walk(rows, rules, walks, backend.put(starts)))
+
+
+def in_parts(
+    backend: Any, rules: Rules, columns: dict[str, Any], starts: Any, assignment: Any
+) -> Any:
+    """Paths of walkers that migrate between parts, and how many did."""
+    module, parts = backend.module("walkers"), []
+    ids = columns["indices"].dtype
+    local = np.zeros(len(assignment), ids)
+    for rank in range(assignment.max() + 1):
+        nodes = np.flatnonzero(assignment == rank)
+        local[nodes] = np.arange(len(nodes))
+    for rank in range(assignment.max() + 1):
+        owned = Owned(rank, backend.put(assignment), backend.put(local))
+        rows = rows_of(backend, rules, part_of(columns, np.flatnonzero(assignment == rank)))
+        paths = np.full((len(starts), rules.length), -1, ids)
+        mine = np.flatnonzero(assignment[starts] == rank)
+        paths[mine, 0] = starts[mine]
+        walkers = records.start_walkers(
+            backend.put(mine), backend.put(mine), backend.put(starts[mine]), ids, rank
+        )
+        parts.append((rows, owned, backend.put(paths), walkers))
+    moved = 0
+    while True:
+        boxes: list[list[Any]] = [[] for _ in parts]
+        for rows, owned, paths, walkers in parts:
+            module.advance(rows, rules, owned, walkers, paths)
+            for rank, box in enumerate(boxes):
+                going = records.pick(walkers, walkers.to == rank)
+                assert rank != owned.rank or not len(going.walk)
+                moved += len(going.walk)
+                box.append(records.pack(going))
+        if not any(len(one) for box in boxes for one in box):
+            break
+        parts = [
+            (rows, owned, paths, records.join([records.unpack(one, ids) for one in box]))
+            for (rows, owned, paths, _), box in zip(parts, boxes, strict=True)
+        ]
+    known = np.stack([backend.get(paths) for _, _, paths, _ in parts])
+    assert ((known >= 0).sum(axis=0) <= 1).all()  # each cell is known to one part
+    return known.max(axis=0), moved
+
+
+def starts_of(columns: dict[str, Any], count: int = WALKS) -> Any:
+    return (np.arange(count) * 7 % (len(columns["indptr"]) - 1)).astype(columns["indices"].dtype)
+
+
+@pytest.mark.parametrize("k", [1, 2, 5])
+@pytest.mark.parametrize("name", RULES)
+def test_parts_walk_as_the_whole_graph_does(backend: Any, name: str, k: int) -> None:
+    rules = RULES[name]
+    if backend.name == "cuda" and rules.sampler == Sampler.RESERVOIR:
+        pytest.skip("no reservoir in parts on a GPU")
+    columns = columns_of(k, directed=not rules.symmetric)
+    starts = starts_of(columns)
+    assignment = np.random.default_rng(k).integers(0, k, NODES).astype(np.int32)
+    paths, moved = in_parts(backend, rules, columns, starts, assignment)
+    expected = whole(backend, rules, columns, starts)
+    np.testing.assert_array_equal(paths, expected)
+    assert paths.dtype == expected.dtype
+    assert (moved > 0) == (k > 1 and rules.length > 1)
+    assert (expected >= 0).sum() > WALKS or rules.length == 1
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_the_truth_in_parts_is_the_truth(backend: Any, name: str) -> None:
+    if backend.name != "cpu":
+        pytest.skip("once is enough")
+    rules, twin = replace(RULES[name], length=min(RULES[name].length, 8)), Truth()
+    columns = columns_of(3, directed=not rules.symmetric)
+    starts = starts_of(columns, 20)
+    assignment = (np.arange(NODES) % 3).astype(np.int32)
+    paths, _ = in_parts(twin, rules, columns, starts, assignment)
+    np.testing.assert_array_equal(paths, whole(twin, rules, columns, starts))
+    if rules.sampler in (Sampler.DIRECT, Sampler.REJECTION):
+        np.testing.assert_array_equal(paths, whole(backend, rules, columns, starts))
+
+
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    name=st.sampled_from(sorted(RULES)),
+    seed=st.integers(0, 1000),
+    parts=st.lists(st.integers(0, 4), min_size=1, max_size=NODES),
+)
+def test_any_assignment_will_do(backend: Any, name: str, seed: int, parts: list[int]) -> None:
+    rules = replace(RULES[name], seed=seed)
+    assume(backend.name == "cpu" or rules.sampler != Sampler.RESERVOIR)
+    columns = columns_of(seed, directed=not rules.symmetric, nodes=len(parts))
+    starts = starts_of(columns)
+    paths, _ = in_parts(backend, rules, columns, starts, np.array(parts, np.int32))
+    np.testing.assert_array_equal(paths, whole(backend, rules, columns, starts))
+
+
+def test_wide_ids(backend: Any) -> None:
+    rules = RULES["node2vec"]
+    columns = columns_of(1, directed=True)
+    columns["indices"] = columns["indices"].astype(np.int64)
+    assignment = (np.arange(NODES) % 2).astype(np.int32)
+    starts = starts_of(columns)
+    paths, _ = in_parts(backend, rules, columns, starts, assignment)
+    assert paths.dtype == np.int64
+    np.testing.assert_array_equal(paths, whole(backend, rules, columns, starts))
+
+
+def test_who_has_ended_is_left_alone(backend: Any) -> None:
+    rules = RULES["deepwalk"]
+    columns = columns_of(1, directed=False)
+    owned = Owned(
+        0, backend.put(np.zeros(NODES, np.int32)), backend.put(np.arange(NODES, dtype=np.int32))
+    )
+    rows, start = rows_of(backend, rules, columns), backend.put(np.arange(3))
+    walkers = records.start_walkers(start, start, start, columns["indices"].dtype, 0)
+    walkers.to[1] = -1
+    before = {name: backend.get(getattr(walkers, name)).copy() for name in records.NAMES}
+    paths = backend.put(np.full((3, 20), -1, np.int32))
+    backend.module("walkers").advance(rows, rules, owned, walkers, paths)
+    assert (backend.get(paths)[1] == -1).all()
+    assert (backend.get(paths)[[0, 2], 1] >= 0).all()
+    for name, values in before.items():
+        assert backend.get(getattr(walkers, name))[1] == values[1]
+    assert (backend.get(walkers.to) == -1).all()
+
+
+@pytest.mark.parametrize("name", ["node2vec", "node2vec symmetric", "all"])
+def test_walkers_wait_where_the_truth_says(backend: Any, name: str) -> None:
+    rules, states = RULES[name], []
+    columns = columns_of(2, directed=not rules.symmetric)
+    assignment, starts = (np.arange(NODES) % 3).astype(np.int32), starts_of(columns)
+    local, mine = (np.arange(NODES) // 3).astype(np.int32), np.flatnonzero(assignment[starts] == 1)
+    for one in (Truth(), backend):
+        rows = rows_of(one, rules, part_of(columns, np.flatnonzero(assignment == 1)))
+        places = one.put(mine)
+        walkers = records.start_walkers(places, places, one.put(starts[mine]), np.int32, 1)
+        walkers.step[:], walkers.previous[:] = 5, one.put(mine % NODES)  # as if on their way
+        paths = one.put(np.full((len(starts), rules.length), -1, np.int32))
+        owned = Owned(1, one.put(assignment), one.put(local))
+        one.module("walkers").advance(rows, rules, owned, walkers, paths)
+        states.append({key: one.get(getattr(walkers, key)) for key in records.NAMES})
+    truth, got = states
+    waits, judged = truth["to"] >= 0, truth["candidate"] >= 0
+    assert judged.any()
+    assert (waits & ~judged).any()
+    for key in records.NAMES:
+        there = judged if key in ("coin", "then") else waits
+        np.testing.assert_array_equal(got[key][there], truth[key][there], err_msg=key)
+    np.testing.assert_array_equal(got["to"], truth["to"])
+
+
+@pytest.mark.parametrize("ids", [np.int32, np.int64])
+@pytest.mark.parametrize("count", [0, 1, 5])
+def test_records_hold_all_of_a_walker(backend: Any, ids: Any, count: int) -> None:
+    random = np.random.default_rng(count)
+    arrays = {
+        name: backend.put(random.integers(0, 1 << 31, count).astype(dtype))
+        for name, dtype in records.column_dtypes(ids).items()
+    }
+    packed = records.pack(Walkers(**arrays))
+    assert packed.shape == (count, records.record_words(ids))
+    got = records.unpack(packed, ids)
+    for name, array in arrays.items():
+        np.testing.assert_array_equal(backend.get(getattr(got, name)), backend.get(array))
+        assert getattr(got, name).dtype == array.dtype
+        assert getattr(got, name).flags.c_contiguous

@@ -1,0 +1,128 @@
+"""Which sampler is taken, and where the graph goes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from penstock.errors import CapacityError, UsageError
+from penstock.kernels.walk_rules import Sampler
+from penstock.pipelines.walk.choice import choose
+from penstock.pipelines.walk.options import WalkOptions
+from penstock.pipelines.walk.placement import Room, not_in_parts, place
+from penstock.pipelines.walk.survey import Survey, judged, look_at
+
+LITTLE, MUCH = 1, 1 << 40
+EVEN, SKEWED = Survey(alike=False, trials=1.7), Survey(alike=False, trials=50.0)
+
+
+@pytest.mark.parametrize(
+    ("survey", "memory", "options", "sampler", "why"),
+    [
+        (Survey(), MUCH, {}, Sampler.DIRECT, "alike"),
+        (EVEN, MUCH, {}, Sampler.REJECTION, "1.70 proposals"),
+        (EVEN, LITTLE, {}, Sampler.REJECTION, "no tables"),
+        (EVEN, MUCH, {"weighted": False}, Sampler.DIRECT, "alike"),
+        (SKEWED, MUCH, {}, Sampler.ALIAS, "50.00 proposals"),
+        (SKEWED, 60_000, {}, Sampler.ITS, "50.00 proposals"),
+        (SKEWED, MUCH, {"temporal": True}, Sampler.ITS, "with its tables"),
+        (SKEWED, LITTLE, {}, Sampler.RESERVOIR, "do not fit into 1 B"),
+        (SKEWED, MUCH, {"app": "node2vec", "p": 2}, Sampler.ALIAS, "proposals"),
+        (EVEN, MUCH, {"app": "node2vec", "p": 1000}, Sampler.RESERVOIR, "from 0.001 to 1"),
+        (EVEN, MUCH, {"app": "custom", "weight": "1"}, Sampler.RESERVOIR, "run time"),
+        (SKEWED, MUCH, {"sampler": "rejection"}, Sampler.REJECTION, "as asked"),
+        (EVEN, MUCH, {"sampler": "reservoir"}, Sampler.RESERVOIR, "as asked"),
+        (Survey(), MUCH, {"sampler": "alias"}, Sampler.DIRECT, "alike"),
+        (EVEN, MUCH, {"app": "metapath", "schema": "0"}, Sampler.REJECTION, "no tables"),
+    ],
+)
+def test_the_sampler_follows_from_weights_and_memory(
+    make_graph: Any, survey: Survey, memory: int, options: Any, sampler: Sampler, why: str
+) -> None:
+    graph = make_graph(edges=2000, weights=True, relations=2, times=True)
+    choice = choose(graph, WalkOptions(**options), survey, memory)
+    assert choice.recipe.rules.sampler == sampler
+    assert why in choice.why
+
+
+def test_metapath_takes_a_row_for_each_relation_of_its_schema(make_graph: Any) -> None:
+    graph = make_graph(relations=4)
+    options = {"app": "metapath", "schema": "3,1,3"}
+    recipe = choose(graph, WalkOptions(**options), Survey(), MUCH).recipe
+    assert recipe.wanted == (1, 3)
+    assert recipe.rules.schema == (1, 0, 1)
+    options["sampler"] = "reservoir"
+    recipe = choose(graph, WalkOptions(**options), Survey(), MUCH).recipe
+    assert recipe.wanted is None
+    assert recipe.rules.schema == (3, 1, 3)
+
+
+def test_only_what_is_named_is_read(make_graph: Any) -> None:
+    graph = make_graph(weights=True, relations=2, labels=3)
+    recipe = choose(graph, WalkOptions(app="custom", weight="degree"), EVEN, MUCH).recipe
+    assert (recipe.weighted, recipe.relations, recipe.degrees) == (False, False, True)
+    weight = "weight * relation + label"
+    recipe = choose(graph, WalkOptions(app="custom", weight=weight), EVEN, MUCH).recipe
+    assert (recipe.weighted, recipe.relations, recipe.labels) == (True, True, True)
+
+
+def test_factors_of_one_need_no_judgement(make_graph: Any) -> None:
+    plain = choose(make_graph(), WalkOptions(app="node2vec"), Survey(), MUCH)
+    assert not plain.recipe.rules.second_order
+
+
+def test_factors_that_would_look_like_a_hang_are_refused(make_graph: Any) -> None:
+    graph, options = make_graph(), {"app": "node2vec", "p": 1e6}
+    assert choose(graph, WalkOptions(**options), EVEN, MUCH).why.startswith("reservoir")
+    for more in ({"sampler": "alias"}, {"placement": "partitioned"}):
+        with pytest.raises(UsageError, match="10,000 times"):
+            choose(graph, WalkOptions(**options, **more), EVEN, MUCH)
+        options = {"app": "node2vec", "q": 1e-6}
+
+
+def test_surveys_add_up(make_graph: Any) -> None:
+    graph = make_graph(weights=True, name="sharded", shard_edges=64)
+    csr = graph.csr()
+    whole = judged(graph, [look_at(csr.indptr, csr.indices, csr.weights)], allow_zero_rows=False)
+    shards = [graph.shard(i) for i in range(graph.num_shards)]
+    found = [look_at(s.indptr, s.indices, s.weights, s.first_row) for s in shards]
+    parts = judged(graph, found, allow_zero_rows=False)
+    assert parts.trials == pytest.approx(whole.trials)
+    expected, visits = 0.0, 0
+    for low, high in zip(csr.indptr[:-1], csr.indptr[1:], strict=True):
+        weights = csr.weights[low:high]
+        if len(weights):
+            expected += len(weights) * weights.max() / weights.mean()
+            visits += len(weights)
+    assert whole.trials == pytest.approx(expected / visits)
+    flat = np.full_like(csr.weights, 3)
+    assert judged(graph, [look_at(csr.indptr, csr.indices, flat)], allow_zero_rows=False).alike
+
+
+def test_where_the_graph_goes(make_graph: Any) -> None:
+    graph = make_graph(weights=True)
+
+    def where(rows: int, workers: int = 4, **options: Any) -> str:
+        checked = WalkOptions(**options)
+        recipe = choose(graph, checked, EVEN, rows).recipe
+        return place(graph, checked, recipe, Room(rows, rows, on_gpu=False, workers=workers))
+
+    assert where(MUCH) == "replicated"
+    assert where(LITTLE) == "partitioned"
+    assert where(MUCH, placement="partitioned") == "partitioned"
+    with pytest.raises(CapacityError, match="--memory-limit"):
+        where(LITTLE, placement="replicated")
+    with pytest.raises(CapacityError, match="rejection"):
+        where(LITTLE, workers=1)
+    together = {"app": "node2vec", "p": 2, "sampler": "reservoir"}
+    assert where(MUCH, **together) == "replicated"
+    with pytest.raises(UsageError, match="a whole graph on every worker"):
+        where(MUCH, placement="partitioned", **together)
+    reservoir = choose(graph, WalkOptions(sampler="reservoir"), EVEN, MUCH).recipe.rules
+    assert not_in_parts(reservoir, on_gpu=False) is None
+    assert not_in_parts(reservoir, on_gpu=True) is not None
+    near = {"app": "custom", "weight": "2 if is_neighbor else 1"}
+    with pytest.raises(UsageError, match="is_neighbor"):
+        where(MUCH, placement="partitioned", **near)

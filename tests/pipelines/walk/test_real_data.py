@@ -1,0 +1,68 @@
+"""Walks on graphs that people know."""
+
+from __future__ import annotations
+
+import tarfile
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from scipy import stats
+
+from penstock import Graph, etl, walk, walk_array
+from penstock.kernels.naive.walk import transition
+from penstock.kernels.walk_rules import Rows, Rules
+
+
+@pytest.fixture(scope="module")
+def votes(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Graph:
+    path = tmp_path_factory.mktemp("votes") / "g"
+    etl(data / "walks/wiki-Vote.edgelist", path, directed=True)
+    return Graph.open(path)
+
+
+@pytest.mark.parametrize("sampler", ["auto", "reservoir"])
+def test_second_steps_of_node2vec_on_wiki_vote(votes: Graph, sampler: str) -> None:
+    csr = votes.csr()
+    hub = int(np.argmax(np.where(votes.degrees < 200, votes.degrees, 0)))
+    name = str(votes.user_ids([hub])[0].as_py())
+    options = {"start": (name,), "walks": 200_000, "length": 3, "sampler": sampler}
+    paths = walk_array(votes, app="node2vec", p=0.25, q=4, **options)
+    rules = Rules(3, second_order=True, return_factor=4, far_factor=0.25)
+    rows = Rows(csr.indptr, csr.indices)
+    compared = 0
+    for first in np.unique(paths[:, 1]):
+        found = paths[(paths[:, 1] == first), 2]
+        edges, chances = transition(rows, rules, int(first), hub, 2)
+        if not len(edges):
+            assert np.all(found == -1)
+            continue
+        counts = np.bincount(found, minlength=votes.num_nodes)[csr.indices[edges]]
+        assert counts.sum() == len(found)
+        if chances.min() * len(found) > 5:
+            assert stats.chisquare(counts, chances * len(found)).pvalue > 1e-6
+            compared += 1
+    assert compared > 10
+
+
+def test_relations_of_freebase(data: Path, tmp_path: Path) -> None:
+    with tarfile.open(data / "kg/FB15k-237.tar.gz") as archive:
+        archive.extractall(tmp_path, filter="data")
+    triples = next(tmp_path.rglob("train.txt"))
+    etl(triples, tmp_path / "g", format="triples", directed=True)
+    graph = Graph.open(tmp_path / "g")
+    known: set[tuple[Any, ...]] = {
+        tuple(line.split("\t")) for line in triples.read_text().splitlines()
+    }
+    schema = ("/people/person/nationality", "/location/location/contains")
+    for sampler in ("auto", "reservoir"):
+        options = {"app": "metapath", "schema": ",".join(schema), "sampler": sampler, "walks": 3}
+        report = walk(graph, tmp_path / sampler, **options)
+        assert report.steps > 10_000
+        for file in (tmp_path / sampler).glob("part-*.parquet"):
+            for path in pq.read_table(file)["path"].to_pylist():
+                for (head, tail), relation in zip(pairwise(path), schema, strict=False):
+                    assert (head, relation, tail) in known

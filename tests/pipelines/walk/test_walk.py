@@ -1,0 +1,451 @@
+"""``penstock walk`` from options to files."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from penstock import CSR, ClusterSpec, Graph, walk, walk_array
+from penstock.errors import CapacityError, InputError, OutputExists, UsageError
+from penstock.pipelines.cli import run
+from penstock.pipelines.walk import output
+from penstock.pipelines.walk.output import Parts, WalkWriter
+
+
+def paths_of(folder: Path) -> list[list[Any]]:
+    """Return all paths of a dataset of walks, in order."""
+    tables = [pq.read_table(file) for file in sorted(folder.glob("part-*.parquet"))]
+    numbers = np.concatenate([table["walk"].to_numpy() for table in tables])
+    np.testing.assert_array_equal(numbers, np.arange(len(numbers)))
+    return [path for table in tables for path in table["path"].to_pylist()]
+
+
+def checksums(folder: Path) -> dict[str, Any]:
+    files: dict[str, Any] = json.loads((folder / "walks.json").read_text())["files"]
+    return files
+
+
+def edges_of(graph: Graph) -> set[tuple[Any, Any]]:
+    csr, ids = graph.csr(), graph.user_ids().to_pylist()
+    return {(ids[s], ids[t]) for s, t in zip(csr.sources(), csr.indices, strict=True)}
+
+
+@pytest.fixture
+def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(output, "_PART_IDS", (256, 256))
+
+
+# -- what comes out --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"app": "ppr", "stop": 0.3, "walks": 3},
+        {"app": "node2vec", "p": 0.25, "q": 4},
+        {"app": "metapath", "schema": "0,2,1"},
+        {"app": "metapath", "schema": "relation 0, relation 1", "cyclic": True},
+        {"app": "custom", "weight": "weight * (1 + relation) if not is_return else 0.1"},
+        {"sampler": "reservoir"},
+        {"sampler": "its"},
+        {"sampler": "alias"},
+        {"temporal": True},
+    ],
+    ids=str,
+)
+def test_every_step_is_an_edge(make_graph: Any, tmp_path: Path, options: dict[str, Any]) -> None:
+    graph = make_graph(weights=True, relations=3, times=True)
+    report = walk(graph, tmp_path / "w", length=12, **options)
+    paths, edges = paths_of(tmp_path / "w"), edges_of(graph)
+    starts = graph.user_ids().to_pylist() * options.get("walks", 1)
+    assert [path[0] for path in paths] == starts
+    assert all(len(path) <= 12 for path in paths)
+    assert all(step in edges for path in paths for step in pairwise(path))
+    assert report.walks == len(paths)
+    assert report.nodes == sum(map(len, paths))
+    assert report.steps > 0
+
+
+def test_restarts_go_back_to_the_start(make_graph: Any) -> None:
+    graph = make_graph()
+    paths = walk_array(graph, length=50, restart=0.5)
+    csr = graph.csr()
+    edges = set(zip(csr.sources().tolist(), csr.indices.tolist(), strict=True))
+    # Where no edge leads to the start, only a restart does.
+    back = [
+        path[i] == path[0]
+        for path in paths.tolist()
+        for i in range(1, 50)
+        if (path[i - 1], path[0]) not in edges
+    ]
+    assert 0.47 < np.mean(back) < 0.53
+
+
+def test_metapath_follows_its_relations(make_graph: Any, tmp_path: Path) -> None:
+    graph = make_graph(relations=3)
+    csr, ids = graph.csr(), graph.user_ids().to_pylist()
+    typed = {
+        (ids[s], ids[t], int(r))
+        for s, t, r in zip(csr.sources(), csr.indices, csr.relations, strict=True)
+    }
+    walk(graph, tmp_path / "w", app="metapath", schema="2,0")
+    for path in paths_of(tmp_path / "w"):
+        assert len(path) <= 3
+        for step, relation in zip(range(len(path) - 1), (2, 0), strict=False):
+            assert (path[step], path[step + 1], relation) in typed
+
+
+def test_times_go_forward_inside_the_window(make_graph: Any) -> None:
+    graph = make_graph(edges=2000, times=True, directed=True)
+    csr = graph.csr()
+    low, high = np.quantile(csr.times, [0.2, 0.9])
+    times: dict[tuple[int, int], float] = {}
+    for s, t, when in zip(csr.sources(), csr.indices, csr.times, strict=True):
+        times[int(s), int(t)] = when
+    longest = 0
+    for sampler in ("auto", "reservoir", "its"):
+        options = {"since": str(int(low)), "until": str(int(high)), "sampler": sampler}
+        for path in walk_array(graph, length=6, walks=5, **options).tolist():
+            steps = [times[a, b] for a, b in pairwise(path) if b >= 0]
+            assert steps == sorted(steps)
+            assert all(int(low) <= when < int(high) for when in steps)
+            longest = max(longest, len(steps))
+    assert longest > 1
+
+
+def test_dates_are_nanoseconds(make_graph: Any) -> None:
+    graph = make_graph(times=True)
+    everything = walk_array(graph, temporal=True)
+    dated = walk_array(graph, since="1600-01-01", until="2200-01-01")
+    np.testing.assert_array_equal(everything, dated)
+    with pytest.raises(UsageError, match="a whole number, or a date"):
+        walk_array(graph, since="yesterday")
+    with pytest.raises(UsageError, match="both --since and --until"):
+        walk_array(graph, since="5", until="5")
+
+
+def test_internal_ids_and_blocks(make_graph: Any, tmp_path: Path, small_parts: None) -> None:
+    graph = make_graph(weights=True)
+    walk(graph, tmp_path / "w", ids="internal", npy=True, length=16, app="ppr", stop=0.2)
+    paths = paths_of(tmp_path / "w")
+    blocks = [np.load(file) for file in sorted((tmp_path / "w").glob("block-*.npy"))]
+    assert len(blocks) == 7
+    assert [[node for node in row if node >= 0] for row in np.concatenate(blocks)] == paths
+    expected = walk_array(graph, length=16, app="ppr", stop=0.2)
+    np.testing.assert_array_equal(np.concatenate(blocks), expected)
+
+
+def test_the_manifest_tells_how_it_was_made(make_graph: Any, tmp_path: Path) -> None:
+    graph = make_graph(weights=True)
+    walk(graph, tmp_path / "w", app="node2vec", p=2, q=0.5, length=5)
+    about = json.loads((tmp_path / "w/walks.json").read_text())
+    assert about["format"] == "penstock-walks"
+    assert about["options"] == {"app": "node2vec", "p": 2.0, "q": 0.5, "length": 5}
+    assert about["sampler"] == "rejection"
+    assert about["walks"] == 100
+    for name, entry in about["files"].items():
+        assert (tmp_path / "w" / name).stat().st_size == entry["bytes"]
+
+
+# -- the same, however it is run -------------------------------------------------------------------
+
+
+def test_clusters_and_shards_do_not_matter(
+    make_graph: Any, tmp_path: Path, small_parts: None
+) -> None:
+    options = {"app": "node2vec", "p": 2, "q": 0.5, "walks": 2, "length": 20, "seed": 3}
+    graph = make_graph(weights=True)
+    walk(graph, tmp_path / "a", **options)
+    walk(graph, tmp_path / "b", cluster=ClusterSpec(cluster="local", workers=2), **options)
+    sharded = make_graph(weights=True, name="sharded", shard_edges=64)
+    assert sharded.num_shards > 1
+    walk(sharded, tmp_path / "c", **options)
+    assert len(checksums(tmp_path / "a")) == 17
+    assert checksums(tmp_path / "a") == checksums(tmp_path / "b") == checksums(tmp_path / "c")
+    other = walk_array(graph, **{**options, "seed": 4})
+    assert np.any(other != walk_array(graph, **options))
+
+
+def test_more_walks_leave_the_first_ones_alone(make_graph: Any) -> None:
+    graph = make_graph()
+    np.testing.assert_array_equal(walk_array(graph), walk_array(graph, walks=3)[:100])
+
+
+def test_a_csr_will_do_in_a_notebook() -> None:
+    ring = CSR.from_edges(np.arange(5), (np.arange(5) + 1) % 5, 5)
+    expected = (np.arange(5)[:, None] + np.arange(8)) % 5
+    np.testing.assert_array_equal(walk_array(ring, length=8), expected)
+
+
+class _Break(WalkWriter):
+    def __call__(self, number: int, first: int, paths: Any) -> None:
+        if number == 3:
+            raise OSError("the cable was pulled")
+        super().__call__(number, first, paths)
+
+
+def test_an_interrupted_run_goes_on(
+    make_graph: Any,
+    tmp_path: Path,
+    small_parts: None,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    graph = make_graph()
+    walk(graph, tmp_path / "whole")
+    monkeypatch.setattr("penstock.pipelines.walk.WalkWriter", _Break)
+    with pytest.raises(OSError, match="cable"):
+        walk(graph, tmp_path / "w")
+    assert "--resume" in capsys.readouterr().err
+    assert not (tmp_path / "w").exists()
+    monkeypatch.undo()
+    monkeypatch.setattr(output, "_PART_IDS", (256, 256))
+    with pytest.raises(UsageError, match="another one"):
+        walk(graph, tmp_path / "w", resume=True, seed=9)
+    half = next((tmp_path / ".w.partial/walks").glob("part-*.parquet"))
+    half.write_bytes(half.read_bytes()[:-10])  # a part that is not whole is made again
+    report = walk(graph, tmp_path / "w", resume=True)
+    assert 0 <= report.resumed_parts < report.parts
+    assert checksums(tmp_path / "w") == checksums(tmp_path / "whole")
+
+
+KILLED = """
+import sys
+from itertools import pairwise
+import penstock.pipelines.walk.output as output
+from penstock import walk
+output._PART_IDS = (256, 256)
+write = output.WalkWriter.__call__
+def tell(self, number, first, paths):
+    write(self, number, first, paths)
+    print(number, flush=True)
+    if number > 5:
+        sys.stdin.read()
+output.WalkWriter.__call__ = tell
+walk(sys.argv[1], sys.argv[2])
+"""
+
+
+def test_a_killed_run_goes_on(make_graph: Any, tmp_path: Path, small_parts: None) -> None:
+    graph = make_graph()
+    walk(graph, tmp_path / "whole")
+    process = subprocess.Popen(
+        [sys.executable, "-P", "-c", KILLED, str(graph.path), str(tmp_path / "w")],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert process.stdout is not None
+    assert [process.stdout.readline() for _ in range(4)]
+    os.kill(process.pid, signal.SIGKILL)
+    process.communicate()
+    assert not (tmp_path / "w").exists()
+    report = walk(graph, tmp_path / "w", resume=True)
+    assert report.resumed_parts >= 4
+    assert checksums(tmp_path / "w") == checksums(tmp_path / "whole")
+
+
+# -- where walks start -----------------------------------------------------------------------------
+
+
+def test_starts_of_a_file_an_option_and_a_share(make_graph: Any, tmp_path: Path) -> None:
+    graph = make_graph()
+    ids = graph.user_ids().to_pylist()
+    wanted = [ids[7], ids[3], ids[7]]
+    file = tmp_path / "starts.txt"
+    file.write_text("\n".join(map(str, wanted)) + "\n\n")
+    walk(graph, tmp_path / "w", starts=file, walks=2)
+    assert [path[0] for path in paths_of(tmp_path / "w")] == wanted * 2
+    table = pq.read_table(graph.path / "nodes.parquet").slice(5, 3)
+    pq.write_table(table, tmp_path / "starts.parquet")
+    paths = walk_array(graph, starts=tmp_path / "starts.parquet")
+    assert paths[:, 0].tolist() == [5, 6, 7]
+    assert walk_array(graph, start=(str(ids[9]),), walks=4)[:, 0].tolist() == [9] * 4
+    half = walk_array(graph, fraction=0.5)[:, 0]
+    assert 30 < len(half) < 70
+    assert set(half) < set(walk_array(graph, fraction=0.8)[:, 0])
+
+
+def test_unknown_starts_are_named_with_their_line(make_graph: Any, tmp_path: Path) -> None:
+    graph = make_graph()
+    good = str(graph.user_ids().to_pylist()[0])
+    file = tmp_path / "starts.txt"
+    for bad in ("no such node", "123456789"):
+        file.write_text(f"{good}\n\n{bad}\n{bad}\n")
+        with pytest.raises(InputError, match="line 3 of .*and 1 more") as caught:
+            walk(graph, tmp_path / "w", starts=file)
+        assert repr(bad) in caught.value.what
+    file.write_text("\n")
+    with pytest.raises(InputError, match="names no start"):
+        walk(graph, tmp_path / "w", starts=file)
+    file.write_bytes(b"\xff\xfe")
+    with pytest.raises(InputError, match="UTF-8"):
+        walk(graph, tmp_path / "w", starts=file)
+    with pytest.raises(UsageError, match="no file"):
+        walk(graph, tmp_path / "w", starts=tmp_path / "nowhere")
+    with pytest.raises(InputError, match="--start nobody"):
+        walk(graph, tmp_path / "w", start=("nobody",))
+    with pytest.raises(UsageError, match="no walk has a start"):
+        walk(graph, tmp_path / "w", fraction=1e-9)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["graph", "starts.txt"]
+
+
+# -- bad input -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"p": 0, "app": "node2vec"}, "--p has a bad value"),
+        ({"q": -1, "app": "node2vec"}, "--q has a bad value"),
+        ({"p": float("nan"), "app": "node2vec"}, "--p has a bad value"),
+        ({"p": 2}, "--p needs --app node2vec"),
+        ({"stop": 0, "app": "ppr"}, "--stop has a bad value"),
+        ({"stop": 1.5, "app": "ppr"}, "--stop has a bad value"),
+        ({"stop": 0.5}, "--stop needs --app ppr"),
+        ({"length": 0}, "--length has a bad value"),
+        ({"walks": 0}, "--walks has a bad value"),
+        ({"restart": 1}, "--restart has a bad value"),
+        ({"app": "metapath"}, "needs option --schema"),
+        ({"app": "metapath", "schema": "0"}, "has no relations, which --app metapath follows"),
+        ({"app": "custom"}, "needs option --weight"),
+        ({"app": "custom", "weight": "wait"}, "weight, relation, degree"),
+        ({"app": "custom", "weight": "relation"}, "has no relations, which --weight names"),
+        ({"app": "custom", "weight": "label"}, "names label"),
+        ({"app": "custom", "weight": "1", "sampler": "alias"}, "known only when"),
+        ({"temporal": True}, "has no times of edges"),
+        ({"since": "1"}, "has no times of edges"),
+        ({"sampler": "alias", "temporal": True}, "alias tables know no times"),
+        ({"start": ("1",), "fraction": 0.5}, "cannot go together"),
+        ({"app": "metapath", "schema": "0", "restart": 0.5}, "cannot go together"),
+        ({"walks": 1 << 40}, "these are"),
+    ],
+    ids=str,
+)
+def test_bad_options(
+    make_graph: Any, tmp_path: Path, options: dict[str, Any], message: str
+) -> None:
+    graph = make_graph()
+    with pytest.raises(UsageError) as caught:
+        walk(graph, tmp_path / "w", **options)
+    assert message in str(caught.value)
+    assert [p.name for p in tmp_path.iterdir()] == ["graph"]
+
+
+def test_an_unknown_relation_lists_the_known(make_graph: Any, tmp_path: Path) -> None:
+    graph = make_graph(relations=3)
+    names = ", ".join(graph.manifest.relations)
+    for schema in ("0,nowhere", "3"):
+        with pytest.raises(UsageError, match=names):
+            walk(graph, tmp_path / "w", app="metapath", schema=schema)
+    with pytest.raises(UsageError, match="commas"):
+        walk(graph, tmp_path / "w", app="metapath", schema="0,,1")
+
+
+def weighted(path: Path, weights: list[float]) -> Graph:
+    """Write 0 -> 1 -> ... -> 4 -> 0 with these weights; the user calls the nodes a, b, ..."""
+    csr = CSR.from_edges(np.arange(5), (np.arange(5) + 1) % 5, 5, weights=np.array(weights))
+    with Graph.create(path) as writer:
+        writer.edges(csr)
+        writer.nodes(["a", "b", "c", "d", "e"])
+    return Graph.open(path)
+
+
+@pytest.mark.parametrize("bad", [-1.0, float("nan"), float("inf"), 1e300])
+def test_bad_weights_name_their_edge(tmp_path: Path, bad: float) -> None:
+    graph = weighted(tmp_path / "g", [1, 1, bad, 1, 1])
+    with pytest.raises(InputError, match="from c to d"):
+        walk(graph, tmp_path / "w")
+    with pytest.raises(InputError, match="from c to d"):
+        walk_array(graph)
+    assert [p.name for p in tmp_path.iterdir()] == ["g"]
+    assert walk_array(graph, weighted=False, length=3)[2].tolist() == [2, 3, 4]
+
+
+def test_rows_of_zeros(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    graph = weighted(tmp_path / "g", [1, 2, 0, 1, 0])
+    with pytest.raises(InputError, match="node c and 1 other nodes have weight 0"):
+        walk(graph, tmp_path / "w")
+    report = walk(graph, tmp_path / "w", zero_rows="end", ids="internal")
+    assert paths_of(tmp_path / "w") == [[0, 1, 2], [1, 2], [2], [3, 4], [4]]
+    assert "walks end at 2 nodes" in report.text()
+
+
+def test_no_room_on_disk(make_graph: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    usage = type("Usage", (), {"free": 1000})
+    monkeypatch.setattr("shutil.disk_usage", lambda path: usage)
+    with pytest.raises(CapacityError, match="these walks does not fit|these walks"):
+        walk(make_graph(), tmp_path / "w", walks=100)
+
+
+def test_no_room_in_workers(
+    make_graph: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("penstock.workers.plugin._CACHE_SHARE_OF_MEMORY", 1e-9)
+    with pytest.raises(CapacityError, match="--placement partitioned"):
+        walk(make_graph(), tmp_path / "w")
+
+
+def test_what_is_there_stays(make_graph: Any, tmp_path: Path) -> None:
+    graph = make_graph()
+    walk(graph, tmp_path / "w")
+    with pytest.raises(OutputExists, match="--overwrite"):
+        walk(graph, tmp_path / "w")
+    with pytest.raises(OutputExists, match="is not a walks|not a"):
+        walk(graph, graph.path, overwrite=True)
+    walk(graph, tmp_path / "w", overwrite=True, length=3)
+    assert max(map(len, paths_of(tmp_path / "w"))) == 3
+
+
+# -- the command line ------------------------------------------------------------------------------
+
+
+def test_the_command(make_graph: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    graph, out = make_graph(weights=True), str(tmp_path / "w")
+    assert run(["walk", str(graph.path), out, "--length", "10", "-v"]) == 0
+    said = capsys.readouterr()
+    assert "100 walks of" in said.out
+    assert "sampler rejection: " in said.err
+    again = ["walk", str(graph.path), out, "--app", "ppr", "--json", "--overwrite"]
+    assert run(again) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["walks"] == 100
+    assert told["steps"] == told["nodes"] - 100
+    assert run([*again[:-2], "-q", "--overwrite"]) == 0
+    assert capsys.readouterr().out == ""
+    assert run(["walk", str(graph.path), out, "--app", "pagerank"]) == 2
+
+
+def test_parts_follow_from_the_job_alone() -> None:
+    parts = Parts.of(2_400_000, 80)
+    assert parts.count == 64
+    assert parts.range(63)[1] == 2_400_000
+    assert Parts.of(10, 80) == Parts(10, 3276)
+    assert Parts.of(10, 1 << 20).count == 10
+
+
+# -- a graph in parts ------------------------------------------------------------------------------
+
+
+@pytest.mark.mpi
+def test_a_graph_in_parts_gives_the_same_walks(
+    make_graph: Any, tmp_path: Path, small_parts: None
+) -> None:
+    graph = make_graph(weights=True)
+    options = {"app": "node2vec", "p": 0.5, "q": 4, "length": 20, "walks": 2}
+    whole = walk(graph, tmp_path / "whole", **options)
+    cluster = ClusterSpec(workers=2)
+    parted = walk(graph, tmp_path / "w", cluster=cluster, placement="partitioned", **options)
+    assert (whole.placement, parted.placement) == ("replicated", "partitioned")
+    assert (graph.path / "partition/k2").is_dir()
+    assert checksums(tmp_path / "w") == checksums(tmp_path / "whole")
+    assert (parted.walks, parted.nodes) == (whole.walks, whole.nodes)

@@ -1,0 +1,75 @@
+"""The rows that walks read: a graph's columns, made ready for the rules of a walk."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from penstock.kernels import kernel
+from penstock.kernels.walk_rules import Rows, Rules, Sampler
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What is to be made of a graph's columns; numbers only, so that it travels with a task.
+
+    wanted    relations, each with a row of its own a node; None: a row a node
+    weighted, relations, times, labels, degrees   which columns the walk reads
+    """
+
+    rules: Rules
+    wanted: tuple[int, ...] | None = None
+    weighted: bool = False
+    relations: bool = False
+    times: bool = False
+    labels: bool = False
+    degrees: bool = False
+
+    def build(self, columns: dict[str, Any], put: Any = np.asarray) -> Rows:
+        """Return rows of ``columns`` (indptr, indices, weights, ...; labels, degrees of all nodes).
+
+        ``put`` brings an array to where the walks are computed.
+        """
+        rows = Rows(
+            put(columns["indptr"]),
+            put(columns["indices"]),
+            weights=put(single(columns["weights"])) if self.weighted else None,
+            relations=put(columns["relations"]) if self.relations else None,
+            times=put(time_keys(columns["times"])) if self.times else None,
+            labels=put(columns["labels"]) if self.labels else None,
+            degrees=put(columns["degrees"]) if self.degrees else None,
+        )
+        module = kernel("walk", rows.indptr)
+        if self.wanted is not None:
+            rows = module.rows_by_relation(rows, put(np.array(self.wanted, np.int32)))
+        if self.times and self.rules.sampler != Sampler.RESERVOIR:
+            rows = module.rows_by_time(rows)
+        made: Rows = module.tables(rows, self.rules)
+        return made
+
+    def bytes(self, nodes: int, edges: int, id_bytes: int) -> int:
+        """Return about how much memory the rows take, on a device or in memory."""
+        rules, groups = self.rules, len(self.wanted or (0,))
+        edge = id_bytes + 4 * self.weighted + 4 * self.relations + 8 * self.times
+        if self.wanted is not None or (self.times and rules.sampler != Sampler.RESERVOIR):
+            edge *= 2  # the rows as they were, and as they are sorted for this walk
+        edge += {Sampler.ITS: 8, Sampler.ALIAS: 24, Sampler.REJECTION: 8}.get(rules.sampler, 0)
+        row = 28 * groups + 4 * self.labels + 4 * self.degrees
+        return nodes * row + edges * edge
+
+
+def single(weights: Any) -> Any:
+    """Return weights in single precision, which is what walks compare."""
+    with np.errstate(over="ignore"):  # what is too large becomes infinite, and is told apart
+        return np.asarray(weights).astype(np.float32, copy=False)
+
+
+def time_keys(times: Any) -> Any:
+    """Return int64 numbers in the order of ``times``, int64 or float64."""
+    times = np.asarray(times)
+    if times.dtype.kind == "i":
+        return times.astype(np.int64, copy=False)
+    bits = (times.astype(np.float64) + 0.0).view(np.int64)  # -0.0 is 0.0
+    return bits ^ (bits >> 63 & np.int64(2**63 - 1))
