@@ -20,7 +20,7 @@ from penstock.pipelines.cli import app, run
 from penstock.pipelines.output import Output
 
 COMMANDS = ["etl", "generate", "info", "validate", "partition", "order"]
-COMMANDS += ["cluster", "completion"]
+COMMANDS += ["walk", "cluster", "completion"]
 
 
 @options
