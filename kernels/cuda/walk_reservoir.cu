@@ -29,7 +29,7 @@
 using namespace penstock;
 
 #ifndef RESIDENT_BLOCKS  // of a multiprocessor; for trying others
-#define RESIDENT_BLOCKS 5
+#define RESIDENT_BLOCKS 4
 #endif
 
 // What the threads of a block found in a long row; twice, so that warps may pick while others add.

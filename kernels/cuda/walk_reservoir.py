@@ -24,7 +24,7 @@ LONG_FROM = 4096  # a block takes a row of so many edges; a warp those between
 # of walk_reservoir.cu
 _THREADS = 256
 _POOL = 256
-_RESIDENT_BLOCKS = 5
+_RESIDENT_BLOCKS = 4
 _PLAIN, _RELATED, _GENERAL = 0, 1, 2
 _CYCLIC, _TIMED, _JUDGED, _FACTORS, _SYMMETRIC, _ASKS_NEAR = 1, 2, 4, 8, 16, 32
 _VECTOR = 16  # bytes of a load; where weights and relations must begin

@@ -449,3 +449,49 @@ def test_a_graph_in_parts_gives_the_same_walks(
     assert (graph.path / "partition/k2").is_dir()
     assert checksums(tmp_path / "w") == checksums(tmp_path / "whole")
     assert (parted.walks, parted.nodes) == (whole.walks, whole.nodes)
+
+
+# -- on a GPU --------------------------------------------------------------------------------------
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"app": "node2vec", "p": 0.5, "q": 3},
+        {"app": "ppr", "stop": 0.3},
+        {"app": "metapath", "schema": "0,1,2"},
+        {"temporal": True},
+    ],
+    ids=str,
+)
+def test_a_gpu_takes_the_same_walks(make_graph: Any, options: dict[str, Any]) -> None:
+    graph = make_graph(weights=True, relations=3, times=True)
+    here = walk_array(graph, device="cpu", walks=5, **options)
+    np.testing.assert_array_equal(walk_array(graph, device="gpu", walks=5, **options), here)
+
+
+@pytest.mark.gpu
+def test_gpu_workers_write_the_same_files(
+    make_graph: Any, tmp_path: Path, small_parts: None
+) -> None:
+    graph = make_graph(weights=True)
+    for device in ("cpu", "gpu"):
+        walk(graph, tmp_path / device, cluster=ClusterSpec(device=device), walks=20)
+    assert checksums(tmp_path / "gpu") == checksums(tmp_path / "cpu")
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("sampler", ["reservoir", "alias", "its"])
+def test_gpu_samplers_of_their_own(make_graph: Any, sampler: str) -> None:
+    graph = make_graph(weights=True, relations=3, labels=4)
+    csr = graph.csr()
+    edges = set(zip(csr.sources().tolist(), csr.indices.tolist(), strict=True))
+    own = {"app": "custom", "weight": "weight * (2 if label == 1 else 0.5) / degree"}
+    for options in ({}, own) if sampler == "reservoir" else ({},):
+        paths = walk_array(graph, device="gpu", sampler=sampler, length=10, **options)
+        for path in paths.tolist():
+            assert all(step in edges for step in pairwise(path) if step[1] >= 0)
+        again = walk_array(graph, device="gpu", sampler=sampler, length=10, **options)
+        np.testing.assert_array_equal(again, paths)
