@@ -12,6 +12,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +55,7 @@ def connect(
     *,
     input_bytes: int = 0,
     ranks: int | None = None,
+    on_gpu: bool = False,
     quiet: bool = True,
     **options: Any,
 ) -> Iterator[Any]:
@@ -62,6 +64,8 @@ def connect(
     cluster      a kind, an address, a name, a file (see ClusterSpec), or a whole ClusterSpec
     input_bytes  how much the job reads: a small one needs no processes of its own
     ranks        how many ranks the job's gangs need, if it has any
+    on_gpu       whether the job computes on a GPU where there is one, so that one worker a GPU is
+                 better than one a core
     options      the other fields of ClusterSpec
     """
     from distributed import Client
@@ -72,7 +76,7 @@ def connect(
 
     spec = cluster if isinstance(cluster, ClusterSpec) else ClusterSpec(cluster=cluster, **options)
     spec = spec.configured()
-    kind = kind_for(spec, input_bytes, ranks)
+    kind = kind_for(spec, input_bytes, ranks, on_gpu=on_gpu)
     with _opened(replace(spec, cluster=kind), ranks, quiet) as running:
         used = running.security
         with Client(running.target, security=used, timeout=spec.start_timeout) as client:
@@ -94,13 +98,21 @@ def connect(
             yield client
 
 
-def kind_for(spec: ClusterSpec, input_bytes: int, ranks: int | None) -> str:
+def kind_for(
+    spec: ClusterSpec, input_bytes: int, ranks: int | None, *, on_gpu: bool = False
+) -> str:
     """Return the kind of cluster that ``auto`` means for a job."""
     if spec.cluster != "auto":
         return spec.cluster
     if ranks is not None or spec.hosts is not None or spec.mpiexec is not None:
         return "mpi"
     asked = spec.workers is not None or spec.memory_limit is not None
+    if on_gpu and not asked and spec.device != "cpu" and find_spec("cupy") is not None:
+        from penstock.workers.device import devices_here
+
+        if (gpus := devices_here()) > 0:
+            # Processes of their own would each load the job's data onto the same GPU.
+            return "cuda" if gpus > 1 and find_spec("dask_cuda") is not None else "threads"
     return "local" if asked or input_bytes > SMALL_INPUT else "threads"
 
 

@@ -109,7 +109,7 @@ def _run(
     todo = [n for n in range(parts.count) if not (options.resume and writer.done(n))]
     ranks = ranks_wanted(graph, options, cluster)
     size = sum(entry.bytes for entry in graph.manifest.files.values())
-    with connect(cluster, input_bytes=size, ranks=ranks, quiet=quiet) as client:
+    with connect(cluster, input_bytes=size, ranks=ranks, on_gpu=True, quiet=quiet) as client:
         look = Survey()
         if options.weighted and "weights" in graph.manifest.dtypes:
             allow = options.zero_rows == "end"

@@ -112,7 +112,7 @@ def not_in_parts(rules: Rules, *, on_gpu: bool) -> str | None:
 
 def _too_large_here(graph: Graph, cluster: ClusterSpec) -> bool:
     """Return whether a copy for each worker that would be started here is too much."""
-    if kind_for(cluster, graph.num_edges * 4, None) not in _OWN:
+    if kind_for(cluster, graph.num_edges * 4, None, on_gpu=True) not in _OWN:
         return False
     size = sum(e.bytes for n, e in graph.manifest.files.items() if n.startswith("shards/"))
     return size > cluster.worker_memory()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -21,8 +22,9 @@ from penstock.workers.plugin import Resources, resources
 from penstock.workers.walk_rows import Recipe
 
 # On a GPU a part takes milliseconds, and writing it most of a second: a task has several, whose
-# writing takes all cores.
+# writing takes all cores, so that tasks of one process take turns.
 _PARTS_OF_GPU_TASK = 16
+_turn = threading.Lock()
 
 
 @dataclass(frozen=True)
@@ -57,7 +59,8 @@ def walk_parts(job: WalkJob, numbers: list[int]) -> None:
         if hasattr(rows.indptr, "get"):
             # Parts are copied out of the pinned buffers, which the next walks are waiting for.
             made = ((n, first, paths.copy()) for n, first, paths in _on_gpu(job, rows, numbers))
-            spread(lambda part: job.write(*part), made, cores())
+            with _turn:
+                spread(lambda part: job.write(*part), made, cores())
             return
         for number in numbers:
             first, last = job.parts.range(number)

@@ -52,6 +52,29 @@ def test_auto_starts_processes_where_they_pay(
     assert (kind_for(spec, size, None) == "local") is processes
 
 
+@pytest.mark.parametrize(
+    ("gpus", "installed", "options", "kind"),
+    [
+        (0, {"cupy", "dask_cuda"}, {}, "local"),
+        (1, {"cupy", "dask_cuda"}, {}, "threads"),
+        (4, {"cupy", "dask_cuda"}, {}, "cuda"),
+        (4, {"cupy"}, {}, "threads"),
+        (4, set(), {}, "local"),
+        (4, {"cupy", "dask_cuda"}, {"device": "cpu"}, "local"),
+        (4, {"cupy", "dask_cuda"}, {"workers": 2}, "local"),
+        (4, {"cupy", "dask_cuda"}, {"cluster": "local"}, "local"),
+    ],
+)
+def test_auto_gives_a_job_for_gpus_a_worker_each(
+    monkeypatch: pytest.MonkeyPatch, gpus: int, installed: set[str], options: Any, kind: str
+) -> None:
+    monkeypatch.setattr("penstock.workers.device.devices_here", lambda: gpus)
+    monkeypatch.setattr(
+        "penstock.cluster.connect.find_spec", lambda name: name in installed or None
+    )
+    assert kind_for(ClusterSpec(**options), SMALL_INPUT + 1, None, on_gpu=True) == kind
+
+
 def test_a_cluster_that_runs_already_is_left_running() -> None:
     with connect(ClusterSpec(cluster="local", workers=1), input_bytes=0) as owner:
         address = owner.scheduler.address
