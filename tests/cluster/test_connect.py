@@ -6,6 +6,7 @@ import asyncio
 import os
 import socket
 import time
+from typing import Any
 
 import psutil
 import pytest
