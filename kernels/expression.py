@@ -220,8 +220,8 @@ def _straight(tree: ast.expr, choose: Choose) -> tuple[list[str], str]:
 
     def lower(node: Any) -> str:
         match node:
-            case ast.Constant():
-                return repr(float(node.value))
+            case ast.Constant(value=int() | float() as number):
+                return repr(float(number))
             case ast.Name():
                 return str(node.id)
             case ast.UnaryOp(op=ast.USub()):

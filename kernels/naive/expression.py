@@ -81,8 +81,8 @@ def _value(tree: Any, columns: dict[str, Array]) -> Any:
         return _value(node, columns)
 
     match tree:
-        case ast.Constant():
-            return np.float64(tree.value)
+        case ast.Constant(value=int() | float() as number):
+            return np.float64(number)
         case ast.Name():
             return columns[tree.id]
         case ast.UnaryOp(op=ast.USub()):
@@ -90,7 +90,8 @@ def _value(tree: Any, columns: dict[str, Array]) -> Any:
         case ast.UnaryOp():
             return np.where(value(tree.operand) == 0, 1.0, 0.0)
         case ast.BinOp():
-            return _BINARY[BINARY[type(tree.op)]](value(tree.left), value(tree.right))
+            operation: Any = _BINARY[BINARY[type(tree.op)]]
+            return operation(value(tree.left), value(tree.right))
         case ast.Compare():
             sides = [value(side) for side in (tree.left, *tree.comparators)]
             holds = [

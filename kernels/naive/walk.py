@@ -66,7 +66,7 @@ def rows_by_time(rows: Rows) -> Rows:
 
 def _picked(rows: Rows, picked: list[Array], **more: Any) -> Rows:
     order = np.concatenate([np.empty(0, np.int64), *picked])
-    columns = {
+    columns: dict[str, Any] = {
         name: None if (column := getattr(rows, name)) is None else column[order]
         for name in ("indices", "weights", "relations", "times")
     }
@@ -229,7 +229,8 @@ def take(
         edges, chances = transition(rows, rules, node, previous, step, now)
         if not len(edges):
             return -1
-        place = np.searchsorted(np.cumsum(chances), (_wide(draw()) >> 11) * 2.0**-53, side="right")
+        passed = (_wide(draw()) >> 11) * 2.0**-53
+        place = int(np.searchsorted(np.cumsum(chances), passed, side="right"))
         return int(edges[min(place, len(edges) - 1)])
     if low == high:
         return -1
@@ -256,7 +257,8 @@ def walk(rows: Rows, rules: Rules, walks: Array, starts: Array) -> Array:
     """
     paths = np.full((len(walks), rules.length), -1, rows.indices.dtype)
     for path, number, start in zip(paths, walks.tolist(), starts.tolist(), strict=True):
-        path[: len(nodes)] = (nodes := _nodes(rows, rules, number, start))
+        nodes = _nodes(rows, rules, number, start)
+        path[: len(nodes)] = nodes
     return paths
 
 

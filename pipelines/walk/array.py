@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
@@ -93,4 +93,4 @@ def _on_disk(csr: CSR, path: Path) -> Graph:
     with Graph.create(path) as writer:
         writer.edges(csr)
         writer.nodes()
-    return cast(Graph, Graph.open(path))
+    return Graph.open(path)
