@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from dataclasses import asdict
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 from penstock.cluster.connect import connect
 from penstock.cluster.spec import ClusterSpec
 from penstock.csr import CSR, Array, id_dtype
-from penstock.errors import UsageError
+from penstock.errors import CapacityError, UsageError
 from penstock.files import sha256_of
 from penstock.graph import Graph
 from penstock.kernels.walk_rules import MAX_WALKS
@@ -81,7 +82,7 @@ def make_walks(
     ) as place:
         starts = find_starts(graph, options, place.scratch)
         parts = Parts.of(_walk_count(starts, options), options.length)
-        need_disk(out.absolute().parent, _disk_bytes(graph, parts, options), "these walks")
+        _need_disk(out, graph, parts, options)
         writer = WalkWriter(
             place.result,
             place.scratch,
@@ -170,6 +171,17 @@ def _walk_count(starts: Starts, options: WalkOptions) -> int:
     if count > MAX_WALKS:
         raise UsageError(f"these are {count:,} walks", expected=f"{MAX_WALKS:,} at most in one run")
     return count
+
+
+def _need_disk(out: Path, graph: Graph, parts: Parts, options: WalkOptions) -> None:
+    folder, size = out.absolute().parent, _disk_bytes(graph, parts, options)
+    try:
+        need_disk(folder, size, f"room for {parts.walks:,} walks")
+    except CapacityError as error:
+        free = shutil.disk_usage(folder).free
+        fit = parts.walks * free // max(size, 1)
+        error.remedy = f"{error.remedy}; about {fit:,} walks of this length would fit"
+        raise
 
 
 def _disk_bytes(graph: Graph, parts: Parts, options: WalkOptions) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from penstock.cluster.connect import kind_for
@@ -85,13 +85,24 @@ def place(graph: Graph, options: WalkOptions, recipe: Recipe, room: Room) -> Pla
     if fits or (options.placement == "auto" and reason is None and room.workers > 1):
         return "replicated" if fits else "partitioned"
     where = "GPU" if room.on_gpu else "worker"
+    fits_instead = _what_fits(graph, recipe, room)
     raise CapacityError(
         f"{graph.path} and what the sampler needs do not fit on a {where}",
         expected=f"{format_bytes(needed)} for sampler {recipe.rules.sampler.name.lower()}",
         got=f"{format_bytes(room.rows)}, the share of its memory that a {where} keeps graphs in",
-        remedy="Give workers more memory with --memory-limit, start fewer with -n, or take "
-        "--placement partitioned on several ranks (--cluster mpi)",
+        remedy=f"{fits_instead}give workers more memory with --memory-limit, start fewer with "
+        "-n, or take --placement partitioned on several ranks (--cluster mpi)",
     )
+
+
+def _what_fits(graph: Graph, recipe: Recipe, room: Room) -> str:
+    """Return the least that would do, where that fits, as the beginning of a remedy."""
+    nodes, edges = graph.num_nodes, graph.num_edges
+    least = replace(recipe, wanted=None, rules=replace(recipe.rules, sampler=Sampler.RESERVOIR))
+    needed = least.bytes(nodes, edges, id_dtype(nodes).itemsize)
+    if needed > room.rows:
+        return "Even without tables it would not, so "
+    return f"--sampler reservoir needs {format_bytes(needed)} and would fit; or "
 
 
 def not_in_parts(rules: Rules, *, on_gpu: bool) -> str | None:
