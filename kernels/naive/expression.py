@@ -13,7 +13,7 @@ from penstock.kernels.walk_rules import Rows
 
 Array = np.ndarray[Any, Any]
 
-_BINARY = {
+_BINARY: dict[str, Any] = {
     "+": np.add,
     "-": np.subtract,
     "*": np.multiply,
@@ -22,7 +22,7 @@ _BINARY = {
     "%": lambda a, b: a - b * np.floor(a / b),
     "**": np.power,
 }
-_COMPARISONS = {
+_COMPARISONS: dict[str, Any] = {
     "<": np.less,
     "<=": np.less_equal,
     ">": np.greater,
@@ -30,7 +30,7 @@ _COMPARISONS = {
     "==": np.equal,
     "!=": np.not_equal,
 }
-_FUNCTIONS = {
+_FUNCTIONS: dict[str, Any] = {
     "min": lambda a, b: np.where(b < a, b, a),
     "max": lambda a, b: np.where(b > a, b, a),
     "abs": np.abs,
@@ -106,6 +106,6 @@ def _value(tree: Any, columns: dict[str, Array]) -> Any:
         case ast.IfExp():
             return np.where(value(tree.test) != 0, value(tree.body), value(tree.orelse))
         case _:
-            function: Any = _FUNCTIONS[tree.func.id]
+            function = _FUNCTIONS[tree.func.id]
             arguments = [value(argument) for argument in tree.args]
             return reduce(function, arguments) if len(arguments) > 1 else function(*arguments)
