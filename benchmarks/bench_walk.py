@@ -1,18 +1,13 @@
-"""How fast walks are made, beside PecanPy on the CPU, FlowWalker and the floor on a GPU.
+"""How fast walks are made on the CPU, beside PecanPy; on GPUs: bench_walk_gpu.py.
 
-    python benchmarks/bench_walk.py cpu [--pecanpy VENV/bin/python]
-    python benchmarks/bench_walk.py gpu [--scale 22] [--methods dprs zprs]
-    python benchmarks/bench_walk.py gpus [--devices 2]
+    python benchmarks/bench_walk.py [--pecanpy VENV/bin/python] [--scale 16] [--threads 2]
 
 Every sampler and application is checked before it is timed, in the same run and with other seeds
 each time: all steps are edges, and what is seen at hubs and small nodes has the exact chances of
-the naive twin. The graph is ``penstock generate rmat --weights 1,5 --relations 5``: edge factor 16,
-both ways, without isolated nodes.
-
-cpu: threads over the CPU kernel, in batches, against PecanPy's SparseOTF with as many threads on
-the same graph. PecanPy needs an older NumPy, so it may live in an environment of its own. What it
-is timed for is the walk alone, compiled before, without turning numbers into names.
-gpu, gpus: see bench_walk_gpu.py.
+the naive twin. The graph is R-MAT, edge factor 16, both ways, weights in [1, 5), five relations,
+without isolated nodes. Ours is threads over the CPU kernel, in batches; PecanPy's SparseOTF gets as
+many threads. It needs an older NumPy, so it may live in an environment of its own; it is timed for
+the walk alone, compiled before, without turning numbers into names.
 """
 
 import argparse
@@ -28,14 +23,35 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-from bench_walk_shared import APPS, check_app, make_graph, prepare
+from scipy.stats import chi2
 
+from penstock import Graph, generate
 from penstock.kernels.cpu import walk as cpu
-from penstock.kernels.walk_rules import Rules, Sampler
+from penstock.kernels.naive.walk import factors, transition
+from penstock.kernels.walk_rules import Rows, Rules, Sampler
 
 TIMES_PECANPY, STEPS_PER_SECOND = 30, 10e6  # what is asked for, with two threads
 BATCH = 4096  # walks that a thread makes at once
 LENGTH = 20  # steps of Node2Vec
+LEAST_CHANCE = 1e-6  # of a right sampler looking as bad as this
+HUB = 20_000  # edges of the hub that is checked, or the nearest to it that there is
+
+REJECTION = Sampler.REJECTION
+NODE2VEC = Rules(
+    LENGTH + 1, 0, REJECTION,
+    second_order=True, return_factor=0.5, far_factor=2.0, symmetric=True,
+)  # fmt: skip
+CASES = {
+    "Node2Vec weighted, p=2, q=0.5, 20 steps": NODE2VEC,
+    "the same, length 80": replace(NODE2VEC, length=80),
+    "DeepWalk weighted, length 80": Rules(80, sampler=REJECTION),
+    "the same, alias": Rules(80, sampler=Sampler.ALIAS),
+    "the same, ITS": Rules(80, sampler=Sampler.ITS),
+    "DeepWalk, length 80": Rules(80),
+    "PPR weighted, stop 0.2": Rules(80, sampler=REJECTION, stop=0.2),
+    "MetaPath weighted, 0-1-2-3-4": Rules(6, sampler=REJECTION, schema=(0, 1, 2, 3, 4)),
+}
+GATED = "Node2Vec weighted, p=2, q=0.5, 20 steps", "DeepWalk weighted, length 80"
 
 PEER = """
 import json, sys, time
@@ -44,7 +60,7 @@ from numba_progress import ProgressBar
 from pecanpy.pecanpy import SparseOTF
 folder, length, runs = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
 with np.load(folder + "/graph.npz") as graph:
-    g = SparseOTF(p=2, q=0.5, workers=2, random_state=1)
+    g = SparseOTF(p=2, q=0.5, random_state=1)
     g.set_node_ids([str(v) for v in range(len(graph["indptr"]) - 1)])
     g.indptr = graph["indptr"].astype(np.uint32)
     g.indices = graph["indices"].astype(np.uint32)
@@ -63,6 +79,24 @@ print(json.dumps(rates[1:]))
 """
 
 
+def make_graph(scale):
+    """Return the rows of the graph."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "g"
+        generate("rmat", path, scale=scale, weights="1,5", relations=5, quiet=True)
+        csr = Graph.open(path).csr()
+        arrays = [np.array(each) for each in (csr.indptr, csr.indices, csr.weights, csr.relations)]
+        return Rows(*arrays)
+
+
+def prepare(base, rules):
+    """Return the rows that these rules walk on, with their tables."""
+    rows = base if rules.sampler != Sampler.DIRECT else replace(base, weights=None)
+    if rules.schema:
+        rows = cpu.rows_by_relation(rows, np.array(rules.schema, np.int32))
+    return cpu.tables(replace(rows, relations=None), rules)
+
+
 def walk_on_threads(rows, rules, walks, starts, threads):
     """Return paths, made in batches."""
 
@@ -74,18 +108,16 @@ def walk_on_threads(rows, rules, walks, starts, threads):
         return list(pool.map(batch, range(0, len(walks), BATCH)))
 
 
-def rates(base, rules, threads, runs=5):
+def rates(base, rules, threads, runs=9):
     """Check walks of these rules, then return their steps a second, run by run."""
-    draw = np.random.default_rng()
+    draw, rows = np.random.default_rng(), prepare(base, rules)
+    plain = base if rules.sampler != Sampler.DIRECT else replace(base, weights=None)
 
     def walk(walks, starts, length):
-        # A thread alone makes the same walks.
-        return cpu.walk(rows, replace(rules, length=length), walks, starts)
+        seeded = replace(rules, length=length, seed=int(draw.integers(1 << 62)))
+        return cpu.walk(rows, seeded, walks, starts)
 
-    rows = prepare(cpu, base, rules)
-    least = check_app(walk, base, rules, draw)
-    nodes = len(base.indptr) - 1
-    found = []
+    least, nodes, found = check_app(walk, plain, rules, draw), len(base.indptr) - 1, []
     for _ in range(runs + 1):
         seeded = replace(rules, seed=int(draw.integers(1 << 62)))
         order = draw.permutation(nodes).astype(base.indices.dtype)
@@ -107,69 +139,131 @@ def pecanpy(python, base, threads, runs=2):
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def on_cpu(given):
-    """Print the table of the CPU; return whether a gate was missed."""
-    base = make_graph(given.scale or 16)
-    print(
-        f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}; "
-        f"R-MAT scale {given.scale or 16}, {len(base.indptr) - 1:,} nodes, "
-        f"{len(base.indices):,} edges; {given.threads} threads\n"
-    )
-    node2vec = replace(APPS[1].rules, length=LENGTH + 1, sampler=Sampler.REJECTION)
-    cases = {
-        "Node2Vec weighted, p=2, q=0.5, 20 steps": node2vec,
-        "DeepWalk weighted, length 80": Rules(80, sampler=Sampler.REJECTION),
-        "DeepWalk weighted, alias": Rules(80, sampler=Sampler.ALIAS),
-        "DeepWalk weighted, ITS": Rules(80, sampler=Sampler.ITS),
-        "DeepWalk, length 80": Rules(80),
-        "PPR, stop 0.2": replace(APPS[2].rules, sampler=Sampler.REJECTION),
-        "MetaPath 0-1-2-3-4": replace(APPS[3].rules, sampler=Sampler.REJECTION),
-    }
-    print("| walks | M steps/s | slowest run | fastest run | least chance of the check |")
-    print("|---|---|---|---|---|", flush=True)
-    medians = []
-    for name, rules in cases.items():
-        columns = base if rules.sampler != Sampler.DIRECT else replace(base, weights=None)
-        found, least = rates(columns, rules, given.threads)
-        medians.append(float(np.median(found)))
-        print_row(name, found, f"{least:.2g}")
-    peer = pecanpy(given.pecanpy, base, given.threads)
-    print_row("PecanPy SparseOTF, 20 steps", peer, "")
-    ratio = medians[0] / float(np.median(peer))
-    met = ratio >= TIMES_PECANPY, medians[1] >= STEPS_PER_SECOND
-    words = ["met" if each else "missed" for each in met]
-    print(f"\nNode2Vec {ratio:.0f} times PecanPy, {TIMES_PECANPY} asked for: {words[0]}")
-    print(f"DeepWalk {medians[1] / 1e6:.1f} M steps/s, 10 asked for: {words[1]}")
-    return not all(met)
+def check_app(walk, host, rules, draw):
+    """Raise unless the walks are right; return the least chance of what was seen.
+
+    walk  (walks, starts, length) -> paths, all NumPy
+    host  the rows in NumPy, a row a node
+    draw  a NumPy generator
+    """
+    truth = replace(rules, sampler=Sampler.RESERVOIR)
+    degrees = np.diff(host.indptr)
+    paths = walk(numbers(20_000, draw), draw.integers(len(degrees), size=20_000), rules.length)
+    check_edges(host, truth, paths)
+    hub = int(np.argmin(np.abs(degrees - HUB)))
+    small = draw.choice(np.flatnonzero((degrees > 1) & (degrees <= 20)), 3).tolist()
+    middle = int(draw.choice(np.flatnonzero((degrees > 40) & (degrees <= 200))))
+    chances = [check_step(walk, host, truth, node, -1, draw) for node in [hub, middle, *small]]
+    if rules.second_order:
+        for node in (hub, middle, small[0]):
+            near = host.indices[host.indptr[node] : host.indptr[node + 1]]
+            near = near[degrees[near] > 1] if (degrees[near] > 1).any() else near
+            previous = int(near[np.argmin(np.abs(degrees[near] - 4))])
+            chances.append(check_step(walk, host, truth, node, previous, draw))
+    if rules.stop:
+        lengths = np.bincount((paths >= 0).sum(1), minlength=rules.length + 1)[1:]
+        expected = rules.stop * (1 - rules.stop) ** np.arange(rules.length)
+        expected[-1] = (1 - rules.stop) ** (rules.length - 1)
+        chances.append(chance(lengths, expected * len(paths)))
+    if min(chances) < LEAST_CHANCE:
+        raise AssertionError(f"a step has other chances than it should: {min(chances):.1e}")
+    return min(chances)
 
 
-def print_row(name, found, least):
+def numbers(count, draw):
+    """Return as many walks' numbers, from anywhere."""
+    return draw.integers(1 << 39) + np.arange(count, dtype=np.int64)
+
+
+def check_edges(host, truth, paths):
+    """Raise unless every step is an edge that it may take, and every walk goes on while it can."""
+    for step in range(1, paths.shape[1]):
+        gone = paths[:, step] >= 0
+        edges = edge_numbers(host, paths[gone, step - 1], paths[gone, step])
+        assert (edges >= 0).all(), f"step {step} is no edge"
+        if truth.schema:
+            assert (host.relations[edges] == truth.schema[step - 1]).all(), "another relation"
+            continue
+        assert truth.stop or gone.all(), "a walk ended early"
+        assert not (gone & (paths[:, step - 1] < 0)).any(), "a walk went on after its end"
+
+
+def edge_numbers(host, sources, targets):
+    """Return the edge from each source to its target, or -1; rows ascend."""
+    low, end = host.indptr[sources], host.indptr[sources + 1]
+    high = end.copy()
+    while (low < high).any():
+        middle = (low + high) // 2
+        below = (low < high) & (host.indices[np.minimum(middle, end - 1)] < targets)
+        low, high = np.where(below, middle + 1, low), np.where(below | (low >= high), high, middle)
+    found = (low < end) & (host.indices[np.minimum(low, end - 1)] == targets)
+    return np.where(found, low, -1)
+
+
+def check_step(walk, host, truth, node, previous, draw):
+    """Return the chance of the steps seen from a node, -1 or the node before it given."""
+    edges, chances = transition(host, truth, node, previous, 1 if previous < 0 else 2)
+    if not len(edges):
+        return 1.0
+    count, start, length = max(100_000, 50 * len(edges)), node, 2
+    if previous >= 0:
+        first, share = transition(host, truth, previous, -1, 1)
+        count = int(count / share[host.indices[first] == node][0])
+        start, length = previous, 3
+    paths = walk(numbers(count, draw), np.full(count, start), length)
+    came = paths[(paths[:, -2] == node) & (paths[:, -1] >= 0), -1]
+    taken = edge_numbers(host, np.full(len(came), node), came)
+    places = np.searchsorted(edges, taken)
+    assert (edges[np.minimum(places, len(edges) - 1)] == taken).all(), "an edge without weight"
+    seen, expected = np.bincount(places, minlength=len(edges)), chances * len(came)
+    # Many edges hide a wrong factor that few bins show.
+    _, kind = np.unique(factors(host, truth, previous, host.indices[edges]), return_inverse=True)
+    kinds = chance(np.bincount(kind, seen), np.bincount(kind, expected))
+    return min(chance(seen, expected), kinds)
+
+
+def chance(seen, expected):
+    """Return the chance that counts differ so much from what is expected; rare ones are pooled."""
+    rare = expected < 5
+    seen = np.append(seen[~rare], seen[rare].sum())
+    expected = np.append(expected[~rare], expected[rare].sum())
+    seen, expected = seen[expected > 0], expected[expected > 0]
+    return float(chi2.sf(((seen - expected) ** 2 / expected).sum(), max(len(seen) - 1, 1)))
+
+
+def print_row(name, found, least=""):
     cells = [f"{rate / 1e6:.3g}" for rate in (np.median(found), min(found), max(found))]
     print(f"| {name} | {' | '.join(cells)} | {least} |", flush=True)
+    return float(np.median(found))
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("where", choices=["cpu", "gpu", "gpus"])
-    parser.add_argument("--scale", type=int, help="of the graph (default: cpu 16, else 22)")
-    parser.add_argument("--threads", type=int, default=2, help="cpu: for ours and for PecanPy")
+    parser.add_argument("--scale", type=int, default=16, help="of the R-MAT graph")
+    parser.add_argument("--threads", type=int, default=2, help="for ours and for PecanPy")
     parser.add_argument(
-        "--pecanpy", default=sys.executable, metavar="PYTHON", help="cpu: one that has pecanpy"
+        "--pecanpy", default=sys.executable, metavar="PYTHON", help="one that has pecanpy"
     )
-    parser.add_argument(
-        "--methods", nargs="+", default=[], choices=["lanes", "dprs", "zprs"],
-        help="gpu: reservoir's variants to time beside what it takes itself",
-    )  # fmt: skip
-    parser.add_argument(
-        "--seconds", type=float, default=110, help="gpu, gpus: begin no row later (default 110)"
-    )
-    parser.add_argument("--devices", type=int, default=2, help="gpus: how many")
     given = parser.parse_args()
-    if given.where == "cpu":
-        return on_cpu(given)
-    import bench_walk_gpu
-
-    return bench_walk_gpu.main(given)
+    base = make_graph(given.scale)
+    print(
+        f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}; "
+        f"R-MAT scale {given.scale}, {len(base.indptr) - 1:,} nodes, {len(base.indices):,} edges; "
+        f"{given.threads} threads\n"
+    )
+    print("| walks | M steps/s | slowest run | fastest run | least chance of the check |")
+    print("|---|---|---|---|---|", flush=True)
+    speed = {}
+    for name, rules in CASES.items():
+        found, least = rates(base, rules, given.threads)
+        speed[name] = print_row(name, found, f"{least:.2g}")
+    peer = print_row("PecanPy SparseOTF, 20 steps", pecanpy(given.pecanpy, base, given.threads))
+    node2vec, deepwalk = (speed[name] for name in GATED)
+    met = node2vec / peer >= TIMES_PECANPY, deepwalk >= STEPS_PER_SECOND
+    words = ["met" if each else "missed" for each in met]
+    print(f"\nNode2Vec {node2vec / peer:.0f} times PecanPy, {TIMES_PECANPY} asked for: {words[0]}")
+    print(f"DeepWalk {deepwalk / 1e6:.1f} M steps/s, 10 asked for: {words[1]}")
+    return not all(met)
 
 
 if __name__ == "__main__":

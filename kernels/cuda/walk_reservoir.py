@@ -19,7 +19,7 @@ LANES, DPRS, ZPRS = "lanes", "dprs", "zprs"
 _METHODS = (LANES, DPRS, ZPRS)
 
 TINY_TO = 32  # eight lanes take a row of so many edges
-LONG_FROM = 4096  # a block takes a row of so many edges; a warp those between
+LONG_FROM = 16384  # a block takes a row of so many edges; a warp those between
 
 # of walk_reservoir.cu
 _THREADS = 256

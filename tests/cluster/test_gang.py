@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -401,21 +402,22 @@ def test_a_scheduler_that_goes_ends_the_wait() -> None:
 
     def work(comm: Any) -> None:
         while True:
+            comm.log(here=1)
             comm.barrier()
             time.sleep(0.01)
 
     with connect("mpi", workers=2) as owner:
-        guest = Client(owner.scheduler.address, set_as_default=False)
+        guest, working = Client(owner.scheduler.address, set_as_default=False), threading.Event()
 
         def close() -> None:
-            deadline = time.monotonic() + 20
-            while not owner.sync(owner.scheduler.gang_status)["gangs"]:
-                assert time.monotonic() < deadline
-                time.sleep(0.01)
+            # Not before the client waits for members: what it asks the scheduler itself meanwhile
+            # takes as long to fail as Dask tries to connect again.
+            assert working.wait(20)
             owner.cluster.close(timeout=2)
 
         started = time.monotonic()
-        error, _ = in_threads(lambda: gang.run(guest, work), close)
+        run = partial(gang.run, guest, work, on_metrics=lambda rank, metrics: working.set())
+        error, _ = in_threads(run, close)
         assert time.monotonic() - started < 30
         guest.close()
     assert isinstance(error, ClusterError)
