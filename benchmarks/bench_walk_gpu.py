@@ -9,12 +9,12 @@ the same run: steps are edges, and first steps from the largest hub have their c
 medians after a warm-up; tables are apart; "to host" is from the start of the walks to the last
 result in page-locked memory (PPR: on the GPU). The floor counts 32-byte sectors at the rate of a
 copy on the device, or the results at the rate to the host, whichever takes longer. Several devices:
-a process each, from a barrier to the last result of all. Ends with 1 where a promise is broken.
+a thread each, from a barrier to the last result of all. Ends with 1 where a promise is broken.
 """
 
 import argparse
-import multiprocessing
 import sys
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -25,11 +25,9 @@ import cupy as cp
 import numpy as np
 from scipy import stats
 
-from penstock.kernels.cpu.scramble import scramble
 from penstock.kernels.cuda import rmat, stream, walk
 from penstock.kernels.cuda.walk_reservoir import walk_reservoir
 from penstock.kernels.naive.rmat import thresholds
-from penstock.kernels.streams import Stream
 from penstock.kernels.walk_rules import Rows, Rules, Sampler
 
 DEVICE, TO_HOST, SECTOR = 4.25e12, 55e9, 32  # bytes a second and bytes, docs: benchmarks/results
@@ -56,8 +54,7 @@ class Workload:
 
     def __init__(self, scale: int) -> None:
         n, count = 1 << scale, 16 << scale
-        names = cp.asarray(scramble(0, Stream.RMAT_SCRAMBLE, 0, n, n).astype(np.int32))
-        u, v = rmat.edges(0, scale, thresholds(0.57, 0.19, 0.19), 0, count, names)
+        u, v = rmat.edges(0, scale, thresholds(0.57, 0.19, 0.19), 0, count)
         u, v = u.astype(cp.int64), v.astype(cp.int64)
         keys = cp.concatenate([u * n + v, v * n + u])[cp.tile(u != v, 2)]
         del u, v
@@ -230,83 +227,60 @@ def one_gpu(scale: int, *, ablation: bool) -> bool:
 
 
 def several(scale: int, counts: list[int]) -> bool:
-    """Print how the work of one GPU is shared by several, a process each with the whole graph."""
-    most, runs = max(counts), 7
-    spawn = multiprocessing.get_context("spawn")
-    barriers = {count: spawn.Barrier(count) for count in counts}
-    times = spawn.Array("d", 2 * runs * most, lock=False)
-    answers = spawn.SimpleQueue()
-    arguments = scale, counts, runs, barriers, times, answers
-    workers = [spawn.Process(target=one_of, args=(device, *arguments)) for device in range(most)]
-    for worker in workers:
-        worker.start()
+    """Print how the work of one GPU is shared by several; each has the whole graph."""
+    most = max(counts)
     heads = " | ".join(f"{n} GPU ms" for n in counts)
-    print(f"\n| work | {heads} | times as fast |\n" + "|---" * (len(counts) + 2) + "|")
+    print(f"\n| app | {heads} | times as fast |\n" + "|---" * (len(counts) + 2) + "|")
+    loads: dict[int, Workload] = {}
+
+    def make(device: int) -> None:
+        with cp.cuda.Device(device):
+            loads[device] = Workload(scale)
+
+    together(make, most)
     kept = True
-    for title, *found in iter(answers.get, None):
-        faster = {n: found[0] / ms for n, ms in zip(counts, found, strict=True)}
-        if title in RULES:
-            kept &= all(faster[n] >= least for n, least in SPEEDUPS.items() if n in faster)
-        shown = " | ".join(f"{ms:.2f}" for ms in found)
-        rates = ", ".join(f"{faster[n]:.2f}" for n in counts[1:])
-        print(f"| {title} | {shown} | {rates} |", flush=True)
-    for worker in workers:
-        worker.join()
+    for app in ("deepwalk", "node2vec", "ppr"):
+        seconds = {n: shared(loads, app, n) for n in counts}
+        faster = {n: seconds[counts[0]] / seconds[n] for n in counts[1:]}
+        kept &= all(faster[n] >= least for n, least in SPEEDUPS.items() if n in faster)
+        shown = " | ".join(f"{1e3 * seconds[n]:.2f}" for n in counts)
+        print(f"| {app} | {shown} | {', '.join(f'{f:.2f}' for f in faster.values())} |", flush=True)
     return kept
 
 
-def one_of(
-    device: int, scale: int, counts: list[int], runs: int, barriers: Any, times: Any, answers: Any
-) -> None:
-    """Do one GPU's share of each piece of work; the first tells what all took."""
-    cp.cuda.Device(device).use()
-    load, results = Workload(scale), np.frombuffer(times).reshape(2, runs, -1)
-    copied = cp.zeros((1 << 30) // 4, cp.int32)
-    for title in ("copy to the host", *RULES, "deepwalk, 10 a node", "node2vec, 10 a node"):
-        app, many = title.partition(",")[0], 10 if "10" in title else 1
-        rows = tables(load, RULES[app])[0] if app in RULES else None
-        told = []
-        for count in counts:
-            if device >= count:
-                continue
-            if rows is None:
-                out = stream.page_locked((1, len(copied) // count), np.int32)
-                work = partial(copied[: out.size].get, out=out[0])
-            else:
-                walks, starts = (cp.tile(each, many)[device::count] for each in load.asked(app))
-                work = partial(walk_share, app, many, rows, walks.copy(), starts.copy())
+def shared(loads: dict[int, Workload], app: str, count: int) -> float:
+    """Return the seconds that ``count`` GPUs take for all walks, each with its share."""
+    ready, runs = threading.Barrier(count), 6
+    begun, ended = np.zeros((runs, count)), np.zeros((runs, count))
+
+    def one(device: int) -> None:
+        with cp.cuda.Device(device):
+            load, rules = loads[device], RULES[app]
+            rows, _ = tables(load, rules)
+            walks, starts = (each[device::count].copy() for each in load.asked(app))
+            out = stream.page_locked((len(walks), rules.length), np.int32)
             for run in range(runs):
                 cp.cuda.Device().synchronize()
-                barriers[count].wait()
-                results[0, run, device] = time.perf_counter()
-                work()
-                cp.cuda.Device().synchronize()
-                results[1, run, device] = time.perf_counter()
-                barriers[count].wait()
-            begun, ended = results[:, 2:, :count]
-            told.append(1e3 * float(np.median(ended.max(axis=1) - begun.min(axis=1))))
-        if device == 0:
-            answers.put((title, *told))
-    if device == 0:
-        answers.put(None)
+                ready.wait()
+                begun[run, device] = time.perf_counter()
+                if app == "ppr":
+                    walk.walk(rows, rules, walks, starts)
+                    cp.cuda.Device().synchronize()
+                else:
+                    stream.walk_to_host(rows, rules, walks, starts, out)
+                ended[run, device] = time.perf_counter()
+
+    together(one, count)
+    return float(np.median((ended.max(axis=1) - begun.min(axis=1))[2:]))
 
 
-_kept: dict[Any, Any] = {}  # page-locked memory takes longer to get than walks take
-
-
-def walk_share(app: str, many: int, rows: Rows, walks: Any, starts: Any) -> None:
-    """Walk; leave the paths on the GPU (PPR), in one piece of memory, or look at each batch."""
-    rules = RULES[app]
-    if app == "ppr":
-        walk.walk(rows, rules, walks, starts)
-    elif many > 1:
-        for _ in stream.batches(rows, rules, walks, starts):
-            pass
-    else:
-        shape = len(walks), rules.length
-        if shape not in _kept:
-            _kept[shape] = stream.page_locked(shape, np.int32)
-        stream.walk_to_host(rows, rules, walks, starts, _kept[shape])
+def together(work: Callable[[int], None], count: int) -> None:
+    """Call ``work`` for each device in a thread of its own."""
+    threads = [threading.Thread(target=work, args=(device,)) for device in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
 
 
 def main() -> int:

@@ -108,13 +108,15 @@ class _Attempt:
         timeout: float | None,
     ) -> list[Any]:
         """Return the results of all ranks, or raise."""
-        admitted = admit(self.client, ranks, self.start_timeout)
+        with gang_error.scheduler_there():
+            admitted = admit(self.client, ranks, self.start_timeout)
         self.gang, self.world = admitted["gang"], admitted["world"]
         self.addresses = [address for _, address in admitted["members"]]
         futures: list[Any] = []
         with _listening(self):
             try:
-                futures = self._submit(admitted, function, args, kwargs)
+                with gang_error.scheduler_there():
+                    futures = self._submit(admitted, function, args, kwargs)
                 self._follow(timeout)
                 if self._failed():
                     self._end(futures)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from penstock.errors import ClusterError, GangError, PenstockError
@@ -57,6 +59,17 @@ def scheduler_gone() -> ClusterError:
         "the scheduler ended, or cannot be reached any more, while a gang ran",
         remedy="Start the cluster again; what the function saved is still there",
     )
+
+
+@contextmanager
+def scheduler_there() -> Iterator[None]:
+    """Say that the scheduler has gone where Dask only says that a connection was closed."""
+    from distributed.comm.core import CommClosedError
+
+    try:
+        yield
+    except CommClosedError as error:
+        raise scheduler_gone() from error
 
 
 def is_mpis(error: BaseException | None) -> bool:

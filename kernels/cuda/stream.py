@@ -1,8 +1,7 @@
 """Walking and copying at once: a batch is copied to the host while the next ones walk.
 
-Batches walk on two streams in turn, so that one fills the GPU while the last walks of the one before
-come to their end, and are copied on a third, through page-locked memory, without which a copy is
-neither fast nor beside anything else. Only events are waited for.
+Batches walk on one stream and are copied on another, through page-locked memory, without which a
+copy is neither fast nor beside anything else. Only events are waited for.
 """
 
 from __future__ import annotations
@@ -83,20 +82,17 @@ def _started(
     place: Callable[[int, int, int], Any],
 ) -> Iterator[Started]:
     """Start each batch and its copy; the GPU's array must live until the event has come."""
-    *walking, copying = _streams(cp.cuda.Device().id)
+    walking, copying = _streams(cp.cuda.Device().id)
     if rules.sampler != Sampler.RESERVOIR:
         rows = pack(rows, rules)
     walks = cp.asarray(walks, cp.int64)
     starts = cp.asarray(starts, rows.indices.dtype)
-    ready = cp.cuda.get_current_stream().record()
-    for each in walking:
-        each.wait_event(ready)
+    walking.wait_event(cp.cuda.get_current_stream().record())
     for number, first in enumerate(range(0, len(walks), size)):
         some = slice(first, first + size)
-        turn = walking[number % len(walking)]
-        with turn:
+        with walking:
             paths = walk(rows, rules, walks[some], starts[some])
-        copying.wait_event(turn.record())
+        copying.wait_event(walking.record())
         host = place(number, first, len(paths))
         paths.data.copy_to_host_async(host.ctypes.data, paths.nbytes, copying)
         yield first, host, paths, copying.record()
@@ -124,6 +120,6 @@ def _copied(batch: Started) -> tuple[int, Any]:
 
 
 @cache
-def _streams(device: int) -> tuple[Any, ...]:
+def _streams(device: int) -> tuple[Any, Any]:
     # Kept, because CuPy's memory pool keeps memory by stream.
-    return tuple(cp.cuda.Stream(non_blocking=True) for _ in range(3))
+    return cp.cuda.Stream(non_blocking=True), cp.cuda.Stream(non_blocking=True)

@@ -397,6 +397,22 @@ def test_plain_tasks_and_gangs_share_workers(client: Any) -> None:
     assert client.gather(futures) == list(range(100))
 
 
+@pytest.mark.parametrize("step", ["admit", "uses_gpu"])
+def test_a_scheduler_that_goes_before_the_members_run(
+    client: Any, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    from distributed.comm.core import CommClosedError
+
+    def closed(*_: Any) -> None:
+        raise CommClosedError("in <TCP (closed)>: Stream is closed")
+
+    monkeypatch.setattr(gang, step, closed)
+    with pytest.raises(ClusterError, match="the scheduler ended"):
+        gang.run(client, lambda comm: None)
+    monkeypatch.undo()
+    assert gang.run(client, lambda comm: comm.size) == [4] * 4
+
+
 def test_a_scheduler_that_goes_ends_the_wait() -> None:
     from distributed import Client
 
