@@ -12,15 +12,13 @@ import numpy as np
 from numba import njit, uint64
 
 from penstock.kernels.cpu.philox import philox4x32
+from penstock.kernels.cpu.walk_arrays import arrays_of, numbers_of, pointers
 from penstock.kernels.cpu.walk_reservoir import reservoir_walks
 from penstock.kernels.cpu.walk_step import (
-    arrays_of,
     candidate_range,
     decide_exactly,
     ending,
     is_neighbour,
-    numbers_of,
-    pointers,
     propose,
     scaled,
     verdict_of_coin,

@@ -15,13 +15,8 @@ from typing import Any
 import numpy as np
 from numba import njit, uint64
 
-from penstock.kernels.cpu.walk_step import (
-    ending,
-    first_not_below,
-    in_row,
-    pointers,
-    words,
-)
+from penstock.kernels.cpu.walk_arrays import pointers
+from penstock.kernels.cpu.walk_step import ending, first_not_below, in_row, words
 from penstock.kernels.expression import Expression
 from penstock.kernels.streams import Stream
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from penstock.kernels.cpu.walk_step import frozen
+from penstock.kernels.cpu.walk_arrays import frozen
 from penstock.kernels.walk_rules import Rows, Rules, Sampler
 
 Array = np.ndarray[Any, Any]

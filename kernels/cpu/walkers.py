@@ -8,17 +8,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba import njit, uint64
 
+from penstock.kernels.cpu.walk_arrays import arrays_of, numbers_of, pointer, pointers
 from penstock.kernels.cpu.walk_reservoir import BLOCK, take_by_reservoir, weigher
 from penstock.kernels.cpu.walk_step import (
-    arrays_of,
     candidate_range,
     decide_exactly,
     draw,
     ending,
     in_row,
-    numbers_of,
-    pointer,
-    pointers,
     propose,
     scaled,
     verdict_of_coin,

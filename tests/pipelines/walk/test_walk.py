@@ -7,11 +7,14 @@ import os
 import signal
 import subprocess
 import sys
+import threading
+import time
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 import pyarrow.parquet as pq
 import pytest
 
@@ -222,6 +225,8 @@ def test_an_interrupted_run_goes_on(
 
 KILLED = """
 import sys
+import threading
+import time
 from itertools import pairwise
 import penstock.pipelines.walk.output as output
 from penstock import walk
@@ -251,6 +256,30 @@ def test_a_killed_run_goes_on(make_graph: Any, tmp_path: Path, small_parts: None
     assert not (tmp_path / "w").exists()
     report = walk(graph, tmp_path / "w", resume=True)
     assert report.resumed_parts >= 4
+    assert checksums(tmp_path / "w") == checksums(tmp_path / "whole")
+
+
+def test_the_death_of_a_worker_costs_nothing(make_graph: Any, tmp_path: Path) -> None:
+    graph, options = make_graph(weights=True), {"walks": 2000}
+    walk(graph, tmp_path / "whole", **options)
+    place, killed = tmp_path / ".w.partial/walks", threading.Event()
+
+    def kill() -> None:
+        while not list(place.glob("part-*.parquet")):
+            time.sleep(0.01)
+        workers = [
+            child
+            for child in psutil.Process().children(recursive=True)
+            if "multiprocessing.spawn" in " ".join(child.cmdline())
+        ]
+        workers[0].kill()
+        killed.set()
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    walk(graph, tmp_path / "w", cluster=ClusterSpec(cluster="local", workers=2), **options)
+    killer.join()
+    assert killed.is_set()
     assert checksums(tmp_path / "w") == checksums(tmp_path / "whole")
 
 
