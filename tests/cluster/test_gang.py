@@ -344,20 +344,20 @@ def test_a_client_that_goes_takes_its_gang_along(client: Any) -> None:
 
     def work(comm: Any) -> None:
         while True:
+            comm.log(alive=1)
             comm.barrier()
             time.sleep(0.01)
 
-    guest = Client(client.scheduler.address, set_as_default=False)
+    guest, working = Client(client.scheduler.address, set_as_default=False), threading.Event()
 
     def run_in_vain() -> None:
         with suppress(BaseException):
-            gang.run(guest, work)
+            gang.run(guest, work, on_metrics=lambda rank, metrics: working.set())
 
     threading.Thread(target=run_in_vain, daemon=True).start()
-    deadline = time.monotonic() + 10
-    while not client.sync(client.scheduler.gang_status)["gangs"]:
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    # A member that is told to end just when the ranks meet can leave others waiting inside MPI:
+    # these are killed, and the world comes back, which takes longer than is asked for here.
+    assert working.wait(20)
     guest.close()
     started = time.monotonic()
     assert usable(client)
