@@ -54,11 +54,6 @@ def start_walkers(walks: Any, slots: Any, starts: Any, ids: Any, rank: int) -> W
     return Walkers(**arrays)
 
 
-def pick(walkers: Walkers, places: Any) -> Walkers:
-    """Return the walkers at ``places``: indices, a mask or a slice."""
-    return Walkers(**{name: getattr(walkers, name)[places] for name in NAMES})
-
-
 def join(several: list[Walkers]) -> Walkers:
     """Return all of several walkers, in their order."""
     return Walkers(

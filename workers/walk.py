@@ -122,7 +122,7 @@ def graph_columns(part: Part, recipe: Recipe, ids: np.dtype[Any]) -> dict[str, A
 
     Neighbours are ids of the whole graph, in its order.
     """
-    csr, module = part.csr, kernel("part_rows", part.csr.indices)
+    csr, module = part.csr, kernel("halo", part.csr.indices)
     indices, order = module.global_rows(csr.indptr, csr.indices, part.global_ids.astype(ids))
     read = {"weights": recipe.weighted, "relations": recipe.relations, "times": recipe.times}
     columns = {name: column[order] for name, column in csr.columns() if read[name]}

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba import njit, uint64
 
-from penstock.kernels.cpu.walk_arrays import arrays_of, numbers_of, pointer, pointers
+from penstock.kernels.cpu.walk_arrays import arrays_of, frozen, numbers_of, pointer, pointers
 from penstock.kernels.cpu.walk_reservoir import BLOCK, take_by_reservoir, weigher
 from penstock.kernels.cpu.walk_step import (
     candidate_range,
@@ -60,7 +60,9 @@ class _Columns(NamedTuple):
 
 def advance(rows: Rows, rules: Rules, owned: Owned, walkers: Walkers, paths: Array) -> None:
     """Let each walker go on as far as it can on this part; change walkers and paths in place."""
-    place = _Place(np.int32(owned.rank), _frozen(owned.assignment), _frozen(owned.local))
+    place = _Place(
+        np.int32(owned.rank), frozen(owned.assignment, np.int32), frozen(owned.local, None)
+    )
     columns = _Columns(**{name: getattr(walkers, name) for name in NAMES})
     assert all(array.flags.c_contiguous for array in (*columns, paths))  # pointers know no strides
     arguments = arrays_of(rows, rules), numbers_of(rows, rules), place, columns, paths
@@ -76,13 +78,6 @@ def advance(rows: Rows, rules: Rules, owned: Owned, walkers: Walkers, paths: Arr
 def _anew() -> Any:
     # A function has no name that holds in another process, so such kernels are not kept on disk.
     return njit(nogil=True, error_model="numpy")(_advance_by_reservoir.py_func)
-
-
-def _frozen(array: Array) -> Array:
-    # Mapped arrays are read-only and Numba compiles for each kind: one kind is enough.
-    view = np.ascontiguousarray(array)[:]
-    view.flags.writeable = False
-    return view
 
 
 # Pointers, since Numba counts references to arrays whenever one is passed on.

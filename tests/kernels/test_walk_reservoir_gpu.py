@@ -16,7 +16,7 @@ from penstock.kernels.walk_rules import Rows, Rules, Sampler
 pytestmark = pytest.mark.gpu
 
 SECOND = {"second_order": True, "return_factor": 0.5, "far_factor": 2.0}
-DEGREES = (3, 20, 100, 700, 6000)  # eight lanes, a warp, a block by default
+DEGREES = (3, 20, 100, 700, 6000)  # for eight lanes, a warp, and a block where long_from says so
 NODES = 7000
 
 

@@ -68,6 +68,11 @@ class Truth:
     get = put
 
 
+def pick(walkers: Walkers, places: Any) -> Walkers:
+    """Return the walkers at ``places``: indices, a mask or a slice."""
+    return Walkers(**{name: getattr(walkers, name)[places] for name in records.NAMES})
+
+
 def columns_of(seed: int, *, directed: bool, nodes: int = NODES) -> dict[str, Any]:
     """A graph with a hub, dead ends, parallel edges and edges of weight 0, as columns."""
     random = np.random.default_rng(seed)
@@ -148,7 +153,7 @@ def in_parts(
         for rows, owned, paths, walkers in parts:
             module.advance(rows, rules, owned, walkers, paths)
             for rank, box in enumerate(boxes):
-                going = records.pick(walkers, walkers.to == rank)
+                going = pick(walkers, walkers.to == rank)
                 assert rank != owned.rank or not len(going.walk)
                 moved += len(going.walk)
                 box.append(records.pack(going))

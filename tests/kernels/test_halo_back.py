@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from penstock.csr import CSR
-from penstock.kernels.cpu import part_rows as cpu
-from penstock.kernels.naive import part_rows as naive
+from penstock.kernels.cpu import halo as cpu
+from penstock.kernels.naive import halo as naive
 
 
 def graph(nodes: int, edges: int) -> CSR:
