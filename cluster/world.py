@@ -232,11 +232,18 @@ class World:
             return False
         self._next_look = now + _LOOK_EVERY
         there = 0
+        # Open MPI 5 may hang over a rank that dies while it is started, before there are others:
+        # what that rank wrote, or left as a zombie, is then the only sign that one was started.
+        seen = bool(rank_lines(self._text()))
         with suppress(psutil.Error):
             for child in psutil.Process(process.pid).children(recursive=True):
-                with suppress(psutil.Error):
+                try:
                     there += child.cmdline()[:4] == rank_program(self._plan())[:4]
-        if there and not self._first_seen:
+                except psutil.ZombieProcess:
+                    seen = True
+                except psutil.Error:
+                    pass
+        if (there or seen) and not self._first_seen:
             self._first_seen = now
         forked = self._first_seen and now > self._first_seen + _FORK_SECONDS
         return bool(forked) and there < self.size
