@@ -32,3 +32,6 @@ class Stream(IntEnum):
     WALK_STEP = 60
     WALK_STOP = 61
     WALK_START = 62
+    GNN_WEIGHT = 70
+    GNN_DROPOUT = 71
+    GNN_ATTENTION = 72

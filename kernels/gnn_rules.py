@@ -1,0 +1,146 @@
+"""What kernels of graph neural networks are given, and what they mean, on all three backends.
+
+A layer gathers over the rows of a ``Block``. Row r of an aggregation is
+
+    left[r] * (sum over edges e of r: weights[e] * right[c] * x[c]  +  diagonal[r] * right[r] * x[r])
+
+with c the column of e; what is None counts as 1 (``diagonal``: as 0). Its transpose has left and
+right exchanged. A graph's block has the owned nodes as rows, and these, then the ghosts, as
+columns; a sparse feature matrix is a block too, with features as columns: gathering weights over
+it is the product of features and weights.
+
+What comes out of a layer is finished: ``out = drop(act(z + bias + skip))``. A value is dropped if
+its word is below ``Drop.below``, and else divided by the share of those that stay. The word of
+feature f of row r is word ``f % 4`` of
+
+    philox(seed, stream, which = ids[r] | (f // 4) << 40, step = epoch << 6 | layer)
+
+so that it depends neither on the number of ranks nor on the order of rows.
+
+Attention of head h gives the edge from row r to column c the weight
+
+    alpha = exp(leaky(left[r, h] + right[c, h]) - peak[r, h]) / total[r, h]
+
+where a row's edges are those of the block and, always, one to itself. No array has a value an edge:
+``peak`` and ``total`` of each row are enough to compute any alpha again. A weight is dropped by
+word ``h % 4`` of philox(seed, stream, which = ids[r] * nodes + ids[c], step =
+(epoch << 6 | layer) * ceil(heads / 4) + h // 4).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import IntEnum
+from typing import Any
+
+ID_BITS = 40  # of ``which`` of a dropped value; the rest counts features in fours
+LAYER_BITS = 6  # of ``step``; the rest counts epochs
+
+
+class Activation(IntEnum):
+    """What a layer does to each value; SLOPE of values below 0 belongs to LEAKY_RELU."""
+
+    NONE = 0
+    RELU = 1
+    LEAKY_RELU = 2
+    ELU = 3
+    TANH = 4
+    SIGMOID = 5
+
+
+SLOPE = 0.01
+
+
+@dataclass(frozen=True, eq=False)
+class Block:
+    """Rows over which a layer gathers, as arrays of one backend.
+
+    indptr    (rows + 1,) int64
+    indices   (edges,) int32 or int64, columns; ascending within a row
+    columns   how many there are
+    weights   (edges,) floating, or None
+    left      (rows,) floating, or None
+    right     (columns,) floating, or None
+    diagonal  (rows,) floating, or None: the weight of the column that has the row's number
+    """
+
+    indptr: Any
+    indices: Any
+    columns: int
+    weights: Any = None
+    left: Any = None
+    right: Any = None
+    diagonal: Any = None
+
+    @property
+    def rows(self) -> int:
+        """How many rows there are."""
+        return len(self.indptr) - 1
+
+    @property
+    def edges(self) -> int:
+        """How many edges there are, the diagonal left out."""
+        return len(self.indices)
+
+    def as_own_transpose(self) -> Block:
+        """Return the transpose of a square block whose edges and weights are symmetric."""
+        return replace(self, left=self.right, right=self.left)
+
+
+@dataclass(frozen=True, eq=False)
+class Drop:
+    """Which values are dropped: those whose word is below ``below``, of 2**32.
+
+    ids  (rows,) int64: the number that each row has in the whole graph
+    """
+
+    seed: int
+    stream: int
+    epoch: int
+    layer: int
+    below: int
+    ids: Any
+    nodes: int = 0
+
+    @property
+    def step(self) -> int:
+        """The step of Philox, which attention multiplies."""
+        return self.epoch << LAYER_BITS | self.layer
+
+    @property
+    def scale(self) -> float:
+        """What values that stay are multiplied with."""
+        return 1 / (1 - self.below / 2**32)
+
+
+@dataclass(frozen=True, eq=False)
+class Finish:
+    """How a layer's values are finished; arrays are (width,) and (rows, width)."""
+
+    bias: Any = None
+    skip: Any = None
+    activation: Activation = Activation.NONE
+    drop: Drop | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Heads:
+    """What attention knows of every node and head, all (nodes, heads) and of x's type.
+
+    left, right  (columns, heads): scores of a node as the one that gathers, and as the gathered
+    peak, total  (rows, heads): the largest score of a row's edges, and the sum of exponentials
+    slope        of leaky below 0
+    drop         of weights, or None
+    """
+
+    left: Any
+    right: Any
+    peak: Any
+    total: Any
+    slope: float = 0.2
+    drop: Drop | None = None
+
+    @property
+    def count(self) -> int:
+        """How many heads there are."""
+        return int(self.left.shape[1])

@@ -1,0 +1,93 @@
+"""Finishing a layer's values, and the way back: ``out = drop(act(z + bias + skip))``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from penstock.kernels.gnn_rules import ID_BITS, SLOPE, Activation, Block, Drop, Finish
+from penstock.kernels.naive.philox import philox4x32
+
+Array = np.ndarray[Any, Any]
+
+
+def finish(z: Array, out: Array, how: Finish, first: int, last: int) -> None:
+    """Finish rows ``first .. last`` of ``z`` into ``out``, which may be ``z`` itself."""
+    value = z[first:last].copy()
+    if how.bias is not None:
+        value += how.bias
+    if how.skip is not None:
+        value += how.skip[first:last]
+    out[first:last] = _act(value, how.activation) * factors(how.drop, first, last, z)
+
+
+def finish_back(grad: Array, out: Array, how: Finish, first: int, last: int) -> None:
+    """Make of ``grad``, that of ``out``, the gradient of ``z``; rows ``first .. last``, in place.
+
+    ``out`` is what ``finish`` made with the same ``how``. The gradients of bias and skip are the
+    sums of columns, and ``grad`` itself.
+    """
+    factor = factors(how.drop, first, last, grad)
+    kept = np.where(factor > 0, factor, 1)
+    slope = _slope(out[first:last] / kept, how.activation)
+    grad[first:last] *= slope * factor
+
+
+def factors(drop: Drop | None, first: int, last: int, like: Array) -> Array:
+    """Return what finished values are multiplied with: 0 where they are dropped."""
+    width = like.shape[1]
+    if drop is None:
+        return np.ones((last - first, width), like.dtype)
+    column = np.arange(width)
+    which = drop.ids[first:last, None].astype(np.uint64) | (column // 4).astype(
+        np.uint64
+    ) << np.uint64(ID_BITS)
+    words = np.stack(philox4x32(drop.seed, drop.stream, which, drop.step))
+    word = np.take_along_axis(words, (column % 4)[None, None, :], 0)[0]
+    return np.where(word >= drop.below, drop.scale, 0).astype(like.dtype)
+
+
+def drop_values(block: Block, drop: Drop, out: Array, *, rows_are_columns: bool) -> None:
+    """Write a sparse feature matrix' values with some dropped at ``out``, (edges,).
+
+    ``block`` has nodes as rows, or, with ``rows_are_columns``, is the transpose: features as rows.
+    A value is dropped as ``finish`` drops that of its node and feature.
+    """
+    row = np.repeat(np.arange(block.rows), np.diff(block.indptr))
+    node, feature = (block.indices, row) if rows_are_columns else (row, block.indices)
+    which = drop.ids[node].astype(np.uint64) | (feature // 4).astype(np.uint64) << np.uint64(
+        ID_BITS
+    )
+    words = np.stack(philox4x32(drop.seed, drop.stream, which, drop.step))
+    word = words[feature % 4, np.arange(len(feature))]
+    out[:] = block.weights * np.where(word >= drop.below, drop.scale, 0)
+
+
+def _act(value: Array, activation: Activation) -> Array:
+    if activation == Activation.RELU:
+        return np.maximum(value, 0)
+    if activation == Activation.LEAKY_RELU:
+        return np.where(value > 0, value, SLOPE * value)
+    if activation == Activation.ELU:
+        return np.where(value > 0, value, np.expm1(np.minimum(value, 0)))
+    if activation == Activation.TANH:
+        return np.tanh(value)
+    if activation == Activation.SIGMOID:
+        return 1 / (1 + np.exp(-value))
+    return value
+
+
+def _slope(value: Array, activation: Activation) -> Array:
+    """Return the derivative, of what the activation gave."""
+    if activation == Activation.RELU:
+        return np.where(value > 0, 1, 0)
+    if activation == Activation.LEAKY_RELU:
+        return np.where(value > 0, 1, SLOPE)
+    if activation == Activation.ELU:
+        return np.where(value > 0, 1, value + 1)
+    if activation == Activation.TANH:
+        return 1 - value**2
+    if activation == Activation.SIGMOID:
+        return value * (1 - value)
+    return np.ones_like(value)

@@ -1,0 +1,102 @@
+"""Losses, their gradients, and how often the prediction was right, in one pass.
+
+``roles`` is the split of each row: 0 train, 1 valid, 2 test, -1 none; only training rows get a
+gradient, other rows of ``grad`` become 0. ``grad`` may be None, or ``logits`` itself. ``sums``,
+(3, 4) float64, is added to, a row for each split:
+
+    0, 1    the sum of losses, and of how many terms
+    2, 3    what was right, of how many: rows (cross-entropy), or twice the true positives, of
+            these and all false ones, so that their ratio is the micro F1 (several classes)
+
+``scale`` is one over the number of training terms of the whole graph.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+Array = np.ndarray[Any, Any]
+
+
+def cross_entropy(
+    logits: Array,
+    labels: Array,
+    roles: Array,
+    scale: float,
+    grad: Array | None,
+    sums: Array,
+    first: int,
+    last: int,
+) -> None:
+    """Softmax cross-entropy against ``labels``, (rows,) class numbers; below 0 counts nowhere.
+
+    A row is right if its label's logit is the first of the largest.
+    """
+    for row in range(first, last):
+        role, label = int(roles[row]), int(labels[row])
+        value = logits[row].copy()
+        if grad is not None:
+            grad[row] = 0
+        if role < 0 or label < 0:
+            continue
+        shifted = value - value.max()
+        total = np.exp(shifted).sum()
+        sums[role] += [np.log(total) - shifted[label], 1, np.argmax(value) == label, 1]
+        if role == 0 and grad is not None:
+            grad[row] = np.exp(shifted) / total * scale
+            grad[row, label] -= scale
+
+
+def binary_cross_entropy(
+    logits: Array,
+    indptr: Array,
+    classes: Array,
+    roles: Array,
+    scale: float,
+    grad: Array | None,
+    sums: Array,
+    first: int,
+    last: int,
+) -> None:
+    """Sigmoid cross-entropy of every class; row r has ``classes[indptr[r]:indptr[r + 1]]``.
+
+    A class is predicted where its logit is above 0.
+    """
+    for row in range(first, last):
+        role, value = int(roles[row]), logits[row].copy()
+        if grad is not None:
+            grad[row] = 0
+        if role < 0:
+            continue
+        truth = np.zeros(len(value), value.dtype)
+        truth[classes[int(indptr[row]) : int(indptr[row + 1])]] = 1
+        loss = np.maximum(value, 0) - value * truth + np.log1p(np.exp(-np.abs(value)))
+        hits = ((value > 0) & (truth > 0)).sum()
+        wrong = ((value > 0) != (truth > 0)).sum()
+        sums[role] += [loss.sum(dtype=np.float64), len(value), 2 * hits, 2 * hits + wrong]
+        if role == 0 and grad is not None:
+            grad[row] = (1 / (1 + np.exp(-value)) - truth) * scale
+
+
+def squared_error(
+    values: Array,
+    truth: Array,
+    roles: Array,
+    scale: float,
+    grad: Array | None,
+    sums: Array,
+    first: int,
+    last: int,
+) -> None:
+    """Squared error of the only column of ``values`` against ``truth``, (rows,); NaN is no truth."""
+    for row in range(first, last):
+        role, value = int(roles[row]), values[row, 0]
+        if grad is not None:
+            grad[row] = 0
+        if role < 0 or np.isnan(truth[row]):
+            continue
+        sums[role] += [(value - truth[row]) ** 2, 1, 0, 1]
+        if role == 0 and grad is not None:
+            grad[row, 0] = 2 * (value - truth[row]) * scale

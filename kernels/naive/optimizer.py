@@ -1,0 +1,55 @@
+"""One step of an optimizer over all parameters, which lie in one vector, in place.
+
+``scale`` is what gradients are multiplied with first (clipping).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+Array = np.ndarray[Any, Any]
+
+
+def sgd(
+    parameters: Array,
+    gradient: Array,
+    velocity: Array,
+    *,
+    rate: float,
+    momentum: float,
+    decay: float,
+    scale: float,
+) -> None:
+    """Step against the gradient; ``velocity`` starts at 0."""
+    step = gradient * scale + decay * parameters
+    velocity[:] = momentum * velocity + step
+    parameters -= rate * velocity
+
+
+def adam(
+    parameters: Array,
+    gradient: Array,
+    mean: Array,
+    square: Array,
+    *,
+    rate: float,
+    beta1: float,
+    beta2: float,
+    epsilon: float,
+    decay: float,
+    decoupled: bool,
+    scale: float,
+    step: int,
+) -> None:
+    """Adam, or AdamW with ``decoupled`` decay; ``mean`` and ``square`` start at 0, step at 1."""
+    slope = gradient * scale
+    if decoupled:
+        parameters *= 1 - rate * decay
+    else:
+        slope = slope + decay * parameters
+    mean[:] = beta1 * mean + (1 - beta1) * slope
+    square[:] = beta2 * square + (1 - beta2) * slope**2
+    deviation = np.sqrt(square / (1 - beta2**step)) + epsilon
+    parameters -= rate / (1 - beta1**step) * mean / deviation
