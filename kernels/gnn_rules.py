@@ -2,7 +2,7 @@
 
 A layer gathers over the rows of a ``Block``. Row r of an aggregation is
 
-    left[r] * (sum over edges e of r: weights[e] * right[c] * x[c]  +  diagonal[r] * right[r] * x[r])
+    left[r] * (sum of weights[e] * right[c] * x[c] over r's edges + diagonal[r] * right[r] * x[r])
 
 with c the column of e; what is None counts as 1 (``diagonal``: as 0). Its transpose has left and
 right exchanged. A graph's block has the owned nodes as rows, and these, then the ghosts, as

@@ -35,3 +35,4 @@ class Stream(IntEnum):
     GNN_WEIGHT = 70
     GNN_DROPOUT = 71
     GNN_ATTENTION = 72
+    GNN_FEATURE = 73

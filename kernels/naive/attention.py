@@ -24,7 +24,7 @@ def scores(z: Array, vectors: Array, out: Array) -> None:
 
 
 def scores_back(grad: Array, z: Array, vectors: Array, dz: Array, dvectors: Array) -> None:
-    """Add to ``dz`` and ``dvectors`` what the gradient of ``scores``' out, (nodes, heads), gives."""
+    """Add to ``dz`` and ``dvectors`` what ``grad``, of ``scores``' out, gives: (nodes, heads)."""
     heads, width = vectors.shape
     shaped = (len(z), heads, width)
     dvectors += np.einsum("nh,nhw->hw", grad, z.reshape(shaped))

@@ -90,7 +90,7 @@ def squared_error(
     first: int,
     last: int,
 ) -> None:
-    """Squared error of the only column of ``values`` against ``truth``, (rows,); NaN is no truth."""
+    """Squared error of the only column against ``truth``, (rows,); NaN is no truth."""
     for row in range(first, last):
         role, value = int(roles[row]), values[row, 0]
         if grad is not None:

@@ -1,0 +1,96 @@
+"""A model on a graph in parts gives what it gives on the whole graph."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from penstock.csr import CSR
+from penstock.graph import Graph
+from penstock.partition.part import partition_path
+from penstock.pipelines.partition import partition_graph
+from penstock.workers.gnn.facts import facts_of
+from penstock.workers.gnn.local import open_local
+from penstock.workers.gnn.network import Loss, Network
+from penstock.workers.gnn.plan import lower
+from penstock.workers.gnn.rates import GUESS
+from penstock.workers.gnn.spec import Layer, Model, Training
+from penstock.workers.gnn.workforce import Workforce
+
+NODES, CLASSES = 60, 4
+MODELS = {
+    "gcn": Model(layers=(Layer("gcn", 8, dropout=0.5), Layer("gcn")), input_dropout=0.2),
+    "sage-max": Model(layers=(Layer("sage", 8, aggregate="max"), Layer("sage", aggregate="max"))),
+    "sage-mean": Model(layers=(Layer("sage", 8, residual=True), Layer("sage"))),
+    "gin": Model(layers=(Layer("gin", 8, norm="batch"), Layer("gin"))),
+    "gat": Model(
+        layers=(Layer("gat", 8, heads=2, attention_dropout=0.3), Layer("gat", heads=2, join="mean"))
+    ),
+}
+
+
+@pytest.fixture(scope="module", params=[False, True], ids=["undirected", "directed"])
+def graph(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Graph:
+    rng = np.random.default_rng(2)
+    pairs = {(int(a), int(b)) for a, b in rng.integers(0, NODES, (150, 2)) if a != b}
+    pairs |= {(0, n) for n in range(1, 40)} | {(7, 7)}
+    if not request.param:
+        pairs |= {(b, a) for a, b in pairs}
+    sources, targets = (np.array(side) for side in zip(*sorted(pairs), strict=True))
+    path = tmp_path_factory.mktemp("graph") / "g"
+    with Graph.create(path) as writer:
+        writer.edges(CSR.from_edges(sources, targets, NODES))
+        writer.manifest = replace(writer.manifest, directed=request.param, labels="class")
+        writer.nodes(
+            np.arange(NODES),
+            label=rng.integers(0, CLASSES, NODES),
+            split=rng.integers(0, 3, NODES),
+        )
+        writer.features(rng.normal(size=(NODES, 6)).astype(np.float32))
+    for k in (2, 3):
+        partition_graph(Graph.open(path), k=k, method="greedy", quiet=True)
+    return Graph.open(path)
+
+
+def one_pass(
+    comm: Any, graph: Graph, parts: Path | None, model: Model, training: Training
+) -> tuple[Any, ...]:
+    facts = facts_of(graph, parts, training=training)
+    plan = lower(model, facts, training, GUESS["cpu"])
+    with open_local(comm, graph.path, parts, weighted=False) as local, Workforce(1) as crew:
+        network = Network(
+            plan, model.complete(CLASSES), training, local, crew, comm=comm, dtype=np.float64
+        )
+        loss = Loss("cross_entropy", network, 10)
+        for epoch in range(2):
+            outputs = network.forward(epoch=epoch, training=True).copy()
+            grad = network.gradient_buffer()
+            sums = loss(outputs, grad)
+            network.back(grad)
+            network.sums.wait()
+        return local.ids[: local.owned], outputs, sums, network.parameters.gradients.copy()
+
+
+@pytest.mark.parametrize("order", ["transform", "aggregate"])
+@pytest.mark.parametrize("overlap", [True, False])
+@pytest.mark.parametrize("name", MODELS)
+def test_parts_give_what_the_whole_gives(
+    name: str, overlap: bool, order: str, graph: Graph, on_threads: Any
+) -> None:
+    model = MODELS[name]
+    training = Training(order=order, overlap=overlap, seed=5)
+    _, outputs, sums, gradients = one_pass(None, graph, None, model, training)
+    for k in (2, 3):
+        parts = partition_path(graph, k)
+        ranks = on_threads(k, one_pass, graph, parts, model, training)
+        together = np.zeros_like(outputs)
+        for ids, of_rank, _, _ in ranks:
+            together[ids] = of_rank
+        np.testing.assert_allclose(together, outputs, rtol=1e-9, atol=1e-12)
+        np.testing.assert_allclose(sum(rank[2] for rank in ranks), sums, rtol=1e-9)
+        for rank in ranks:
+            np.testing.assert_allclose(rank[3], gradients, rtol=1e-8, atol=1e-12)

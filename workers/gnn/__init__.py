@@ -1,0 +1,1 @@
+"""Full-batch training of graph neural networks: what one rank does."""

@@ -1,0 +1,105 @@
+"""A training's state in one safetensors file: weights, the optimizer's vectors, and what they are.
+
+Weights have the model's names, the optimizer's vectors ``optimizer/`` before theirs. The metadata
+says in JSON what else is needed to go on: model, epoch, best epoch, seed. There is no state of a
+random generator, because draws are counted by epoch.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from penstock.csr import Array
+from penstock.errors import CorruptFile, MissingFile, NewerVersion, UsageError
+from penstock.files import atomic
+from penstock.workers.device import to_host
+from penstock.workers.gnn.spec import Model, differences
+
+FORMAT = "penstock-gnn"
+VERSION = 1
+OPTIMIZER = "optimizer/"  # before the names of its vectors
+
+
+def save(
+    path: Path, parameters: dict[str, Any], state: dict[str, Any], about: dict[str, Any]
+) -> None:
+    """Write a checkpoint; ``path`` has the old one or the new one, never half of one."""
+    from safetensors.numpy import save_file
+
+    assert not any(name.startswith(OPTIMIZER) for name in parameters)
+    named = parameters | {OPTIMIZER + name.removeprefix(OPTIMIZER): v for name, v in state.items()}
+    tensors = {name: np.asarray(to_host(array), order="C") for name, array in named.items()}
+    text = json.dumps(about)
+    metadata = {"format": FORMAT, "version": str(VERSION), "about": text}
+    metadata["sha256"] = _digest(tensors, text)
+    with atomic(path) as temporary:
+        save_file(tensors, temporary, metadata)
+
+
+def load(path: Path) -> tuple[dict[str, Array], dict[str, Any]]:
+    """Return the tensors of a checkpoint by name, in host memory, and what it says of them."""
+    from safetensors import SafetensorError, safe_open
+
+    if not path.is_file():
+        raise MissingFile(f"there is no checkpoint {path}")
+    try:
+        with safe_open(path, framework="numpy") as file:
+            metadata: dict[str, str] = file.metadata() or {}
+            tensors: dict[str, Array] = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except (SafetensorError, OSError) as error:
+        raise _damaged(path, str(error)) from error
+    _check_version(path, metadata)
+    if _digest(tensors, metadata.get("about", "")) != metadata.get("sha256"):
+        raise _damaged(path, "other content than was written, by its SHA-256")
+    about: dict[str, Any] = json.loads(metadata["about"])
+    return tensors, about
+
+
+def check_model(path: Path, about: dict[str, Any], model: Model) -> None:
+    """Raise unless a checkpoint was made with this very model."""
+    found = differences(model.to_dict(), about.get("model", {}))
+    if found:
+        raise UsageError(
+            f"{path} is a checkpoint of another model: {'; '.join(found)}",
+            remedy="Give the model that it was made with, or train in another folder",
+        )
+
+
+def _check_version(path: Path, metadata: dict[str, str]) -> None:
+    if metadata.get("format") != FORMAT:
+        raise UsageError(
+            f"{path} is no checkpoint of penstock gnn",
+            expected=f"a safetensors file whose metadata has format {FORMAT}",
+        )
+    version = metadata.get("version", "")
+    if not version.isdecimal() or int(version) > VERSION:
+        raise NewerVersion(
+            f"{path} was written by a later penstock",
+            expected=f"checkpoint version {VERSION} or older",
+            got=f"version {version}",
+            remedy="Upgrade with pip install -U penstock",
+        )
+
+
+def _damaged(path: Path, got: str) -> CorruptFile:
+    return CorruptFile(
+        f"{path} is damaged",
+        expected="a checkpoint as penstock gnn writes it",
+        got=got,
+        remedy="Remove it, and go on from another checkpoint or from the start",
+    )
+
+
+def _digest(tensors: dict[str, Array], about: str) -> str:
+    # Safetensors notices a file that was cut off, but no changed byte.
+    digest = hashlib.sha256(about.encode())
+    for name in sorted(tensors):
+        array = tensors[name]
+        digest.update(f"{name} {array.dtype.str} {array.shape}".encode())
+        digest.update(array.reshape(-1).view(np.uint8).data)
+    return digest.hexdigest()

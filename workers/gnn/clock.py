@@ -1,0 +1,114 @@
+"""Where the time of an epoch goes: spans by name and kind, and a timeline where one is wanted.
+
+with clock.span("layer 1: gather", "compute"):
+    with clock.span("halo: test", "halo"):        # taken from the outer span
+        ...
+clock.epoch_done()                                # {"compute": 0.8, "halo": 0.1, ...}
+"""
+
+from __future__ import annotations
+
+from time import perf_counter
+from types import TracebackType
+from typing import Literal, NamedTuple
+
+Kind = Literal["compute", "halo", "gradient", "other"]
+KINDS: tuple[Kind, ...] = ("compute", "halo", "gradient", "other")
+
+
+class Total(NamedTuple):
+    """What all spans of one name took, inner spans left out."""
+
+    kind: Kind
+    seconds: float
+    count: int
+
+
+class Row(NamedTuple):
+    """One span of the timeline; seconds since the clock was made."""
+
+    epoch: int
+    name: str
+    kind: Kind
+    start: float
+    end: float
+
+
+class Clock:
+    """The time of one thread. Ranks that make theirs after a barrier can be drawn together."""
+
+    def __init__(self, timeline: bool = False) -> None:
+        self._rows: list[Row] | None = [] if timeline else None
+        self._spans: dict[str, _Span] = {}
+        self._origin = perf_counter()
+        self._epoch = 0
+        self._open: list[_Span] = []
+        self._kinds: dict[Kind, float] = dict.fromkeys(KINDS, 0.0)
+
+    def span(self, name: str, kind: Kind) -> _Span:
+        """Return a context in which time passes for ``name``; a name has one kind, ever."""
+        found = self._spans.get(name)
+        if found is None or found.entered:  # a span within one of the same name
+            found = _Span(self, name, kind, found)
+            if found.within is None:
+                self._spans[name] = found
+        return found
+
+    def epoch_done(self) -> dict[Kind, float]:
+        """Return the seconds of each kind since the last call, and begin the next epoch."""
+        done, self._kinds = self._kinds, dict.fromkeys(KINDS, 0.0)
+        self._epoch += 1
+        return done
+
+    def totals(self) -> dict[str, Total]:
+        """Return what was spent on each name, over all epochs, in the order they came."""
+        return {
+            name: Total(span.kind, span.seconds, span.count) for name, span in self._spans.items()
+        }
+
+    def timeline(self) -> list[Row]:
+        """Return every span in the order in which they ended; nothing without a timeline."""
+        return list(self._rows or ())
+
+    def _book(self, span: _Span, start: float, end: float, own: float) -> None:
+        self._kinds[span.kind] += own
+        if self._rows is not None:
+            origin = self._origin
+            self._rows.append(Row(self._epoch, span.name, span.kind, start - origin, end - origin))
+
+
+class _Span:
+    """One name's time: entered and left many times."""
+
+    __slots__ = ("_clock", "_inner", "_start", "count", "entered", "kind", "name", "seconds",
+                 "within")  # fmt: skip
+
+    def __init__(self, clock: Clock, name: str, kind: Kind, within: _Span | None) -> None:
+        self._clock, self.name, self.kind = clock, name, kind
+        self.within = within  # the span of the same name around this one
+        self.seconds, self.count, self.entered = 0.0, 0, False
+        self._start = self._inner = 0.0
+
+    def __enter__(self) -> None:
+        self.entered, self._inner = True, 0.0
+        self._clock._open.append(self)
+        self._start = perf_counter()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        end, start = perf_counter(), self._start
+        taken = end - start
+        own = taken - self._inner
+        spans = self._clock._open
+        spans.pop()
+        if spans:
+            spans[-1]._inner += taken
+        self.entered = False
+        booked = self if self.within is None else self.within
+        booked.seconds += own
+        booked.count += 1
+        self._clock._book(self, start, end, own)

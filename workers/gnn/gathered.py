@@ -1,0 +1,152 @@
+"""GCN: a sum over neighbours and a product with one matrix, in whichever order is cheaper."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from penstock.kernels import kernel
+from penstock.kernels.gnn_rules import Block, Finish
+from penstock.workers.gnn.cell import Cell
+from penstock.workers.gnn.inputs import Input
+from penstock.workers.gnn.parameters import Entry, glorot
+from penstock.workers.gnn.spec import Layer
+from penstock.workers.gnn.structure import block_of
+from penstock.workers.gnn.surroundings import Surroundings
+
+
+class Gathered(Cell):
+    """(A x) W or A (x W): products commute with sums over neighbours.
+
+    ``order`` is aggregate or transform. ``folded``: A x is the same in every epoch, and is kept.
+    """
+
+    def __init__(
+        self, layer: Layer, number: int, inputs: int, *, first: bool, order: str, folded: bool
+    ) -> None:
+        super().__init__(layer, number, inputs, first=first)
+        self.order, self.folded = order, folded
+        self._mixed: Any = None
+
+    def weights(self) -> list[Entry]:
+        """Return the one matrix."""
+        return [glorot(f"{self.prefix}.weight", self.inputs, self.width)]
+
+    def prepare(self, around: Surroundings) -> None:
+        """Make the block, and its transpose if a gradient goes back over it."""
+        super().prepare(around)
+        layer = self.layer
+        self.rows_of = block_of(around, layer.kind, layer.aggregate, layer.eps)
+        goes_back = not self.first or self.order == "transform"
+        self.columns_of = around.transpose(self.rows_of) if goes_back else None
+
+    # Forward
+
+    def mix(self, x: Input, out: Any, how: Finish | None) -> None:
+        """Write A x W at ``out``, finished."""
+        if self.order == "transform":
+            self._transform_first(x, out, how)
+        else:
+            self._aggregate_first(x, out, how)
+
+    def _transform_first(self, x: Input, out: Any, how: Finish | None) -> None:
+        around, local = self.around, self.around.local
+        mixed = around.buffers.scratch(local.columns, self.width)
+        with self.span("product"):
+            x.product(self.weight, mixed[: local.owned])
+        around.gather(mixed, lambda a, b: self.sum_rows(mixed, out, a, b, how), None)
+
+    def _aggregate_first(self, x: Input, out: Any, how: Finish | None) -> None:
+        around = self.around
+        if self.folded and self._mixed is not None:
+            with self.span("product"):
+                around.crew.product(self._mixed, self.weight, out)
+        else:
+            mixed = around.buffers.take(f"{self.prefix}.mixed", around.local.owned, self.inputs)
+            values = x.with_ghosts()
+
+            def then(first: int, last: int) -> None:
+                with self.span("product"):
+                    around.crew.product(mixed[first:last], self.weight, out[first:last])
+
+            around.gather(values, lambda a, b: self.sum_rows(values, mixed, a, b, None), then)
+            self._mixed = mixed
+            if self.folded:
+                self.let_go(x)
+        if how is not None:
+            self.finish(out, how)
+
+    def let_go(self, x: Input) -> None:
+        """Free features that were folded, if nothing else needs them."""
+        if not self.layer.residual:
+            x.release()
+
+    def sum_rows(self, x: Any, out: Any, first: int, last: int, how: Finish | None) -> None:
+        """Write rows of A x at ``out``."""
+        self.sum_over(self.rows_of, x, out, first, last, how)
+
+    def sum_over(
+        self, block: Block, x: Any, out: Any, first: int, last: int, how: Finish | None = None
+    ) -> None:
+        """Write rows of a block's sums over x at ``out``."""
+        module = kernel("aggregate", x)
+        with self.span("sum over neighbours"):
+            self.around.edges(
+                block, first, last, x.shape[1],
+                lambda a, b: module.gather(block, x, out, a, b, how),
+            )  # fmt: skip
+
+    # Back
+
+    def mix_back(self, grad: Any, x: Input) -> Any:
+        """Return the gradient of x, or None."""
+        owned = self.around.local.owned
+        if self.order == "transform":
+            mixed = self.sum_back(grad, self.width)[:owned]
+            with self.span("product back"):
+                x.product_back(mixed, self.slope)
+            self.add_up()
+            return None if self.first else self.product_back(mixed, self.weight)
+        with self.span("product back"):
+            np.matmul(self._mixed.T, grad, out=self.slope)
+        self.add_up()
+        if self.first:
+            return None
+        return self.sum_back(self.product_back(grad, self.weight), self.inputs)[:owned]
+
+    def sum_back(self, grad: Any, width: int, how: Finish | None = None, used: Any = None) -> Any:
+        """Return the gradient of what was gathered, complete for owned nodes.
+
+        ``how`` finishes their rows before what other ranks send is added; memory is not ``used``'s.
+        """
+        around, columns = self.around, self.columns_of
+        assert columns is not None
+        dx = around.buffers.scratch(around.local.columns, width, grad, used, how and how.skip)
+
+        def work(first: int, last: int) -> None:
+            if first >= around.local.owned:  # ghosts have no row here to go back to
+                self.sum_over(replace(columns, diagonal=None), grad, dx, first, last)
+            else:
+                self.sum_over(columns, grad, dx, first, last, how)
+
+        around.gather_back(dx, work)
+        return dx
+
+    def product_back(self, grad: Any, weight: Any, used: Any = None) -> Any:
+        """Return ``grad @ weight.T``, in memory that is neither grad's nor ``used``'s."""
+        dx = self.around.buffers.scratch(len(grad), len(weight), grad, used)
+        with self.span("product back"):
+            self.around.crew.product(grad, weight.T, dx)
+        return dx
+
+    @property
+    def weight(self) -> Any:
+        """The matrix."""
+        return self.around.parameters[f"{self.prefix}.weight"]
+
+    @property
+    def slope(self) -> Any:
+        """The gradient of the matrix."""
+        return self.around.parameters.gradient(f"{self.prefix}.weight")

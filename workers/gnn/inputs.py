@@ -1,0 +1,141 @@
+"""What a cell multiplies with its weights: dense values, or sparse features."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, Protocol
+
+import numpy as np
+
+from penstock.errors import PenstockError
+from penstock.kernels import kernel
+from penstock.kernels.gnn_rules import Block, Finish
+from penstock.kernels.streams import Stream
+from penstock.workers.gnn.surroundings import Surroundings
+
+
+class Input(Protocol):
+    """What a cell is given."""
+
+    def product(self, weight: Any, out: Any) -> None:
+        """Write owned rows times ``weight`` at ``out``."""
+
+    def product_back(self, grad: Any, slope: Any) -> None:
+        """Write the gradient of the weight at ``slope``, of that of the product."""
+
+    def dense(self) -> Any:
+        """Return the values as a matrix, a row for each owned node or more."""
+
+    def with_ghosts(self) -> Any:
+        """Return the values as a matrix that has room for ghosts' rows."""
+
+    def release(self) -> None:
+        """Let go of values that are not read any more."""
+
+
+class Dense:
+    """A matrix with a row for each owned node, and perhaps for ghosts."""
+
+    def __init__(self, around: Surroundings, values: Any) -> None:
+        self.around, self.values = around, values
+
+    def product(self, weight: Any, out: Any) -> None:
+        """Write owned rows times ``weight`` at ``out``."""
+        self.around.crew.product(self._owned(), weight, out)
+
+    def product_back(self, grad: Any, slope: Any) -> None:
+        """Write the gradient of the weight at ``slope``."""
+        np.matmul(self._owned().T, grad, out=slope)
+
+    def dense(self) -> Any:
+        """Return the matrix."""
+        if self.values is None:
+            raise PenstockError("features that were folded are read again: this is a bug")
+        return self.values
+
+    def with_ghosts(self) -> Any:
+        """Return the matrix, copied to where ghosts' rows have room if they have none yet."""
+        local = self.around.local
+        if len(self.dense()) < local.columns:
+            roomy = np.zeros_like(self.values, shape=(local.columns, self.values.shape[1]))
+            roomy[: local.owned] = self.values
+            self.values = roomy
+        return self.values
+
+    def release(self) -> None:
+        """Let go of the matrix."""
+        self.values = None
+
+    def _owned(self) -> Any:
+        return self.dense()[: self.around.local.owned]
+
+
+class Features(Dense):
+    """Dense input features, of which a share is dropped in every pass of training."""
+
+    def __init__(self, around: Surroundings, values: Any, share: float) -> None:
+        super().__init__(around, values)
+        self._all, self._share = values, share
+
+    def renew(self) -> None:
+        """Drop others: called before each pass."""
+        if not self._share:
+            return
+        around, drop = self.around, self.around.drop(self._share, 0, Stream.GNN_FEATURE)
+        if drop is None:
+            self.values = self._all
+            return
+        rows, width = around.local.owned, self._all.shape[1]
+        self.values = around.buffers.take("features", around.local.columns, width)
+        module, how = kernel("activation", self._all), Finish(drop=drop)
+        kept, given = self.values, self._all
+        around.rows(0, rows, width, lambda a, b: module.finish(given, kept, how, a, b))
+
+
+class SparseFeatures:
+    """Sparse input features: products are sums over a block whose columns are features."""
+
+    def __init__(self, around: Surroundings, block: Block, share: float) -> None:
+        self.around, self._share = around, share
+        self._rows = self._all_rows = block
+        self._columns = self._all_columns = kernel("aggregate", block.indices).transpose(block)
+
+    def renew(self) -> None:
+        """Drop others: called before each pass."""
+        if not self._share:
+            return
+        self._rows, self._columns = self._all_rows, self._all_columns
+        drop = self.around.drop(self._share, 0, Stream.GNN_FEATURE)
+        if drop is None:
+            return
+        module = kernel("activation", self._rows.indices)
+        kept = []
+        for name, block in (("rows", self._rows), ("columns", self._columns)):
+            values = self.around.buffers.take(f"features.{name}", 1, block.edges)[0]
+            module.drop_values(block, drop, values, rows_are_columns=name == "columns")
+            kept.append(replace(block, weights=values))
+        self._rows, self._columns = kept
+
+    def product(self, weight: Any, out: Any) -> None:
+        """Write owned rows times ``weight`` at ``out``."""
+        self._gather(self._rows, weight, out)
+
+    def product_back(self, grad: Any, slope: Any) -> None:
+        """Write the gradient of the weight at ``slope``."""
+        self._gather(self._columns, grad, slope)
+
+    def dense(self) -> Any:
+        """Refuse: the plan gives sparse features to cells that only multiply them."""
+        raise PenstockError("sparse features are read as a matrix: this is a bug")
+
+    with_ghosts = dense
+
+    def release(self) -> None:
+        """Keep them."""
+
+    def _gather(self, block: Block, x: Any, out: Any) -> None:
+        module, weight = kernel("aggregate", x), np.ascontiguousarray(x)
+        self.around.edges(
+            block, 0, block.rows, x.shape[1],
+            lambda a, b: module.gather(block, weight, out, a, b),
+        )  # fmt: skip

@@ -1,0 +1,115 @@
+"""Prediction by one rank: the outputs of its nodes, written as its part of a Parquet dataset."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from penstock.files import atomic
+from penstock.graph import SPLITS, Graph
+from penstock.workers.device import gpu, to_host
+from penstock.workers.gnn import checkpoint
+from penstock.workers.gnn.local import Local, open_local
+from penstock.workers.gnn.network import Network
+from penstock.workers.gnn.state import load_tensors
+from penstock.workers.gnn.task import Predicted, PredictTask
+from penstock.workers.gnn.threads import threads_of
+from penstock.workers.gnn.train import plan_of
+from penstock.workers.gnn.workforce import Workforce
+
+_PIECE = 1 << 16  # nodes that are made into a table at once
+
+
+def predict(comm: Any, task: PredictTask) -> Predicted:
+    """Predict this rank's nodes and write them; ranks write a part each."""
+    with (
+        open_local(
+            comm,
+            task.graph,
+            task.partition,
+            weighted=task.training.weighted,
+            for_training=False,
+        ) as local,
+        Workforce(threads_of(comm)) as crew,
+    ):
+        tensors, about = checkpoint.load(task.checkpoint)
+        plan, model = plan_of(comm, task, local, outputs=about["outputs"])
+        checkpoint.check_model(task.checkpoint, about, model)
+        network = Network(plan, model, task.training, local, crew, comm=comm, device=gpu())
+        load_tensors(network, tensors)
+        outputs = to_host(network.forward())
+        hidden = None
+        if task.embeddings:
+            hidden = to_host(network.last_hidden())
+        kind = about["label_kind"]
+        path = task.out / f"part-{local.rank:05d}.parquet"
+        _write(path, task, local, outputs, hidden, kind)
+        return Predicted(nodes=local.owned, bytes=path.stat().st_size)
+
+
+def _write(
+    path: Path, task: PredictTask, local: Local, outputs: Any, hidden: Any, kind: str
+) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    ids = local.ids[: local.owned]
+    order = np.argsort(ids)  # as the graph has them
+    names = Graph.open(task.graph).user_ids(ids[order])
+    with atomic(path) as partial:
+        writer = None
+        for first in range(0, max(local.owned, 1), _PIECE):
+            rows = order[first : first + _PIECE]
+            columns: dict[str, Any] = {"id": names[first : first + _PIECE]}
+            columns |= _predictions(outputs[rows], kind, probabilities=task.probabilities)
+            columns["split"] = _splits(local.roles[rows])
+            if hidden is not None:
+                columns["embedding"] = _lists(hidden[rows].astype(np.float32))
+            table = pa.table(columns)
+            if writer is None:
+                writer = pq.ParquetWriter(partial, table.schema, compression="zstd")
+            writer.write_table(table)
+        if writer is not None:
+            writer.close()
+
+
+def _predictions(outputs: Any, kind: str, *, probabilities: bool) -> dict[str, Any]:
+    """Return the columns of some rows' outputs."""
+    import pyarrow as pa
+
+    if kind == "value":
+        return {"prediction": outputs[:, 0]}
+    if kind == "multi":
+        chance = 1 / (1 + np.exp(-outputs.astype(np.float64)))
+        chosen = outputs > 0
+        starts = np.concatenate([[0], np.cumsum(chosen.sum(axis=1))]).astype(np.int32)
+        lists = pa.ListArray.from_arrays(
+            pa.array(starts), pa.array(np.nonzero(chosen)[1].astype(np.int32))
+        )
+        found: dict[str, Any] = {"prediction": lists}
+    else:
+        shifted = np.exp(outputs.astype(np.float64) - outputs.max(axis=1, keepdims=True))
+        chance = shifted / shifted.sum(axis=1, keepdims=True)
+        best = np.argmax(outputs, axis=1)
+        found = {
+            "prediction": best.astype(np.int32),
+            "probability": chance[np.arange(len(best)), best].astype(np.float32),
+        }
+    if probabilities:
+        found["probabilities"] = _lists(chance.astype(np.float32))
+    return found
+
+
+def _splits(roles: Any) -> Any:
+    import pyarrow as pa
+
+    names = pa.array([*SPLITS, None])
+    return names.take(pa.array(np.where(roles < 0, len(SPLITS), roles).astype(np.int32)))
+
+
+def _lists(matrix: Any) -> Any:
+    import pyarrow as pa
+
+    return pa.FixedSizeListArray.from_arrays(pa.array(matrix.ravel()), matrix.shape[1])

@@ -1,0 +1,220 @@
+"""A model and its training, as they are declared: nothing here knows a graph or a backend.
+
+    Model(layers=[Layer("gcn", 64, dropout=0.5), Layer("gcn")])
+    read_model("model.yaml")
+
+In YAML:
+
+    input_dropout: 0.6
+    layers:
+      - {kind: gat, width: 64, heads: 8, activation: elu, dropout: 0.6, attention_dropout: 0.6}
+      - {kind: gat}
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic.dataclasses import dataclass
+
+from penstock.errors import MissingFile, UsageError
+from penstock.kernels.gnn_rules import LAYER_BITS
+
+Share = Annotated[float, Field(ge=0, lt=1)]
+Positive = Annotated[int, Field(ge=1)]
+_STRICT = ConfigDict(extra="forbid", validate_default=True)
+
+
+@dataclass(frozen=True, config=_STRICT)
+class Layer:
+    """One layer; ``width`` is how many values a node has after it, None in the last: the classes.
+
+    aggregate          sage: mean, max or sum of the neighbours
+    heads, join        gat: heads stand beside each other (width / heads values each), or their
+                       mean is taken (width values each)
+    eps                gin: the weight of the node itself is 1 + eps
+    hidden             gin: values between its two products; None: like width
+    norm, residual     before the activation; the node's value before the layer is added
+    dropout            of what comes out, so of the next layer's input
+    attention_dropout  gat: of the attention's weights
+    """
+
+    kind: Literal["gcn", "sage", "gin", "gat"] = "gcn"
+    width: Positive | None = None
+    activation: Literal["none", "relu", "leaky_relu", "elu", "tanh", "sigmoid"] | None = None
+    dropout: Share = 0.0
+    norm: Literal["none", "layer", "batch"] = "none"
+    residual: bool = False
+    bias: bool = True
+    aggregate: Literal["mean", "max", "sum"] = "mean"
+    heads: Positive = 1
+    join: Literal["concat", "mean"] = "concat"
+    slope: float = 0.2
+    attention_dropout: Share = 0.0
+    eps: float = 0.0
+    hidden: Positive | None = None
+
+    @property
+    def acts(self) -> str:
+        """The activation; where none is named, ReLU."""
+        return self.activation or "relu"
+
+
+@dataclass(frozen=True, config=_STRICT)
+class Model:
+    """Layers in order, and the share of the features that is dropped before the first."""
+
+    layers: Annotated[tuple[Layer, ...], Field(min_length=1, max_length=1 << LAYER_BITS)]
+    input_dropout: Share = 0.0
+
+    def complete(self, outputs: int) -> Model:
+        """Return the model with every width and activation named; the last gives ``outputs``."""
+        *first, last = self.layers
+        layers = [replace(layer, activation=layer.acts) for layer in first]
+        layers.append(replace(last, width=outputs, activation=last.activation or "none"))
+        for number, layer in enumerate(layers):
+            _check_layer(number, layer, self.layers[number])
+        if last.width not in (None, outputs):
+            raise UsageError(
+                f"the last layer has width {last.width}",
+                expected=f"{outputs}, as the labels ask for",
+                remedy="Leave the width of the last layer away",
+            )
+        if last.dropout:
+            raise UsageError("the last layer has dropout", expected="dropout between layers only")
+        return replace(self, layers=tuple(layers))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the declaration, with everything that is not a default."""
+        plain = Layer()
+        default = asdict(plain)
+        layers = [
+            {"kind": layer.kind}
+            | {name: v for name, v in asdict(layer).items() if v != default[name]}
+            for layer in self.layers
+        ]
+        return {"input_dropout": self.input_dropout, "layers": layers}
+
+
+def _check_layer(number: int, layer: Layer, given: Layer) -> None:
+    where = f"layer {number + 1} ({layer.kind})"
+    if layer.width is None:
+        raise UsageError(f"{where} has no width", expected="one for every layer but the last")
+    if layer.kind == "gat" and layer.join == "concat" and layer.width % layer.heads:
+        raise UsageError(
+            f"{where} cannot share {layer.width} values among {layer.heads} heads",
+            expected="a width that is a multiple of the heads, or join: mean",
+        )
+    own = {"aggregate": "sage", "heads": "gat", "attention_dropout": "gat", "eps": "gin"}
+    for name, kind in own.items():
+        if layer.kind != kind and getattr(given, name) != getattr(Layer(), name):
+            raise UsageError(f"{where} knows no {name}", expected=f"{name} with kind {kind} only")
+
+
+def make_model(declared: Any, *, where: str = "the model") -> Model:
+    """Return the model of a dictionary, as YAML gives it; what is wrong is named by its place."""
+    try:
+        return TypeAdapter(Model).validate_python(declared)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        place = "".join(f"[{p}]" if isinstance(p, int) else f".{p}" for p in first["loc"])
+        raise UsageError(
+            f"{where} has a bad value at {place.lstrip('.') or 'the top'}",
+            expected=first["msg"].removeprefix("Input should be "),
+            got=repr(first["input"]),
+        ) from None
+
+
+def read_model(path: str | Path) -> Model:
+    """Return the model that a YAML file declares."""
+    import yaml
+
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except FileNotFoundError as error:
+        raise MissingFile(f"there is no model file {path}") from error
+    try:
+        declared = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise UsageError(f"{path} is not YAML", got=str(error).replace("\n", " ")) from error
+    return make_model(declared, where=str(path))
+
+
+def differences(ours: dict[str, Any], theirs: dict[str, Any], prefix: str = "") -> list[str]:
+    """Return where two declarations differ: ``layers[0].width: 64, in the checkpoint 32``."""
+    found: list[str] = []
+    for name in sorted({*ours, *theirs}):
+        a, b = ours.get(name), theirs.get(name)
+        here = f"{prefix}{name}"
+        if isinstance(a, dict) and isinstance(b, dict):
+            found += differences(a, b, f"{here}.")
+        elif isinstance(a, list | tuple) and isinstance(b, list | tuple) and len(a) == len(b):
+            for i, (x, y) in enumerate(zip(a, b, strict=True)):
+                if isinstance(x, dict) and isinstance(y, dict):
+                    found += differences(x, y, f"{here}[{i}].")
+                elif x != y:
+                    found.append(f"{here}[{i}]: {x}, in the checkpoint {y}")
+        elif a != b:
+            found.append(f"{here}: {_shown(a)}, in the checkpoint {_shown(b)}")
+    return found
+
+
+def _shown(value: Any) -> str:
+    return f"{len(value)} of them" if isinstance(value, list | tuple) else str(value)
+
+
+@dataclass(frozen=True, config=_STRICT)
+class Training:
+    """How a model is trained.
+
+    loss        auto: by the labels (class: cross_entropy, multi: binary, value: squared)
+    schedule    of the rate: constant, cosine (to 0 at the last epoch), or step (by ``factor``
+                every ``every`` epochs); both after ``warmup`` epochs of a linear rise
+    clip        the largest norm of all gradients together
+    patience    epochs without a better validation loss after which training ends
+    checkpoint_epochs, checkpoint_minutes   how often the state is saved, whichever comes first
+    overlap     exchange halos and gradients while computing (False: to see what that gains)
+    fold        compute once what does not change from epoch to epoch
+    """
+
+    epochs: Positive = 200
+    loss: Literal["auto", "cross_entropy", "binary", "squared"] = "auto"
+    optimizer: Literal["sgd", "adam", "adamw"] = "adam"
+    rate: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 0.01
+    momentum: Share = 0.9
+    beta1: Share = 0.9
+    beta2: Share = 0.999
+    epsilon: Annotated[float, Field(gt=0)] = 1e-8
+    decay: Annotated[float, Field(ge=0)] = 5e-4
+    schedule: Literal["constant", "cosine", "step"] = "constant"
+    warmup: Annotated[int, Field(ge=0)] = 0
+    every: Positive = 50
+    factor: Annotated[float, Field(gt=0, le=1)] = 0.5
+    clip: Annotated[float, Field(gt=0)] | None = None
+    patience: Positive | None = None
+    evaluate_every: Positive = 1
+    seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
+    weighted: bool = False
+    checkpoint_epochs: Positive | None = 50
+    checkpoint_minutes: Annotated[float, Field(gt=0)] | None = 5.0
+    overlap: bool = True
+    fold: bool = True
+    path: Literal["auto", "dense", "sparse"] = "auto"
+    order: Literal["auto", "transform", "aggregate"] = "auto"
+    profile: bool = False
+
+    def rate_at(self, epoch: int) -> float:
+        """Return the rate of epoch 0, 1, ..."""
+        import math
+
+        if epoch < self.warmup:
+            return self.rate * (epoch + 1) / self.warmup
+        if self.schedule == "step":
+            return float(self.rate * self.factor ** ((epoch - self.warmup) // self.every))
+        if self.schedule == "cosine":
+            share = (epoch - self.warmup) / max(self.epochs - self.warmup, 1)
+            return self.rate * (1 + math.cos(math.pi * share)) / 2
+        return self.rate

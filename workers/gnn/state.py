@@ -1,0 +1,177 @@
+"""What changes in a training: parameters, the optimizer's vectors, the best; saved, resumed."""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+
+from penstock.errors import UsageError
+from penstock.kernels import kernel
+from penstock.workers.device import to_device, to_host
+from penstock.workers.gnn import checkpoint
+from penstock.workers.gnn.network import Network
+from penstock.workers.gnn.spec import Model, Training, differences
+from penstock.workers.gnn.task import TrainTask
+
+LAST, BEST = "checkpoints/last.safetensors", "checkpoints/best.safetensors"
+# What may differ when a training goes on: how long, how often saved, how computed.
+_FREE = {
+    "epochs", "patience", "checkpoint_epochs", "checkpoint_minutes", "overlap", "fold", "path",
+    "order", "profile", "evaluate_every",
+}  # fmt: skip
+
+
+class State:
+    """One training's state; every rank holds the same."""
+
+    def __init__(self, network: Network, training: Training, model: Model, task: TrainTask) -> None:
+        self.network, self.training, self.model, self.task = network, training, model, task
+        values = network.parameters.values
+        self.vectors = [np.zeros_like(values) for _ in range(self._vector_count())]
+        self.epoch, self.best_epoch = 0, 0
+        self.best_loss = math.inf
+        self.best_metrics: dict[str, dict[str, float]] = {}
+        self._best: dict[str, Any] = self._tensors()
+        self._saved_at, self._saved_epoch = time.monotonic(), 0
+        self._best_saved = False
+
+    def _vector_count(self) -> int:
+        return 1 if self.training.optimizer == "sgd" else 2
+
+    def update(self) -> None:
+        """Take one step of the optimizer."""
+        training, parameters = self.training, self.network.parameters
+        module = kernel("optimizer", parameters.values)
+        scale = 1.0
+        if training.clip is not None:
+            norm = float(np.sqrt((parameters.gradients.astype(np.float64) ** 2).sum()))
+            scale = min(1.0, training.clip / max(norm, 1e-300))
+        rate = training.rate_at(self.epoch)
+        self.epoch += 1
+        if training.optimizer == "sgd":
+            module.sgd(
+                parameters.values, parameters.gradients, self.vectors[0],
+                rate=rate, momentum=training.momentum, decay=training.decay, scale=scale,
+            )  # fmt: skip
+            return
+        module.adam(
+            parameters.values, parameters.gradients, *self.vectors,
+            rate=rate, beta1=training.beta1, beta2=training.beta2, epsilon=training.epsilon,
+            decay=training.decay, decoupled=training.optimizer == "adamw", scale=scale,
+            step=self.epoch,
+        )  # fmt: skip
+
+    def judge(self, metrics: dict[str, dict[str, float]]) -> None:
+        """Remember the parameters if their validation (or else training) loss is the best so far."""
+        loss = metrics.get("valid", metrics["train"])["loss"]
+        if loss < self.best_loss:
+            self.best_loss, self.best_epoch, self.best_metrics = loss, self.epoch, metrics
+            self._best, self._best_saved = self._tensors(), False
+
+    # Saving
+
+    def save_if_due(self, first_rank: bool) -> None:
+        """Save every so many epochs or minutes; only the first rank writes, all hold the same."""
+        training, now = self.training, time.monotonic()
+        due = training.checkpoint_epochs and (
+            self.epoch - self._saved_epoch >= training.checkpoint_epochs
+        )
+        if training.checkpoint_minutes and now - self._saved_at > 60 * training.checkpoint_minutes:
+            due = True
+        if due:
+            self.save(first_rank)
+            self.save_best(first_rank)
+
+    def save(self, first_rank: bool) -> None:
+        """Save everything that going on needs."""
+        self._saved_at, self._saved_epoch = time.monotonic(), self.epoch
+        if not first_rank:
+            return
+        vectors = {f"optimizer/{i}": to_host(v) for i, v in enumerate(self.vectors)}
+        vectors |= {f"best/{name}": value for name, value in self._best.items()}
+        checkpoint.save(self.task.run / LAST, self._tensors(), vectors, self._about())
+
+    def save_best(self, first_rank: bool) -> None:
+        """Save the best parameters, for predictions."""
+        if not self._best_saved and first_rank:
+            about = {**self._about(), "epoch": self.best_epoch}
+            checkpoint.save(self.task.run / BEST, self._best, {}, about)
+        self._best_saved = True
+
+    def resume(self, first_rank: bool) -> None:
+        """Go on from the last checkpoint, if there is one."""
+        path = self.task.run / LAST
+        if not path.exists():
+            return
+        tensors, about = checkpoint.load(path)
+        checkpoint.check_model(path, about, self.model)
+        ours, theirs = asdict(self.training), about["training"]
+        found = differences(
+            {n: v for n, v in ours.items() if n not in _FREE},
+            {n: v for n, v in theirs.items() if n not in _FREE},
+        )
+        if found:
+            raise UsageError(
+                f"{path} is of another training",
+                expected="the same options",
+                got="; ".join(found),
+                remedy="Resume with the options it was started with, or train into another folder",
+            )
+        load_tensors(self.network, tensors)
+        put = _putter(self.network)
+        for i, vector in enumerate(self.vectors):
+            vector[...] = put(tensors[f"optimizer/{i}"])
+        self._best = {n[5:]: v for n, v in tensors.items() if n.startswith("best/")}
+        self.epoch, self.best_epoch = about["epoch"], about["best_epoch"]
+        self.best_loss, self.best_metrics = about["best_loss"], about["best_metrics"]
+        self._saved_epoch = self.epoch
+        if first_rank:
+            _cut_metrics(self.task.run / "metrics.jsonl", self.epoch)
+
+    def _tensors(self) -> dict[str, Any]:
+        named = {**self.network.parameters.named(), **self.network.moments()}
+        return {name: np.array(to_host(value)) for name, value in named.items()}
+
+    def _about(self) -> dict[str, Any]:
+        return {
+            "model": self.model.to_dict(),
+            "training": asdict(self.training),
+            "graph": str(self.task.graph),
+            "outputs": self.network.local.outputs,
+            "label_kind": self.network.local.label_kind,
+            "epoch": self.epoch,
+            "best_epoch": self.best_epoch,
+            "best_loss": self.best_loss if math.isfinite(self.best_loss) else None,
+            "best_metrics": self.best_metrics,
+        }
+
+
+def load_tensors(network: Network, tensors: dict[str, Any]) -> None:
+    """Put the tensors of a checkpoint in their places."""
+    put = _putter(network)
+    for name, place in {**network.parameters.named(), **network.moments()}.items():
+        place[...] = put(tensors[name])
+
+
+def _putter(network: Network) -> Any:
+    return to_device if network.around.on_gpu else np.asarray
+
+
+def _cut_metrics(path: Any, epoch: int) -> None:
+    """Leave out what was written after the checkpoint: it is computed again."""
+    if path.exists():
+        lines = path.read_text(encoding="utf-8").splitlines()
+        kept = [line for line in lines if _epoch_of(line) <= epoch]
+        path.write_text("".join(f"{line}\n" for line in kept), encoding="utf-8")
+
+
+def _epoch_of(line: str) -> float:
+    try:
+        return float(json.loads(line)["epoch"])
+    except (ValueError, KeyError):  # half a line, of a rank that died
+        return math.inf

@@ -1,0 +1,72 @@
+"""The block that each kind of layer gathers over: one structure, with factors of its own."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from penstock.kernels.gnn_rules import Block
+from penstock.workers.gnn.surroundings import Surroundings
+
+
+def block_of(around: Surroundings, kind: str, aggregate: str, eps: float) -> Block:
+    """Return what a layer of this kind gathers over."""
+    plain = around.plain
+    if kind == "gcn":
+        return _normalised(around, plain)
+    if kind == "gin":
+        # GIN adds neighbours as they are, and the node itself 1 + eps times.
+        own = np.full_like(around.like, 1 + eps, shape=plain.rows)
+        return replace(plain, diagonal=own)
+    if kind == "sage" and aggregate == "mean":
+        total = _row_sums(around)
+        return replace(plain, left=around.put(_inverse(total).astype(around.like.dtype)))
+    return plain
+
+
+def _normalised(around: Surroundings, plain: Block) -> Block:
+    """Return the block of D**-1/2 (A + I) D**-1/2; a node that has a loop already gets no other."""
+    local = around.local
+    own = np.where(_has_loop(around), 0.0, 1.0)
+    degree = _row_sums(around) + own
+    factor = np.zeros(local.columns)
+    factor[: local.owned] = np.sqrt(_inverse(degree))
+    # A ghost's factor depends on all its edges, which its owner has.
+    column = around.put(factor.astype(around.like.dtype)[:, None])
+    around.halo.start(column)
+    around.halo.wait()
+    column = column.reshape(-1)
+    diagonal = around.put(own.astype(around.like.dtype))
+    return replace(plain, left=column[: local.owned].copy(), right=column, diagonal=diagonal)
+
+
+def _row_sums(around: Surroundings) -> Any:
+    local = around.local
+    if local.weights is None:
+        return np.diff(local.indptr).astype(np.float64)
+    sums = np.zeros(local.owned)
+    filled = np.flatnonzero(np.diff(local.indptr))
+    starts = np.asarray(local.indptr)[filled]
+    if len(filled):
+        sums[filled] = np.add.reduceat(np.asarray(local.weights, np.float64), starts)
+    return sums
+
+
+def _has_loop(around: Surroundings) -> Any:
+    local = around.local
+    found = np.zeros(local.owned, bool)
+    step = 1 << 18  # rows at a time: the list of all edges' rows is as large as the graph
+    for first in range(0, local.owned, step):
+        last = min(first + step, local.owned)
+        degree = np.diff(local.indptr[first : last + 1])
+        row = np.repeat(np.arange(first, last), degree)
+        at = local.indices[int(local.indptr[first]) : int(local.indptr[last])]
+        found[row[at == row]] = True
+    return found
+
+
+def _inverse(values: Any) -> Any:
+    positive = values > 0
+    return np.where(positive, 1 / np.where(positive, values, 1), 0)

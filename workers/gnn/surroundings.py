@@ -1,0 +1,200 @@
+"""What the layers of one rank gather over, and all that they share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from penstock.kernels import kernel
+from penstock.kernels.gnn_rules import Block, Drop
+from penstock.kernels.streams import Stream
+from penstock.workers.device import to_device
+from penstock.workers.gnn.clock import Clock
+from penstock.workers.gnn.gradients import GradientSum
+from penstock.workers.gnn.halo import Halo
+from penstock.workers.gnn.local import Local
+from penstock.workers.gnn.parameters import Parameters
+from penstock.workers.gnn.workforce import Workforce, edge_cuts, even_cuts
+
+_BELOW = 1 << 32
+
+
+class Buffers:
+    """Matrices by name, taken once and used every epoch; ``bytes`` is what they take together."""
+
+    def __init__(self, like: Any, rows: int) -> None:
+        self._like, self._rows = like, rows
+        self._held: dict[str, Any] = {}
+        self._scratch: list[Any] = []
+
+    @property
+    def bytes(self) -> int:
+        """How much all of them take."""
+        return sum(int(a.nbytes) for a in (*self._held.values(), *self._scratch))
+
+    def take(self, name: str, rows: int, width: int, dtype: Any = None) -> Any:
+        """Return the matrix of a name; it keeps what was written there."""
+        if name not in self._held:
+            self._held[name] = np.zeros_like(self._like, shape=(rows, width), dtype=dtype)
+        return self._held[name]
+
+    def scratch(self, rows: int, width: int, *used: Any) -> Any:
+        """Return a matrix to write in that shares no memory with those ``used``."""
+        for i, flat in enumerate(self._scratch):
+            if any(_within(flat, other) for other in used if other is not None):
+                continue
+            if flat.size < rows * width:
+                self._scratch[i] = flat = np.empty_like(self._like, shape=rows * width)
+            return flat[: rows * width].reshape(rows, width)
+        self._scratch.append(np.empty_like(self._like, shape=rows * width))
+        return self._scratch[-1].reshape(rows, width)
+
+
+def _within(flat: Any, other: Any) -> bool:
+    start = _address(flat)
+    return start <= _address(other) < start + int(flat.nbytes)
+
+
+def _address(array: Any) -> int:
+    return int(array.ctypes.data if isinstance(array, np.ndarray) else array.data.ptr)
+
+
+@dataclass(eq=False)
+class Surroundings:
+    """One rank's rows, threads and messages, for all layers of a model."""
+
+    local: Local
+    parameters: Parameters
+    halo: Halo
+    sums: GradientSum
+    crew: Workforce
+    clock: Clock
+    comm: Any
+    like: Any  # an empty array of the backend and type that is computed with
+    seed: int
+    epoch: int = 0
+    training: bool = True
+    _transposes: dict[int, Block] = field(default_factory=dict)
+
+    @cached_property
+    def buffers(self) -> Buffers:
+        """The matrices of all layers."""
+        return Buffers(self.like, self.local.columns)
+
+    @cached_property
+    def ids(self) -> Any:
+        """The number that each column has in the whole graph."""
+        return self.put(self.local.ids)
+
+    @cached_property
+    def plain(self) -> Block:
+        """The rows as they are, weights included."""
+        local = self.local
+        weights = None if local.weights is None else self.put(local.weights.astype(self.like.dtype))
+        return Block(self.put(local.indptr), self.put(local.indices), local.columns, weights)
+
+    def put(self, array: Any) -> Any:
+        """Copy an array to where this rank computes."""
+        return array if isinstance(self.like, np.ndarray) else to_device(np.asarray(array))
+
+    @property
+    def on_gpu(self) -> bool:
+        """Whether this rank computes on a GPU."""
+        return not isinstance(self.like, np.ndarray)
+
+    def transpose(self, block: Block) -> Block:
+        """Return the transpose of a block over this rank's rows; edges are turned round once."""
+        if self.local.symmetric:
+            return block.as_own_transpose()
+        turned = self._turned
+        diagonal = block.diagonal
+        if diagonal is not None:
+            diagonal = np.zeros_like(diagonal, shape=self.local.columns)
+            diagonal[: block.rows] = block.diagonal
+        weights = turned.weights if block.weights is not None else None
+        return replace(
+            turned, weights=weights, left=block.right, right=block.left, diagonal=diagonal
+        )
+
+    @cached_property
+    def _turned(self) -> Block:
+        turned: Block = kernel("aggregate", self.like).transpose(self.plain)
+        return turned
+
+    def drop(self, share: float, layer: int, stream: Stream = Stream.GNN_DROPOUT) -> Drop | None:
+        """Return which values are dropped now; none outside of training."""
+        if not share or not self.training:
+            return None
+        below = round(share * _BELOW)
+        return Drop(self.seed, int(stream), self.epoch, layer, below, self.ids, self.local.nodes)
+
+    # Work, in pieces
+
+    def rows(self, first: int, last: int, width: int, work: Callable[[int, int], Any]) -> None:
+        """Call ``work`` for pieces of rows of ``width`` values."""
+        if last > first:
+            self.crew.over(even_cuts(first, last, width, whole=self.on_gpu), work)
+
+    def edges(
+        self, block: Block, first: int, last: int, width: int, work: Callable[[int, int], Any]
+    ) -> None:
+        """Call ``work`` for pieces of a block's rows, of about as many edges each."""
+        if last > first:
+            self.crew.over(self._cuts(block, first, last, width), work)
+
+    def column_sums(self, x: Any, out: Any) -> None:
+        """Write the sum of each column at ``out``."""
+        module, width = kernel("norm", self.like), x.shape[1]
+        sums = np.zeros_like(self.like, shape=width, dtype=np.float64)
+        cuts = even_cuts(0, len(x), width, whole=self.on_gpu)
+        self.crew.sums(cuts, sums, lambda a, b, part: module.column_sums(x, part, a, b))
+        out[...] = sums
+
+    def _cuts(self, block: Block, first: int, last: int, width: int) -> list[int]:
+        if self.on_gpu:
+            return [first, last]
+        key = (id(block.indptr), first, last, width)
+        if key not in self._cut:
+            self._cut[key] = edge_cuts(block.indptr, first, last, width)
+            self._kept.append(block.indptr)  # so that its id stays its own
+        return self._cut[key]
+
+    @cached_property
+    def _cut(self) -> dict[tuple[int, int, int, int], list[int]]:
+        return {}
+
+    @cached_property
+    def _kept(self) -> list[Any]:
+        return []
+
+    # Gathering across ranks
+
+    def gather(
+        self, x: Any, work: Callable[[int, int], None], then: Callable[[int, int], None] | None
+    ) -> None:
+        """Fetch ghosts' rows of ``x`` while rows without ghosts are computed; then the others.
+
+        ``work(first, last)`` computes rows, ``then(first, last)`` what follows of them.
+        """
+        local = self.local
+        self.halo.start(x)
+        for first, last in ((0, local.interior), (local.interior, local.owned)):
+            if last == local.owned:
+                self.halo.wait()
+            if last > first:
+                work(first, last)
+                if then is not None:
+                    then(first, last)
+
+    def gather_back(self, x: Any, work: Callable[[int, int], None]) -> None:
+        """Compute ghosts' rows of the gradient ``x``, send them home meanwhile the others' come."""
+        local = self.local
+        if local.columns > local.owned:
+            work(local.owned, local.columns)
+        self.halo.start_back(x)
+        work(0, local.owned)
+        self.halo.wait_back(x)

@@ -1,0 +1,84 @@
+"""What the ranks of a training or a prediction are told, and what they tell afterwards."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from penstock.workers.gnn.spec import Model, Training
+
+
+@dataclass(frozen=True)
+class TrainTask:
+    """A training: every rank gets the same.
+
+    partition  None: one rank, the whole graph
+    run        an existing folder. Rank 0 writes there: metrics.jsonl (a line an epoch), plan.txt,
+               checkpoints/ (``last`` and ``best`` .safetensors), profile.json with --profile
+    resume     go on from checkpoints/last.safetensors if it is there
+    """
+
+    graph: Path
+    partition: Path | None
+    model: Model
+    training: Training
+    run: Path
+    resume: bool = False
+
+
+@dataclass(frozen=True)
+class Trained:
+    """What a training came to; the same on every rank.
+
+    metrics  of the best epoch: {"train": {"loss": , "score": }, "valid": ..., "test": ...}, those
+             splits that the graph has; score is accuracy, or micro F1 for several classes
+    seconds  for reading, folding and all epochs; epoch_seconds: the median epoch
+    shares   median seconds an epoch of each kind: compute, halo (exposed), gradient (exposed),
+             halo_alone and gradient_alone (what they take when nothing is computed meanwhile),
+             imbalance
+    stopped  why it ended: epochs, patience, or nan
+    """
+
+    epochs: int
+    best_epoch: int
+    metrics: dict[str, dict[str, float]]
+    loss: str
+    seconds: float
+    epoch_seconds: float
+    nodes: int
+    edges: int
+    parameters: int
+    stopped: str
+    sparse: bool
+    memory: int
+    shares: dict[str, float] = field(default_factory=dict)
+    first_epoch: int = 0
+
+
+@dataclass(frozen=True)
+class PredictTask:
+    """A prediction with the weights of a checkpoint; rank r writes ``out/part-{r:05d}.parquet``.
+
+    columns: id, prediction (class number, list of classes, or value), probability (of the
+    prediction; not for values), split, and with ``embeddings`` embedding: what the last layer was
+    given, a list of floats.
+    """
+
+    graph: Path
+    partition: Path | None
+    model: Model
+    training: Training
+    checkpoint: Path
+    out: Path
+    embeddings: bool = False
+    probabilities: bool = False
+
+
+@dataclass(frozen=True)
+class Predicted:
+    """What one rank predicted."""
+
+    nodes: int
+    bytes: int
+    detail: dict[str, Any] = field(default_factory=dict)
