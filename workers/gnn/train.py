@@ -43,6 +43,7 @@ def train(comm: Any, task: TrainTask, report: Report | None = None) -> Trained:
     with (
         open_local(comm, task.graph, task.partition, weighted=training.weighted) as local,
         Workforce(threads_of(comm)) as crew,
+        np.errstate(over="ignore", invalid="ignore"),  # the loss shows them, and ends the training
     ):
         run = _Run(comm, task, local, crew, report)
         return run.through(started)

@@ -1,0 +1,251 @@
+"""Ghosts' rows are those of their owners, and gradients come home: as on the whole graph."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from penstock import connect, gang
+from penstock.csr import Array
+from penstock.graph import Graph
+from penstock.workers.gnn.clock import Clock
+from penstock.workers.gnn.gradients import GradientSum
+from penstock.workers.gnn.halo import Halo
+from penstock.workers.gnn.local import open_local
+
+NODES, WIDTH = 90, 5
+
+
+@pytest.fixture
+def graph(make_graph: Callable[..., Graph]) -> Graph:
+    return make_graph(NODES, 160, directed=True, weights=True, features="dense", labels=3)
+
+
+def values(nodes: Any, width: int, dtype: Any = np.float32) -> Array:
+    """Return a matrix for these nodes, all different, small whole numbers."""
+    rows = np.asarray(nodes)[:, None] * 7 + np.arange(width) * 3 + 1
+    return (rows % 61).astype(dtype)
+
+
+def dense(graph: Graph) -> Array:
+    csr = graph.csr()
+    matrix = np.zeros((NODES, NODES))
+    matrix[csr.sources(), csr.indices] = 1
+    return matrix
+
+
+def exchange(halo: Halo, x: Any, tests: int = 0) -> None:
+    halo.start(x)
+    for _ in range(tests):
+        halo.test()
+    halo.wait()
+
+
+def exchange_back(halo: Halo, x: Any, tests: int = 0) -> None:
+    halo.start_back(x)
+    for _ in range(tests):
+        halo.test()
+    halo.wait_back(x)
+
+
+@pytest.mark.parametrize("overlap", [True, False])
+@pytest.mark.parametrize("k", [2, 4])
+def test_there_and_back(
+    partitioned: Any, on_threads: Any, graph: Graph, k: int, overlap: bool
+) -> None:
+    partition = partitioned(graph, k)
+
+    def rank(comm: Any) -> Any:
+        with open_local(comm, graph.path, partition, weighted=False) as local:
+            halo, owned = Halo(comm, local, overlap=overlap), slice(local.owned)
+            gradients = []
+            for tests, width in ((0, WIDTH), (3, 1), (10, WIDTH), (1, 70)):
+                halo.overlap = overlap and width > 1  # may change
+                x = np.full((local.columns, width), -1, np.float32)
+                x[owned] = values(local.ids[owned], width)
+                exchange(halo, x, tests)
+                np.testing.assert_array_equal(x, values(local.ids, width))
+                dx = values(local.ids + comm.rank, width, np.float64)
+                exchange_back(halo, dx, tests)
+                gradients.append(dx[owned])
+            return local, gradients
+
+    found = on_threads(k, rank)
+    for place, width in enumerate((WIDTH, 1, WIDTH, 70)):
+        expected = np.zeros((NODES, width))
+        for local, _ in found:
+            np.add.at(expected, local.ids, values(local.ids + local.rank, width, np.float64))
+        for local, gradients in found:
+            np.testing.assert_array_equal(gradients[place], expected[local.ids[: local.owned]])
+
+
+def test_bytes_and_messages_are_counted(partitioned: Any, on_threads: Any, graph: Graph) -> None:
+    partition = partitioned(graph, 3)
+
+    def rank(comm: Any) -> None:
+        with open_local(comm, graph.path, partition, weighted=False) as local:
+            halo = Halo(comm, local)
+            x = np.zeros((local.columns, WIDTH), np.float32)
+            exchange(halo, x)
+            sends = {peer: len(rows) * WIDTH * 4 for peer, rows in local.send.items()}
+            receives = {p: (r.stop - r.start) * WIDTH * 4 for p, r in local.receive.items()}
+            assert halo.sent_bytes == halo.row_bytes(WIDTH) == sum(sends.values())
+            # Receives are posted first: what comes early goes to its place at once.
+            said = [how for how, _, _ in comm.messages]
+            assert said == ["receive"] * len(receives) + ["send"] * len(sends)
+            assert {p: n for how, p, n in comm.messages if how == "send"} == sends
+            assert {p: n for how, p, n in comm.messages if how == "receive"} == receives
+            exchange_back(halo, x)
+            assert halo.sent_bytes == halo.row_bytes(WIDTH) + halo.row_bytes_back(WIDTH)
+
+    on_threads(3, rank)
+
+
+def test_sums_do_not_depend_on_who_comes_first(
+    partitioned: Any, on_threads: Any, graph: Graph
+) -> None:
+    """Numbers whose sum depends on the order are added in the order of ranks."""
+    partition = partitioned(graph, 4)
+    parts = np.array([1.0, 1e8, -1e8, 3e-3], np.float32)
+
+    def rank(comm: Any) -> Any:
+        with open_local(comm, graph.path, partition, weighted=False) as local:
+            halo = Halo(comm, local)
+            dx = np.full((local.columns, 2), parts[comm.rank])
+            exchange_back(halo, dx)
+            for row in range(local.owned):
+                expected = parts[comm.rank]
+                for peer in range(4):
+                    if peer in local.send and row in local.send[peer]:
+                        expected = expected + parts[peer]
+                np.testing.assert_array_equal(dx[row], expected)
+
+    on_threads(4, rank)
+
+
+def test_alone_nothing_happens(graph: Graph) -> None:
+    with open_local(None, graph.path, None, weighted=False) as local:
+        halo, clock = Halo(None, local, clock=(clock := Clock())), clock
+        x = values(local.ids, WIDTH)
+        exchange(halo, x, 1)
+        exchange_back(halo, x, 1)
+        np.testing.assert_array_equal(x, values(local.ids, WIDTH))
+        assert halo.sent_bytes == halo.row_bytes(WIDTH) == 0
+        assert clock.totals() == {}
+
+
+def test_time_is_booked(partitioned: Any, on_threads: Any, graph: Graph) -> None:
+    partition = partitioned(graph, 2)
+
+    def rank(comm: Any) -> None:
+        clock = Clock()
+        with open_local(comm, graph.path, partition, weighted=False) as local:
+            halo, sums = Halo(comm, local, clock=clock), GradientSum(comm, clock=clock)
+            x = np.zeros((local.columns, WIDTH), np.float32)
+            with clock.span("layer", "compute"):
+                exchange(halo, x)
+                exchange_back(halo, x)
+                sums.start(x[0])
+                sums.wait()
+        names = {name: total.kind for name, total in clock.totals().items()}
+        assert names == {
+            "halo: pack and post": "halo",
+            "halo: wait": "halo",
+            "halo: add": "halo",
+            "gradient: post": "gradient",
+            "gradient: wait": "gradient",
+            "layer": "compute",
+        }
+        spent = clock.epoch_done()
+        assert all(spent[kind] > 0 for kind in ("compute", "halo", "gradient"))
+
+    on_threads(2, rank)
+
+
+# -- with MPI --------------------------------------------------------------------------------------
+
+
+@pytest.fixture(params=["cpu", pytest.param("gpu", marks=pytest.mark.gpu)], scope="module")
+def client(request: pytest.FixtureRequest) -> Iterator[Any]:
+    with connect("mpi", workers=3, device=request.param) as client:
+        yield client
+
+
+@pytest.mark.mpi
+def test_a_gang_computes_as_one(partitioned: Any, client: Any, graph: Graph) -> None:
+    k, path, partition = 3, graph.path, partitioned(graph, 3)
+
+    def rank(comm: Any) -> Any:  # travels by value: all it needs is imported here
+        import numpy as np
+
+        from penstock.workers.device import to_device, to_host
+        from penstock.workers.gnn.clock import Clock
+        from penstock.workers.gnn.gradients import GradientSum
+        from penstock.workers.gnn.halo import Halo
+        from penstock.workers.gnn.local import open_local
+
+        outcome = []
+        for overlap in (True, False):
+            with open_local(comm, path, partition, weighted=True) as local:
+                clock = Clock()
+                halo = Halo(comm, local, overlap=overlap, clock=clock)
+                sums = GradientSum(comm, overlap=overlap, clock=clock)
+                rows = np.repeat(np.arange(local.owned), np.diff(local.indptr))
+                matrix = np.zeros((local.owned, local.columns), np.float32)
+                matrix[rows, local.indices] = 1
+                ids = local.ids[: local.owned]
+                for _ in range(3):  # a buffer is used again
+                    x = np.full((local.columns, 4), np.nan, np.float32)
+                    x[: local.owned] = (ids[:, None] * 7 + np.arange(4) * 3 + 1) % 61
+                    x = to_device(x)
+                    total = to_device(np.full(1000, comm.rank + 1.0, np.float32))
+                    halo.start(x)
+                    sums.start(total)
+                    for _ in range(5):
+                        halo.test()
+                        sums.test()
+                    halo.wait()
+                    sums.wait()
+                    out = matrix @ to_host(x)
+                    dx = to_device(np.ascontiguousarray(matrix.T @ out))
+                    halo.start_back(dx)
+                    halo.test()
+                    halo.wait_back(dx)
+                outcome.append((ids, out, to_host(dx)[: local.owned], to_host(total)))
+        return outcome
+
+    found = gang.run(client, rank, ranks=k, wait_timeout=30)
+    matrix, x = dense(graph), values(np.arange(NODES), 4)
+    out = matrix @ x
+    dx = matrix.T @ out
+    for each in found:
+        for ids, out_here, dx_here, total in each:
+            np.testing.assert_array_equal(out_here, out[ids])
+            np.testing.assert_array_equal(dx_here, dx[ids])
+            assert (total == 6).all()
+
+
+@pytest.mark.mpi
+def test_one_rank_with_a_bad_row_ends_all(make_graph: Any, partitioned: Any, client: Any) -> None:
+    from penstock.errors import GangError
+    from penstock.files import save_npy
+
+    graph = make_graph(NODES, 160, features="dense", labels=3, name="bad")
+    partition, path = partitioned(graph, 2), graph.path
+    part = partition / "parts" / "00001"
+    features = np.load(part / "features.npy")
+    features[3, 2] = np.nan
+    save_npy(part, "features.npy", features)
+    node = int(np.load(part / "owned.npy")[3])
+
+    def rank(comm: Any) -> None:
+        from penstock.workers.gnn.local import open_local
+
+        with open_local(comm, path, partition, weighted=False):
+            pass
+
+    with pytest.raises(GangError, match=rf"feature 2 of node {node} of .* is nan"):
+        gang.run(client, rank, ranks=2, wait_timeout=30)
