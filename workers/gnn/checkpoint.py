@@ -1,8 +1,8 @@
 """A training's state in one safetensors file: weights, the optimizer's vectors, and what they are.
 
-Weights have the model's names, the optimizer's vectors ``optimizer/`` before theirs. The metadata
-says in JSON what else is needed to go on: model, epoch, best epoch, seed. There is no state of a
-random generator, because draws are counted by epoch.
+Weights have the model's names; those of other vectors begin with what they are of, as
+``optimizer/mean``. The metadata says in JSON what else is needed to go on: model, epoch, seed.
+There is no state of a random generator, because draws are counted by epoch.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ from penstock.workers.gnn.spec import Model, differences
 
 FORMAT = "penstock-gnn"
 VERSION = 1
-OPTIMIZER = "optimizer/"  # before the names of its vectors
 
 
 def save(
@@ -31,9 +30,10 @@ def save(
     """Write a checkpoint; ``path`` has the old one or the new one, never half of one."""
     from safetensors.numpy import save_file
 
-    assert not any(name.startswith(OPTIMIZER) for name in parameters)
-    named = parameters | {OPTIMIZER + name.removeprefix(OPTIMIZER): v for name, v in state.items()}
-    tensors = {name: np.asarray(to_host(array), order="C") for name, array in named.items()}
+    assert not parameters.keys() & state.keys()
+    tensors = {
+        name: np.asarray(to_host(array), order="C") for name, array in (parameters | state).items()
+    }
     text = json.dumps(about)
     metadata = {"format": FORMAT, "version": str(VERSION), "about": text}
     metadata["sha256"] = _digest(tensors, text)

@@ -21,7 +21,7 @@ class Total(NamedTuple):
 
     kind: Kind
     seconds: float
-    count: int
+    times: int
 
 
 class Row(NamedTuple):
@@ -63,7 +63,7 @@ class Clock:
     def totals(self) -> dict[str, Total]:
         """Return what was spent on each name, over all epochs, in the order they came."""
         return {
-            name: Total(span.kind, span.seconds, span.count) for name, span in self._spans.items()
+            name: Total(span.kind, span.seconds, span.times) for name, span in self._spans.items()
         }
 
     def timeline(self) -> list[Row]:
@@ -80,13 +80,22 @@ class Clock:
 class _Span:
     """One name's time: entered and left many times."""
 
-    __slots__ = ("_clock", "_inner", "_start", "count", "entered", "kind", "name", "seconds",
-                 "within")  # fmt: skip
+    __slots__ = (
+        "_clock",
+        "_inner",
+        "_start",
+        "entered",
+        "kind",
+        "name",
+        "seconds",
+        "times",
+        "within",
+    )
 
     def __init__(self, clock: Clock, name: str, kind: Kind, within: _Span | None) -> None:
         self._clock, self.name, self.kind = clock, name, kind
         self.within = within  # the span of the same name around this one
-        self.seconds, self.count, self.entered = 0.0, 0, False
+        self.seconds, self.times, self.entered = 0.0, 0, False
         self._start = self._inner = 0.0
 
     def __enter__(self) -> None:
@@ -110,5 +119,5 @@ class _Span:
         self.entered = False
         booked = self if self.within is None else self.within
         booked.seconds += own
-        booked.count += 1
+        booked.times += 1
         self._clock._book(self, start, end, own)

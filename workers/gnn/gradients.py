@@ -19,13 +19,14 @@ class GradientSum:
     sums.start(gradient)      as soon as it is computed; it must not be touched then
     sums.test()               between pieces of computation, so that it travels
     sums.wait()               all that were started are sums now
+    sums.overlap = False      from now on, wait for each at once
     """
 
     def __init__(
         self, comm: Communicator | None, *, overlap: bool = True, clock: Clock | None = None
     ) -> None:
         self._comm = comm if comm is not None and comm.size > 1 else None
-        self._overlap, self._clock = overlap, clock
+        self.overlap, self._clock = overlap, clock
         self._requests: list[Any] = []
         self.sent_bytes = 0  # summed so far; what MPI sends for that depends on its algorithm
 
@@ -37,7 +38,7 @@ class GradientSum:
             self._requests.append(self._comm.iallreduce(array))
             self._comm.start()
             self.sent_bytes += array.nbytes
-        if not self._overlap:
+        if not self.overlap:
             self.wait()
 
     def test(self) -> None:

@@ -33,6 +33,7 @@ _unmeasured = nullcontext()
 class Halo:
     """One rank's side of these exchanges; one of each direction may be under way.
 
+    overlap     False: what is started is waited for at once; may change between exchanges
     sent_bytes  how much this rank has sent so far
     """
 
@@ -44,7 +45,7 @@ class Halo:
         overlap: bool = True,
         clock: Clock | None = None,
     ) -> None:
-        self._comm, self._overlap, self._clock = comm, overlap, clock
+        self._comm, self.overlap, self._clock = comm, overlap, clock
         self._sends = sorted(local.send.items())
         self._receives = sorted(local.receive.items())
         if comm is not None:
@@ -64,7 +65,8 @@ class Halo:
 
     def row_bytes_back(self, width: int, itemsize: int = 4) -> int:
         """Return how much this rank sends when it brings their gradients back."""
-        return sum(rows.stop - rows.start for _, rows in self._receives) * width * itemsize
+        rows = sum(int(where.stop - where.start) for _, where in self._receives)
+        return rows * width * itemsize
 
     def start(self, x: Any) -> None:
         """Send the owned rows of ``x`` that others read; receive the ghosts' where they stand.
@@ -84,7 +86,7 @@ class Halo:
                 self._out.append(self._comm.isend(buffer, peer, _OUT))
                 self.sent_bytes += buffer.nbytes
             self._comm.start()
-        if not self._overlap:
+        if not self.overlap:
             self.wait()
 
     def wait(self) -> None:
@@ -109,7 +111,7 @@ class Halo:
                 self._back.append(self._comm.isend(mine, peer, _BACK))
                 self.sent_bytes += mine.nbytes
             self._comm.start()
-        if not self._overlap:
+        if not self.overlap:
             self._finish(self._back)
 
     def wait_back(self, x: Any) -> None:

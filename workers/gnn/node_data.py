@@ -49,7 +49,8 @@ class NodeData:
         """Return rows in another order."""
         labels = self.labels
         if isinstance(labels, tuple):
-            labels = _reordered_lists(*labels, order)
+            indptr, classes = labels
+            labels = _reordered_lists(indptr, classes, order)
         elif labels is not None:
             labels = labels[order]
         if isinstance(self.features, np.ndarray):
