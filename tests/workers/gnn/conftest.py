@@ -20,7 +20,7 @@ from penstock.partition.part import partition_path
 from penstock.workers.gnn.local import Local, open_local
 from penstock.writer import create_graph
 
-_PATIENCE = 20
+_PATIENCE = 120  # a kernel may be compiled meanwhile, on a busy machine
 
 
 class _Shared:
