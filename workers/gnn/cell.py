@@ -85,11 +85,14 @@ class Cell:
         """Write the kind's values of owned nodes at ``out``, finished."""
         raise NotImplementedError
 
-    def finish(self, z: Any, how: Finish, first: int = 0, last: int | None = None) -> None:
-        """Finish rows in place."""
+    def finish(
+        self, z: Any, how: Finish, first: int = 0, last: int | None = None, out: Any = None
+    ) -> None:
+        """Finish rows, in place where no ``out`` is given."""
         module, last = kernel("activation", z), len(z) if last is None else last
+        out = z if out is None else out
         with self.span("finish"):
-            self.around.rows(first, last, z.shape[1], lambda a, b: module.finish(z, z, how, a, b))
+            self.around.rows(first, last, z.shape[1], lambda a, b: module.finish(z, out, how, a, b))
 
     def _skipped(self, x: Input) -> Any:
         if not self.layer.residual:

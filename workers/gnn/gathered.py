@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -13,7 +14,7 @@ from penstock.workers.gnn.cell import Cell
 from penstock.workers.gnn.inputs import Input
 from penstock.workers.gnn.parameters import Entry, glorot
 from penstock.workers.gnn.spec import Layer
-from penstock.workers.gnn.structure import block_of
+from penstock.workers.gnn.structure import block_of, divided
 from penstock.workers.gnn.surroundings import Surroundings
 
 
@@ -39,6 +40,7 @@ class Gathered(Cell):
         super().prepare(around)
         layer = self.layer
         self.rows_of = block_of(around, layer.kind, layer.aggregate, layer.eps)
+        self.near_and_far = divided(around, self.rows_of)
         goes_back = not self.first or self.order == "transform"
         self.columns_of = around.transpose(self.rows_of) if goes_back else None
 
@@ -56,7 +58,7 @@ class Gathered(Cell):
         mixed = around.buffers.scratch(local.columns, self.width)
         with self.span("product"):
             x.product(self.weight, mixed[: local.owned])
-        around.gather(mixed, lambda a, b: self.sum_rows(mixed, out, a, b, how), None)
+        self.sum_all(mixed, out, how)
 
     def _aggregate_first(self, x: Input, out: Any, how: Finish | None) -> None:
         around = self.around
@@ -71,7 +73,7 @@ class Gathered(Cell):
                 with self.span("product"):
                     around.crew.product(mixed[first:last], self.weight, out[first:last])
 
-            around.gather(values, lambda a, b: self.sum_rows(values, mixed, a, b, None), then)
+            self.sum_all(values, mixed, None, then)
             self._mixed = mixed
             if self.folded:
                 self.let_go(x)
@@ -82,6 +84,30 @@ class Gathered(Cell):
         """Free features that were folded, if nothing else needs them."""
         if not self.layer.residual:
             x.release()
+
+    def sum_all(
+        self, x: Any, out: Any, how: Finish | None, then: Callable[[int, int], None] | None = None
+    ) -> None:
+        """Write A x at ``out``, finished, while ghosts' rows of x are fetched.
+
+        ``then(first, last)`` is called when rows are there.
+        """
+        around, local = self.around, self.around.local
+        if self.near_and_far is None:
+            around.gather(x, lambda a, b: self.sum_rows(x, out, a, b, how), then)
+            return
+        near, far = self.near_and_far
+        around.halo.start(x)
+        self.sum_over(near, x, out, 0, local.interior, how)
+        self.sum_over(near, x, out, local.interior, local.owned)
+        if then is not None and local.interior:
+            then(0, local.interior)
+        around.halo.wait()
+        both = around.buffers.scratch(len(out), out.shape[1], x, out, how and how.skip)
+        self.sum_over(far, x, both, local.interior, local.owned, Finish(skip=out))
+        self.finish(both, how or Finish(), local.interior, local.owned, out)
+        if then is not None:
+            then(local.interior, local.owned)
 
     def sum_rows(self, x: Any, out: Any, first: int, last: int, how: Finish | None) -> None:
         """Write rows of A x at ``out``."""

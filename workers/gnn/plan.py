@@ -234,6 +234,8 @@ def _memory(model: Model, facts: Facts, layers: list[LayerPlan], *, sparse: bool
     found = {"graph": structure}
     if back:
         found["graph, turned round"] = structure + 8 * (columns - rows)
+    if columns > rows and any(p.layer.kind != "gat" for p in layers):
+        found["graph, edges to ghosts apart"] = structure + 8 * rows
     found["factors"] = 12 * columns * sum(p.layer.kind in ("gcn", "sage", "gin") for p in layers)
     found["features"] = (
         2 * 8 * facts.nonzeros + 8 * (rows + facts.features)

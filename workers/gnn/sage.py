@@ -12,6 +12,7 @@ from penstock.kernels.gnn_rules import Finish
 from penstock.workers.gnn.gathered import Gathered
 from penstock.workers.gnn.inputs import Input
 from penstock.workers.gnn.parameters import Entry, glorot
+from penstock.workers.gnn.surroundings import Surroundings
 
 
 class Sage(Gathered):
@@ -66,6 +67,11 @@ class Sage(Gathered):
 
 class SageMax(Sage):
     """The same, of each feature's largest value among the neighbours."""
+
+    def prepare(self, around: Surroundings) -> None:
+        """Leave rows whole: a largest value is not put together of two."""
+        super().prepare(around)
+        self.near_and_far = None
 
     def sum_rows(self, x: Any, out: Any, first: int, last: int, how: Finish | None) -> None:
         """Write the largest values of rows at ``out``, and remember whose they are."""

@@ -67,7 +67,7 @@ class State:
         )  # fmt: skip
 
     def judge(self, metrics: dict[str, dict[str, float]]) -> None:
-        """Remember the parameters if their validation (or else training) loss is the best so far."""
+        """Remember the parameters if their validation (or else training) loss is the best."""
         loss = metrics.get("valid", metrics["train"])["loss"]
         if loss < self.best_loss:
             self.best_loss, self.best_epoch, self.best_metrics = loss, self.epoch, metrics

@@ -10,6 +10,8 @@ import numpy as np
 from penstock.kernels.gnn_rules import Block
 from penstock.workers.gnn.surroundings import Surroundings
 
+_ROWS = 1 << 18  # at a time: what has a value an edge is as large as the graph
+
 
 def block_of(around: Surroundings, kind: str, aggregate: str, eps: float) -> Block:
     """Return what a layer of this kind gathers over."""
@@ -24,6 +26,40 @@ def block_of(around: Surroundings, kind: str, aggregate: str, eps: float) -> Blo
         total = _row_sums(around)
         return replace(plain, left=around.put(_inverse(total).astype(around.like.dtype)))
     return plain
+
+
+def divided(around: Surroundings, block: Block) -> tuple[Block, Block] | None:
+    """Return the block's edges to owned nodes, and those to ghosts; None where that gains nothing.
+
+    What leads to owned nodes can be summed while ghosts travel, in every row. That costs another
+    pass over the rows with ghosts, so it is not done where most edges are in rows without.
+    """
+    local = around.local
+    edges = len(local.indices)
+    if local.columns == local.owned or int(local.indptr[local.interior]) > edges // 2:
+        return None
+    indptr, columns = np.asarray(local.indptr), np.asarray(local.indices)
+    far = columns >= local.owned
+    before = np.zeros(local.owned + 1, np.int64)  # edges to ghosts, before each row
+    for first in range(0, local.owned, _ROWS):
+        last = min(first + _ROWS, local.owned)
+        low, high = int(indptr[first]), int(indptr[last])
+        running = np.concatenate([[0], np.cumsum(far[low:high])])
+        before[first : last + 1] = before[first] + running[indptr[first : last + 1] - low]
+    pieces = []
+    for chosen, starts in ((~far, indptr - before), (far, before)):
+        weights = None
+        if local.weights is not None:
+            weights = around.put(local.weights[chosen].astype(around.like.dtype))
+        pieces.append(
+            replace(
+                block,
+                indptr=around.put(starts),
+                indices=around.put(columns[chosen]),
+                weights=weights,
+            )
+        )
+    return pieces[0], replace(pieces[1], diagonal=None)
 
 
 def _normalised(around: Surroundings, plain: Block) -> Block:
@@ -57,9 +93,8 @@ def _row_sums(around: Surroundings) -> Any:
 def _has_loop(around: Surroundings) -> Any:
     local = around.local
     found = np.zeros(local.owned, bool)
-    step = 1 << 18  # rows at a time: the list of all edges' rows is as large as the graph
-    for first in range(0, local.owned, step):
-        last = min(first + step, local.owned)
+    for first in range(0, local.owned, _ROWS):
+        last = min(first + _ROWS, local.owned)
         degree = np.diff(local.indptr[first : last + 1])
         row = np.repeat(np.arange(first, last), degree)
         at = local.indices[int(local.indptr[first]) : int(local.indptr[last])]
