@@ -42,7 +42,10 @@ class Gathered(Cell):
         self.rows_of = block_of(around, layer.kind, layer.aggregate, layer.eps)
         self.near_and_far = divided(around, self.rows_of)
         goes_back = not self.first or self.order == "transform"
-        self.columns_of = around.transpose(self.rows_of) if goes_back else None
+        # Where the edges would have to be kept turned round only for the way back.
+        self.implicit = around.implicit and not around.local.symmetric
+        turns = goes_back and not self.implicit
+        self.columns_of = around.transpose(self.rows_of) if turns else None
 
     # Forward
 
@@ -148,8 +151,10 @@ class Gathered(Cell):
         ``how`` finishes their rows before what other ranks send is added; memory is not ``used``'s.
         """
         around, columns = self.around, self.columns_of
-        assert columns is not None
         dx = around.buffers.scratch(around.local.columns, width, grad, used, how and how.skip)
+        if self.implicit:
+            return self._scattered(grad, dx, how)
+        assert columns is not None
 
         def work(first: int, last: int) -> None:
             if first >= around.local.owned:  # ghosts have no row here to go back to
@@ -158,6 +163,18 @@ class Gathered(Cell):
                 self.sum_over(columns, grad, dx, first, last, how)
 
         around.gather_back(dx, work)
+        return dx
+
+    def _scattered(self, grad: Any, dx: Any, how: Finish | None) -> Any:
+        """Go back over the rows as they are: all of dx is known only at the end."""
+        around = self.around
+        dx[...] = 0
+        with self.span("sum over neighbours"):
+            kernel("aggregate", grad).scatter(self.rows_of, grad, dx)
+        around.halo.start_back(dx)
+        if how is not None:
+            self.finish(dx, how, 0, around.local.owned)
+        around.halo.wait_back(dx)
         return dx
 
     def product_back(self, grad: Any, weight: Any, used: Any = None) -> Any:

@@ -56,7 +56,7 @@ class Network:
         self.sums = GradientSum(comm, overlap=training.overlap, clock=self.clock)
         self.around = Surroundings(
             local, self.parameters, self.halo, self.sums, crew, self.clock, comm,
-            self.parameters.values[:0], training.seed,
+            self.parameters.values[:0], training.seed, training.transpose == "implicit",
         )  # fmt: skip
         if comm is not None and comm.size > 1 and training.overlap and not device:
             crew.progress = self.progress

@@ -14,6 +14,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
+from penstock.errors import UsageError
 from penstock.workers.gnn.facts import Facts
 from penstock.workers.gnn.rates import Rates
 from penstock.workers.gnn.spec import Layer, Model, Training
@@ -99,9 +100,22 @@ def lower(model: Model, facts: Facts, training: Training, rates: Rates) -> Plan:
         layers.append(_layer(cost, layer, number, inputs, training, model, sparse=sparse and first))
         assert layer.width is not None
         inputs = layer.width
-    memory = _memory(model, facts, layers, sparse=sparse)
+    _check_implicit(layers, training)
+    keeps = training.transpose == "keep"
+    memory = _memory(model, facts, layers, sparse=sparse, keeps=keeps)
     rest = (cost.stream("loss and its gradient", 2 * facts.rows * inputs),)
     return Plan(tuple(layers), facts, sparse, rates.tau, memory, rest)
+
+
+def _check_implicit(layers: list[LayerPlan], training: Training) -> None:
+    for plan in layers:
+        kind = "sage max" if plan.layer.aggregate == "max" else plan.layer.kind
+        if training.transpose == "implicit" and kind in ("gat", "sage max"):
+            raise UsageError(
+                f"layer {plan.number + 1} ({kind}) goes back over the edges turned round",
+                expected="--transpose keep",
+                got="--transpose implicit",
+            )
 
 
 def _sparse_path(model: Model, facts: Facts, training: Training, rates: Rates) -> bool:
@@ -224,12 +238,16 @@ def _steps(
     return tuple(step for step in steps if step is not None)
 
 
-def _memory(model: Model, facts: Facts, layers: list[LayerPlan], *, sparse: bool) -> dict[str, int]:
+def _memory(
+    model: Model, facts: Facts, layers: list[LayerPlan], *, sparse: bool, keeps: bool
+) -> dict[str, int]:
     """Return what is held at the same time, by what it is for."""
     rows, columns, edges = facts.rows, facts.columns, facts.edges
     structure = 8 * (rows + 1) + edges * (facts.index_bytes + (4 if facts.weighted else 0))
-    back = not facts.symmetric and any(
-        not (p.number == 0 and p.order == "aggregate") for p in layers
+    back = (
+        keeps
+        and not facts.symmetric
+        and any(not (p.number == 0 and p.order == "aggregate") for p in layers)
     )
     found = {"graph": structure}
     if back:

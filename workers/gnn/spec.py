@@ -178,6 +178,8 @@ class Training:
     checkpoint_epochs, checkpoint_minutes   how often the state is saved, whichever comes first
     overlap     exchange halos and gradients while computing (False: to see what that gains)
     fold        compute once what does not change from epoch to epoch
+    transpose   keep: the edges turned round, for the way back; implicit: go back over the edges as
+                they are, which takes no memory and more time (not with gat, nor sage max)
     """
 
     epochs: Positive = 200
@@ -204,6 +206,7 @@ class Training:
     fold: bool = True
     path: Literal["auto", "dense", "sparse"] = "auto"
     order: Literal["auto", "transform", "aggregate"] = "auto"
+    transpose: Literal["keep", "implicit"] = "keep"
     profile: bool = False
 
     def rate_at(self, epoch: int) -> float:

@@ -22,7 +22,7 @@ LAST, BEST = "checkpoints/last.safetensors", "checkpoints/best.safetensors"
 # What may differ when a training goes on: how long, how often saved, how computed.
 _FREE = {
     "epochs", "patience", "checkpoint_epochs", "checkpoint_minutes", "overlap", "fold", "path",
-    "order", "profile", "evaluate_every",
+    "order", "profile", "evaluate_every", "transpose",
 }  # fmt: skip
 
 

@@ -76,6 +76,7 @@ class Surroundings:
     comm: Any
     like: Any  # an empty array of the backend and type that is computed with
     seed: int
+    implicit: bool = False  # go back over edges as they are, rather than keep them turned round
     epoch: int = 0
     training: bool = True
     _transposes: dict[int, Block] = field(default_factory=dict)

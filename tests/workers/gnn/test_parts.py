@@ -81,9 +81,23 @@ def one_pass(
 def test_parts_give_what_the_whole_gives(
     name: str, overlap: bool, order: str, graph: Graph, on_threads: Any
 ) -> None:
-    model = MODELS[name]
     training = Training(order=order, overlap=overlap, seed=5)
-    _, outputs, sums, gradients = one_pass(None, graph, None, model, training)
+    compare(graph, MODELS[name], training, training, on_threads)
+
+
+@pytest.mark.parametrize("order", ["transform", "aggregate"])
+@pytest.mark.parametrize("name", ["gcn", "sage-mean", "gin"])
+def test_an_implicit_transpose_gives_the_same(
+    name: str, order: str, graph: Graph, on_threads: Any
+) -> None:
+    kept = Training(order=order, seed=5)
+    compare(graph, MODELS[name], kept, replace(kept, transpose="implicit"), on_threads)
+
+
+def compare(
+    graph: Graph, model: Model, of_whole: Training, training: Training, on_threads: Any
+) -> None:
+    _, outputs, sums, gradients = one_pass(None, graph, None, model, of_whole)
     for k in (2, 3):
         parts = partition_path(graph, k)
         ranks = on_threads(k, one_pass, graph, parts, model, training)
