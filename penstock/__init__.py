@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from penstock.csr import CSR as CSR
     from penstock.errors import PenstockError as PenstockError
     from penstock.graph import Graph as Graph
+    from penstock.pipelines import gnn as gnn
     from penstock.pipelines.etl import etl as etl
     from penstock.pipelines.generate import generate as generate
     from penstock.pipelines.info import info as info
@@ -39,7 +40,7 @@ _HOME = {
     "walk_array": "penstock.pipelines.walk",
 }
 
-_MODULES = {"gang": "penstock.cluster.gang"}
+_MODULES = {"gang": "penstock.cluster.gang", "gnn": "penstock.pipelines.gnn"}
 
 __all__ = ["__version__", *_HOME, *_MODULES]
 

@@ -25,6 +25,7 @@ app = App(
     suppress_keyboard_interrupt=False,
 )
 
+_START = Group("Start here", sort_key=0)
 _GRAPHS = Group("Graphs", sort_key=1)
 _JOBS = Group("Jobs", sort_key=2)
 _CLUSTERS = Group("Clusters", sort_key=3)
@@ -33,6 +34,13 @@ for _flag, _help in (("--help", "Show this page"), ("--version", "Print the vers
     app[_flag].group, app[_flag].help = _SHELL, _help
 
 # One line each, so that `penstock --help` is a table of contents.
+app.command(
+    "penstock.pipelines.demo:command",
+    name="demo",
+    group=_START,
+    sort_key=1,
+    help="Try everything once, small: under 90 seconds, from nothing",
+)
 app.command(
     "penstock.pipelines.etl.command:command",
     name="etl",
@@ -81,6 +89,13 @@ app.command(
     group=_JOBS,
     sort_key=1,
     help="Random walks: DeepWalk, PPR, Node2Vec, MetaPath, your own",
+)
+app.command(
+    "penstock.pipelines.gnn.command:app",
+    name="gnn",
+    group=_JOBS,
+    sort_key=2,
+    help="Train a GNN, predict, evaluate: GCN, SAGE, GIN, GAT",
 )
 app.command(
     "penstock.pipelines.cluster:app",

@@ -106,10 +106,12 @@ def test_public_names_are_there():
 
     names = ["CSR", "ClusterSpec", "Graph", "PenstockError", "connect", "etl", "generate", "info"]
     names += ["partition_graph", "walk", "walk_array"]
-    assert dir(penstock) == sorted([*names, "gang", "__version__"])
+    assert dir(penstock) == sorted([*names, "gang", "gnn", "__version__"])
     for name in names:
         assert callable(getattr(penstock, name)), name
     assert callable(penstock.gang.run)
+    for name in ("train", "predict", "evaluate", "plan"):
+        assert callable(getattr(penstock.gnn, name)), name
     with pytest.raises(AttributeError, match="no attribute 'nosuch'"):
         penstock.nosuch  # noqa: B018
 

@@ -16,11 +16,12 @@ from penstock.files import sha256_of
 from penstock.graph import Graph
 from penstock.kernels.walk_rules import MAX_WALKS
 from penstock.manifest import FILE_NAME as GRAPH_FILE
+from penstock.pipelines.room import room_of
 from penstock.pipelines.walk.choice import Choice, check_graph, choose
 from penstock.pipelines.walk.options import WalkOptions
 from penstock.pipelines.walk.output import KIND, Parts, WalkWriter, save_manifest
 from penstock.pipelines.walk.partitioned import walk_partitioned
-from penstock.pipelines.walk.placement import place, ranks_wanted, room_of
+from penstock.pipelines.walk.placement import place, ranks_wanted
 from penstock.pipelines.walk.replicated import WalkJob, walk_replicated
 from penstock.pipelines.walk.report import WalkReport
 from penstock.pipelines.walk.starts import Starts, find_starts

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
 from typing import Any
 
 from penstock.cluster import gang
 from penstock.errors import CapacityError, GangError
 from penstock.graph import Graph
 from penstock.partition.manifest import PartitionManifest
-from penstock.partition.part import partition_path
-from penstock.pipelines.partition import partition_graph
-from penstock.pipelines.walk.placement import Room
+from penstock.pipelines.parts import partition_into
+from penstock.pipelines.room import Room
 from penstock.pipelines.walk.replicated import WalkJob
 from penstock.sizes import format_bytes
 from penstock.workers.walk import walk_part
@@ -27,7 +24,7 @@ def walk_partitioned(
 ) -> None:
     """Walk the parts ``todo`` of the output on the ranks of ``client``'s MPI world."""
     k = ranks or room.workers
-    path = _partition(Graph.open(job.graph), k, quiet=quiet)
+    path = partition_into(Graph.open(job.graph), k, quiet=quiet)
     needed = memory_needed(PartitionManifest.load(path), job.recipe, per_part=job.parts.per_part)
     if needed > room.memory:
         where = "GPU" if room.on_gpu else "worker"
@@ -59,16 +56,6 @@ def walk_partitioned(
             if attempt == _RETRIES or not error.may_retry:
                 raise
             left = [number for number in left if not job.write.done(number)]
-
-
-def _partition(graph: Graph, k: int, *, quiet: bool) -> Path:
-    """Return the partition into ``k`` parts, which is made where there is none."""
-    path = partition_path(graph, k)
-    if not path.exists():
-        if not quiet:
-            print(f"{graph.path} has no partition into {k} parts: making one", file=sys.stderr)
-        partition_graph(graph, k=k, quiet=quiet)
-    return path
 
 
 def _walks(job: WalkJob, numbers: list[int]) -> int:

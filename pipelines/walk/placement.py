@@ -2,44 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Any, Literal
+from dataclasses import replace
+from typing import Literal
 
 from penstock.cluster.connect import kind_for
 from penstock.cluster.spec import ClusterSpec
 from penstock.csr import id_dtype
-from penstock.errors import CapacityError, ClusterError, UsageError
+from penstock.errors import CapacityError, UsageError
 from penstock.graph import Graph
 from penstock.kernels.expression import Expression
 from penstock.kernels.walk_rules import Rules, Sampler
 from penstock.partition.threads import cores
+from penstock.pipelines.room import Room
 from penstock.pipelines.walk.options import WalkOptions
 from penstock.sizes import format_bytes
-from penstock.workers.plugin import resources
 from penstock.workers.walk_rows import Recipe
 
 Placement = Literal["replicated", "partitioned"]
 
 _OWN = ("auto", "local", "threads")  # kinds whose workers share this machine's memory
-
-
-@dataclass(frozen=True)
-class Room:
-    """What the workers of a cluster have.
-
-    rows    bytes that every worker can keep of a graph, in memory or on its GPU
-    memory  bytes that every worker may use in all
-    """
-
-    rows: int
-    memory: int
-    on_gpu: bool
-    workers: int
-
-    def text(self) -> str:
-        """Return it for a report."""
-        what = "GPU" if self.on_gpu else "worker"
-        return f"{self.workers} {what}{'s' * (self.workers != 1)}"
 
 
 def ranks_wanted(graph: Graph, options: WalkOptions, cluster: ClusterSpec) -> int | None:
@@ -49,24 +30,6 @@ def ranks_wanted(graph: Graph, options: WalkOptions, cluster: ClusterSpec) -> in
     if options.placement == "auto" and not _too_large_here(graph, cluster.configured()):
         return None
     return options.parts or cluster.workers or max(2, cores())
-
-
-def room_of(client: Any) -> Room:
-    """Ask every worker what it has."""
-
-    def look(dask_worker: Any) -> tuple[int, int, bool]:
-        held = resources(dask_worker)
-        return held.cache.limit_bytes, held.memory_bytes(), held.device is not None
-
-    found = list(client.run(look).values())
-    if not found:
-        raise ClusterError("the cluster has no workers", remedy="Start workers, or leave --cluster")
-    return Room(
-        rows=min(limit for limit, _, _ in found),
-        memory=min(memory for _, memory, _ in found),
-        on_gpu=all(gpu for _, _, gpu in found),
-        workers=len(found),
-    )
 
 
 def place(graph: Graph, options: WalkOptions, recipe: Recipe, room: Room) -> Placement:

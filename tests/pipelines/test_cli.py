@@ -19,8 +19,8 @@ from penstock.pipelines import cli
 from penstock.pipelines.cli import app, run
 from penstock.pipelines.output import Output
 
-COMMANDS = ["etl", "generate", "info", "validate", "partition", "order"]
-COMMANDS += ["walk", "cluster", "completion"]
+COMMANDS = ["demo", "etl", "generate", "info", "validate", "partition", "order"]
+COMMANDS += ["walk", "gnn", "cluster", "completion"]
 
 
 @options
@@ -83,7 +83,7 @@ def test_every_command_has_help_and_the_common_options(command, capsys):
     assert run([command, "--help"]) == 0
     out = capsys.readouterr().out
     assert out.startswith(f"Usage: penstock {command}")
-    if command not in ("generate", "cluster", "completion"):
+    if command not in ("generate", "gnn", "cluster", "completion"):
         for flag in ("--json", "-v, --verbose", "-q, --quiet"):
             assert flag in out
 
@@ -115,7 +115,7 @@ def test_python_m_penstock(tmp_path):
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("nosuch", "penstock has no command 'nosuch'. Expected one of etl, generate, info"),
+        ("nosuch", "penstock has no command 'nosuch'. Expected one of demo, etl, generate"),
         ("ifno", "Did you mean info?"),
         ("generate rmatt", "penstock generate has no command 'rmatt'. Expected one of rmat"),
         ("info", "penstock info needs GRAPH. Expected a graph's directory. See penstock info --he"),

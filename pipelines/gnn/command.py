@@ -1,0 +1,95 @@
+"""``penstock gnn train|predict|evaluate|plan``."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import App, Group, Parameter
+
+from penstock.cluster.spec import ClusterSpec
+from penstock.pipelines.gnn.options import (
+    EvaluateOptions,
+    GnnOptions,
+    ModelOptions,
+    PredictOptions,
+)
+from penstock.pipelines.output import Output
+
+app = App(
+    name="gnn",
+    help="Full-batch graph neural networks: GCN, SAGE, GIN and GAT, on CPU, GPU and several ranks.",
+    help_format="plaintext",
+    group_parameters=Group("Options", sort_key=5),
+    result_action="return_value",
+)
+
+GraphAt = Annotated[Path, Parameter(help="a graph's directory")]
+RunAt = Annotated[Path, Parameter(help="the folder of a run")]
+Out = Annotated[Path, Parameter(help="the directory of predictions to write")]
+
+
+@app.command(name="train", sort_key=1)
+def train(
+    graph: GraphAt,
+    run: Annotated[Path, Parameter(help="the folder of the run to write")],
+    /,
+    *,
+    options: GnnOptions = GnnOptions(),
+    cluster: ClusterSpec = ClusterSpec(),
+    output: Output = Output(),
+) -> None:
+    """Train a model on the features and labels of a graph's nodes."""
+    from penstock.pipelines.gnn.training import train_model
+
+    output.show(train_model(graph, run, options, cluster, output.quiet))
+
+
+@app.command(name="predict", sort_key=2)
+def predict(
+    run: RunAt,
+    out: Out,
+    /,
+    *,
+    options: PredictOptions = PredictOptions(),
+    cluster: ClusterSpec = ClusterSpec(),
+    output: Output = Output(),
+) -> None:
+    """Predict for every node, with the weights of a run; a Parquet dataset with your own ids."""
+    from penstock.pipelines.gnn.prediction import predict_nodes
+
+    output.show(predict_nodes(run, out, options, cluster, output.quiet))
+
+
+@app.command(name="evaluate", sort_key=3)
+def evaluate(
+    run: RunAt,
+    /,
+    *,
+    options: EvaluateOptions = EvaluateOptions(),
+    cluster: ClusterSpec = ClusterSpec(),
+    output: Output = Output(),
+) -> None:
+    """Compare a run's predictions with the labels: accuracy, F1, ROC-AUC, confusions."""
+    from penstock.pipelines.gnn.evaluation import evaluate_run
+
+    output.show(evaluate_run(run, options, cluster, output.quiet))
+
+
+@app.command(name="plan", sort_key=4)
+def plan(
+    graph: GraphAt,
+    /,
+    *,
+    options: ModelOptions = ModelOptions(),
+    cluster: ClusterSpec = ClusterSpec(),
+    output: Output = Output(),
+) -> None:
+    """Show what a training would compute, in which order, and what that costs; train nothing."""
+    from penstock.pipelines.gnn.planning import plan_model
+
+    made, too_large = plan_model(graph, options, cluster)
+    output.show(made)
+    if too_large is not None:
+        print(f"penstock: {too_large}", file=sys.stderr)

@@ -1,0 +1,153 @@
+"""From options to the declarations that ranks are given: a model and a training."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from penstock.errors import UsageError
+from penstock.graph import Graph
+from penstock.pipelines.gnn.options import ModelOptions
+from penstock.workers.gnn.spec import Layer, Model, Training, read_model
+
+# Of a training, what may be another when a run goes on: the weights at an epoch do not depend on
+# it, or (epochs) only on a schedule that looks ahead.
+PASSING = (
+    "epochs", "patience", "evaluate_every", "checkpoint_epochs", "checkpoint_minutes",
+    "overlap", "fold", "path", "order", "profile",
+)  # fmt: skip
+LOSSES = {"class": "cross_entropy", "multi": "binary", "value": "squared"}
+
+
+def declared_model(options: ModelOptions) -> Model:
+    """Return the model that the options declare; its last layer is not complete yet."""
+    if options.spec is not None:
+        return read_model(options.spec)
+    gat = options.model == "gat"
+    own: dict[str, Any] = {"kind": options.model}
+    if options.model == "sage":
+        own["aggregate"] = options.aggregate or "mean"
+    if gat:
+        own["attention_dropout"] = options.attention_dropout
+    between: dict[str, Any] = {
+        **own,
+        "width": options.hidden,
+        "activation": options.activation or ("elu" if gat else "relu"),
+        "dropout": options.dropout,
+        "norm": options.norm,
+        "residual": options.residual,
+    }
+    if gat:
+        between["heads"] = options.heads or 8
+    layers = (*[Layer(**between)] * (options.layers - 1), Layer(**own))
+    return Model(layers=layers, input_dropout=options.input_dropout)
+
+
+def declared_training(options: ModelOptions) -> Training:
+    """Return the training that the options declare."""
+    plain = Training()
+    return Training(
+        epochs=options.epochs,
+        loss=options.loss,
+        optimizer=options.optimizer,
+        rate=options.lr,
+        momentum=plain.momentum if options.momentum is None else options.momentum,
+        beta1=options.beta1,
+        beta2=options.beta2,
+        epsilon=options.epsilon,
+        decay=options.weight_decay,
+        schedule=options.schedule,
+        warmup=options.warmup,
+        every=options.step_every or plain.every,
+        factor=options.step_factor or plain.factor,
+        clip=options.clip,
+        patience=options.patience,
+        evaluate_every=options.evaluate_every,
+        seed=options.seed,
+        weighted=options.weighted,
+        checkpoint_epochs=options.checkpoint_epochs or None,
+        checkpoint_minutes=options.checkpoint_minutes or None,
+        overlap=options.overlap,
+        fold=options.fold,
+        path=options.path,
+        order=options.order,
+        profile=options.profile,
+    )
+
+
+def check_graph(graph: Graph, training: Training, *, learns: bool = True) -> None:
+    """Raise where the graph has not what a training needs, as far as its manifest tells."""
+    about = graph.manifest
+    if about.features is None:
+        raise UsageError(
+            f"{graph.path} has no features to learn from",
+            remedy="Give them to penstock etl with --features or --feature-columns, or make a "
+            "graph that has some: penstock generate sbm",
+        )
+    if training.weighted and "weights" not in about.dtypes:
+        raise UsageError(f"{graph.path} has no weights of edges, which --weighted takes")
+    if training.path == "sparse" and about.features.kind == "dense":
+        zeros = about.features.sparsity(graph.num_nodes)
+        if zeros == 0:
+            raise UsageError(
+                f"the features of {graph.path} have no zeros to leave out",
+                expected="--path dense or auto",
+                got="--path sparse",
+            )
+    if not learns:
+        return
+    if about.labels is None:
+        raise UsageError(
+            f"{graph.path} has no labels to learn",
+            remedy="Name their column with penstock etl --label",
+        )
+    wanted = LOSSES[about.labels]
+    if training.loss not in ("auto", wanted):
+        raise UsageError(
+            f"--loss {training.loss} does not go with the labels of {graph.path}",
+            expected=f"auto or {wanted}",
+            got=f"labels of kind {about.labels}",
+        )
+    if not about.splits.get("train"):
+        found = ", ".join(f"{name} {count}" for name, count in about.splits.items())
+        raise UsageError(
+            f"no node of {graph.path} is in the split train",
+            expected="nodes to train on",
+            got=found or "no splits",
+            remedy="Draw splits with penstock etl --split-nodes 0.6 0.2 0.2, or name their column "
+            "with --split",
+        )
+
+
+def outputs_of(graph: Graph) -> int:
+    """Return how many values the last layer gives for the labels of a graph."""
+    about = graph.manifest
+    if about.labels == "value":
+        return 1
+    if about.classes:
+        return len(about.classes)
+    # A graph that was written without names of classes.
+    labels = graph.labels()
+    if isinstance(labels, list):
+        return 1 + max((max(row) for row in labels if row), default=0)
+    return 1 + int(labels.max(initial=0))
+
+
+def task_of(graph: Graph) -> str:
+    """Return what is predicted: class, multi or value."""
+    return graph.manifest.labels or "class"
+
+
+def scaled(model: Model, numerator: int, denominator: int) -> Model:
+    """Return the model with the widths between layers multiplied by a fraction."""
+
+    def width(layer: Layer) -> Layer:
+        assert layer.width is not None
+        wide = max(1, layer.width * numerator // denominator)
+        if layer.kind == "gat" and layer.join == "concat":
+            wide = max(layer.heads, wide // layer.heads * layer.heads)
+        inner = layer.hidden and max(1, layer.hidden * numerator // denominator)
+        return replace(layer, width=wide, hidden=inner)
+
+    *between, last = model.layers
+    return replace(model, layers=(*map(width, between), last))

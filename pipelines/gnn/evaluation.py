@@ -1,0 +1,139 @@
+"""``penstock gnn evaluate``: how good a run's predictions are."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from penstock.cluster.spec import ClusterSpec
+from penstock.csr import Array
+from penstock.errors import UsageError
+from penstock.graph import Graph
+from penstock.pipelines.gnn.folder import Run
+from penstock.pipelines.gnn.options import EvaluateOptions
+from penstock.pipelines.gnn.prediction import opened, parts_of, predict_into
+from penstock.pipelines.gnn.report import EvaluateReport
+from penstock.pipelines.gnn.scores import class_scores, multi_scores, value_scores
+
+
+def evaluate_run(
+    run_at: Path, options: EvaluateOptions, cluster: ClusterSpec, quiet: bool
+) -> EvaluateReport:
+    """Predict into a folder that goes away, and compare with the labels."""
+    begun = time.monotonic()
+    run, graph = opened(run_at, options)
+    _check_labels(run, run_at, graph)
+    counted = _counted(graph, options.split)
+    # Beside the weights: ranks on other hosts can write there, too.
+    with tempfile.TemporaryDirectory(prefix=".evaluate-", dir=run_at) as folder:
+        predict_into(
+            Path(folder).absolute(), run_at, run, graph, options, cluster, quiet,
+            probabilities=run.task != "value",
+        )  # fmt: skip
+        scores = _scored(Path(folder), run, graph, counted)
+    return EvaluateReport(
+        run=str(run_at),
+        graph=str(graph.path),
+        split=options.split,
+        checkpoint=options.checkpoint,
+        task=run.task,
+        classes=run.classes or tuple(str(c) for c in range(run.model.layers[-1].width or 1)),
+        scores=scores,
+        seconds=time.monotonic() - begun,
+    )
+
+
+def _check_labels(run: Run, run_at: Path, graph: Graph) -> None:
+    about = graph.manifest
+    if about.labels != run.task:
+        raise UsageError(
+            f"{graph.path} has no labels to compare with",
+            expected=f"labels of kind {run.task}, which {run_at} learnt",
+            got=f"labels of kind {about.labels}" if about.labels else "no labels",
+        )
+    if about.classes != run.classes:
+        raise UsageError(
+            f"{graph.path} has other classes than those that {run_at} learnt",
+            expected=_listed(run.classes),
+            got=_listed(about.classes),
+        )
+
+
+def _listed(classes: tuple[str, ...] | None) -> str:
+    names = list(classes or ())
+    return ", ".join(names[:10]) + (f", ... ({len(names)} in all)" if len(names) > 10 else "")
+
+
+def _counted(graph: Graph, split: str) -> Array:
+    """Return the mask of the nodes that count: (nodes,) bool."""
+    labels = graph.labels()
+    if isinstance(labels, list):
+        labelled = np.ones(graph.num_nodes, bool)
+    else:
+        labelled = ~np.isnan(labels) if labels.dtype.kind == "f" else labels >= 0
+    chosen: Array = labelled if split == "all" else labelled & graph.split(split)
+    if not chosen.any():
+        splits = ", ".join(f"{name} {count}" for name, count in graph.manifest.splits.items())
+        what = "no node has a label" if split == "all" else f"no node of {split} has a label"
+        raise UsageError(f"in {graph.path} {what}", got=splits or None, remedy="Name another split")
+    return chosen
+
+
+def _scored(folder: Path, run: Run, graph: Graph, counted: Array) -> dict[str, Any]:
+    numbers, predicted, probabilities = [], [], []
+    for nodes, table in _rows(folder, graph):
+        kept = counted[nodes]
+        numbers.append(nodes[kept])
+        table = table.filter(kept)
+        predicted.append(_column(table, "prediction", run))
+        if run.task != "value":
+            probabilities.append(_matrix(table["probabilities"]))
+    order = np.concatenate(numbers)
+    labels: Any = graph.labels()
+    if run.task == "value":
+        return value_scores(labels[order], np.concatenate(predicted))
+    given = np.concatenate(probabilities)
+    if run.task == "class":
+        return class_scores(labels[order], np.concatenate(predicted), given)
+    truth = _flags([labels[node] for node in order], given.shape[1])
+    return multi_scores(truth, np.concatenate(predicted), given)
+
+
+def _rows(folder: Path, graph: Graph) -> Iterator[tuple[Array, Any]]:
+    """Yield each part, and which nodes of the graph its rows are."""
+    import pyarrow.parquet as pq
+
+    names, first = graph.user_ids().combine_chunks(), 0
+    for path in parts_of(folder):
+        table = pq.read_table(path)
+        ids = table["id"].combine_chunks()
+        if ids.equals(names[first : first + len(ids)]):  # in a zoo, ids alone would not do
+            nodes = np.arange(first, first + len(ids))
+        else:
+            nodes = graph.internal_ids(ids)
+        first += len(ids)
+        yield nodes, table
+
+
+def _column(table: Any, name: str, run: Run) -> Array:
+    if run.task == "multi":
+        return _flags(table[name].to_pylist(), run.model.layers[-1].width or 1)
+    return np.asarray(table[name])
+
+
+def _flags(lists: list[list[int]], classes: int) -> Array:
+    flags = np.zeros((len(lists), classes), bool)
+    rows = np.repeat(np.arange(len(lists)), [len(one) for one in lists])
+    flags[rows, [c for one in lists for c in one]] = True
+    return flags
+
+
+def _matrix(column: Any) -> Array:
+    lists = column.combine_chunks()
+    values: Array = np.asarray(lists.flatten())
+    return values.reshape(len(lists), -1)

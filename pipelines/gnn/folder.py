@@ -1,0 +1,234 @@
+"""The folder of a run, in which the ranks write while they train.
+
+run.json                        what is trained, on what, how it stands; what it came to
+metrics.jsonl, plan.txt         a line an epoch; what was computed, and in which order
+checkpoints/{last,best}.safetensors
+profile.json                    with --profile
+
+Unlike other outputs it is there from the first epoch on: to be looked at, and to go on from.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import shutil
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from penstock.errors import (
+    CorruptFile,
+    NewerVersion,
+    OutputExists,
+    PenstockError,
+    UsageError,
+)
+from penstock.files import refuse_existing, save_json
+from penstock.pipelines.gnn.declare import PASSING
+from penstock.workers.gnn.spec import Model, Training, differences, make_model
+
+FORMAT = "penstock-gnn"
+VERSION = 1
+KIND = "run"
+
+
+@dataclass(frozen=True)
+class Run:
+    """The content of run.json.
+
+    model     complete: the width of its last layer is what the graph's labels ask for
+    task      what is predicted: class, multi or value
+    classes   their names, where the graph has them
+    parts     into how many parts the graph was cut, last time
+    state     training, interrupted or done
+    results   what Trained holds, once it is done
+    """
+
+    graph: str
+    graph_sha256: str
+    model: Model
+    training: Training
+    task: str
+    features: int
+    classes: tuple[str, ...] | None = None
+    parts: int = 1
+    state: str = "training"
+    options: dict[str, Any] | None = None
+    results: dict[str, Any] | None = None
+
+    def save(self, folder: Path) -> None:
+        """Write ``folder/run.json``."""
+        body = {**asdict(self), "model": self.model.to_dict()}
+        save_json(folder / f"{KIND}.json", {"format": FORMAT, "version": VERSION, **body})
+
+    @staticmethod
+    def load(folder: Path) -> Run:
+        """Read ``folder/run.json``, or say why it is not a run of ours."""
+        path = folder / f"{KIND}.json"
+        if not path.is_file():
+            raise UsageError(
+                f"{folder} is not a run",
+                expected=f"a directory with {path.name}",
+                got="no such file in it" if folder.is_dir() else "no such directory",
+                remedy="Make one with penstock gnn train GRAPH RUN",
+            )
+        try:
+            body = json.loads(path.read_text(encoding="utf-8"))
+            if not isinstance(body, dict) or body.get("format") != FORMAT:
+                raise UsageError(f"{path} was not written by penstock gnn train")
+            if body["version"] > VERSION:
+                raise NewerVersion(
+                    f"{path} was written by a later penstock",
+                    expected=f"version {VERSION} or older",
+                    got=f"version {body['version']}",
+                    remedy="Upgrade with pip install -U penstock",
+                )
+            body = {name: body[name] for name in Run.__dataclass_fields__ if name in body}
+            body["model"] = make_model(body["model"], where=f"{path}: model")
+            body["training"] = Training(**body["training"])
+            if body.get("classes") is not None:
+                body["classes"] = tuple(body["classes"])
+            return Run(**body)
+        except PenstockError:
+            raise
+        except Exception as error:  # JSON's, pydantic's, or of a key that is not there
+            raise CorruptFile(
+                f"{path} is damaged",
+                expected="what penstock gnn train writes",
+                got=f"{type(error).__name__}: {error}",
+                remedy="Restore the file or train again with --overwrite",
+            ) from error
+
+    def checkpoint(self, folder: Path, which: str) -> Path:
+        """Return a file of weights, which is there."""
+        path = folder / "checkpoints" / f"{which}.safetensors"
+        if not path.is_file():
+            raise UsageError(
+                f"{folder} has no weights yet",
+                expected=f"{path.relative_to(folder)}",
+                got=f"a run that is {self.state}",
+                remedy="Train first, with --resume to go on, or take --checkpoint last",
+            )
+        return path
+
+
+@contextmanager
+def run_folder(out: Path, run: Run, *, resume: bool, overwrite: bool) -> Iterator[Path]:
+    """Give the folder of a run to train in; it is kept however the block ends, bad input aside.
+
+    A run that is there goes on with ``resume`` if it is the same. With ``overwrite`` it makes room,
+    for good once the new one has an epoch behind it.
+    """
+    there = (out / f"{KIND}.json").is_file()
+    if there and resume:
+        _refuse_another(out, Run.load(out), run)
+    elif there and not overwrite:
+        _refuse_run(out)
+    else:
+        refuse_existing(out, overwrite=overwrite, kind=KIND)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    with _locked(out):
+        old = None if resume and there else _put_aside(out)
+        before = (out / f"{KIND}.json").read_text() if resume and there else None
+        out.mkdir(exist_ok=True)
+        run.save(out)
+        try:
+            yield out
+        except BaseException as error:
+            if before is not None and isinstance(error, PenstockError) and error.exit_code == 2:
+                (out / f"{KIND}.json").write_text(before)
+            elif before is None and not _has_begun(out):
+                shutil.rmtree(out, ignore_errors=True)
+                if old is not None:
+                    old.rename(out)
+            else:
+                with suppress(OSError):  # a full disk; run.json says "training" then
+                    replace(Run.load(out), state="interrupted").save(out)
+                _forget(old)
+                _tell(out)
+            raise
+        _forget(old)
+
+
+def _has_begun(out: Path) -> bool:
+    metrics = out / "metrics.jsonl"
+    return metrics.is_file() and metrics.stat().st_size > 0
+
+
+def _refuse_run(out: Path) -> None:
+    state = Run.load(out).state
+    stands = {"done": "a finished run", "diverged": "a run whose loss became NaN"}.get(
+        state, "an interrupted run"
+    )
+    more = " and more --epochs" if state == "done" else ""
+    raise OutputExists(
+        f"{out} holds {stands}",
+        remedy=f"Go on with --resume{more}, begin anew with --overwrite, or name another folder",
+    )
+
+
+def _refuse_another(out: Path, old: Run, new: Run) -> None:
+    """Raise where a run cannot go on as ``new``."""
+    found = differences(new.model.to_dict(), old.model.to_dict())
+    ours, theirs = (
+        {name: value for name, value in asdict(run.training).items() if name not in PASSING}
+        for run in (new, old)
+    )
+    if new.training.schedule == "cosine":
+        ours["epochs"], theirs["epochs"] = new.training.epochs, old.training.epochs
+    found += differences(ours, theirs)
+    if new.graph_sha256 != old.graph_sha256:
+        changed = f"{new.graph} has changed"
+        other = f"{new.graph}, in the checkpoint {old.graph}"
+        found.append(f"the graph: {changed if new.graph == old.graph else other}")
+    if found:
+        raise UsageError(
+            f"the run in {out} is another one",
+            expected="the same model, training and graph",
+            got="; ".join(found).replace("in the checkpoint", "in the run"),
+            remedy="Repeat its command with --resume, or begin anew with --overwrite",
+        )
+
+
+def _put_aside(out: Path) -> Path | None:
+    """Move a run out of the way, and return where to."""
+    if not out.exists() or not any(out.iterdir()):
+        return None
+    old = out.with_name(f".{out.name}.old")
+    shutil.rmtree(old, ignore_errors=True)
+    return out.rename(old)
+
+
+def _forget(old: Path | None) -> None:
+    if old is not None:
+        shutil.rmtree(old, ignore_errors=True)
+
+
+def _tell(out: Path) -> None:
+    saved = (out / "checkpoints/last.safetensors").is_file()
+    go_on = "go on from its last checkpoint" if saved else "begin again: no checkpoint was due yet"
+    print(
+        f"The run is kept in {out}: the same command with --resume will {go_on}.", file=sys.stderr
+    )
+
+
+@contextmanager
+def _locked(out: Path) -> Iterator[None]:
+    """Keep a second training out of the folder."""
+    path = out.with_name(f".{out.name}.lock")
+    with path.open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise OutputExists(
+                f"another penstock gnn train is writing {out}",
+                remedy="Wait for it or stop it first",
+            ) from None
+        try:
+            yield
+        finally:
+            path.unlink(missing_ok=True)

@@ -1,0 +1,62 @@
+"""Whether a training fits into the workers, said before it starts, with what would."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from penstock.errors import CapacityError
+from penstock.pipelines.gnn.declare import scaled
+from penstock.pipelines.gnn.ranks import Ranks
+from penstock.sizes import format_bytes
+from penstock.workers.gnn.spec import Model, Training
+
+
+def need_room(ranks: Ranks, model: Model, facts: Any, training: Training, rates: Any) -> None:
+    """Raise CapacityError where a plan's peak is more than a worker has."""
+    from penstock.workers.gnn.plan import lower
+
+    needed, there = lower(model, facts, training, rates).memory_bytes, ranks.room.memory
+    if needed <= there:
+        return
+    best = _largest_that_fits(model, facts, training, rates, there)
+    more = (
+        "cut the graph into more parts with -k" if ranks.count == 1 else "more parts: a larger -k"
+    )
+    worker = ranks.room.worker
+    share = f"a part of {ranks.count}" if ranks.count > 1 else "the whole graph"
+    remedies = [f"{best} would fit"] if best else []
+    remedies += [more] if ranks.room.on_gpu else [more, "give workers more with --memory-limit"]
+    text = ", or ".join(remedies)
+    raise CapacityError(
+        f"training on {share} does not fit on a {worker}",
+        expected=f"about {format_bytes(needed)}",
+        got=format_bytes(there),
+        remedy=text[0].upper() + text[1:],
+    )
+
+
+def _largest_that_fits(
+    model: Model, facts: Any, training: Training, rates: Any, there: int
+) -> str | None:
+    """Return the largest widths that fit, as an option or as a list; None: none does."""
+    from penstock.workers.gnn.plan import lower
+
+    widths = [layer.width for layer in model.layers[:-1] if layer.width is not None]
+    if not widths:
+        return None
+    widest = max(widths)
+
+    def fits(width: int) -> bool:
+        plan = lower(scaled(model, width, widest), facts, training, rates)
+        return bool(plan.memory_bytes <= there)
+
+    low, high = 0, widest  # low fits, or is 0; high does not
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    if not low:
+        return None
+    fitting = [str(layer.width) for layer in scaled(model, low, widest).layers[:-1]]
+    if len(set(fitting)) == 1:
+        return f"--hidden {fitting[0]}"
+    return f"layers of width {', '.join(fitting)}"

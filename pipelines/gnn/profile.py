@@ -1,0 +1,159 @@
+"""Where the time of an epoch went: a table by rank, and a timeline of one epoch.
+
+profile.json: {"ranks": [{"timeline": [[epoch, name, kind, start, end], ...]}, ...], "alone": [...]}
+Epochs count from 0 in this run. A span may lie within another, whose own time is then the rest. In
+the epochs ``alone`` nothing was computed while ranks exchanged, to see what exchanges take.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from statistics import median
+from typing import Any
+
+_WIDTH = 72  # characters of an epoch
+_FINE = 8  # pieces of a character, of which the most frequent kind is drawn
+_MARKS = {"compute": "█", "halo": "▒", "gradient": "░", "other": "·"}
+_WORDS = {"halo": "waits for halo", "gradient": "waits for gradients", "other": "other"}
+_LONGEST = 8
+_KINDS = ("compute", "halo", "gradient")
+
+Spans = Sequence[Sequence[Any]]
+
+
+def hidden_share(kinds: dict[str, float], names: tuple[str, ...]) -> float | None:
+    """Return which share of the time that exchanges take alone is not waited for."""
+    alone = sum(kinds.get(f"{name}_alone", 0.0) for name in names)
+    if alone <= 0:
+        return None
+    exposed = sum(kinds.get(name, 0.0) for name in names)
+    return min(max(1 - exposed / alone, 0.0), 1.0)
+
+
+def rank_times(profile: dict[str, Any]) -> list[dict[str, float]]:
+    """Return the median seconds an epoch of each kind, rank by rank.
+
+    halo, gradient              waited for
+    halo_hidden, gradient_hidden  what they take alone, less that: where it was measured
+    imbalance                   the rank's computing over the mean of all ranks
+    """
+    alone, found = set(profile.get("alone", ())), []
+    for rank in profile["ranks"]:
+        epochs = _by_epoch(rank["timeline"])
+        # The first compiles, and what comes after the last is no whole epoch.
+        whole = [n for n, spans in epochs.items() if n and _is_whole(spans)]
+        own = {n: _own_seconds(epochs[n]) for n in whole}
+        times: dict[str, float] = {}
+        for kind in _KINDS:
+            usual = [own[n].get(kind, 0.0) for n in whole if n not in alone]
+            taken = [own[n].get(kind, 0.0) for n in whole if n in alone]
+            times[kind] = median(usual) if usual else 0.0
+            if kind != "compute" and taken:
+                times[f"{kind}_hidden"] = max(median(taken) - times[kind], 0.0)
+        found.append(times)
+    mean = sum(times["compute"] for times in found) / len(found)
+    return [{**times, "imbalance": times["compute"] / mean if mean else 1.0} for times in found]
+
+
+def profile_text(profile: dict[str, Any]) -> str:
+    """Return the table and the timeline."""
+    return "\n".join([*_table(rank_times(profile)), "", *_timeline(profile)])
+
+
+def _table(ranks: list[dict[str, float]]) -> list[str]:
+    heads = [("rank", ""), ("compute", "ms"), ("halo", "waited"), ("halo", "hidden")]
+    heads += [("gradients", "waited"), ("gradients", "hidden"), ("imbalance", "")]
+    names = ("compute", "halo", "halo_hidden", "gradient", "gradient_hidden")
+    rows = [
+        [
+            str(number),
+            *(_ms(times[name]) if name in times else "-" for name in names),
+            f"{times['imbalance']:.2f}",
+        ]
+        for number, times in enumerate(ranks)
+    ]
+    if len(ranks) == 1:
+        heads, rows = heads[:2], [row[:2] for row in rows]
+    lines = [[head[0] for head in heads], [head[1] for head in heads], *rows]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    return ["  " + "  ".join(map(str.rjust, line, widths)).rstrip() for line in lines]
+
+
+def _timeline(profile: dict[str, Any]) -> list[str]:
+    """Draw one epoch of every rank: the last whole one that all have."""
+    ranks = [_by_epoch(rank["timeline"]) for rank in profile["ranks"]]
+    alone = set(profile.get("alone", ()))
+    shared = set.intersection(
+        *({n for n, spans in epochs.items() if _is_whole(spans)} for epochs in ranks)
+    )
+    if not shared:
+        return ["  no timeline: no epoch was whole"]
+    epoch = max(shared, key=lambda n: (n not in alone, n))
+    spans = [epochs[epoch] for epochs in ranks]
+    first = min(span[3] for one in spans for span in one)
+    last = max(span[4] for one in spans for span in one)
+    lines = [f"  one epoch, {_ms(last - first)} ms from left to right"]
+    for number, one in enumerate(spans):
+        lines.append(f"  {number:>4} {_bar(one, first, last)}")
+    kinds = {span[2] for one in spans for span in one}
+    legend = [f"{mark} {_WORDS.get(kind, kind)}" for kind, mark in _MARKS.items() if kind in kinds]
+    return [*lines, "       " + "   ".join(legend), "", *_steps(spans)]
+
+
+def _bar(spans: Spans, first: float, last: float) -> str:
+    """Return a character for each piece of an epoch: of the kind that took most of it."""
+    pieces = _WIDTH * _FINE
+    scale = pieces / max(last - first, 1e-9)
+    kinds = [""] * pieces
+    for _, _, kind, start, end in sorted(spans, key=lambda span: (span[3], -span[4])):
+        # Inner spans come later, and are painted over the outer ones.
+        low, high = round((start - first) * scale), round((end - first) * scale)
+        kinds[low:high] = [kind] * (high - low)
+    drawn = []
+    for at in range(0, pieces, _FINE):
+        here = kinds[at : at + _FINE]
+        drawn.append(_MARKS.get(max(set(here), key=here.count), " "))
+    return "".join(drawn).rstrip()
+
+
+def _steps(ranks: Sequence[Spans]) -> list[str]:
+    """Return what took most of the epoch of the rank that computed longest, by name."""
+    slowest = max(ranks, key=lambda spans: _own_seconds(spans).get("compute", 0.0))
+    took = _own_seconds(slowest, by=1)
+    whole = sum(took.values())
+    best = sorted(took.items(), key=lambda item: -item[1])[:_LONGEST]
+    width = max(len(name) for name, _ in best)
+    return [
+        f"  {name:<{width}}  {_ms(seconds):>8} ms  {100 * seconds / max(whole, 1e-12):3.0f} %"
+        for name, seconds in best
+    ]
+
+
+def _by_epoch(timeline: Spans) -> dict[int, list[Any]]:
+    found: dict[int, list[Any]] = {}
+    for span in timeline:
+        found.setdefault(span[0], []).append(span)
+    return found
+
+
+def _is_whole(spans: Spans) -> bool:
+    return any(span[1] == "update" for span in spans)
+
+
+def _own_seconds(spans: Spans, by: int = 2) -> dict[str, float]:
+    """Return the seconds of each kind (``by`` 1: name), those of inner spans left out."""
+    took: dict[str, float] = {}
+    around: list[Any] = []
+    for span in sorted(spans, key=lambda span: (span[3], -span[4])):
+        while around and around[-1][4] <= span[3]:
+            around.pop()
+        seconds = span[4] - span[3]
+        took[span[by]] = took.get(span[by], 0.0) + seconds
+        if around:
+            took[around[-1][by]] -= seconds
+        around.append(span)
+    return took
+
+
+def _ms(seconds: float) -> str:
+    return f"{1e3 * seconds:.3f}" if seconds < 0.1 else f"{1e3 * seconds:.1f}"

@@ -1,0 +1,194 @@
+"""What ``penstock gnn`` tells after a run, for people and for ``--json``."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from penstock.graph import SPLITS
+from penstock.pipelines.gnn.profile import hidden_share, profile_text
+from penstock.sizes import format_bytes, format_count
+from penstock.workers.gnn.task import Trained
+
+_SCORES = {"class": "accuracy", "multi": "micro F1", "value": ""}
+
+
+@dataclass
+class TrainReport:
+    """What a training came to."""
+
+    run: str
+    graph: str
+    task: str
+    model: dict[str, Any]
+    patience: int | None
+    ranks: int
+    device: str
+    trained: Trained
+    seconds: float
+    profile: Path | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything, for ``--json``."""
+        body = asdict(self)
+        trained = body.pop("trained")
+        body["profile"] = self._profile()
+        return {**body, **trained, "seconds": self.seconds, "edges_per_second": self._speed()}
+
+    def text(self) -> str:
+        """Return what a person wants to read."""
+        done = self.trained
+        kinds = [layer["kind"] for layer in self.model["layers"]]
+        widths = [str(layer["width"]) for layer in self.model["layers"]]
+        alike = len(set(kinds)) == 1
+        layers = f"{len(kinds)} {kinds[0] + ' ' if alike else ''}layer{'s' * (len(kinds) != 1)}"
+        layers += "" if alike else f" ({', '.join(kinds)})"
+        lines = [
+            f"{self.run}: {layers} of width "
+            f"{', '.join(widths)}; {done.parameters:,} parameters; "
+            f"{'sparse' if done.sparse else 'dense'} features",
+            "",
+            *self._scores(),
+            "",
+        ]
+        again = f", {done.first_epoch} of them before" if done.first_epoch else ""
+        why = f", then none better for {self.patience}" if done.stopped == "patience" else ""
+        lines.append(f"  best epoch {done.best_epoch} of {done.epochs}{again}{why}")
+        if done.epochs > done.first_epoch:
+            epoch = _time(done.epoch_seconds) + " an epoch"
+            epoch += " on a GPU" if self.device == "GPU" else ""
+            lines.append(
+                f"  {epoch}, {format_count(self._speed())} edges/s, {self.seconds:.1f} s in all; "
+                f"{format_bytes(done.memory)} of memory"
+                f"{' a ' + self.device if self.ranks > 1 else ''}"
+            )
+        if self.ranks > 1:
+            lines.append(f"  {self.ranks} ranks; {_communication(done.shares)}")
+        lines.append(f"  {self.run}/checkpoints/best.safetensors, metrics.jsonl, plan.txt")
+        lines.append(
+            f"  next: penstock gnn evaluate {self.run}, penstock gnn predict {self.run} OUT"
+        )
+        if (profile := self._profile()) is not None:
+            lines += ["", profile_text(profile)]
+        return "\n".join(lines)
+
+    def _scores(self) -> list[str]:
+        score = _SCORES[self.task]
+        lines = [f"         {'loss':>8}  {score:>9}".rstrip()]
+        for split in SPLITS:
+            if (found := self.trained.metrics.get(split)) is not None:
+                shown = f"{100 * found['score']:.2f} %" if score else ""
+                lines.append(f"  {split:<5}  {found['loss']:>8.4f}  {shown:>9}".rstrip())
+        return lines
+
+    def _speed(self) -> float:
+        """Return how many edges an epoch reads a second, once for each layer."""
+        edges = self.trained.edges * len(self.model["layers"])
+        return edges / max(self.trained.epoch_seconds, 1e-9)
+
+    def _profile(self) -> Any:
+        if self.profile is None or not self.profile.is_file():
+            return None
+        return json.loads(self.profile.read_text(encoding="utf-8"))
+
+
+@dataclass
+class PredictReport:
+    """What was predicted."""
+
+    predictions: str
+    run: str
+    graph: str
+    checkpoint: str
+    ranks: int
+    device: str
+    nodes: int
+    bytes: int
+    parts: int
+    seconds: float
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything, for ``--json``."""
+        return asdict(self)
+
+    def text(self) -> str:
+        """Return what a person wants to read."""
+        parts = f"{self.parts} part{'s' * (self.parts != 1)}"
+        return (
+            f"{self.predictions}: {self.nodes:,} predictions in {parts}, "
+            f"{format_bytes(self.bytes)}\n"
+            f"  by the {self.checkpoint} weights of {self.run}, in {self.seconds:.1f} s"
+        )
+
+
+@dataclass
+class EvaluateReport:
+    """How good predictions are."""
+
+    run: str
+    graph: str
+    split: str
+    checkpoint: str
+    task: str
+    classes: tuple[str, ...]
+    seconds: float
+    scores: dict[str, Any] = field(default_factory=dict)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything, for ``--json``."""
+        body = asdict(self)
+        return {**body, **body.pop("scores")}
+
+    def text(self) -> str:
+        """Return what a person wants to read."""
+        found = self.scores
+        lines = [f"{self.run}: {found['nodes']:,} nodes of {self.split}, {self.graph}"]
+        names = {"accuracy": "accuracy", "macro_f1": "macro F1", "micro_f1": "micro F1"}
+        for key, name in names.items():
+            if key in found:
+                lines.append(f"  {name}  {100 * found[key]:6.2f} %")
+        if "roc_auc" in found:
+            area = found["roc_auc"]
+            lines.append(f"  ROC-AUC   {'none: one kind only' if area is None else f'{area:.4f}'}")
+        for key, name in (("mse", "MSE"), ("mae", "MAE"), ("r2", "R2")):
+            if key in found:
+                value = found[key]
+                lines.append(f"  {name:<4}  {'none' if value is None else f'{value:.6g}'}")
+        if self.task == "class":
+            lines += self._confused()
+        return "\n".join(lines)
+
+    def _confused(self) -> list[str]:
+        """Return the pairs of classes that are taken for each other most often."""
+        pairs = [
+            (count, self.classes[truth], self.classes[given])
+            for truth, row in enumerate(self.scores["confusion"])
+            for given, count in enumerate(row)
+            if truth != given and count
+        ]
+        pairs.sort(key=lambda pair: -pair[0])
+        if not pairs:
+            return []
+        lines = ["  most often taken for another class (all of it with --json):"]
+        width = len(f"{pairs[0][0]:,}")
+        return lines + [f"    {n:>{width},}  {one} as {other}" for n, one, other in pairs[:5]]
+
+
+def _communication(shares: dict[str, float]) -> str:
+    parts = [
+        f"{name} {100 * share:.0f} %"
+        for name, word in (("halo", "halo"), ("gradients", "gradient"))
+        if (share := hidden_share(shares, (word,))) is not None
+    ]
+    both = hidden_share(shares, ("halo", "gradient"))
+    if both is None:
+        return "nothing to exchange"
+    return f"{100 * both:.0f} % of the communication was hidden ({', '.join(parts)})"
+
+
+def _time(seconds: float) -> str:
+    if seconds < 1e-3:
+        return f"{1e6 * seconds:.0f} us"
+    return f"{1e3 * seconds:.3g} ms" if seconds < 1 else f"{seconds:.3g} s"

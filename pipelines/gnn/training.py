@@ -1,0 +1,122 @@
+"""``penstock gnn train``: from options to a run's folder."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from penstock.cluster.spec import ClusterSpec
+from penstock.errors import PenstockError
+from penstock.files import sha256_of
+from penstock.graph import Graph
+from penstock.manifest import FILE_NAME as GRAPH_FILE
+from penstock.pipelines.gnn.declare import (
+    check_graph,
+    declared_model,
+    declared_training,
+    outputs_of,
+    task_of,
+)
+from penstock.pipelines.gnn.folder import Run, run_folder
+from penstock.pipelines.gnn.memory import need_room
+from penstock.pipelines.gnn.options import GnnOptions, ModelOptions, as_plain
+from penstock.pipelines.gnn.ranks import Ranks, open_ranks, train_on
+from penstock.pipelines.gnn.report import TrainReport
+from penstock.workers.gnn.spec import Model, Training
+from penstock.workers.gnn.task import Trained, TrainTask
+
+
+def train_model(
+    path: Path,
+    out: Path,
+    options: GnnOptions,
+    cluster: ClusterSpec,
+    quiet: bool,
+    declared: Model | None = None,
+) -> TrainReport:
+    """Run the whole job; ``declared`` is a model that was made in Python."""
+    begun = time.monotonic()
+    graph = Graph.open(path.absolute())
+    model, training = complete(graph, options, declared)
+    run = run_of(graph, model, training, options)
+    folder = out.absolute()
+    with (
+        run_folder(folder, run, resume=options.resume, overwrite=options.overwrite),
+        open_ranks(graph, options.parts, cluster, quiet=quiet) as ranks,
+    ):
+        run = replace(run, parts=ranks.count)
+        run.save(folder)
+        facts, rates = facts_and_rates(ranks, graph, training)
+        need_room(ranks, model, facts, training, rates)
+        # Always to go on: a rank that is started again finds what the first one saved.
+        task = TrainTask(graph.path, ranks.partition, model, training, folder, resume=True)
+        trained = train_on(ranks, task, scored=run.task != "value", quiet=quiet)
+        state = "diverged" if trained.stopped == "nan" else "done"
+        replace(run, state=state, results=asdict(trained)).save(folder)
+        devices = ranks.room.worker
+    if trained.stopped == "nan":
+        raise _diverged(out, folder, trained)
+    return TrainReport(
+        run=str(out),
+        graph=str(path),
+        task=run.task,
+        model=model.to_dict(),
+        patience=training.patience,
+        ranks=run.parts,
+        device=devices,
+        trained=trained,
+        seconds=time.monotonic() - begun,
+        profile=folder / "profile.json" if training.profile else None,
+    )
+
+
+def complete(
+    graph: Graph, options: ModelOptions, declared: Model | None = None
+) -> tuple[Model, Training]:
+    """Return what is declared, fitted to the graph; raise where the two do not go together."""
+    training = declared_training(options)
+    check_graph(graph, training)
+    return (declared or declared_model(options)).complete(outputs_of(graph)), training
+
+
+def run_of(graph: Graph, model: Model, training: Training, options: GnnOptions) -> Run:
+    """Return what run.json will say at first."""
+    about = graph.manifest
+    assert about.features is not None
+    return Run(
+        graph=str(graph.path),
+        graph_sha256=sha256_of(graph.path / GRAPH_FILE),
+        model=model,
+        training=training,
+        task=task_of(graph),
+        features=about.features.width,
+        classes=about.classes,
+        options=as_plain(options),
+    )
+
+
+def facts_and_rates(ranks: Ranks, graph: Graph, training: Training) -> tuple[Any, Any]:
+    """Return what a plan needs: about the graph, and about the machine that a worker runs on."""
+    from penstock.workers.gnn.facts import facts_of
+    from penstock.workers.gnn.rates import machine_rates
+
+    on_gpu = ranks.room.on_gpu
+    facts = facts_of(graph, ranks.partition, training=training, on_gpu=on_gpu)
+    facts = replace(facts, outputs=outputs_of(graph))  # also classes that no node has
+    asked = ranks.client.submit(machine_rates, "gpu" if on_gpu else "cpu", pure=False)
+    return facts, asked.result()
+
+
+def _diverged(out: Path, folder: Path, trained: Trained) -> PenstockError:
+    kept = [name for name in ("best", "last") if _weights(folder, name).is_file()]
+    where = f"{out}/checkpoints/{kept[0]}.safetensors holds the last good weights; " if kept else ""
+    return PenstockError(
+        f"the loss became NaN or infinite in epoch {trained.epochs}",
+        remedy=f"{where}train again with a lower --lr, with --warmup, or with --clip 1",
+    )
+
+
+def _weights(folder: Path, which: str) -> Path:
+    return folder / "checkpoints" / f"{which}.safetensors"

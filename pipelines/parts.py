@@ -1,0 +1,24 @@
+"""The partition that a gang works on: what lies with the graph, or made where it does not."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from penstock.graph import Graph
+from penstock.partition.part import partition_path, partitions
+from penstock.pipelines.partition import partition_graph
+
+
+def partition_into(graph: Graph, k: int, *, quiet: bool) -> Path:
+    """Return the partition into ``k`` parts, which is made where there is none."""
+    path = partition_path(graph, k)
+    if not path.exists():
+        if not quiet:
+            others = " and ".join(found.name.removeprefix("k") for found in partitions(graph))
+            there = f", only into {others}" if others else ""
+            print(
+                f"{graph.path} has no partition into {k} parts{there}: making one", file=sys.stderr
+            )
+        partition_graph(graph, k=k, quiet=quiet)
+    return path

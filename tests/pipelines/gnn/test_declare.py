@@ -1,0 +1,149 @@
+"""From flags to a model and a training, and what is refused before anything starts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock import Graph, gnn
+from penstock.errors import MissingFile, UsageError
+from penstock.pipelines.cli import run
+from penstock.pipelines.gnn.declare import (
+    check_graph,
+    declared_model,
+    declared_training,
+    outputs_of,
+    scaled,
+)
+from penstock.pipelines.gnn.options import GnnOptions, ModelOptions
+from penstock.workers.gnn.spec import Layer, Model, Training
+
+
+def test_flags_declare_layers() -> None:
+    model = declared_model(ModelOptions(layers=3, hidden=32, dropout=0.2, input_dropout=0.1))
+    between = Layer("gcn", 32, activation="relu", dropout=0.2)
+    assert model == Model(layers=(between, between, Layer("gcn")), input_dropout=0.1)
+
+
+def test_the_last_layer_is_plain_and_has_one_head() -> None:
+    options = ModelOptions(model="gat", attention_dropout=0.6, norm="layer", residual=True)
+    first, last = declared_model(options).layers
+    assert (first.width, first.heads, first.activation) == (64, 8, "elu")
+    assert (first.norm, first.residual) == ("layer", True)
+    assert last == Layer("gat", attention_dropout=0.6)
+
+
+def test_sage_and_gin() -> None:
+    first, last = declared_model(ModelOptions(model="sage", aggregate="max")).layers
+    assert first.aggregate == last.aggregate == "max"
+    assert declared_model(ModelOptions(model="sage")).layers[0].aggregate == "mean"
+    assert declared_model(ModelOptions(model="gin", layers=1)).layers == (Layer("gin"),)
+
+
+def test_options_say_what_the_declarations_say() -> None:
+    plain = replace(Training(), weighted=False)
+    assert declared_training(ModelOptions()) == plain
+    given = declared_training(
+        ModelOptions(
+            optimizer="sgd", momentum=0.5, lr=0.1, weight_decay=0, schedule="step", step_every=7,
+            step_factor=0.1, clip=1, patience=9, checkpoint_epochs=0, overlap=False, path="dense",
+        )
+    )  # fmt: skip
+    assert (given.momentum, given.rate, given.decay, given.every) == (0.5, 0.1, 0, 7)
+    assert (given.factor, given.clip, given.patience) == (0.1, 1, 9)
+    assert given.checkpoint_epochs is None
+    assert not given.overlap
+    assert given.path == "dense"
+
+
+def test_a_file_declares_the_whole_model(tmp_path: Path) -> None:
+    path = tmp_path / "model.yaml"
+    path.write_text("layers:\n  - {kind: sage, width: 8, aggregate: sum}\n  - {kind: gat}\n")
+    model = declared_model(ModelOptions(spec=path, epochs=3))
+    assert [layer.kind for layer in model.layers] == ["sage", "gat"]
+    with pytest.raises(UsageError, match="--hidden and --spec cannot go together"):
+        ModelOptions(spec=path, hidden=8)
+    with pytest.raises(MissingFile, match="there is no model file"):
+        declared_model(ModelOptions(spec=tmp_path / "nosuch.yaml"))
+    path.write_text("layers:\n  - {kind: gnc}\n")
+    with pytest.raises(UsageError, match=r"bad value at layers\[0\].kind"):
+        declared_model(ModelOptions(spec=path))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"heads": 2}, "--heads needs --model gat. Got --model gcn"),
+        ({"attention_dropout": 0.1, "model": "sage"}, "--attention-dropout needs --model gat"),
+        ({"aggregate": "max"}, "--aggregate needs --model sage"),
+        ({"momentum": 0.5}, "--momentum needs --optimizer sgd. Got --optimizer adam"),
+        ({"step_every": 5}, "--step-every needs --schedule step"),
+        ({"hidden": 0}, "--hidden has a bad value"),
+        ({"dropout": 1}, "--dropout has a bad value"),
+        ({"resume": True, "overwrite": True}, "--resume and --overwrite cannot go together"),
+    ],
+    ids=str,
+)
+def test_what_contradicts_itself(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        GnnOptions(**options)
+    assert message in str(caught.value)
+
+
+def test_a_model_made_in_python_stands_alone(blocks: Graph, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="--hidden and --spec cannot go together"):
+        gnn.train(blocks, tmp_path / "run", spec=Model(layers=(Layer(),)), hidden=3)
+
+
+def test_widths_are_scaled_together() -> None:
+    model = Model(layers=(Layer("gcn", 100), Layer("gat", 64, heads=8), Layer("gcn", 3)))
+    assert [layer.width for layer in scaled(model, 1, 2).layers] == [50, 32, 3]
+    assert [layer.width for layer in scaled(model, 1, 100).layers] == [1, 8, 3]
+
+
+@pytest.mark.parametrize(
+    ("changes", "training", "message"),
+    [
+        ({"features": None}, {}, "has no features to learn from"),
+        ({"labels": None}, {}, "has no labels to learn"),
+        (
+            {"splits": {"train": 0, "valid": 5, "test": 5}},
+            {},
+            "no node of .* is in the split train",
+        ),
+        ({"splits": {}}, {}, "Got no splits|got no splits"),
+        ({}, {"loss": "binary"}, "--loss binary does not go with the labels"),
+        ({}, {"weighted": True}, "has no weights of edges, which --weighted takes"),
+        ({}, {"path": "sparse"}, "have no zeros to leave out"),
+    ],
+    ids=str,
+)
+def test_graphs_that_cannot_be_learnt(
+    manifest_of: Callable[..., Graph],
+    changes: dict[str, Any],
+    training: dict[str, Any],
+    message: str,
+) -> None:
+    with pytest.raises(UsageError, match=message):
+        check_graph(manifest_of(**changes), Training(**training))
+
+
+def test_outputs_are_the_classes(blocks: Graph, manifest_of: Callable[..., Graph]) -> None:
+    assert outputs_of(blocks) == 4
+    assert outputs_of(manifest_of(classes=None)) == 4
+
+
+def test_help_says_every_option_in_a_line(capsys: pytest.CaptureFixture[str]) -> None:
+    for command in ("train", "predict", "evaluate", "plan"):
+        assert run(["gnn", command, "--help"]) == 0
+        out = capsys.readouterr().out
+        for flag in ("--json", "-v, --verbose", "-q, --quiet", "--cluster", "-n, --workers"):
+            assert flag in out, (command, flag)
+    assert run(["gnn", "train", "--help"]) == 0
+    out = capsys.readouterr().out
+    for flag in ("--model CHOICE", "--hidden INT", "-k, --parts INT", "--spec PATH", "--resume"):
+        assert flag in out

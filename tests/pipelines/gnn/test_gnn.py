@@ -1,0 +1,282 @@
+"""``penstock gnn`` from a graph to scores, on real ranks."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from penstock import CSR, ClusterSpec, Graph, generate, gnn
+from penstock.cluster import gang
+from penstock.errors import GangError, OutputExists, UsageError
+from penstock.pipelines.cli import run
+from penstock.pipelines.gnn.ranks import open_ranks
+
+
+def metrics(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+
+
+def table(folder: Path) -> Any:
+    return pa.concat_tables(pq.read_table(part) for part in sorted(folder.glob("part-*.parquet")))
+
+
+@pytest.fixture(scope="module")
+def trained(
+    blocks: Graph, tmp_path_factory: pytest.TempPathFactory, cluster: ClusterSpec
+) -> tuple[Path, gnn.TrainReport]:
+    """A run that other tests only read."""
+    folder = tmp_path_factory.mktemp("trained") / "run"
+    return folder, gnn.train(blocks, folder, epochs=40, hidden=16, cluster=cluster)
+
+
+@pytest.fixture
+def ring(tmp_path: Path) -> Callable[..., Graph]:
+    """Write a ring of nodes with labels of any kind."""
+
+    def make(label: Any, **about: Any) -> Graph:
+        count = len(label)
+        ends = np.arange(count)
+        sources, targets = np.r_[ends, ends], np.r_[(ends + 1) % count, (ends - 1) % count]
+        rng = np.random.default_rng(0)
+        with Graph.create(tmp_path / "ring") as writer:
+            writer.edges(CSR.from_edges(sources, targets, count))
+            writer.nodes(label=label, split=rng.integers(0, 3, count).astype(np.int8))
+            writer.features(rng.random((count, 5), np.float32))
+            writer.manifest = replace(writer.manifest, directed=False, **about)
+        return Graph.open(tmp_path / "ring")
+
+    return make
+
+
+# -- train, evaluate, predict ----------------------------------------------------------------------
+
+
+def test_blocks_are_learnt(trained: tuple[Path, gnn.TrainReport], cluster: ClusterSpec) -> None:
+    folder, report = trained
+    assert report.trained.metrics["test"]["score"] > 0.95
+    assert len(metrics(folder)) == 40
+    assert "dense features" in report.text()
+    body = gnn.evaluate(folder, cluster=cluster).to_dict()
+    assert body["accuracy"] == pytest.approx(report.trained.metrics["test"]["score"])
+    assert body["roc_auc"] > 0.99
+    assert np.sum(body["confusion"]) == body["nodes"]
+    assert not list(folder.glob(".evaluate*"))
+
+
+def test_predictions_have_the_users_ids(
+    trained: tuple[Path, gnn.TrainReport], blocks: Graph, tmp_path: Path, cluster: ClusterSpec
+) -> None:
+    folder, report = trained
+    made = gnn.predict(folder, tmp_path / "p", embeddings=True, probabilities=True, cluster=cluster)
+    found = table(tmp_path / "p")
+    assert made.nodes == found.num_rows == 400
+    assert found["id"].to_pylist() == blocks.user_ids().to_pylist()
+    chances = np.array(found["probabilities"].to_pylist())
+    assert chances.shape == (400, 4)
+    np.testing.assert_allclose(chances.sum(axis=1), 1, rtol=1e-5)
+    np.testing.assert_array_equal(chances.argmax(axis=1), found["prediction"])
+    assert np.array(found["embedding"].to_pylist()).shape == (400, 16)
+    test = blocks.split("test")
+    right = np.asarray(found["prediction"])[test] == blocks.labels()[test]
+    assert right.mean() == pytest.approx(report.trained.metrics["test"]["score"])
+    about = json.loads((tmp_path / "p/predictions.json").read_text())
+    assert about["classes"] == ["b0", "b1", "b2", "b3"]
+    assert (tmp_path / "p" / next(iter(about["files"]))).is_file()
+    with pytest.raises(OutputExists):
+        gnn.predict(folder, tmp_path / "p")
+    gnn.predict(folder, tmp_path / "p", checkpoint="last", overwrite=True, cluster=cluster)
+    assert table(tmp_path / "p").column_names == ["id", "prediction", "probability", "split"]
+
+
+def test_another_graph(
+    trained: tuple[Path, gnn.TrainReport],
+    manifest_of: Callable[..., Graph],
+    tmp_path: Path,
+    cluster: ClusterSpec,
+) -> None:
+    folder, _ = trained
+    unlabelled = manifest_of(labels=None, classes=None)
+    gnn.predict(folder, tmp_path / "p", graph=unlabelled, cluster=cluster)
+    assert table(tmp_path / "p").num_rows == 400
+    with pytest.raises(UsageError, match="has no labels to compare with"):
+        gnn.evaluate(folder, graph=unlabelled)
+    with pytest.raises(UsageError, match="other classes than those that .* learnt.*b0, b1, b2, b3"):
+        gnn.evaluate(folder, graph=manifest_of(labels="class", classes=("a", "b", "c", "d")))
+    generate("sbm", tmp_path / "wide", nodes=100, blocks=2, width=17, quiet=True)
+    with pytest.raises(UsageError, match="other features .* Expected 16 of them, got 17"):
+        gnn.predict(folder, tmp_path / "q", graph=tmp_path / "wide")
+    assert not (tmp_path / "q").exists()
+
+
+def test_a_split_without_nodes(
+    trained: tuple[Path, gnn.TrainReport], own_blocks: Graph, cluster: ClusterSpec
+) -> None:
+    path = own_blocks.path / "nodes.parquet"
+    nodes = pq.read_table(path)
+    place = nodes.column_names.index("split")
+    nodes = nodes.set_column(place, "split", pa.array(np.zeros(400, np.int8)))
+    with Graph.create(own_blocks.path.with_name("h")) as writer:
+        writer.edges(own_blocks.csr())
+        writer.nodes(**{name: nodes[name] for name in nodes.column_names if name != "id"})
+        writer.features(own_blocks.features())
+        about = own_blocks.manifest
+        writer.manifest = replace(writer.manifest, labels="class", classes=about.classes)
+    with pytest.raises(UsageError, match=r"no node of test has a label\. Got train 400, valid 0"):
+        gnn.evaluate(trained[0], graph=own_blocks.path.with_name("h"))
+    everything = gnn.evaluate(trained[0], split="all", cluster=cluster)
+    assert everything.scores["nodes"] == 400
+
+
+def test_a_class_that_no_node_has(
+    manifest_of: Callable[..., Graph], tmp_path: Path, cluster: ClusterSpec
+) -> None:
+    graph = manifest_of(classes=("b0", "b1", "b2", "b3", "nobody"))
+    report = gnn.train(graph, tmp_path / "run", epochs=2, cluster=cluster)
+    assert report.model["layers"][-1]["width"] == 5
+    found = gnn.evaluate(tmp_path / "run", cluster=cluster)
+    assert len(found.scores["confusion"]) == 5
+    graph.path.rename(tmp_path / "elsewhere")
+    with pytest.raises(UsageError, match="is not at .* any more. Say where it is"):
+        gnn.evaluate(tmp_path / "run")
+    again = gnn.evaluate(tmp_path / "run", graph=tmp_path / "elsewhere", cluster=cluster)
+    assert again.scores == found.scores
+
+
+def test_values_and_several_classes(
+    ring: Callable[..., Graph], tmp_path: Path, cluster: ClusterSpec
+) -> None:
+    label = np.linspace(0, 1, 60)
+    label[7] = np.nan
+    graph = ring(label.astype(np.float32), labels="value")
+    report = gnn.train(graph, tmp_path / "value", epochs=5, hidden=8, cluster=cluster)
+    assert "%" not in report.text().split("best epoch")[0]
+    found = gnn.evaluate(tmp_path / "value", split="all", cluster=cluster)
+    assert found.scores["nodes"] == 59
+    assert found.scores["mse"] > 0
+    assert "MSE" in found.text()
+    shutil.rmtree(graph.path)
+    lists = pa.array([[i % 3, 3] if i % 2 else [] for i in range(60)], pa.list_(pa.int32()))
+    graph = ring(lists, labels="multi", classes=("a", "b", "c", "d"))
+    gnn.train(graph, tmp_path / "multi", epochs=5, hidden=8, cluster=cluster)
+    found = gnn.evaluate(tmp_path / "multi", cluster=cluster)
+    test = [lists[int(i)].as_py() for i in np.flatnonzero(graph.split("test"))]
+    assert [row[0] + row[2] for row in found.scores["confusion"]][3] == sum(3 in x for x in test)
+    assert "micro F1" in found.text()
+
+
+def test_an_interrupted_curve_is_the_same_curve(
+    trained: tuple[Path, gnn.TrainReport], blocks: Graph, tmp_path: Path, cluster: ClusterSpec
+) -> None:
+    options = {"hidden": 16, "cluster": cluster}
+    gnn.train(blocks, tmp_path / "run", epochs=15, **options)
+    gnn.train(blocks, tmp_path / "run", epochs=40, resume=True, **options)
+    expected = [line["train"]["loss"] for line in metrics(trained[0])]
+    found = [line["train"]["loss"] for line in metrics(tmp_path / "run")]
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
+
+
+def test_the_command_line(
+    blocks: Graph, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = str(tmp_path / "run")
+    line = ["gnn", "train", str(blocks.path), folder, "--epochs", "3", "--profile"]
+    assert run([*line, "--hidden", "8"]) == 0
+    out = capsys.readouterr().out
+    assert "2 gcn layers of width 8, 4" in out
+    assert "rank  compute" in out
+    assert "█ compute" in out
+    assert run(["gnn", "evaluate", folder, "--json"]) == 0
+    assert 0 <= json.loads(capsys.readouterr().out)["macro_f1"] <= 1
+    assert run(["gnn", "predict", folder, str(tmp_path / "p")]) == 0
+    assert "400 predictions in 1 part" in capsys.readouterr().out
+
+
+# -- plans -----------------------------------------------------------------------------------------
+
+
+def test_a_plan_is_shown_and_nothing_is_trained(
+    blocks: Graph, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    line = ["gnn", "plan", str(blocks.path), "--layers", "3", "--cluster", "threads"]
+    assert run(line) == 0
+    out, err = capsys.readouterr()
+    assert "layer 3: gcn, 64 to 4" in out
+    assert err == ""
+    monkeypatch.setattr("penstock.workers.plugin.Resources.memory_bytes", lambda self: 10_000)
+    assert run([*line, "--json"]) == 0
+    out, err = capsys.readouterr()
+    assert json.loads(out)["memory_bytes"] > 10_000
+    assert "does not fit on a worker" in err
+    assert run([*line, "-k", "3"]) == 2
+    assert f"Make it with penstock partition {blocks.path} -k 3" in capsys.readouterr().err
+
+
+# -- ranks -----------------------------------------------------------------------------------------
+
+
+def test_more_parts_than_ranks(blocks: Graph) -> None:
+    cluster = ClusterSpec(cluster="mpi", workers=2)
+    with (
+        pytest.raises(
+            UsageError, match="-k 3 needs as many ranks. Expected -n 3 or more.*got -n 2"
+        ),
+        open_ranks(blocks, 3, cluster, quiet=True),
+    ):
+        pass
+
+
+def test_a_lost_rank_is_followed_by_another_gang(
+    blocks: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cluster: ClusterSpec, rank: Any,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    tries = []
+
+    def lose(client: Any, step: Any, args: Any, **options: Any) -> Any:
+        tries.append(options["ranks"])
+        if len(tries) < 3:
+            raise GangError("rank 1 of 2 died", may_retry=True)
+        return [step(None, *args)] * 2
+
+    monkeypatch.setattr(gang, "run", lose)
+    shutil.copytree(blocks.path, tmp_path / "g")
+    options = {"epochs": 4, "parts": 2, "cluster": cluster, "quiet": False}
+    report = gnn.train(tmp_path / "g", tmp_path / "run", **options)
+    assert (tries, report.ranks) == ([2, 2, 2], 2)
+    err = capsys.readouterr().err
+    assert err.count("rank 1 of 2 died: starting its gang again") == 2
+    assert "has no partition into 2 parts: making one" in err
+    tries.clear()
+    monkeypatch.setattr("penstock.pipelines.gnn.ranks.RETRIES", 1)
+    with pytest.raises(GangError, match="died"):
+        gnn.train(tmp_path / "g", tmp_path / "run2", **options)
+
+
+@pytest.mark.mpi
+def test_two_ranks_learn_the_same(
+    trained: tuple[Path, gnn.TrainReport], own_blocks: Graph, tmp_path: Path
+) -> None:
+    folder = tmp_path / "run"
+    two = ClusterSpec(cluster="mpi", workers=2)
+    report = gnn.train(own_blocks, folder, epochs=30, hidden=16, cluster=two, profile=True)
+    assert report.ranks == 2
+    assert "2 ranks; " in report.text()
+    assert "of the communication was hidden" in report.text()
+    assert (own_blocks.path / "partition/k2").is_dir()
+    # It goes on with one rank, and predicts with two.
+    gnn.train(own_blocks, folder, epochs=40, hidden=16, resume=True)
+    expected = [line["valid"]["loss"] for line in metrics(trained[0])]
+    found = [line["valid"]["loss"] for line in metrics(folder)]
+    np.testing.assert_allclose(found, expected, rtol=1e-4)
+    there = gnn.evaluate(folder, parts=2, cluster=two).scores
+    here = gnn.evaluate(folder).scores
+    assert there["confusion"] == here["confusion"]
+    assert there["roc_auc"] == pytest.approx(here["roc_auc"], abs=1e-6)

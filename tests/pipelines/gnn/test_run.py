@@ -1,0 +1,293 @@
+"""The folder of a run: what is kept, what goes on, and what is refused. Ranks only count."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock import ClusterSpec, Graph, gnn
+from penstock.errors import (
+    CapacityError,
+    CorruptFile,
+    InputError,
+    NewerVersion,
+    OutputExists,
+    PenstockError,
+    UsageError,
+)
+from penstock.pipelines.gnn.folder import Run
+from penstock.pipelines.gnn.progress import EpochBar
+from penstock.workers.gnn.task import TrainTask
+
+
+@pytest.fixture
+def train(
+    blocks: Graph, tmp_path: Path, cluster: ClusterSpec, rank: Any
+) -> Callable[..., gnn.TrainReport]:
+    def train(graph: Graph = blocks, **options: Any) -> gnn.TrainReport:
+        return gnn.train(graph, tmp_path / "run", cluster=cluster, **{"epochs": 5, **options})
+
+    return train
+
+
+def epochs(tmp_path: Path) -> list[int]:
+    lines = (tmp_path / "run/metrics.jsonl").read_text().splitlines()
+    return [json.loads(line)["epoch"] for line in lines]
+
+
+def break_in(number: int) -> Callable[[int], None]:
+    def breaks(epoch: int) -> None:
+        if epoch == number:
+            raise OSError("the cable was pulled")
+
+    return breaks
+
+
+def test_the_folder_tells_what_was_trained(train: Any, tmp_path: Path, blocks: Graph) -> None:
+    report = train(hidden=8, seed=3)
+    run = Run.load(tmp_path / "run")
+    assert (run.state, run.task, run.features, run.parts) == ("done", "class", 16, 1)
+    assert run.classes == ("b0", "b1", "b2", "b3")
+    assert run.graph == str(blocks.path)
+    assert [layer.width for layer in run.model.layers] == [8, 4]
+    assert (run.training.epochs, run.training.seed) == (5, 3)
+    assert run.options == {"epochs": 5, "hidden": 8, "seed": 3}
+    assert run.results is not None
+    assert run.results["parameters"] == 123
+    assert epochs(tmp_path) == [1, 2, 3, 4, 5]
+    text = report.text()
+    for part in ("2 gcn layers of width 8, 4", "123 parameters", "75.00 %", "best epoch 5 of 5"):
+        assert part in text
+    assert "10 ms an epoch, 200 k edges/s" in text
+    body = json.loads(json.dumps(report.to_dict()))
+    assert body["metrics"]["test"] == {"loss": 0.7, "score": 0.5}
+    assert body["edges_per_second"] == 200_000
+    assert list(tmp_path.iterdir()) == [tmp_path / "run"], "no lock, nothing put aside"
+
+
+def test_an_interrupted_run_goes_on(
+    train: Any, tmp_path: Path, rank: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rank.in_epoch = break_in(4)
+    with pytest.raises(OSError, match="cable"):
+        train()
+    assert "--resume will go on from its last checkpoint" in capsys.readouterr().err
+    assert Run.load(tmp_path / "run").state == "interrupted"
+    rank.in_epoch = lambda epoch: None
+    with pytest.raises(
+        OutputExists, match=r"holds an interrupted run\. Go on with --resume, begin"
+    ):
+        train()
+    report = train(resume=True)
+    assert epochs(tmp_path) == [1, 2, 3, 4, 5]
+    assert report.trained.first_epoch == 3
+    assert "best epoch 5 of 5, 3 of them before" in report.text()
+
+
+def test_a_finished_run_may_go_on_longer(train: Any, tmp_path: Path) -> None:
+    train()
+    with pytest.raises(OutputExists, match="a finished run. Go on with --resume and more --epochs"):
+        train()
+    train(resume=True, epochs=7)
+    assert epochs(tmp_path) == [1, 2, 3, 4, 5, 6, 7]
+    assert Run.load(tmp_path / "run").training.epochs == 7
+
+
+def test_another_run_is_refused_and_says_what_differs(
+    train: Any, tmp_path: Path, own_blocks: Graph, manifest_of: Callable[..., Graph]
+) -> None:
+    train()
+    train(own_blocks, resume=True)  # a copy is the same graph
+    other = manifest_of(made={"by": "somebody else"})
+    before = (tmp_path / "run/run.json").read_bytes()
+    with pytest.raises(UsageError) as caught:
+        train(other, resume=True, hidden=32, lr=0.1, overlap=False)
+    message = str(caught.value)
+    for part in ("layers[0].width: 32, in the run 64", "rate: 0.1, in the run 0.01", "the graph: "):
+        assert part in message
+    assert "overlap" not in message
+    with pytest.raises(UsageError, match="epochs: 9, in the run 5"):
+        train(resume=True, schedule="cosine", epochs=9)  # it looks ahead
+    assert (tmp_path / "run/run.json").read_bytes() == before
+    assert epochs(tmp_path) == [1, 2, 3, 4, 5]
+
+
+def test_bad_input_leaves_things_as_they_were(train: Any, tmp_path: Path, rank: Any) -> None:
+    def bad(task: TrainTask) -> None:
+        raise InputError("feature 3 of node 'x' is nan")
+
+    rank.at_start = bad
+    with pytest.raises(InputError, match="feature 3"):
+        train()
+    assert list(tmp_path.iterdir()) == []
+    rank.at_start = lambda task: None
+    train()
+    before = (tmp_path / "run/run.json").read_bytes()
+    rank.at_start = bad
+    with pytest.raises(InputError, match="feature 3"):
+        train(overwrite=True, hidden=5)
+    assert (tmp_path / "run/run.json").read_bytes() == before
+    assert epochs(tmp_path) == [1, 2, 3, 4, 5]
+    assert list(tmp_path.iterdir()) == [tmp_path / "run"]
+
+
+def test_overwrite_begins_anew(train: Any, tmp_path: Path, rank: Any) -> None:
+    train()
+    rank.in_epoch = break_in(2)
+    with pytest.raises(OSError, match="cable"):
+        train(overwrite=True, hidden=5)
+    assert epochs(tmp_path) == [1], "the new one has begun, the old one is gone"
+    rank.in_epoch = lambda epoch: None
+    train(resume=True, hidden=5)
+    assert list(tmp_path.iterdir()) == [tmp_path / "run"]
+
+
+def test_what_is_not_a_run_is_left_alone(train: Any, tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    train()  # an empty folder will do
+    (tmp_path / "run/run.json").unlink()
+    for options in ({}, {"overwrite": True}, {"resume": True}):
+        with pytest.raises(OutputExists, match="exists and is not a run"):
+            train(**options)
+    assert epochs(tmp_path) == [1, 2, 3, 4, 5]
+
+
+def test_two_do_not_train_in_one_folder(train: Any, tmp_path: Path) -> None:
+    with (tmp_path / ".run.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        with pytest.raises(OutputExists, match="another penstock gnn train is writing"):
+            train()
+
+
+def test_a_loss_that_is_nan_is_an_error_that_keeps_the_weights(
+    train: Any, tmp_path: Path, rank: Any
+) -> None:
+    rank.stopped = "nan"
+    with pytest.raises(PenstockError, match=r"loss became NaN or infinite in epoch 5.*lower --lr"):
+        train()
+    run = Run.load(tmp_path / "run")
+    assert run.state == "diverged"
+    assert run.checkpoint(tmp_path / "run", "best").is_file()
+
+
+def test_what_is_too_wide_says_what_would_fit(
+    train: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("penstock.workers.plugin.Resources.memory_bytes", lambda self: 2_000_000)
+    with pytest.raises(CapacityError, match=r"expected about|Expected about") as caught:
+        train(hidden=4096)
+    remedy = str(caught.value.remedy)
+    width = int(remedy.removeprefix("--hidden ").split()[0])
+    assert 16 < width < 1000
+    assert "--memory-limit" in remedy
+    assert not (tmp_path / "run").exists()
+    train(hidden=width)
+    with pytest.raises(CapacityError):
+        train(hidden=width + 1, overwrite=True)
+    assert epochs(tmp_path) == [1, 2, 3, 4, 5], "the run that fitted is still there"
+    monkeypatch.setattr("penstock.workers.plugin.Resources.memory_bytes", lambda self: 100)
+    with pytest.raises(CapacityError) as caught:
+        train(overwrite=True)
+    assert "would fit" not in str(caught.value.remedy)
+
+
+def test_a_training_that_nobody_waits_for_ends(
+    train: Any, rank: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, given_up, ended = threading.Event(), threading.Event(), threading.Event()
+
+    def slowly(epoch: int) -> None:
+        begun.set()
+        given_up.wait(20)
+
+    class Impatient(Exception):
+        pass
+
+    def impatient(done: Any, client: Any, title: str) -> Any:
+        begun.wait(20)
+        raise Impatient
+        yield
+
+    call = type(rank).__call__
+
+    def watched(self: Any, *arguments: Any, **named: Any) -> Any:
+        try:
+            return call(self, *arguments, **named)
+        finally:
+            ended.set()
+
+    monkeypatch.setattr(type(rank), "__call__", watched)
+    monkeypatch.setattr("penstock.pipelines.stage._watched", impatient)
+    rank.in_epoch = slowly
+    with pytest.raises(Impatient):
+        train(epochs=10**9, checkpoint_epochs=0)
+    given_up.set()
+    assert ended.wait(20)
+
+
+@pytest.mark.parametrize(
+    ("text", "error", "message"),
+    [
+        ("{", CorruptFile, "is damaged"),
+        ('{"format": "other"}', UsageError, "was not written by penstock gnn train"),
+        ('{"format": "penstock-gnn", "version": 99}', NewerVersion, "by a later penstock"),
+        ('{"format": "penstock-gnn", "version": 1}', CorruptFile, "is damaged"),
+    ],
+)
+def test_a_manifest_that_is_not_ours(
+    tmp_path: Path, text: str, error: type[Exception], message: str
+) -> None:
+    (tmp_path / "run.json").write_text(text)
+    with pytest.raises(error, match=message):
+        Run.load(tmp_path)
+
+
+def test_no_run_no_weights(tmp_path: Path, train: Any, rank: Any) -> None:
+    with pytest.raises(
+        UsageError, match="is not a run. Expected a directory with run.json, got no"
+    ):
+        gnn.predict(tmp_path / "nosuch", tmp_path / "out")
+    rank.in_epoch = break_in(2)
+    with pytest.raises(OSError, match="cable"):
+        train()
+    (tmp_path / "run/checkpoints/best.safetensors").unlink()
+    with pytest.raises(UsageError, match="has no weights yet"):
+        gnn.evaluate(tmp_path / "run")
+
+
+# -- the bar ---------------------------------------------------------------------------------------
+
+
+def test_the_bar_shows_the_latest_figures(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with EpochBar(10) as bar:
+        bar._start -= 5  # nothing is said of what takes less than two seconds
+        for epoch in range(1, 11):
+            bar.tell({"epoch": epoch, "loss": 1 / epoch, "train": 0.5, "valid": epoch / 20})
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 10
+    assert lines[-1].startswith("train: 100 %, ")
+    assert lines[-1].endswith("epochs/s, loss 0.1, train 50.0 %, valid 50.0 %")
+
+
+def test_the_bar_begins_where_the_run_goes_on_and_goes_back(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with EpochBar(100, scored=False) as bar:
+        bar._start -= 5
+        bar.tell({"epoch": 51, "loss": 0.5, "train": 0.0})
+        assert (bar.done, bar.total) == (1, 50)
+        bar.tell({"epoch": 100})
+        assert bar.done == 50
+        bar.tell({"epoch": 60})  # a rank was lost
+        assert bar.done == 10
+        bar.tell({"loss": 0.2})
+        assert bar.done == 10
+    assert "train 0" not in capsys.readouterr().err

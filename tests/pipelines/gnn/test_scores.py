@@ -1,0 +1,107 @@
+"""Scores against definitions that are spelled out, and scikit-learn where it is installed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from penstock.pipelines.gnn.scores import class_scores, multi_scores, roc_auc, value_scores
+
+
+def naive_auc(positive: Any, score: Any) -> float | None:
+    pairs = [
+        1.0 if a > b else 0.5 if a == b else 0.0
+        for a, is_a in zip(score, positive, strict=True)
+        for b, is_b in zip(score, positive, strict=True)
+        if is_a and not is_b
+    ]
+    return float(np.mean(pairs)) if pairs else None
+
+
+def naive_f1(truth: Any, given: Any) -> float:
+    right = sum(bool(t) and bool(g) for t, g in zip(truth, given, strict=True))
+    if not right:
+        return 0.0
+    precision, recall = right / sum(map(bool, given)), right / sum(map(bool, truth))
+    return 2 * precision * recall / (precision + recall)
+
+
+def draw(seed: int, nodes: int, classes: int) -> tuple[Any, Any, Any]:
+    rng = np.random.default_rng(seed)
+    # Few values, so that many are equal.
+    probabilities = rng.integers(1, 6, (nodes, classes)).astype(np.float32)
+    probabilities /= probabilities.sum(axis=1, keepdims=True)
+    return rng.integers(0, classes, nodes), probabilities.argmax(axis=1), probabilities
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.lists(st.tuples(st.booleans(), st.integers(0, 4)), max_size=30))
+def test_the_area_is_the_chance_to_rank_a_pair_rightly(pairs: list[tuple[bool, int]]) -> None:
+    positive = np.array([one for one, _ in pairs], bool)
+    score = np.array([s for _, s in pairs], np.float64)
+    expected = naive_auc(positive, score)
+    found = roc_auc(positive, score)
+    assert found == (None if expected is None else pytest.approx(expected, abs=1e-12))
+
+
+@pytest.mark.parametrize(("nodes", "classes"), [(60, 5), (40, 2), (7, 9), (1, 3)])
+def test_one_class_a_node(nodes: int, classes: int) -> None:
+    truth, predicted, probabilities = draw(nodes, nodes, classes)
+    found = class_scores(truth, predicted, probabilities)
+    assert found["nodes"] == nodes
+    assert found["accuracy"] == pytest.approx(np.mean(truth == predicted))
+    assert found["micro_f1"] == found["accuracy"]
+    there = sorted({*truth, *predicted})
+    f1 = [naive_f1(truth == c, predicted == c) for c in there]
+    assert found["macro_f1"] == pytest.approx(np.mean(f1))
+    kinds = range(classes) if classes > 2 else [1]
+    areas = [naive_auc(truth == c, probabilities[:, c]) for c in kinds]
+    known = [area for area in areas if area is not None]
+    assert found["roc_auc"] == (pytest.approx(np.mean(known)) if known else None)
+    for c in range(classes):
+        for other in range(classes):
+            assert found["confusion"][c][other] == np.sum((truth == c) & (predicted == other))
+
+
+def test_several_classes_a_node() -> None:
+    rng = np.random.default_rng(1)
+    chance = rng.integers(0, 11, (50, 4)) / 10
+    truth = (chance + rng.normal(0, 0.4, chance.shape)) > 0.5
+    truth[:, 3] = False  # a class that no node has
+    predicted = chance > 0.5
+    predicted[:, 3] = False
+    found = multi_scores(truth, predicted, chance)
+    assert found["accuracy"] == pytest.approx(
+        np.mean([(a == b).all() for a, b in zip(truth, predicted, strict=True)])
+    )
+    assert found["micro_f1"] == pytest.approx(naive_f1(truth.ravel(), predicted.ravel()))
+    f1 = [naive_f1(truth[:, c], predicted[:, c]) for c in range(3)]
+    assert found["macro_f1"] == pytest.approx(np.mean(f1))
+    areas = [naive_auc(truth[:, c], chance[:, c]) for c in range(3)]
+    assert found["roc_auc"] == pytest.approx(np.mean(areas))
+    assert [sum(row) for row in found["confusion"]] == [50] * 4
+    assert found["confusion"][3] == [0, 0, 0, 50]
+
+
+def test_values() -> None:
+    truth, predicted = np.array([1.0, 2.0, 3.0, 6.0]), np.array([1.0, 2.5, 3.0, 5.0], np.float32)
+    found = value_scores(truth, predicted)
+    assert found["mse"] == pytest.approx(1.25 / 4)
+    assert found["mae"] == pytest.approx(1.5 / 4)
+    assert found["r2"] == pytest.approx(1 - 1.25 / 14)
+    assert value_scores(np.ones(3), np.ones(3))["r2"] is None
+
+
+def test_scikit_learn_says_the_same() -> None:
+    metrics = pytest.importorskip("sklearn.metrics")
+    truth, predicted, probabilities = draw(0, 300, 4)
+    found = class_scores(truth, predicted, probabilities)
+    assert found["macro_f1"] == pytest.approx(metrics.f1_score(truth, predicted, average="macro"))
+    assert found["micro_f1"] == pytest.approx(metrics.f1_score(truth, predicted, average="micro"))
+    area = metrics.roc_auc_score(truth, probabilities, multi_class="ovr", average="macro")
+    assert found["roc_auc"] == pytest.approx(area)
+    assert found["confusion"] == metrics.confusion_matrix(truth, predicted).tolist()
