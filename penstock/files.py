@@ -131,7 +131,8 @@ def save_json(path: Path, value: Any) -> None:
 def fresh_directory(path: Path, *, overwrite: bool = False, kind: str = "graph") -> Iterator[Path]:
     """Give a hidden sibling directory to fill; it becomes ``path`` only when the block succeeds.
 
-    ``kind`` is what it will be: a directory that holds ``<kind>.json``. An existing ``path`` is
+    ``kind`` is what it will be: a directory that holds ``<kind>.json``, or, in a Parquet dataset,
+    whose readers leave such names out, ``_<kind>.json``. An existing ``path`` is
     refused unless ``overwrite``; then it is replaced in the last step, so that a failure leaves
     the old one as it was.
     """
@@ -156,7 +157,8 @@ def refuse_existing(path: Path, *, overwrite: bool, kind: str = "graph") -> None
     """Raise OutputExists where ``path`` is taken, or is something that must not be replaced."""
     if not path.exists():
         return
-    ours = path.is_dir() and ((path / f"{kind}.json").exists() or not any(path.iterdir()))
+    named = any((path / name).exists() for name in (f"{kind}.json", f"_{kind}.json"))
+    ours = path.is_dir() and (named or not any(path.iterdir()))
     if not ours:
         raise OutputExists(
             f"{path} exists and is not a {kind}",

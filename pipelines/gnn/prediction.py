@@ -136,5 +136,5 @@ def _save_manifest(folder: Path, about: dict[str, Any], nodes: int) -> list[File
         "columns": pq.read_schema(folder / entries[0].name).names if entries else [],
         "files": {entry.name: {"bytes": entry.bytes, "sha256": entry.sha256} for entry in entries},
     }
-    save_json(folder / f"{KIND}.json", body)
+    save_json(folder / f"_{KIND}.json", body)
     return entries

@@ -1,8 +1,8 @@
-"""Where walks go: parts of a Parquet dataset, blocks for word2vec, and walks.json, written last.
+"""Where walks go: parts of a Parquet dataset, blocks for word2vec, and _walks.json, written last.
 
-walks.json            what was walked, how, and which files hold it
+_walks.json           what was walked, how, and which files hold it
 part-00000.parquet    walk (int64), path (list of ids): walks in order, a range a part
-block-00000.npy       (walks, length) internal ids, -1 beyond the end: with --npy
+_block-00000.npy      (walks, length) internal ids, -1 beyond the end: with --npy
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class WalkWriter:
         """Write the walks from ``first`` on: (walks, length) ids, -1 beyond the end."""
         files = [self._parquet(number, first, paths)]
         if self.npy:
-            files.append(save_npy(self.folder, f"block-{number:05d}.npy", paths))
+            files.append(save_npy(self.folder, f"_block-{number:05d}.npy", paths))
         nodes = int(np.count_nonzero(paths >= 0))
         record = {"walks": len(paths), "nodes": nodes, "files": [asdict(file) for file in files]}
         save_json(self.records / f"part-{number:05d}.json", record)
@@ -128,7 +128,7 @@ class WalkWriter:
 
 
 def save_manifest(writer: WalkWriter, parts: Parts, about: dict[str, Any]) -> dict[str, int]:
-    """Write walks.json, after which the walks are whole, and return what they count."""
+    """Write _walks.json, after which the walks are whole, and return what they count."""
     total, files, listed = {"walks": 0, "nodes": 0}, [], []
     for number in range(parts.count):
         counts, entries = writer.record(number)
@@ -144,5 +144,5 @@ def save_manifest(writer: WalkWriter, parts: Parts, about: dict[str, Any]) -> di
         "parts": listed,
         "files": {file.name: {"bytes": file.bytes, "sha256": file.sha256} for file in files},
     }
-    save_json(writer.folder / f"{KIND}.json", body)
+    save_json(writer.folder / f"_{KIND}.json", body)
     return total | {"bytes": sum(file.bytes for file in files)}

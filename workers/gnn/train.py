@@ -33,6 +33,7 @@ SPLITS = ("train", "valid", "test")
 _LOSSES = {"class": "cross_entropy", "multi": "binary", "value": "squared"}
 # Epochs that exchange without computing meanwhile, to see what that alone takes.
 _ALONE = range(2, 5)
+_DRAWN = 8  # of the last epochs, in a profile
 Report = Callable[[int, dict[str, Any]], None]
 
 
@@ -102,7 +103,7 @@ class _Run:
             state.save(self.first_rank)
         state.save_best(self.first_rank)
         if self.training.profile:
-            self._write_profile()
+            self._write_profile(times, first_epoch)
         return Trained(
             epochs=state.epoch,
             best_epoch=state.best_epoch,
@@ -190,11 +191,16 @@ class _Run:
                 self.comm.advance()
                 self.comm.log(epoch=epoch, **shown)
 
-    def _write_profile(self) -> None:
-        mine = {"kinds": self.clock.totals(), "timeline": self.clock.timeline()}
+    def _write_profile(self, times: _Times, first_epoch: int) -> None:
+        """Write what every rank did by name, and when, in the last epochs and those alone."""
+        alone = [n for n in _ALONE if times.measures]
+        run = self.state.epoch - first_epoch
+        kept = {*alone, *range(run - _DRAWN, run)}
+        rows = [row for row in self.clock.timeline() if row[0] in kept]
+        mine = {"kinds": self.clock.totals(), "timeline": rows}
         ranks = [mine] if self.comm is None else self.comm.allgather(mine)
         if self.first_rank:
-            text = json.dumps({"ranks": ranks})
+            text = json.dumps({"ranks": ranks, "alone": alone})
             (self.task.run / "profile.json").write_text(text, encoding="utf-8")
 
 
@@ -204,18 +210,18 @@ class _Times:
     def __init__(self, training: Training, comm: Any) -> None:
         self._overlap = training.overlap
         self._comm = comm if comm is not None and comm.size > 1 else None
-        self._measures = self._comm is not None and training.overlap
+        self.measures = self._comm is not None and training.overlap
         self._epochs: list[tuple[bool, float, dict[str, float]]] = []
 
     def before(self, number: int, network: Network) -> None:
         """Exchange alone in a few epochs, to see what that takes."""
-        if self._measures:
+        if self.measures:
             network.halo.overlap = network.sums.overlap = number not in _ALONE
 
     def after(self, number: int, seconds: float, kinds: dict[str, float]) -> None:
         """Remember an epoch; the first compiles and folds, and is left out."""
         if number:
-            self._epochs.append((self._measures and number in _ALONE, seconds, kinds))
+            self._epochs.append((self.measures and number in _ALONE, seconds, kinds))
 
     def epoch_seconds(self) -> float:
         """Return the median epoch."""

@@ -88,7 +88,7 @@ def test_predictions_have_the_users_ids(
     test = blocks.split("test")
     right = np.asarray(found["prediction"])[test] == blocks.labels()[test]
     assert right.mean() == pytest.approx(report.trained.metrics["test"]["score"])
-    about = json.loads((tmp_path / "p/predictions.json").read_text())
+    about = json.loads((tmp_path / "p/_predictions.json").read_text())
     assert about["classes"] == ["b0", "b1", "b2", "b3"]
     assert (tmp_path / "p" / next(iter(about["files"]))).is_file()
     with pytest.raises(OutputExists):

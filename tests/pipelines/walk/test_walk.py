@@ -27,14 +27,13 @@ from penstock.pipelines.walk.output import Parts, WalkWriter
 
 def paths_of(folder: Path) -> list[list[Any]]:
     """Return all paths of a dataset of walks, in order."""
-    tables = [pq.read_table(file) for file in sorted(folder.glob("part-*.parquet"))]
-    numbers = np.concatenate([table["walk"].to_numpy() for table in tables])
-    np.testing.assert_array_equal(numbers, np.arange(len(numbers)))
-    return [path for table in tables for path in table["path"].to_pylist()]
+    table = pq.read_table(folder)  # as anyone would: what is not Parquet must not be in the way
+    np.testing.assert_array_equal(table["walk"].to_numpy(), np.arange(len(table)))
+    return table["path"].to_pylist()
 
 
 def checksums(folder: Path) -> dict[str, Any]:
-    files: dict[str, Any] = json.loads((folder / "walks.json").read_text())["files"]
+    files: dict[str, Any] = json.loads((folder / "_walks.json").read_text())["files"]
     return files
 
 
@@ -142,7 +141,7 @@ def test_internal_ids_and_blocks(make_graph: Any, tmp_path: Path, small_parts: N
     graph = make_graph(weights=True)
     walk(graph, tmp_path / "w", ids="internal", npy=True, length=16, app="ppr", stop=0.2)
     paths = paths_of(tmp_path / "w")
-    blocks = [np.load(file) for file in sorted((tmp_path / "w").glob("block-*.npy"))]
+    blocks = [np.load(file) for file in sorted((tmp_path / "w").glob("_block-*.npy"))]
     assert len(blocks) == 7
     assert [[node for node in row if node >= 0] for row in np.concatenate(blocks)] == paths
     expected = walk_array(graph, length=16, app="ppr", stop=0.2)
@@ -152,7 +151,7 @@ def test_internal_ids_and_blocks(make_graph: Any, tmp_path: Path, small_parts: N
 def test_the_manifest_tells_how_it_was_made(make_graph: Any, tmp_path: Path) -> None:
     graph = make_graph(weights=True)
     walk(graph, tmp_path / "w", app="node2vec", p=2, q=0.5, length=5)
-    about = json.loads((tmp_path / "w/walks.json").read_text())
+    about = json.loads((tmp_path / "w/_walks.json").read_text())
     assert about["format"] == "penstock-walks"
     assert about["options"] == {"app": "node2vec", "p": 2.0, "q": 0.5, "length": 5}
     assert about["sampler"] == "rejection"

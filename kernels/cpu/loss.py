@@ -1,0 +1,232 @@
+"""Losses, gradients and what was right in one pass, in Numba; the meaning is naive/loss.py's."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+from penstock.kernels.cpu.activation_exp import exp_in_place, exp_row, total_of
+from penstock.kernels.cpu.activation_row import read_only, stride
+from penstock.kernels.cpu.aggregate_tiles import moved
+from penstock.kernels.cpu.walk_arrays import pointer
+
+Array = np.ndarray[Any, Any]
+
+_FACTORS = 512  # each at most 2: their product stays a float64
+
+
+def cross_entropy(
+    logits: Array,
+    labels: Array,
+    roles: Array,
+    scale: float,
+    grad: Array | None,
+    sums: Array,
+    first: int,
+    last: int,
+) -> None:
+    """Softmax cross-entropy against ``labels``, (rows,) class numbers; below 0 counts nowhere.
+
+    A row is right if its label's logit is the first of the largest.
+    """
+    _cross_entropy(
+        read_only(logits, logits),
+        read_only(labels, logits),
+        read_only(roles, logits),
+        logits.dtype.type(scale),
+        logits if grad is None else grad,
+        grad is not None,
+        sums,
+        first,
+        last,
+    )
+
+
+def binary_cross_entropy(
+    logits: Array,
+    indptr: Array,
+    classes: Array,
+    roles: Array,
+    scale: float,
+    grad: Array | None,
+    sums: Array,
+    first: int,
+    last: int,
+) -> None:
+    """Sigmoid cross-entropy of every class; row r has ``classes[indptr[r]:indptr[r + 1]]``.
+
+    A class is predicted where its logit is above 0.
+    """
+    _binary_cross_entropy(
+        read_only(logits, logits),
+        read_only(indptr, logits),
+        read_only(classes, logits),
+        read_only(roles, logits),
+        logits.dtype.type(scale),
+        logits if grad is None else grad,
+        grad is not None,
+        sums,
+        first,
+        last,
+    )
+
+
+def squared_error(
+    values: Array,
+    truth: Array,
+    roles: Array,
+    scale: float,
+    grad: Array | None,
+    sums: Array,
+    first: int,
+    last: int,
+) -> None:
+    """Squared error of the only column against ``truth``, (rows,); NaN is no truth."""
+    _squared_error(
+        read_only(values, values),
+        read_only(truth, values),
+        read_only(roles, values),
+        values.dtype.type(scale),
+        values if grad is None else grad,
+        grad is not None,
+        sums,
+        first,
+        last,
+    )
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _cross_entropy(
+    logits: Array,
+    labels: Array,
+    roles: Array,
+    scale: Any,
+    grad: Array,
+    wanted: bool,
+    sums: Array,
+    first: int,
+    last: int,
+) -> None:
+    width = logits.shape[1]
+    scratch = np.empty(max(width, 1), logits.dtype)
+    zero = scale - scale
+    for row in range(first, last):
+        power = pointer(scratch)
+        role, label = roles[row], labels[row]
+        value = moved(pointer(logits), row * stride(logits))
+        slope = moved(pointer(grad), row * stride(grad))
+        counted = role >= 0 and label >= 0
+        if counted:
+            largest, best = value[0], 0
+            for f in range(1, width):
+                if value[f] > largest:
+                    largest, best = value[f], f
+            # A NaN may not be the largest, but its power and so the total are NaN as well.
+            exp_row(value, largest, power, width)
+            total = total_of(power, width)
+            sums[role, 0] += math.log(np.float64(total)) - np.float64(value[label] - largest)
+            sums[role, 1] += 1
+            sums[role, 2] += best == label
+            sums[role, 3] += 1
+            if wanted and role == 0:
+                share = scale / total
+                for f in range(width):
+                    slope[f] = power[f] * share
+                slope[label] -= scale
+        if wanted and not (counted and role == 0):
+            for f in range(width):
+                slope[f] = zero
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _binary_cross_entropy(
+    logits: Array,
+    indptr: Array,
+    classes: Array,
+    roles: Array,
+    scale: Any,
+    grad: Array,
+    wanted: bool,
+    sums: Array,
+    first: int,
+    last: int,
+) -> None:
+    width = logits.shape[1]
+    powers, truths = np.empty(width, logits.dtype), np.zeros(width, logits.dtype)
+    zero = scale - scale
+    one = zero + np.int8(1)
+    for row in range(first, last):
+        power, truth = pointer(powers), pointer(truths)
+        role = roles[row]
+        value = moved(pointer(logits), row * stride(logits))
+        slope = moved(pointer(grad), row * stride(grad))
+        if role >= 0:
+            for e in range(indptr[row], indptr[row + 1]):
+                truth[classes[e]] = one
+            for f in range(width):
+                power[f] = -abs(value[f])
+            exp_in_place(power, zero, width)
+            loss, hits, told = _terms(value, truth, power, width)
+            sums[role, 0] += loss
+            sums[role, 1] += width
+            sums[role, 2] += 2 * hits
+            sums[role, 3] += told
+            if wanted and role == 0:
+                for f in range(width):
+                    likely = (one if value[f] >= zero else power[f]) / (one + power[f])
+                    slope[f] = (likely - truth[f]) * scale
+            for e in range(indptr[row], indptr[row + 1]):
+                truth[classes[e]] = zero
+        if wanted and role != 0:
+            for f in range(width):
+                slope[f] = zero
+
+
+@njit(cache=True, error_model="numpy")
+def _terms(value: Any, truth: Any, power: Any, width: Any) -> Any:
+    """Return a row's loss, how many classes it hits, and how many it has and predicts in all."""
+    loss, product = 0.0, 1.0
+    hits: Any = 0
+    told: Any = 0
+    for f in range(width):
+        above, true = value[f] > 0, truth[f] > 0
+        # max(value, 0) - value * truth, and the logarithms' sum is that of a product.
+        if above != true:
+            loss += abs(np.float64(value[f]))
+        product *= 1.0 + power[f]
+        if f % _FACTORS == _FACTORS - 1:
+            loss += math.log(product)
+            product = 1.0
+        hits += above and true
+        told += np.int64(above) + np.int64(true)
+    return loss + math.log(product), hits, told
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _squared_error(
+    values: Array,
+    truth: Array,
+    roles: Array,
+    scale: Any,
+    grad: Array,
+    wanted: bool,
+    sums: Array,
+    first: int,
+    last: int,
+) -> None:
+    width = values.shape[1]
+    for row in range(first, last):
+        role, miss = roles[row], values[row, 0] - truth[row]
+        counted = role >= 0 and not math.isnan(truth[row])
+        if counted:
+            sums[role, 0] += np.float64(miss) ** 2
+            sums[role, 1] += 1
+            sums[role, 3] += 1
+        if wanted:
+            for f in range(width):
+                grad[row, f] = 0
+            if counted and role == 0:
+                grad[row, 0] = 2 * miss * scale

@@ -1,0 +1,237 @@
+"""Normalising over each row or each column, in Numba; names and meaning are naive/norm.py's."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+from penstock.kernels.cpu.activation_row import read_only, stride
+from penstock.kernels.cpu.aggregate_tiles import moved
+from penstock.kernels.cpu.walk_arrays import pointer
+
+Array = np.ndarray[Any, Any]
+
+EPSILON = 1e-5
+
+
+def column_sums(x: Array, sums: Array, first: int, last: int) -> None:
+    """Add the sum of each column of rows ``first .. last`` to ``sums``, (width,)."""
+    _column_sums(read_only(x, x), sums, first, last)
+
+
+def layer_norm(
+    z: Array, scale: Array, shift: Array, out: Array, moments: Array, first: int, last: int
+) -> None:
+    """Write ``scale * (z - mean) / deviation + shift``, row by row.
+
+    ``moments``, (rows, 2), keeps each row's mean and 1 / deviation. ``out`` may not be ``z``.
+    """
+    given = read_only(z, z), read_only(scale, z), read_only(shift, z)
+    _layer_norm(*given, out, moments, first, last)
+
+
+def layer_norm_back(
+    grad: Array, z: Array, scale: Array, moments: Array, sums: Array, first: int, last: int
+) -> None:
+    """Make of ``grad``, that of ``out``, the gradient of ``z``, in place.
+
+    Adds the gradients of shift and scale to ``sums``, (2, width).
+    """
+    given = read_only(z, z), read_only(scale, z), read_only(moments, z)
+    _layer_norm_back(grad, *given, sums, first, last)
+
+
+def batch_moments(z: Array, sums: Array, first: int, last: int) -> None:
+    """Add to ``sums``, (2, width), the sum of each column, and that of its squares."""
+    _batch_moments(read_only(z, z), sums, first, last)
+
+
+def batch_norm(
+    z: Array,
+    mean: Array,
+    inverse: Array,
+    scale: Array,
+    shift: Array,
+    out: Array,
+    first: int,
+    last: int,
+) -> None:
+    """Write ``scale * (z - mean) * inverse + shift`` with one mean and inverse a column."""
+    given = [read_only(each, z) for each in (z, mean, inverse, scale, shift)]
+    _batch_norm(*given, out, first, last)
+
+
+def batch_norm_sums(
+    grad: Array, z: Array, mean: Array, inverse: Array, sums: Array, first: int, last: int
+) -> None:
+    """Add to ``sums``, (2, width), the gradients of shift and scale."""
+    given = [read_only(each, z) for each in (grad, z, mean, inverse)]
+    _batch_norm_sums(*given, sums, first, last)
+
+
+def batch_norm_back(
+    grad: Array,
+    z: Array,
+    mean: Array,
+    inverse: Array,
+    scale: Array,
+    means: Array,
+    first: int,
+    last: int,
+) -> None:
+    """Make of ``grad``, that of ``out``, the gradient of ``z``, in place.
+
+    ``means``, (2, width) of z's type, are the sums of ``batch_norm_sums`` over all rows of the
+    graph, divided by how many there are.
+    """
+    given = [read_only(each, z) for each in (z, mean, inverse, scale, means)]
+    _batch_norm_back(grad, *given, first, last)
+
+
+@njit(cache=True, nogil=True)
+def _column_sums(x: Array, sums: Array, first: int, last: int) -> None:
+    width, total = x.shape[1], pointer(sums)
+    for row in range(first, last):
+        value = moved(pointer(x), row * stride(x))
+        for f in range(width):
+            total[f] += value[f]
+
+
+# Sums over a row may be taken in any order: that is what lets them use vectors.
+@njit(cache=True, fastmath={"reassoc"}, error_model="numpy")
+def _row_moments(value: Any, width: Any) -> Any:
+    total = 0.0
+    for f in range(width):
+        total += value[f]
+    mean = total / width
+    spread = 0.0
+    for f in range(width):
+        away = value[f] - mean
+        spread += away * away
+    return mean, 1 / math.sqrt(spread / width + EPSILON)
+
+
+@njit(cache=True, nogil=True)
+def _layer_norm(
+    z: Array, scale: Array, shift: Array, out: Array, moments: Array, first: int, last: int
+) -> None:
+    width, factor, added = z.shape[1], pointer(scale), pointer(shift)
+    for row in range(first, last):
+        value = moved(pointer(z), row * stride(z))
+        target = moved(pointer(out), row * stride(out))
+        moments[row, 0], moments[row, 1] = _row_moments(value, width)
+        mean, inverse = moments[row, 0], moments[row, 1]
+        for f in range(width):
+            target[f] = factor[f] * (value[f] - mean) * inverse + added[f]
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _layer_norm_back(
+    grad: Array, z: Array, scale: Array, moments: Array, sums: Array, first: int, last: int
+) -> None:
+    width, factor = z.shape[1], pointer(scale)
+    shifts = pointer(sums)
+    scales = moved(shifts, stride(sums))
+    narrow = np.empty(2, z.dtype)
+    for row in range(first, last):
+        value = moved(pointer(z), row * stride(z))
+        slope = moved(pointer(grad), row * stride(grad))
+        mean, inverse = moments[row, 0], moments[row, 1]
+        for f in range(width):
+            shifts[f] += slope[f]
+            scales[f] += slope[f] * ((value[f] - mean) * inverse)
+        narrow[0], narrow[1] = _row_leanings(slope, value, factor, mean, inverse, width)
+        inner, leaning = narrow[0], narrow[1]
+        for f in range(width):
+            normal = (value[f] - mean) * inverse
+            slope[f] = inverse * (slope[f] * factor[f] - inner - normal * leaning)
+
+
+@njit(cache=True, fastmath={"reassoc"}, error_model="numpy")
+def _row_leanings(slope: Any, value: Any, factor: Any, mean: Any, inverse: Any, width: Any) -> Any:
+    """Return the means of a row's gradient of normal values, and of its product with these."""
+    inner = leaning = 0.0
+    for f in range(width):
+        given = slope[f] * factor[f]
+        inner += given
+        leaning += given * ((value[f] - mean) * inverse)
+    return inner / width, leaning / width
+
+
+@njit(cache=True, nogil=True)
+def _batch_moments(z: Array, sums: Array, first: int, last: int) -> None:
+    width, total = z.shape[1], pointer(sums)
+    squares = moved(total, stride(sums))
+    for row in range(first, last):
+        value = moved(pointer(z), row * stride(z))
+        for f in range(width):
+            wide = np.float64(value[f])
+            total[f] += wide
+            squares[f] += wide * wide
+
+
+@njit(cache=True, nogil=True)
+def _batch_norm(
+    z: Array,
+    mean: Array,
+    inverse: Array,
+    scale: Array,
+    shift: Array,
+    out: Array,
+    first: int,
+    last: int,
+) -> None:
+    width = z.shape[1]
+    middle, narrowing, factor, added = (
+        pointer(mean),
+        pointer(inverse),
+        pointer(scale),
+        pointer(shift),
+    )
+    for row in range(first, last):
+        value = moved(pointer(z), row * stride(z))
+        target = moved(pointer(out), row * stride(out))
+        for f in range(width):
+            target[f] = factor[f] * (value[f] - middle[f]) * narrowing[f] + added[f]
+
+
+@njit(cache=True, nogil=True)
+def _batch_norm_sums(
+    grad: Array, z: Array, mean: Array, inverse: Array, sums: Array, first: int, last: int
+) -> None:
+    width, middle, narrowing = z.shape[1], pointer(mean), pointer(inverse)
+    shifts = pointer(sums)
+    scales = moved(shifts, stride(sums))
+    for row in range(first, last):
+        value = moved(pointer(z), row * stride(z))
+        slope = moved(pointer(grad), row * stride(grad))
+        for f in range(width):
+            given = np.float64(slope[f])
+            shifts[f] += given
+            scales[f] += given * ((value[f] - middle[f]) * narrowing[f])
+
+
+@njit(cache=True, nogil=True)
+def _batch_norm_back(
+    grad: Array,
+    z: Array,
+    mean: Array,
+    inverse: Array,
+    scale: Array,
+    means: Array,
+    first: int,
+    last: int,
+) -> None:
+    width = z.shape[1]
+    middle, narrowing, factor = pointer(mean), pointer(inverse), pointer(scale)
+    shifts = pointer(means)
+    scales = moved(shifts, stride(means))
+    for row in range(first, last):
+        value = moved(pointer(z), row * stride(z))
+        slope = moved(pointer(grad), row * stride(grad))
+        for f in range(width):
+            normal = (value[f] - middle[f]) * narrowing[f]
+            slope[f] = factor[f] * narrowing[f] * (slope[f] - shifts[f] - normal * scales[f])

@@ -1,0 +1,105 @@
+"""One step of an optimizer in a single pass, in Numba; the meaning is naive/optimizer.py's."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+Array = np.ndarray[Any, Any]
+
+
+def sgd(
+    parameters: Array,
+    gradient: Array,
+    velocity: Array,
+    *,
+    rate: float,
+    momentum: float,
+    decay: float,
+    scale: float,
+) -> None:
+    """Step against the gradient; ``velocity`` starts at 0."""
+    kind = parameters.dtype.type
+    numbers = kind(rate), kind(momentum), kind(decay), kind(scale)
+    _sgd(parameters, gradient, velocity, *numbers)
+
+
+def adam(
+    parameters: Array,
+    gradient: Array,
+    mean: Array,
+    square: Array,
+    *,
+    rate: float,
+    beta1: float,
+    beta2: float,
+    epsilon: float,
+    decay: float,
+    decoupled: bool,
+    scale: float,
+    step: int,
+) -> None:
+    """Adam, or AdamW with ``decoupled`` decay; ``mean`` and ``square`` start at 0, step at 1."""
+    kind = parameters.dtype.type
+    _adam(
+        parameters,
+        gradient,
+        mean,
+        square,
+        kind(rate / (1 - beta1**step)),
+        kind(1 / (1 - beta2**step)),
+        # Apart, since what is left of 1 must not be rounded twice.
+        kind(beta1),
+        kind(1 - beta1),
+        kind(beta2),
+        kind(1 - beta2),
+        kind(epsilon),
+        kind(1 - rate * decay if decoupled else 1),
+        kind(0 if decoupled else decay),
+        kind(scale),
+    )
+
+
+@njit(cache=True, nogil=True, fastmath={"contract"})
+def _sgd(
+    parameters: Array,
+    gradient: Array,
+    velocity: Array,
+    rate: Any,
+    momentum: Any,
+    decay: Any,
+    scale: Any,
+) -> None:
+    for i in range(len(parameters)):
+        step = gradient[i] * scale + decay * parameters[i]
+        velocity[i] = momentum * velocity[i] + step
+        parameters[i] -= rate * velocity[i]
+
+
+@njit(cache=True, nogil=True, fastmath={"contract"}, error_model="numpy")
+def _adam(
+    parameters: Array,
+    gradient: Array,
+    mean: Array,
+    square: Array,
+    rate: Any,
+    grown: Any,
+    beta1: Any,
+    rest1: Any,
+    beta2: Any,
+    rest2: Any,
+    epsilon: Any,
+    shrink: Any,
+    decay: Any,
+    scale: Any,
+) -> None:
+    for i in range(len(parameters)):
+        slope = gradient[i] * scale + decay * parameters[i]
+        first = beta1 * mean[i] + rest1 * slope
+        second = beta2 * square[i] + rest2 * slope * slope
+        mean[i], square[i] = first, second
+        deviation = math.sqrt(second * grown) + epsilon
+        parameters[i] = shrink * parameters[i] - rate * first / deviation

@@ -1,0 +1,179 @@
+import numpy as np
+import pytest
+
+from penstock.kernels.gnn_rules import Activation, Block, Drop, Finish
+from penstock.kernels.naive import activation as naive
+from penstock.kernels.naive.aggregate import transpose
+from penstock.kernels.streams import Stream
+
+ROWS, SKIPPED = 23, 2  # the rows computed are SKIPPED .. ROWS - SKIPPED
+TOLERANCE = {"float32": {"rtol": 2e-6, "atol": 2e-6}, "float64": {"rtol": 1e-12, "atol": 1e-12}}
+DTYPES = pytest.mark.parametrize("dtype", ["float32", "float64"])
+ACTIVATIONS = pytest.mark.parametrize("activation", list(Activation), ids=lambda a: a.name)
+
+
+def drop(ids=None, share=0.4, epoch=3, layer=1):
+    ids = np.arange(ROWS, dtype=np.int64) * 7 + 2**33 if ids is None else ids
+    return Drop(2**63 + 11, Stream.GNN_DROPOUT, epoch, layer, int(share * 2**32), ids)
+
+
+def values(dtype, width, seed=0):
+    return np.random.default_rng(seed).standard_normal((ROWS, width)).astype(dtype)
+
+
+def hows(dtype, width, activation):
+    """Every Finish with this activation: bias, skip and drop each there or not."""
+    bias, skip = values(dtype, width, 1)[0], values(dtype, width, 2)
+    return [
+        Finish(b, s, activation, d)
+        for b in (None, bias)
+        for s in (None, skip)
+        for d in (None, drop())
+    ]
+
+
+def put(backend, how):
+    d = how.drop and Drop(**{**vars(how.drop), "ids": backend.put(how.drop.ids)})
+    return Finish(backend.put(how.bias), backend.put(how.skip), how.activation, d)
+
+
+@DTYPES
+@ACTIVATIONS
+@pytest.mark.parametrize("width", [1, 3, 8, 32, 47])
+def test_finishing_and_the_way_back_equal_naive(backend, dtype, activation, width):
+    ours = backend.module("activation")
+    rows = SKIPPED, ROWS - SKIPPED
+    for how in hows(dtype, width, activation):
+        z, truth = values(dtype, width), np.full((ROWS, width), 5, dtype)
+        naive.finish(z, truth, how, *rows)
+        out, there = backend.put(np.full((ROWS, width), 5, dtype)), put(backend, how)
+        ours.finish(backend.put(z), out, there, *rows)
+        np.testing.assert_allclose(backend.get(out), truth, **TOLERANCE[dtype])
+
+        grad = values(dtype, width, 3)
+        mine = backend.put(grad.copy())
+        naive.finish_back(grad, truth, how, *rows)
+        ours.finish_back(mine, backend.put(truth), there, *rows)
+        np.testing.assert_allclose(backend.get(mine), grad, **TOLERANCE[dtype])
+
+
+def test_values_are_finished_in_place(backend):
+    how = Finish(values("float32", 13)[0], values("float32", 13, 1), Activation.ELU, drop())
+    z = values("float32", 13, 2)
+    truth = np.empty_like(z)
+    naive.finish(z, truth, how, 0, ROWS)
+    mine = backend.put(z.copy())
+    backend.module("activation").finish(mine, mine, put(backend, how), 0, ROWS)
+    np.testing.assert_allclose(backend.get(mine), truth, **TOLERANCE["float32"])
+
+
+def test_rows_may_lie_in_wider_ones():
+    from penstock.kernels.cpu import activation
+
+    wide, truth = values("float32", 40), np.empty((ROWS, 20), "float32")
+    skip = values("float32", 60, 1)[:, 5:25]
+    how = Finish(wide[0, :20].copy(), skip, Activation.RELU, drop())
+    naive.finish(wide[:, 20:], truth, how, 0, ROWS)
+    activation.finish(wide[:, 20:], wide[:, :20], how, 0, ROWS)
+    np.testing.assert_allclose(wide[:, :20], truth, **TOLERANCE["float32"])
+
+
+@ACTIVATIONS
+def test_extreme_values_stay_numbers_and_nan_stays_nan(backend, activation):
+    z = np.array([[-1e30, -200, -90, -0.0, 0.0, 90, 200, 1e30, np.nan]], np.float32)
+    out = backend.put(np.empty_like(z))
+    backend.module("activation").finish(backend.put(z), out, Finish(activation=activation), 0, 1)
+    with np.errstate(over="ignore"):
+        truth = np.empty_like(z)
+        naive.finish(z, truth, Finish(activation=activation), 0, 1)
+    np.testing.assert_allclose(backend.get(out), truth, rtol=2e-6, atol=2e-6)
+
+
+@ACTIVATIONS
+@pytest.mark.parametrize("dropped", [False, True])
+def test_naive_gradient_is_that_of_finite_differences(activation, dropped):
+    z, grad = values("float64", 6), values("float64", 6, 1)
+    bias, skip = values("float64", 6, 2)[0], values("float64", 6, 3)
+    how = Finish(bias, skip, activation, drop() if dropped else None)
+
+    def loss(z):
+        out = np.empty_like(z)
+        naive.finish(z, out, how, 0, ROWS)
+        return (out * grad).sum(), out
+
+    found = grad.copy()
+    naive.finish_back(found, loss(z)[1], how, 0, ROWS)
+    for at in [(0, 0), (3, 5), (9, 2), (22, 4), (17, 1)]:
+        moved = np.zeros_like(z)
+        moved[at] = 1e-6
+        slope = (loss(z + moved)[0] - loss(z - moved)[0]) / 2e-6
+        assert slope == pytest.approx(found[at], rel=1e-6, abs=1e-8)
+
+
+# -- what is dropped --------------------------------------------------------------------------
+
+
+def test_factors_equal_naive(backend, same):
+    like = np.empty((ROWS, 13), np.float32)
+    for which in (None, drop(), drop(share=0.0), drop(share=1 - 2**-32)):
+        there = which and Drop(**{**vars(which), "ids": backend.put(which.ids)})
+        found = backend.module("activation").factors(there, 3, 20, backend.put(like))
+        same(found, naive.factors(which, 3, 20, like))
+
+
+@pytest.mark.parametrize("share", [0.1, 0.5, 0.8])
+def test_the_share_is_dropped_and_the_mean_kept(share):
+    like = np.empty((20_000, 10), np.float64)
+    which = drop(np.arange(20_000, dtype=np.int64), share)
+    factors = naive.factors(which, 0, 20_000, like)
+    deviation = np.sqrt(share * (1 - share) / factors.size)
+    assert abs((factors == 0).mean() - share) < 4 * deviation
+    assert set(np.unique(factors)) == {0, which.scale}
+    assert factors.mean() == pytest.approx(1, abs=4 * deviation / (1 - share))
+    # Neither features, nor epochs, nor layers, nor neighbouring rows have to do with each other.
+    gone = (factors == 0).ravel()
+    others = [
+        naive.factors(drop(which.ids, share, epoch=4), 0, 20_000, like),
+        naive.factors(drop(which.ids, share, layer=2), 0, 20_000, like),
+        np.roll(factors, 1, axis=0),
+        np.roll(factors, 1, axis=1),
+        np.roll(factors, 4, axis=1),
+    ]
+    for other in others:
+        correlation = np.corrcoef(gone, (other == 0).ravel())[0, 1]
+        assert abs(correlation) < 4.5 / np.sqrt(gone.size)
+
+
+def test_what_is_dropped_does_not_depend_on_where_a_row_is(backend):
+    like = np.empty((ROWS, 9), np.float32)
+    order = np.random.default_rng(0).permutation(ROWS)
+    ids = np.arange(ROWS, dtype=np.int64)
+    factors = backend.module("activation").factors
+    whole = backend.get(factors(drop(backend.put(ids)), 0, ROWS, backend.put(like)))
+    part = backend.get(factors(drop(backend.put(ids[order])), 0, ROWS, backend.put(like)))
+    np.testing.assert_array_equal(part, whole[order])
+
+
+@pytest.mark.parametrize(("dtype", "index"), [("float32", "int32"), ("float64", "int64")])
+def test_sparse_features_are_dropped_like_dense_ones(backend, dtype, index):
+    generator = np.random.default_rng(0)
+    dense = generator.standard_normal((ROWS, 50)) * (generator.random((ROWS, 50)) < 0.2)
+    node, feature = np.nonzero(dense)
+    indptr = np.concatenate([[0], np.cumsum((dense != 0).sum(axis=1))])
+    rows = Block(indptr, feature.astype(index), 50, weights=dense[node, feature].astype(dtype))
+    which = drop()
+    kept = dense * naive.factors(which, 0, ROWS, dense)
+    there = Drop(**{**vars(which), "ids": backend.put(which.ids)})
+    for block, truth in [(rows, kept[node, feature]), (transpose(rows), kept.T[dense.T != 0])]:
+        out = np.empty(block.edges, dtype)
+        naive.drop_values(block, which, out, rows_are_columns=block is not rows)
+        np.testing.assert_allclose(out, truth, rtol=1e-6)
+        mine = backend.put(np.empty(block.edges, dtype))
+        on_device = Block(
+            *(backend.put(each) for each in (block.indptr, block.indices)),
+            block.columns,
+            weights=backend.put(block.weights),
+        )
+        ours = backend.module("activation")
+        ours.drop_values(on_device, there, mine, rows_are_columns=block is not rows)
+        np.testing.assert_allclose(backend.get(mine), out, rtol=1e-6)

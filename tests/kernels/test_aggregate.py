@@ -1,0 +1,255 @@
+from dataclasses import fields, is_dataclass, replace
+
+import numpy as np
+import pytest
+import scipy.sparse
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from penstock.kernels.gnn_rules import Activation, Block, Drop, Finish
+from penstock.kernels.naive import activation
+from penstock.kernels.naive import aggregate as naive
+from penstock.kernels.streams import Stream
+
+WIDTHS = [1, 2, 3, 8, 9, 32, 47, 100, 130, 300]
+TOLERANCE = {"float32": {"rtol": 1e-4, "atol": 1e-4}, "float64": {"rtol": 1e-11, "atol": 1e-11}}
+INDEX = {"float32": "int32", "float64": "int64"}  # not each with each: the CPU compiles for both
+DTYPES = pytest.mark.parametrize("dtype", ["float32", "float64"])
+TYPES = pytest.mark.parametrize(("dtype", "index"), INDEX.items())
+VALUES = ["weights", "left", "right", "diagonal"]
+
+
+def make_block(rows, columns, *, dtype="float64", index="int32", values=VALUES, seed=0, mean=6):
+    """Make random rows, with an empty one, a hub and repeated columns."""
+    generator = np.random.default_rng(seed)
+    degrees = generator.poisson(mean, rows)
+    degrees[0], degrees[rows // 2], degrees[-1] = 0, 5 * columns, 0
+    indices = [np.sort(generator.integers(0, columns, degree)) for degree in degrees]
+    sizes = {"weights": degrees.sum(), "left": rows, "right": columns, "diagonal": rows}
+    given = {name: generator.standard_normal(sizes[name]).astype(dtype) for name in values}
+    indptr = np.concatenate([[0], np.cumsum(degrees)])
+    return Block(indptr, np.concatenate(indices).astype(index), columns, **given)
+
+
+def put(backend, thing):
+    """Put all arrays of a dataclass, and of those in it, to where the backend computes."""
+    if isinstance(thing, np.ndarray):
+        return backend.put(thing)
+    if not is_dataclass(thing):
+        return thing
+    return replace(
+        thing, **{field.name: put(backend, getattr(thing, field.name)) for field in fields(thing)}
+    )
+
+
+def normal(shape, dtype="float64", seed=1):
+    return np.random.default_rng(seed).standard_normal(shape).astype(dtype)
+
+
+def matrix(block):
+    """Return what a block means, by SciPy."""
+    weights = np.ones(block.edges) if block.weights is None else block.weights
+    found = scipy.sparse.csr_matrix(
+        (weights, block.indices, block.indptr), (block.rows, block.columns)
+    )
+    if block.diagonal is not None:
+        found = found + scipy.sparse.diags_array(block.diagonal, shape=found.shape)
+    left = np.ones(block.rows) if block.left is None else block.left
+    right = np.ones(block.columns) if block.right is None else block.right
+    return scipy.sparse.diags_array(left) @ found @ scipy.sparse.diags_array(right)
+
+
+def subsets(names):
+    return [[n for i, n in enumerate(names) if bits >> i & 1] for bits in range(1 << len(names))]
+
+
+# -- the truth of the naive twin --------------------------------------------------------------
+
+
+@pytest.mark.parametrize("values", subsets(VALUES), ids="+".join)
+def test_naive_sums_are_products_with_a_sparse_matrix(values):
+    block = make_block(20, 30, values=values)
+    x, out = normal((30, 7)), np.empty((20, 7))
+    naive.gather(block, x, out, 0, 20)
+    np.testing.assert_allclose(out, matrix(block) @ x, atol=1e-12)
+
+    grad, back = normal((20, 7), seed=2), normal((30, 7), seed=3)
+    truth = back + matrix(block).T @ grad
+    naive.scatter(block, grad, back)
+    np.testing.assert_allclose(back, truth, atol=1e-12)
+
+    turned = naive.transpose(block)
+    np.testing.assert_allclose(matrix(turned).todense(), matrix(block).T.todense(), atol=1e-12)
+
+
+def test_a_symmetric_block_is_its_own_transpose():
+    dense = np.triu(np.random.default_rng(0).random((9, 9)) < 0.4, 1)
+    edges = scipy.sparse.csr_matrix(dense | dense.T)
+    block = Block(edges.indptr, edges.indices, 9, left=normal(9), right=normal(9, seed=2))
+    assert (matrix(block.as_own_transpose()) != matrix(block).T).nnz == 0
+
+
+def test_naive_gradient_of_largest_values_is_that_of_finite_differences():
+    block = make_block(12, 15, values=[])
+    x, grad = normal((15, 4)), normal((12, 4), seed=2)
+
+    def largest(x):
+        out, arg = np.empty((12, 4)), np.empty((12, 4), np.int32)
+        naive.gather_max(block, x, out, arg, 0, 12)
+        return out, arg
+
+    found = np.empty((15, 4))
+    naive.gather_max_back(naive.transpose(block), grad, largest(x)[1], found, 0, 15)
+    for at in np.ndindex(15, 4):
+        moved = np.zeros_like(x)
+        moved[at] = 1e-6
+        change = largest(x + moved)[0] - largest(x - moved)[0]
+        assert (change * grad).sum() / 2e-6 == pytest.approx(found[at], abs=1e-6)
+
+
+# -- backends ---------------------------------------------------------------------------------
+
+
+@TYPES
+@pytest.mark.parametrize("values", subsets(VALUES), ids="+".join)
+def test_sums_equal_naive(backend, dtype, index, values):
+    block = make_block(40, 60, dtype=dtype, index=index, values=values)
+    there, ours = put(backend, block), backend.module("aggregate")
+    for width in WIDTHS:
+        x, truth = normal((60, width), dtype), np.full((40, width), 5, dtype)
+        naive.gather(block, x, truth, 3, 38)
+        out = backend.put(np.full((40, width), 5, dtype))
+        ours.gather(there, backend.put(x), out, 3, 38)
+        np.testing.assert_allclose(backend.get(out), truth, **TOLERANCE[dtype])
+
+
+@DTYPES
+@pytest.mark.parametrize("activation_", list(Activation), ids=lambda each: each.name)
+def test_sums_are_finished_as_they_are_made(backend, dtype, activation_):
+    block = make_block(40, 60, dtype=dtype, index=INDEX[dtype])
+    ids = np.random.default_rng(0).permutation(40).astype(np.int64)
+    drop = Drop(5, Stream.GNN_DROPOUT, 3, 1, 2**31, ids)
+    for width in (3, 32, 47):
+        how = Finish(normal(width, dtype), normal((40, width), dtype), activation_, drop)
+        x, truth = normal((60, width), dtype), np.zeros((40, width), dtype)
+        naive.gather(block, x, truth, 0, 40)
+        activation.finish(truth, truth, how, 0, 40)
+        out = backend.put(np.zeros((40, width), dtype))
+        ours = backend.module("aggregate")
+        ours.gather(put(backend, block), backend.put(x), out, 0, 40, put(backend, how))
+        np.testing.assert_allclose(backend.get(out), truth, **TOLERANCE[dtype])
+
+
+@DTYPES
+@pytest.mark.parametrize("values", [[], ["right"], ["weights", "diagonal"], VALUES], ids="+".join)
+def test_sums_scatter_as_they_were_gathered(backend, dtype, values):
+    block = make_block(40, 60, dtype=dtype, index=INDEX[dtype], values=values)
+    for width in (1, 8, 47):
+        grad, truth = normal((40, width), dtype), normal((60, width), dtype, seed=2)
+        out = backend.put(truth.copy())
+        naive.scatter(block, grad, truth)
+        backend.module("aggregate").scatter(put(backend, block), backend.put(grad), out)
+        np.testing.assert_allclose(backend.get(out), truth, **TOLERANCE[dtype])
+
+
+@TYPES
+@pytest.mark.parametrize("width", [1, 3, 8, 16, 32, 47, 100])
+def test_largest_values_equal_naive(backend, same, dtype, index, width):
+    block = make_block(40, 60, index=index, values=[])
+    # Whole numbers, so that there are equals, of which the first counts.
+    x = np.rint(2 * normal((60, width))).astype(dtype)
+    out, arg = np.full((40, width), 5, dtype), np.full((40, width), 5, index)
+    there = backend.put(out.copy()), backend.put(arg.copy())
+    naive.gather_max(block, x, out, arg, 2, 40)
+    ours = backend.module("aggregate")
+    ours.gather_max(put(backend, block), backend.put(x), *there, 2, 40)
+    same(there, (out, arg))
+
+    turned, grad = naive.transpose(block), normal((40, width), dtype)
+    truth = np.full((60, width), 5, dtype)
+    back = backend.put(truth.copy())
+    naive.gather_max_back(turned, grad, arg, truth, 0, 57)
+    ours.gather_max_back(put(backend, turned), backend.put(grad), there[1], back, 0, 57)
+    np.testing.assert_allclose(backend.get(back), truth, **TOLERANCE[dtype])
+
+
+@pytest.mark.parametrize("width", [3, 32])
+def test_nan_shows_in_sums_and_largest_values(backend, width):
+    block = Block(np.array([0, 3, 4]), np.array([0, 1, 2, 0], np.int32), 3)
+    x = normal((3, width), "float32")
+    x[1] = np.nan
+    out = backend.put(np.zeros((2, width), np.float32))
+    arg = backend.put(np.zeros((2, width), np.int32))
+    ours = backend.module("aggregate")
+    for call in (ours.gather, lambda *a: ours.gather_max(*a[:3], arg, *a[3:])):
+        call(put(backend, block), backend.put(x), out, 0, 2)
+        assert np.isnan(backend.get(out)[0]).all()
+        np.testing.assert_array_equal(backend.get(out)[1], x[0])
+    assert (backend.get(arg)[0] == 1).all()
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    rows=st.integers(1, 12),
+    columns=st.integers(1, 12),
+    width=st.integers(1, 70),
+    weighted=st.booleans(),
+    seed=st.integers(0, 2**32 - 1),
+)
+def test_small_blocks_of_any_shape(backend, rows, columns, width, weighted, seed):
+    values = ["weights", "right"] if weighted else []
+    block = make_block(rows, columns, index="int64", values=values, seed=seed, mean=1)
+    x, truth = normal((columns, width), seed=seed), np.empty((rows, width))
+    naive.gather(block, x, truth, 0, rows)
+    out = backend.put(np.empty((rows, width)))
+    ours = backend.module("aggregate")
+    ours.gather(put(backend, block), backend.put(x), out, 0, rows)
+    np.testing.assert_allclose(backend.get(out), truth, rtol=1e-11, atol=1e-11)
+    turned = ours.transpose(put(backend, block)), naive.transpose(block)
+    for field in fields(Block):
+        got, expected = (getattr(each, field.name) for each in turned)
+        assert (got is None) == (expected is None)
+        np.testing.assert_array_equal(backend.get(got), expected)
+
+
+@TYPES
+def test_transposes_equal_naive(backend, same, dtype, index):
+    for values in ([], VALUES):
+        block = make_block(40, 60, dtype=dtype, index=index, values=values)
+        if values:
+            block = replace(block, diagonal=normal(40, dtype))
+        found = backend.module("aggregate").transpose(put(backend, block))
+        truth = naive.transpose(block)
+        assert (found.rows, found.columns) == (60, 40)
+        same(
+            tuple(getattr(found, name) for name in ["indptr", "indices", *VALUES]),
+            tuple(getattr(truth, name) for name in ["indptr", "indices", *VALUES]),
+        )
+
+
+def test_rows_may_lie_in_wider_ones_and_arrays_be_read_only():
+    from penstock.kernels.cpu import aggregate
+
+    block = make_block(20, 20, dtype="float32")
+    for array in vars(block).values():
+        if isinstance(array, np.ndarray):
+            array.flags.writeable = False
+    wide, truth = normal((20, 80), "float32"), np.empty((20, 40), np.float32)
+    naive.gather(block, wide[:, :40], truth, 0, 20)
+    aggregate.gather(block, wide[:, :40], wide[:, 40:], 0, 20)
+    np.testing.assert_allclose(wide[:, 40:], truth, **TOLERANCE["float32"])
+
+
+def test_rows_of_several_threads_are_those_of_one():
+    from concurrent.futures import ThreadPoolExecutor
+
+    from penstock.kernels.cpu import aggregate
+
+    block = make_block(3000, 3000, dtype="float32")
+    x = normal((3000, 32), "float32")
+    one, many = np.empty((2, 3000, 32), np.float32)
+    aggregate.gather(block, x, one, 0, 3000)
+    with ThreadPoolExecutor(4) as pool:
+        parts = [(i, min(i + 170, 3000)) for i in range(0, 3000, 170)]
+        list(pool.map(lambda part: aggregate.gather(block, x, many, *part), parts))
+    np.testing.assert_array_equal(many, one)

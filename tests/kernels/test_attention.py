@@ -1,0 +1,224 @@
+from dataclasses import fields, is_dataclass, replace
+
+import numpy as np
+import pytest
+
+from penstock.kernels.gnn_rules import Block, Drop, Heads
+from penstock.kernels.naive import attention as naive
+from penstock.kernels.naive.aggregate import transpose
+from penstock.kernels.streams import Stream
+
+ROWS, COLUMNS = 24, 31
+TOLERANCE = {"float32": {"rtol": 1e-4, "atol": 1e-4}, "float64": {"rtol": 1e-10, "atol": 1e-10}}
+TYPES = pytest.mark.parametrize(("dtype", "index"), [("float32", "int32"), ("float64", "int64")])
+SHAPES = pytest.mark.parametrize(
+    ("heads", "width"), [(1, 1), (1, 47), (2, 3), (3, 5), (4, 8), (5, 9), (8, 8), (8, 16), (1, 40)]
+)
+DROPPED = pytest.mark.parametrize("dropped", [False, True], ids=["whole", "dropped"])
+
+
+def make_block(index="int32", *, columns=COLUMNS, seed=0):
+    """Make random rows: an empty one, hubs, repeated columns, and some that list themselves."""
+    generator = np.random.default_rng(seed)
+    degrees = generator.poisson(4, ROWS)
+    degrees[0], degrees[3], degrees[5], degrees[-1] = 0, 7 * columns, 80, 0
+    indices = [np.sort(generator.integers(0, columns, degree)) for degree in degrees]
+    indptr = np.concatenate([[0], np.cumsum(degrees)])
+    return Block(indptr, np.concatenate(indices).astype(index), columns)
+
+
+def normal(shape, dtype="float64", seed=1):
+    return np.random.default_rng(seed).standard_normal(shape).astype(dtype)
+
+
+def make_heads(count, dtype="float64", *, dropped=False, columns=COLUMNS):
+    ids = np.random.default_rng(0).permutation(columns).astype(np.int64) + 5
+    drop = Drop(2**63 + 1, Stream.GNN_ATTENTION, 3, 1, 2**31, ids, nodes=2**33)
+    scores = 2 * normal((2, columns, count), dtype, 7)
+    empty = np.zeros((2, ROWS, count), dtype)
+    return Heads(*scores, *empty, slope=0.2, drop=drop if dropped else None)
+
+
+def put(backend, thing):
+    """Put all arrays of a dataclass, and of those in it, to where the backend computes."""
+    if isinstance(thing, np.ndarray):
+        return backend.put(thing.copy())
+    if not is_dataclass(thing):
+        return thing
+    return replace(
+        thing, **{field.name: put(backend, getattr(thing, field.name)) for field in fields(thing)}
+    )
+
+
+def close(backend, got, expected, dtype):
+    np.testing.assert_allclose(backend.get(got), expected, **TOLERANCE[dtype])
+
+
+@TYPES
+@SHAPES
+@DROPPED
+def test_sums_and_the_way_back_equal_naive(backend, dtype, index, heads, width, dropped):
+    block, turned = make_block(index), transpose(make_block(index))
+    truth = make_heads(heads, dtype, dropped=dropped)
+    z, grad = normal((COLUMNS, heads * width), dtype), normal((ROWS, heads * width), dtype, 2)
+    mine, mine_block, mine_turned = (put(backend, each) for each in (truth, block, turned))
+    mine_z, mine_grad = backend.put(z), backend.put(grad)
+    ours = backend.module("attention")
+
+    out = np.zeros((ROWS, heads * width), dtype)
+    naive.attend(block, z, truth, out, 0, ROWS)
+    mine_out = backend.put(np.zeros_like(out))
+    ours.attend(mine_block, mine_z, mine, mine_out, 0, 10)
+    ours.attend(mine_block, mine_z, mine, mine_out, 10, ROWS)
+    close(backend, mine.peak, truth.peak, dtype)
+    close(backend, mine.total, truth.total, dtype)
+    close(backend, mine_out, out, dtype)
+
+    mine = put(backend, truth)  # so that errors are those of one function
+    dot, dleft = np.full((2, ROWS, heads), 7, dtype)
+    mine_dot, mine_dleft = backend.put(dot.copy()), backend.put(dleft.copy())
+    naive.attend_back_rows(block, z, truth, out, grad, dot, dleft, 1, ROWS)
+    ours.attend_back_rows(
+        mine_block, mine_z, mine, backend.put(out), mine_grad, mine_dot, mine_dleft, 1, ROWS
+    )
+    close(backend, mine_dot, dot, dtype)
+    close(backend, mine_dleft, dleft, dtype)
+
+    dz, dright = np.full_like(z, 7), np.full((COLUMNS, heads), 7, dtype)
+    mine_dz, mine_dright = backend.put(dz.copy()), backend.put(dright.copy())
+    naive.attend_back_columns(turned, z, truth, grad, dot, dz, dright, 1, COLUMNS)
+    ours.attend_back_columns(
+        mine_turned, mine_z, mine, mine_grad, backend.put(dot), mine_dz, mine_dright, 1, COLUMNS
+    )
+    close(backend, mine_dz, dz, dtype)
+    close(backend, mine_dright, dright, dtype)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@SHAPES
+def test_scores_and_the_way_back_equal_naive(backend, dtype, heads, width):
+    z, vectors = normal((COLUMNS, heads * width), dtype), normal((heads, width), dtype, 2)
+    out = np.empty((COLUMNS, heads), dtype)
+    naive.scores(z, vectors, out)
+    mine = backend.put(np.empty_like(out))
+    ours = backend.module("attention")
+    ours.scores(backend.put(z), backend.put(vectors), mine)
+    close(backend, mine, out, dtype)
+
+    dz, dvectors = normal(z.shape, dtype, 3), normal(vectors.shape, dtype, 4)
+    mine_dz, mine_dvectors = backend.put(dz.copy()), backend.put(dvectors.copy())
+    naive.scores_back(out, z, vectors, dz, dvectors)
+    given = backend.put(out), backend.put(z), backend.put(vectors)
+    ours.scores_back(*given, mine_dz, mine_dvectors)
+    close(backend, mine_dz, dz, dtype)
+    close(backend, mine_dvectors, dvectors, dtype)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_scores_far_apart_are_no_trouble(backend, dtype):
+    # The highest comes last, after a chunk of edges and more, so that sums are scaled on the way.
+    indptr, indices = np.array([0, 200, 200]), np.arange(200, dtype=np.int32)
+    block = Block(indptr, indices, 200)
+    scores = np.linspace(-3000, 3000, 200).astype(dtype)[:, None]
+    heads = Heads(np.zeros((200, 1), dtype), scores, *np.zeros((2, 2, 1), dtype), slope=0.2)
+    z, out = normal((200, 8), dtype), np.zeros((2, 8), dtype)
+    mine, mine_out = put(backend, heads), backend.put(out)
+    backend.module("attention").attend(put(backend, block), backend.put(z), mine, mine_out, 0, 2)
+    naive.attend(block, z, heads, out, 0, 2)
+    close(backend, mine_out, out, dtype)
+    np.testing.assert_allclose(out, z[[199, 1]], rtol=1e-5)
+    assert backend.get(mine.peak)[0, 0] == 3000
+
+
+def test_nan_shows(backend):
+    block, heads = make_block(), make_heads(2, "float32")
+    heads.right[4, 1] = np.nan
+    z, out = normal((COLUMNS, 6), "float32"), backend.put(np.zeros((ROWS, 6), np.float32))
+    ours = backend.module("attention")
+    ours.attend(put(backend, block), backend.put(z), put(backend, heads), out, 0, ROWS)
+    got = backend.get(out)
+    assert not np.isnan(got[:, :3]).any()
+    readers = [
+        row == 4 or 4 in block.indices[block.indptr[row] : block.indptr[row + 1]]
+        for row in range(ROWS)
+    ]
+    np.testing.assert_array_equal(np.isnan(got[:, 3:]).all(axis=1), readers)
+    np.testing.assert_array_equal(np.isnan(got[:, 3:]).any(axis=1), readers)
+
+
+# -- the truth of the naive twin --------------------------------------------------------------
+
+
+def dense_attention(block, z, left, right, slope, width):
+    """Return the sums and weights of undropped attention, by a dense softmax."""
+    linked = np.eye(block.rows, block.columns, dtype=bool)
+    linked[np.repeat(np.arange(block.rows), np.diff(block.indptr)), block.indices] = True
+    found = []
+    for h in range(left.shape[1]):
+        score = left[: block.rows, h, None] + right[None, :, h]
+        score = np.where(score > 0, score, slope * score)
+        power = np.where(linked, np.exp(score), 0)
+        alpha = power / power.sum(axis=1, keepdims=True)
+        found.append(alpha @ z[:, h * width : (h + 1) * width])
+    return np.concatenate(found, axis=1)
+
+
+def test_naive_attention_is_a_softmax():
+    block, heads, z = make_block(), make_heads(3), normal((COLUMNS, 12))
+    out = np.empty((ROWS, 12))
+    naive.attend(block, z, heads, out, 0, ROWS)
+    truth = dense_attention(block, z, heads.left, heads.right, 0.2, 4)
+    np.testing.assert_allclose(out, truth, rtol=1e-12)
+
+
+@DROPPED
+def test_naive_gradients_are_those_of_finite_differences(dropped):
+    count, width = 5, 2
+    block, heads = make_block(), make_heads(count, dropped=dropped)
+    vectors = normal((2, count, width), seed=5)
+    z, grad = normal((COLUMNS, count * width)), normal((ROWS, count * width), seed=2)
+
+    def forward(z, vectors):
+        naive.scores(z, vectors[0], heads.left)
+        naive.scores(z, vectors[1], heads.right)
+        out = np.empty((ROWS, count * width))
+        naive.attend(block, z, heads, out, 0, ROWS)
+        return out
+
+    def slope(z_move, vectors_move):
+        up = forward(z + 1e-6 * z_move, vectors + 1e-6 * vectors_move)
+        down = forward(z - 1e-6 * z_move, vectors - 1e-6 * vectors_move)
+        return ((up - down) * grad).sum() / 2e-6
+
+    out = forward(z, vectors)
+    dot, dleft, dright = (
+        np.zeros((ROWS, count)),
+        np.zeros((COLUMNS, count)),
+        np.zeros_like(heads.right),
+    )
+    dz, dvectors = np.zeros_like(z), np.zeros_like(vectors)
+    naive.attend_back_rows(block, z, heads, out, grad, dot, dleft[:ROWS], 0, ROWS)
+    naive.attend_back_columns(transpose(block), z, heads, grad, dot, dz, dright, 0, COLUMNS)
+    naive.scores_back(dleft, z, vectors[0], dz, dvectors[0])
+    naive.scores_back(dright, z, vectors[1], dz, dvectors[1])
+    for at in [(0, 0), (3, 9), (5, 4), (12, 7), (23, 1), (30, 2)]:
+        move = np.zeros_like(z)
+        move[at] = 1
+        assert slope(move, 0) == pytest.approx(dz[at], rel=1e-5, abs=1e-6)
+    for at in np.ndindex(*vectors.shape):
+        move = np.zeros_like(vectors)
+        move[at] = 1
+        assert slope(0, move) == pytest.approx(dvectors[at], rel=1e-5, abs=1e-6)
+
+
+def test_the_share_of_weights_is_dropped():
+    drop = Drop(1, Stream.GNN_ATTENTION, 0, 0, int(0.3 * 2**32), np.arange(200), nodes=200)
+    heads = Heads(*np.zeros((2, 200, 6)), *np.zeros((2, 200, 6)), drop=drop)
+    factors = np.stack([naive._factors(heads, row, np.arange(200)) for row in range(200)])
+    deviation = np.sqrt(0.3 * 0.7 / factors.size)
+    assert abs((factors == 0).mean() - 0.3) < 4 * deviation
+    gone = factors == 0
+    # Heads, and the two directions of an edge, have nothing to do with each other.
+    for other in (np.roll(gone, 1, axis=2), np.roll(gone, 4, axis=2), gone.transpose(1, 0, 2)):
+        correlation = np.corrcoef(gone.ravel(), other.ravel())[0, 1]
+        assert abs(correlation) < 5 / np.sqrt(gone.size)

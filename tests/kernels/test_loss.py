@@ -1,0 +1,172 @@
+import numpy as np
+import pytest
+import scipy.special
+
+from penstock.kernels.naive import loss as naive
+
+ROWS = 41
+TOLERANCE = {"float32": {"rtol": 2e-5, "atol": 1e-6}, "float64": {"rtol": 1e-12, "atol": 1e-12}}
+DTYPES = pytest.mark.parametrize("dtype", ["float32", "float64"])
+GRADIENTS = pytest.mark.parametrize("wanted", ["none", "apart", "in place"])
+
+
+def normal(shape, dtype="float64", seed=1):
+    return (3 * np.random.default_rng(seed).standard_normal(shape)).astype(dtype)
+
+
+def roles_of(rows=ROWS):
+    return np.random.default_rng(0).integers(-1, 3, rows).astype(np.int8)
+
+
+def class_numbers(width):
+    return np.random.default_rng(1).integers(-1, width, ROWS).astype(np.int32)
+
+
+def class_lists(width, share=0.3):
+    truth = np.random.default_rng(2).random((ROWS, width)) < share
+    indptr = np.concatenate([[0], np.cumsum(truth.sum(axis=1))])
+    return indptr, np.nonzero(truth)[1].astype(np.int32), truth
+
+
+def compare(backend, name, logits, truth, wanted, dtype, first=2, last=ROWS - 1):
+    """Run a loss of the backend and its naive twin on the same rows, and compare all they write."""
+    found = []
+    for module, put in ((naive, np.copy), (backend.module("loss"), backend.put)):
+        value, sums = put(logits.copy()), put(np.ones((3, 4)))
+        apart = put(np.full_like(logits, 7))
+        grad = {"none": None, "apart": apart, "in place": value}[wanted]
+        given = [put(each) for each in truth]
+        getattr(module, name)(value, *given, put(roles_of()), 0.1, grad, sums, first, last)
+        found.append([backend.get(each) for each in (sums, apart, value)])
+    for ours, expected in zip(found[1], found[0], strict=True):
+        np.testing.assert_allclose(ours, expected, **TOLERANCE[dtype])
+
+
+@DTYPES
+@GRADIENTS
+@pytest.mark.parametrize("width", [1, 2, 7, 47, 600])
+def test_cross_entropy_equals_naive(backend, dtype, wanted, width):
+    truth = (class_numbers(width),)
+    compare(backend, "cross_entropy", normal((ROWS, width), dtype), truth, wanted, dtype)
+    # Equals: the first of the largest is the prediction.
+    equals = np.rint(normal((ROWS, width))).astype(dtype)
+    compare(backend, "cross_entropy", equals, truth, wanted, dtype)
+
+
+@DTYPES
+@GRADIENTS
+@pytest.mark.parametrize("width", [1, 3, 121, 600])
+def test_binary_cross_entropy_equals_naive(backend, dtype, wanted, width):
+    logits = normal((ROWS, width), dtype)
+    truth = class_lists(width)[:2]
+    compare(backend, "binary_cross_entropy", logits, truth, wanted, dtype)
+
+
+@DTYPES
+@GRADIENTS
+def test_squared_error_equals_naive(backend, dtype, wanted):
+    truth = normal(ROWS, dtype, seed=2)
+    truth[::5] = np.nan
+    compare(backend, "squared_error", normal((ROWS, 1), dtype), (truth,), wanted, dtype)
+
+
+def test_naive_cross_entropy_is_the_softmax_of_scipy():
+    logits, labels, roles, sums = normal((ROWS, 9)), class_numbers(9), roles_of(), np.zeros((3, 4))
+    naive.cross_entropy(logits, labels, roles, 1, None, sums, 0, ROWS)
+    for role in range(3):
+        chosen = (roles == role) & (labels >= 0)
+        terms = -scipy.special.log_softmax(logits, axis=1)[np.arange(ROWS), labels][chosen]
+        right = (logits.argmax(axis=1) == labels)[chosen].sum()
+        truth = [terms.sum(), chosen.sum(), right, chosen.sum()]
+        np.testing.assert_allclose(sums[role], truth)
+
+
+def test_naive_binary_cross_entropy_is_the_logarithm_of_expit():
+    logits, (indptr, classes, truth) = normal((ROWS, 9)), class_lists(9)
+    roles, sums = roles_of(), np.zeros((3, 4))
+    naive.binary_cross_entropy(logits, indptr, classes, roles, 1, None, sums, 0, ROWS)
+    signed = np.where(truth, logits, -logits)
+    for role in range(3):
+        chosen = roles == role
+        told, true = logits[chosen] > 0, truth[chosen]
+        loss = -scipy.special.log_expit(signed[chosen]).sum()
+        both = (told & true).sum()
+        counts = [loss, true.size, 2 * both, told.sum() + true.sum()]
+        np.testing.assert_allclose(sums[role], counts)
+
+
+@pytest.mark.parametrize("name", ["cross_entropy", "binary_cross_entropy", "squared_error"])
+def test_naive_gradients_are_those_of_finite_differences(name):
+    width = 1 if name == "squared_error" else 6
+    logits, roles = normal((ROWS, width)), roles_of()
+    truth = {
+        "cross_entropy": (class_numbers(width),),
+        "binary_cross_entropy": class_lists(width)[:2],
+        "squared_error": (normal(ROWS, seed=2),),
+    }[name]
+
+    def loss(value, grad=None):
+        sums = np.zeros((3, 4))
+        getattr(naive, name)(value, *truth, roles, 0.25, grad, sums, 0, ROWS)
+        return sums[0, 0] * 0.25
+
+    grad = np.empty_like(logits)
+    loss(logits, grad)
+    for at in np.ndindex(*logits.shape):
+        moved = np.zeros_like(logits)
+        moved[at] = 1e-6
+        slope = (loss(logits + moved) - loss(logits - moved)) / 2e-6
+        assert slope == pytest.approx(grad[at], abs=1e-7)
+    assert (grad[roles != 0] == 0).all()
+    assert (grad[roles == 0] != 0).any()
+
+
+@DTYPES
+def test_large_logits_are_no_trouble(backend, dtype):
+    logits = np.array([[1e4, -1e4, 0], [-1e4, -1e4, -1e4], [80, 90, 100]], dtype)
+    ours, roles = backend.module("loss"), backend.put(np.zeros(3, np.int8))
+    sums, grad = backend.put(np.zeros((3, 4))), backend.put(np.empty_like(logits))
+    labels = backend.put(np.array([1, 0, 2], np.int32))
+    ours.cross_entropy(backend.put(logits), labels, roles, 1, grad, sums, 0, 3)
+    assert backend.get(sums)[0, 0] == pytest.approx(20_000 + np.log(3) + np.log1p(np.exp(-10)))
+    np.testing.assert_allclose(backend.get(grad)[0], [1, -1, 0], atol=1e-6)
+
+    sums = backend.put(np.zeros((3, 4)))
+    lists = backend.put(np.array([0, 1, 1, 1])), backend.put(np.array([1], np.int32))
+    ours.binary_cross_entropy(backend.put(logits), *lists, roles, 1, grad, sums, 0, 3)
+    assert backend.get(sums)[0, 0] == pytest.approx(20_000 + np.log(2) + 270)
+    assert np.isfinite(backend.get(grad)).all()
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+@pytest.mark.parametrize("place", [0, 3, 8])
+@pytest.mark.parametrize("width", [9, 40])
+def test_a_loss_of_what_is_no_number_is_none(backend, bad, place, width):
+    ours, roles = backend.module("loss"), backend.put(np.zeros(2, np.int8))
+    logits = normal((2, width), "float32")
+    logits[1, place] = bad
+    sums, grad = backend.put(np.zeros((3, 4))), backend.put(np.empty_like(logits))
+    labels = backend.put(np.array([1, 2], np.int32))
+    ours.cross_entropy(backend.put(logits), labels, roles, 1, grad, sums, 0, 2)
+    assert np.isnan(backend.get(sums)[0, 0])
+
+    sums = backend.put(np.zeros((3, 4)))
+    lists = backend.put(np.array([0, 0, 0])), backend.put(np.empty(0, np.int32))
+    ours.binary_cross_entropy(backend.put(logits), *lists, roles, 1, grad, sums, 0, 2)
+    assert not np.isfinite(backend.get(sums)[0, 0])
+
+    sums = backend.put(np.zeros((3, 4)))
+    column, truth = backend.put(logits[1:, place : place + 1].copy()), backend.put(logits[1:, 1])
+    ours.squared_error(column, truth, roles, 1, grad, sums, 0, 1)
+    assert not np.isfinite(backend.get(sums)[0, 0])
+
+
+def test_a_row_counts_for_its_own_split_and_only_if_it_has_a_label(backend):
+    logits, roles = normal((5, 3)), np.array([0, 1, 2, -1, 0], np.int8)
+    labels = np.array([0, 1, 2, 0, -1], np.int64)
+    sums = backend.put(np.zeros((3, 4)))
+    grad = backend.put(np.full((5, 3), 7.0))
+    given = [backend.put(each) for each in (logits, labels, roles)]
+    backend.module("loss").cross_entropy(*given, 1, grad, sums, 0, 5)
+    assert backend.get(sums)[:, 3].tolist() == [1, 1, 1]
+    assert (backend.get(grad) != 0).any(axis=1).tolist() == [True, False, False, False, False]

@@ -1,0 +1,134 @@
+import numpy as np
+import pytest
+
+from penstock.kernels.naive import norm as naive
+
+ROWS = 37
+PART = 2, 33  # the rows computed
+TOLERANCE = {"float32": {"rtol": 1e-4, "atol": 2e-5}, "float64": {"rtol": 1e-11, "atol": 1e-11}}
+DTYPES = pytest.mark.parametrize("dtype", ["float32", "float64"])
+WIDTHS = pytest.mark.parametrize("width", [1, 3, 8, 32, 47, 100])
+
+
+def normal(shape, dtype="float64", seed=0):
+    return (np.random.default_rng(seed).standard_normal(shape) * 2 + 1).astype(dtype)
+
+
+def compare(backend, name, arrays, dtype, rows=PART):
+    """Call a function of both with the same arrays, and compare all of them afterwards."""
+    truth, mine = [each.copy() for each in arrays], [backend.put(each.copy()) for each in arrays]
+    getattr(naive, name)(*truth, *rows)
+    getattr(backend.module("norm"), name)(*mine, *rows)
+    for got, expected in zip(mine, truth, strict=True):
+        np.testing.assert_allclose(backend.get(got), expected, **TOLERANCE[dtype])
+    return truth
+
+
+@DTYPES
+@WIDTHS
+def test_rows_are_normalised_as_naively(backend, dtype, width):
+    z, scale, shift = normal((ROWS, width), dtype), *normal((2, width), dtype, 1)
+    if width == 1:
+        z[:] = 1  # a deviation of 0, instead of one of rounding errors
+    out, moments = np.zeros((ROWS, width), dtype), np.zeros((ROWS, 2), dtype)
+    written = compare(backend, "layer_norm", [z, scale, shift, out, moments], dtype)
+    grad, sums = normal((ROWS, width), dtype, 2), np.ones((2, width))
+    compare(backend, "layer_norm_back", [grad, z, scale, written[4], sums], dtype)
+
+
+@DTYPES
+@WIDTHS
+def test_columns_are_normalised_as_naively(backend, dtype, width):
+    z, (scale, shift) = normal((ROWS, width), dtype), normal((2, width), dtype, 1)
+    grad = normal((ROWS, width), dtype, 2)
+    compare(backend, "column_sums", [z, np.ones(width)], dtype)
+    compare(backend, "batch_moments", [z, np.ones((2, width))], dtype)
+    mean, inverse = z.mean(axis=0), 1 / z.std(axis=0)
+    out = np.zeros_like(z)
+    compare(backend, "batch_norm", [z, mean, inverse, scale, shift, out], dtype)
+    sums = compare(backend, "batch_norm_sums", [grad, z, mean, inverse, np.ones((2, width))], dtype)
+    means = (sums[4] / ROWS).astype(dtype)
+    compare(backend, "batch_norm_back", [grad, z, mean, inverse, scale, means], dtype)
+
+
+def test_sums_of_many_rows_are_exact(backend):
+    # In float32 the sum would stop growing at 2**24.
+    x = np.full((2**24 + 1000, 1), 1, np.float32)
+    ours = backend.module("norm")
+    column, moments = backend.put(np.zeros(1)), backend.put(np.zeros((2, 1)))
+    ours.column_sums(backend.put(x), column, 0, len(x))
+    ours.batch_moments(backend.put(x), moments, 0, len(x))
+    assert backend.get(column).tolist() == [len(x)]
+    assert backend.get(moments).ravel().tolist() == [len(x)] * 2
+
+
+def test_pieces_of_rows_join(backend):
+    z, whole, pieces = normal((ROWS, 5), "float32"), np.zeros((2, 5)), np.zeros((2, 5))
+    naive.batch_moments(z, whole, 0, ROWS)
+    there, given = backend.put(pieces), backend.put(z)
+    for first in range(0, ROWS, 10):
+        backend.module("norm").batch_moments(given, there, first, min(first + 10, ROWS))
+    np.testing.assert_allclose(backend.get(there), whole, rtol=1e-12)
+
+
+# -- the truth of the naive twin --------------------------------------------------------------
+
+
+def test_naive_rows_have_mean_0_and_deviation_1():
+    z, out, moments = normal((ROWS, 9)), np.empty((ROWS, 9)), np.empty((ROWS, 2))
+    naive.layer_norm(z, np.ones(9), np.zeros(9), out, moments, 0, ROWS)
+    np.testing.assert_allclose(out.mean(axis=1), 0, atol=1e-12)
+    np.testing.assert_allclose(out.std(axis=1), 1, rtol=1e-4)
+
+
+def layer(z, scale, shift):
+    out, moments = np.empty_like(z), np.empty((len(z), 2))
+    naive.layer_norm(z, scale, shift, out, moments, 0, len(z))
+    return out, moments
+
+
+def batch(z, scale, shift):
+    sums = np.zeros((2, z.shape[1]))
+    naive.batch_moments(z, sums, 0, len(z))
+    mean, squares = sums / len(z)
+    inverse = 1 / np.sqrt(squares - mean**2 + naive.EPSILON)
+    out = np.empty_like(z)
+    naive.batch_norm(z, mean, inverse, scale, shift, out, 0, len(z))
+    return out, (mean, inverse)
+
+
+def layer_back(grad, z, scale, moments):
+    sums = np.zeros((2, z.shape[1]))
+    naive.layer_norm_back(grad, z, scale, moments, sums, 0, len(z))
+    return sums
+
+
+def batch_back(grad, z, scale, moments):
+    sums = np.zeros((2, z.shape[1]))
+    naive.batch_norm_sums(grad, z, *moments, sums, 0, len(z))
+    naive.batch_norm_back(grad, z, *moments, scale, sums / len(z), 0, len(z))
+    return sums
+
+
+@pytest.mark.parametrize(
+    ("forward", "back"), [(layer, layer_back), (batch, batch_back)], ids=["layer", "batch"]
+)
+def test_naive_gradients_are_those_of_finite_differences(forward, back):
+    z, grad = normal((6, 5)), normal((6, 5), seed=2)
+    scale, shift = normal((2, 5), seed=1)
+
+    def slope(*arrays):
+        """Return the derivative of the loss where one of the arrays is moved."""
+        up = [each + 1e-6 * move for each, move in zip((z, scale, shift), arrays, strict=True)]
+        down = [each - 1e-6 * move for each, move in zip((z, scale, shift), arrays, strict=True)]
+        return ((forward(*up)[0] - forward(*down)[0]) * grad).sum() / 2e-6
+
+    found = grad.copy()
+    shifts, scales = back(found, z, scale, forward(z, scale, shift)[1])
+    for at in np.ndindex(6, 5):
+        move = np.zeros((6, 5))
+        move[at] = 1
+        assert slope(move, 0, 0) == pytest.approx(found[at], abs=1e-7)
+    for f, move in enumerate(np.eye(5)):
+        assert slope(0, move, 0) == pytest.approx(scales[f], abs=1e-7)
+        assert slope(0, 0, move) == pytest.approx(shifts[f], abs=1e-7)

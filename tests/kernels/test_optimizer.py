@@ -1,0 +1,111 @@
+import math
+
+import numpy as np
+import pytest
+
+from penstock.kernels.naive import optimizer as naive
+
+SIZE, STEPS = 137, 6
+DTYPES = pytest.mark.parametrize("dtype", ["float32", "float64"])
+SGD = {"rate": 0.1, "momentum": 0.9, "decay": 0.01, "scale": 0.5}
+ADAM = {"rate": 0.01, "beta1": 0.9, "beta2": 0.999, "epsilon": 1e-8, "decay": 0.1, "scale": 0.5}
+RULES = pytest.mark.parametrize(
+    ("name", "settings"),
+    [
+        ("sgd", SGD),
+        ("sgd", {**SGD, "momentum": 0.0, "decay": 0.0, "scale": 1.0}),
+        ("adam", {**ADAM, "decoupled": False}),
+        ("adam", {**ADAM, "decoupled": True}),
+        ("adam", {**ADAM, "decoupled": False, "decay": 0.0, "scale": 1.0}),
+    ],
+    ids=["sgd", "plain sgd", "adam", "adamw", "plain adam"],
+)
+
+
+def start(dtype):
+    return np.random.default_rng(0).standard_normal(SIZE).astype(dtype)
+
+
+def gradient(step, dtype):
+    return np.random.default_rng(step).standard_normal(SIZE).astype(dtype)
+
+
+def states(name, dtype):
+    return [np.zeros(SIZE, dtype) for _ in range(1 if name == "sgd" else 2)]
+
+
+def with_step(name, settings, step):
+    return settings if name == "sgd" else {**settings, "step": step}
+
+
+@DTYPES
+@RULES
+def test_steps_equal_naive(backend, dtype, name, settings):
+    truth, state = start(dtype), states(name, dtype)
+    mine, mine_state = (
+        backend.put(start(dtype)),
+        [backend.put(each) for each in states(name, dtype)],
+    )
+    for step in range(1, STEPS + 1):
+        now = with_step(name, settings, step)
+        getattr(naive, name)(truth, gradient(step, dtype), *state, **now)
+        given = backend.put(gradient(step, dtype))
+        getattr(backend.module("optimizer"), name)(mine, given, *mine_state, **now)
+    tolerance = {"rtol": 1e-5, "atol": 1e-6} if dtype == "float32" else {"rtol": 1e-12}
+    for got, expected in zip([mine, *mine_state], [truth, *state], strict=True):
+        assert got.dtype == dtype
+        np.testing.assert_allclose(backend.get(got), expected, **tolerance)
+
+
+def written_out(name, value, gradients, settings):
+    """Return one parameter after some steps, as the papers write them."""
+    velocity = mean = square = 0.0
+    for step, slope in enumerate(gradients, start=1):
+        slope = slope * settings["scale"]
+        if not settings.get("decoupled"):
+            slope += settings["decay"] * value
+        if name == "sgd":
+            velocity = settings["momentum"] * velocity + slope
+            value -= settings["rate"] * velocity
+            continue
+        mean = settings["beta1"] * mean + (1 - settings["beta1"]) * slope
+        square = settings["beta2"] * square + (1 - settings["beta2"]) * slope * slope
+        likely_mean = mean / (1 - settings["beta1"] ** step)
+        likely_square = square / (1 - settings["beta2"] ** step)
+        shrunk = settings["rate"] * settings["decay"] * value if settings["decoupled"] else 0
+        value -= shrunk + settings["rate"] * likely_mean / (
+            math.sqrt(likely_square) + settings["epsilon"]
+        )
+    return value
+
+
+@RULES
+def test_naive_steps_are_those_of_the_papers(name, settings):
+    found, state = start("float64"), states(name, "float64")
+    gradients = [gradient(step, "float64") for step in range(1, STEPS + 1)]
+    for step, slope in enumerate(gradients, start=1):
+        getattr(naive, name)(found, slope, *state, **with_step(name, settings, step))
+    for i in range(0, SIZE, 17):
+        truth = written_out(name, start("float64")[i], [each[i] for each in gradients], settings)
+        assert found[i] == pytest.approx(truth, rel=1e-12)
+
+
+@RULES
+def test_naive_steps_are_those_of_torch(name, settings):
+    torch = pytest.importorskip("torch")
+    rule = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam}[name]
+    options = {"lr": settings["rate"], "weight_decay": settings["decay"]}
+    if name == "sgd":
+        options["momentum"] = settings["momentum"]
+    else:
+        options |= {"betas": (settings["beta1"], settings["beta2"]), "eps": settings["epsilon"]}
+        rule = torch.optim.AdamW if settings["decoupled"] else rule
+    parameter = torch.nn.Parameter(torch.tensor(start("float64")))
+    optimizer = rule([parameter], **options)
+    found, state = start("float64"), states(name, "float64")
+    for step in range(1, STEPS + 1):
+        slope = gradient(step, "float64")
+        parameter.grad = torch.tensor(slope * settings["scale"])
+        optimizer.step()
+        getattr(naive, name)(found, slope, *state, **with_step(name, settings, step))
+    np.testing.assert_allclose(found, parameter.detach().numpy(), rtol=1e-12)
