@@ -6,8 +6,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
-
 from penstock.kernels import kernel
 from penstock.kernels.gnn_rules import Block, Finish
 from penstock.workers.gnn.cell import Cell
@@ -139,7 +137,7 @@ class Gathered(Cell):
             self.add_up()
             return None if self.first else self.product_back(mixed, self.weight)
         with self.span("product back"):
-            np.matmul(self._mixed.T, grad, out=self.slope)
+            self.around.crew.product_of_columns(self._mixed, grad, self.slope)
         self.add_up()
         if self.first:
             return None

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
-
 from penstock.kernels import kernel
 from penstock.kernels.gnn_rules import Activation, Finish
 from penstock.workers.gnn.gathered import Gathered
@@ -57,7 +55,9 @@ class Gin(Gathered):
         """Return the gradient of x, or None."""
         around, hidden, parameters = self.around, self._hidden(), self.around.parameters
         with self.span("product back"):
-            np.matmul(hidden.T, grad, out=parameters.gradient(f"{self.prefix}.second"))
+            around.crew.product_of_columns(
+                hidden, grad, parameters.gradient(f"{self.prefix}.second")
+            )
         dhidden = self.product_back(grad, self._parameter("second"))
         module, how = kernel("activation", grad), Finish(activation=Activation.RELU)
         around.rows(

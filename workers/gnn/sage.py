@@ -57,7 +57,7 @@ class Sage(Gathered):
             dx = self.product_back(mixed, self.weight, own)
             return np.add(dx, own, out=dx)
         with self.span("product back"):
-            np.matmul(self._mixed.T, grad, out=self.slope)
+            around.crew.product_of_columns(self._mixed, grad, self.slope)
         self.add_up()
         if own is None:
             return None

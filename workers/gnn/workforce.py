@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
-from itertools import count, pairwise
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,8 @@ from penstock.csr import Array
 
 # Pieces do not depend on how many threads there are: sums are joined piece by piece.
 _PIECES = 64
+_PRODUCT_ROWS = 512  # at least, of a piece of a product: BLAS copies the other matrix each time
+_SUMMED_PIECES, _SUMMED_ROWS = 32, 2048  # of a product that sums over rows
 _LEAST = 1 << 16  # values of a piece, so that small graphs are done in one
 
 
@@ -28,8 +30,9 @@ class Workforce:
     def __enter__(self) -> Workforce:
         from threadpoolctl import threadpool_limits
 
-        # Ranks that share a host share its cores, of which BLAS would take all.
-        self._limit = threadpool_limits(self.threads, user_api="blas")
+        # Products are cut into pieces here: BLAS does not share tall ones well, and would take
+        # all cores of a host that ranks share.
+        self._limit = threadpool_limits(1, user_api="blas")
         self._limit.__enter__()
         return self
 
@@ -73,19 +76,34 @@ class Workforce:
         sums += parts.sum(axis=0)
 
     def product(self, a: Any, b: Any, out: Any) -> None:
-        """Write ``a @ b`` at ``out``: rows in pieces where messages wait to be helped on."""
-        if self.progress is None or isinstance(a, np.ndarray) is False or len(a) == 0:
+        """Write ``a @ b`` at ``out``, rows in pieces."""
+        if not isinstance(a, np.ndarray):
             np.matmul(a, b, out=out)
             return
-        for first, last in _pairs(even_cuts(0, len(a), a.shape[1] + b.shape[1])):
-            np.matmul(a[first:last], b, out=out[first:last])
-            self.progress()
+        cuts = _tall_cuts(len(a), _PIECES, _PRODUCT_ROWS)
+        self.over(cuts, lambda i, j: np.matmul(a[i:j], b, out=out[i:j]))
+
+    def product_of_columns(self, a: Any, b: Any, out: Any) -> None:
+        """Write ``a.T @ b`` at ``out``: the sum over all rows, added up piece by piece."""
+        cuts = _tall_cuts(len(a), _SUMMED_PIECES, _SUMMED_ROWS)
+        if not isinstance(a, np.ndarray) or len(cuts) == 2:
+            np.matmul(a.T, b, out=out)
+            return
+        parts = np.empty((len(cuts) - 1, *out.shape), out.dtype)
+        number = {first: i for i, first in enumerate(cuts[:-1])}
+        self.over(cuts, lambda i, j: np.matmul(a[i:j].T, b[i:j], out=parts[number[i]]))
+        np.sum(parts, axis=0, out=out)
 
 
 def even_cuts(first: int, last: int, width: int, *, whole: bool = False) -> list[int]:
     """Return where to cut rows of ``width`` values into pieces of the same size."""
     pieces = 1 if whole else min(_PIECES, max(1, (last - first) * width // _LEAST))
     return [first + (last - first) * i // pieces for i in range(pieces + 1)]
+
+
+def _tall_cuts(rows: int, most: int, least: int) -> list[int]:
+    pieces = min(most, max(1, rows // least))
+    return [rows * i // pieces for i in range(pieces + 1)]
 
 
 def edge_cuts(
@@ -103,7 +121,3 @@ def edge_cuts(
     inner = first + np.searchsorted(cost, targets)
     cuts = np.unique(np.concatenate([[first], inner, [last]]))
     return [int(cut) for cut in cuts]
-
-
-def _pairs(cuts: Sequence[int]) -> Iterator[tuple[int, int]]:
-    return pairwise(cuts)
