@@ -14,7 +14,7 @@ from penstock.workers.gnn.spec import Layer, Model, Training, read_model
 # it, or (epochs) only on a schedule that looks ahead.
 PASSING = (
     "epochs", "patience", "evaluate_every", "checkpoint_epochs", "checkpoint_minutes",
-    "overlap", "fold", "path", "order", "profile",
+    "overlap", "fold", "path", "order", "transpose", "profile",
 )  # fmt: skip
 LOSSES = {"class": "cross_entropy", "multi": "binary", "value": "squared"}
 
@@ -34,7 +34,7 @@ def declared_model(options: ModelOptions) -> Model:
         "width": options.hidden,
         "activation": options.activation or ("elu" if gat else "relu"),
         "dropout": options.dropout,
-        "norm": options.norm,
+        "norm": options.norm or ("batch" if options.model == "gin" else "none"),
         "residual": options.residual,
     }
     if gat:
@@ -71,6 +71,7 @@ def declared_training(options: ModelOptions) -> Training:
         fold=options.fold,
         path=options.path,
         order=options.order,
+        transpose=options.transpose,
         profile=options.profile,
     )
 

@@ -15,7 +15,8 @@ def need_room(ranks: Ranks, model: Model, facts: Any, training: Training, rates:
     """Raise CapacityError where a plan's peak is more than a worker has."""
     from penstock.workers.gnn.plan import lower
 
-    needed, there = lower(model, facts, training, rates).memory_bytes, ranks.room.memory
+    plan = lower(model, facts, training, rates)
+    needed, there = plan.memory_bytes, ranks.room.memory
     if needed <= there:
         return
     best = _largest_that_fits(model, facts, training, rates, there)
@@ -25,6 +26,8 @@ def need_room(ranks: Ranks, model: Model, facts: Any, training: Training, rates:
     worker = ranks.room.worker
     share = f"a part of {ranks.count}" if ranks.count > 1 else "the whole graph"
     remedies = [f"{best} would fit"] if best else []
+    if "graph, turned round" in plan.memory:
+        remedies.append("--transpose implicit takes less")
     remedies += [more] if ranks.room.on_gpu else [more, "give workers more with --memory-limit"]
     text = ", or ".join(remedies)
     raise CapacityError(

@@ -59,8 +59,9 @@ class ModelOptions:
     """share of the features that is dropped in training"""
     attention_dropout: Share = 0.0
     """gat: share of the attention's weights that is dropped in training"""
-    norm: Annotated[Literal["none", "layer", "batch"], Parameter(group=_MODEL)] = "none"
-    """normalise what each layer but the last gives, by node or by column"""
+    norm: Annotated[Literal["none", "layer", "batch"] | None, Parameter(group=_MODEL)] = None
+    """normalise what each layer but the last gives, by node or by column [default: none; batch for
+    gin, whose sums grow with degrees]"""
     residual: Annotated[bool, Parameter(negative="", group=_MODEL)] = False
     """add a node's value before each layer but the last to what the layer gives"""
     spec: Annotated[Path | None, Parameter(group=_MODEL)] = None
@@ -122,6 +123,9 @@ class ModelOptions:
     """compute once what is the same in every epoch"""
     path: Annotated[Literal["auto", "dense", "sparse"], Parameter(group=_WORK)] = "auto"
     """how features are held; auto: what is faster on this machine"""
+    transpose: Annotated[Literal["keep", "implicit"], Parameter(group=_WORK)] = "keep"
+    """keep edges turned round for the way back, or go back over them as they are: less memory, more
+    time; only for parts and directed graphs, not for gat and sage max"""
     order: Annotated[Literal["auto", "transform", "aggregate"], Parameter(group=_WORK)] = "auto"
     """what a layer does first; auto: what costs less"""
     profile: Annotated[bool, Parameter(negative="", group=_WORK)] = False
