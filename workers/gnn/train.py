@@ -126,15 +126,15 @@ class _Run:
         network, state, training = self.network, self.state, self.training
         outputs = network.forward(epoch=state.epoch, training=True)
         grad = network.gradient_buffer()
-        sums = self._over_ranks(self.loss(outputs, grad))
-        metrics = _metrics(sums)
+        loss = self._over_ranks(self.loss(outputs, grad))  # travels during the way back
+        network.back(grad)
+        network.sums.wait()
+        metrics = _metrics(loss())
         if not math.isfinite(metrics["train"]["loss"]):
             state.epoch += 1
             return metrics
         if self.same:
             state.judge(metrics)
-        network.back(grad)
-        network.sums.wait()
         with self.clock.span("update", "compute"):
             state.update()
         if not self.same and state.epoch % training.evaluate_every == 0:
@@ -150,14 +150,20 @@ class _Run:
 
     def _evaluate(self) -> dict[str, dict[str, float]]:
         outputs = self.network.forward(epoch=self.state.epoch)
-        return _metrics(self._over_ranks(self.loss(outputs)))
+        return _metrics(self._over_ranks(self.loss(outputs))())
 
-    def _over_ranks(self, sums: Any) -> Any:
+    def _over_ranks(self, sums: Any) -> Callable[[], Any]:
+        """Start to add sums up over all ranks; what is returned waits for them."""
         host = np.ascontiguousarray(to_host(sums))
-        if self.comm is None:
+        request = None if self.comm is None else self.comm.iallreduce(host)
+
+        def finish() -> Any:
+            if request is not None:
+                with self.clock.span("loss of all ranks", "other"):
+                    self.comm.wait(request)
             return host
-        with self.clock.span("loss of all ranks", "other"):
-            return self.comm.allreduce(host)
+
+        return finish
 
     def _terms(self) -> int:
         """Return over how many training terms of the whole graph the loss is a mean."""
