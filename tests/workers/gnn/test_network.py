@@ -20,7 +20,7 @@ from penstock.workers.gnn.rates import GUESS
 from penstock.workers.gnn.spec import Layer, Model, Training
 from penstock.workers.gnn.workforce import Workforce
 
-NODES, WIDTH, CLASSES = 13, 5, 3
+NODES, WIDTH, CLASSES = 10, 5, 3
 KERNELS = ("activation", "aggregate", "attention", "loss", "norm", "optimizer")
 
 
@@ -36,7 +36,7 @@ def kernels(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 def whole(*, directed: bool = False, weighted: bool = False, sparse: bool = False) -> Local:
     """Return a graph of one rank: a hub, a node without edges, a loop."""
     rng = np.random.default_rng(5)
-    edges = {(int(a), int(b)) for a, b in rng.integers(0, NODES - 1, (30, 2)) if a != b}
+    edges = {(int(a), int(b)) for a, b in rng.integers(0, NODES - 1, (20, 2)) if a != b}
     edges |= {(0, n) for n in range(1, NODES - 1)} | {(3, 3)}
     if not directed:
         edges |= {(b, a) for a, b in edges}
@@ -105,7 +105,7 @@ LAYERS = {
     "sage-max": Layer("sage", 4, aggregate="max", activation="elu"),
     "gin": Layer("gin", 4, eps=0.3, hidden=6, activation="sigmoid"),
     "gat": Layer("gat", 4, heads=2, activation="elu"),
-    "gat-mean": Layer("gat", 4, heads=3, join="mean", attention_dropout=0.4),
+    "gat-mean": Layer("gat", 3, heads=2, join="mean", attention_dropout=0.4),
     "layer-norm": Layer("gcn", 4, norm="layer", residual=True, activation="leaky_relu"),
     "batch-norm": Layer("gin", 4, norm="batch"),
     "residual": Layer("sage", 4, residual=True, dropout=0.3),
@@ -119,6 +119,8 @@ LAYERS = {
 def test_gradients_are_those_of_finite_differences(
     name: str, directed: bool, order: str, kernels: str
 ) -> None:
+    if name.startswith("gat") and order == "aggregate":
+        pytest.skip("attention has the product first in any case")
     local = whole(directed=directed, weighted=name in ("gcn", "sage-mean", "residual"))
     layer = LAYERS[name]
     middle = replace(layer, residual=layer.residual)
@@ -164,7 +166,7 @@ def test_paths_orders_and_folding_give_the_same_numbers(kind: str, kernels: str)
     ):
         with Workforce(1) as crew:
             network = network_of(local, model, training, crew)
-            loss = Loss("cross_entropy", network, 10)
+            loss = Loss("cross_entropy", network, 7)
             for epoch in range(2):  # what is folded is used in the second
                 outputs = network.forward(epoch=epoch, training=True).copy()
                 grad = network.gradient_buffer()
