@@ -10,13 +10,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    import penstock.pipelines.gnn as gnn  # noqa: F401
     from penstock.cluster import gang as gang
     from penstock.cluster.connect import connect as connect
     from penstock.cluster.spec import ClusterSpec as ClusterSpec
     from penstock.csr import CSR as CSR
     from penstock.errors import PenstockError as PenstockError
     from penstock.graph import Graph as Graph
-    from penstock.pipelines import gnn as gnn
     from penstock.pipelines.etl import etl as etl
     from penstock.pipelines.generate import generate as generate
     from penstock.pipelines.info import info as info

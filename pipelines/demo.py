@@ -148,7 +148,7 @@ def make_walks(context: Context) -> Done:
     """Walk over the graph from every node."""
     from penstock.pipelines.walk import walk, walk_array
 
-    wanted = {"app": "node2vec", "p": 2, "q": 0.5, "length": 40}
+    wanted: dict[str, Any] = {"app": "node2vec", "p": 2, "q": 0.5, "length": 40}
     # Compiles, so that the rate below is that of walks.
     walk_array(context.at("graph"), fraction=0.01, **wanted)
     report = walk(context.at("graph"), context.at("walks"), walks=5, **wanted)

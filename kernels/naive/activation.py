@@ -89,5 +89,6 @@ def _slope(value: Array, activation: Activation) -> Array:
     if activation == Activation.TANH:
         return 1 - value**2
     if activation == Activation.SIGMOID:
-        return value * (1 - value)
+        slope: Array = value * (1 - value)
+        return slope
     return np.ones_like(value)

@@ -58,7 +58,7 @@ class Layer:
     hidden: Positive | None = None
 
     @property
-    def acts(self) -> str:
+    def acts(self) -> Literal["none", "relu", "leaky_relu", "elu", "tanh", "sigmoid"]:
         """The activation; where none is named, ReLU."""
         return self.activation or "relu"
 

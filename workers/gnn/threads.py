@@ -12,5 +12,5 @@ def threads_of(comm: Any) -> int:
     """Return this rank's share of the cores it may use; every rank of a gang calls it."""
     if comm is None or comm.size == 1:
         return cores()
-    hosts = comm.allgather(socket.gethostname())
+    hosts: list[str] = comm.allgather(socket.gethostname())
     return max(1, cores() // hosts.count(hosts[comm.rank]))

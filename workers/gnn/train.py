@@ -6,7 +6,7 @@ import json
 import math
 import resource
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from statistics import median
 from typing import Any
@@ -179,7 +179,7 @@ class _Run:
         return int(count[0]) * (local.outputs if self.loss_kind == "binary" else 1)
 
     def _tell(
-        self, metrics: dict[str, dict[str, float]], seconds: float, kinds: dict[str, float]
+        self, metrics: dict[str, dict[str, float]], seconds: float, kinds: Mapping[Any, float]
     ) -> None:
         epoch = self.state.epoch
         shown = {
@@ -217,14 +217,14 @@ class _Times:
         self._overlap = training.overlap
         self._comm = comm if comm is not None and comm.size > 1 else None
         self.measures = self._comm is not None and training.overlap
-        self._epochs: list[tuple[bool, float, dict[str, float]]] = []
+        self._epochs: list[tuple[bool, float, Mapping[Any, float]]] = []
 
     def before(self, number: int, network: Network) -> None:
         """Exchange alone in a few epochs, to see what that takes."""
         if self.measures:
             network.halo.overlap = network.sums.overlap = number not in _ALONE
 
-    def after(self, number: int, seconds: float, kinds: dict[str, float]) -> None:
+    def after(self, number: int, seconds: float, kinds: Mapping[Any, float]) -> None:
         """Remember an epoch; the first compiles and folds, and is left out."""
         if number:
             self._epochs.append((self.measures and number in _ALONE, seconds, kinds))
@@ -256,7 +256,9 @@ class _Times:
 def plan_of(comm: Any, task: Any, local: Local, outputs: int | None = None) -> tuple[Plan, Model]:
     """Return what runs, the same on every rank, and the model with every width named."""
     training: Training = task.training
-    facts = replace(_facts(comm, task, local), **({"outputs": outputs} if outputs else {}))
+    facts = _facts(comm, task, local)
+    if outputs is not None:
+        facts = replace(facts, outputs=outputs)
     rates = _rates(comm)
     model = task.model.complete(facts.outputs)
     return lower(task.model, facts, training, rates), model

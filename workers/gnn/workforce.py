@@ -36,7 +36,7 @@ class Workforce:
         self._limit.__enter__()
         return self
 
-    def __exit__(self, *error: object) -> None:
+    def __exit__(self, *error: Any) -> None:
         if self._limit is not None:
             self._limit.__exit__(*error)
         if self._pool is not None:
