@@ -98,14 +98,15 @@ class Gathered(Cell):
             around.gather(x, lambda a, b: self.sum_rows(x, out, a, b, how), then)
             return
         near, far = self.near_and_far
-        around.halo.start(x)
+        around.halo.start(x, apart=True)
         self.sum_over(near, x, out, 0, local.interior, how)
         self.sum_over(near, x, out, local.interior, local.owned)
         if then is not None and local.interior:
             then(0, local.interior)
         around.halo.wait()
         both = around.buffers.scratch(len(out), out.shape[1], x, out, how and how.skip)
-        self.sum_over(far, x, both, local.interior, local.owned, Finish(skip=out))
+        ghosts = around.halo.ghosts(x)
+        self.sum_over(far, ghosts, both, local.interior, local.owned, Finish(skip=out))
         self.finish(both, how or Finish(), local.interior, local.owned, out)
         if then is not None:
             then(local.interior, local.owned)

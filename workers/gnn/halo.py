@@ -5,8 +5,15 @@
     halo.start_back(dx)     dx[owned:] travels home while rows of owned nodes are computed
     halo.wait_back(dx)      now what came was added to dx[:owned], peer by peer
 
-What arrives is received in place; what is sent home is sent from where it lies. MPI makes no
-progress by itself, so messages travel while somebody tests them.
+Ranks of one host write rows straight into each other's memory (landing.py), and only say by
+message that they are there. Who gathers over ghosts alone reads them where they landed:
+
+    halo.start(x, apart=True)
+    halo.wait()
+    halo.ghosts(x)          (ghosts, width), until the next start
+
+Between hosts, what arrives is received in place; what is sent home is sent from where it lies. MPI
+makes no progress by itself, so messages travel while somebody tests them.
 """
 
 from __future__ import annotations
@@ -20,12 +27,14 @@ from numba import njit
 from penstock.csr import Array
 from penstock.workers.device import to_device
 from penstock.workers.gnn.clock import Clock
+from penstock.workers.gnn.landing import Landing, near_ranks
 from penstock.workers.gnn.local import Local
 
 if TYPE_CHECKING:
     from penstock.workers.communicator import Communicator
 
 _OUT, _BACK = 1, 2  # tags
+_WORD = np.zeros(1, np.uint8)  # what says that rows were written: its value means nothing
 
 _unmeasured = nullcontext()
 
@@ -34,7 +43,8 @@ class Halo:
     """One rank's side of these exchanges; one of each direction may be under way.
 
     overlap     False: what is started is waited for at once; may change between exchanges
-    sent_bytes  how much this rank has sent so far
+    sent_bytes  how much of rows this rank has sent so far, or written into others' memory
+    shared      False: messages also between ranks of one host; the same on all ranks
     """
 
     def __init__(
@@ -44,19 +54,28 @@ class Halo:
         *,
         overlap: bool = True,
         clock: Clock | None = None,
+        shared: bool = True,
     ) -> None:
         self._comm, self.overlap, self._clock = comm, overlap, clock
+        self._owned = local.owned
         self._sends = sorted(local.send.items())
         self._receives = sorted(local.receive.items())
         if comm is not None:
             # Everybody begins with another neighbour.
             self._sends.sort(key=lambda one: (one[0] - comm.rank) % comm.size)
             self._receives.sort(key=lambda one: (comm.rank - one[0]) % comm.size)
-        self._alone = comm is None or not (self._sends or self._receives)
+        peers = {*local.send, *local.receive}
+        self._alone = comm is None or not peers
+        self._sharing = shared and comm is not None and comm.size > 1
+        self._landings: dict[int, Landing] = {}
+        self._words = {way: {p: np.empty(1, np.uint8) for p in peers} for way in (_OUT, _BACK)}
         self._rows: dict[bool, dict[int, Any]] = {}
         self._buffers: dict[Any, dict[int, Any]] = {}
         self._out: list[Any] = []
         self._back: list[Any] = []
+        self._moves: list[tuple[Any, Any]] | None = None  # to, from: when ghosts have come
+        self._apart: Any = None  # where ghosts have come that were left there
+        self._came: dict[int, Any] | None = None  # what is to be added, by peer
         self.sent_bytes = 0
 
     def row_bytes(self, width: int, itemsize: int = 4) -> int:
@@ -68,23 +87,42 @@ class Halo:
         rows = sum(int(where.stop - where.start) for _, where in self._receives)
         return rows * width * itemsize
 
-    def start(self, x: Any) -> None:
-        """Send the owned rows of ``x`` that others read; receive the ghosts' where they stand.
+    def start(self, x: Any, *, apart: bool = False) -> None:
+        """Send the owned rows of ``x`` that others read; receive the ghosts'.
 
-        Until ``wait``, rows of ghosts are not to be touched.
+        They come to x[owned:], or where they are ``apart`` to where ``ghosts`` says. Until ``wait``
+        rows of ghosts are not to be touched.
         """
-        if self._comm is None or self._alone:
-            return
-        assert not self._out, "an exchange is under way"
+        assert self._moves is None, "an exchange is under way"
         with self._span("halo: pack and post"):
+            landing = self._turned(x, _OUT)
+            if self._comm is None or self._alone:
+                return
+            shared = landing.shared if landing is not None else frozenset()
+            ghosts = x[self._owned :]
+            here = landing.here() if landing is not None and shared else ghosts
+            self._apart = here if apart else None
+            self._moves = []
             for peer, rows in self._receives:
-                self._out.append(self._comm.irecv(x[rows], peer, _OUT))
-            buffers, where = self._buffers_of(x, _OUT), self._rows_of(x)
+                at = slice(rows.start - self._owned, rows.stop - self._owned)
+                if peer not in shared:
+                    into = here if apart else ghosts
+                    self._out.append(self._comm.irecv(into[at], peer, _OUT))
+                elif not apart:
+                    self._moves.append((ghosts[at], here[at]))
+            self._listen(shared, _OUT, self._out)
+            buffers, where = self._buffers_of(x, _OUT, shared), self._rows_of(x)
             for peer, _ in self._sends:
-                buffer = buffers[peer]
-                _take(x, where[peer], buffer)
-                self._out.append(self._comm.isend(buffer, peer, _OUT))
+                if landing is not None and peer in shared:
+                    buffer = landing.there(peer)
+                    _take(x, where[peer], buffer)
+                    self._out.append(self._comm.isend(_WORD, peer, _OUT))
+                else:
+                    buffer = buffers[peer]
+                    _take(x, where[peer], buffer)
+                    self._out.append(self._comm.isend(buffer, peer, _OUT))
                 self.sent_bytes += buffer.nbytes
+            self._answer(shared, self._sends, _OUT, self._out)
             self._comm.start()
         if not self.overlap:
             self.wait()
@@ -93,23 +131,45 @@ class Halo:
         """Return when the rows of ghosts have come."""
         if self._out:
             self._finish(self._out)
+        moves, self._moves = self._moves, None
+        if moves:
+            with self._span("halo: copy"):
+                for to, source in moves:
+                    to[...] = source
+
+    def ghosts(self, x: Any) -> Any:
+        """Return the ghosts' rows of the last exchange, that of ``x``; they stay to the next."""
+        return x[self._owned :] if self._apart is None else self._apart
 
     def start_back(self, x: Any) -> None:
         """Send the rows of ghosts to their owners, and begin to receive what others send here.
 
         Until ``wait_back``, rows of ghosts are not to be touched; those of owned nodes may be.
         """
-        if self._comm is None or self._alone:
-            return
-        assert not self._back, "an exchange is under way"
+        assert self._came is None, "an exchange is under way"
         with self._span("halo: pack and post"):
-            buffers = self._buffers_of(x, _BACK)
+            landing = self._turned(x, _BACK)
+            if self._comm is None or self._alone:
+                return
+            shared = landing.shared if landing is not None else frozenset()
+            if landing is not None and shared:
+                here = landing.here()
+                self._came = {peer: here[at] for peer, at in self._back_slices().items()}
+            else:
+                self._came = self._buffers_of(x, _BACK, shared)
             for peer, _ in self._sends:
-                self._back.append(self._comm.irecv(buffers[peer], peer, _BACK))
+                if peer not in shared:
+                    self._back.append(self._comm.irecv(self._came[peer], peer, _BACK))
+            self._listen(shared, _BACK, self._back)
             for peer, rows in self._receives:
                 mine = x[rows]
-                self._back.append(self._comm.isend(mine, peer, _BACK))
+                if landing is not None and peer in shared:
+                    landing.there(peer)[...] = mine
+                    self._back.append(self._comm.isend(_WORD, peer, _BACK))
+                else:
+                    self._back.append(self._comm.isend(mine, peer, _BACK))
                 self.sent_bytes += mine.nbytes
+            self._answer(shared, self._receives, _BACK, self._back)
             self._comm.start()
         if not self.overlap:
             self._finish(self._back)
@@ -118,12 +178,13 @@ class Halo:
         """Add what came to the owned rows of ``x``: from the lowest peer first, always."""
         if self._back:
             self._finish(self._back)
-        if not self._sends:
+        came, self._came = self._came, None
+        if not came:
             return
         with self._span("halo: add"):
-            buffers, where = self._buffers_of(x, _BACK), self._rows_of(x)
-            for peer in sorted(buffers):
-                _add(x, where[peer], buffers[peer])
+            where = self._rows_of(x)
+            for peer in sorted(came):
+                _add(x, where[peer], came[peer])
 
     def test(self) -> None:
         """Let messages travel on: to be called between pieces of computation."""
@@ -143,14 +204,55 @@ class Halo:
     def _span(self, name: str) -> AbstractContextManager[None]:
         return _unmeasured if self._clock is None else self._clock.span(name, "halo")
 
-    def _buffers_of(self, x: Any, way: int) -> dict[int, Any]:
-        """Return what rows of x's width are packed into, or received in, for each peer."""
+    def _turned(self, x: Any, way: int) -> Landing | None:
+        """Return the memory of this exchange; every rank comes here, also one without peers."""
+        if not self._sharing or not isinstance(x, np.ndarray):
+            return None
+        if not self._landings:
+            assert self._comm is not None
+            ghosts = {
+                peer: slice(rows.start - self._owned, rows.stop - self._owned)
+                for peer, rows in self._receives
+            }
+            near, peers = near_ranks(self._comm), self._words[way]
+            self._landings = {
+                _OUT: Landing(self._comm, near, ghosts, peers),
+                _BACK: Landing(self._comm, near, self._back_slices(), peers),
+            }
+        landing = self._landings[way]
+        landing.turn(x.shape[1], x.dtype)
+        return landing
+
+    def _back_slices(self) -> dict[int, slice]:
+        """Return where each peer's gradients come, among all that come."""
+        ends = np.cumsum([0, *(len(rows) for _, rows in self._sends)])
+        return {
+            peer: slice(int(ends[i]), int(ends[i + 1])) for i, (peer, _) in enumerate(self._sends)
+        }
+
+    def _listen(self, shared: frozenset[int], way: int, requests: list[Any]) -> None:
+        assert self._comm is not None
+        for peer in sorted(shared):
+            requests.append(self._comm.irecv(self._words[way][peer], peer, way))
+
+    def _answer(
+        self, shared: frozenset[int], told: list[Any], way: int, requests: list[Any]
+    ) -> None:
+        """Give word also to those to whom no rows go: they write here, and must know of this."""
+        assert self._comm is not None
+        for peer in sorted(shared.difference(peer for peer, _ in told)):
+            requests.append(self._comm.isend(_WORD, peer, way))
+
+    def _buffers_of(self, x: Any, way: int, shared: frozenset[int]) -> dict[int, Any]:
+        """Return what messages of x's width are packed into, or received in, for each peer."""
         key = (way, x.shape[1], x.dtype, isinstance(x, np.ndarray))
         if key not in self._buffers:
-            self._buffers[key] = {
-                peer: np.empty_like(x, shape=(len(rows), x.shape[1])) for peer, rows in self._sends
-            }
-        return self._buffers[key]
+            self._buffers[key] = {}
+        buffers = self._buffers[key]
+        for peer, rows in self._sends:
+            if peer not in shared and peer not in buffers:
+                buffers[peer] = np.empty_like(x, shape=(len(rows), x.shape[1]))
+        return buffers
 
     def _rows_of(self, x: Any) -> dict[int, Any]:
         """Return the rows that each peer wants, where ``x`` lives."""

@@ -31,6 +31,7 @@ def block_of(around: Surroundings, kind: str, aggregate: str, eps: float) -> Blo
 def divided(around: Surroundings, block: Block) -> tuple[Block, Block] | None:
     """Return the block's edges to owned nodes, and those to ghosts; None where that gains nothing.
 
+    The columns of the second count from the first ghost: it gathers over ghosts' rows alone.
     What leads to owned nodes can be summed while ghosts travel, in every row. That costs another
     pass over the rows with ghosts, so it is not done where most edges are in rows without.
     """
@@ -47,7 +48,7 @@ def divided(around: Surroundings, block: Block) -> tuple[Block, Block] | None:
         running = np.concatenate([[0], np.cumsum(far[low:high])])
         before[first : last + 1] = before[first] + running[indptr[first : last + 1] - low]
     pieces = []
-    for chosen, starts in ((~far, indptr - before), (far, before)):
+    for chosen, starts, skipped in ((~far, indptr - before, 0), (far, before, local.owned)):
         weights = None
         if local.weights is not None:
             weights = around.put(local.weights[chosen].astype(around.like.dtype))
@@ -55,11 +56,13 @@ def divided(around: Surroundings, block: Block) -> tuple[Block, Block] | None:
             replace(
                 block,
                 indptr=around.put(starts),
-                indices=around.put(columns[chosen]),
+                indices=around.put(columns[chosen] - columns.dtype.type(skipped)),
                 weights=weights,
             )
         )
-    return pieces[0], replace(pieces[1], diagonal=None)
+    right = None if block.right is None else block.right[local.owned :]
+    ghosts = local.columns - local.owned
+    return pieces[0], replace(pieces[1], columns=ghosts, right=right, diagonal=None)
 
 
 def _normalised(around: Surroundings, plain: Block) -> Block:

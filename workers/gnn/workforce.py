@@ -16,7 +16,7 @@ from penstock.csr import Array
 _PIECES = 64
 _PRODUCT_ROWS = 512  # at least, of a piece of a product: BLAS copies the other matrix each time
 _SUMMED_PIECES, _SUMMED_ROWS = 32, 2048  # of a product that sums over rows
-_LEAST = 1 << 16  # values of a piece, so that small graphs are done in one
+_LEAST = 1 << 18  # values of a piece, so that small graphs are done in one
 
 
 class Workforce:

@@ -69,6 +69,13 @@ class ThreadComm:
         self.wait(self.iallreduce(array, operation))
         return array
 
+    def allgather(self, value: Any) -> list[Any]:
+        self._shared.gathered[self.rank] = value
+        self._shared.barrier.wait()
+        found = list(self._shared.gathered)
+        self._shared.barrier.wait()
+        return found
+
     def start(self) -> None:
         """Nothing to do."""
 
