@@ -197,10 +197,12 @@ def _layer(
         folded = foldable and order == "aggregate"
         steps = _steps(cost, layer, inputs, order, first=first, folded=folded, sparse=sparse)
         found.append(LayerPlan(layer, number, inputs, order, folded, sparse, why, steps))
-    best = min(found, key=lambda plan: plan.seconds)
-    if len(found) == 1:
+    # What is computed once is paid by all epochs together.
+    once = cost.neighbours("", inputs, 1).seconds / training.epochs
+    best, *others = sorted(found, key=lambda plan: plan.seconds + once * plan.folded)
+    if not others:
         return best
-    other = max(found, key=lambda plan: plan.seconds)
+    other = others[0]
     reason = f"{_ms(best.seconds)} instead of {_ms(other.seconds)} an epoch"
     return LayerPlan(layer, number, inputs, best.order, best.folded, sparse, reason, best.steps)
 
