@@ -61,7 +61,8 @@ class Block:
     weights   (edges,) floating, or None
     left      (rows,) floating, or None
     right     (columns,) floating, or None
-    diagonal  (rows,) floating, or None: the weight of the column that has the row's number
+    diagonal  (rows,) floating, or None: the weight of the column that has the row's number;
+              there are then no more rows than columns
     """
 
     indptr: Any
@@ -91,7 +92,7 @@ class Block:
 class Drop:
     """Which values are dropped: those whose word is below ``below``, of 2**32.
 
-    ids  (rows,) int64: the number that each row has in the whole graph
+    ids  (rows,) int64: the number that each row has in the whole graph; for attention, each column
     """
 
     seed: int

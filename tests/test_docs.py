@@ -54,7 +54,6 @@ def test_the_format_names_every_key_and_column(root, make_graph):
 def test_the_readme_has_the_two_commands_that_ci_runs(root):
     blocks = re.findall(r"```bash\n(.*?)```", (root / "README.md").read_text(), re.DOTALL)
     assert len(blocks) == 2
-    for part in ("generate rmat --scale 16 g", "info g", "partition g -k 4"):
-        assert f"penstock {part}" in blocks[0]
+    assert "penstock demo" in blocks[0]
     assert blocks[1].rstrip().endswith("pytest")
     assert (root / ".ci/run").stat().st_mode & 0o111

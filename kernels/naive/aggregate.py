@@ -94,8 +94,9 @@ def transpose(block: Block) -> Block:
     np.cumsum(np.bincount(block.indices, minlength=block.columns), out=indptr[1:])
     diagonal = block.diagonal
     if diagonal is not None:
+        shared = min(block.rows, block.columns)
         diagonal = np.zeros(block.columns, diagonal.dtype)
-        diagonal[: block.rows] = block.diagonal
+        diagonal[:shared] = block.diagonal[:shared]
     return Block(
         indptr=indptr,
         indices=rows[order].astype(block.indices.dtype),

@@ -87,17 +87,12 @@ def attend_back_columns(
         rows = np.unique(transpose.indices[span])
         if column < len(grad):
             rows = np.union1d(rows, [column])
+        if len(rows) == 0:
+            dz[column], dright[column] = 0, 0
+            continue
         columns = np.full(len(rows), column)
-        weight = (
-            np.stack(
-                [
-                    _alpha(heads, r, columns[:1])[0] * _factors(heads, r, columns[:1])[0]
-                    for r in rows
-                ]
-            )
-            if len(rows)
-            else np.zeros((0, heads.count))
-        )
+        one = columns[:1]
+        weight = np.stack([_alpha(heads, r, one)[0] * _factors(heads, r, one)[0] for r in rows])
         shaped = grad[rows].reshape(len(rows), heads.count, -1)
         dz[column] = np.einsum("rh,rhw->hw", weight, shaped).ravel()
         dright[column] = _score_gradient(z, heads, grad, dot, rows, columns).sum(axis=0)

@@ -23,6 +23,13 @@ def cuda():
 
 
 @pytest.fixture
+def narrow():
+    from penstock.kernels.cuda.aggregate_bf16 import narrow
+
+    return narrow
+
+
+@pytest.fixture
 def cp():
     import cupy
 
@@ -59,7 +66,7 @@ def rounded(x):
 
 @pytest.mark.parametrize("width", [8, 16, 32, 40, 64, 128, 256, 264])
 @pytest.mark.parametrize("ids", [np.int32, np.int64])
-def test_bfloat16_is_the_sum_of_rounded_values(cuda, cp, width, ids):
+def test_bfloat16_is_the_sum_of_rounded_values(cuda, narrow, cp, width, ids):
     rng = np.random.default_rng(width)
     block = a_block(ids=ids)
     x = rng.standard_normal((COLUMNS, width)).astype(np.float32)
@@ -75,18 +82,18 @@ def test_bfloat16_is_the_sum_of_rounded_values(cuda, cp, width, ids):
     block, x = on_gpu(block, cp), cp.asarray(x)
     narrowed, out = cp.zeros(x.shape, np.uint16), cp.zeros(truth.shape, np.float32)
     how = replace(how, bias=x[0], skip=x[1 : ROWS + 1], drop=replace(drop, ids=cp.arange(ROWS)))
-    cuda.narrow(x, narrowed, 0, 1000, block.right)
-    cuda.narrow(x, narrowed, 1000, COLUMNS, block.right)
+    narrow(x, narrowed, 0, 1000, block.right)
+    narrow(x, narrowed, 1000, COLUMNS, block.right)
     wide = (cp.asnumpy(narrowed).astype(np.uint32) << np.uint32(16)).view(np.float32)
     np.testing.assert_array_equal(wide, x_there)
     cuda.gather(replace(block, right=None), narrowed, out, 0, ROWS, how)
     np.testing.assert_allclose(cp.asnumpy(out), truth, rtol=1e-4, atol=1e-3)
 
 
-def test_narrowing_keeps_what_is_not_a_number_and_what_is_infinite(cuda, cp):
+def test_narrowing_keeps_what_is_not_a_number_and_what_is_infinite(narrow, cp):
     x = cp.asarray(np.array([[np.nan, np.inf, -np.inf, -0.0, 1, -1.5, 3e38, 1e-40]], np.float32))
     out = cp.zeros(x.shape, np.uint16)
-    cuda.narrow(x, out, 0, 1)
+    narrow(x, out, 0, 1)
     wide = (cp.asnumpy(out).astype(np.uint32) << np.uint32(16)).view(np.float32)[0]
     assert np.isnan(wide[0])
     np.testing.assert_array_equal(wide[1:6], [np.inf, -np.inf, 0, 1, -1.5])

@@ -134,8 +134,8 @@ class SparseFeatures:
         """Keep them."""
 
     def _gather(self, block: Block, x: Any, out: Any) -> None:
-        module, weight = kernel("aggregate", x), np.ascontiguousarray(x)
+        module = kernel("aggregate", x)
         self.around.edges(
             block, 0, block.rows, x.shape[1],
-            lambda a, b: module.gather(block, weight, out, a, b),
+            lambda a, b: module.gather(block, x, out, a, b),
         )  # fmt: skip

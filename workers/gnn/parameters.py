@@ -14,6 +14,9 @@ from penstock.kernels.streams import Stream
 from penstock.workers.device import to_device
 
 
+_ALIGNED = 32  # numbers: parameters start where wide loads may; what is between stays 0
+
+
 @dataclass(frozen=True)
 class Entry:
     """One parameter: ``spread`` is the bound of its uniform first values; 0 and 1: all of that."""
@@ -44,20 +47,22 @@ class Parameters:
 
     def __init__(self, entries: list[Entry], dtype: Any, seed: int, *, device: bool) -> None:
         self.entries = entries
-        starts = np.concatenate([[0], np.cumsum([entry.size for entry in entries])])
-        self._spans = {
-            entry.name: (slice(int(a), int(b)), entry.shape)
-            for entry, a, b in zip(entries, starts[:-1], starts[1:], strict=True)
-        }
-        first = np.concatenate([_first_values(e, i, seed) for i, e in enumerate(entries)])
+        self._spans: dict[str, tuple[slice, tuple[int, ...]]] = {}
+        start = 0
+        for entry in entries:
+            self._spans[entry.name] = slice(start, start + entry.size), entry.shape
+            start += -(-entry.size // _ALIGNED) * _ALIGNED
+        first = np.zeros(start)
+        for number, entry in enumerate(entries):
+            first[self._spans[entry.name][0]] = _first_values(entry, number, seed)
         put = to_device if device else np.asarray
         self.values: Any = put(first.astype(dtype))
         self.gradients: Any = put(np.zeros(len(first), dtype))
 
     @property
     def size(self) -> int:
-        """How many numbers there are."""
-        return len(self.values)
+        """How many numbers there are, gaps left out."""
+        return sum(entry.size for entry in self.entries)
 
     def __getitem__(self, name: str) -> Any:
         span, shape = self._spans[name]

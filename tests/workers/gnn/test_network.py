@@ -88,7 +88,7 @@ def slopes(network: Network, weights: Any) -> Any:
     """Return the gradient of ``(outputs * weights).sum()`` by finite differences."""
     values = network.parameters.values
     found = np.zeros_like(values)
-    for i in range(len(values)):
+    for i in np.flatnonzero(values):  # all that were given a value, which check() does
         kept, step, sides = values[i], 1e-6, []
         for sign in (1, -1):
             values[i] = kept + sign * step
@@ -143,7 +143,9 @@ def check(local: Local, model: Model, training: Training) -> None:
     with Workforce(1) as crew:
         network = network_of(local, model, training, crew)
         # Away from where a ReLU bends: every first value but the biases' is random, those are 0.
-        network.parameters.values += rng.normal(size=network.parameters.size) * 0.1
+        for name in network.parameters.named():
+            place = network.parameters[name]
+            place += rng.normal(size=place.shape) * 0.1
         wanted = slopes(network, weights)
         network.forward(epoch=4, training=True)
         grad = network.gradient_buffer()

@@ -1,0 +1,165 @@
+"""PyG's side of bench_gnn.py, for a Python that has torch and torch_geometric.
+
+    PYTHON -P gnn_peers.py epochs FOLDER WAY RUNS THREADS DEVICE
+    PYTHON -P gnn_peers.py accuracy FOLDER KIND THREADS
+
+Reads FOLDER/peer.npz and prints one line of JSON. WAY is edge_index or csr (a torch.sparse_csr
+adjacency), with "-cached" behind it to normalise once instead of in every epoch, and "-sparse" to
+hold the features as torch.sparse_csr. The peak is the most that the process ever had in memory,
+Python and torch included, and "imported" what it had before it read anything; on a GPU the peak is
+what torch had taken there.
+"""
+
+import json
+import sys
+import time
+import warnings
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch.nn import functional
+from torch_geometric.nn import GATConv, GCNConv, SAGEConv
+
+warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta")
+
+
+def peak():
+    """Return the most bytes that this process ever had in memory."""
+    # Not ru_maxrss, in which what the parent had at the fork counts too.
+    status = Path("/proc/self/status").read_text().split("VmHWM:")[1]
+    return 1024 * int(status.split()[0])
+
+
+def read(folder):
+    """Return what the file holds, as torch has it; features stay with NumPy."""
+    with np.load(Path(folder) / "peer.npz") as file:
+        return {name: file[name] for name in file}
+
+
+def features_of(data, *, sparse, device="cpu"):
+    """Return the features, dense as PyG's own data sets give them, or as a CSR tensor."""
+    if "features" in data:
+        return torch.from_numpy(data["features"]).to(device)
+    parts = (torch.from_numpy(data[f"feature_{part}"]) for part in ("indptr", "indices", "data"))
+    shape = len(data["labels"]), int(data["width"])
+    matrix = torch.sparse_csr_tensor(*parts, size=shape)
+    return (matrix if sparse else matrix.to_dense()).to(device)
+
+
+def edges_of(data, way, device="cpu"):
+    """Return the edges: a row of the CSR gathers its columns."""
+    indptr, indices = (torch.from_numpy(data[name]) for name in ("indptr", "indices"))
+    if way == "csr":
+        # 32-bit indices, which are faster than 64-bit ones.
+        arrays = indptr.int(), indices.int(), torch.ones(len(indices))
+        return torch.sparse_csr_tensor(*arrays, size=[len(indptr) - 1] * 2).to(device)
+    rows = torch.repeat_interleave(torch.arange(len(indptr) - 1), indptr.diff())
+    return torch.stack([indices.long(), rows]).to(device)
+
+
+class Gcn(torch.nn.Module):
+    """Graph convolutions with ReLU between them, with given weights."""
+
+    def __init__(self, data, *, cached):
+        super().__init__()
+        count = sum(name.startswith("weight") for name in data)
+        self.layers = torch.nn.ModuleList()
+        for number in range(count):
+            weight = torch.from_numpy(data[f"weight{number}"])
+            layer = GCNConv(*weight.shape, cached=cached)
+            with torch.no_grad():
+                layer.lin.weight.copy_(weight.T)
+                layer.bias.zero_()
+            self.layers.append(layer)
+
+    def forward(self, x, edges):
+        """Return logits."""
+        for layer in self.layers[:-1]:
+            x = layer(x, edges).relu()
+        return self.layers[-1](x, edges)
+
+
+def epochs(folder, way, runs, threads, device):
+    """Return losses, seconds and peak of full-batch epochs with Adam."""
+    torch.set_num_threads(int(threads))
+    imported = peak()
+    data = read(folder)
+    way, *how = way.split("-")
+    x = features_of(data, sparse="sparse" in how, device=device)
+    edges = edges_of(data, way, device)
+    labels = torch.from_numpy(data["labels"]).long().to(device)
+    train = torch.from_numpy(data["train"]).to(device)
+    model = Gcn(data, cached="cached" in how).to(device)
+    data.clear()
+    adam = torch.optim.Adam(model.parameters(), lr=0.01)
+    seconds, losses = [], []
+    for _ in range(int(runs)):
+        begun = time.perf_counter()
+        adam.zero_grad()
+        loss = functional.cross_entropy(model(x, edges)[train], labels[train])
+        loss.backward()
+        adam.step()
+        losses.append(loss.item())
+        seconds.append(time.perf_counter() - begun)
+    if device != "cpu":
+        imported = 0
+    most = peak() if device == "cpu" else torch.cuda.max_memory_reserved()
+    return {"seconds": seconds, "losses": losses, "peak": most, "imported": imported}
+
+
+class Classifier(torch.nn.Module):
+    """Two layers of the usual models for citation networks; see MODELS of bench_gnn.py."""
+
+    def __init__(self, kind, width, classes):
+        super().__init__()
+        self.act, self.drop = functional.relu, 0.5
+        if kind == "gat":
+            self.act, self.drop = functional.elu, 0.6
+            first = GATConv(width, 8, heads=8, dropout=0.6)
+            second = GATConv(64, classes, heads=1, dropout=0.6)
+        else:
+            make = {"gcn": GCNConv, "sage": SAGEConv}[kind]
+            first, second = make(width, 64), make(64, classes)
+        self.layers = torch.nn.ModuleList([first, second])
+
+    def forward(self, x, edges):
+        """Return logits."""
+        x = functional.dropout(x, self.drop, self.training)
+        x = self.act(self.layers[0](x, edges))
+        x = functional.dropout(x, self.drop, self.training)
+        return self.layers[1](x, edges)
+
+
+def accuracy(folder, kind, threads):
+    """Return the test accuracy at the best validation epoch, seed by seed."""
+    torch.set_num_threads(int(threads))
+    data = read(folder)
+    x, edges = features_of(data, sparse=False), edges_of(data, "edge_index")
+    labels = torch.from_numpy(data["labels"]).long()
+    classes, found = int(labels.max()) + 1, []
+    for seed, roles in enumerate(torch.from_numpy(data["roles"])):
+        torch.manual_seed(seed)
+        model = Classifier(kind, x.shape[1], classes)
+        rate = 0.005 if kind == "gat" else 0.01
+        adam = torch.optim.Adam(model.parameters(), lr=rate, weight_decay=5e-4)
+        best = (-1.0, 0.0)
+        for _ in range(200):
+            model.train()
+            adam.zero_grad()
+            train = roles == 0
+            functional.cross_entropy(model(x, edges)[train], labels[train]).backward()
+            adam.step()
+            model.eval()
+            with torch.no_grad():
+                right = (model(x, edges).argmax(1) == labels).float()
+            valid, test = (right[roles == role].mean().item() for role in (1, 2))
+            if valid > best[0]:
+                best = valid, test
+        found.append(best[1])
+    return {"accuracy": found}
+
+
+if __name__ == "__main__":
+    task, *arguments = sys.argv[1:]
+    print(json.dumps({"epochs": epochs, "accuracy": accuracy}[task](*arguments)))

@@ -1,0 +1,97 @@
+"""Finishing a layer's values on the GPU, and the way back; meaning is naive/activation.py's."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import cupy as cp
+import numpy as np
+
+from penstock.kernels.cuda.gnn_launch import (
+    c_id,
+    c_value,
+    dropping,
+    finishing,
+    flat,
+    lanes_together,
+    matrix,
+    vector,
+)
+from penstock.kernels.cuda.module import launch, launch_blocks
+from penstock.kernels.gnn_rules import Block, Drop, Finish
+
+Array = Any  # a cupy.ndarray
+
+_FILE = "activation"
+_THREADS = 256
+_BLOCKS = 1 << 16  # the most; beyond, a thread takes several rows
+
+
+def finish(z: Array, out: Array, how: Finish, first: int, last: int) -> None:
+    """Finish rows ``first .. last`` of ``z`` into ``out``, which may be ``z`` itself."""
+    width = z.shape[1]
+    if last <= first or not width:
+        return
+    launch_blocks(
+        _FILE,
+        f"finish<{c_value(z)}, {_vec(z, out, how.skip)}>",
+        _blocks(last - first, width),
+        _THREADS,
+        *(*matrix(z), *matrix(out), np.int64(first), np.int64(last), np.int32(width)),
+        *finishing(how, z),
+    )
+
+
+def finish_back(grad: Array, out: Array, how: Finish, first: int, last: int) -> None:
+    """Make of ``grad``, that of ``out``, the gradient of ``z``; rows ``first .. last``, in place.
+
+    ``out`` is what ``finish`` made with the same ``how``. The gradients of bias and skip are the
+    sums of columns, and ``grad`` itself.
+    """
+    width = grad.shape[1]
+    if last <= first or not width:
+        return
+    launch_blocks(
+        _FILE,
+        f"finish_back<{c_value(grad)}, {_vec(grad, out)}>",
+        _blocks(last - first, width),
+        _THREADS,
+        *(*matrix(grad), *matrix(out), np.int64(first), np.int64(last), np.int32(width)),
+        *(np.int32(how.activation), *dropping(how.drop, grad)),
+    )
+
+
+def factors(drop: Drop | None, first: int, last: int, like: Array) -> Array:
+    """Return what finished values are multiplied with: 0 where they are dropped."""
+    found = cp.ones((last - first, like.shape[1]), like.dtype)
+    if drop is not None:
+        finish(found, found, Finish(drop=replace(drop, ids=drop.ids[first:last])), 0, last - first)
+    return found
+
+
+def drop_values(block: Block, drop: Drop, out: Array, *, rows_are_columns: bool) -> None:
+    """Write a sparse feature matrix' values with some dropped at ``out``, (edges,).
+
+    ``block`` has nodes as rows, or, with ``rows_are_columns``, is the transpose: features as rows.
+    A value is dropped as ``finish`` drops that of its node and feature.
+    """
+    edges = block.edges
+    launch(
+        _FILE,
+        f"drop_values<{c_value(out)}, {c_id(block.indices)}>",
+        edges,
+        *(block.indptr, np.int64(block.rows), block.indices, vector(block.weights, out)),
+        *(np.int64(edges), np.int32(rows_are_columns), *dropping(drop, out)),
+        flat(out, out.dtype),
+    )
+
+
+def _vec(x: Array, *others: Array | None) -> int:
+    """Return how many values a thread reads at once: 4 or 1."""
+    fits = x.dtype == np.float32 and lanes_together(x.shape[1], x, *others) == 4
+    return 4 if fits else 1
+
+
+def _blocks(rows: int, width: int) -> int:
+    return min(-(-rows // max(1, _THREADS // -(-width // 4))), _BLOCKS)

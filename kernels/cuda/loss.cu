@@ -1,0 +1,202 @@
+// Losses, their gradients, and how often the prediction was right. Names and meaning are
+// naive/loss.py's. Some lanes of a warp (a power of 2) have a row; each block leaves its share of
+// the twelve sums, which one more block adds in their order.
+#include "gnn_values.cuh"
+
+// instance: cross_entropy<float, int>
+// instance: cross_entropy<float, long long>
+// instance: cross_entropy<double, int>
+// instance: cross_entropy<double, long long>
+// instance: binary_cross_entropy<float, int>
+// instance: binary_cross_entropy<float, long long>
+// instance: binary_cross_entropy<double, int>
+// instance: binary_cross_entropy<double, long long>
+// instance: squared_error<float>
+// instance: squared_error<double>
+// instance: add_losses
+
+using namespace penstock;
+
+namespace {
+
+constexpr int kLanes = 32;
+constexpr int kThreads = 256;
+constexpr int kRoles = 3, kSums = 4;
+constexpr u32 kAll = 0xFFFFFFFFu;
+
+template <typename Value>
+__device__ __forceinline__ Value sum_lanes(Value value, int lanes) {
+  for (int apart = lanes / 2; apart; apart /= 2) value += __shfl_xor_sync(kAll, value, apart);
+  return value;
+}
+
+// A thread's share of sums. Roles are compared, not used as an index, so that it stays in
+// registers.
+struct Tally {
+  double sums[kRoles][kSums];
+
+  __device__ __forceinline__ void begin() {
+#pragma unroll
+    for (int r = 0; r < kRoles; ++r) {
+#pragma unroll
+      for (int s = 0; s < kSums; ++s) sums[r][s] = 0.0;
+    }
+  }
+  __device__ __forceinline__ void add(int role, double loss, double terms, double right,
+                                      double of) {
+#pragma unroll
+    for (int r = 0; r < kRoles; ++r) {
+      if (role != r) continue;
+      sums[r][0] += loss;
+      sums[r][1] += terms;
+      sums[r][2] += right;
+      sums[r][3] += of;
+    }
+  }
+  // The block's, at partial, (blocks, 12).
+  __device__ __forceinline__ void end(double* __restrict__ partial) const {
+    __shared__ double shared[kThreads / kLanes][kRoles * kSums];
+#pragma unroll
+    for (int n = 0; n < kRoles * kSums; ++n) {
+      const double sum = sum_lanes(sums[n / kSums][n % kSums], kLanes);
+      if (threadIdx.x % kLanes == 0) shared[threadIdx.x / kLanes][n] = sum;
+    }
+    __syncthreads();
+    if (threadIdx.x < kRoles * kSums) {
+      double sum = 0.0;
+      for (int warp = 0; warp < kThreads / kLanes; ++warp) sum += shared[warp][threadIdx.x];
+      partial[static_cast<i64>(blockIdx.x) * kRoles * kSums + threadIdx.x] = sum;
+    }
+  }
+};
+
+}  // namespace
+
+template <typename Value, typename Id>
+__launch_bounds__(256) __global__
+    void cross_entropy(const Value* logits, i64 stride, const Id* __restrict__ labels,
+                       const signed char* __restrict__ roles, Value scale, Value* grad,
+                       i64 grad_stride, i64 first, i64 last, int classes, int lanes,
+                       double* partial) {
+  const int place = threadIdx.x % lanes, teams = kLanes / lanes;
+  const int team = threadIdx.x % kLanes / lanes;
+  const i64 step = thread_count() / kLanes * teams;
+  Tally tally;
+  tally.begin();
+  for (i64 start = first + thread_number() / kLanes * teams; start < last; start += step) {
+    const i64 row = start + team;
+    const bool exists = row < last;
+    const int role = exists ? roles[row] : -1;
+    const i64 label = exists ? static_cast<i64>(labels[row]) : -1;
+    const bool counts = role >= 0 && label >= 0;
+    const int count = counts ? classes : 0;
+    const Value* from = logits + row * stride;
+    // The first of the largest; NaN is larger than all, as NumPy has it.
+    Value largest = Value(0);
+    int best = -1;
+    for (int c = place; c < count; c += lanes) {
+      const Value value = from[c];
+      if (best < 0 || value > largest || (value != value && largest == largest)) {
+        largest = value;
+        best = c;
+      }
+    }
+    for (int apart = lanes / 2; apart; apart /= 2) {
+      const Value other = __shfl_xor_sync(kAll, largest, apart);
+      const int whose = __shfl_xor_sync(kAll, best, apart);
+      const bool strange = largest != largest, other_strange = other != other;
+      const bool more = strange != other_strange ? other_strange : other > largest;
+      const bool equal = other == largest || (strange && other_strange);
+      if (whose >= 0 && (best < 0 || more || (equal && whose < best))) {
+        largest = other;
+        best = whose;
+      }
+    }
+    Value total = Value(0);
+    for (int c = place; c < count; c += lanes) total += exp(from[c] - largest);
+    total = sum_lanes(total, lanes);
+    if (counts && place == 0) {
+      const Value loss = log(total) - (from[label] - largest);
+      tally.add(role, loss, 1.0, best == label, 1.0);
+    }
+    __syncwarp();  // the label's logit is read before it may become a gradient
+    if (grad && exists) {
+      Value* to = grad + row * grad_stride;
+      const bool trains = counts && role == 0;
+      for (int c = place; c < classes; c += lanes) {
+        Value slope = Value(0);
+        if (trains) slope = exp(from[c] - largest) / total * scale - (c == label ? scale : 0);
+        to[c] = slope;
+      }
+    }
+  }
+  tally.end(partial);
+}
+
+template <typename Value, typename Id>
+__launch_bounds__(256) __global__
+    void binary_cross_entropy(const Value* logits, i64 stride, const i64* __restrict__ indptr,
+                              const Id* __restrict__ listed, const signed char* __restrict__ roles,
+                              Value scale, Value* grad, i64 grad_stride, i64 first, i64 last,
+                              int classes, int lanes, double* partial) {
+  const int place = threadIdx.x % lanes, teams = kLanes / lanes;
+  const int team = threadIdx.x % kLanes / lanes;
+  const i64 step = thread_count() / kLanes * teams;
+  Tally tally;
+  tally.begin();
+  for (i64 start = first + thread_number() / kLanes * teams; start < last; start += step) {
+    const i64 row = start + team;
+    if (row >= last) continue;
+    const int role = roles[row];
+    const i64 low = indptr[row], high = indptr[row + 1];
+    double loss = 0.0, terms = 0.0, hits = 0.0, wrong = 0.0;
+    for (int c = place; c < classes; c += lanes) {
+      Value slope = Value(0);
+      if (role >= 0) {
+        const Value value = logits[row * stride + c];
+        bool truth = false;
+        for (i64 i = low; i < high; ++i) truth = truth || __ldg(listed + i) == c;
+        const Value share = exp(-fabs(value));
+        loss += static_cast<double>((value > 0 ? value : Value(0)) - (truth ? value : Value(0)) +
+                                    log1p(share));
+        terms += 1.0;
+        hits += value > 0 && truth;
+        wrong += (value > 0) != truth;
+        if (role == 0) slope = (1 / (1 + exp(-value)) - (truth ? Value(1) : Value(0))) * scale;
+      }
+      if (grad) grad[row * grad_stride + c] = slope;
+    }
+    tally.add(role, loss, terms, 2 * hits, 2 * hits + wrong);
+  }
+  tally.end(partial);
+}
+
+template <typename Value>
+__launch_bounds__(256) __global__
+    void squared_error(const Value* values, i64 stride, const Value* __restrict__ truth,
+                       const signed char* __restrict__ roles, Value scale, Value* grad,
+                       i64 grad_stride, i64 first, i64 last, double* partial) {
+  Tally tally;
+  tally.begin();
+  for (i64 row = first + thread_number(); row < last; row += thread_count()) {
+    const int role = roles[row];
+    const Value wanted = truth[row], apart = values[row * stride] - wanted;
+    const bool counts = role >= 0 && wanted == wanted;
+    if (counts) tally.add(role, apart * apart, 1.0, 0.0, 1.0);
+    if (grad) grad[row * grad_stride] = counts && role == 0 ? 2 * apart * scale : Value(0);
+  }
+  tally.end(partial);
+}
+
+// One warp a sum.
+__global__ void add_losses(const double* __restrict__ partial, int blocks, double* sums) {
+  const i64 n = thread_number() / kLanes;
+  if (n >= kRoles * kSums) return;
+  double sum = 0.0;
+#pragma unroll 4
+  for (int block = threadIdx.x % kLanes; block < blocks; block += kLanes) {
+    sum += partial[static_cast<i64>(block) * kRoles * kSums + n];
+  }
+  sum = sum_lanes(sum, kLanes);
+  if (threadIdx.x % kLanes == 0) sums[n] += sum;
+}

@@ -1,0 +1,111 @@
+"""Losses on the GPU; names and meaning are naive/loss.py's. Sums are of one order in every run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import cupy as cp
+import numpy as np
+
+from penstock.kernels.cuda.gnn_launch import (
+    c_id,
+    c_value,
+    flat,
+    matrix,
+    partial_sums,
+    power_of_2,
+    summing_blocks,
+    vector,
+)
+from penstock.kernels.cuda.module import launch, launch_blocks
+
+Array = Any  # a cupy.ndarray
+
+_FILE = "loss"
+_THREADS = 256
+_SUMS = 12  # three splits, four sums each
+
+
+def cross_entropy(
+    logits: Array,
+    labels: Array,
+    roles: Array,
+    scale: float,
+    grad: Array | None,
+    sums: Array,
+    first: int,
+    last: int,
+) -> None:
+    """Softmax cross-entropy against ``labels``, (rows,) class numbers; below 0 counts nowhere.
+
+    A row is right if its label's logit is the first of the largest.
+    """
+    kernel = f"cross_entropy<{c_value(logits)}, {c_id(labels)}>"
+    truth = (cp.ascontiguousarray(labels),)
+    _run(kernel, logits, truth, roles, scale, grad, sums, first, last)
+
+
+def binary_cross_entropy(
+    logits: Array,
+    indptr: Array,
+    classes: Array,
+    roles: Array,
+    scale: float,
+    grad: Array | None,
+    sums: Array,
+    first: int,
+    last: int,
+) -> None:
+    """Sigmoid cross-entropy of every class; row r has ``classes[indptr[r]:indptr[r + 1]]``.
+
+    A class is predicted where its logit is above 0.
+    """
+    kernel = f"binary_cross_entropy<{c_value(logits)}, {c_id(classes)}>"
+    truth = (cp.ascontiguousarray(indptr, np.int64), cp.ascontiguousarray(classes))
+    _run(kernel, logits, truth, roles, scale, grad, sums, first, last)
+
+
+def squared_error(
+    values: Array,
+    truth: Array,
+    roles: Array,
+    scale: float,
+    grad: Array | None,
+    sums: Array,
+    first: int,
+    last: int,
+) -> None:
+    """Squared error of the only column against ``truth``, (rows,); NaN is no truth."""
+    kernel = f"squared_error<{c_value(values)}>"
+    _run(kernel, values, (vector(truth, values),), roles, scale, grad, sums, first, last)
+
+
+def _run(
+    kernel: str,
+    logits: Array,
+    truth: tuple[Array, ...],
+    roles: Array,
+    scale: float,
+    grad: Array | None,
+    sums: Array,
+    first: int,
+    last: int,
+) -> None:
+    if last <= first:
+        return
+    classes = logits.shape[1]
+    lanes = power_of_2(classes)
+    shape = (np.int32(classes), np.int32(lanes)) if "entropy" in kernel else ()
+    blocks = summing_blocks(last - first, 4 * _THREADS // lanes)
+    partial = partial_sums(blocks * _SUMS)
+    launch_blocks(
+        _FILE,
+        kernel,
+        blocks,
+        _THREADS,
+        *(*matrix(logits), *truth, cp.ascontiguousarray(roles, np.int8)),
+        *(logits.dtype.type(scale), *matrix(grad), np.int64(first), np.int64(last)),
+        *(*shape, partial),
+    )
+    arguments = (partial, np.int32(blocks), flat(sums, np.float64))
+    launch(_FILE, "add_losses", _SUMS * 32, *arguments)

@@ -1,0 +1,156 @@
+"""Normalising a layer's values on the GPU; names and meaning are naive/norm.py's.
+
+Sums over rows are float64 and of one order, whatever the GPU.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from penstock.kernels.cuda.gnn_launch import (
+    c_value,
+    flat,
+    matrix,
+    partial_sums,
+    power_of_2,
+    summing_blocks,
+    vector,
+)
+from penstock.kernels.cuda.module import launch, launch_blocks
+
+Array = Any  # a cupy.ndarray
+
+_FILE = "norm"
+_THREADS = 256
+_BLOCKS = 1 << 16  # the most; beyond, a thread takes several rows
+
+
+def column_sums(x: Array, sums: Array, first: int, last: int) -> None:
+    """Add the sum of each column of rows ``first .. last`` to ``sums``, (width,)."""
+    _add_sums("value_sums", [x], sums, first, last)
+
+
+def layer_norm(
+    z: Array, scale: Array, shift: Array, out: Array, moments: Array, first: int, last: int
+) -> None:
+    """Write ``scale * (z - mean) / deviation + shift``, row by row.
+
+    ``moments``, (rows, 2), keeps each row's mean and 1 / deviation. ``out`` may not be ``z``.
+    """
+    lanes = power_of_2(z.shape[1])
+    launch(
+        _FILE,
+        f"layer_norm<{c_value(z)}>",
+        (last - first) * lanes if last > first else 0,
+        *(*matrix(z), vector(scale, z), vector(shift, z), *matrix(out), flat(moments, z.dtype)),
+        *(np.int64(first), np.int64(last), np.int32(z.shape[1]), np.int32(lanes)),
+    )
+
+
+def layer_norm_back(
+    grad: Array, z: Array, scale: Array, moments: Array, sums: Array, first: int, last: int
+) -> None:
+    """Make of ``grad``, that of ``out``, the gradient of ``z``, in place.
+
+    Adds the gradients of shift and scale to ``sums``, (2, width).
+    """
+    moments = vector(moments, z)
+    _add_sums("layer_sums", [grad, z], sums, first, last, moments)
+    lanes = power_of_2(z.shape[1])
+    launch(
+        _FILE,
+        f"layer_norm_back<{c_value(z)}>",
+        (last - first) * lanes if last > first else 0,
+        *(*matrix(grad), *matrix(z), vector(scale, z), moments),
+        *(np.int64(first), np.int64(last), np.int32(z.shape[1]), np.int32(lanes)),
+    )
+
+
+def batch_moments(z: Array, sums: Array, first: int, last: int) -> None:
+    """Add to ``sums``, (2, width), the sum of each column, and that of its squares."""
+    _add_sums("batch_moment_sums", [z], sums, first, last)
+
+
+def batch_norm(
+    z: Array,
+    mean: Array,
+    inverse: Array,
+    scale: Array,
+    shift: Array,
+    out: Array,
+    first: int,
+    last: int,
+) -> None:
+    """Write ``scale * (z - mean) * inverse + shift`` with one mean and inverse a column."""
+    if last <= first:
+        return
+    launch_blocks(
+        _FILE,
+        f"batch_norm<{c_value(z)}>",
+        _blocks(last - first, z.shape[1]),
+        _THREADS,
+        *(*matrix(z), *(vector(column, z) for column in (mean, inverse, scale, shift))),
+        *(*matrix(out), np.int64(first), np.int64(last), np.int32(z.shape[1])),
+    )
+
+
+def batch_norm_sums(
+    grad: Array, z: Array, mean: Array, inverse: Array, sums: Array, first: int, last: int
+) -> None:
+    """Add to ``sums``, (2, width), the gradients of shift and scale."""
+    _add_sums("batch_sums", [grad, z], sums, first, last, vector(mean, z), vector(inverse, z))
+
+
+def batch_norm_back(
+    grad: Array,
+    z: Array,
+    mean: Array,
+    inverse: Array,
+    scale: Array,
+    means: Array,
+    first: int,
+    last: int,
+) -> None:
+    """Make of ``grad``, that of ``out``, the gradient of ``z``, in place.
+
+    ``means``, (2, width) of z's type, are the sums of ``batch_norm_sums`` over all rows of the
+    graph, divided by how many there are.
+    """
+    if last <= first:
+        return
+    launch_blocks(
+        _FILE,
+        f"batch_norm_back<{c_value(z)}>",
+        _blocks(last - first, z.shape[1]),
+        _THREADS,
+        *(*matrix(grad), *matrix(z)),
+        *(vector(column, z) for column in (mean, inverse, scale, means)),
+        *(np.int64(first), np.int64(last), np.int32(z.shape[1])),
+    )
+
+
+def _add_sums(
+    kernel: str, matrices: list[Array], sums: Array, first: int, last: int, *more: Any
+) -> None:
+    """Add columns' sums in two steps: those of each block, then over the blocks."""
+    if last <= first:
+        return
+    width, count = matrices[0].shape[1], sums.size
+    blocks = summing_blocks(last - first, 8 * max(1, _THREADS // width))
+    partial = partial_sums(blocks * count)
+    pairs = [part for each in matrices for part in matrix(each)]
+    launch_blocks(
+        _FILE,
+        f"{kernel}<{c_value(matrices[0])}>",
+        blocks,
+        _THREADS,
+        *(*pairs, np.int64(first), np.int64(last), np.int32(width), *more, partial),
+    )
+    arguments = (partial, np.int32(blocks), np.int32(count), flat(sums, np.float64))
+    launch(_FILE, "add_sums", count * 32, *arguments)
+
+
+def _blocks(rows: int, width: int) -> int:
+    return min(-(-rows // (4 * max(1, _THREADS // width))), _BLOCKS)

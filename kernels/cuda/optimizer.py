@@ -1,0 +1,71 @@
+"""One step of an optimizer on the GPU; names and meaning are naive/optimizer.py's.
+
+All numbers of a step are arguments of one launch, so a CUDA graph needs them set anew each epoch.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from penstock.kernels.cuda.gnn_launch import c_value, flat, vector
+from penstock.kernels.cuda.module import launch
+
+Array = Any  # a cupy.ndarray
+
+_FILE = "optimizer"
+
+
+def sgd(
+    parameters: Array,
+    gradient: Array,
+    velocity: Array,
+    *,
+    rate: float,
+    momentum: float,
+    decay: float,
+    scale: float,
+) -> None:
+    """Step against the gradient; ``velocity`` starts at 0."""
+    kind = parameters.dtype.type
+    launch(
+        _FILE,
+        f"sgd<{c_value(parameters)}>",
+        len(parameters),
+        *(flat(parameters, kind), vector(gradient, parameters), flat(velocity, kind)),
+        np.int64(len(parameters)),
+        *(kind(number) for number in (rate, momentum, decay, scale)),
+    )
+
+
+def adam(
+    parameters: Array,
+    gradient: Array,
+    mean: Array,
+    square: Array,
+    *,
+    rate: float,
+    beta1: float,
+    beta2: float,
+    epsilon: float,
+    decay: float,
+    decoupled: bool,
+    scale: float,
+    step: int,
+) -> None:
+    """Adam, or AdamW with ``decoupled`` decay; ``mean`` and ``square`` start at 0, step at 1."""
+    kind = parameters.dtype.type
+    numbers = (
+        *(1 - rate * decay if decoupled else 1, 0 if decoupled else decay),
+        *(beta1, 1 - beta1, beta2, 1 - beta2, 1 - beta2**step, rate / (1 - beta1**step)),
+        *(epsilon, scale),
+    )
+    launch(
+        _FILE,
+        f"adam<{c_value(parameters)}>",
+        len(parameters),
+        *(flat(parameters, kind), vector(gradient, parameters)),
+        *(flat(mean, kind), flat(square, kind), np.int64(len(parameters))),
+        *(kind(number) for number in numbers),
+    )
