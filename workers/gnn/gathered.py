@@ -28,6 +28,7 @@ class Gathered(Cell):
         super().__init__(layer, number, inputs, first=first)
         self.order, self.folded = order, folded
         self._mixed: Any = None
+        self._of_ghosts: dict[int, Block] = {}
 
     def weights(self) -> list[Entry]:
         """Return the one matrix."""
@@ -155,14 +156,21 @@ class Gathered(Cell):
             return self._scattered(grad, dx, how)
         assert columns is not None
 
-        def work(first: int, last: int) -> None:
-            if first >= around.local.owned:  # ghosts have no row here to go back to
-                self.sum_over(replace(columns, diagonal=None), grad, dx, first, last)
-            else:
-                self.sum_over(columns, grad, dx, first, last, how)
+        def of_ghosts(rows: slice, out: Any) -> None:
+            self.sum_over(self._ghost_rows(columns, rows), grad, out, 0, len(out))
 
-        around.gather_back(dx, work)
+        around.gather_back(
+            dx, lambda first, last: self.sum_over(columns, grad, dx, first, last, how), of_ghosts
+        )
         return dx
+
+    def _ghost_rows(self, columns: Block, rows: slice) -> Block:
+        """Return some ghosts' rows of the transpose; ghosts have no row here to go back to."""
+        if rows.start not in self._of_ghosts:
+            left = None if columns.left is None else columns.left[rows]
+            indptr = columns.indptr[rows.start : rows.stop + 1]
+            self._of_ghosts[rows.start] = replace(columns, indptr=indptr, left=left, diagonal=None)
+        return self._of_ghosts[rows.start]
 
     def _scattered(self, grad: Any, dx: Any, how: Finish | None) -> Any:
         """Go back over the rows as they are: all of dx is known only at the end."""

@@ -75,6 +75,7 @@ class Halo:
         self._back: list[Any] = []
         self._moves: list[tuple[Any, Any]] | None = None  # to, from: when ghosts have come
         self._apart: Any = None  # where ghosts have come that were left there
+        self._targeted = False  # whether targets_back was called for the next start_back
         self._came: dict[int, Any] | None = None  # what is to be added, by peer
         self.sent_bytes = 0
 
@@ -94,9 +95,11 @@ class Halo:
         rows of ghosts are not to be touched.
         """
         assert self._moves is None, "an exchange is under way"
+        if self._comm is None or (self._alone and not self._sharing):
+            return
         with self._span("halo: pack and post"):
             landing = self._turned(x, _OUT)
-            if self._comm is None or self._alone:
+            if self._alone:
                 return
             shared = landing.shared if landing is not None else frozenset()
             ghosts = x[self._owned :]
@@ -141,15 +144,34 @@ class Halo:
         """Return the ghosts' rows of the last exchange, that of ``x``; they stay to the next."""
         return x[self._owned :] if self._apart is None else self._apart
 
+    def targets_back(self, x: Any) -> list[tuple[slice, Any]]:
+        """Return where each peer's rows of ghosts may be written, for a ``start_back`` to follow.
+
+        Rows of ``x`` stand for themselves; where others are given, ``x`` need not have them.
+        """
+        if self._comm is None or (self._alone and not self._sharing):
+            return []
+        assert self._came is None, "an exchange is under way"
+        with self._span("halo: pack and post"):
+            landing = self._turned(x, _BACK)
+        self._targeted = True
+        return [
+            (rows, landing.there(p) if landing is not None and p in landing.shared else x[rows])
+            for p, rows in self._receives
+        ]
+
     def start_back(self, x: Any) -> None:
         """Send the rows of ghosts to their owners, and begin to receive what others send here.
 
         Until ``wait_back``, rows of ghosts are not to be touched; those of owned nodes may be.
         """
         assert self._came is None, "an exchange is under way"
+        if self._comm is None or (self._alone and not self._sharing):
+            return
         with self._span("halo: pack and post"):
-            landing = self._turned(x, _BACK)
-            if self._comm is None or self._alone:
+            written, self._targeted = self._targeted, False
+            landing = self._landings.get(_BACK) if written else self._turned(x, _BACK)
+            if self._alone:
                 return
             shared = landing.shared if landing is not None else frozenset()
             if landing is not None and shared:
@@ -164,7 +186,8 @@ class Halo:
             for peer, rows in self._receives:
                 mine = x[rows]
                 if landing is not None and peer in shared:
-                    landing.there(peer)[...] = mine
+                    if not written:
+                        landing.there(peer)[...] = mine
                     self._back.append(self._comm.isend(_WORD, peer, _BACK))
                 else:
                     self._back.append(self._comm.isend(mine, peer, _BACK))

@@ -191,11 +191,24 @@ class Surroundings:
                 if then is not None:
                     then(first, last)
 
-    def gather_back(self, x: Any, work: Callable[[int, int], None]) -> None:
-        """Compute ghosts' rows of the gradient ``x``, send them home meanwhile the others' come."""
+    def gather_back(
+        self,
+        x: Any,
+        work: Callable[[int, int], None],
+        apart: Callable[[slice, Any], None] | None = None,
+    ) -> None:
+        """Compute ghosts' rows of the gradient ``x``, send them home meanwhile the others' come.
+
+        ``apart(rows, out)`` writes ghosts' rows at ``out``, which may lie in their owner's memory.
+        """
         local = self.local
-        if local.columns > local.owned:
-            work(local.owned, local.columns)
+        ghosts = slice(local.owned, local.columns)
+        if local.columns > local.owned and apart is None:
+            work(ghosts.start, ghosts.stop)
+        elif apart is not None:
+            # One launch on a GPU, which writes nowhere else.
+            for rows, out in [(ghosts, x[ghosts])] if self.on_gpu else self.halo.targets_back(x):
+                apart(rows, out)
         self.halo.start_back(x)
         work(0, local.owned)
         self.halo.wait_back(x)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -97,8 +98,16 @@ def _flat(requests: Any) -> list[Any]:
 
 
 @pytest.fixture
-def on_threads() -> Callable[..., list[Any]]:
+def on_threads(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[Any]]:
     """Run ``function(comm, *args)`` as ``ranks`` ranks, and return what each gave."""
+    # Python 3.11 may fail to parse in two threads at once, as NumPy does to read an array's header.
+    parse, one_at_a_time = ast.parse, threading.Lock()
+
+    def parse_alone(*args: Any, **how: Any) -> Any:
+        with one_at_a_time:
+            return parse(*args, **how)
+
+    monkeypatch.setattr(ast, "parse", parse_alone)
 
     def run(ranks: int, function: Callable[..., Any], *args: Any) -> list[Any]:
         shared = _Shared(ranks)

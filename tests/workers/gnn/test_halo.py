@@ -37,6 +37,12 @@ def dense(graph: Graph) -> Array:
     return matrix
 
 
+@pytest.fixture(params=[True, False], ids=["shared", "messages"])
+def shared(request: pytest.FixtureRequest) -> bool:
+    """Whether ranks write into each other's memory."""
+    return bool(request.param)
+
+
 def exchange(halo: Halo, x: Any, tests: int = 0) -> None:
     halo.start(x)
     for _ in range(tests):
@@ -51,16 +57,28 @@ def exchange_back(halo: Halo, x: Any, tests: int = 0) -> None:
     halo.wait_back(x)
 
 
+def write_back(halo: Halo, x: Any, receive: Any) -> None:
+    """Exchange back where ghosts' rows are written to where they go."""
+    targets = [(rows, x[rows].copy(), out) for rows, out in halo.targets_back(x)]
+    assert sorted(rows.start for rows, _, _ in targets) == sorted(r.start for r in receive.values())
+    for rows, mine, out in targets:
+        x[rows] = -1
+        out[...] = mine
+    halo.start_back(x)
+    halo.wait_back(x)
+
+
 @pytest.mark.parametrize("overlap", [True, False])
 @pytest.mark.parametrize("k", [2, 4])
 def test_there_and_back(
-    partitioned: Any, on_threads: Any, graph: Graph, k: int, overlap: bool
+    partitioned: Any, on_threads: Any, graph: Graph, k: int, overlap: bool, shared: bool
 ) -> None:
     partition = partitioned(graph, k)
 
     def rank(comm: Any) -> Any:
         with open_local(comm, graph.path, partition, weighted=False) as local:
-            halo, owned = Halo(comm, local, overlap=overlap), slice(local.owned)
+            halo = Halo(comm, local, overlap=overlap, shared=shared)
+            owned = slice(local.owned)
             gradients = []
             for tests, width in ((0, WIDTH), (3, 1), (10, WIDTH), (1, 70)):
                 halo.overlap = overlap and width > 1  # may change
@@ -68,9 +86,20 @@ def test_there_and_back(
                 x[owned] = values(local.ids[owned], width)
                 exchange(halo, x, tests)
                 np.testing.assert_array_equal(x, values(local.ids, width))
+                assert np.shares_memory(halo.ghosts(x), x)
+                x[local.owned :] = -1
+                halo.start(x, apart=True)
+                halo.test()
+                halo.wait()
+                ghosts = values(local.ids[local.owned :], width)
+                np.testing.assert_array_equal(halo.ghosts(x), ghosts)
+                assert np.shares_memory(halo.ghosts(x), x) != shared
                 dx = values(local.ids + comm.rank, width, np.float64)
                 exchange_back(halo, dx, tests)
                 gradients.append(dx[owned])
+                dx = values(local.ids + comm.rank, width, np.float64)
+                write_back(halo, dx, local.receive)
+                np.testing.assert_array_equal(dx[owned], gradients[-1])
             return local, gradients
 
     found = on_threads(k, rank)
@@ -82,12 +111,14 @@ def test_there_and_back(
             np.testing.assert_array_equal(gradients[place], expected[local.ids[: local.owned]])
 
 
-def test_bytes_and_messages_are_counted(partitioned: Any, on_threads: Any, graph: Graph) -> None:
+def test_bytes_and_messages_are_counted(
+    partitioned: Any, on_threads: Any, graph: Graph, shared: bool
+) -> None:
     partition = partitioned(graph, 3)
 
     def rank(comm: Any) -> None:
         with open_local(comm, graph.path, partition, weighted=False) as local:
-            halo = Halo(comm, local)
+            halo = Halo(comm, local, shared=shared)
             x = np.zeros((local.columns, WIDTH), np.float32)
             exchange(halo, x)
             sends = {peer: len(rows) * WIDTH * 4 for peer, rows in local.send.items()}
@@ -96,6 +127,8 @@ def test_bytes_and_messages_are_counted(partitioned: Any, on_threads: Any, graph
             # Receives are posted first: what comes early goes to its place at once.
             said = [how for how, _, _ in comm.messages]
             assert said == ["receive"] * len(receives) + ["send"] * len(sends)
+            if shared:  # a word says that rows were written
+                sends, receives = dict.fromkeys(sends, 1), dict.fromkeys(receives, 1)
             assert {p: n for how, p, n in comm.messages if how == "send"} == sends
             assert {p: n for how, p, n in comm.messages if how == "receive"} == receives
             exchange_back(halo, x)
@@ -105,7 +138,7 @@ def test_bytes_and_messages_are_counted(partitioned: Any, on_threads: Any, graph
 
 
 def test_sums_do_not_depend_on_who_comes_first(
-    partitioned: Any, on_threads: Any, graph: Graph
+    partitioned: Any, on_threads: Any, graph: Graph, shared: bool
 ) -> None:
     """Numbers whose sum depends on the order are added in the order of ranks."""
     partition = partitioned(graph, 4)
@@ -113,7 +146,7 @@ def test_sums_do_not_depend_on_who_comes_first(
 
     def rank(comm: Any) -> Any:
         with open_local(comm, graph.path, partition, weighted=False) as local:
-            halo = Halo(comm, local)
+            halo = Halo(comm, local, shared=shared)
             dx = np.full((local.columns, 2), parts[comm.rank])
             exchange_back(halo, dx)
             for row in range(local.owned):
@@ -137,13 +170,14 @@ def test_alone_nothing_happens(graph: Graph) -> None:
         assert clock.totals() == {}
 
 
-def test_time_is_booked(partitioned: Any, on_threads: Any, graph: Graph) -> None:
+def test_time_is_booked(partitioned: Any, on_threads: Any, graph: Graph, shared: bool) -> None:
     partition = partitioned(graph, 2)
 
     def rank(comm: Any) -> None:
         clock = Clock()
         with open_local(comm, graph.path, partition, weighted=False) as local:
-            halo, sums = Halo(comm, local, clock=clock), GradientSum(comm, clock=clock)
+            halo = Halo(comm, local, clock=clock, shared=shared)
+            sums = GradientSum(comm, clock=clock)
             x = np.zeros((local.columns, WIDTH), np.float32)
             with clock.span("layer", "compute"):
                 exchange(halo, x)
@@ -151,6 +185,7 @@ def test_time_is_booked(partitioned: Any, on_threads: Any, graph: Graph) -> None
                 sums.start(x[0])
                 sums.wait()
         names = {name: total.kind for name, total in clock.totals().items()}
+        assert names.pop("halo: copy", None) == ("halo" if shared else None)
         assert names == {
             "halo: pack and post": "halo",
             "halo: wait": "halo",
@@ -182,39 +217,59 @@ def test_a_gang_computes_as_one(partitioned: Any, client: Any, graph: Graph) -> 
         import numpy as np
 
         from penstock.workers.device import to_device, to_host
+        from penstock.workers.gnn import landing
         from penstock.workers.gnn.clock import Clock
         from penstock.workers.gnn.gradients import GradientSum
         from penstock.workers.gnn.halo import Halo
         from penstock.workers.gnn.local import open_local
 
-        outcome = []
-        for overlap in (True, False):
+        def exchanges(overlap: bool, shared: bool, apart: bool, here: bool = True) -> Any:
             with open_local(comm, path, partition, weighted=True) as local:
                 clock = Clock()
-                halo = Halo(comm, local, overlap=overlap, clock=clock)
+                halo = Halo(comm, local, overlap=overlap, clock=clock, shared=shared)
                 sums = GradientSum(comm, overlap=overlap, clock=clock)
                 rows = np.repeat(np.arange(local.owned), np.diff(local.indptr))
                 matrix = np.zeros((local.owned, local.columns), np.float32)
                 matrix[rows, local.indices] = 1
                 ids = local.ids[: local.owned]
-                for _ in range(3):  # a buffer is used again
-                    x = np.full((local.columns, 4), np.nan, np.float32)
-                    x[: local.owned] = (ids[:, None] * 7 + np.arange(4) * 3 + 1) % 61
+                for width in (2, 4, 4, 4):  # a buffer grows, and is used again
+                    x = np.full((local.columns, width), np.nan, np.float32)
+                    x[: local.owned] = (ids[:, None] * 7 + np.arange(width) * 3 + 1) % 61
                     x = to_device(x)
                     total = to_device(np.full(1000, comm.rank + 1.0, np.float32))
-                    halo.start(x)
+                    halo.start(x, apart=apart)
                     sums.start(total)
                     for _ in range(5):
                         halo.test()
                         sums.test()
                     halo.wait()
                     sums.wait()
+                    if isinstance(x, np.ndarray):
+                        assert np.shares_memory(halo.ghosts(x), x) != (shared and apart and here)
+                    x[local.owned :] = halo.ghosts(x)
                     out = matrix @ to_host(x)
                     dx = to_device(np.ascontiguousarray(matrix.T @ out))
+                    if apart and isinstance(x, np.ndarray):
+                        for ghosts, place in halo.targets_back(dx):
+                            place[...] = dx[ghosts]
                     halo.start_back(dx)
                     halo.test()
                     halo.wait_back(dx)
-                outcome.append((ids, out, to_host(dx)[: local.owned], to_host(total)))
+                return ids, out, to_host(dx)[: local.owned], to_host(total)
+
+        outcome = [
+            exchanges(overlap, shared, apart)
+            for overlap in (True, False)
+            for shared in (True, False)
+            for apart in (True, False)
+        ]
+        place = landing.place
+        try:
+            if comm.rank == 2:  # as if it were elsewhere: the others write to each other still
+                landing.place = lambda: ("elsewhere",)
+            outcome.append(exchanges(True, True, True, here=comm.rank != 2))
+        finally:
+            landing.place = place
         return outcome
 
     found = gang.run(client, rank, ranks=k, wait_timeout=30)

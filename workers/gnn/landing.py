@@ -1,0 +1,174 @@
+"""Memory of a rank into which others on its host write rows, rather than send them.
+
+    landing = Landing(comm, near, receive)     receive: {peer: slice of the rows it writes here}
+    landing.turn(width, dtype)                 every rank, before each exchange
+    landing.there(peer)[...] = rows            in the memory of the peer
+    landing.here()                             (rows, width): what the peers wrote, once they say so
+
+The memory has no name: a rank opens that of another through the other's open file, so that nothing
+is left behind by a rank that is killed. Whoever cannot be reached so is not among ``shared``.
+
+Why no row is written over that is still read. There are two buffers, of which exchange n uses
+number n % 2. In every exchange the two ranks of a pair tell each other that they have written, also
+where rows go one way only, and wait for each other's word; a rank turns to exchange n only when it
+is done with the rows of n - 1, which are its own until then. So whoever writes for exchange n has
+the reader's word of n - 1, which was given when the reader had turned to n - 1 and so was done
+with n - 2, the last to use this buffer. When memory is made anew, nobody has read any of it.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import socket
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from penstock.csr import Array
+
+
+def place() -> tuple[str, ...] | None:
+    """Return what ranks have in common that can open each other's memory, or None: nobody can."""
+    if not hasattr(os, "memfd_create"):
+        return None
+    with suppress(OSError):
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+        # A process has its number within a namespace: elsewhere another has it.
+        return socket.gethostname(), boot, str(Path("/proc/self/ns/pid").readlink())
+    return None
+
+
+class Near(NamedTuple):
+    """Which ranks are where this one is, and whether that is so of any two."""
+
+    ranks: frozenset[int]
+    anybody: bool
+
+
+def near_ranks(comm: Any) -> Near:
+    """Return who is near; every rank calls it."""
+    places = comm.allgather(place())
+    known = [each for each in places if each is not None]
+    mine = places[comm.rank]
+    ranks = {r for r, each in enumerate(places) if each is not None and each == mine}
+    return Near(frozenset(ranks - {comm.rank}), len(set(known)) < len(known))
+
+
+class _Offer(NamedTuple):
+    """What a rank says of its memory: where it is, and where each peer's rows go."""
+
+    pid: int
+    file: int
+    identity: tuple[int, int]
+    half: int
+    slices: dict[int, tuple[int, int]]
+
+
+@dataclass
+class _Memory:
+    """Two buffers of ``half`` bytes each."""
+
+    memory: mmap.mmap
+    half: int
+
+    def rows(self, number: int, first: int, last: int, width: int, dtype: Any) -> Array:
+        """Return rows of one of both buffers."""
+        dtype = np.dtype(dtype)
+        offset = number * self.half + first * width * dtype.itemsize
+        count = (last - first) * width
+        flat: Array = np.frombuffer(self.memory, dtype, count, offset if count else 0)
+        return flat.reshape(last - first, width)
+
+
+class Landing:
+    """One rank's memory for one direction of exchanges, and its way into that of its peers.
+
+    shared  the peers that write here and into whose memory this rank writes: the same on both sides
+    """
+
+    def __init__(
+        self, comm: Any, near: Near, slices: Mapping[int, slice], peers: Iterable[int]
+    ) -> None:
+        self._comm, self._near = comm, near
+        self._slices = {p: (int(one.start), int(one.stop)) for p, one in slices.items()}
+        self._rows = max((last for _, last in self._slices.values()), default=0)
+        self._peers = frozenset(peers) & near.ranks
+        self.shared: frozenset[int] = frozenset()
+        self._mine: _Memory | None = None
+        self._theirs: dict[int, tuple[_Memory, int, int]] = {}
+        self._widest = 0  # bytes of a row for which there is room
+        self._number, self._width, self._dtype = 0, 0, np.dtype(np.float32)
+
+    def turn(self, width: int, dtype: Any) -> None:
+        """Go to the other buffer, for rows of ``width`` values: all ranks make the same turns.
+
+        Where these are wider than any before, all make room.
+        """
+        self._number, self._width, self._dtype = 1 - self._number, width, np.dtype(dtype)
+        wanted = width * self._dtype.itemsize
+        if wanted > self._widest:
+            self._widest = wanted
+            if self._near.anybody:
+                self._make_room()
+
+    def here(self) -> Array:
+        """Return the rows that come here, those of peers that are not ``shared`` included."""
+        assert self._mine is not None, "nobody writes here"
+        return self._mine.rows(self._number, 0, self._rows, self._width, self._dtype)
+
+    def there(self, peer: int) -> Array:
+        """Return where this rank's rows go in the memory of one of ``shared``."""
+        memory, first, last = self._theirs[peer]
+        return memory.rows(self._number, first, last, self._width, self._dtype)
+
+    def _make_room(self) -> None:
+        self._mine, self._theirs = None, {}  # what somebody still reads stays until then
+        file = -1
+        try:
+            offer = None
+            # No room here, or none there: these send messages.
+            with suppress(OSError):
+                if self._peers:
+                    file = os.memfd_create("penstock rows", os.MFD_CLOEXEC)
+                    self._mine, offer = self._create(file)
+            offers = self._comm.allgather(offer)
+            for peer in self._peers if offer is not None else ():
+                with suppress(OSError):
+                    self._open(peer, offers[peer])
+            reached = self._comm.allgather(sorted(self._theirs))  # all that will, have opened it
+        finally:
+            if file >= 0:
+                os.close(file)
+        me = self._comm.rank
+        self.shared = frozenset(peer for peer in self._theirs if me in reached[peer])
+        if not self.shared:
+            self._mine = None
+
+    def _create(self, file: int) -> tuple[_Memory, _Offer]:
+        page = mmap.PAGESIZE
+        half = max(1, -(-self._rows * self._widest // page)) * page
+        os.posix_fallocate(file, 0, 2 * half)  # an error now, not when the memory is touched
+        memory = _Memory(mmap.mmap(file, 2 * half), half)
+        status = os.fstat(file)
+        identity = status.st_dev, status.st_ino
+        return memory, _Offer(os.getpid(), file, identity, half, self._slices)
+
+    def _open(self, peer: int, offer: _Offer | None) -> None:
+        if offer is None:
+            return
+        flags = os.O_RDWR | os.O_CLOEXEC | os.O_NONBLOCK
+        file = os.open(f"/proc/{offer.pid}/fd/{offer.file}", flags)
+        try:
+            status = os.fstat(file)
+            if (status.st_dev, status.st_ino) != offer.identity:
+                return
+            memory = _Memory(mmap.mmap(file, 2 * offer.half), offer.half)
+        finally:
+            os.close(file)
+        first, last = offer.slices.get(self._comm.rank, (0, 0))
+        self._theirs[peer] = memory, first, last
