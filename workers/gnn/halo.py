@@ -44,7 +44,8 @@ class Halo:
 
     overlap     False: what is started is waited for at once; may change between exchanges
     sent_bytes  how much of rows this rank has sent so far, or written into others' memory
-    shared      False: messages also between ranks of one host; the same on all ranks
+    sharing     whether ranks of one host write into each other's memory; without, they send
+                messages too. The same on all ranks, it may change between exchanges
     """
 
     def __init__(
@@ -66,7 +67,7 @@ class Halo:
             self._receives.sort(key=lambda one: (comm.rank - one[0]) % comm.size)
         peers = {*local.send, *local.receive}
         self._alone = comm is None or not peers
-        self._sharing = shared and comm is not None and comm.size > 1
+        self.sharing = shared and comm is not None and comm.size > 1
         self._landings: dict[int, Landing] = {}
         self._words = {way: {p: np.empty(1, np.uint8) for p in peers} for way in (_OUT, _BACK)}
         self._rows: dict[bool, dict[int, Any]] = {}
@@ -95,7 +96,7 @@ class Halo:
         rows of ghosts are not to be touched.
         """
         assert self._moves is None, "an exchange is under way"
-        if self._comm is None or (self._alone and not self._sharing):
+        if self._comm is None or (self._alone and not self.sharing):
             return
         with self._span("halo: pack and post"):
             landing = self._turned(x, _OUT)
@@ -149,7 +150,7 @@ class Halo:
 
         Rows of ``x`` stand for themselves; where others are given, ``x`` need not have them.
         """
-        if self._comm is None or (self._alone and not self._sharing):
+        if self._comm is None or (self._alone and not self.sharing):
             return []
         assert self._came is None, "an exchange is under way"
         with self._span("halo: pack and post"):
@@ -166,7 +167,7 @@ class Halo:
         Until ``wait_back``, rows of ghosts are not to be touched; those of owned nodes may be.
         """
         assert self._came is None, "an exchange is under way"
-        if self._comm is None or (self._alone and not self._sharing):
+        if self._comm is None or (self._alone and not self.sharing):
             return
         with self._span("halo: pack and post"):
             written, self._targeted = self._targeted, False
@@ -229,7 +230,7 @@ class Halo:
 
     def _turned(self, x: Any, way: int) -> Landing | None:
         """Return the memory of this exchange; every rank comes here, also one without peers."""
-        if not self._sharing or not isinstance(x, np.ndarray):
+        if not self.sharing or not isinstance(x, np.ndarray):
             return None
         if not self._landings:
             assert self._comm is not None

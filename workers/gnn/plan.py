@@ -286,7 +286,8 @@ def _memory(
     buffers = 3 if any(p.layer.kind in ("sage", "gat") for p in layers) else 2
     found["gradients of values, in turn"] = _FLOAT * columns * scratch * buffers
     ghosts = columns - rows
-    found["halos under way"] = _FLOAT * 2 * ghosts * scratch
+    # Two buffers where ghosts' rows land, two where their gradients do.
+    found["halos under way"] = _FLOAT * 4 * ghosts * scratch
     return {name: int(size) for name, size in found.items() if size}
 
 

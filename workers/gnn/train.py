@@ -31,7 +31,7 @@ from penstock.workers.gnn.workforce import Workforce
 
 SPLITS = ("train", "valid", "test")
 _LOSSES = {"class": "cross_entropy", "multi": "binary", "value": "squared"}
-# Epochs that exchange without computing meanwhile, to see what that alone takes.
+# Epochs that exchange by messages without computing meanwhile, to see what that alone takes.
 _ALONE = range(2, 5)
 _DRAWN = 8  # of the last epochs, in a profile
 Report = Callable[[int, dict[str, Any]], None]
@@ -128,6 +128,9 @@ class _Run:
         grad = network.gradient_buffer()
         loss = self._over_ranks(self.loss(outputs, grad))  # travels during the way back
         network.back(grad)
+        if self.comm is not None and self.comm.size > 1:
+            with self.clock.span("wait for slower ranks", "other"):
+                self.comm.barrier()  # which is no communication's fault
         network.sums.wait()
         metrics = _metrics(loss())
         if not math.isfinite(metrics["train"]["loss"]):
@@ -220,9 +223,10 @@ class _Times:
         self._epochs: list[tuple[bool, float, Mapping[Any, float]]] = []
 
     def before(self, number: int, network: Network) -> None:
-        """Exchange alone in a few epochs, to see what that takes."""
+        """Exchange alone, by messages, in a few epochs, to see what that takes."""
         if self.measures:
-            network.halo.overlap = network.sums.overlap = number not in _ALONE
+            usual = number not in _ALONE
+            network.halo.overlap = network.halo.sharing = network.sums.overlap = usual
 
     def after(self, number: int, seconds: float, kinds: Mapping[Any, float]) -> None:
         """Remember an epoch; the first compiles and folds, and is left out."""
