@@ -77,6 +77,7 @@ class Halo:
         self._moves: list[tuple[Any, Any]] | None = None  # to, from: when ghosts have come
         self._apart: Any = None  # where ghosts have come that were left there
         self._targeted = False  # whether targets_back was called for the next start_back
+        self._target: Landing | None = None  # where that said that rows go, if by a landing
         self._came: dict[int, Any] | None = None  # what is to be added, by peer
         self.sent_bytes = 0
 
@@ -155,7 +156,7 @@ class Halo:
         assert self._came is None, "an exchange is under way"
         with self._span("halo: pack and post"):
             landing = self._turned(x, _BACK)
-        self._targeted = True
+        self._targeted, self._target = True, landing
         return [
             (rows, landing.there(p) if landing is not None and p in landing.shared else x[rows])
             for p, rows in self._receives
@@ -171,7 +172,7 @@ class Halo:
             return
         with self._span("halo: pack and post"):
             written, self._targeted = self._targeted, False
-            landing = self._landings.get(_BACK) if written else self._turned(x, _BACK)
+            landing = self._target if written else self._turned(x, _BACK)
             if self._alone:
                 return
             shared = landing.shared if landing is not None else frozenset()

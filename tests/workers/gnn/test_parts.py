@@ -108,3 +108,35 @@ def compare(
         np.testing.assert_allclose(sum(rank[2] for rank in ranks), sums, rtol=1e-9)
         for rank in ranks:
             np.testing.assert_allclose(rank[3], gradients, rtol=1e-8, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", ["gcn", "sage-max", "gat"])
+def test_sharing_and_overlap_may_change_from_epoch_to_epoch(
+    name: str, graph: Graph, on_threads: Any
+) -> None:
+    model, training = MODELS[name], Training(seed=5)
+
+    def epochs(comm: Any, parts: Path | None) -> list[Any]:
+        facts = facts_of(graph, parts, training=training)
+        plan = lower(model, facts, training, GUESS["cpu"])
+        found = []
+        with open_local(comm, graph.path, parts, weighted=False) as local, Workforce(1) as crew:
+            network = Network(
+                plan, model.complete(CLASSES), training, local, crew, comm=comm, dtype=np.float64
+            )
+            loss = Loss("cross_entropy", network, 10)
+            for epoch, usual in enumerate((True, False, False, True, True)):
+                halo = network.halo
+                halo.overlap = halo.sharing = network.sums.overlap = usual
+                outputs = network.forward(epoch=epoch, training=True)
+                grad = network.gradient_buffer()
+                loss(outputs, grad)
+                network.back(grad)
+                network.sums.wait()
+                found.append(network.parameters.gradients.copy())
+        return found
+
+    whole = epochs(None, None)
+    for rank in on_threads(2, epochs, partition_path(graph, 2)):
+        for ours, theirs in zip(rank, whole, strict=True):
+            np.testing.assert_allclose(ours, theirs, rtol=1e-8, atol=1e-12)
