@@ -13,7 +13,6 @@ from penstock.kernels.cpu.philox import random_words
 from penstock.kernels.streams import Stream
 from penstock.workers.device import to_device
 
-
 _ALIGNED = 32  # numbers: parameters start where wide loads may; what is between stays 0
 
 
