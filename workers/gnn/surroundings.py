@@ -26,8 +26,8 @@ _BELOW = 1 << 32
 class Buffers:
     """Matrices by name, taken once and used every epoch; ``bytes`` is what they take together."""
 
-    def __init__(self, like: Any, rows: int) -> None:
-        self._like, self._rows = like, rows
+    def __init__(self, like: Any) -> None:
+        self._like = like
         self._held: dict[str, Any] = {}
         self._scratch: list[Any] = []
 
@@ -79,12 +79,13 @@ class Surroundings:
     implicit: bool = False  # go back over edges as they are, rather than keep them turned round
     epoch: int = 0
     training: bool = True
-    _transposes: dict[int, Block] = field(default_factory=dict)
+    # Where to cut each block; with its indptr, so that the id stays its own.
+    _cut: dict[tuple[int, int, int, int], tuple[Any, list[int]]] = field(default_factory=dict)
 
     @cached_property
     def buffers(self) -> Buffers:
         """The matrices of all layers."""
-        return Buffers(self.like, self.local.columns)
+        return Buffers(self.like)
 
     @cached_property
     def ids(self) -> Any:
@@ -160,17 +161,8 @@ class Surroundings:
             return [first, last]
         key = (id(block.indptr), first, last, width)
         if key not in self._cut:
-            self._cut[key] = edge_cuts(block.indptr, first, last, width)
-            self._kept.append(block.indptr)  # so that its id stays its own
-        return self._cut[key]
-
-    @cached_property
-    def _cut(self) -> dict[tuple[int, int, int, int], list[int]]:
-        return {}
-
-    @cached_property
-    def _kept(self) -> list[Any]:
-        return []
+            self._cut[key] = block.indptr, edge_cuts(block.indptr, first, last, width)
+        return self._cut[key][1]
 
     # Gathering across ranks
 
