@@ -24,7 +24,7 @@ from penstock.errors import GangError
 
 pytestmark = pytest.mark.mpi
 
-GANGS = int(os.environ.get("PENSTOCK_GANGS", "300"))
+GANGS = int(os.environ.get("PENSTOCK_GANGS", "200"))
 KINDS = ["exception"] * 4 + ["loop"] * 2 + ["wait"] * 2 + ["kill"]
 STOP_SECONDS = 5.0
 
