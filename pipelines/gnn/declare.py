@@ -8,15 +8,7 @@ from typing import Any
 from penstock.errors import UsageError
 from penstock.graph import Graph
 from penstock.pipelines.gnn.options import ModelOptions
-from penstock.workers.gnn.spec import Layer, Model, Training, read_model
-
-# Of a training, what may be another when a run goes on: the weights at an epoch do not depend on
-# it, or (epochs) only on a schedule that looks ahead.
-PASSING = (
-    "epochs", "patience", "evaluate_every", "checkpoint_epochs", "checkpoint_minutes",
-    "overlap", "fold", "path", "order", "transpose", "profile",
-)  # fmt: skip
-LOSSES = {"class": "cross_entropy", "multi": "binary", "value": "squared"}
+from penstock.workers.gnn.spec import LOSSES, Layer, Model, Training, read_model
 
 
 def declared_model(options: ModelOptions) -> Model:
@@ -118,20 +110,6 @@ def check_graph(graph: Graph, training: Training, *, learns: bool = True) -> Non
             remedy="Draw splits with penstock etl --split-nodes 0.6 0.2 0.2, or name their column "
             "with --split",
         )
-
-
-def outputs_of(graph: Graph) -> int:
-    """Return how many values the last layer gives for the labels of a graph."""
-    about = graph.manifest
-    if about.labels == "value":
-        return 1
-    if about.classes:
-        return len(about.classes)
-    # A graph that was written without names of classes.
-    labels = graph.labels()
-    if isinstance(labels, list):
-        return 1 + max((max(row) for row in labels if row), default=0)
-    return 1 + int(labels.max(initial=0))
 
 
 def task_of(graph: Graph) -> str:

@@ -28,8 +28,7 @@ from penstock.errors import (
     UsageError,
 )
 from penstock.files import refuse_existing, save_json
-from penstock.pipelines.gnn.declare import PASSING
-from penstock.workers.gnn.spec import Model, Training, differences, make_model
+from penstock.workers.gnn.spec import PASSING, Model, Training, differences, make_model
 
 FORMAT = "penstock-gnn"
 VERSION = 1

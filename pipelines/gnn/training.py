@@ -16,7 +16,6 @@ from penstock.pipelines.gnn.declare import (
     check_graph,
     declared_model,
     declared_training,
-    outputs_of,
     task_of,
 )
 from penstock.pipelines.gnn.folder import Run, run_folder
@@ -24,6 +23,7 @@ from penstock.pipelines.gnn.memory import need_room
 from penstock.pipelines.gnn.options import GnnOptions, ModelOptions, as_plain
 from penstock.pipelines.gnn.ranks import Ranks, open_ranks, train_on
 from penstock.pipelines.gnn.report import TrainReport
+from penstock.workers.gnn.facts import outputs_of
 from penstock.workers.gnn.spec import Model, Training
 from penstock.workers.gnn.task import Trained, TrainTask
 
@@ -104,7 +104,6 @@ def facts_and_rates(ranks: Ranks, graph: Graph, training: Training) -> tuple[Any
 
     on_gpu = ranks.room.on_gpu
     facts = facts_of(graph, ranks.partition, training=training, on_gpu=on_gpu)
-    facts = replace(facts, outputs=outputs_of(graph))  # also classes that no node has
     asked = ranks.client.submit(machine_rates, "gpu" if on_gpu else "cpu", pure=False)
     return facts, asked.result()
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-
 from penstock.errors import UsageError
 from penstock.graph import Graph
 from penstock.partition.manifest import PartitionManifest
@@ -75,20 +73,22 @@ def facts_of(
         nonzeros=round(manifest.features.nonzeros * rows / max(graph.num_nodes, 1)),
         stored=manifest.features.kind,
         labels=manifest.labels,
-        outputs=_outputs(graph),
+        outputs=outputs_of(graph),
         symmetric=not manifest.directed and ranks == 1,
         weighted=training.weighted,
         on_gpu=on_gpu,
     )
 
 
-def _outputs(graph: Graph) -> int:
-    kind = graph.manifest.labels
-    if kind in (None, "value"):
+def outputs_of(graph: Graph) -> int:
+    """Return how many values the last layer gives for the labels of a graph."""
+    about = graph.manifest
+    if about.labels in (None, "value"):
         return 1
-    if graph.manifest.classes is not None:
-        return len(graph.manifest.classes)
+    if about.classes:
+        return len(about.classes)
+    # A graph that was written without names of classes.
     labels = graph.labels()
-    if kind == "multi":
-        return 1 + max((max(classes, default=-1) for classes in labels), default=-1)
-    return 1 + int(np.max(labels, initial=-1))
+    if isinstance(labels, list):
+        return 1 + max((max(row) for row in labels if row), default=0)
+    return 1 + int(labels.max(initial=0))

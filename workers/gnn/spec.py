@@ -27,6 +27,15 @@ Share = Annotated[float, Field(ge=0, lt=1)]
 Positive = Annotated[int, Field(ge=1)]
 _STRICT = ConfigDict(extra="forbid", validate_default=True)
 
+# Of a training, what may be another when a run goes on: the weights at an epoch do not depend on
+# it, or (epochs) only on a schedule that looks ahead.
+PASSING = (
+    "epochs", "patience", "evaluate_every", "checkpoint_epochs", "checkpoint_minutes",
+    "overlap", "fold", "path", "order", "transpose", "profile",
+)  # fmt: skip
+# The loss that suits each kind of labels.
+LOSSES = {"class": "cross_entropy", "multi": "binary", "value": "squared"}
+
 
 @dataclass(frozen=True, config=_STRICT)
 class Layer:

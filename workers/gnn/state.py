@@ -15,15 +15,10 @@ from penstock.kernels import kernel
 from penstock.workers.device import to_device, to_host
 from penstock.workers.gnn import checkpoint
 from penstock.workers.gnn.network import Network
-from penstock.workers.gnn.spec import Model, Training, differences
+from penstock.workers.gnn.spec import PASSING, Model, Training, differences
 from penstock.workers.gnn.task import TrainTask
 
 LAST, BEST = "checkpoints/last.safetensors", "checkpoints/best.safetensors"
-# What may differ when a training goes on: how long, how often saved, how computed.
-_FREE = {
-    "epochs", "patience", "checkpoint_epochs", "checkpoint_minutes", "overlap", "fold", "path",
-    "order", "profile", "evaluate_every", "transpose",
-}  # fmt: skip
 
 
 class State:
@@ -112,8 +107,8 @@ class State:
         checkpoint.check_model(path, about, self.model)
         ours, theirs = asdict(self.training), about["training"]
         found = differences(
-            {n: v for n, v in ours.items() if n not in _FREE},
-            {n: v for n, v in theirs.items() if n not in _FREE},
+            {n: v for n, v in ours.items() if n not in PASSING},
+            {n: v for n, v in theirs.items() if n not in PASSING},
         )
         if found:
             raise UsageError(

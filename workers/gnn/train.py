@@ -23,14 +23,13 @@ from penstock.workers.gnn.local import Local, open_local
 from penstock.workers.gnn.network import Loss, Network
 from penstock.workers.gnn.plan import Plan, lower
 from penstock.workers.gnn.rates import GUESS, Rates, machine_rates
-from penstock.workers.gnn.spec import Model, Training
+from penstock.workers.gnn.spec import LOSSES, Model, Training
 from penstock.workers.gnn.state import State
 from penstock.workers.gnn.task import Trained, TrainTask
 from penstock.workers.gnn.threads import threads_of
 from penstock.workers.gnn.workforce import Workforce
 
 SPLITS = ("train", "valid", "test")
-_LOSSES = {"class": "cross_entropy", "multi": "binary", "value": "squared"}
 # Epochs that exchange by messages without computing meanwhile, to see what that alone takes.
 _ALONE = range(2, 5)
 _DRAWN = 8  # of the last epochs, in a profile
@@ -298,7 +297,7 @@ def _peak_bytes() -> int:
 
 
 def _loss_kind(training: Training, local: Local) -> str:
-    kind = _LOSSES[str(local.label_kind)]
+    kind = LOSSES[str(local.label_kind)]
     if training.loss not in ("auto", kind):
         raise UsageError(
             f"loss {training.loss} does not suit labels of kind {local.label_kind}",

@@ -16,10 +16,10 @@ from penstock.pipelines.gnn.declare import (
     check_graph,
     declared_model,
     declared_training,
-    outputs_of,
     scaled,
 )
 from penstock.pipelines.gnn.options import GnnOptions, ModelOptions
+from penstock.workers.gnn.facts import outputs_of
 from penstock.workers.gnn.spec import Layer, Model, Training
 
 
