@@ -1,0 +1,94 @@
+"""The two sides of bench_gnn.py: each trains in a process of its own and returns what it saw."""
+
+import json
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+BENCH = Path(__file__).with_name("bench_gnn.py")
+PEERS = Path(__file__).with_name("gnn_peers.py")
+LEAST_AGREEMENT = 1e-4  # relative difference of losses, of the epochs below
+AGREED = 3
+
+
+def ours(
+    folder: str, widths: str, epochs: str, device: str, precision: str = "fp32", record: str = "yes"
+) -> dict[str, Any]:
+    """Train in this process, and return losses, seconds and peak."""
+    import dask
+
+    dask.config.set({"penstock.device": device})
+    imported = _resident()
+    from penstock.workers.gnn.spec import Layer, Model, Training
+    from penstock.workers.gnn.task import TrainTask
+    from penstock.workers.gnn.train import train
+
+    hidden = [int(width) for width in widths.split(",")][1:-1]
+    layers = [*(Layer("gcn", width) for width in hidden), Layer("gcn")]
+    training = Training(
+        epochs=int(epochs), decay=0.0, checkpoint_epochs=None,
+        precision=precision, record=record == "yes",
+    )  # fmt: skip
+    run = Path(folder) / "run"
+    run.mkdir(exist_ok=True)
+    task = TrainTask(Path(folder) / "graph", None, Model(layers), training, run)
+    trained = train(None, task)
+    peak = _resident()
+    if device == "gpu":
+        imported, peak = 0, trained.memory
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    return {
+        "seconds": [line["seconds"] for line in lines],
+        "losses": [line["train"]["loss"] for line in lines],
+        "peak": peak,
+        "imported": imported,
+        "sparse": trained.sparse,
+    }
+
+
+def _resident() -> int:
+    # Not ru_maxrss, in which what the parent had at the fork counts too.
+    status = Path("/proc/self/status").read_text().split("VmHWM:")[1]
+    return 1024 * int(status.split()[0])
+
+
+def call(python: str, script: Path, *words: Any, threads: int) -> dict[str, Any]:
+    """Run one side on as many cores, and return what it printed last.
+
+    Not in TF32, which on a GPU only the floor's products are measured in.
+    """
+    cores = sorted(os.sched_getaffinity(0))[:threads]
+    inherited = {name: value for name, value in os.environ.items() if name != "CUPY_TF32"}
+    done = subprocess.run(
+        [python, "-P", "-W", "ignore", str(script), *map(str, words)],
+        capture_output=True,
+        text=True,
+        check=False,
+        preexec_fn=lambda: os.sched_setaffinity(0, cores),
+        env=inherited | {"OMP_NUM_THREADS": str(threads)},
+    )
+    if done.returncode:
+        raise RuntimeError(f"{script.name} {words} failed: {done.stderr.strip()[-2000:]}")
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def median_ms(found: dict[str, Any]) -> float:
+    """Return the median epoch, the first left out."""
+    return 1e3 * float(np.median(found["seconds"][1:]))
+
+
+def disagreement(ours: dict[str, Any], theirs: dict[str, Any]) -> float:
+    """Return the largest relative difference of the first losses."""
+    a, b = (np.array(found["losses"][:AGREED]) for found in (ours, theirs))
+    return float(np.max(np.abs(a - b) / np.abs(b)))
+
+
+def versions(python: str) -> str:
+    """Return which torch and PyG the other Python has."""
+    ask = "from torch import __version__ as t; from torch_geometric import __version__ as g; "
+    ask += "print(f'torch {t}, PyG {g}')"
+    done = subprocess.run([python, "-P", "-c", ask], capture_output=True, text=True, check=True)
+    return done.stdout.strip()
