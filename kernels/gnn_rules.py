@@ -92,7 +92,10 @@ class Block:
 class Drop:
     """Which values are dropped: those whose word is below ``below``, of 2**32.
 
-    ids  (rows,) int64: the number that each row has in the whole graph; for attention, each column
+    ids       (rows,) int64: the number that each row has in the whole graph; for attention, each
+              column
+    epoch_at  where the epoch stands on the GPU, (1,) uint32: read there, in place of ``epoch``, so
+              that recorded launches can be launched again in another epoch
     """
 
     seed: int
@@ -102,6 +105,7 @@ class Drop:
     below: int
     ids: Any
     nodes: int = 0
+    epoch_at: Any = None
 
     @property
     def step(self) -> int:

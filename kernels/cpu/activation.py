@@ -48,6 +48,14 @@ def factors(drop: Drop | None, first: int, last: int, like: Array) -> Array:
     return found
 
 
+def scale_rows(x: Array, factors: Array, out: Array, first: int, last: int) -> None:
+    """Write rows ``first .. last`` of ``x``, each times its factor, at ``out``, maybe ``x`` itself.
+
+    factors  (rows,), of x's type
+    """
+    _scale_rows(read_only(x, x), read_only(factors, x), out, first, last)
+
+
 def drop_values(block: Block, drop: Drop, out: Array, *, rows_are_columns: bool) -> None:
     """Write a sparse feature matrix' values with some dropped at ``out``, (edges,).
 
@@ -103,6 +111,16 @@ def _factors(found: Array, steps: Any, first: int) -> None:
         row_words(how, first + row, width, pointer(words))
         for f in range(width):
             found[row, f] = how.scale if words[f] >= how.below else how.zero
+
+
+@njit(cache=True, nogil=True)
+def _scale_rows(x: Array, factors: Array, out: Array, first: int, last: int) -> None:
+    width = x.shape[1]
+    for row in range(first, last):
+        source, target = moved(pointer(x), row * stride(x)), moved(pointer(out), row * stride(out))
+        factor = factors[row]
+        for f in range(width):
+            target[f] = factor * source[f]
 
 
 @njit(cache=True, nogil=True)

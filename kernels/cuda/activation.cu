@@ -8,6 +8,10 @@
 // instance: finish_back<float, 4>
 // instance: finish_back<float, 1>
 // instance: finish_back<double, 1>
+// instance: scale_rows<float, 4>
+// instance: scale_rows<float, 1>
+// instance: scale_rows<double, 2>
+// instance: scale_rows<double, 1>
 // instance: drop_values<float, int>
 // instance: drop_values<float, long long>
 // instance: drop_values<double, int>
@@ -95,16 +99,34 @@ struct FinishFourBack {
   }
 };
 
+template <typename Value, int Vec>
+struct ScaleRow {
+  const Value* x;
+  i64 x_stride;
+  const Value* factors;
+  Value* out;
+  i64 out_stride;
+
+  __device__ __forceinline__ void operator()(i64 row, int pack) const {
+    const Value factor = __ldg(factors + row);
+    auto value = Pack<Value, Vec>::read(x + row * x_stride + Vec * pack);
+#pragma unroll
+    for (int i = 0; i < Vec; ++i) value.at[i] *= factor;
+    value.store(out + row * out_stride + Vec * pack);
+  }
+};
+
 }  // namespace
 
 template <typename Value, int Vec>
 __launch_bounds__(256) __global__
     void finish(const Value* z, i64 z_stride, Value* out, i64 out_stride, i64 first, i64 last,
                 int width, const Value* bias, const Value* skip, i64 skip_stride, int activation,
-                const i64* ids, u64 seed, u32 stream, u32 step, u64 below, Value scale) {
+                const i64* ids, u64 seed, u32 stream, u32 step, const u32* epoch, u64 below,
+                Value scale) {
+  const Dropping<Value> drop = {ids, seed, stream, step_now(step, epoch), below, scale};
   const FinishFour<Value, Vec> body = {
-      z, z_stride, out, out_stride, width,
-      {bias, skip, skip_stride, activation, {ids, seed, stream, step, below, scale}}};
+      z, z_stride, out, out_stride, width, {bias, skip, skip_stride, activation, drop}};
   each_place<1>(first, last, (width + 3) / 4, body);
 }
 
@@ -112,11 +134,19 @@ template <typename Value, int Vec>
 __launch_bounds__(256) __global__
     void finish_back(Value* grad, i64 grad_stride, const Value* out, i64 out_stride, i64 first,
                      i64 last, int width, int activation, const i64* ids, u64 seed, u32 stream,
-                     u32 step, u64 below, Value scale) {
-  const FinishFourBack<Value, Vec> body = {grad,  grad_stride, out, out_stride,
-                                           width, activation,  {ids, seed, stream, step, below,
-                                                                scale}};
+                     u32 step, const u32* epoch, u64 below, Value scale) {
+  const FinishFourBack<Value, Vec> body = {
+      grad, grad_stride, out, out_stride, width, activation,
+      {ids, seed, stream, step_now(step, epoch), below, scale}};
   each_place<1>(first, last, (width + 3) / 4, body);
+}
+
+template <typename Value, int Vec>
+__launch_bounds__(256) __global__
+    void scale_rows(const Value* x, i64 x_stride, const Value* factors, Value* out, i64 out_stride,
+                    i64 first, i64 last, int width) {
+  const ScaleRow<Value, Vec> body = {x, x_stride, factors, out, out_stride};
+  each_place<1>(first, last, width / Vec, body);
 }
 
 // A thread an edge, whose row it looks for. ``swapped``: rows are features, columns nodes.
@@ -124,9 +154,9 @@ template <typename Value, typename Id>
 __global__ void drop_values(const i64* __restrict__ indptr, i64 rows,
                             const Id* __restrict__ indices, const Value* __restrict__ weights,
                             i64 edges, int swapped, const i64* __restrict__ ids, u64 seed,
-                            u32 stream, u32 step, u64 below, Value scale,
+                            u32 stream, u32 step, const u32* epoch, u64 below, Value scale,
                             Value* __restrict__ out) {
-  const Dropping<Value> drop = {ids, seed, stream, step, below, scale};
+  const Dropping<Value> drop = {ids, seed, stream, step_now(step, epoch), below, scale};
   for (i64 edge = thread_number(); edge < edges; edge += thread_count()) {
     const i64 row = row_of(indptr, rows, edge), column = indices[edge];
     const i64 node = swapped ? column : row, feature = swapped ? row : column;

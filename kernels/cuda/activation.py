@@ -14,6 +14,7 @@ from penstock.kernels.cuda.gnn_launch import (
     dropping,
     finishing,
     flat,
+    is_aligned,
     lanes_together,
     matrix,
     vector,
@@ -36,7 +37,7 @@ def finish(z: Array, out: Array, how: Finish, first: int, last: int) -> None:
     launch_blocks(
         _FILE,
         f"finish<{c_value(z)}, {_vec(z, out, how.skip)}>",
-        _blocks(last - first, width),
+        _blocks(last - first, -(-width // 4)),
         _THREADS,
         *(*matrix(z), *matrix(out), np.int64(first), np.int64(last), np.int32(width)),
         *finishing(how, z),
@@ -55,7 +56,7 @@ def finish_back(grad: Array, out: Array, how: Finish, first: int, last: int) -> 
     launch_blocks(
         _FILE,
         f"finish_back<{c_value(grad)}, {_vec(grad, out)}>",
-        _blocks(last - first, width),
+        _blocks(last - first, -(-width // 4)),
         _THREADS,
         *(*matrix(grad), *matrix(out), np.int64(first), np.int64(last), np.int32(width)),
         *(np.int32(how.activation), *dropping(how.drop, grad)),
@@ -68,6 +69,27 @@ def factors(drop: Drop | None, first: int, last: int, like: Array) -> Array:
     if drop is not None:
         finish(found, found, Finish(drop=replace(drop, ids=drop.ids[first:last])), 0, last - first)
     return found
+
+
+def scale_rows(x: Array, factors: Array, out: Array, first: int, last: int) -> None:
+    """Write rows ``first .. last`` of ``x``, each times its factor, at ``out``, maybe ``x`` itself.
+
+    factors  (rows,), of x's type
+    """
+    width = x.shape[1]
+    if last <= first or not width:
+        return
+    vec = 16 // x.itemsize
+    if width % vec or not (is_aligned(x, 16) and is_aligned(out, 16)):
+        vec = 1
+    launch_blocks(
+        _FILE,
+        f"scale_rows<{c_value(x)}, {vec}>",
+        _blocks(last - first, width // vec),
+        _THREADS,
+        *(*matrix(x), vector(factors, x), *matrix(out)),
+        *(np.int64(first), np.int64(last), np.int32(width)),
+    )
 
 
 def drop_values(block: Block, drop: Drop, out: Array, *, rows_are_columns: bool) -> None:
@@ -93,5 +115,6 @@ def _vec(x: Array, *others: Array | None) -> int:
     return 4 if fits else 1
 
 
-def _blocks(rows: int, width: int) -> int:
-    return min(-(-rows // max(1, _THREADS // -(-width // 4))), _BLOCKS)
+def _blocks(rows: int, places: int) -> int:
+    """Return how many blocks have a thread for each place of each row."""
+    return min(-(-rows // max(1, _THREADS // places)), _BLOCKS)

@@ -45,8 +45,8 @@
 // instance: scatter<float, long long>
 // instance: scatter<double, int>
 // instance: scatter<double, long long>
-// instance: transpose_keys<int>
-// instance: transpose_keys<long long>
+// instance: keys_of_columns<int>
+// instance: keys_of_columns<long long>
 // instance: rows_in_order<int>
 // instance: rows_in_order<long long>
 
@@ -136,11 +136,12 @@ __launch_bounds__(kRowThreads, kRowBlocks) __global__
                 const Value* diagonal, i64 columns, const Stored* x, i64 x_stride, Value* out,
                 i64 out_stride, int width, Value* partial, const Value* bias, const Value* skip,
                 i64 skip_stride, int activation, const i64* ids, u64 seed, u32 stream, u32 step,
-                u64 below, Value scale) {
+                const u32* epoch, u64 below, Value scale) {
   using Shape = Layout<Vec, Lanes, Tiles, Team>;
+  const Dropping<Value> drop = {ids, seed, stream, step_now(step, epoch), below, scale};
   const RowEnd<Value, Stored> ending = {
       left, right, diagonal, columns, x, x_stride, out, out_stride,
-      {bias, skip, skip_stride, activation, {ids, seed, stream, step, below, scale}}};
+      {bias, skip, skip_stride, activation, drop}};
   Sums<Value, Stored, Id, Shape> sums = {indices, weights, width, ending, partial};
   sweep_all<Shape>(Spans{indptr, pieces, piece_count, first, last, 0}, width, sums);
 }
@@ -159,10 +160,12 @@ __launch_bounds__(256) __global__
                    const Value* right, const Value* diagonal, i64 columns, const Stored* x,
                    i64 x_stride, Value* out, i64 out_stride, int width, const Value* partial,
                    const Value* bias, const Value* skip, i64 skip_stride, int activation,
-                   const i64* ids, u64 seed, u32 stream, u32 step, u64 below, Value scale) {
+                   const i64* ids, u64 seed, u32 stream, u32 step, const u32* epoch, u64 below,
+                   Value scale) {
+  const Dropping<Value> drop = {ids, seed, stream, step_now(step, epoch), below, scale};
   const RowEnd<Value, Stored> ending = {
       left, right, diagonal, columns, x, x_stride, out, out_stride,
-      {bias, skip, skip_stride, activation, {ids, seed, stream, step, below, scale}}};
+      {bias, skip, skip_stride, activation, drop}};
   join_pieces(first_piece, offset, partial, width, long_rows, FinishSum<Value, Stored>{ending});
 }
 
@@ -196,13 +199,42 @@ __global__ void scatter(const i64* indptr, const i64* pieces, i64 piece_count, i
   }
 }
 
-// column << row_bits | row of each edge: sorted, they are the transpose of what has no weights.
+constexpr int kEdgesAThread = 8;
+
+// column << edge_bits | edge of each edge whose column, counted from ``first``, is before ``last``.
+// Warps take places by counting up ``taken``, once for many edges, so the order is not fixed.
 template <typename Id>
-__global__ void transpose_keys(const i64* __restrict__ indptr, i64 rows,
-                               const Id* __restrict__ indices, i64 edges, int row_bits,
-                               u64* __restrict__ keys) {
-  for (i64 edge = thread_number(); edge < edges; edge += thread_count()) {
-    keys[edge] = static_cast<u64>(indices[edge]) << row_bits | row_of(indptr, rows, edge);
+__global__ void keys_of_columns(const Id* __restrict__ indices, i64 edges, i64 first, i64 last,
+                                int edge_bits, u64* taken, u64* __restrict__ keys) {
+  constexpr int kEdges = kEdgesAThread * kLanes;  // a warp's at once
+  const int lane = threadIdx.x % kLanes;
+  const i64 warps = thread_count() / kLanes;
+  for (i64 n = thread_number() / kLanes; n * kEdges < edges; n += warps) {
+    i64 columns[kEdgesAThread];
+    u32 wanted[kEdgesAThread];
+#pragma unroll
+    for (int u = 0; u < kEdgesAThread; ++u) {
+      const i64 edge = n * kEdges + u * kLanes + lane;
+      columns[u] = edge < edges ? static_cast<i64>(__ldcs(indices + edge)) : i64(-1);
+    }
+    u32 count = 0;
+#pragma unroll
+    for (int u = 0; u < kEdgesAThread; ++u) {
+      wanted[u] = __ballot_sync(kAll, columns[u] >= first && columns[u] < last);
+      count += __popc(wanted[u]);
+    }
+    if (!count) continue;
+    u64 place = lane == 0 ? atomicAdd(taken, static_cast<u64>(count)) : 0;
+    place = __shfl_sync(kAll, place, 0);
+#pragma unroll
+    for (int u = 0; u < kEdgesAThread; ++u) {
+      if (wanted[u] >> lane & 1u) {
+        const i64 edge = n * kEdges + u * kLanes + lane;
+        keys[place + __popc(wanted[u] & ((1u << lane) - 1))] =
+            static_cast<u64>(columns[u] - first) << edge_bits | static_cast<u64>(edge);
+      }
+      place += __popc(wanted[u]);
+    }
   }
 }
 

@@ -201,12 +201,13 @@ __launch_bounds__(kThreads, kBlocks<Value, Tiles>) __global__
     void attend(const i64* indptr, const i64* pieces, i64 piece_count, i64 first, i64 last,
                 i64 selves, const Id* indices, const Value* left, const Value* right,
                 const Value* peak, const Value* total, int heads, int width, Value slope,
-                const i64* ids, u64 seed, u32 stream, u32 step, u64 below, Value scale, u64 nodes,
-                const Value* z, i64 z_stride, Value* out, i64 out_stride, Value* partial) {
+                const i64* ids, u64 seed, u32 stream, u32 step, const u32* epoch, u64 below,
+                Value scale, u64 nodes, const Value* z, i64 z_stride, Value* out,
+                i64 out_stride, Value* partial) {
   using Shape = Layout<Vec, Lanes, Tiles, kLanes>;
   const Attention<Value> attention = {
       left,  right, peak, total, heads, width,
-      slope, {ids, seed, stream, step, below, scale}, nodes};
+      slope, {ids, seed, stream, step_now(step, epoch), below, scale}, nodes};
   Attending<Value, Id, Shape> attending = {attention, indices, z, z_stride, out, out_stride,
                                            partial};
   const Spans spans = {indptr, pieces, piece_count, first, last, selves};

@@ -220,13 +220,13 @@ __launch_bounds__(kThreads, kBlocks<Value, Tiles>) __global__
                           i64 last, i64 selves, const Id* indices, const Value* left,
                           const Value* right, const Value* peak, const Value* total, int heads,
                           int width, Value slope, const i64* ids, u64 seed, u32 stream, u32 step,
-                          u64 below, Value scale, u64 nodes, const Value* z, i64 z_stride,
-                          const Value* grad, i64 grad_stride, const Value* dot, Value* dleft,
-                          Value* partial) {
+                          const u32* epoch, u64 below, Value scale, u64 nodes, const Value* z,
+                          i64 z_stride, const Value* grad, i64 grad_stride, const Value* dot,
+                          Value* dleft, Value* partial) {
   using Shape = Layout<Vec, Lanes, Tiles, kLanes>;
   const Attention<Value> attention = {
       left,  right, peak, total, heads, width,
-      slope, {ids, seed, stream, step, below, scale}, nodes};
+      slope, {ids, seed, stream, step_now(step, epoch), below, scale}, nodes};
   const Attending<Value, Id, Shape> base = {attention, indices, z, z_stride, nullptr, 0, partial};
   RowsBack<Value, Id, Shape> back(base, grad, grad_stride, dot, dleft);
   const Spans spans = {indptr, pieces, piece_count, first, last, selves};
@@ -239,14 +239,14 @@ __launch_bounds__(kThreads, kBlocks<Value, Tiles> - 1) __global__
                              i64 last, i64 selves, const Id* indices, const Value* left,
                              const Value* right, const Value* peak, const Value* total, int heads,
                              int width, Value slope, const i64* ids, u64 seed, u32 stream,
-                             u32 step, u64 below, Value scale, u64 nodes, const Value* z,
-                             i64 z_stride, const Value* grad, i64 grad_stride, const Value* dot,
-                             Value* dz, i64 dz_stride, Value* dright, Value* partial,
-                             Value* partial_right) {
+                             u32 step, const u32* epoch, u64 below, Value scale, u64 nodes,
+                             const Value* z, i64 z_stride, const Value* grad,
+                             i64 grad_stride, const Value* dot, Value* dz, i64 dz_stride,
+                             Value* dright, Value* partial, Value* partial_right) {
   using Shape = Layout<Vec, Lanes, Tiles, kLanes>;
   const Attention<Value> attention = {
       left,  right, peak, total, heads, width,
-      slope, {ids, seed, stream, step, below, scale}, nodes};
+      slope, {ids, seed, stream, step_now(step, epoch), below, scale}, nodes};
   ColumnsBack<Value, Id, Shape> back = {attention, indices,   z,      z_stride, grad, grad_stride,
                                         dot, dz, dz_stride, dright, partial, partial_right};
   const Spans spans = {indptr, pieces, piece_count, first, last, selves};

@@ -91,18 +91,30 @@ def is_aligned(array: Array, size: int) -> bool:
 
 
 def dropping(drop: Drop | None, x: Array) -> tuple[Any, ...]:
-    """Return the fields of gnn_values.cuh's Dropping."""
+    """Return the fields of gnn_values.cuh's Dropping, with where the epoch is after the step."""
     kind = x.dtype.type
     if drop is None:
-        return NULL, np.uint64(0), np.uint32(0), np.uint32(0), np.uint64(0), kind(1)
+        return NULL, np.uint64(0), np.uint32(0), np.uint32(0), NULL, np.uint64(0), kind(1)
     return (
         cp.ascontiguousarray(drop.ids, np.int64),
         np.uint64(drop.seed & (2**64 - 1)),
         np.uint32(drop.stream),
         np.uint32(drop.step & (2**32 - 1)),
+        NULL if drop.epoch_at is None else _epoch(drop.epoch_at),
         np.uint64(drop.below),
         kind(drop.scale),
     )
+
+
+def _epoch(at: Array) -> Array:
+    if at.dtype != np.uint32 or at.size != 1:
+        raise UsageError(
+            "dropout cannot read its epoch from such an array",
+            expected="one uint32",
+            got=f"{at.size} of {at.dtype}",
+            remedy="pass cupy.zeros(1, 'uint32')",
+        )
+    return at
 
 
 def finishing(how: Finish | None, x: Array) -> tuple[Any, ...]:

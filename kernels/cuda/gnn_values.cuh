@@ -56,6 +56,10 @@ struct Wide<float, 4> {
   using Type = float4;
 };
 template <>
+struct Wide<double, 2> {
+  using Type = double2;
+};
+template <>
 struct Wide<int, 2> {
   using Type = int2;
 };
@@ -130,6 +134,7 @@ enum Activation { kNone = 0, kRelu = 1, kLeakyRelu = 2, kElu = 3, kTanh = 4, kSi
 
 constexpr double kSlope = 0.01;
 constexpr int kIdBits = 40;
+constexpr int kLayerBits = 6;
 
 template <typename Value>
 __device__ __forceinline__ Value activate(int activation, Value value) {
@@ -154,6 +159,12 @@ __device__ __forceinline__ Value slope_of(int activation, Value value) {
     case kSigmoid: return value * (1 - value);
     default: return Value(1);
   }
+}
+
+// The step of dropout, with the epoch at ``epoch`` where there is one: kernels that were recorded
+// into a graph take every epoch's from there.
+__device__ __forceinline__ u32 step_now(u32 step, const u32* epoch) {
+  return epoch ? __ldg(epoch) << kLayerBits | (step & ((1u << kLayerBits) - 1)) : step;
 }
 
 // Which values are dropped; ids is null where none is.

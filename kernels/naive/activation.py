@@ -48,6 +48,14 @@ def factors(drop: Drop | None, first: int, last: int, like: Array) -> Array:
     return np.where(word >= drop.below, drop.scale, 0).astype(like.dtype)
 
 
+def scale_rows(x: Array, factors: Array, out: Array, first: int, last: int) -> None:
+    """Write rows ``first .. last`` of ``x``, each times its factor, at ``out``, maybe ``x`` itself.
+
+    factors  (rows,), of x's type
+    """
+    out[first:last] = factors[first:last, None] * x[first:last]
+
+
 def drop_values(block: Block, drop: Drop, out: Array, *, rows_are_columns: bool) -> None:
     """Write a sparse feature matrix' values with some dropped at ``out``, (edges,).
 

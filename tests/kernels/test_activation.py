@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -76,6 +78,31 @@ def test_rows_may_lie_in_wider_ones():
     naive.finish(wide[:, 20:], truth, how, 0, ROWS)
     activation.finish(wide[:, 20:], wide[:, :20], how, 0, ROWS)
     np.testing.assert_allclose(wide[:, :20], truth, **TOLERANCE["float32"])
+
+
+@DTYPES
+@pytest.mark.parametrize("width", [1, 2, 3, 8, 32, 47, 300])
+@pytest.mark.parametrize("in_place", [False, True], ids=["apart", "in place"])
+def test_rows_are_scaled_as_naively(backend, dtype, width, in_place):
+    x, factors = values(dtype, width), values(dtype, 1, 1)[:, 0]
+    truth = np.full((ROWS, width), 5, dtype)
+    out = backend.put((x if in_place else truth).copy())
+    given = out if in_place else backend.put(x)
+    naive.scale_rows(x, factors, x if in_place else truth, SKIPPED, ROWS - SKIPPED)
+    scale_rows = backend.module("activation").scale_rows
+    scale_rows(given, backend.put(factors), out, SKIPPED, 9)
+    scale_rows(given, backend.put(factors), out, 9, ROWS - SKIPPED)
+    np.testing.assert_array_equal(backend.get(out), x if in_place else truth)
+
+
+@DTYPES
+def test_rows_that_lie_apart_are_scaled(backend, dtype):
+    wide, factors = values(dtype, 41), values(dtype, 1, 1)[:, 0]
+    mine = backend.put(wide.copy())
+    naive.scale_rows(wide[:, 20:40], factors, wide[:, :20], 0, ROWS)
+    ours = backend.module("activation")
+    ours.scale_rows(mine[:, 20:40], backend.put(factors), mine[:, :20], 0, ROWS)
+    np.testing.assert_array_equal(backend.get(mine), wide)
 
 
 @ACTIVATIONS
@@ -177,3 +204,89 @@ def test_sparse_features_are_dropped_like_dense_ones(backend, dtype, index):
         ours = backend.module("activation")
         ours.drop_values(on_device, there, mine, rows_are_columns=block is not rows)
         np.testing.assert_allclose(backend.get(mine), out, rtol=1e-6)
+
+
+# -- recorded launches ------------------------------------------------------------------------
+
+
+@pytest.fixture
+def of_epochs():
+    """The same dropping three times, on the GPU: in epoch 3, in 9, and in the 9 that it holds."""
+    import cupy
+
+    there = drop(cupy.asarray(np.arange(ROWS, dtype=np.int64) * 7))
+    at = cupy.asarray(np.array([9], np.uint32))
+    return there, replace(there, epoch=9), replace(there, epoch_at=at)
+
+
+def differ_by_epoch(found):
+    old, new, read = (each.get() for each in found)
+    np.testing.assert_array_equal(read, new)
+    assert (old != new).any()
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("width", [3, 32])
+def test_finishing_takes_the_epoch_from_the_gpu(of_epochs, width):
+    import cupy
+
+    from penstock.kernels.cuda import activation
+
+    found = []
+    for each in of_epochs:
+        z, how = cupy.asarray(values("float32", width)), Finish(drop=each)
+        activation.finish(z, z, how, 0, ROWS)
+        grad = cupy.asarray(values("float32", width, 1))
+        activation.finish_back(grad, z, how, 0, ROWS)
+        found.append((z, grad))
+    for part in zip(*found, strict=True):
+        differ_by_epoch(part)
+
+
+@pytest.mark.gpu
+def test_gathering_takes_the_epoch_from_the_gpu(of_epochs):
+    import cupy
+
+    from penstock.kernels.cuda import aggregate
+
+    # The second row has pieces, which are joined and then finished.
+    indptr = np.minimum(np.arange(ROWS + 1), 2) * 600
+    indptr[1:2] = 3
+    indices = np.arange(indptr[-1]) % ROWS
+    block = Block(cupy.asarray(indptr), cupy.asarray(indices.astype(np.int32)), ROWS)
+    x, found = cupy.asarray(values("float32", 32)), []
+    for each in of_epochs:
+        out = cupy.zeros((ROWS, 32), np.float32)
+        aggregate.gather(block, x, out, 0, ROWS, Finish(x[0], x, drop=each))
+        found.append(out)
+    differ_by_epoch(found)
+    differ_by_epoch([each[1] for each in found])
+
+
+@pytest.mark.gpu
+def test_sparse_features_take_the_epoch_from_the_gpu(of_epochs):
+    import cupy
+
+    from penstock.kernels.cuda import activation
+
+    indptr, indices = np.arange(ROWS + 1) * 5, np.tile(np.arange(5, dtype=np.int32), ROWS)
+    weights = cupy.asarray(np.ones(5 * ROWS, np.float32))
+    block = Block(cupy.asarray(indptr), cupy.asarray(indices), 5, weights)
+    found = []
+    for each in of_epochs:
+        found.append(cupy.zeros(5 * ROWS, np.float32))
+        activation.drop_values(block, each, found[-1], rows_are_columns=False)
+    differ_by_epoch(found)
+
+
+@pytest.mark.gpu
+def test_an_epoch_of_another_type_is_refused(of_epochs):
+    import cupy
+
+    from penstock.errors import UsageError
+    from penstock.kernels.cuda import activation
+
+    z = cupy.asarray(values("float32", 4))
+    wrong = Finish(drop=replace(of_epochs[0], epoch_at=cupy.zeros(2, np.int64)))
+    with pytest.raises(UsageError, match="its epoch.*one uint32, got 2 of int64"):
+        activation.finish(z, z, wrong, 0, ROWS)

@@ -139,3 +139,30 @@ def test_long_rows_are_found_once_and_forgotten_with_the_block(cp):
     del block, found
     gc.collect()
     assert len(gnn_rows._known) == before - 1
+
+
+@pytest.mark.parametrize("ids", [np.int32, np.int64])
+@pytest.mark.parametrize("weighted", [False, True], ids=["plain", "weighted"])
+@pytest.mark.parametrize("at_once", [1, 40, 300, 3200, 10_000])
+def test_a_transpose_is_made_of_few_edges_at_once(cuda, cp, monkeypatch, ids, weighted, at_once):
+    """Columns without edges, first and last, one with 900, and edges listed many times."""
+    rng = np.random.default_rng(at_once)
+    columns = np.sort(rng.choice(np.r_[3:60, 65:90], (400, 8)), axis=1)
+    columns[:300, 3:6] = 61
+    columns.sort(axis=1)
+    weights = rng.random(3200).astype(np.float32) if weighted else None
+    block = Block(np.arange(401) * 8, columns.ravel().astype(ids), 100, weights)
+    monkeypatch.setattr(cuda, "_EDGES_AT_ONCE", at_once)
+    there = replace(
+        block,
+        indptr=cp.asarray(block.indptr),
+        indices=cp.asarray(block.indices),
+        weights=cp.asarray(weights) if weighted else None,
+    )
+    sizes = [high - low for _, _, low, high in cuda._ranges(cp.asarray(np.arange(101) * 32))]
+    assert sum(sizes) == 3200
+    assert max(sizes) <= max(at_once, 32)
+    found, truth = cuda.transpose(there), naive.transpose(block)
+    for name in ("indptr", "indices", "weights")[: 2 + weighted]:
+        np.testing.assert_array_equal(cp.asnumpy(getattr(found, name)), getattr(truth, name))
+        assert getattr(found, name).dtype == getattr(truth, name).dtype

@@ -14,13 +14,13 @@ def normal(shape, dtype="float64", seed=0):
     return (np.random.default_rng(seed).standard_normal(shape) * 2 + 1).astype(dtype)
 
 
-def compare(backend, name, arrays, dtype, rows=PART):
+def compare(backend, name, arrays, dtype, rows=PART, **tolerance):
     """Call a function of both with the same arrays, and compare all of them afterwards."""
     truth, mine = [each.copy() for each in arrays], [backend.put(each.copy()) for each in arrays]
     getattr(naive, name)(*truth, *rows)
     getattr(backend.module("norm"), name)(*mine, *rows)
     for got, expected in zip(mine, truth, strict=True):
-        np.testing.assert_allclose(backend.get(got), expected, **TOLERANCE[dtype])
+        np.testing.assert_allclose(backend.get(got), expected, **{**TOLERANCE[dtype], **tolerance})
     return truth
 
 
@@ -33,7 +33,13 @@ def test_rows_are_normalised_as_naively(backend, dtype, width):
     out, moments = np.zeros((ROWS, width), dtype), np.zeros((ROWS, 2), dtype)
     written = compare(backend, "layer_norm", [z, scale, shift, out, moments], dtype)
     grad, sums = normal((ROWS, width), dtype, 2), np.ones((2, width))
-    compare(backend, "layer_norm_back", [grad, z, scale, written[4], sums], dtype)
+    tolerance = dict(TOLERANCE[dtype])
+    if width == 1:
+        # The gradient is (grad * scale - the mean of that) * 316: 0, or, where a fused multiply-add
+        # does not round the product, what rounding it takes away, 316 times.
+        lost = np.finfo(dtype).eps * np.abs(grad * scale).max()
+        tolerance["atol"] += lost / np.sqrt(naive.EPSILON)
+    compare(backend, "layer_norm_back", [grad, z, scale, written[4], sums], dtype, **tolerance)
 
 
 @DTYPES

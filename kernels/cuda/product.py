@@ -1,0 +1,205 @@
+"""Products of matrices on the GPU, through the cuBLAS that CuPy has loaded, called directly.
+
+CuPy refuses its own calls of cuBLAS while a stream's launches are recorded into a graph; cuBLAS
+itself can be recorded, if it has a workspace that stays. A call from here costs less time, too.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from contextlib import suppress
+from ctypes import POINTER, c_double, c_float, c_int, c_size_t, c_void_p
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import cupy as cp
+import numpy as np
+
+from penstock.errors import MissingExtra, PenstockError, UsageError
+
+Array = Any  # a cupy.ndarray
+
+_AS_IT_IS, _TRANSPOSED = 0, 1  # cublasOperation_t
+_DEFAULT_MATH, _TF32_MATH = 0, 3  # cublasMath_t
+_WORKSPACE = 16 << 20  # bytes
+_MOST = 2**31 - 1  # cuBLAS counts with int
+_NAMES = {"f": "cublasSgemm_v2", "d": "cublasDgemm_v2"}  # by NumPy's character of the type
+_C_VALUES = {"cublasSgemm_v2": c_float, "cublasDgemm_v2": c_double}
+_ONE = {name: value(1) for name, value in _C_VALUES.items()}
+_ZERO = {name: value(0) for name, value in _C_VALUES.items()}
+
+
+def product(a: Array, b: Array, out: Array, *, tf32: bool = False) -> None:
+    """Write a @ b at ``out``: matrices of one type, float32 or float64, or views such as ``a.T``.
+
+    The first call on a stream makes what later ones use, so it must come before that stream's
+    launches are recorded.
+
+    tf32  whether float32 may be rounded to 10 bits of fraction before it is multiplied
+    """
+    name = _check(a, b, out)
+    rows, inner = a.shape
+    columns = b.shape[1]
+    if not rows or not columns:
+        return
+    if not inner:
+        out.fill(0)
+        return
+    # cuBLAS has columns where NumPy has rows: to it, each matrix is its transpose, and the
+    # transpose of a @ b is b's times a's.
+    (first, first_step), (second, second_step) = _stored(b), _stored(a)
+    turned, out_step = _stored(out)
+    if turned:
+        raise UsageError(
+            "a product is written row by row",
+            expected="rows whose values follow each other",
+            got=f"strides of {out.strides} bytes",
+            remedy="allocate it with cupy.empty",
+        )
+    sizes = (columns, rows, inner, first_step, second_step, out_step)
+    if max(sizes) > _MOST:
+        raise PenstockError(
+            "a product of matrices is too large for cuBLAS",
+            expected=f"at most {_MOST} rows, columns and values between two rows",
+            got=_shapes(a, b, out),
+            remedy="multiply some of the rows at a time",
+        )
+    handle = _handle(cp.cuda.Device().id, int(cp.cuda.get_current_stream().ptr), tf32)
+    status = _function(name)(
+        handle.value,
+        *(first, second, columns, rows, inner),
+        *(ctypes.byref(_ONE[name]), b.data.ptr, first_step, a.data.ptr, second_step),
+        *(ctypes.byref(_ZERO[name]), out.data.ptr, out_step),
+    )
+    if status:
+        _succeeded(name, status, f" for {_shapes(a, b, out)}")
+
+
+def _check(a: Array, b: Array, out: Array) -> str:
+    """Return which function multiplies such matrices."""
+    kind = a.dtype.char
+    if kind not in _NAMES or not kind == b.dtype.char == out.dtype.char:
+        raise UsageError(
+            "matrices of such types cannot be multiplied",
+            expected="float32 or float64, the same for all three",
+            got=", ".join(str(array.dtype) for array in (a, b, out)),
+            remedy="convert them with astype('float32')",
+        )
+    fits = a.ndim == b.ndim == out.ndim == 2 and a.shape[1] == b.shape[0]
+    if not fits or out.shape != (a.shape[0], b.shape[1]):
+        raise UsageError(
+            "matrices of such shapes cannot be multiplied",
+            expected="(rows, inner) times (inner, columns) into (rows, columns)",
+            got=_shapes(a, b, out),
+        )
+    return _NAMES[kind]
+
+
+def _stored(matrix: Array) -> tuple[int, int]:
+    """Return whether a matrix lies column by column, and how many values its lines are apart."""
+    size = matrix.itemsize
+    (rows, columns), (down, along) = matrix.shape, matrix.strides
+    # With one row or one column, the stride along it says nothing.
+    if (columns == 1 or along == size) and (rows == 1 or _apart(down, columns, size)):
+        return _AS_IT_IS, columns if rows == 1 else down // size
+    if (rows == 1 or down == size) and (columns == 1 or _apart(along, rows, size)):
+        return _TRANSPOSED, rows if columns == 1 else along // size
+    raise UsageError(
+        "the values of a matrix lie apart",
+        expected="rows, or columns, whose values follow each other",
+        got=f"strides of {matrix.strides} bytes",
+        remedy="pass a copy made with cupy.ascontiguousarray",
+    )
+
+
+def _apart(stride: int, length: int, size: int) -> bool:
+    """Return whether lines of that many values may lie so many bytes apart."""
+    return stride % size == 0 and stride >= length * size
+
+
+def _shapes(a: Array, b: Array, out: Array) -> str:
+    return f"{a.shape} times {b.shape} into {out.shape}"
+
+
+# -- cuBLAS ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class _Handle:
+    """A handle of cuBLAS for one stream, with the memory that it works in."""
+
+    value: int
+    workspace: Array
+
+
+@cache
+def _handle(device: int, stream: int, tf32: bool) -> _Handle:
+    made = c_void_p()
+    _succeeded("cublasCreate_v2", _function("cublasCreate_v2")(ctypes.byref(made)))
+    handle = _Handle(int(made.value or 0), cp.empty(_WORKSPACE, np.uint8))
+    # The stream first: setting it takes the workspace away.
+    settings: list[tuple[str, Any]] = [
+        ("cublasSetStream_v2", (stream,)),
+        ("cublasSetWorkspace_v2", (handle.workspace.data.ptr, _WORKSPACE)),
+        ("cublasSetMathMode", (_TF32_MATH if tf32 else _DEFAULT_MATH,)),
+    ]
+    for name, arguments in settings:
+        _succeeded(name, _function(name)(handle.value, *arguments))
+    return handle
+
+
+def _succeeded(name: str, status: int, what: str = "") -> None:
+    if status:
+        raise PenstockError(
+            f"cuBLAS failed: {name} gave status {status}{what}",
+            remedy="see cublasStatus_t in NVIDIA's documentation of cuBLAS; 3 is too little memory",
+        )
+
+
+@cache
+def _function(name: str) -> Any:
+    found = getattr(_library(), name)
+    found.restype = c_int
+    found.argtypes = _ARGUMENTS[name]
+    return found
+
+
+def _gemm(value: Any) -> list[Any]:
+    matrix = [c_void_p, c_int]
+    scalar = POINTER(value)
+    return [c_void_p, *(c_int,) * 5, scalar, *matrix, *matrix, scalar, *matrix]
+
+
+_ARGUMENTS: dict[str, list[Any]] = {
+    "cublasCreate_v2": [POINTER(c_void_p)],
+    "cublasSetStream_v2": [c_void_p, c_void_p],
+    "cublasSetWorkspace_v2": [c_void_p, c_void_p, c_size_t],
+    "cublasSetMathMode": [c_void_p, c_int],
+    **{name: _gemm(value) for name, value in _C_VALUES.items()},
+}
+
+
+@cache
+def _library() -> Any:
+    from cupy.cuda import device, runtime
+
+    device.get_cublas_handle()  # so that CuPy has loaded it
+    name = f"libcublas.so.{runtime.runtimeGetVersion() // 1000}"
+    for path in (name, _mapped()):
+        with suppress(OSError):
+            if path:
+                return ctypes.CDLL(path)
+    raise MissingExtra(
+        "cuBLAS was not found",
+        expected=name,
+        remedy="install the CUDA libraries that CuPy was made for: pip install 'cupy-cuda12x[ctk]'",
+    )
+
+
+def _mapped() -> str:
+    """Return the cuBLAS that is in this process' memory, if any."""
+    with Path("/proc/self/maps").open() as maps:
+        paths = (line.split(maxsplit=5)[-1].strip() for line in maps)
+        return next((path for path in paths if "/libcublas.so" in path), "")

@@ -1,0 +1,139 @@
+"""Products of matrices on the GPU, as they are and while launches are recorded."""
+
+import numpy as np
+import pytest
+
+from penstock.errors import PenstockError, UsageError
+from penstock.kernels.naive import product as naive
+
+pytestmark = pytest.mark.gpu
+
+DTYPES = pytest.mark.parametrize("dtype", ["float32", "float64"])
+TOLERANCE = {"float32": {"rtol": 1e-4, "atol": 1e-4}, "float64": {"rtol": 1e-12, "atol": 1e-12}}
+SHAPES = [(200, 32, 47), (1, 5, 7), (64, 1, 9), (33, 100, 1), (1, 1, 1), (1, 64, 1), (300, 1, 1)]
+
+
+@pytest.fixture
+def product():
+    from penstock.kernels.cuda.product import product
+
+    return product
+
+
+@pytest.fixture
+def cp():
+    import cupy
+
+    return cupy
+
+
+def normal(shape, dtype, seed=0):
+    return np.random.default_rng(seed).standard_normal(shape).astype(dtype)
+
+
+def views(cp, matrix):
+    """The same matrix on the GPU as it may lie there, name by name."""
+    rows, columns = matrix.shape
+    wide = cp.zeros((rows + 5, columns + 6), matrix.dtype)
+    wide[3 : rows + 3, 2 : columns + 2] = cp.asarray(matrix)
+    tall = cp.zeros((columns + 4, rows + 3), matrix.dtype)
+    tall[1 : columns + 1, 2 : rows + 2] = cp.asarray(matrix.T.copy())
+    return {
+        "whole": cp.asarray(matrix),
+        "rows apart": wide[3 : rows + 3, 2 : columns + 2],
+        "transposed": cp.asarray(matrix.T.copy()).T,
+        "transposed, columns apart": tall[1 : columns + 1, 2 : rows + 2].T,
+    }
+
+
+@DTYPES
+@pytest.mark.parametrize("shape", SHAPES)
+def test_products_equal_naive(product, cp, dtype, shape):
+    rows, inner, columns = shape
+    a, b = normal((rows, inner), dtype), normal((inner, columns), dtype, 1)
+    truth = np.empty((rows, columns), dtype)
+    naive.product(a, b, truth)
+    for left in views(cp, a).values():
+        for right in views(cp, b).values():
+            wide = cp.full((rows + 2, columns + 3), 5, dtype)
+            out = wide[1 : rows + 1, 1 : columns + 1]
+            product(left, right, out)
+            np.testing.assert_allclose(cp.asnumpy(out), truth, **TOLERANCE[dtype])
+            wide[1 : rows + 1, 1 : columns + 1] = 5
+            assert (cp.asnumpy(wide) == 5).all()
+
+
+@DTYPES
+def test_some_rows_and_gradients_of_weights(product, cp, dtype):
+    x, weights = normal((256, 24), dtype), normal((24, 10), dtype, 1)
+    out, there = cp.zeros((256, 10), dtype), cp.asarray(x)
+    product(there[3:200], cp.asarray(weights), out[3:200])
+    truth = np.zeros((256, 10), dtype)
+    truth[3:200] = x[3:200] @ weights
+    np.testing.assert_allclose(cp.asnumpy(out), truth, **TOLERANCE[dtype])
+    gradient = cp.zeros((24, 10), dtype)
+    product(there[3:200].T, out[3:200], gradient)
+    np.testing.assert_allclose(
+        cp.asnumpy(gradient), x[3:200].T @ truth[3:200], rtol=1e-3, atol=1e-3
+    )
+
+
+def test_without_inner_values_the_product_is_0(product, cp):
+    out = cp.full((3, 4), 5, np.float32)
+    product(cp.zeros((3, 0), np.float32), cp.zeros((0, 4), np.float32), out)
+    assert (cp.asnumpy(out) == 0).all()
+    product(cp.zeros((0, 2), np.float32), cp.zeros((2, 4), np.float32), out[:0])
+    product(cp.zeros((3, 2), np.float32), cp.zeros((2, 0), np.float32), out[:, :0])
+
+
+def test_rounding_before_multiplying_is_asked_for(product, cp):
+    a, b = normal((128, 64), "float32"), normal((64, 32), "float32", 1)
+    out = cp.zeros((128, 32), np.float32)
+    product(cp.asarray(a), cp.asarray(b), out, tf32=True)
+    np.testing.assert_allclose(cp.asnumpy(out), a @ b, rtol=0.05, atol=0.05)
+
+
+@DTYPES
+def test_recorded_products_are_launched_again(product, cp, dtype):
+    a, b = normal((70, 20), dtype), normal((20, 30), dtype, 1)
+    there, weights, out = cp.asarray(a), cp.asarray(b), cp.zeros((70, 30), dtype)
+    back = cp.zeros((20, 30), dtype)
+    stream = cp.cuda.Stream(non_blocking=True)
+    cp.cuda.Device().synchronize()
+    with stream:
+        product(there, weights, out)  # makes the stream's handle
+        stream.synchronize()
+        stream.begin_capture()
+        product(there, weights, out)
+        product(there.T, out, back)
+        graph = stream.end_capture()
+        out.fill(0)
+        weights *= 2
+        graph.launch()
+        graph.launch()
+    stream.synchronize()
+    np.testing.assert_allclose(cp.asnumpy(out), a @ (2 * b), **TOLERANCE[dtype])
+    np.testing.assert_allclose(cp.asnumpy(back), a.T @ (a @ (2 * b)), rtol=1e-3, atol=1e-3)
+
+
+def test_what_cannot_be_multiplied_is_said(product, cp):
+    a, b, out = (cp.zeros(shape, np.float32) for shape in [(3, 4), (4, 5), (3, 5)])
+    with pytest.raises(UsageError, match="types.*the same for all three, got float32, float64"):
+        product(a, b.astype(np.float64), out)
+    with pytest.raises(UsageError, match="types.*got float16, float16, float16"):
+        product(*(each.astype(np.float16) for each in (a, b, out)))
+    with pytest.raises(UsageError, match=r"shapes.*got \(3, 4\) times \(3, 4\) into \(3, 5\)"):
+        product(a, a, out)
+    with pytest.raises(UsageError, match=r"shapes.*into \(4, 5\)"):
+        product(a, b, b)
+    with pytest.raises(UsageError, match="lie apart.*ascontiguousarray"):
+        product(cp.zeros((3, 8), np.float32)[:, ::2], b, out)
+    with pytest.raises(UsageError, match="written row by row"):
+        product(a, b, cp.zeros((5, 3), np.float32).T)
+
+
+def test_a_failure_names_the_call(product, cp):
+    from penstock.kernels.cuda.product import _succeeded
+
+    with pytest.raises(PenstockError, match="cublasSgemm_v2 gave status 14 for 3 x 4"):
+        _succeeded("cublasSgemm_v2", 14, " for 3 x 4")
