@@ -64,6 +64,8 @@ def declared_training(options: ModelOptions) -> Training:
         path=options.path,
         order=options.order,
         transpose=options.transpose,
+        precision=options.precision,
+        record=options.record,
         profile=options.profile,
     )
 

@@ -128,6 +128,11 @@ class ModelOptions:
     time; only for parts and directed graphs, not for gat and sage max"""
     order: Annotated[Literal["auto", "transform", "aggregate"], Parameter(group=_WORK)] = "auto"
     """what a layer does first; auto: what costs less"""
+    precision: Annotated[Literal["fp32", "tf32", "bf16"], Parameter(group=_WORK)] = "fp32"
+    """of a GPU: tf32 rounds the factors of products to 10 bits; bf16 does so too, and rounds what
+    is gathered to 8 bits, sums staying in float32"""
+    record: Annotated[bool, Parameter(group=_WORK)] = True
+    """on one GPU, record an epoch's kernels and launch them as one"""
     profile: Annotated[bool, Parameter(negative="", group=_WORK)] = False
     """measure where the time goes: a table, and a timeline of one epoch"""
 

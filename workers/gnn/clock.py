@@ -8,6 +8,7 @@ clock.epoch_done()                                # {"compute": 0.8, "halo": 0.1
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from time import perf_counter
 from types import TracebackType
 from typing import Literal, NamedTuple
@@ -35,9 +36,14 @@ class Row(NamedTuple):
 
 
 class Clock:
-    """The time of one thread. Ranks that make theirs after a barrier can be drawn together."""
+    """The time of one thread. Ranks that make theirs after a barrier can be drawn together.
 
-    def __init__(self, timeline: bool = False) -> None:
+    settle  called before each reading of the time: what waits for a GPU, if spans are to be what
+            it takes rather than what launching does
+    """
+
+    def __init__(self, timeline: bool = False, settle: Callable[[], None] | None = None) -> None:
+        self.settle = settle
         self._rows: list[Row] | None = [] if timeline else None
         self._spans: dict[str, _Span] = {}
         self._origin = perf_counter()
@@ -101,6 +107,8 @@ class _Span:
     def __enter__(self) -> None:
         self.entered, self._inner = True, 0.0
         self._clock._open.append(self)
+        if self._clock.settle is not None:
+            self._clock.settle()
         self._start = perf_counter()
 
     def __exit__(
@@ -109,6 +117,8 @@ class _Span:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        if self._clock.settle is not None:
+            self._clock.settle()
         end, start = perf_counter(), self._start
         taken = end - start
         own = taken - self._inner

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from penstock.kernels import kernel
 from penstock.kernels.gnn_rules import Block, Finish
 from penstock.workers.gnn.cell import Cell
@@ -20,6 +22,10 @@ class Gathered(Cell):
     """(A x) W or A (x W): products commute with sums over neighbours.
 
     ``order`` is aggregate or transform. ``folded``: A x is the same in every epoch, and is kept.
+
+    What neighbours' rows are multiplied with (``Block.right``) would be read for every edge: rows
+    are multiplied before they are gathered, and travel to other ranks so. Features that are summed
+    as they are, are not: a copy of them would cost more memory than time.
     """
 
     def __init__(
@@ -38,13 +44,18 @@ class Gathered(Cell):
         """Make the block, and its transpose if a gradient goes back over it."""
         super().prepare(around)
         layer = self.layer
-        self.rows_of = block_of(around, layer.kind, layer.aggregate, layer.eps)
-        self.near_and_far = divided(around, self.rows_of)
+        whole = block_of(around, layer.kind, layer.aggregate, layer.eps)
         goes_back = not self.first or self.order == "transform"
         # Where the edges would have to be kept turned round only for the way back.
         self.implicit = around.implicit and not around.local.symmetric
         turns = goes_back and not self.implicit
-        self.columns_of = around.transpose(self.rows_of) if turns else None
+        self.rows_of, self.columns_of = whole, around.transpose(whole) if turns else None
+        self.factors: tuple[Any, Any] = None, None  # of what is gathered forward, and back
+        if self.columns_of is not None:
+            self.factors = whole.right, self.columns_of.right
+            self.rows_of = replace(whole, right=None)
+            self.columns_of = replace(self.columns_of, right=None)
+        self.near_and_far = divided(around, self.rows_of)
 
     # Forward
 
@@ -60,25 +71,27 @@ class Gathered(Cell):
         mixed = around.buffers.scratch(local.columns, self.width)
         with self.span("product"):
             x.product(self.weight, mixed[: local.owned])
-        self.sum_all(mixed, out, how)
+        self.sum_all(self.ready(mixed, self.factors[0], mixed), out, how)
 
     def _aggregate_first(self, x: Input, out: Any, how: Finish | None) -> None:
         around = self.around
-        if self.folded and self._mixed is not None:
+        mixed = around.buffers.take(f"{self.prefix}.mixed", around.local.owned, self.inputs)
+
+        def product(first: int, last: int) -> None:
             with self.span("product"):
-                around.crew.product(self._mixed, self.weight, out)
-        else:
-            mixed = around.buffers.take(f"{self.prefix}.mixed", around.local.owned, self.inputs)
-            values = x.with_ghosts()
+                around.crew.product(mixed[first:last], self.weight, out[first:last])
 
-            def then(first: int, last: int) -> None:
-                with self.span("product"):
-                    around.crew.product(mixed[first:last], self.weight, out[first:last])
-
-            self.sum_all(values, mixed, None, then)
-            self._mixed = mixed
-            if self.folded:
+        if self.folded:
+            if self._mixed is None:
+                for columns, values in x.tiles():
+                    self.sum_all(values, mixed[:, columns], None)
                 self.let_go(x)
+            product(0, len(mixed))
+        else:
+            values = x.dense()
+            ready = self.ready(values, self.factors[0])
+            self.sum_all(x.with_ghosts() if ready is values else ready, mixed, None, product)
+        self._mixed = mixed
         if how is not None:
             self.finish(out, how)
 
@@ -86,6 +99,27 @@ class Gathered(Cell):
         """Free features that were folded, if nothing else needs them."""
         if not self.layer.residual:
             x.release()
+
+    def ready(self, x: Any, factor: Any, out: Any = None) -> Any:
+        """Return owned rows as they are gathered: x, or multiplied with room for ghosts' rows.
+
+        They are written at ``out``, which may be x, or in memory that is not x's.
+        """
+        around, owned, width = self.around, self.around.local.owned, x.shape[1]
+        if around.narrows(width):
+            narrow = kernel("aggregate_bf16", x).narrow
+            out = around.buffers.take(f"narrow.{width}", around.local.columns, width, np.uint16)
+            with self.span("round"):
+                around.rows(0, owned, width, lambda a, b: narrow(x, out, a, b, factor))
+        elif factor is None:
+            return x
+        else:
+            scale_rows = kernel("activation", x).scale_rows
+            if out is None:
+                out = around.buffers.scratch(around.local.columns, width, x)
+            with self.span("multiply rows"):
+                around.rows(0, owned, width, lambda a, b: scale_rows(x, factor, out, a, b))
+        return out
 
     def sum_all(
         self, x: Any, out: Any, how: Finish | None, then: Callable[[int, int], None] | None = None
@@ -155,6 +189,7 @@ class Gathered(Cell):
         if self.implicit:
             return self._scattered(grad, dx, how)
         assert columns is not None
+        grad = self.ready(grad, self.factors[1], grad)  # which nobody reads after this
 
         def of_ghosts(rows: slice, out: Any) -> None:
             self.sum_over(self._ghost_rows(columns, rows), grad, out, 0, len(out))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -11,6 +12,7 @@ from penstock.errors import PenstockError
 from penstock.kernels import kernel
 from penstock.kernels.gnn_rules import Block, Finish
 from penstock.kernels.streams import Stream
+from penstock.workers.gnn.plan import TILE
 from penstock.workers.gnn.surroundings import Surroundings
 
 
@@ -28,6 +30,9 @@ class Input(Protocol):
 
     def with_ghosts(self) -> Any:
         """Return the values as a matrix that has room for ghosts' rows."""
+
+    def tiles(self) -> Iterator[tuple[slice, Any]]:
+        """Yield the values, some columns after the other, with room for ghosts' rows."""
 
     def release(self) -> None:
         """Let go of values that are not read any more."""
@@ -62,6 +67,10 @@ class Dense:
             self.values = roomy
         return self.values
 
+    def tiles(self) -> Iterator[tuple[slice, Any]]:
+        """Yield the matrix as one piece."""
+        yield slice(None), self.with_ghosts()
+
     def release(self) -> None:
         """Let go of the matrix."""
         self.values = None
@@ -71,25 +80,53 @@ class Dense:
 
 
 class Features(Dense):
-    """Dense input features, of which a share is dropped in every pass of training."""
+    """Dense input features, of which a share is dropped in every pass of training.
 
-    def __init__(self, around: Surroundings, values: Any, share: float) -> None:
-        super().__init__(around, values)
-        self._all, self._share = values, share
+    They are moved to a GPU when all of them are read, and not where only their sums are kept.
+    """
+
+    def __init__(self, around: Surroundings, host: Any, share: float) -> None:
+        super().__init__(around, None)
+        self._host, self._all, self._share = host, None, share
 
     def renew(self) -> None:
         """Drop others: called before each pass."""
         if not self._share:
             return
         around, drop = self.around, self.around.drop(self._share, 0, Stream.GNN_FEATURE)
+        self.values = None
         if drop is None:
-            self.values = self._all
             return
-        rows, width = around.local.owned, self._all.shape[1]
-        self.values = around.buffers.take("features", around.local.columns, width)
-        module, how = kernel("activation", self._all), Finish(drop=drop)
-        kept, given = self.values, self._all
+        given, module, how = self.dense(), kernel("activation", around.like), Finish(drop=drop)
+        rows, width = around.local.owned, given.shape[1]
+        kept = around.buffers.take("features", around.local.columns, width)
         around.rows(0, rows, width, lambda a, b: module.finish(given, kept, how, a, b))
+        self.values = kept
+
+    def dense(self) -> Any:
+        """Return the matrix."""
+        if self.values is None and self._host is not None:
+            if self._all is None:
+                self._all = self.around.put(self._host)
+            self.values = self._all
+        return super().dense()
+
+    def tiles(self) -> Iterator[tuple[slice, Any]]:
+        """Yield some columns after the other on a GPU, which has no room for all of them twice."""
+        if not self.around.on_gpu or self.values is not None:
+            yield from super().tiles()
+            return
+        local, width = self.around.local, self._host.shape[1]
+        for first in range(0, width, TILE):
+            columns = slice(first, min(first + TILE, width))
+            shape = local.columns, columns.stop - first
+            tile = np.empty_like(self.around.like, shape=shape)
+            tile[: local.owned] = self.around.put(np.ascontiguousarray(self._host[:, columns]))
+            yield columns, tile
+
+    def release(self) -> None:
+        """Let go of the matrix."""
+        self.values = self._all = self._host = None
 
 
 class SparseFeatures:
@@ -129,6 +166,10 @@ class SparseFeatures:
         raise PenstockError("sparse features are read as a matrix: this is a bug")
 
     with_ghosts = dense
+
+    def tiles(self) -> Iterator[tuple[slice, Any]]:
+        """Refuse."""
+        raise PenstockError("sparse features are read as a matrix: this is a bug")
 
     def release(self) -> None:
         """Keep them."""

@@ -57,7 +57,9 @@ class Network:
         self.around = Surroundings(
             local, self.parameters, self.halo, self.sums, crew, self.clock, comm,
             self.parameters.values[:0], training.seed, training.transpose == "implicit",
+            training.precision if device else "fp32",
         )  # fmt: skip
+        crew.tf32 = training.precision != "fp32"
         if comm is not None and comm.size > 1 and training.overlap and not device:
             crew.progress = self.progress
         self.features = self._features(plan, model, local, dtype)
@@ -71,7 +73,7 @@ class Network:
 
     def forward(self, *, epoch: int = 0, training: bool = False) -> Any:
         """Return the owned nodes' outputs; they are overwritten by the next pass."""
-        self.around.epoch, self.around.training = epoch, training
+        self.around.begin(epoch, training=training)
         self.features.renew()
         self._inputs: list[Any] = [self.features]
         for cell in self.cells:
@@ -118,7 +120,7 @@ class Network:
             )  # fmt: skip
             return SparseFeatures(around, moved, model.input_dropout)
         dense = np.asarray(as_dense(local.features), dtype)
-        return Features(around, around.put(dense), model.input_dropout)
+        return Features(around, dense, model.input_dropout)
 
 
 def _cell(plan: LayerPlan) -> Cell:

@@ -77,9 +77,12 @@ class Parameters:
         spans = [self._spans[name][0] for name in names]
         return self.gradients[min(s.start for s in spans) : max(s.stop for s in spans)]
 
-    def named(self) -> dict[str, Any]:
-        """Return every parameter by its name."""
-        return {entry.name: self[entry.name] for entry in self.entries}
+    def named(self, values: Any = None) -> dict[str, Any]:
+        """Return every parameter by its name: of a copy of ``values``, if one is given."""
+        found, vector = {}, self.values if values is None else values
+        for name, (span, shape) in self._spans.items():
+            found[name] = vector[span].reshape(shape)
+        return found
 
 
 def _first_values(entry: Entry, number: int, seed: int) -> Array:

@@ -20,6 +20,7 @@ from penstock.workers.gnn.rates import Rates
 from penstock.workers.gnn.spec import Layer, Model, Training
 
 _FLOAT = 4
+TILE = 32  # features that a GPU is given at a time where only their sums are kept
 Order = Literal["transform", "aggregate"]
 
 
@@ -101,8 +102,7 @@ def lower(model: Model, facts: Facts, training: Training, rates: Rates) -> Plan:
         assert layer.width is not None
         inputs = layer.width
     _check_implicit(layers, training)
-    keeps = training.transpose == "keep"
-    memory = _memory(model, facts, layers, sparse=sparse, keeps=keeps)
+    memory = _memory(model, facts, layers, training, sparse=sparse)
     rest = (cost.stream("loss and its gradient", 2 * facts.rows * inputs),)
     return Plan(tuple(layers), facts, sparse, rates.tau, memory, rest)
 
@@ -236,18 +236,20 @@ def _steps(
         steps.append(cost.product("second product, and back", inner, layer.width, 3))
     rows = cost.facts.rows
     passes = 4 + (6 if layer.norm != "none" else 0)
+    if layer.kind == "gcn" and not folded:
+        passes += 4  # rows are multiplied before they are gathered
     steps.append(cost.stream("bias, activation, dropout, and back", passes * rows * layer.width))
     return tuple(step for step in steps if step is not None)
 
 
 def _memory(
-    model: Model, facts: Facts, layers: list[LayerPlan], *, sparse: bool, keeps: bool
+    model: Model, facts: Facts, layers: list[LayerPlan], training: Training, *, sparse: bool
 ) -> dict[str, int]:
     """Return what is held at the same time, by what it is for."""
     rows, columns, edges = facts.rows, facts.columns, facts.edges
     structure = 8 * (rows + 1) + edges * (facts.index_bytes + (4 if facts.weighted else 0))
     back = (
-        keeps
+        training.transpose == "keep"
         and not facts.symmetric
         and any(not (p.number == 0 and p.order == "aggregate") for p in layers)
     )
@@ -256,11 +258,13 @@ def _memory(
         found["graph, turned round"] = structure + 8 * (columns - rows)
     if columns > rows and any(p.layer.kind != "gat" for p in layers):
         found["graph, edges to ghosts apart"] = structure + 8 * rows
-    found["factors"] = 12 * columns * sum(p.layer.kind in ("gcn", "sage", "gin") for p in layers)
+    found["factors"] = 12 * columns * len({p.layer.kind for p in layers} - {"gat"})
+    held = facts.features * (2 if model.input_dropout else 1)
+    one = layers[0]
+    if facts.on_gpu and one.folded and one.layer.kind != "sage" and not one.layer.residual:
+        held = min(held, 2 * TILE)  # they are moved there and summed, some columns after the other
     found["features"] = (
-        2 * 8 * facts.nonzeros + 8 * (rows + facts.features)
-        if sparse
-        else _FLOAT * columns * facts.features * (2 if model.input_dropout else 1)
+        2 * 8 * facts.nonzeros + 8 * (rows + facts.features) if sparse else _FLOAT * columns * held
     )
     kept = scratch = 0
     for plan in layers:
@@ -285,6 +289,8 @@ def _memory(
     found["values of layers, kept for the way back"] = _FLOAT * kept
     buffers = 3 if any(p.layer.kind in ("sage", "gat") for p in layers) else 2
     found["gradients of values, in turn"] = _FLOAT * columns * scratch * buffers
+    if training.precision == "bf16":
+        found["values rounded to bfloat16"] = 2 * columns * scratch
     ghosts = columns - rows
     # Two buffers where ghosts' rows land, two where their gradients do.
     found["halos under way"] = _FLOAT * 4 * ghosts * scratch

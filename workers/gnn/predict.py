@@ -13,10 +13,10 @@ from penstock.workers.device import gpu, to_host
 from penstock.workers.gnn import checkpoint
 from penstock.workers.gnn.local import Local, open_local
 from penstock.workers.gnn.network import Network
+from penstock.workers.gnn.planned import plan_of
 from penstock.workers.gnn.state import load_tensors
 from penstock.workers.gnn.task import Predicted, PredictTask
 from penstock.workers.gnn.threads import threads_of
-from penstock.workers.gnn.train import plan_of
 from penstock.workers.gnn.workforce import Workforce
 
 _PIECE = 1 << 16  # nodes that are made into a table at once

@@ -68,6 +68,10 @@ def machine_rates(device: str = "cpu", *, measure: bool = True) -> Rates:
     if not measure:
         return GUESS[device]
     rates = measured(device)
+    if device == "gpu":
+        import cupy
+
+        cupy.get_default_memory_pool().free_all_blocks()
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         save_json(path, {"version": _VERSION, **asdict(rates)})

@@ -31,7 +31,7 @@ _STRICT = ConfigDict(extra="forbid", validate_default=True)
 # it, or (epochs) only on a schedule that looks ahead.
 PASSING = (
     "epochs", "patience", "evaluate_every", "checkpoint_epochs", "checkpoint_minutes",
-    "overlap", "fold", "path", "order", "transpose", "profile",
+    "overlap", "fold", "path", "order", "transpose", "profile", "record",
 )  # fmt: skip
 # The loss that suits each kind of labels.
 LOSSES = {"class": "cross_entropy", "multi": "binary", "value": "squared"}
@@ -47,6 +47,7 @@ class Layer:
     eps                gin: the weight of the node itself is 1 + eps
     hidden             gin: values between its two products; None: like width
     norm, residual     before the activation; the node's value before the layer is added
+    bias               none before a batch norm, which would take it away again
     dropout            of what comes out, so of the next layer's input
     attention_dropout  gat: of the attention's weights
     """
@@ -84,6 +85,9 @@ class Model:
         *first, last = self.layers
         layers = [replace(layer, activation=layer.acts) for layer in first]
         layers.append(replace(last, width=outputs, activation=last.activation or "none"))
+        # A bias that a batch norm takes away has a gradient of rounding errors alone, which Adam
+        # would make steps of.
+        layers = [replace(la, bias=la.bias and la.norm != "batch") for la in layers]
         for number, layer in enumerate(layers):
             _check_layer(number, layer, self.layers[number])
         if last.width not in (None, outputs):
@@ -189,6 +193,9 @@ class Training:
     fold        compute once what does not change from epoch to epoch
     transpose   keep: the edges turned round, for the way back; implicit: go back over the edges as
                 they are, which takes no memory and more time (not with gat, nor sage max)
+    precision   on GPUs. tf32: products with factors rounded to 10 bits; bf16: that, and neighbours'
+                values rounded to 8 bits before they are added up in float32
+    record      on one GPU: launch an epoch's kernels as one, recorded once
     """
 
     epochs: Positive = 200
@@ -216,7 +223,9 @@ class Training:
     path: Literal["auto", "dense", "sparse"] = "auto"
     order: Literal["auto", "transform", "aggregate"] = "auto"
     transpose: Literal["keep", "implicit"] = "keep"
+    precision: Literal["fp32", "tf32", "bf16"] = "fp32"
     profile: bool = False
+    record: bool = True
 
     def rate_at(self, epoch: int) -> float:
         """Return the rate of epoch 0, 1, ..."""

@@ -18,6 +18,7 @@ from penstock.workers.gnn.network import Network
 from penstock.workers.gnn.spec import PASSING, Model, Training, differences
 from penstock.workers.gnn.task import TrainTask
 
+Weights = tuple[Any, dict[str, Any]]  # all parameters as one vector, and moments by name
 LAST, BEST = "checkpoints/last.safetensors", "checkpoints/best.safetensors"
 
 
@@ -31,7 +32,7 @@ class State:
         self.epoch, self.best_epoch = 0, 0
         self.best_loss = math.inf
         self.best_metrics: dict[str, dict[str, float]] = {}
-        self._best: dict[str, Any] = self._tensors()
+        self._best = self._copy()
         self._saved_at, self._saved_epoch = time.monotonic(), 0
         self._best_saved = False
 
@@ -66,7 +67,7 @@ class State:
         loss = metrics.get("valid", metrics["train"])["loss"]
         if loss < self.best_loss:
             self.best_loss, self.best_epoch, self.best_metrics = loss, self.epoch, metrics
-            self._best, self._best_saved = self._tensors(), False
+            self._best, self._best_saved = self._copy(), False
 
     # Saving
 
@@ -88,14 +89,14 @@ class State:
         if not first_rank:
             return
         vectors = {f"optimizer/{i}": to_host(v) for i, v in enumerate(self.vectors)}
-        vectors |= {f"best/{name}": value for name, value in self._best.items()}
+        vectors |= {f"best/{n}": value for n, value in self._tensors(self._best).items()}
         checkpoint.save(self.task.run / LAST, self._tensors(), vectors, self._about())
 
     def save_best(self, first_rank: bool) -> None:
         """Save the best parameters, for predictions."""
         if not self._best_saved and first_rank:
             about = {**self._about(), "epoch": self.best_epoch}
-            checkpoint.save(self.task.run / BEST, self._best, {}, about)
+            checkpoint.save(self.task.run / BEST, self._tensors(self._best), {}, about)
         self._best_saved = True
 
     def resume(self, first_rank: bool) -> None:
@@ -121,15 +122,25 @@ class State:
         put = _putter(self.network)
         for i, vector in enumerate(self.vectors):
             vector[...] = put(tensors[f"optimizer/{i}"])
-        self._best = {n[5:]: v for n, v in tensors.items() if n.startswith("best/")}
+        self._best = self._copy()
+        for name, place in self._named(self._best).items():
+            place[...] = put(tensors[f"best/{name}"])
         self.epoch, self.best_epoch = about["epoch"], about["best_epoch"]
         self.best_loss, self.best_metrics = about["best_loss"], about["best_metrics"]
         self._saved_epoch = self.epoch
         if first_rank:
             _cut_metrics(self.task.run / "metrics.jsonl", self.epoch)
 
-    def _tensors(self) -> dict[str, Any]:
-        named = {**self.network.parameters.named(), **self.network.moments()}
+    def _copy(self) -> Weights:
+        """Return the parameters as they are now, and the moments of batch norms."""
+        moments = {name: value.copy() for name, value in self.network.moments().items()}
+        return self.network.parameters.values.copy(), moments
+
+    def _named(self, weights: Weights) -> dict[str, Any]:
+        return {**self.network.parameters.named(weights[0]), **weights[1]}
+
+    def _tensors(self, weights: Weights | None = None) -> dict[str, Any]:
+        named = self._named(weights or self._copy())
         return {name: np.array(to_host(value)) for name, value in named.items()}
 
     def _about(self) -> dict[str, Any]:

@@ -14,7 +14,14 @@ _ROWS = 1 << 18  # at a time: what has a value an edge is as large as the graph
 
 
 def block_of(around: Surroundings, kind: str, aggregate: str, eps: float) -> Block:
-    """Return what a layer of this kind gathers over."""
+    """Return what a layer of this kind gathers over; alike layers share one block."""
+    key = kind, aggregate, eps
+    if key not in around.blocks:
+        around.blocks[key] = _block_of(around, *key)
+    return around.blocks[key]
+
+
+def _block_of(around: Surroundings, kind: str, aggregate: str, eps: float) -> Block:
     plain = around.plain
     if kind == "gcn":
         return _normalised(around, plain)
@@ -39,6 +46,17 @@ def divided(around: Surroundings, block: Block) -> tuple[Block, Block] | None:
     edges = len(local.indices)
     if local.columns == local.owned or int(local.indptr[local.interior]) > edges // 2:
         return None
+    if around.apart is None:
+        around.apart = _edges_apart(around)
+    near, far = around.apart
+    right = None if block.right is None else block.right[local.owned :]
+    left, diagonal = block.left, block.diagonal
+    near = replace(near, left=left, right=block.right, diagonal=diagonal)
+    return near, replace(far, left=left, right=right)
+
+
+def _edges_apart(around: Surroundings) -> tuple[Block, Block]:
+    local = around.local
     indptr, columns = np.asarray(local.indptr), np.asarray(local.indices)
     far = columns >= local.owned
     before = np.zeros(local.owned + 1, np.int64)  # edges to ghosts, before each row
@@ -48,21 +66,17 @@ def divided(around: Surroundings, block: Block) -> tuple[Block, Block] | None:
         running = np.concatenate([[0], np.cumsum(far[low:high])])
         before[first : last + 1] = before[first] + running[indptr[first : last + 1] - low]
     pieces = []
-    for chosen, starts, skipped in ((~far, indptr - before, 0), (far, before, local.owned)):
+    ghosts = local.columns - local.owned
+    for chosen, starts, skipped, width in (
+        (~far, indptr - before, 0, local.columns),
+        (far, before, local.owned, ghosts),
+    ):
         weights = None
         if local.weights is not None:
             weights = around.put(local.weights[chosen].astype(around.like.dtype))
-        pieces.append(
-            replace(
-                block,
-                indptr=around.put(starts),
-                indices=around.put(columns[chosen] - columns.dtype.type(skipped)),
-                weights=weights,
-            )
-        )
-    right = None if block.right is None else block.right[local.owned :]
-    ghosts = local.columns - local.owned
-    return pieces[0], replace(pieces[1], columns=ghosts, right=right, diagonal=None)
+        indices = around.put(columns[chosen] - columns.dtype.type(skipped))
+        pieces.append(Block(around.put(starts), indices, width, weights))
+    return pieces[0], pieces[1]
 
 
 def _normalised(around: Surroundings, plain: Block) -> Block:

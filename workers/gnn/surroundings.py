@@ -77,8 +77,11 @@ class Surroundings:
     like: Any  # an empty array of the backend and type that is computed with
     seed: int
     implicit: bool = False  # go back over edges as they are, rather than keep them turned round
+    precision: str = "fp32"
     epoch: int = 0
     training: bool = True
+    blocks: dict[tuple[str, str, float], Block] = field(default_factory=dict)  # by kind of layer
+    apart: tuple[Block, Block] | None = None  # edges to owned nodes, and to ghosts
     # Where to cut each block; with its indptr, so that the id stays its own.
     _cut: dict[tuple[int, int, int, int], tuple[Any, list[int]]] = field(default_factory=dict)
 
@@ -99,6 +102,23 @@ class Surroundings:
         weights = None if local.weights is None else self.put(local.weights.astype(self.like.dtype))
         return Block(self.put(local.indptr), self.put(local.indices), local.columns, weights)
 
+    @cached_property
+    def _epoch_there(self) -> Any:
+        """The epoch in the GPU's memory, where recorded launches read it."""
+        return np.zeros_like(self.like, shape=1, dtype=np.uint32) if self.on_gpu else None
+
+    def begin(self, epoch: int, *, training: bool) -> None:
+        """Say which epoch's values are dropped from now on; in training only."""
+        self.training = training
+        if epoch != self.epoch and self._epoch_there is not None:
+            self._epoch_there.fill(epoch)
+        self.epoch = epoch
+
+    @property
+    def alone(self) -> bool:
+        """Whether there are no other ranks."""
+        return self.comm is None or self.comm.size == 1
+
     def put(self, array: Any) -> Any:
         """Copy an array to where this rank computes."""
         return array if isinstance(self.like, np.ndarray) else to_device(np.asarray(array))
@@ -107,6 +127,10 @@ class Surroundings:
     def on_gpu(self) -> bool:
         """Whether this rank computes on a GPU."""
         return not isinstance(self.like, np.ndarray)
+
+    def narrows(self, width: int) -> bool:
+        """Return whether rows of so many values are gathered as bfloat16."""
+        return self.precision == "bf16" and width % 8 == 0
 
     def transpose(self, block: Block) -> Block:
         """Return the transpose of a block over this rank's rows; edges are turned round once."""
@@ -132,7 +156,10 @@ class Surroundings:
         if not share or not self.training:
             return None
         below = round(share * _BELOW)
-        return Drop(self.seed, int(stream), self.epoch, layer, below, self.ids, self.local.nodes)
+        return Drop(
+            self.seed, int(stream), self.epoch, layer, below, self.ids, self.local.nodes,
+            self._epoch_there,
+        )  # fmt: skip
 
     # Work, in pieces
 

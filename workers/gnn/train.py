@@ -7,32 +7,25 @@ import math
 import resource
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import replace
-from statistics import median
 from typing import Any
 
 import numpy as np
 
 from penstock.errors import UsageError
-from penstock.graph import Graph
 from penstock.workers.device import gpu, to_host
 from penstock.workers.gnn.clock import Clock
-from penstock.workers.gnn.facts import Facts, facts_of
-from penstock.workers.gnn.features import nonzeros
+from penstock.workers.gnn.epoch_times import Times, write_profile
 from penstock.workers.gnn.local import Local, open_local
 from penstock.workers.gnn.network import Loss, Network
-from penstock.workers.gnn.plan import Plan, lower
-from penstock.workers.gnn.rates import GUESS, Rates, machine_rates
-from penstock.workers.gnn.spec import LOSSES, Model, Training
+from penstock.workers.gnn.planned import plan_of
+from penstock.workers.gnn.recorded import Recorded, own_stream
+from penstock.workers.gnn.spec import LOSSES, Training
 from penstock.workers.gnn.state import State
 from penstock.workers.gnn.task import Trained, TrainTask
 from penstock.workers.gnn.threads import threads_of
 from penstock.workers.gnn.workforce import Workforce
 
 SPLITS = ("train", "valid", "test")
-# Epochs that exchange by messages without computing meanwhile, to see what that alone takes.
-_ALONE = range(2, 5)
-_DRAWN = 8  # of the last epochs, in a profile
 Report = Callable[[int, dict[str, Any]], None]
 
 
@@ -44,6 +37,7 @@ def train(comm: Any, task: TrainTask, report: Report | None = None) -> Trained:
         open_local(comm, task.graph, task.partition, weighted=training.weighted) as local,
         Workforce(threads_of(comm)) as crew,
         np.errstate(over="ignore", invalid="ignore"),  # the loss shows them, and ends the training
+        own_stream(active=gpu() and _alone(comm)),
     ):
         run = _Run(comm, task, local, crew, report)
         return run.through(started)
@@ -57,13 +51,21 @@ class _Run:
     ) -> None:
         self.comm, self.task, self.local, self.report = comm, task, local, report
         self.training = task.training
-        self.clock = Clock(timeline=task.training.profile)
+        profile = task.training.profile
+        self.clock = Clock(profile, _gpu_done if profile and gpu() else None)
         self.first_rank = comm is None or comm.rank == 0
+        if self.training.precision != "fp32" and not gpu():
+            raise UsageError(
+                f"--precision {self.training.precision} is for GPUs, and this worker has none",
+                expected="--precision fp32, or --device gpu",
+            )
         self.plan, self.model = plan_of(comm, task, local)
         self.network = Network(
             self.plan, self.model, self.training, local, crew,
             comm=comm, clock=self.clock, device=gpu(),
         )  # fmt: skip
+        recorded = gpu() and _alone(comm) and self.training.record and not profile
+        self.passes = Recorded(self.network.around, active=recorded)
         self.loss_kind = _loss_kind(self.training, local)
         self.loss = Loss(self.loss_kind, self.network, self._terms())
         self.state = State(self.network, self.training, self.model, task)
@@ -76,7 +78,7 @@ class _Run:
 
     def through(self, started: float) -> Trained:
         """Run all epochs."""
-        state, times = self.state, _Times(self.training, self.comm)
+        state, times = self.state, Times(self.training, self.comm)
         if self.task.resume:
             state.resume(self.first_rank)
         if self.first_rank:
@@ -102,7 +104,9 @@ class _Run:
             state.save(self.first_rank)
         state.save_best(self.first_rank)
         if self.training.profile:
-            self._write_profile(times, first_epoch)
+            write_profile(
+                self.task.run / "profile.json", self.clock, times, state.epoch - first_epoch
+            )
         return Trained(
             epochs=state.epoch,
             best_epoch=state.best_epoch,
@@ -115,7 +119,7 @@ class _Run:
             parameters=self.network.parameters.size,
             stopped=stopped,
             sparse=self.plan.sparse,
-            memory=_peak_bytes(),
+            memory=_peak_bytes() + self.passes.bytes,
             shares=times.shares(),
             first_epoch=first_epoch,
         )
@@ -123,11 +127,8 @@ class _Run:
     def _epoch(self) -> dict[str, dict[str, float]]:
         """Train one epoch; return its metrics."""
         network, state, training = self.network, self.state, self.training
-        outputs = network.forward(epoch=state.epoch, training=True)
-        grad = network.gradient_buffer()
-        loss = self._over_ranks(self.loss(outputs, grad))  # travels during the way back
-        network.back(grad)
-        if self.comm is not None and self.comm.size > 1:
+        loss = self.passes("train", state.epoch, self._forward_and_back, training=True)
+        if not _alone(self.comm):
             with self.clock.span("wait for slower ranks", "other"):
                 self.comm.barrier()  # which is no communication's fault
         network.sums.wait()
@@ -145,25 +146,36 @@ class _Run:
             state.judge(metrics)
         return metrics
 
+    def _forward_and_back(self) -> Callable[[], Any]:
+        network, epoch = self.network, self.state.epoch
+        outputs = network.forward(epoch=epoch, training=True)
+        grad = network.gradient_buffer()
+        loss = self._over_ranks(self.loss(outputs, grad))  # travels during the way back
+        network.back(grad)
+        return loss
+
     def _last_look(self) -> None:
         """Judge the last update too, where epochs are judged before their own."""
         if self.same:
             self.state.judge(self._evaluate())
 
     def _evaluate(self) -> dict[str, dict[str, float]]:
-        outputs = self.network.forward(epoch=self.state.epoch)
-        return _metrics(self._over_ranks(self.loss(outputs))())
+        epoch = self.state.epoch
+
+        def forward() -> Callable[[], Any]:
+            return self._over_ranks(self.loss(self.network.forward(epoch=epoch)))
+
+        return _metrics(self.passes("evaluation", epoch, forward, training=False)())
 
     def _over_ranks(self, sums: Any) -> Callable[[], Any]:
         """Start to add sums up over all ranks; what is returned waits for them."""
-        host = np.ascontiguousarray(to_host(sums))
-        request = None if self.comm is None else self.comm.iallreduce(host)
+        request = None if _alone(self.comm) else self.comm.iallreduce(sums)
 
         def finish() -> Any:
             if request is not None:
                 with self.clock.span("loss of all ranks", "other"):
                     self.comm.wait(request)
-            return host
+            return to_host(sums)
 
         return finish
 
@@ -199,92 +211,15 @@ class _Run:
                 self.comm.advance()
                 self.comm.log(epoch=epoch, **shown)
 
-    def _write_profile(self, times: _Times, first_epoch: int) -> None:
-        """Write what every rank did by name, and when, in the last epochs and those alone."""
-        alone = [n for n in _ALONE if times.measures]
-        run = self.state.epoch - first_epoch
-        kept = {*alone, *range(run - _DRAWN, run)}
-        rows = [row for row in self.clock.timeline() if row[0] in kept]
-        mine = {"kinds": self.clock.totals(), "timeline": rows}
-        ranks = [mine] if self.comm is None else self.comm.allgather(mine)
-        if self.first_rank:
-            text = json.dumps({"ranks": ranks, "alone": alone})
-            (self.task.run / "profile.json").write_text(text, encoding="utf-8")
+
+def _alone(comm: Any) -> bool:
+    return comm is None or comm.size == 1
 
 
-class _Times:
-    """Times of epochs, and of what is exchanged in them with and without computing meanwhile."""
+def _gpu_done() -> None:
+    import cupy
 
-    def __init__(self, training: Training, comm: Any) -> None:
-        self._overlap = training.overlap
-        self._comm = comm if comm is not None and comm.size > 1 else None
-        self.measures = self._comm is not None and training.overlap
-        self._epochs: list[tuple[bool, float, Mapping[Any, float]]] = []
-
-    def before(self, number: int, network: Network) -> None:
-        """Exchange alone, by messages, in a few epochs, to see what that takes."""
-        if self.measures:
-            usual = number not in _ALONE
-            network.halo.overlap = network.halo.sharing = network.sums.overlap = usual
-
-    def after(self, number: int, seconds: float, kinds: Mapping[Any, float]) -> None:
-        """Remember an epoch; the first compiles and folds, and is left out."""
-        if number:
-            self._epochs.append((self.measures and number in _ALONE, seconds, kinds))
-
-    def epoch_seconds(self) -> float:
-        """Return the median epoch."""
-        return median([s for alone, s, _ in self._epochs if not alone] or [0.0])
-
-    def shares(self) -> dict[str, float]:
-        """Return the median seconds of each kind, the mean over ranks; every rank calls it."""
-        usual = [kinds for alone, _, kinds in self._epochs if not alone]
-        names = ("compute", "halo", "gradient", "other")
-        values = [median([kinds.get(n, 0.0) for kinds in usual] or [0.0]) for n in names]
-        alone = [kinds for is_alone, _, kinds in self._epochs if is_alone]
-        for name in ("halo", "gradient"):
-            values.append(median([kinds.get(name, 0.0) for kinds in alone] or [0.0]))
-        slowest = np.array([values[0]])
-        total = np.array(values)
-        if self._comm is not None:
-            self._comm.allreduce(total)
-            self._comm.allreduce(slowest, "max")
-            total /= self._comm.size
-        keys = (*names, "halo_alone", "gradient_alone")
-        found = {key: float(value) for key, value in zip(keys, total, strict=True)}
-        found["imbalance"] = float(slowest[0] / total[0]) if total[0] else 1.0
-        return found
-
-
-def plan_of(comm: Any, task: Any, local: Local, outputs: int | None = None) -> tuple[Plan, Model]:
-    """Return what runs, the same on every rank, and the model with every width named."""
-    training: Training = task.training
-    facts = _facts(comm, task, local)
-    if outputs is not None:
-        facts = replace(facts, outputs=outputs)
-    rates = _rates(comm)
-    model = task.model.complete(facts.outputs)
-    return lower(task.model, facts, training, rates), model
-
-
-def _facts(comm: Any, task: Any, local: Local) -> Facts:
-    facts = facts_of(Graph.open(task.graph), task.partition, training=task.training, on_gpu=gpu())
-    # All ranks take the path that suits all of the features.
-    counts = np.array([nonzeros(local.features), local.owned], np.int64)
-    if comm is not None:
-        comm.allreduce(counts)
-    stored = round(int(counts[0]) / max(int(counts[1]), 1) * facts.rows)
-    return replace(facts, nonzeros=stored, outputs=local.outputs or facts.outputs)
-
-
-def _rates(comm: Any) -> Rates:
-    """Return rank 0's rates: plans that differ would wait for each other."""
-    device = "gpu" if gpu() else "cpu"
-    if comm is None:
-        return machine_rates(device)
-    mine = machine_rates(device) if comm.rank == 0 else GUESS[device]
-    first: Rates = comm.allgather(mine)[0]
-    return first
+    cupy.cuda.get_current_stream().synchronize()
 
 
 def _peak_bytes() -> int:

@@ -24,6 +24,7 @@ class Workforce:
 
     def __init__(self, threads: int = 1, progress: Callable[[], None] | None = None) -> None:
         self.threads, self.progress = threads, progress
+        self.tf32 = False  # whether GPUs may round the factors of products
         self._pool = ThreadPoolExecutor(threads - 1) if threads > 1 else None
         self._limit: AbstractContextManager[Any] | None = None
 
@@ -78,21 +79,29 @@ class Workforce:
     def product(self, a: Any, b: Any, out: Any) -> None:
         """Write ``a @ b`` at ``out``, rows in pieces."""
         if not isinstance(a, np.ndarray):
-            np.matmul(a, b, out=out)
+            self._product_on_gpu(a, b, out)
             return
         cuts = _tall_cuts(len(a), _PIECES, _PRODUCT_ROWS)
         self.over(cuts, lambda i, j: np.matmul(a[i:j], b, out=out[i:j]))
 
     def product_of_columns(self, a: Any, b: Any, out: Any) -> None:
         """Write ``a.T @ b`` at ``out``: the sum over all rows, added up piece by piece."""
+        if not isinstance(a, np.ndarray):
+            self._product_on_gpu(a.T, b, out)
+            return
         cuts = _tall_cuts(len(a), _SUMMED_PIECES, _SUMMED_ROWS)
-        if not isinstance(a, np.ndarray) or len(cuts) == 2:
+        if len(cuts) == 2:
             np.matmul(a.T, b, out=out)
             return
         parts = np.empty((len(cuts) - 1, *out.shape), out.dtype)
         number = {first: i for i, first in enumerate(cuts[:-1])}
         self.over(cuts, lambda i, j: np.matmul(a[i:j].T, b[i:j], out=parts[number[i]]))
         np.sum(parts, axis=0, out=out)
+
+    def _product_on_gpu(self, a: Any, b: Any, out: Any) -> None:
+        from penstock.kernels.cuda.product import product
+
+        product(a, b, out, tf32=self.tf32)
 
 
 def even_cuts(first: int, last: int, width: int, *, whole: bool = False) -> list[int]:

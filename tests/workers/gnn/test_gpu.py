@@ -1,0 +1,162 @@
+"""Training on a GPU: what it computes is what cores compute, recorded or not."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from penstock.csr import CSR
+from penstock.errors import UsageError
+from penstock.workers import device
+from penstock.workers.gnn.spec import Layer, Model, Training
+from penstock.workers.gnn.task import Trained, TrainTask
+from penstock.workers.gnn.train import train
+from penstock.writer import create_graph
+
+NODES, CLASSES = 1200, 5
+Train = Callable[..., tuple[Trained, Any]]
+
+
+@pytest.fixture(scope="module")
+def graphs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder of graphs with a hub: dense, sparse (features), directed, weighted."""
+    folder, draw = tmp_path_factory.mktemp("graphs"), np.random.default_rng(0)
+    label = draw.integers(0, CLASSES, NODES).astype(np.int32)
+    ends = draw.integers(0, NODES, (2, 8000))
+    ends = np.concatenate([ends, [np.zeros(900, int), draw.integers(0, NODES, 900)]], axis=1)
+    dense = draw.standard_normal((NODES, 50)).astype(np.float32)
+    dense[np.arange(NODES), label] += 1
+    words = sp.random(NODES, 300, 0.02, "csr", np.float32, random_state=draw)
+    words.sort_indices()
+    for name in ("dense", "sparse", "directed", "weighted"):
+        both = ends if name == "directed" else np.concatenate([ends, ends[::-1]], axis=1)
+        keys = np.unique(both[0] * NODES + both[1])
+        indptr = np.searchsorted(keys, np.arange(NODES + 1) * NODES).astype(np.int64)
+        weights = None
+        if name == "weighted":
+            a, b = np.sort([keys // NODES, keys % NODES], axis=0)
+            weights = np.abs(np.sin(a + 3.0 * b)).astype(np.float32) + np.float32(0.1)
+        with create_graph(folder / name) as writer:
+            writer.edges(CSR(indptr, (keys % NODES).astype(np.int32), weights))
+            writer.nodes(label=label, split=draw.integers(0, 3, NODES).astype(np.int8))
+            writer.features(words if name == "sparse" else dense)
+            writer.manifest = replace(
+                writer.manifest,
+                directed=name == "directed",
+                labels="class",
+                classes=tuple(f"c{i}" for i in range(CLASSES)),
+            )
+    return folder
+
+
+@pytest.fixture
+def run(graphs: Path, tmp_path: Path) -> Train:
+    """Train on cores or a GPU, and return what came of it, with the losses of all epochs."""
+
+    def run(graph: str, model: Model, where: Any = "gpu", **options: Any) -> tuple[Trained, Any]:
+        folder = tmp_path / f"run{len(list(tmp_path.iterdir()))}"
+        (folder / "checkpoints").mkdir(parents=True)
+        training = Training(**{"epochs": 6, **options})
+        device.ask(where)
+        try:
+            trained = train(None, TrainTask(graphs / graph, None, model, training, folder))
+        finally:
+            device.withdraw(where)
+        lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+        return trained, np.array([[line[s]["loss"] for s in ("train", "valid")] for line in lines])
+
+    return run
+
+
+def of(*layers: Layer, drop: float = 0.0) -> Model:
+    return Model(layers=layers, input_dropout=drop)
+
+
+MODELS = {
+    "gcn": of(Layer("gcn", 32), Layer("gcn", 32), Layer("gcn")),
+    "dropout": of(Layer("gcn", 32, dropout=0.5), Layer("gcn", 24, dropout=0.3), Layer("gcn"),
+                  drop=0.2),
+    "norms": of(Layer("gcn", 32, norm="layer", residual=True),
+                Layer("gcn", 32, norm="batch", residual=True), Layer("gcn")),
+    "wide": of(Layer("gcn", 200, "elu"), Layer("gcn", 70, "tanh"), Layer("gcn")),
+    "mean": of(Layer("sage", 16), Layer("sage", 24, residual=True), Layer("sage")),
+    "max": of(Layer("sage", 16, aggregate="max"), Layer("sage", 33, aggregate="max"),
+              Layer("sage")),
+    "sum": of(Layer("sage", 16, aggregate="sum"), Layer("sage", aggregate="sum")),
+    "gin": of(Layer("gin", 16, norm="batch"), Layer("gin")),
+    "gat": of(Layer("gat", 64, "elu", heads=8, dropout=0.6, attention_dropout=0.6),
+              Layer("gat", attention_dropout=0.6), drop=0.6),
+    "gat mean": of(Layer("gat", 32, heads=4, residual=True), Layer("gat", heads=2, join="mean")),
+}  # fmt: skip
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("graph", ["dense", "sparse", "directed", "weighted"])
+@pytest.mark.parametrize("name", MODELS)
+def test_losses_are_those_of_cores(name: str, graph: str, run: Train) -> None:
+    options = {"weighted": graph == "weighted", "rate": 1e-3}
+    theirs, expected = run(graph, MODELS[name], "cpu", **options)
+    ours, found = run(graph, MODELS[name], **options)
+    assert ours.sparse == theirs.sparse
+    np.testing.assert_allclose(found, expected, rtol=2e-4)
+    # All of the updates' way is that of cores, too, not just where it started.
+    assert np.abs(expected[-1] / expected[0] - 1).max() > 1e-3
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"optimizer": "sgd", "clip": 0.1, "rate": 0.1},
+        {"optimizer": "adamw", "decay": 0.1, "schedule": "cosine"},
+        {"transpose": "implicit", "fold": False},
+        {"order": "transform"},
+        {"order": "aggregate", "fold": False},
+    ],
+    ids=lambda options: ", ".join(map(str, options)),
+)
+def test_options_mean_what_they_mean_on_cores(options: dict[str, Any], run: Train) -> None:
+    _, expected = run("directed", MODELS["dropout"], "cpu", **options)
+    _, found = run("directed", MODELS["dropout"], **options)
+    np.testing.assert_allclose(found, expected, rtol=2e-4)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("graph", ["dense", "sparse"])
+@pytest.mark.parametrize("name", MODELS)
+def test_recorded_epochs_are_the_same_to_the_last_bit(name: str, graph: str, run: Train) -> None:
+    options = {"epochs": 12, "evaluate_every": 2, "clip": 1.0}
+    _, expected = run(graph, MODELS[name], record=False, **options)
+    _, found = run(graph, MODELS[name], record=True, **options)
+    np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.gpu
+def test_less_precision_gives_about_the_same(run: Train) -> None:
+    losses = {}
+    for precision in ("fp32", "tf32", "bf16"):
+        _, losses[precision] = run("dense", MODELS["wide"], precision=precision, epochs=15)
+    assert (losses["tf32"] != losses["fp32"]).any()
+    assert (losses["bf16"] != losses["tf32"]).any()
+    for precision in ("tf32", "bf16"):
+        np.testing.assert_allclose(losses[precision], losses["fp32"], rtol=0.05)
+
+
+@pytest.mark.gpu
+def test_a_profile_waits_for_the_gpu(run: Train) -> None:
+    trained, _ = run("dense", MODELS["gcn"], profile=True)
+    assert 0 < trained.shares["compute"] <= trained.epoch_seconds
+    assert trained.memory > 0
+
+
+def test_cores_refuse_what_only_gpus_can(run: Train) -> None:
+    with pytest.raises(UsageError, match="precision bf16 is for GPUs") as error:
+        run("dense", MODELS["gcn"], "cpu", precision="bf16")
+    assert "--precision fp32, or --device gpu" in str(error.value)
