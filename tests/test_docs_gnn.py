@@ -14,7 +14,7 @@ import yaml
 from penstock.pipelines.cli import app, run
 from penstock.pipelines.gnn import ranks
 from penstock.pipelines.gnn.options import EvaluateOptions, GnnOptions, PredictOptions
-from penstock.workers.gnn import rates, train
+from penstock.workers.gnn import epoch_times, rates
 from penstock.workers.gnn.spec import Layer, Model, Training, make_model
 
 ELSEWHERE = {"cluster", "device", "directed", "source", "target", "nodes", "label", "split-nodes"}
@@ -137,7 +137,7 @@ def test_options_and_their_defaults_are_the_codes(page: str) -> None:
 
 
 def test_numbers_are_the_codes(page: str) -> None:
-    alone = train._ALONE
+    alone = epoch_times._ALONE
     assert f"In epochs {alone.start + 1} to {alone.stop} the" in page
     assert {2: "twice at most"}[ranks.RETRIES] in page
 

@@ -28,7 +28,7 @@ Array = np.ndarray[Any, Any]
 
 def finish(z: Array, out: Array, how: Finish, first: int, last: int) -> None:
     """Finish rows ``first .. last`` of ``z`` into ``out``, which may be ``z`` itself."""
-    _finish(read_only(z, z), out, tuple(steps_of(how, out)), first, last)
+    _finish(read_only(z, z), out, tuple(steps_of(how, out)), first, last, z is not out)
 
 
 def finish_back(grad: Array, out: Array, how: Finish, first: int, last: int) -> None:
@@ -53,7 +53,7 @@ def scale_rows(x: Array, factors: Array, out: Array, first: int, last: int) -> N
 
     factors  (rows,), of x's type
     """
-    _scale_rows(read_only(x, x), read_only(factors, x), out, first, last)
+    _scale_rows(read_only(x, x), read_only(factors, x), out, first, last, x is not out)
 
 
 def drop_values(block: Block, drop: Drop, out: Array, *, rows_are_columns: bool) -> None:
@@ -73,13 +73,17 @@ def drop_values(block: Block, drop: Drop, out: Array, *, rows_are_columns: bool)
 
 
 @njit(cache=True, nogil=True)
-def _finish(z: Array, out: Array, steps: Any, first: int, last: int) -> None:
+def _finish(z: Array, out: Array, steps: Any, first: int, last: int, apart: bool) -> None:
     how = step_pointers(steps)
     width = z.shape[1]
     words = np.empty(width + 3, np.uint32)
     for row in range(first, last):
-        source, target = moved(pointer(z), row * stride(z)), moved(pointer(out), row * stride(out))
-        finish_row(how, row, source, target, width, pointer(words))
+        target = moved(pointer(out), row * stride(out))
+        if apart:
+            source = moved(pointer(z), row * stride(z))
+            for f in range(width):
+                target[f] = source[f]
+        finish_row(how, row, target, width, pointer(words))
 
 
 @njit(cache=True, nogil=True)
@@ -114,13 +118,17 @@ def _factors(found: Array, steps: Any, first: int) -> None:
 
 
 @njit(cache=True, nogil=True)
-def _scale_rows(x: Array, factors: Array, out: Array, first: int, last: int) -> None:
+def _scale_rows(x: Array, factors: Array, out: Array, first: int, last: int, apart: bool) -> None:
     width = x.shape[1]
     for row in range(first, last):
-        source, target = moved(pointer(x), row * stride(x)), moved(pointer(out), row * stride(out))
-        factor = factors[row]
-        for f in range(width):
-            target[f] = factor * source[f]
+        target, factor = moved(pointer(out), row * stride(out)), factors[row]
+        if apart:
+            source = moved(pointer(x), row * stride(x))
+            for f in range(width):
+                target[f] = factor * source[f]
+        else:
+            for f in range(width):
+                target[f] *= factor
 
 
 @njit(cache=True, nogil=True)

@@ -160,16 +160,19 @@ def row_words(steps: Any, row: Any, width: Any, words: Any) -> None:
 
 
 @njit(cache=True)
-def finish_row(steps: Any, row: Any, z: Any, out: Any, width: Any, words: Any) -> None:
-    """Finish a row, from where ``z`` points to where ``out`` does, which may be the same."""
+def finish_row(steps: Any, row: Any, out: Any, width: Any, words: Any) -> None:
+    """Finish the row that ``out`` points to, in place.
+
+    With a second pointer to the same values loops would run number by number.
+    """
     activation, zero = steps.activation, steps.zero
     if steps.biased and activation == RELU and not steps.skipping:
         bias = steps.bias
         for f in range(width):
-            value = z[f] + bias[f]
+            value = out[f] + bias[f]
             out[f] = zero if value < zero else value  # so that NaN stays
     else:
-        _sum_row(steps, row, z, out, width)
+        _add_to_row(steps, row, out, width)
         _act_row(steps, out, width)
     if steps.dropping:
         row_words(steps, row, width, words)
@@ -179,14 +182,11 @@ def finish_row(steps: Any, row: Any, z: Any, out: Any, width: Any, words: Any) -
 
 
 @njit(cache=True)
-def _sum_row(steps: Any, row: Any, z: Any, out: Any, width: Any) -> None:
+def _add_to_row(steps: Any, row: Any, out: Any, width: Any) -> None:
     if steps.biased:
         bias = steps.bias
         for f in range(width):
-            out[f] = z[f] + bias[f]
-    else:
-        for f in range(width):
-            out[f] = z[f]
+            out[f] += bias[f]
     if steps.skipping:
         skip = steps.skip
         at = row * steps.skip_stride

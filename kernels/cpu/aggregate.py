@@ -112,7 +112,7 @@ def _gather(
         target = moved(pointer(out), row * stride(out))
         sum_row(block, row, pointer(x), stride(x), target, width)
         if finishing:
-            finish_row(how, row, target, target, width, pointer(words))
+            finish_row(how, row, target, width, pointer(words))
 
 
 @njit(cache=True, nogil=True)

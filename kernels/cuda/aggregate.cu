@@ -17,6 +17,7 @@
 // instance: gather<float, float, int, 4, 2, 1, 2>
 // instance: gather<float, float, int, 4, 4, 1, 4>
 // instance: gather<float, float, int, 4, 8, 1, 8>
+// instance: gather<float, float, int, 4, 8, 1, 16>
 // instance: gather<float, float, int, 2, 16, 1, 32>
 // instance: gather<float, float, int, 2, 32, 1, 32>
 // instance: gather<float, float, int, 2, 32, 2, 32>

@@ -8,6 +8,7 @@ their place, starts to add them up over ranks, and returns the gradient of x.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -110,13 +111,15 @@ class Cell:
         around, parameters = self.around, self.around.parameters
         out = around.buffers.take(f"{self.prefix}.out", around.local.columns, self.width)
         module = kernel("activation", grad)
+
+        def finish_back(first: int, last: int) -> None:
+            module.finish_back(grad, out, self.how, first, last)
+
         with self.span("finish back"):
-            around.rows(
-                0,
-                around.local.owned,
-                self.width,
-                lambda a, b: module.finish_back(grad, out, self.how, a, b),
-            )
+            if self.layer.bias and self.norm is None:
+                self.bias_back(grad, finish_back)
+            else:
+                around.rows(0, around.local.owned, self.width, finish_back)
         kept = None
         if self.layer.residual:
             if self.inputs != self.width:
@@ -127,8 +130,8 @@ class Cell:
         if self.norm is not None:
             z = around.buffers.take(f"{self.prefix}.z", around.local.owned, self.width)
             self.norm.back(grad, z)
-        if self.layer.bias:
-            self.bias_back(grad)
+            if self.layer.bias:
+                self.bias_back(grad)
         dx = self.mix_back(grad, x)
         if dx is None or kept is None:
             return dx
@@ -139,9 +142,10 @@ class Cell:
         np.add(dx, kept, out=dx)
         return dx
 
-    def bias_back(self, grad: Any) -> None:
-        """Write the gradient of the bias."""
-        self.around.column_sums(grad, self.around.parameters.gradient(f"{self.prefix}.bias"))
+    def bias_back(self, grad: Any, before: Callable[[int, int], None] | None = None) -> None:
+        """Write the gradient of the bias, of rows that ``before(first, last)`` makes."""
+        slope = self.around.parameters.gradient(f"{self.prefix}.bias")
+        self.around.column_sums(grad, slope, before)
 
     def mix_back(self, grad: Any, x: Input) -> Any:
         """Return the gradient of x's owned rows, of the gradient of ``mix``' values."""

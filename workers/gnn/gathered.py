@@ -11,7 +11,7 @@ import numpy as np
 from penstock.kernels import kernel
 from penstock.kernels.gnn_rules import Block, Finish
 from penstock.workers.gnn.cell import Cell
-from penstock.workers.gnn.inputs import Input
+from penstock.workers.gnn.inputs import Input, Then
 from penstock.workers.gnn.parameters import Entry, glorot
 from penstock.workers.gnn.spec import Layer
 from penstock.workers.gnn.structure import block_of, divided
@@ -69,17 +69,22 @@ class Gathered(Cell):
     def _transform_first(self, x: Input, out: Any, how: Finish | None) -> None:
         around, local = self.around, self.around.local
         mixed = around.buffers.scratch(local.columns, self.width)
+        ready, make = self.readied(mixed, self.factors[0], mixed)
         with self.span("product"):
-            x.product(self.weight, mixed[: local.owned])
-        self.sum_all(self.ready(mixed, self.factors[0], mixed), out, how)
+            x.product(self.weight, mixed[: local.owned], make)
+        self.sum_all(ready, out, how)
 
     def _aggregate_first(self, x: Input, out: Any, how: Finish | None) -> None:
         around = self.around
         mixed = around.buffers.take(f"{self.prefix}.mixed", around.local.owned, self.inputs)
 
         def product(first: int, last: int) -> None:
+            def finish(a: int, b: int) -> None:
+                kernel("activation", out).finish(out, out, how, first + a, first + b)
+
+            then = None if how is None else finish
             with self.span("product"):
-                around.crew.product(mixed[first:last], self.weight, out[first:last])
+                around.crew.product(mixed[first:last], self.weight, out[first:last], then)
 
         if self.folded:
             if self._mixed is None:
@@ -92,8 +97,6 @@ class Gathered(Cell):
             ready = self.ready(values, self.factors[0])
             self.sum_all(x.with_ghosts() if ready is values else ready, mixed, None, product)
         self._mixed = mixed
-        if how is not None:
-            self.finish(out, how)
 
     def let_go(self, x: Input) -> None:
         """Free features that were folded, if nothing else needs them."""
@@ -105,21 +108,25 @@ class Gathered(Cell):
 
         They are written at ``out``, which may be x, or in memory that is not x's.
         """
-        around, owned, width = self.around, self.around.local.owned, x.shape[1]
+        ready, make = self.readied(x, factor, out)
+        if make is not None:
+            with self.span("multiply rows"):
+                self.around.rows(0, self.around.local.owned, x.shape[1], make)
+        return ready
+
+    def readied(self, x: Any, factor: Any, out: Any = None) -> tuple[Any, Then]:
+        """Return where rows will be as ``ready`` says, and what makes them so, if anything must."""
+        around, width = self.around, x.shape[1]
         if around.narrows(width):
             narrow = kernel("aggregate_bf16", x).narrow
             out = around.buffers.take(f"narrow.{width}", around.local.columns, width, np.uint16)
-            with self.span("round"):
-                around.rows(0, owned, width, lambda a, b: narrow(x, out, a, b, factor))
-        elif factor is None:
-            return x
-        else:
-            scale_rows = kernel("activation", x).scale_rows
-            if out is None:
-                out = around.buffers.scratch(around.local.columns, width, x)
-            with self.span("multiply rows"):
-                around.rows(0, owned, width, lambda a, b: scale_rows(x, factor, out, a, b))
-        return out
+            return out, lambda a, b: narrow(x, out, a, b, factor)
+        if factor is None:
+            return x, None
+        scale_rows = kernel("activation", x).scale_rows
+        if out is None:
+            out = around.buffers.scratch(around.local.columns, width, x)
+        return out, lambda a, b: scale_rows(x, factor, out, a, b)
 
     def sum_all(
         self, x: Any, out: Any, how: Finish | None, then: Callable[[int, int], None] | None = None

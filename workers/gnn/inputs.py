@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -15,11 +15,13 @@ from penstock.kernels.streams import Stream
 from penstock.workers.gnn.plan import TILE
 from penstock.workers.gnn.surroundings import Surroundings
 
+Then = Callable[[int, int], Any] | None  # goes on with rows of a product
+
 
 class Input(Protocol):
     """What a cell is given."""
 
-    def product(self, weight: Any, out: Any) -> None:
+    def product(self, weight: Any, out: Any, then: Then = None) -> None:
         """Write owned rows times ``weight`` at ``out``."""
 
     def product_back(self, grad: Any, slope: Any) -> None:
@@ -44,9 +46,9 @@ class Dense:
     def __init__(self, around: Surroundings, values: Any) -> None:
         self.around, self.values = around, values
 
-    def product(self, weight: Any, out: Any) -> None:
+    def product(self, weight: Any, out: Any, then: Then = None) -> None:
         """Write owned rows times ``weight`` at ``out``."""
-        self.around.crew.product(self._owned(), weight, out)
+        self.around.crew.product(self._owned(), weight, out, then)
 
     def product_back(self, grad: Any, slope: Any) -> None:
         """Write the gradient of the weight at ``slope``."""
@@ -153,9 +155,9 @@ class SparseFeatures:
             kept.append(replace(block, weights=values))
         self._rows, self._columns = kept
 
-    def product(self, weight: Any, out: Any) -> None:
+    def product(self, weight: Any, out: Any, then: Then = None) -> None:
         """Write owned rows times ``weight`` at ``out``."""
-        self._gather(self._rows, weight, out)
+        self._gather(self._rows, weight, out, then)
 
     def product_back(self, grad: Any, slope: Any) -> None:
         """Write the gradient of the weight at ``slope``."""
@@ -174,9 +176,12 @@ class SparseFeatures:
     def release(self) -> None:
         """Keep them."""
 
-    def _gather(self, block: Block, x: Any, out: Any) -> None:
+    def _gather(self, block: Block, x: Any, out: Any, then: Then = None) -> None:
         module = kernel("aggregate", x)
-        self.around.edges(
-            block, 0, block.rows, x.shape[1],
-            lambda a, b: module.gather(block, x, out, a, b),
-        )  # fmt: skip
+
+        def work(first: int, last: int) -> None:
+            module.gather(block, x, out, first, last)
+            if then is not None:
+                then(first, last)
+
+        self.around.edges(block, 0, block.rows, x.shape[1], work)

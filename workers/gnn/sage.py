@@ -10,7 +10,7 @@ import numpy as np
 from penstock.kernels import kernel
 from penstock.kernels.gnn_rules import Finish
 from penstock.workers.gnn.gathered import Gathered
-from penstock.workers.gnn.inputs import Input
+from penstock.workers.gnn.inputs import Input, Then
 from penstock.workers.gnn.parameters import Entry, glorot
 from penstock.workers.gnn.surroundings import Surroundings
 
@@ -73,9 +73,9 @@ class SageMax(Sage):
         super().prepare(around)
         self.near_and_far = None
 
-    def ready(self, x: Any, factor: Any, out: Any = None) -> Any:
+    def readied(self, x: Any, factor: Any, out: Any = None) -> tuple[Any, Then]:
         """Return the values as they are: the largest is to be found again on the way back."""
-        return x
+        return x, None
 
     def sum_rows(self, x: Any, out: Any, first: int, last: int, how: Finish | None) -> None:
         """Write the largest values of rows at ``out``, and remember whose they are."""

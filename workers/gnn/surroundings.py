@@ -175,12 +175,19 @@ class Surroundings:
         if last > first:
             self.crew.over(self._cuts(block, first, last, width), work)
 
-    def column_sums(self, x: Any, out: Any) -> None:
-        """Write the sum of each column at ``out``."""
+    def column_sums(
+        self, x: Any, out: Any, before: Callable[[int, int], Any] | None = None
+    ) -> None:
+        """Write the sum of each column at ``out``, of rows that ``before(first, last)`` makes."""
         module, width = kernel("norm", self.like), x.shape[1]
         sums = np.zeros_like(self.like, shape=width, dtype=np.float64)
-        cuts = even_cuts(0, len(x), width, whole=self.on_gpu)
-        self.crew.sums(cuts, sums, lambda a, b, part: module.column_sums(x, part, a, b))
+
+        def work(first: int, last: int, part: Any) -> None:
+            if before is not None:
+                before(first, last)
+            module.column_sums(x, part, first, last)
+
+        self.crew.sums(even_cuts(0, len(x), width, whole=self.on_gpu), sums, work)
         out[...] = sums
 
     def _cuts(self, block: Block, first: int, last: int, width: int) -> list[int]:

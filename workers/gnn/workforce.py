@@ -76,13 +76,25 @@ class Workforce:
         self.over(cuts, lambda first, last: work(first, last, parts[number[first]]))
         sums += parts.sum(axis=0)
 
-    def product(self, a: Any, b: Any, out: Any) -> None:
-        """Write ``a @ b`` at ``out``, rows in pieces."""
+    def product(
+        self, a: Any, b: Any, out: Any, then: Callable[[int, int], Any] | None = None
+    ) -> None:
+        """Write ``a @ b`` at ``out``, rows in pieces.
+
+        ``then(first, last)`` goes on with rows of ``out`` while caches have them.
+        """
         if not isinstance(a, np.ndarray):
             self._product_on_gpu(a, b, out)
+            if then is not None:
+                then(0, len(a))
             return
-        cuts = _tall_cuts(len(a), _PIECES, _PRODUCT_ROWS)
-        self.over(cuts, lambda i, j: np.matmul(a[i:j], b, out=out[i:j]))
+
+        def work(first: int, last: int) -> None:
+            np.matmul(a[first:last], b, out=out[first:last])
+            if then is not None:
+                then(first, last)
+
+        self.over(_tall_cuts(len(a), _PIECES, _PRODUCT_ROWS), work)
 
     def product_of_columns(self, a: Any, b: Any, out: Any) -> None:
         """Write ``a.T @ b`` at ``out``: the sum over all rows, added up piece by piece."""

@@ -101,7 +101,7 @@ MODELS = {
 @pytest.mark.parametrize("graph", ["dense", "sparse", "directed", "weighted"])
 @pytest.mark.parametrize("name", MODELS)
 def test_losses_are_those_of_cores(name: str, graph: str, run: Train) -> None:
-    options = {"weighted": graph == "weighted", "rate": 1e-3}
+    options = {"weighted": graph == "weighted", "rate": 5e-3}
     theirs, expected = run(graph, MODELS[name], "cpu", **options)
     ours, found = run(graph, MODELS[name], **options)
     assert ours.sparse == theirs.sparse
@@ -142,7 +142,7 @@ def test_recorded_epochs_are_the_same_to_the_last_bit(name: str, graph: str, run
 def test_less_precision_gives_about_the_same(run: Train) -> None:
     losses = {}
     for precision in ("fp32", "tf32", "bf16"):
-        _, losses[precision] = run("dense", MODELS["wide"], precision=precision, epochs=15)
+        _, losses[precision] = run("dense", MODELS["gcn"], precision=precision, epochs=15)
     assert (losses["tf32"] != losses["fp32"]).any()
     assert (losses["bf16"] != losses["tf32"]).any()
     for precision in ("tf32", "bf16"):
