@@ -1,4 +1,4 @@
-"""Whether a training fits into the workers, said before it starts, with what would."""
+"""Whether a training or a prediction fits into the workers, before it starts, and what would."""
 
 from __future__ import annotations
 
@@ -20,20 +20,36 @@ def need_room(ranks: Ranks, model: Model, facts: Any, training: Training, rates:
     if needed <= there:
         return
     best = _largest_that_fits(model, facts, training, rates, there)
-    more = (
-        "cut the graph into more parts with -k" if ranks.count == 1 else "more parts: a larger -k"
-    )
-    worker = ranks.room.worker
-    share = f"a part of {ranks.count}" if ranks.count > 1 else "the whole graph"
     remedies = [f"{best} would fit"] if best else []
     if "graph, turned round" in plan.memory:
         remedies.append("--transpose implicit takes less")
-    remedies += [more] if ranks.room.on_gpu else [more, "give workers more with --memory-limit"]
-    text = ", or ".join(remedies)
-    raise CapacityError(
-        f"training on {share} does not fit on a {worker}",
+    raise _too_large("training", ranks, needed, remedies)
+
+
+def need_room_to_predict(
+    ranks: Ranks, model: Model, facts: Any, training: Training, rates: Any
+) -> None:
+    """Raise CapacityError where predicting takes more than a worker has."""
+    from penstock.workers.gnn.plan import GRADIENTS, lower
+
+    plan = lower(model, facts, training, rates)
+    # One of the matrices that gradients would be written to in turn is what a layer works in.
+    needed = plan.memory_bytes - plan.memory[GRADIENTS] // 2
+    if needed > ranks.room.memory:
+        raise _too_large("predicting", ranks, needed, [])
+
+
+def _too_large(what: str, ranks: Ranks, needed: int, remedies: list[str]) -> CapacityError:
+    more = (
+        "cut the graph into more parts with -k" if ranks.count == 1 else "more parts: a larger -k"
+    )
+    share = f"a part of {ranks.count}" if ranks.count > 1 else "the whole graph"
+    given = [] if ranks.room.on_gpu else ["give workers more with --memory-limit"]
+    text = ", or ".join([*remedies, more, *given])
+    return CapacityError(
+        f"{what} on {share} does not fit on a {ranks.room.worker}",
         expected=f"about {format_bytes(needed)}",
-        got=format_bytes(there),
+        got=format_bytes(ranks.room.memory),
         remedy=text[0].upper() + text[1:],
     )
 

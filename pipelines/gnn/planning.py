@@ -12,8 +12,8 @@ from penstock.graph import Graph
 from penstock.partition.part import partition_path, partitions
 from penstock.pipelines.gnn.memory import need_room
 from penstock.pipelines.gnn.options import ModelOptions
-from penstock.pipelines.gnn.ranks import Ranks
-from penstock.pipelines.gnn.training import complete, facts_and_rates
+from penstock.pipelines.gnn.ranks import Ranks, facts_and_rates
+from penstock.pipelines.gnn.training import complete
 from penstock.workers.gnn.spec import Model
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,9 @@ from penstock.graph import Graph
 from penstock.manifest import FILE_NAME as GRAPH_FILE
 from penstock.pipelines.gnn.declare import check_graph
 from penstock.pipelines.gnn.folder import Run
+from penstock.pipelines.gnn.memory import need_room_to_predict
 from penstock.pipelines.gnn.options import PredictOptions, WeightsOptions
-from penstock.pipelines.gnn.ranks import open_ranks, predict_on
+from penstock.pipelines.gnn.ranks import facts_and_rates, open_ranks, predict_on
 from penstock.pipelines.gnn.report import PredictReport
 from penstock.sizes import need_disk
 from penstock.workers.gnn.task import PredictTask
@@ -99,6 +101,9 @@ def predict_into(
 ) -> tuple[int, str]:
     """Have ranks write their parts into ``folder``; return how many, and what they ran on."""
     with open_ranks(graph, options.parts, cluster, quiet=quiet) as ranks:
+        facts, rates = facts_and_rates(ranks, graph, run.training)
+        facts = replace(facts, outputs=_outputs(run))
+        need_room_to_predict(ranks, run.model, facts, run.training, rates)
         task = PredictTask(
             graph.path,
             ranks.partition,

@@ -20,6 +20,7 @@ from penstock.pipelines.gnn.progress import EpochBar
 from penstock.pipelines.parts import partition_into
 from penstock.pipelines.room import Room, room_of
 from penstock.pipelines.stage import run_stage
+from penstock.workers.gnn.spec import Training
 from penstock.workers.gnn.task import Predicted, PredictTask, Trained, TrainTask
 
 # A rank that dies takes its world with it, which is started again.
@@ -64,6 +65,17 @@ def open_ranks(
         count = 1 if alone else parts or room.workers
         path = partition_into(graph, count, quiet=quiet) if count > 1 else None
         yield Ranks(client, count, path, room)
+
+
+def facts_and_rates(ranks: Ranks, graph: Graph, training: Training) -> tuple[Any, Any]:
+    """Return what a plan needs: about the graph, and about the machine that a worker runs on."""
+    from penstock.workers.gnn.facts import facts_of
+    from penstock.workers.gnn.rates import machine_rates
+
+    on_gpu = ranks.room.on_gpu
+    facts = facts_of(graph, ranks.partition, training=training, on_gpu=on_gpu)
+    asked = ranks.client.submit(machine_rates, "gpu" if on_gpu else "cpu", pure=False)
+    return facts, asked.result()
 
 
 def train_on(ranks: Ranks, task: TrainTask, *, scored: bool, quiet: bool) -> Trained:

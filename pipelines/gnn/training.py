@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
 
 from penstock.cluster.spec import ClusterSpec
 from penstock.errors import PenstockError
@@ -21,7 +20,7 @@ from penstock.pipelines.gnn.declare import (
 from penstock.pipelines.gnn.folder import Run, run_folder
 from penstock.pipelines.gnn.memory import need_room
 from penstock.pipelines.gnn.options import GnnOptions, ModelOptions, as_plain
-from penstock.pipelines.gnn.ranks import Ranks, open_ranks, train_on
+from penstock.pipelines.gnn.ranks import facts_and_rates, open_ranks, train_on
 from penstock.pipelines.gnn.report import TrainReport
 from penstock.workers.gnn.facts import outputs_of
 from penstock.workers.gnn.spec import Model, Training
@@ -95,17 +94,6 @@ def run_of(graph: Graph, model: Model, training: Training, options: GnnOptions) 
         classes=about.classes,
         options=as_plain(options),
     )
-
-
-def facts_and_rates(ranks: Ranks, graph: Graph, training: Training) -> tuple[Any, Any]:
-    """Return what a plan needs: about the graph, and about the machine that a worker runs on."""
-    from penstock.workers.gnn.facts import facts_of
-    from penstock.workers.gnn.rates import machine_rates
-
-    on_gpu = ranks.room.on_gpu
-    facts = facts_of(graph, ranks.partition, training=training, on_gpu=on_gpu)
-    asked = ranks.client.submit(machine_rates, "gpu" if on_gpu else "cpu", pure=False)
-    return facts, asked.result()
 
 
 def _diverged(out: Path, folder: Path, trained: Trained) -> PenstockError:

@@ -20,6 +20,7 @@ from penstock.workers.gnn.rates import Rates
 from penstock.workers.gnn.spec import Layer, Model, Training
 
 _FLOAT = 4
+GRADIENTS = "gradients of values, in turn"  # of what memory is for
 TILE = 32  # features that a GPU is given at a time where only their sums are kept
 Order = Literal["transform", "aggregate"]
 
@@ -288,7 +289,7 @@ def _memory(
         scratch = max(scratch, widest)
     found["values of layers, kept for the way back"] = _FLOAT * kept
     buffers = 3 if any(p.layer.kind in ("sage", "gat") for p in layers) else 2
-    found["gradients of values, in turn"] = _FLOAT * columns * scratch * buffers
+    found[GRADIENTS] = _FLOAT * columns * scratch * buffers
     if training.precision == "bf16":
         found["values rounded to bfloat16"] = 2 * columns * scratch
     ghosts = columns - rows
