@@ -24,6 +24,10 @@ Array = Any  # a cupy.ndarray
 _FILE = "loss"
 _THREADS = 256
 _SUMS = 12  # three splits, four sums each
+# Lanes a row, and the most logits of each lane's, for which there are kernels. Rows of more
+# classes are read several times, by a whole warp.
+_TEAMS = {"float": ((2, 8), (4, 8), (8, 6), (8, 8), (16, 8), (32, 8)), "double": ((32, 8),)}
+_TEAM_BLOCKS = 512  # of rows that stay in registers: about four on each multiprocessor of an H200
 
 
 def cross_entropy(
@@ -40,9 +44,17 @@ def cross_entropy(
 
     A row is right if its label's logit is the first of the largest.
     """
-    kernel = f"cross_entropy<{c_value(logits)}, {c_id(labels)}>"
+    kind, classes = f"{c_value(logits)}, {c_id(labels)}", logits.shape[1]
     truth = (cp.ascontiguousarray(labels),)
-    _run(kernel, logits, truth, roles, scale, grad, sums, first, last)
+    team = next((team for team in _TEAMS[c_value(logits)] if classes <= team[0] * team[1]), None)
+    given = (logits, truth, roles, scale, grad, sums, first, last)
+    if team:
+        kernel = f"cross_entropy<{kind}, {team[0]}, {team[1]}>"
+        shape = (np.int32(classes),)
+        _run(kernel, *given, lanes=team[0], shape=shape, most=_TEAM_BLOCKS)
+    else:
+        kernel, sizes = f"wide_cross_entropy<{kind}>", (np.int32(classes), np.int32(32))
+        _run(kernel, *given, lanes=32, shape=sizes)
 
 
 def binary_cross_entropy(
@@ -62,7 +74,10 @@ def binary_cross_entropy(
     """
     kernel = f"binary_cross_entropy<{c_value(logits)}, {c_id(classes)}>"
     truth = (cp.ascontiguousarray(indptr, np.int64), cp.ascontiguousarray(classes))
-    _run(kernel, logits, truth, roles, scale, grad, sums, first, last)
+    lanes = power_of_2(logits.shape[1])
+    shape = (np.int32(logits.shape[1]), np.int32(lanes))
+    given = (logits, truth, roles, scale, grad, sums, first, last)
+    _run(kernel, *given, lanes=lanes, shape=shape)
 
 
 def squared_error(
@@ -90,13 +105,16 @@ def _run(
     sums: Array,
     first: int,
     last: int,
+    *,
+    lanes: int = 1,
+    shape: tuple[np.int32, ...] = (),
+    most: int | None = None,
 ) -> None:
+    """Run a kernel in which so many lanes have a row, in ``most`` blocks at most."""
     if last <= first:
         return
-    classes = logits.shape[1]
-    lanes = power_of_2(classes)
-    shape = (np.int32(classes), np.int32(lanes)) if "entropy" in kernel else ()
     blocks = summing_blocks(last - first, 4 * _THREADS // lanes)
+    blocks = min(blocks, most or blocks)
     partial = partial_sums(blocks * _SUMS)
     launch_blocks(
         _FILE,

@@ -2,6 +2,7 @@
 
 CuPy refuses its own calls of cuBLAS while a stream's launches are recorded into a graph; cuBLAS
 itself can be recorded, if it has a workspace that stays. A call from here costs less time, too.
+Where many rows give few outputs, cuBLAS is far from memory's speed; these have their own kernel.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ import cupy as cp
 import numpy as np
 
 from penstock.errors import MissingExtra, PenstockError, UsageError
+from penstock.kernels.cuda.gnn_launch import lanes_together, matrix, partial_sums
+from penstock.kernels.cuda.module import launch_blocks
 
 Array = Any  # a cupy.ndarray
 
@@ -29,6 +32,24 @@ _NAMES = {"f": "cublasSgemm_v2", "d": "cublasDgemm_v2"}  # by NumPy's character 
 _C_VALUES = {"cublasSgemm_v2": c_float, "cublasDgemm_v2": c_double}
 _ONE = {name: value(1) for name, value in _C_VALUES.items()}
 _ZERO = {name: value(0) for name, value in _C_VALUES.items()}
+
+# What product_columns.cu is for, and how its blocks divide the work: by the shape alone, so that
+# sums are of one order on every GPU.
+_LEAST_ROWS = 4096
+_MOST_COLUMNS = (1024, 256)  # of a and of b
+_MOST_OUTPUTS = 1 << 16
+_MOST_OUTPUTS_TF32 = 1 << 13  # beyond, cuBLAS is faster where it may use tensor cores
+_FILE = "product_columns"
+_THREADS = 128
+_BLOCKS = 384  # about three on each multiprocessor of an H200, which is what its registers hold
+_ROWS_A_STEP = 16  # of a block
+_LEAST_STEPS = 4
+_ADDING_THREADS, _ADDED_TOGETHER = 256, 32
+# Outputs of a lane, of which a warp has 8 along a's columns and 4 along b's.
+_TILES = (
+    *((4, 4), (4, 8), (4, 12), (8, 4), (8, 8), (8, 12)),
+    *((13, 4), (13, 8), (16, 4), (16, 8)),
+)
 
 
 def product(a: Array, b: Array, out: Array, *, tf32: bool = False) -> None:
@@ -75,6 +96,62 @@ def product(a: Array, b: Array, out: Array, *, tf32: bool = False) -> None:
     )
     if status:
         _succeeded(name, status, f" for {_shapes(a, b, out)}")
+
+
+def product_of_columns(a: Array, b: Array, out: Array, *, tf32: bool = False) -> None:
+    """Write a.T @ b at ``out``, such as the gradient of weights; matrices as ``product`` takes.
+
+    What it says of the first call on a stream holds here, too.
+    """
+    _check(a.T, b, out)
+    outputs, (rows, down), along = out.size, a.shape, b.shape[1]
+    suits = (
+        rows >= _LEAST_ROWS
+        and down <= _MOST_COLUMNS[0]
+        and along <= _MOST_COLUMNS[1]
+        and 0 < outputs <= (_MOST_OUTPUTS_TF32 if tf32 else _MOST_OUTPUTS)
+        and a.dtype == np.float32
+        and all(_stored(each)[0] == _AS_IT_IS for each in (a, b, out))
+    )
+    if not suits:
+        product(a.T, b, out, tf32=tf32)
+        return
+    tile = min(_TILES, key=lambda tile: _work(tile, down, along))
+    tiles_along = -(-along // (4 * tile[1]))
+    tiles = tiles_along * -(-down // (8 * tile[0]))
+    steps = -(-rows // _ROWS_A_STEP)
+    steps_a_share = max(_LEAST_STEPS, -(-steps // max(1, _BLOCKS // tiles)))
+    shares = -(-steps // steps_a_share)
+    partial = partial_sums(-(-shares * outputs // 2))  # float32, two where one float64 would be
+    launch_blocks(
+        _FILE,
+        f"multiply_columns<{tile[0]}, {tile[1]}>",
+        shares * tiles,
+        _THREADS,
+        *(*matrix(a), _in_fours(a), *matrix(b), _in_fours(b)),
+        *(np.int64(rows), np.int32(steps_a_share * _ROWS_A_STEP), np.int32(down)),
+        *(np.int32(along), np.int32(tiles_along), np.int32(tiles), partial),
+    )
+    launch_blocks(
+        _FILE,
+        "add_shares",
+        -(-outputs // _ADDED_TOGETHER),
+        _ADDING_THREADS,
+        *(partial, np.int32(shares), np.int32(outputs), np.int32(along), *matrix(out)),
+    )
+
+
+def _in_fours(matrix: Array) -> np.int32:
+    """Return whether rows are read four values at a time."""
+    return np.int32(lanes_together(matrix.shape[1], matrix) == 4)
+
+
+def _work(tile: tuple[int, int], down: int, along: int) -> tuple[int, int]:
+    """Return how many instructions a row costs, multiplying and reading, and a tile's size."""
+    tiles = -(-down // (8 * tile[0])) * -(-along // (4 * tile[1]))
+    # What a row is multiplied with is read one by one, or four at once, from shared memory, and
+    # copied there by about 20 instructions.
+    return tiles * (tile[0] * tile[1] + tile[0] + tile[1] // 4 + 20), tile[0] * tile[1]
 
 
 def _check(a: Array, b: Array, out: Array) -> str:

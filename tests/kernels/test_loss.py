@@ -44,13 +44,59 @@ def compare(backend, name, logits, truth, wanted, dtype, first=2, last=ROWS - 1)
 
 @DTYPES
 @GRADIENTS
-@pytest.mark.parametrize("width", [1, 2, 7, 47, 600])
+@pytest.mark.parametrize("width", [1, 2, 7, 17, 47, 60, 107, 256, 257, 600])
 def test_cross_entropy_equals_naive(backend, dtype, wanted, width):
     truth = (class_numbers(width),)
     compare(backend, "cross_entropy", normal((ROWS, width), dtype), truth, wanted, dtype)
     # Equals: the first of the largest is the prediction.
     equals = np.rint(normal((ROWS, width))).astype(dtype)
     compare(backend, "cross_entropy", equals, truth, wanted, dtype)
+
+
+@pytest.mark.parametrize("width", [5, 47, 300])
+def test_the_first_of_the_largest_is_right_and_nan_is_the_largest(backend, width):
+    logits = np.rint(normal((500, width)) / 3).astype("float32")
+    if backend.name == "cuda":  # on a CPU, such rows may count as right or not
+        logits[::3, width // 2] = np.nan
+        logits[::5, width - 1] = np.nan
+        logits[::7] = np.nan
+    logits[1::7] = -np.inf
+    logits[2::7, :2] = np.inf
+    labels = np.argmax(logits, axis=1).astype(np.int64)
+    labels[::2] = np.random.default_rng(0).integers(0, width, 250)
+    roles = np.zeros(500, np.int8)
+    right = (np.argmax(logits, axis=1) == labels).sum()
+    assert 250 <= right < 500
+    sums, grad = backend.put(np.zeros((3, 4))), backend.put(np.zeros_like(logits))
+    given = [backend.put(each) for each in (logits, labels, roles)]
+    backend.module("loss").cross_entropy(*given, 1, grad, sums, 0, 500)
+    assert backend.get(sums)[0, 1:].tolist() == [500, right, 500]
+    strange = np.isnan(logits).any(axis=1) | np.isinf(logits[:, 0])
+    np.testing.assert_array_equal(
+        np.isnan(backend.get(grad)), np.broadcast_to(strange[:, None], logits.shape)
+    )
+
+
+@pytest.mark.parametrize("width", [40, 47])
+def test_cross_entropy_of_many_rows_that_lie_apart_is_the_same_in_every_run(backend, width):
+    rows = 3001
+    logits = normal((rows, width), "float32")
+    random = np.random.default_rng(3)
+    labels, roles = random.integers(-1, width, rows), random.integers(-1, 3, rows).astype(np.int8)
+    truth, expected = np.zeros((3, 4)), logits.copy()
+    naive.cross_entropy(expected, labels, roles, 1e-3, expected, truth, 3, rows)
+    found = []
+    for _ in range(2):
+        wide = backend.put(np.zeros((rows, width + 3), "float32"))
+        value, sums = wide[:, 1 : width + 1], backend.put(np.zeros((3, 4)))
+        value[...] = backend.put(logits)
+        given = [backend.put(each) for each in (labels, roles)]
+        backend.module("loss").cross_entropy(value, *given, 1e-3, value, sums, 3, rows)
+        found.append((backend.get(value).copy(), backend.get(sums)))
+        np.testing.assert_allclose(found[-1][0], expected, rtol=2e-5, atol=1e-6)
+        np.testing.assert_allclose(found[-1][1], truth, rtol=2e-5)
+    for one, other in zip(*found, strict=True):
+        np.testing.assert_array_equal(one, other)
 
 
 @DTYPES

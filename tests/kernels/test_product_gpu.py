@@ -21,6 +21,13 @@ def product():
 
 
 @pytest.fixture
+def product_of_columns():
+    from penstock.kernels.cuda.product import product_of_columns
+
+    return product_of_columns
+
+
+@pytest.fixture
 def cp():
     import cupy
 
@@ -116,7 +123,92 @@ def test_recorded_products_are_launched_again(product, cp, dtype):
     np.testing.assert_allclose(cp.asnumpy(back), a.T @ (a @ (2 * b)), rtol=1e-3, atol=1e-3)
 
 
-def test_what_cannot_be_multiplied_is_said(product, cp):
+# Rows that are no multiple of what a block takes; widths that are none of a tile's.
+COLUMNS = [
+    *((4096, 1, 1), (4999, 100, 32), (4099, 32, 47), (4111, 128, 32), (4096, 602, 32)),
+    *((4097, 37, 5), (4100, 64, 40), (5001, 104, 16), (4105, 65, 49), (4098, 128, 14)),
+    *((7, 3, 4), (1, 1, 1), (4099, 3, 300)),
+]
+
+
+def compare_columns(product_of_columns, cp, a, b, truth, **options):
+    """Multiply matrices of the GPU twice, into rows that lie apart; compare with the truth."""
+    found = []
+    for _ in range(2):
+        wide = cp.full((truth.shape[0] + 2, truth.shape[1] + 3), 5, a.dtype)
+        out = wide[1:-1, 1:-2]
+        product_of_columns(a, b, out, **options)
+        found.append(cp.asnumpy(out))
+        wide[1:-1, 1:-2] = 5
+        assert (cp.asnumpy(wide) == 5).all()
+    np.testing.assert_array_equal(*found)
+    apart = np.linalg.norm(found[0] - truth)
+    assert apart <= {"float32": 1e-5, "float64": 1e-13}[str(a.dtype)] * np.linalg.norm(truth)
+
+
+@pytest.mark.parametrize("shape", COLUMNS)
+def test_products_of_columns_equal_naive_and_are_the_same_in_every_run(
+    product_of_columns, cp, shape
+):
+    rows, down, along = shape
+    a, b = normal((rows, down), "float32"), normal((rows, along), "float32", 1)
+    truth = np.empty((down, along))
+    naive.product_of_columns(a.astype("float64"), b.astype("float64"), truth)
+    compare_columns(product_of_columns, cp, cp.asarray(a), cp.asarray(b), truth)
+
+
+@pytest.mark.parametrize("lying", ["whole", "rows apart", "transposed"])
+def test_columns_of_matrices_that_lie_apart(product_of_columns, cp, lying):
+    a, b = normal((4500, 40), "float32"), normal((4500, 24), "float32", 1)
+    left, right = views(cp, a)[lying], views(cp, b)[lying]
+    truth = a.astype("float64").T @ b
+    compare_columns(product_of_columns, cp, left, right, truth)
+    # Some rows, and columns of which each fourth is the first of 16 bytes.
+    truth = a[3:4401, 4:31].astype("float64").T @ b[3:4401, 8:19]
+    compare_columns(product_of_columns, cp, left[3:4401, 4:31], right[3:4401, 8:19], truth)
+
+
+def test_columns_of_no_rows_and_of_other_numbers(product_of_columns, cp):
+    out = cp.full((3, 4), 5, np.float32)
+    product_of_columns(cp.zeros((0, 3), np.float32), cp.zeros((0, 4), np.float32), out)
+    assert (cp.asnumpy(out) == 0).all()
+    a, b = normal((4200, 9), "float64"), normal((4200, 5), "float64", 1)
+    compare_columns(product_of_columns, cp, cp.asarray(a), cp.asarray(b), a.T @ b)
+    a, b = a.astype("float32"), b.astype("float32")
+    truth = a.astype("float64").T @ b
+    compare_columns(product_of_columns, cp, cp.asarray(a), cp.asarray(b), truth, tf32=True)
+
+
+def test_what_is_no_number_stays_in_its_row_and_column(product_of_columns, cp):
+    a, b = normal((4200, 9), "float32"), normal((4200, 5), "float32", 1)
+    a[4199, 8], b[17, 2] = np.nan, np.inf
+    out = cp.zeros((9, 5), np.float32)
+    product_of_columns(cp.asarray(a), cp.asarray(b), out)
+    expected = np.ones((9, 5), bool)
+    expected[8], expected[:, 2] = False, False
+    np.testing.assert_array_equal(np.isfinite(cp.asnumpy(out)), expected)
+
+
+def test_recorded_products_of_columns_are_launched_again(product_of_columns, cp):
+    a, b = normal((4300, 20), "float32"), normal((4300, 30), "float32", 1)
+    left, right, out = cp.asarray(a), cp.asarray(b), cp.zeros((20, 30), np.float32)
+    stream = cp.cuda.Stream(non_blocking=True)
+    cp.cuda.Device().synchronize()
+    with stream:
+        product_of_columns(left, right, out)  # makes what the stream needs
+        stream.synchronize()
+        stream.begin_capture()
+        product_of_columns(left, right, out)
+        graph = stream.end_capture()
+        out.fill(0)
+        right *= 2
+        graph.launch()
+        graph.launch()
+    stream.synchronize()
+    np.testing.assert_allclose(cp.asnumpy(out), a.T @ (2 * b), rtol=1e-3, atol=1e-3)
+
+
+def test_what_cannot_be_multiplied_is_said(product, product_of_columns, cp):
     a, b, out = (cp.zeros(shape, np.float32) for shape in [(3, 4), (4, 5), (3, 5)])
     with pytest.raises(UsageError, match="types.*the same for all three, got float32, float64"):
         product(a, b.astype(np.float64), out)
@@ -130,6 +222,8 @@ def test_what_cannot_be_multiplied_is_said(product, cp):
         product(cp.zeros((3, 8), np.float32)[:, ::2], b, out)
     with pytest.raises(UsageError, match="written row by row"):
         product(a, b, cp.zeros((5, 3), np.float32).T)
+    with pytest.raises(UsageError, match=r"shapes.*got \(4, 3\) times \(4, 5\) into \(3, 5\)"):
+        product_of_columns(a, b, out)
 
 
 def test_a_failure_names_the_call(product, cp):

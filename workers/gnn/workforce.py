@@ -84,7 +84,9 @@ class Workforce:
         ``then(first, last)`` goes on with rows of ``out`` while caches have them.
         """
         if not isinstance(a, np.ndarray):
-            self._product_on_gpu(a, b, out)
+            from penstock.kernels.cuda.product import product
+
+            product(a, b, out, tf32=self.tf32)
             if then is not None:
                 then(0, len(a))
             return
@@ -99,7 +101,9 @@ class Workforce:
     def product_of_columns(self, a: Any, b: Any, out: Any) -> None:
         """Write ``a.T @ b`` at ``out``: the sum over all rows, added up piece by piece."""
         if not isinstance(a, np.ndarray):
-            self._product_on_gpu(a.T, b, out)
+            from penstock.kernels.cuda.product import product_of_columns
+
+            product_of_columns(a, b, out, tf32=self.tf32)
             return
         cuts = _tall_cuts(len(a), _SUMMED_PIECES, _SUMMED_ROWS)
         if len(cuts) == 2:
@@ -109,11 +113,6 @@ class Workforce:
         number = {first: i for i, first in enumerate(cuts[:-1])}
         self.over(cuts, lambda i, j: np.matmul(a[i:j].T, b[i:j], out=parts[number[i]]))
         np.sum(parts, axis=0, out=out)
-
-    def _product_on_gpu(self, a: Any, b: Any, out: Any) -> None:
-        from penstock.kernels.cuda.product import product
-
-        product(a, b, out, tf32=self.tf32)
 
 
 def even_cuts(first: int, last: int, width: int, *, whole: bool = False) -> list[int]:
