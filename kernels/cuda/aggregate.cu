@@ -2,10 +2,16 @@
 // naive/aggregate.py's.
 //
 // What a warp reads at once is four neighbours of 32 features (8 lanes of a float4 each), and it
-// has four such loads under way: with 32 warps on a multiprocessor that is 64 KB, twice what the
-// memory's delay times its rate asks for. Few lanes a row rather than a whole warp's also keep
-// short rows busy. Where rows have few edges each, the lanes of a neighbour are a team of their
-// own.
+// has eight such loads under way: with 32 warps on a multiprocessor that is four times what the
+// memory's delay times its rate asks for, since rows lie anywhere. Where rows have few edges each,
+// the lanes of a neighbour are a team of their own. On an H200, 32 features, forward and back over
+// power-law sources, ms:
+//
+//     edges a row    four under way, a warp a row    eight      eight, 8 lanes a row
+//              14                   0.109, 0.121     0.108, 0.118       0.053, 0.082
+//              50                     3.85, 4.30       3.51, 3.92         3.57, 4.12
+//             168                     6.40, 7.41       6.13, 7.08         6.45, 7.60
+//             492                     1.66, 1.74       1.64, 1.73         1.65, 1.78
 #include "gnn_sweep.cuh"
 
 // instance: gather<float, float, int, 4, 2, 1, 32>
@@ -17,7 +23,6 @@
 // instance: gather<float, float, int, 4, 2, 1, 2>
 // instance: gather<float, float, int, 4, 4, 1, 4>
 // instance: gather<float, float, int, 4, 8, 1, 8>
-// instance: gather<float, float, int, 4, 8, 1, 16>
 // instance: gather<float, float, int, 2, 16, 1, 32>
 // instance: gather<float, float, int, 2, 32, 1, 32>
 // instance: gather<float, float, int, 2, 32, 2, 32>
@@ -138,7 +143,9 @@ __launch_bounds__(kRowThreads, kRowBlocks) __global__
                 i64 out_stride, int width, Value* partial, const Value* bias, const Value* skip,
                 i64 skip_stride, int activation, const i64* ids, u64 seed, u32 stream, u32 step,
                 const u32* epoch, u64 below, Value scale) {
-  using Shape = Layout<Vec, Lanes, Tiles, Team>;
+  constexpr bool kRoom = sizeof(Value) == 4 && sizeof(Id) == 4 && Vec <= 4 && Tiles == 1;
+  constexpr int kAhead = kRoom ? 8 : 4;  // as many as fit into registers
+  using Shape = Layout<Vec, Lanes, Tiles, Team, kAhead>;
   const Dropping<Value> drop = {ids, seed, stream, step_now(step, epoch), below, scale};
   const RowEnd<Value, Stored> ending = {
       left, right, diagonal, columns, x, x_stride, out, out_stride,

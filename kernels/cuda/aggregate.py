@@ -20,6 +20,7 @@ from typing import Any
 
 import cupy as cp
 import numpy as np
+from cupyx import scatter_add
 
 from penstock.errors import UsageError
 from penstock.kernels.cuda.aggregate_bf16 import check_bf16
@@ -41,7 +42,7 @@ _FILE, _MAX_FILE = "aggregate", "aggregate_max"
 _THREADS = 128  # of a block whose warps have a row each: few, so that none waits long for others
 _EDGES_AT_ONCE = 1 << 25  # of a transpose
 _EDGES_A_THREAD = 8  # kEdgesAThread of aggregate.cu
-_FEW_EDGES = 8  # a row: below, a neighbour's lanes take a row, else a warp does
+_FEW_EDGES = 32  # a row: below, a neighbour's lanes take a row, else a warp does
 
 
 def gather(
@@ -163,11 +164,14 @@ def transpose(block: Block) -> Block:
     """Return the transpose of a block: the same edges, listed by column.
 
     Beside the result it takes 16 bytes for each of at most _EDGES_AT_ONCE edges, or of the column
-    with the most, and a byte for each edge of the block.
+    with the most.
     """
     ids, weights = block.indices, block.weights
     indptr = cp.zeros(block.columns + 1, np.int64)
-    indptr[1:] = cp.cumsum(cp.bincount(ids, minlength=block.columns))
+    counts = cp.zeros(block.columns, np.uint64)
+    scatter_add(counts, ids, np.uint64(1))  # bincount takes half a gigabyte for itself
+    indptr[1:] = cp.cumsum(counts)
+    del counts
     listed = cp.empty(block.edges, ids.dtype)
     turned = None if weights is None else cp.empty(block.edges, weights.dtype)
     # The most edges first: what comes then fits into what they took, so that a pool of memory does

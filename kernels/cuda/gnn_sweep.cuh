@@ -15,12 +15,12 @@ constexpr i64 kPiece = 512;  // edges; Python has the same number
 // count of them that leaves 64 registers, without which ptxas saves some where loads would meet.
 constexpr int kRowThreads = 128, kRowBlocks = 8;
 
-template <int Vec_, int Lanes_, int Tiles_, int Team_>
+template <int Vec_, int Lanes_, int Tiles_, int Team_, int Ahead = 4>
 struct Layout {
   static constexpr int Vec = Vec_, Lanes = Lanes_, Tiles = Tiles_, Team = Team_;
   static constexpr int Slots = Team / Lanes;
   static constexpr int Chunk = Vec * Lanes * Tiles;  // features of one pass over the edges
-  static constexpr int Unroll = Lanes < 4 ? Lanes : 4;  // edges a lane has under way
+  static constexpr int Unroll = Lanes < Ahead ? Lanes : Ahead;  // edges a lane has under way
   static_assert(Lanes <= Team && Team <= kLanes && Lanes % Unroll == 0, "lanes of a team");
 
   __device__ __forceinline__ static int rank() { return threadIdx.x % Team; }

@@ -64,6 +64,8 @@ class _Run:
             self.plan, self.model, self.training, local, crew,
             comm=comm, clock=self.clock, device=gpu(),
         )  # fmt: skip
+        # What was taken to prepare goes back, so that buffers are taken as they are needed.
+        self._peak = _peak_bytes(give_back=True)
         recorded = gpu() and _alone(comm) and self.training.record and not profile
         self.passes = Recorded(self.network.around, active=recorded)
         self.loss_kind = _loss_kind(self.training, local)
@@ -119,7 +121,7 @@ class _Run:
             parameters=self.network.parameters.size,
             stopped=stopped,
             sparse=self.plan.sparse,
-            memory=_peak_bytes() + self.passes.bytes,
+            memory=max(self._peak, _peak_bytes() + self.passes.bytes),
             shares=times.shares(),
             first_epoch=first_epoch,
         )
@@ -222,12 +224,16 @@ def _gpu_done() -> None:
     cupy.cuda.get_current_stream().synchronize()
 
 
-def _peak_bytes() -> int:
-    """Return the most memory that this process, or its pool on the GPU, has held."""
+def _peak_bytes(*, give_back: bool = False) -> int:
+    """Return the most memory that this process, or its pool on the GPU, has held so far."""
     if gpu():
         import cupy
 
-        return int(cupy.get_default_memory_pool().total_bytes())
+        pool = cupy.get_default_memory_pool()
+        found = int(pool.total_bytes())
+        if give_back:
+            pool.free_all_blocks()
+        return found
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
