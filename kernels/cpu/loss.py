@@ -127,6 +127,9 @@ def _cross_entropy(
             # A NaN may not be the largest, but its power and so the total are NaN as well.
             exp_row(value, largest, power, width)
             total = total_of(power, width)
+            if total != total:  # as NumPy has it, the first NaN is the largest
+                for f in range(width - 1, -1, -1):
+                    best = f if value[f] != value[f] else best
             sums[role, 0] += math.log(np.float64(total)) - np.float64(value[label] - largest)
             sums[role, 1] += 1
             sums[role, 2] += best == label

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
@@ -23,10 +24,15 @@ class GradientSum:
     """
 
     def __init__(
-        self, comm: Communicator | None, *, overlap: bool = True, clock: Clock | None = None
+        self,
+        comm: Communicator | None,
+        *,
+        overlap: bool = True,
+        clock: Clock | None = None,
+        settle: Callable[[], None] | None = None,
     ) -> None:
         self._comm = comm if comm is not None and comm.size > 1 else None
-        self.overlap, self._clock = overlap, clock
+        self.overlap, self._clock, self._settle = overlap, clock, settle
         self._requests: list[Any] = []
         self.sent_bytes = 0  # summed so far; what MPI sends for that depends on its algorithm
 
@@ -53,6 +59,8 @@ class GradientSum:
         """Return when all sums are there."""
         if self._requests:
             assert self._comm is not None
+            if self._settle is not None:
+                self._settle()
             with self._span("gradient: wait"):
                 self._comm.wait(self._requests)
                 self._requests.clear()

@@ -18,15 +18,15 @@ makes no progress by itself, so messages travel while somebody tests them.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numba import njit
 
-from penstock.csr import Array
 from penstock.workers.device import to_device
 from penstock.workers.gnn.clock import Clock
+from penstock.workers.gnn.halo_rows import add_rows, take_rows
 from penstock.workers.gnn.landing import Landing, near_ranks
 from penstock.workers.gnn.local import Local
 
@@ -56,8 +56,9 @@ class Halo:
         overlap: bool = True,
         clock: Clock | None = None,
         shared: bool = True,
+        settle: Callable[[], None] | None = None,
     ) -> None:
-        self._comm, self.overlap, self._clock = comm, overlap, clock
+        self._comm, self.overlap, self._clock, self._settle = comm, overlap, clock, settle
         self._owned = local.owned
         self._sends = sorted(local.send.items())
         self._receives = sorted(local.receive.items())
@@ -120,11 +121,11 @@ class Halo:
             for peer, _ in self._sends:
                 if landing is not None and peer in shared:
                     buffer = landing.there(peer)
-                    _take(x, where[peer], buffer)
+                    take_rows(x, where[peer], buffer)
                     self._out.append(self._comm.isend(_WORD, peer, _OUT))
                 else:
                     buffer = buffers[peer]
-                    _take(x, where[peer], buffer)
+                    take_rows(x, where[peer], buffer)
                     self._out.append(self._comm.isend(buffer, peer, _OUT))
                 self.sent_bytes += buffer.nbytes
             self._answer(shared, self._sends, _OUT, self._out)
@@ -209,7 +210,7 @@ class Halo:
         with self._span("halo: add"):
             where = self._rows_of(x)
             for peer in sorted(came):
-                _add(x, where[peer], came[peer])
+                add_rows(x, where[peer], came[peer])
 
     def test(self) -> None:
         """Let messages travel on: to be called between pieces of computation."""
@@ -222,6 +223,8 @@ class Halo:
 
     def _finish(self, requests: list[Any]) -> None:
         assert self._comm is not None
+        if self._settle is not None:
+            self._settle()
         with self._span("halo: wait"):
             self._comm.wait(requests)
             requests.clear()
@@ -285,26 +288,3 @@ class Halo:
         if host not in self._rows:
             self._rows[host] = {p: r if host else to_device(r) for p, r in self._sends}
         return self._rows[host]
-
-
-def _take(x: Any, rows: Any, buffer: Any) -> None:
-    if isinstance(x, np.ndarray):
-        np.take(x, rows, axis=0, out=buffer, mode="clip")  # other modes write to a copy first
-    else:
-        x.take(rows, axis=0, out=buffer)
-
-
-def _add(x: Any, rows: Any, buffer: Any) -> None:
-    """Add to rows, each of which is named once."""
-    if isinstance(x, np.ndarray):
-        _add_rows(x, rows, buffer)
-    else:
-        x[rows] += buffer
-
-
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def _add_rows(x: Array, rows: Array, buffer: Array) -> None:
-    for i in range(len(rows)):
-        row = rows[i]
-        for feature in range(x.shape[1]):
-            x[row, feature] += buffer[i, feature]
