@@ -33,6 +33,7 @@ SPARSE = {
     "peer_epochs": 8,
     "ways": ("edge_index", "edge_index-cached", "csr-cached", "csr-cached-sparse"),
 }
+CORA_16 = 16 * 2708, 16 * 5278  # nodes and edges
 CASES = (
     Case(
         "products-like / 16",
@@ -42,13 +43,25 @@ CASES = (
     ),
     Case("Cora, 2 layers of 64", cora, hidden=(64,), **SPARSE),
     Case("Cora, 3 layers", cora, **SPARSE, faster={"edge_index": 20}),
-    Case("Cora x 16, 2 layers of 64", lambda: cora_like(16, 1433, 18), hidden=(64,), **SPARSE),
     Case(
-        "Cora x 16, 3 layers", lambda: cora_like(16, 1433, 18), **SPARSE, faster={"edge_index": 20}
+        "Cora x 16, 2 layers of 64", lambda: cora_like(*CORA_16, 1433, 18), hidden=(64,), **SPARSE
+    ),
+    Case(
+        "Cora x 16, 3 layers",
+        lambda: cora_like(*CORA_16, 1433, 18),
+        **SPARSE,
+        faster={"edge_index": 20},
     ),
     Case(
         "the same, 2,879 features of which 50",
-        lambda: cora_like(16, 2879, 50),
+        lambda: cora_like(*CORA_16, 2879, 50),
+        **SPARSE,
+        faster={"edge_index": 20},
+    ),
+    Case(
+        "as large as CoraFull, 2 layers of 64",
+        lambda: cora_like(19_793, 63_421, 8710, 57, 70),
+        hidden=(64,),
         **SPARSE,
         faster={"edge_index": 20},
     ),

@@ -76,9 +76,9 @@ def cora() -> Data:
     return Data(csr, features.astype(np.float32), labels, int(labels.max()) + 1, directed=False)
 
 
-def cora_like(times: int, width: int, words: int) -> Data:
-    """Return a random graph of Cora's density with as many times the nodes; words are ones."""
-    draw, nodes, edges = np.random.default_rng(0), 2708 * times, 5278 * times
+def cora_like(nodes: int, edges: int, width: int, words: int, classes: int = 7) -> Data:
+    """Return a random graph whose nodes have some of ``width`` words, as ones."""
+    draw = np.random.default_rng(0)
     ends = draw.integers(0, nodes, (2, edges))
     ends = ends[:, ends[0] != ends[1]]
     keys = np.unique(np.concatenate([ends[0] * nodes + ends[1], ends[1] * nodes + ends[0]]))
@@ -89,7 +89,8 @@ def cora_like(times: int, width: int, words: int) -> Data:
     ones = np.ones(nodes * words, np.float32)
     starts = np.arange(nodes + 1, dtype=np.int32) * words
     features = sp.csr_matrix((ones, chosen.ravel(), starts), (nodes, width))
-    return Data(csr, features, draw.integers(0, 7, nodes).astype(np.int32), 7, directed=False)
+    labels = draw.integers(0, classes, nodes).astype(np.int32)
+    return Data(csr, features, labels, classes, directed=False)
 
 
 def write_case(folder: Path, data: Data, widths: list[int], roles: Any = None) -> None:
