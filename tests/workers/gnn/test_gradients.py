@@ -44,3 +44,18 @@ def test_one_rank_sums_nothing(on_threads: Callable[..., list[Any]]) -> None:
 
     rank(None)
     on_threads(1, rank)
+
+
+def test_computing_is_waited_for_before_messages_are(on_threads: Callable[..., list[Any]]) -> None:
+    def rank(comm: Any) -> list[str]:
+        order: list[str] = []
+        waits = comm.wait
+        comm.wait = lambda requests: (order.append("messages"), waits(requests))
+        sums = GradientSum(comm, settle=lambda: order.append("computing"))
+        sums.wait()
+        assert order == [], "there is nothing to wait for"
+        sums.start(np.ones(3))
+        sums.wait()
+        return order
+
+    assert on_threads(2, rank) == [["computing", "messages"]] * 2

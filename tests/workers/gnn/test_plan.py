@@ -11,7 +11,7 @@ from penstock.errors import UsageError
 from penstock.workers.gnn.facts import Facts
 from penstock.workers.gnn.local import Local
 from penstock.workers.gnn.network import Network
-from penstock.workers.gnn.plan import lower
+from penstock.workers.gnn.plan import TILE, lower
 from penstock.workers.gnn.rates import GUESS, Rates, machine_rates
 from penstock.workers.gnn.spec import Layer, Model, Training
 from penstock.workers.gnn.workforce import Workforce
@@ -40,6 +40,23 @@ def test_a_wide_sum_is_not_computed_once_for_a_few_epochs() -> None:
     wide = replace(FACTS, features=5000, nonzeros=5_000_000)
     assert orders(GCN, wide).startswith("a+ ")
     assert orders(GCN, wide, epochs=2).startswith("t ")
+
+
+def test_a_gpu_never_holds_features_of_which_only_the_sum_is_kept() -> None:
+    there = replace(FACTS, on_gpu=True)
+
+    def held(facts: Facts, **options: object) -> int:
+        return lower(GCN, facts, Training(**options), RATES).memory["features"]
+
+    assert held(FACTS) == held(there, fold=False) == 4 * 1000 * 100
+    assert held(there) == 4 * 1000 * 2 * TILE
+
+
+def test_rounded_values_are_counted() -> None:
+    plain, rounded = (
+        lower(GCN, FACTS, Training(precision=how), RATES).memory_bytes for how in ("fp32", "bf16")
+    )
+    assert rounded - plain == 2 * 1000 * 40
 
 
 def test_features_that_change_are_not_folded() -> None:
