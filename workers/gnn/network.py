@@ -53,7 +53,9 @@ class Network:
         entries = [entry for cell in self.cells for entry in cell.entries()]
         self.parameters = Parameters(entries, dtype, training.seed, device=device)
         settle = self._settle if device else None
-        how = {"overlap": training.overlap, "clock": self.clock, "settle": settle}
+        how: dict[str, Any] = {
+            "overlap": training.overlap, "clock": self.clock, "settle": settle,
+        }  # fmt: skip
         self.halo, self.sums = Halo(comm, local, **how), GradientSum(comm, **how)
         self.around = Surroundings(
             local, self.parameters, self.halo, self.sums, crew, self.clock, comm,
