@@ -23,7 +23,9 @@ def add_rows(x: Any, rows: Any, buffer: Any) -> None:
     if isinstance(x, np.ndarray):
         _add_rows(x, rows, buffer)
     else:
-        x[rows] += buffer
+        import cupy
+
+        cupy.add.at(x, rows, buffer)  # in one pass; no row is added to twice, so in no order
 
 
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
+from threading import get_ident
 from typing import Any
 
 from penstock.errors import PenstockError
@@ -91,14 +92,15 @@ def own_stream(*, active: bool) -> Iterator[None]:
         return
     import cupy
 
-    with _stream(cupy.cuda.Device().id) as stream:
+    with _stream(cupy.cuda.Device().id, get_ident()) as stream:
         yield
         stream.synchronize()
 
 
 @cache
-def _stream(device: int) -> Any:
-    # Kept, because memory pools and cuBLAS keep memory by stream.
+def _stream(device: int, thread: int) -> Any:
+    # Kept, because memory pools and cuBLAS keep memory by stream. One a thread: nobody else may
+    # launch on a stream that is recorded.
     import cupy
 
     return cupy.cuda.Stream(non_blocking=True)
