@@ -14,8 +14,10 @@ from penstock.csr import Array
 
 # Pieces do not depend on how many threads there are: sums are joined piece by piece.
 _PIECES = 64
-_PRODUCT_ROWS = 512  # at least, of a piece of a product: BLAS copies the other matrix each time
-_SUMMED_PIECES, _SUMMED_ROWS = 32, 2048  # of a product that sums over rows
+# At least, of a piece of a product: BLAS copies the other matrix each time, and threads that take
+# pieces of a few microseconds wait for each other's hold on the interpreter.
+_PRODUCT_ROWS = 4096
+_SUMMED_PIECES, _SUMMED_ROWS = 32, 4096  # of a product that sums over rows
 _LEAST = 1 << 18  # values of a piece, so that small graphs are done in one
 
 
