@@ -8,12 +8,16 @@ import numpy as np
 from numba import njit
 
 from penstock.csr import Array
+from penstock.kernels.cpu.aggregate_tiles import prefetch, zeros
+from penstock.kernels.cpu.walk_arrays import pointer
+
+_AHEAD, _LINE = 16, 16  # rows that are asked for before they are read; numbers at a time
 
 
 def take_rows(x: Any, rows: Any, buffer: Any) -> None:
     """Copy some rows of ``x`` to ``buffer``."""
     if isinstance(x, np.ndarray):
-        np.take(x, rows, axis=0, out=buffer, mode="clip")  # other modes write to a copy first
+        _take_rows(x, rows, buffer)
     else:
         x.take(rows, axis=0, out=buffer)
 
@@ -29,8 +33,26 @@ def add_rows(x: Any, rows: Any, buffer: Any) -> None:
 
 
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def _take_rows(x: Array, rows: Array, buffer: Array) -> None:
+    for i in range(len(rows)):
+        _ask_for(x, rows, i + _AHEAD)
+        row = rows[i]
+        for feature in range(x.shape[1]):
+            buffer[i, feature] = x[row, feature]
+
+
+@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
 def _add_rows(x: Array, rows: Array, buffer: Array) -> None:
     for i in range(len(rows)):
+        _ask_for(x, rows, i + _AHEAD)
         row = rows[i]
         for feature in range(x.shape[1]):
             x[row, feature] += buffer[i, feature]
+
+
+@njit(cache=True, inline="always")  # type: ignore[untyped-decorator]
+def _ask_for(x: Array, rows: Array, i: int) -> None:
+    if i < len(rows):
+        line = zeros(pointer(x), _LINE)
+        for feature in range(0, x.shape[1], _LINE):
+            prefetch(line, pointer(x), rows[i] * x.shape[1] + feature)
