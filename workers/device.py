@@ -90,6 +90,13 @@ def to_device(array: Any) -> Any:
     return cupy.asarray(array)
 
 
+def wait_for_gpu() -> None:
+    """Return when this thread's GPU has done what was launched on it."""
+    import cupy
+
+    cupy.cuda.get_current_stream().synchronize()
+
+
 def to_host(array: Any) -> Any:
     """Return ``array`` as NumPy."""
     return array.get() if hasattr(array, "__cuda_array_interface__") else array

@@ -6,7 +6,7 @@ aggregate_bf16.py makes of float32: half the bytes, with sums in float32.
 
 ``Block.right`` costs a read of its own for every edge: where x is the caller's to change, multiply
 it by ``right`` before (activation.scale_rows); making bfloat16 of it does so on the way. Measured
-on an H200 with 32 features, in ms:
+on an H200 with 32 features and four edges under way, in ms:
 
     nodes, edges          as they are    with ``right``    bfloat16
     233 k, 114.6 M               1.56              1.97        1.10

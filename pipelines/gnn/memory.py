@@ -34,7 +34,7 @@ def need_room_to_predict(
 
     plan = lower(model, facts, training, rates)
     # One of the matrices that gradients would be written to in turn is what a layer works in.
-    needed = plan.memory_bytes - plan.memory[GRADIENTS] // 2
+    needed = plan.memory_bytes - plan.memory.get(GRADIENTS, 0) // 2
     if needed > ranks.room.memory:
         raise _too_large("predicting", ranks, needed, [])
 

@@ -23,8 +23,6 @@ class Times:
     """Times of epochs, and of what is exchanged in them with and without computing meanwhile."""
 
     def __init__(self, training: Training, comm: Any) -> None:
-        self._overlap = training.overlap
-        self.comm = comm
         self._comm = comm if comm is not None and comm.size > 1 else None
         self.measures = self._comm is not None and training.overlap
         self._epochs: list[tuple[bool, float, Mapping[Any, float]]] = []
@@ -64,9 +62,8 @@ class Times:
         return found
 
 
-def write_profile(path: Path, clock: Clock, times: Times, epochs: int) -> None:
+def write_profile(path: Path, comm: Any, clock: Clock, times: Times, epochs: int) -> None:
     """Write what every rank did by name, and when, in the last epochs and those alone."""
-    comm = times.comm
     alone = list(_ALONE) if times.measures else []
     kept = {*alone, *range(epochs - _DRAWN, epochs)}
     rows = [row for row in clock.timeline() if row[0] in kept]

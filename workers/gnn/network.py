@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from penstock.kernels import kernel
+from penstock.workers.device import wait_for_gpu
 from penstock.workers.gnn.cell import Cell
 from penstock.workers.gnn.clock import Clock
 from penstock.workers.gnn.features import as_dense, as_sparse
@@ -74,10 +75,8 @@ class Network:
 
         Little is lost, since after a message there is always something that needs it.
         """
-        import cupy
-
         with self.clock.span("computing", "compute"):
-            cupy.cuda.get_current_stream().synchronize()
+            wait_for_gpu()
 
     def progress(self) -> None:
         """Help messages on: called between pieces of computation."""

@@ -78,7 +78,7 @@ class Parameters:
         return self.gradients[min(s.start for s in spans) : max(s.stop for s in spans)]
 
     def named(self, values: Any = None) -> dict[str, Any]:
-        """Return every parameter by its name: of a copy of ``values``, if one is given."""
+        """Return every parameter by its name, of ``values`` or of another vector laid out alike."""
         found, vector = {}, self.values if values is None else values
         for name, (span, shape) in self._spans.items():
             found[name] = vector[span].reshape(shape)

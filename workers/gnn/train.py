@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from penstock.errors import UsageError
-from penstock.workers.device import gpu, to_host
+from penstock.workers.device import gpu, to_host, wait_for_gpu
 from penstock.workers.gnn.clock import Clock
 from penstock.workers.gnn.epoch_times import Times, write_profile
 from penstock.workers.gnn.local import Local, open_local
@@ -52,7 +52,7 @@ class _Run:
         self.comm, self.task, self.local, self.report = comm, task, local, report
         self.training = task.training
         profile = task.training.profile
-        self.clock = Clock(profile, _gpu_done if profile and gpu() else None)
+        self.clock = Clock(profile, wait_for_gpu if profile and gpu() else None)
         self.first_rank = comm is None or comm.rank == 0
         if self.training.precision != "fp32" and not gpu():
             raise UsageError(
@@ -106,9 +106,8 @@ class _Run:
             state.save(self.first_rank)
         state.save_best(self.first_rank)
         if self.training.profile:
-            write_profile(
-                self.task.run / "profile.json", self.clock, times, state.epoch - first_epoch
-            )
+            path = self.task.run / "profile.json"
+            write_profile(path, self.comm, self.clock, times, state.epoch - first_epoch)
         return Trained(
             epochs=state.epoch,
             best_epoch=state.best_epoch,
@@ -216,12 +215,6 @@ class _Run:
 
 def _alone(comm: Any) -> bool:
     return comm is None or comm.size == 1
-
-
-def _gpu_done() -> None:
-    import cupy
-
-    cupy.cuda.get_current_stream().synchronize()
 
 
 def _peak_bytes(*, give_back: bool = False) -> int:
