@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import ctypes
 import errno
+import glob
 import hashlib
 import json
+import os
+import re
 import secrets
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import numpy as np
@@ -22,9 +26,12 @@ from penstock.errors import (
     OutputExists,
     TruncatedFile,
 )
+from penstock.output_lock import output_lock
 from penstock.sizes import format_bytes
 
 _CHUNK = 1 << 22
+_TEMPORARY = re.compile(r"\..*\.[0-9a-f]{8}\.tmp")  # the names that atomic() gives
+_AT_FDCWD, _RENAME_EXCHANGE = -100, 2  # fcntl.h and stdio.h of Linux
 
 
 @dataclass(frozen=True)
@@ -34,6 +41,15 @@ class FileEntry:
     name: str
     bytes: int
     sha256: str
+
+    def __post_init__(self) -> None:
+        parts = PurePosixPath(self.name).parts
+        if not parts or self.name.startswith("/") or ".." in parts or "\0" in self.name:
+            raise CorruptFile(
+                f"{self.name!r} is no name of a file of this directory",
+                expected="a relative name without ..",
+                remedy="Restore the manifest, or make the directory again",
+            )
 
     def check_size(self, root: Path, *, listed_in: str, remedy: str) -> None:
         """Raise unless ``root`` has the file with its size; the content is not read."""
@@ -128,29 +144,42 @@ def save_json(path: Path, value: Any) -> None:
 
 
 @contextmanager
-def fresh_directory(path: Path, *, overwrite: bool = False, kind: str = "graph") -> Iterator[Path]:
+def fresh_directory(
+    path: Path,
+    *,
+    overwrite: bool = False,
+    kind: str = "graph",
+    command: str = "penstock",
+    wait: bool = False,
+) -> Iterator[Path]:
     """Give a hidden sibling directory to fill; it becomes ``path`` only when the block succeeds.
 
     ``kind`` is what it will be: a directory that holds ``<kind>.json``, or, in a Parquet dataset,
     whose readers leave such names out, ``_<kind>.json``. An existing ``path`` is
     refused unless ``overwrite``; then it is replaced in the last step, so that a failure leaves
-    the old one as it was.
+    the old one as it was. A ``path`` that another process writes is refused, or with ``wait``
+    looked at again once that is done.
     """
     # Through symbolic links, to the disk that the graph will really stand on.
     path = path.resolve()
     refuse_existing(path, overwrite=overwrite, kind=kind)
-    partial = path.with_name(f".{path.name}.partial")
-    shutil.rmtree(partial, ignore_errors=True)
-    partial.mkdir(parents=True)
-    try:
-        yield partial
-        publish(partial, path)
-    except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise disk_full(path) from error
-        raise
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
+    with output_lock(path, command=command, wait=wait, quiet=False):
+        recover(path)
+        refuse_existing(path, overwrite=overwrite, kind=kind)
+        # A name of its own: what an interrupted run keeps for --resume has the plain one.
+        for abandoned in path.parent.glob(f".{glob.escape(path.name)}.*.partial"):
+            shutil.rmtree(abandoned, ignore_errors=True)
+        partial = path.with_name(f".{path.name}.{secrets.token_hex(4)}.partial")
+        partial.mkdir()
+        try:
+            yield partial
+            publish(partial, path, kind=kind)
+        except OSError as error:
+            if error.errno in (errno.ENOSPC, errno.EDQUOT):
+                raise disk_full(path) from error
+            raise
+        finally:
+            shutil.rmtree(partial, ignore_errors=True)
 
 
 def refuse_existing(path: Path, *, overwrite: bool, kind: str = "graph") -> None:
@@ -168,10 +197,18 @@ def refuse_existing(path: Path, *, overwrite: bool, kind: str = "graph") -> None
         raise OutputExists(f"{path} exists", remedy="Name another output or give --overwrite")
 
 
-def publish(partial: Path, path: Path) -> None:
-    """Move a finished directory into place; what stood there goes only once the new one is in."""
-    if path.exists():
-        old = path.with_name(f".{path.name}.old")
+def publish(partial: Path, path: Path, *, kind: str = "graph") -> None:
+    """Move a finished directory into place: what its manifest names, and nothing else.
+
+    Who looks finds the old directory or the new one; the old one goes once the new one is in.
+    """
+    _drop_unlisted(partial, kind)
+    if not path.exists():
+        partial.rename(path)
+    elif _exchange(partial, path):
+        shutil.rmtree(partial)
+    else:  # a file system that cannot exchange names: for a moment neither is there
+        old = _old(path)
         shutil.rmtree(old, ignore_errors=True)
         path.rename(old)
         try:
@@ -180,8 +217,42 @@ def publish(partial: Path, path: Path) -> None:
             old.rename(path)
             raise
         shutil.rmtree(old)
-    else:
-        partial.rename(path)
+
+
+def recover(path: Path) -> None:
+    """Put back what a writer that was killed had moved aside; call it with the lock of ``path``."""
+    old = _old(path)
+    if old.is_dir() and not path.exists():
+        old.rename(path)
+
+
+def _old(path: Path) -> Path:
+    return path.with_name(f".{path.name}.old")
+
+
+def _drop_unlisted(partial: Path, kind: str) -> None:
+    """Remove what tasks that were killed have left: only what the manifest names is published."""
+    manifests = [partial / name for name in (f"{kind}.json", f"_{kind}.json")]
+    found = next((path for path in manifests if path.is_file()), None)
+    listed = None
+    if found is not None:
+        listed = json.loads(found.read_text(encoding="utf-8")).get("files")
+    for path in partial.rglob("*"):
+        if path.is_dir() or path in manifests:
+            continue
+        named = _TEMPORARY.fullmatch(path.name) is None
+        if not named or (listed is not None and str(path.relative_to(partial)) not in listed):
+            path.unlink()
+
+
+def _exchange(one: Path, other: Path) -> bool:
+    """Give two directories each other's names in one step; False where that is not possible."""
+    try:
+        renameat2 = ctypes.CDLL(None, use_errno=True).renameat2
+    except (OSError, AttributeError):
+        return False
+    arguments = (_AT_FDCWD, os.fsencode(one), _AT_FDCWD, os.fsencode(other), _RENAME_EXCHANGE)
+    return bool(renameat2(*arguments) == 0)
 
 
 def _npy_header(array: np.ndarray[Any, Any]) -> bytes:

@@ -97,6 +97,8 @@ class Manifest:
         for count in (self.nodes, self.edges, *chain.from_iterable(shards)):
             if not isinstance(count, int) or count < 0:
                 raise TypeError(f"{count!r} where a count should be")
+        if not set(self.heldout) <= {"valid", "test"}:
+            raise KeyError(f"heldout {sorted(self.heldout)}")
         for name in ("indptr", "indices"):
             if name not in self.dtypes:
                 raise KeyError(f"dtypes.{name}")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from cyclopts import Parameter
 from pydantic import Field, field_validator
 
+from penstock.errors import OutputExists
 from penstock.files import fresh_directory, refuse_existing, sha256_of
 from penstock.graph import Graph
 from penstock.manifest import FILE_NAME as GRAPH_FILE
@@ -67,6 +68,17 @@ def partition_graph(
     return _partition(graph, PartitionOptions(**options), quiet=quiet)
 
 
+def make_partition(graph: Graph, k: int, *, quiet: bool) -> None:
+    """Cut ``graph`` as a job does that needs it cut; wait where another is doing so already."""
+    try:
+        _partition(graph, PartitionOptions(k=k), quiet=quiet, wait=True)
+    except OutputExists:
+        from penstock.partition.part import partition_path
+
+        if not (partition_path(graph, k) / "partition.json").is_file():
+            raise
+
+
 def command(
     graph: Annotated[Path, Parameter(help="a graph's directory")],
     /,
@@ -78,7 +90,9 @@ def command(
     output.show(_partition(Graph.open(graph), options, quiet=output.quiet))
 
 
-def _partition(graph: Graph, options: PartitionOptions, *, quiet: bool) -> PartitionReport:
+def _partition(
+    graph: Graph, options: PartitionOptions, *, quiet: bool, wait: bool = False
+) -> PartitionReport:
     from penstock.partition.assign import assign
     from penstock.partition.build import build_parts, disk_needed, memory_needed
     from penstock.partition.part import partition_path
@@ -95,17 +109,19 @@ def _partition(graph: Graph, options: PartitionOptions, *, quiet: bool) -> Parti
     )
     limit = None if options.memory_limit is None else parse_bytes(options.memory_limit)
     started = time.monotonic()
-    assignment = assign(
-        graph,
-        options.k,
-        method=options.method,
-        seed=options.seed,
-        memory_limit=limit,
-        passes=options.passes,
-        quiet=quiet,
-    )
-    assigned, took = time.monotonic(), assignment.metis_seconds
-    with fresh_directory(path, overwrite=options.overwrite, kind="partition") as root:
+    with fresh_directory(
+        path, overwrite=options.overwrite, kind="partition", command="penstock partition", wait=wait
+    ) as root:
+        assignment = assign(
+            graph,
+            options.k,
+            method=options.method,
+            seed=options.seed,
+            memory_limit=limit,
+            passes=options.passes,
+            quiet=quiet,
+        )
+        assigned, took = time.monotonic(), assignment.metis_seconds
         parts, files = build_parts(graph, assignment.parts, options.k, root, quiet=quiet)
         manifest = replace(
             _manifest(graph, assignment),

@@ -7,11 +7,11 @@ from pathlib import Path
 
 from penstock.graph import Graph
 from penstock.partition.part import partition_path, partitions
-from penstock.pipelines.partition import partition_graph
+from penstock.pipelines.partition import make_partition
 
 
 def partition_into(graph: Graph, k: int, *, quiet: bool) -> Path:
-    """Return the partition into ``k`` parts, which is made where there is none."""
+    """Return the partition into ``k`` parts; where there is none, one job makes it, others wait."""
     path = partition_path(graph, k)
     if not path.exists():
         if not quiet:
@@ -20,5 +20,5 @@ def partition_into(graph: Graph, k: int, *, quiet: bool) -> Path:
             print(
                 f"{graph.path} has no partition into {k} parts{there}: making one", file=sys.stderr
             )
-        partition_graph(graph, k=k, quiet=quiet)
+        make_partition(graph, k, quiet=quiet)
     return path

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import shutil
@@ -13,8 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from penstock.errors import InputError, OutputExists, UsageError
-from penstock.files import publish, refuse_existing
+from penstock.errors import InputError, UsageError
+from penstock.files import publish, recover, refuse_existing, save_json
+from penstock.output_lock import output_lock, own_directory
 
 
 @dataclass(frozen=True)
@@ -42,17 +42,15 @@ def workplace(
     command, kind  what runs, and what it makes: a directory that holds ``<kind>.json``
     Bad input or options leave nothing; an interrupted run leaves what it has done for ``resume``.
     """
+    # Through symbolic links, to the disk that the result will really stand on.
+    out = out.resolve()
     refuse_existing(out, overwrite=overwrite, kind=kind)
     home = out.with_name(f".{out.name}.partial")
     place = Workplace(home / kind, _scratch(home, scratch, out))
-    home.mkdir(parents=True, exist_ok=True)
-    with (home / "lock").open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise OutputExists(
-                f"another {command} is writing {out}", remedy="Wait for it or stop it first"
-            ) from None
+    with output_lock(out, command=command):
+        recover(out)
+        refuse_existing(out, overwrite=overwrite, kind=kind)
+        own_directory(home)
         _prepare(home, place, task, resume=resume)
         try:
             yield place
@@ -66,7 +64,7 @@ def workplace(
                 file=sys.stderr,
             )
             raise
-        publish(place.result, out)
+        publish(place.result, out, kind=kind)
         _remove(home, place)
 
 
@@ -90,9 +88,9 @@ def _prepare(home: Path, place: Workplace, task: dict[str, Any], *, resume: bool
     else:
         shutil.rmtree(place.result, ignore_errors=True)
         shutil.rmtree(place.scratch, ignore_errors=True)
-        record.write_text(json.dumps(task))
+        save_json(record, task)
     place.result.mkdir(parents=True, exist_ok=True)
-    place.scratch.mkdir(parents=True, exist_ok=True)
+    own_directory(place.scratch)
 
 
 def _remove(home: Path, place: Workplace) -> None:

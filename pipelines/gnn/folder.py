@@ -10,7 +10,6 @@ Unlike other outputs it is there from the first epoch on: to be looked at, and t
 
 from __future__ import annotations
 
-import fcntl
 import json
 import shutil
 import sys
@@ -28,6 +27,7 @@ from penstock.errors import (
     UsageError,
 )
 from penstock.files import refuse_existing, save_json
+from penstock.output_lock import output_lock
 from penstock.workers.gnn.spec import PASSING, Model, Training, differences, make_model
 
 FORMAT = "penstock-gnn"
@@ -122,15 +122,17 @@ def run_folder(out: Path, run: Run, *, resume: bool, overwrite: bool) -> Iterato
     A run that is there goes on with ``resume`` if it is the same. With ``overwrite`` it makes room,
     for good once the new one has an epoch behind it.
     """
-    there = (out / f"{KIND}.json").is_file()
-    if there and resume:
-        _refuse_another(out, Run.load(out), run)
-    elif there and not overwrite:
-        _refuse_run(out)
-    else:
-        refuse_existing(out, overwrite=overwrite, kind=KIND)
-    out.parent.mkdir(parents=True, exist_ok=True)
-    with _locked(out):
+    # Through symbolic links, to the disk that the run will really stand on.
+    out = out.resolve()
+    with output_lock(out, command="penstock gnn train"):
+        _recover(out)
+        there = (out / f"{KIND}.json").is_file()
+        if there and resume:
+            _refuse_another(out, Run.load(out), run)
+        elif there and not overwrite:
+            _refuse_run(out)
+        else:
+            refuse_existing(out, overwrite=overwrite, kind=KIND)
         old = None if resume and there else _put_aside(out)
         before = (out / f"{KIND}.json").read_text() if resume and there else None
         out.mkdir(exist_ok=True)
@@ -202,6 +204,14 @@ def _put_aside(out: Path) -> Path | None:
     return out.rename(old)
 
 
+def _recover(out: Path) -> None:
+    """Put back the run that a killed one had moved aside, and had not yet replaced."""
+    old = out.with_name(f".{out.name}.old")
+    if old.is_dir() and not _has_begun(out):
+        shutil.rmtree(out, ignore_errors=True)
+        old.rename(out)
+
+
 def _forget(old: Path | None) -> None:
     if old is not None:
         shutil.rmtree(old, ignore_errors=True)
@@ -213,21 +223,3 @@ def _tell(out: Path) -> None:
     print(
         f"The run is kept in {out}: the same command with --resume will {go_on}.", file=sys.stderr
     )
-
-
-@contextmanager
-def _locked(out: Path) -> Iterator[None]:
-    """Keep a second training out of the folder."""
-    path = out.with_name(f".{out.name}.lock")
-    with path.open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise OutputExists(
-                f"another penstock gnn train is writing {out}",
-                remedy="Wait for it or stop it first",
-            ) from None
-        try:
-            yield
-        finally:
-            path.unlink(missing_ok=True)

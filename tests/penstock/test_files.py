@@ -92,14 +92,14 @@ def test_json_is_strict(tmp_path):
 def fill(path, text, *, overwrite=False, fail=False):
     with fresh_directory(path, overwrite=overwrite) as root:
         assert not path.exists() or overwrite
-        (root / "graph.json").write_text(text)
+        (root / "graph.json").write_text(json.dumps({"text": text}))
         if fail:
             raise RuntimeError("midway")
 
 
 def test_a_directory_appears_when_it_is_whole(tmp_path):
     fill(tmp_path / "g", "new")
-    assert (tmp_path / "g/graph.json").read_text() == "new"
+    assert json.loads((tmp_path / "g/graph.json").read_text())["text"] == "new"
     assert os.listdir(tmp_path) == ["g"]
 
 
@@ -110,7 +110,7 @@ def test_a_failure_midway_leaves_nothing_and_harms_nothing(tmp_path):
     fill(tmp_path / "g", "old")
     with pytest.raises(RuntimeError):
         fill(tmp_path / "g", "half", overwrite=True, fail=True)
-    assert (tmp_path / "g/graph.json").read_text() == "old"
+    assert json.loads((tmp_path / "g/graph.json").read_text())["text"] == "old"
     assert os.listdir(tmp_path) == ["g"]
 
 
@@ -119,7 +119,7 @@ def test_a_graph_is_replaced_only_when_asked(tmp_path):
     with pytest.raises(OutputExists, match="--overwrite"):
         fill(tmp_path / "g", "new")
     fill(tmp_path / "g", "new", overwrite=True)
-    assert (tmp_path / "g/graph.json").read_text() == "new"
+    assert json.loads((tmp_path / "g/graph.json").read_text())["text"] == "new"
 
 
 def test_what_is_no_graph_is_never_replaced(tmp_path):
@@ -136,7 +136,7 @@ def test_an_empty_directory_is_free(tmp_path):
     (tmp_path / "g").mkdir()
     refuse_existing(tmp_path / "g", overwrite=False)
     with fresh_directory(tmp_path / "g") as root:
-        (root / "graph.json").write_text("new")
+        (root / "graph.json").write_text(json.dumps({"text": "new"}))
     assert (tmp_path / "g/graph.json").exists()
 
 
@@ -145,9 +145,9 @@ def test_the_directory_stands_where_a_link_leads(tmp_path, monkeypatch):
     (tmp_path / "g").symlink_to(tmp_path / "disk/g")
     fill(tmp_path / "g", "new")
     assert (tmp_path / "g").is_symlink()
-    assert (tmp_path / "disk/g/graph.json").read_text() == "new"
+    assert json.loads((tmp_path / "disk/g/graph.json").read_text())["text"] == "new"
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
     with fresh_directory(type(tmp_path)(".")) as root:
-        (root / "graph.json").write_text("dot")
-    assert (tmp_path / "here/graph.json").read_text() == "dot"
+        (root / "graph.json").write_text(json.dumps({"text": "dot"}))
+    assert json.loads((tmp_path / "here/graph.json").read_text())["text"] == "dot"

@@ -1,0 +1,119 @@
+"""One writer an output: a lock beside it, and hidden directories that belong to who writes.
+
+with output_lock(path):     # raises OutputExists where another process writes there
+    ...
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import stat
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from penstock.errors import OutputExists, UsageError
+
+# What another process makes of an output that a job waits for takes minutes, not hours.
+_LONGEST_WAIT = 3600.0
+_POLL = 0.1
+_NOTICE_AFTER = 2.0  # seconds of silence
+
+
+@contextmanager
+def output_lock(
+    path: Path, *, command: str = "penstock", wait: bool = False, quiet: bool = True
+) -> Iterator[None]:
+    """Keep other writers away from ``path`` while the block runs.
+
+    The kernel takes the lock back when its holder dies. Where another process has it, raise
+    OutputExists at once, or with ``wait`` when it has not given it back within an hour.
+    """
+    name = path.with_name(f".{path.name}.lock")
+    missing = [folder for folder in path.parents if not folder.exists()]
+    begun, told = time.monotonic(), quiet
+    while (descriptor := _try(name)) is None:
+        waited = time.monotonic() - begun
+        if not wait or waited > _LONGEST_WAIT:
+            raise OutputExists(
+                f"another {command} is writing {path}",
+                got=f"its lock {name}, held for more than {waited:.0f} s" if wait else None,
+                remedy="Wait for it or stop it first",
+            )
+        if waited > _NOTICE_AFTER and not told:
+            print(f"waiting for another {command} that is writing {path}", file=sys.stderr)
+            told = True
+        time.sleep(_POLL)
+    try:
+        yield
+    finally:
+        # Removed while it is held: who opened it meanwhile sees that it has no name any more.
+        name.unlink(missing_ok=True)
+        os.close(descriptor)
+        with suppress(OSError):  # a failure leaves nothing, not even folders; others are not empty
+            for folder in missing:
+                folder.rmdir()
+
+
+def own_directory(path: Path) -> None:
+    """Make ``path`` for this user alone; one that is there must be a directory of this user's.
+
+    Its name is known beforehand: in a folder that others write to, somebody may have put a link
+    or a directory of his there.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        path.mkdir(mode=0o700)
+    except FileExistsError:
+        found = path.lstat()
+        if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
+            kind = "a symbolic link" if stat.S_ISLNK(found.st_mode) else "no directory"
+            whose = f"owned by user {found.st_uid}" if stat.S_ISDIR(found.st_mode) else kind
+            raise UsageError(
+                f"{path} is not ours",
+                expected=f"nothing, or a directory of user {os.geteuid()}",
+                got=whose,
+                remedy="Remove it, or name another output",
+            ) from None
+
+
+def _try(name: Path) -> int | None:
+    """Return a descriptor that holds the lock, or None where another process does."""
+    while True:
+        name.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            descriptor = os.open(name, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
+        except FileNotFoundError:
+            continue  # another writer, which failed, removed the folder that it had made
+        except OSError as error:
+            if error.errno == errno.ELOOP:
+                raise UsageError(
+                    f"{name} is a symbolic link",
+                    expected="a lock file, or nothing",
+                    remedy="Remove it",
+                ) from None
+            raise
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(descriptor)
+            return None
+        except OSError as error:
+            os.close(descriptor)
+            if error.errno not in (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP):
+                raise
+            raise UsageError(
+                f"the file system of {name.parent} has no locks",
+                got=str(error),
+                remedy="Write to another disk, or mount it with locks (Lustre: -o flock)",
+            ) from error
+        try:
+            if os.path.samestat(os.fstat(descriptor), name.lstat()):
+                return descriptor
+        except FileNotFoundError:
+            pass  # its last holder removed it after it was opened here
+        os.close(descriptor)
