@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from penstock.bounds import check_indices, check_indptr, check_length, check_rows
 from penstock.csr import CSR, Array
 from penstock.errors import UsageError
 from penstock.graph import SPLITS, Graph, load_npy
@@ -35,6 +36,10 @@ from penstock.partition.manifest import AGAIN, FILE_NAME, PartitionManifest
 
 if TYPE_CHECKING:
     import scipy.sparse as sp
+
+
+# A part does not know how many relations the graph has: its numbers are checked when it is cut.
+_ANY = 1 << 31
 
 
 def partition_path(graph: Graph, k: int) -> Path:
@@ -90,12 +95,19 @@ class Partition:
     @cached_property
     def assignment(self) -> Array:
         """The part of each node: (nodes,) int32."""
-        return load_npy(self.path / "assignment.npy")
+        return self._of_all_nodes("assignment", self.k)
 
     @cached_property
     def local(self) -> Array:
         """The local id of each node in the part that owns it: (nodes,)."""
-        return load_npy(self.path / "local.npy")
+        return self._of_all_nodes("local", self.manifest.nodes)
+
+    def _of_all_nodes(self, name: str, stop: int) -> Array:
+        path = self.path / f"{name}.npy"
+        found = load_npy(path)
+        check_length(found, self.manifest.nodes, path, remedy=AGAIN)
+        check_indices(found, stop, path, remedy=AGAIN)
+        return found
 
     def part(self, rank: int) -> Part:
         """Return one part; its arrays are mapped."""
@@ -137,28 +149,34 @@ class Part:
         """The rows of the owned nodes, with local ids."""
         names = ("indptr", "indices", *self._columns)
         arrays: dict[str, Any] = {name: self._load(name) for name in names}
-        return CSR(**arrays)
+        csr, entry = CSR(**arrays), self.manifest.parts[self.rank]
+        check_rows(
+            csr, self.path, rows=entry.nodes, edges=entry.edges, nodes=self.rows,
+            relations=_ANY, remedy=AGAIN,
+        )  # fmt: skip
+        return csr
 
     @cached_property
     def owned(self) -> Array:
         """Global ids of the owned nodes: (owned,), ascending."""
-        return self._load("owned")
+        return self._global("owned", self.manifest.parts[self.rank].nodes)
 
     @cached_property
     def ghosts(self) -> Array:
         """Global ids of the ghosts: (ghosts,), by owner, then ascending."""
-        return self._load("ghosts")
+        return self._global("ghosts", self.manifest.parts[self.rank].ghosts)
 
     @cached_property
     def send(self) -> dict[int, Array]:
         """For each peer that reads owned nodes, their local ids, in the order of its ghosts."""
-        ids, starts = self._load("send"), self._load("send_starts")
+        ids, starts = self._load("send"), self._starts("send_starts", "send")
+        check_indices(ids, len(self.owned), self.path / "send.npy", remedy=AGAIN)
         return {peer: ids[span] for peer, span in _spans(starts)}
 
     @cached_property
     def receive(self) -> dict[int, slice]:
         """For each peer that owns ghosts, their local ids, as a slice."""
-        return dict(_spans(self._load("receive_starts") + len(self.owned)))
+        return dict(_spans(self._starts("receive_starts", "ghosts") + len(self.owned)))
 
     @property
     def rows(self) -> int:
@@ -186,6 +204,9 @@ class Part:
         import scipy.sparse as sp
 
         arrays = tuple(self._load(f"features.{name}") for name in ("data", "indices", "indptr"))
+        path, width = self.path / "features.indptr.npy", self.manifest.feature_width
+        check_indptr(arrays[2], len(arrays[0]), path, remedy=AGAIN)
+        check_indices(arrays[1], width, self.path / "features.indices.npy", remedy=AGAIN)
         return sp.csr_matrix(arrays, shape=(len(self.owned), self.manifest.feature_width))
 
     def labels(self) -> Array | list[Array]:
@@ -212,6 +233,20 @@ class Part:
     @property
     def _columns(self) -> tuple[str, ...]:
         return self.manifest.columns
+
+    def _global(self, name: str, count: int) -> Array:
+        path = self.path / f"{name}.npy"
+        ids = load_npy(path)
+        check_length(ids, count, path, remedy=AGAIN)
+        check_indices(ids, self.manifest.nodes, path, remedy=AGAIN)
+        return ids
+
+    def _starts(self, name: str, of: str) -> Array:
+        path = self.path / f"{name}.npy"
+        starts = load_npy(path)
+        check_length(starts, self.manifest.k + 1, path, remedy=AGAIN)
+        check_indptr(starts, len(self._load(of)), path, remedy=AGAIN)
+        return starts
 
     def _load(self, name: str) -> Array:
         return load_npy(self.path / f"{name}.npy")

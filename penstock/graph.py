@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from penstock.bounds import check_indices, check_indptr, check_rows
 from penstock.csr import CSR, EDGE_COLUMNS, Array
 from penstock.errors import CorruptFile, MissingFile, UsageError
 from penstock.manifest import Manifest
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from penstock.writer import GraphWriter
 
 SPLITS = ("train", "valid", "test")
+REMEDY = "Copy the graph again from where it came from, or make it again with penstock etl"
 
 
 class Graph:
@@ -89,11 +91,19 @@ class Graph:
         return len(self.manifest.shards)
 
     def shard(self, number: int) -> CSR:
-        """Return one row range, mapped."""
-        folder = self.path / "shards" / f"{number:05d}"
+        """Return one row range, mapped; its first use in a process checks every index."""
+        folder, entry = self._shard_folder(number), self.manifest.shards[number]
         names = [n for n in ("indptr", "indices", *EDGE_COLUMNS) if n in self.manifest.dtypes]
         arrays = {name: load_npy(folder / f"{name}.npy") for name in names}
-        return CSR(first_row=self.manifest.shards[number].start, **arrays)
+        csr = CSR(first_row=entry.start, **arrays)
+        check_rows(
+            csr, folder, rows=entry.stop - entry.start, edges=entry.edges, nodes=self.num_nodes,
+            relations=len(self.manifest.relations or ()), remedy=REMEDY,
+        )  # fmt: skip
+        return csr
+
+    def _shard_folder(self, number: int) -> Path:
+        return self.path / "shards" / f"{number:05d}"
 
     def csr(self) -> CSR:
         """Return all rows. One shard is mapped; several are copied into memory."""
@@ -105,7 +115,13 @@ class Graph:
     @cached_property
     def degrees(self) -> Array:
         """The out-degree of every node: (nodes,) int64."""
-        return np.concatenate([self.shard(i).degrees() for i in range(self.num_shards)])
+        found = []
+        for number, entry in enumerate(self.manifest.shards):
+            path = self._shard_folder(number) / "indptr.npy"
+            indptr = load_npy(path)
+            check_indptr(indptr, entry.edges, path, remedy=REMEDY)
+            found.append(np.diff(indptr))
+        return np.concatenate(found)
 
     # -- nodes ---------------------------------------------------------------------------------
 
@@ -154,8 +170,14 @@ class Graph:
         column = self.node_column("label")
         if self.manifest.labels == "multi":
             return [classes or [] for classes in column.to_pylist()]
-        empty = np.nan if self.manifest.labels == "value" else -1
-        return np.asarray(column.fill_null(empty))
+        if self.manifest.labels == "value":
+            return np.asarray(column.fill_null(np.nan))
+        numbers = np.asarray(column.fill_null(-1))
+        classes = self.manifest.classes
+        if classes is not None and numbers.dtype.kind in "iu":
+            path = self.path / "nodes.parquet"
+            check_indices(numbers, len(classes), path, start=-1, remedy=REMEDY)
+        return numbers
 
     def split(self, name: str) -> Array:
         """Return the mask of the nodes in ``train``, ``valid`` or ``test``: (nodes,) bool."""
@@ -198,6 +220,10 @@ class Graph:
         data, indices, indptr = (
             load_npy(stem.with_suffix(f".{part}.npy")) for part in ("data", "indices", "indptr")
         )
+        path = stem.with_suffix(".indptr.npy")
+        check_indptr(indptr, len(data), path, remedy=REMEDY)
+        path = stem.with_suffix(".indices.npy")
+        check_indices(indices, entry.width, path, remedy=REMEDY)
         return sp.csr_matrix((data, indices, indptr), shape=(len(indptr) - 1, entry.width))
 
     def heldout(self, name: str) -> dict[str, Array]:
@@ -208,7 +234,14 @@ class Graph:
                 expected=f"one of {sorted(self.manifest.heldout)}",
             )
         folder = self.path / "heldout" / name
-        return {file.stem: load_npy(file) for file in sorted(folder.glob("*.npy"))}
+        found = {file.stem: load_npy(file) for file in sorted(folder.glob("*.npy"))}
+        limits = {"sources": self.num_nodes, "targets": self.num_nodes}
+        if self.manifest.relations is not None:
+            limits["relations"] = len(self.manifest.relations)
+        for column in limits.keys() & found.keys():
+            path = folder / f"{column}.npy"
+            check_indices(found[column], limits[column], path, remedy=REMEDY)
+        return found
 
     def validate(self, *, quiet: bool = True) -> None:
         """Read everything, checksums first, then what they say; raise CorruptFile."""

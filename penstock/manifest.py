@@ -95,8 +95,17 @@ class Manifest:
     def _check_counts(self) -> None:
         shards = [(shard.start, shard.stop, shard.edges) for shard in self.shards]
         for count in (self.nodes, self.edges, *chain.from_iterable(shards)):
-            if not isinstance(count, int) or count < 0:
+            if not isinstance(count, int) or isinstance(count, bool) or count < 0:
                 raise TypeError(f"{count!r} where a count should be")
+        ends = [0, *(shard.stop for shard in self.shards)]
+        if ends[:-1] != [shard.start for shard in self.shards] or ends[-1] != self.nodes:
+            raise TypeError(
+                f"shards that do not hold the rows 0 .. {self.nodes}, one after another"
+            )
+        if sum(shard.edges for shard in self.shards) != self.edges:
+            raise TypeError(f"shards that do not add up to {self.edges} edges")
+        if self.labels not in (None, "class", "multi", "value"):
+            raise TypeError(f"labels of kind {self.labels!r}")
         if not set(self.heldout) <= {"valid", "test"}:
             raise KeyError(f"heldout {sorted(self.heldout)}")
         for name in ("indptr", "indices"):

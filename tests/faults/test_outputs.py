@@ -61,7 +61,7 @@ def test_a_second_writer_is_refused_and_takes_nothing_away(tmp_path, held):
     ):
         pass
     with (
-        pytest.raises(OutputExists, match="another etl is writing"),
+        pytest.raises(OutputExists, match="another penstock etl is writing"),
         workplace(
             tmp_path / "out",
             {},

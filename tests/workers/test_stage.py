@@ -310,7 +310,7 @@ def test_a_manifest_that_leads_elsewhere(mine: Stage, staged: Path, shared: Path
     body = json.loads((shared / "graph.json").read_text())
     body["files"]["../secret"] = {"bytes": 1, "sha256": "0"}
     (shared / "graph.json").write_text(json.dumps(body))
-    with pytest.raises(CorruptFile, match="files inside the directory, got ../secret"):
+    with pytest.raises(CorruptFile, match=r"'../secret' is no name of a file of this directory"):
         mine(shared)
     assert os.listdir(staged) == []
 

@@ -1,0 +1,169 @@
+"""Files whose bits changed and whose size did not: an error that names the file, in every job."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from penstock import Graph, generate, partition_graph
+from penstock.errors import CorruptFile
+from penstock.partition.part import Partition, partition_path
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    path = tmp_path_factory.mktemp("damaged") / "g"
+    generate("sbm", path, nodes=400, seed=1, quiet=True)
+    partition_graph(path, k=2, quiet=True)
+    return path
+
+
+@pytest.fixture
+def damage(whole):
+    """Write another value into a file of the graph, whose size stays; put it right afterwards."""
+    kept = {}
+
+    def change(name, at, value):
+        path = whole / name
+        kept.setdefault(path, path.read_bytes())
+        array = np.load(path)
+        array[at] = value
+        np.save(path, array)
+        assert path.stat().st_size == len(kept[path])
+        return path
+
+    yield change
+    for path, content in kept.items():
+        path.write_bytes(content)
+        os.utime(path)
+
+
+def run(*words):
+    command = [sys.executable, "-m", "penstock", *map(str, words)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    return done.returncode, done.stderr
+
+
+BAD = [
+    ("shards/00000/indices.npy", 7, 10**6),
+    ("shards/00000/indices.npy", 0, -5),
+    ("shards/00000/indptr.npy", 5, 10**9),
+    ("shards/00000/indptr.npy", -1, 3),
+]
+
+
+@pytest.mark.parametrize(("name", "at", "value"), BAD)
+def test_a_shard(whole, damage, name, at, value):
+    damage(name, at, value)
+    with pytest.raises(CorruptFile, match=f"{name} is damaged"):
+        Graph.open(whole).shard(0)
+    with pytest.raises(CorruptFile, match=f"{name} is damaged"):
+        Graph.open(whole).csr()
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "info {g}",
+        "walk {g} {out} --length 5 --cluster threads",
+        "partition {g} -k 3",
+        "partition {g} -k 3 --method streaming",
+        "gnn train {g} {out} --epochs 1 --cluster threads",
+    ],
+)
+def test_every_job_names_the_file(whole, damage, tmp_path, command):
+    damage("shards/00000/indices.npy", 7, 10**6)
+    code, error = run(*command.format(g=whole, out=tmp_path / "out").split())
+    assert code == 1
+    assert "shards/00000/indices.npy is damaged" in error
+    assert "Traceback" not in error
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "at", "value"),
+    [
+        ("indices.npy", 3, 10**6),
+        ("indptr.npy", 4, -1),
+        ("owned.npy", 0, -1),
+        ("ghosts.npy", 0, 10**6),
+        ("send.npy", 0, 10**6),
+        ("send_starts.npy", -1, 10**6),
+        ("receive_starts.npy", -1, 10**6),
+    ],
+)
+def test_a_part(whole, damage, name, at, value):
+    path = "partition/k2/parts/00000/" + name
+    damage(path, at, value)
+    part = Partition.open(partition_path(Graph.open(whole), 2)).part(0)
+    with pytest.raises(CorruptFile, match=f"{name} is damaged"):
+        assert (part.csr, part.owned, part.ghosts, part.send, part.receive)
+
+
+@pytest.mark.parametrize(("name", "value"), [("assignment.npy", 9), ("local.npy", 10**6)])
+def test_an_assignment(whole, damage, name, value):
+    damage("partition/k2/" + name, 0, value)
+    partition = Partition.open(partition_path(Graph.open(whole), 2))
+    with pytest.raises(CorruptFile, match=f"{name} is damaged"):
+        assert (partition.assignment, partition.local)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda body: body["shards"][0].update(stop=399),
+        lambda body: body["shards"][0].update(edges=1),
+        lambda body: body.update(edges=body["edges"] + 1),
+        lambda body: body.update(labels="colour"),
+        lambda body: body.update(nodes=True),
+        lambda body: body.update(heldout={"../../etc": 1}),
+    ],
+)
+def test_a_manifest_edited_by_hand(whole, change):
+    path = whole / "graph.json"
+    text = path.read_text()
+    try:
+        body = json.loads(text)
+        change(body)
+        path.write_text(json.dumps(body))
+        with pytest.raises(CorruptFile, match=r"graph\.json is damaged"):
+            Graph.open(whole)
+    finally:
+        path.write_text(text)
+
+
+def test_bounds_are_looked_at_once(whole, monkeypatch):
+    Graph.open(whole).shard(0)
+    monkeypatch.setattr("penstock.bounds._on_threads", None)
+    Graph.open(whole).shard(0)
+    os.utime(whole / "shards/00000/indices.npy")
+    with pytest.raises(TypeError):
+        Graph.open(whole).shard(0)
+
+
+@pytest.mark.slow
+def test_what_it_costs(tmp_path):
+    """20 M edges: the first use of the rows beside the fastest job that reads them, `info`."""
+    generate("rmat", tmp_path / "r", scale=20, edge_factor=10, quiet=True)
+    graph = Graph.open(tmp_path / "r")
+    Path(graph.path / "shards/00000/indices.npy").read_bytes()
+    begun = time.perf_counter()
+    code, error = run("info", graph.path)
+    job = time.perf_counter() - begun
+    assert code == 0, error
+    times = []
+    for _ in range(5):
+        for number in range(graph.num_shards):
+            for file in (graph.path / f"shards/{number:05d}").iterdir():
+                os.utime(file)
+        begun = time.perf_counter()
+        for number in range(graph.num_shards):
+            graph.shard(number)
+        times.append(time.perf_counter() - begun)
+    print(f"{graph.num_edges} arcs: {min(times):.3f} s of {job:.2f} s")
+    assert min(times) < 0.1 * job  # 2 % on a quiet machine; this one may be busy
