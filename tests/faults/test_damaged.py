@@ -102,7 +102,8 @@ def test_a_part(whole, damage, name, at, value):
     damage(path, at, value)
     part = Partition.open(partition_path(Graph.open(whole), 2)).part(0)
     with pytest.raises(CorruptFile, match=f"{name} is damaged"):
-        assert (part.csr, part.owned, part.ghosts, part.send, part.receive)
+        for read in ("csr", "owned", "ghosts", "send", "receive"):
+            getattr(part, read)
 
 
 @pytest.mark.parametrize(("name", "value"), [("assignment.npy", 9), ("local.npy", 10**6)])
@@ -110,7 +111,8 @@ def test_an_assignment(whole, damage, name, value):
     damage("partition/k2/" + name, 0, value)
     partition = Partition.open(partition_path(Graph.open(whole), 2))
     with pytest.raises(CorruptFile, match=f"{name} is damaged"):
-        assert (partition.assignment, partition.local)
+        for read in ("assignment", "local"):
+            getattr(partition, read)
 
 
 @pytest.mark.parametrize(
