@@ -18,6 +18,7 @@ from typing import Any
 
 from penstock.cluster.running import Running
 from penstock.cluster.spec import KINDS, ClusterSpec
+from penstock.documents import parse_json
 from penstock.errors import ClusterError, UsageError
 
 # Starting processes costs about two seconds; below this much input it is not worth it.
@@ -173,10 +174,8 @@ def _open_existing(spec: ClusterSpec) -> Iterator[Running]:
 
 
 def _read_scheduler_file(path: Path) -> str:
-    import json
-
     try:
-        return str(json.loads(path.read_text(encoding="utf-8"))["address"])
+        return str(parse_json(path.read_bytes())["address"])
     except FileNotFoundError as error:
         raise ClusterError(
             f"there is no scheduler file {path}",

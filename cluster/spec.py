@@ -11,6 +11,7 @@ import psutil
 from cyclopts import Group, Parameter
 from pydantic import Field
 
+from penstock.documents import parse_yaml
 from penstock.errors import UsageError
 from penstock.options import options
 from penstock.sizes import parse_bytes
@@ -99,13 +100,11 @@ class ClusterSpec:
 
 
 def _read_yaml(path: str) -> Any:
-    import yaml
-
     try:
-        return yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+        return parse_yaml(Path(path).read_bytes())
     except FileNotFoundError as error:
         raise UsageError(f"there is no file {path} with cluster options") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    except ValueError as error:
         raise UsageError(
             f"cannot read {path} as YAML", got=str(error), remedy="Write one `option: value` a line"
         ) from error

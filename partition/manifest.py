@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from penstock.documents import parse_json
 from penstock.errors import CorruptFile, GraphError, NewerVersion
 from penstock.files import FileEntry, save_json, sha256_of
 from penstock.manifest import FILE_NAME as GRAPH_FILE
@@ -106,8 +106,8 @@ def _read_json(path: Path) -> dict[str, Any]:
             remedy="Make one with penstock partition GRAPH -k K",
         )
     try:
-        body = json.loads(path.read_text())
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        body = parse_json(path.read_bytes())
+    except ValueError as error:
         raise CorruptFile(
             f"{path} is damaged", expected="JSON", got=str(error), remedy=AGAIN
         ) from error

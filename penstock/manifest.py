@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict, dataclass, field
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
+from penstock.documents import parse_json
 from penstock.errors import CorruptFile, NewerVersion, NotAGraph
 from penstock.files import FileEntry, save_json
 
@@ -134,8 +134,8 @@ def _read_json(root: Path) -> dict[str, Any]:
             remedy=make_one,
         )
     try:
-        body = json.loads(path.read_text())
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        body = parse_json(path.read_bytes())
+    except ValueError as error:
         raise CorruptFile(
             f"{path} is damaged",
             expected="JSON",

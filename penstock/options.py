@@ -22,13 +22,14 @@ from penstock.errors import UsageError
 
 T = TypeVar("T")
 
+_CONFIG = ConfigDict(extra="forbid", validate_default=True, allow_inf_nan=False)
+_SHOWN = 100  # characters of a bad value
+
 
 @dataclass_transform(kw_only_default=True, frozen_default=True)
 def options(cls: type[T]) -> type[T]:
     """Make ``cls`` a frozen, validated set of options whose fields are command-line flags."""
-    made: Any = pydantic_dataclass(
-        frozen=True, kw_only=True, config=ConfigDict(extra="forbid", validate_default=True)
-    )(cls)
+    made: Any = pydantic_dataclass(frozen=True, kw_only=True, config=_CONFIG)(cls)
     checked_init = made.__init__
 
     def __init__(self: T, **values: Any) -> None:  # noqa: N807
@@ -58,10 +59,18 @@ def bad_option(owner: str, error: ValidationError, known: Iterable[str] = ()) ->
         return UsageError(f"{owner} needs option {flag(name)}")
     expected = first["msg"].removeprefix("Value error, ").removeprefix("Input should be ")
     expected = expected.partition(", unable to parse")[0]
+    if first["type"] == "int_parsing_size":
+        expected = "a whole number of fewer digits"
     if expected.startswith(("greater", "less")):
         expected = f"a value {expected}"
     if first["type"] == "missing":
         expected = "more values"
     return UsageError(
-        f"option {flag(name)} has a bad value", expected=expected, got=repr(first["input"])
+        f"option {flag(name)} has a bad value", expected=expected, got=shown(first["input"])
     )
+
+
+def shown(value: object) -> str:
+    """Return what was given as an error shows it: what is very long, by its beginning."""
+    text = repr(value)
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}... ({len(text)} characters)"

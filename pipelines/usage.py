@@ -17,7 +17,7 @@ from cyclopts.exceptions import (
 from pydantic import ValidationError
 
 from penstock.errors import UsageError
-from penstock.options import bad_option
+from penstock.options import bad_option, shown
 
 
 def usage_error(error: CycloptsError) -> UsageError:
@@ -81,7 +81,7 @@ def _bad_value(error: CoercionError, see: str) -> UsageError:
     if get_origin(error.target_type) is not None:
         remedy = _did_you_mean(asked, [str(x) for x in get_args(error.target_type)]) or see
     what = f"option {name}" if name.startswith("-") else name
-    return UsageError(f"{what} has a bad value", expected=expected, got=repr(asked), remedy=remedy)
+    return UsageError(f"{what} has a bad value", expected=expected, got=shown(asked), remedy=remedy)
 
 
 def _type_name(kind: object) -> str:

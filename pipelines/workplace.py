@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from penstock.documents import parse_json
 from penstock.errors import InputError, UsageError
 from penstock.files import publish, recover, refuse_existing, save_json
 from penstock.output_lock import output_lock, own_directory
@@ -79,7 +80,7 @@ def _prepare(home: Path, place: Workplace, task: dict[str, Any], *, resume: bool
     record = home / "run.json"
     task = json.loads(json.dumps(task, default=str))
     if resume and record.exists():
-        if json.loads(record.read_text()) != task:
+        if _read(record) != task:
             raise UsageError(
                 f"the run interrupted in {home} was another one",
                 expected="the same inputs and options",
@@ -91,6 +92,13 @@ def _prepare(home: Path, place: Workplace, task: dict[str, Any], *, resume: bool
         save_json(record, task)
     place.result.mkdir(parents=True, exist_ok=True)
     own_directory(place.scratch)
+
+
+def _read(record: Path) -> Any:
+    try:
+        return parse_json(record.read_bytes())
+    except ValueError:
+        return None  # no run of ours has such a record
 
 
 def _remove(home: Path, place: Workplace) -> None:

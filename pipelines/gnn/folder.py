@@ -10,7 +10,6 @@ Unlike other outputs it is there from the first epoch on: to be looked at, and t
 
 from __future__ import annotations
 
-import json
 import shutil
 import sys
 from collections.abc import Iterator
@@ -19,6 +18,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from penstock.documents import parse_json
 from penstock.errors import (
     CorruptFile,
     NewerVersion,
@@ -76,7 +76,7 @@ class Run:
                 remedy="Make one with penstock gnn train GRAPH RUN",
             )
         try:
-            body = json.loads(path.read_text(encoding="utf-8"))
+            body = parse_json(path.read_bytes())
             if not isinstance(body, dict) or body.get("format") != FORMAT:
                 raise UsageError(f"{path} was not written by penstock gnn train")
             if body["version"] > VERSION:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import platform
 import time
@@ -13,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from penstock.documents import parse_json
 from penstock.errors import PenstockError
 from penstock.files import save_json
 from penstock.kernels import kernel
@@ -60,7 +60,7 @@ def machine_rates(device: str = "cpu", *, measure: bool = True) -> Rates:
     """Return what was measured on this machine, now if it was not before; ``device`` cpu or gpu."""
     path = _path(device)
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        found = parse_json(path.read_bytes())
         if found.pop("version") == _VERSION:
             return Rates(**found)
     except (OSError, ValueError, TypeError, KeyError):

@@ -20,6 +20,7 @@ from typing import Annotated, Any, Literal
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
 
+from penstock.documents import parse_yaml
 from penstock.errors import MissingFile, UsageError
 from penstock.kernels.gnn_rules import LAYER_BITS
 
@@ -143,16 +144,14 @@ def make_model(declared: Any, *, where: str = "the model") -> Model:
 
 def read_model(path: str | Path) -> Model:
     """Return the model that a YAML file declares."""
-    import yaml
-
     try:
-        text = Path(path).read_text(encoding="utf-8")
+        text = Path(path).read_bytes()
     except FileNotFoundError as error:
         raise MissingFile(f"there is no model file {path}") from error
     try:
-        declared = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise UsageError(f"{path} is not YAML", got=str(error).replace("\n", " ")) from error
+        declared = parse_yaml(text)
+    except ValueError as error:
+        raise UsageError(f"{path} is not YAML", got=str(error)) from error
     return make_model(declared, where=str(path))
 
 
