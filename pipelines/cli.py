@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import sys
@@ -10,7 +11,7 @@ import traceback
 from cyclopts import App, CycloptsError, Group
 
 from penstock import __version__
-from penstock.errors import PenstockError
+from penstock.errors import CapacityError, PenstockError
 from penstock.pipelines.help_page import HelpPage
 from penstock.pipelines.usage import usage_error
 
@@ -140,6 +141,11 @@ def _as_ours(error: BaseException) -> PenstockError:
         return usage_error(error)
     if isinstance(error, KeyboardInterrupt):
         return PenstockError("interrupted", remedy="Nothing half-written was left in place")
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return CapacityError(
+            "the disk is full" + (f": {error.filename}" if error.filename else ""),
+            remedy="Free some space or write to another disk",
+        )
     if isinstance(error, OSError) and error.filename is not None:
         return PenstockError(
             f"cannot use {error.filename}",

@@ -59,6 +59,9 @@ def workplace(
             _remove(home, place)
             raise
         except BaseException:
+            if not _has_work(place):
+                _remove(home, place)
+                raise
             print(
                 f"What is done so far is kept in {home}: run the same command with --resume to "
                 "go on, or delete it.",
@@ -99,6 +102,22 @@ def _read(record: Path) -> Any:
         return parse_json(record.read_bytes())
     except ValueError:
         return None  # no run of ours has such a record
+
+
+def _has_work(place: Workplace) -> bool:
+    """Return whether anything is done: what is whole has a record, or lies in the result."""
+    records = place.scratch.rglob("*.json")
+    return next(records, None) is not None or any(
+        not path.is_dir() and not path.name.startswith(".") for path in place.result.rglob("*")
+    )
+
+
+def kept_bytes(out: Path, scratch: Path | None = None) -> int:
+    """Return how much of the disk an interrupted run of ``out`` holds already."""
+    out = out.resolve()
+    home = out.with_name(f".{out.name}.partial")
+    files = {path for folder in (home, _scratch(home, scratch, out)) for path in folder.rglob("*")}
+    return sum(path.lstat().st_size for path in files if not path.is_dir())
 
 
 def _remove(home: Path, place: Workplace) -> None:

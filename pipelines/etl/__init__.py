@@ -23,7 +23,7 @@ from penstock.pipelines.etl.options import EtlOptions
 from penstock.pipelines.etl.pieces import find_pieces
 from penstock.pipelines.etl.report import EtlReport
 from penstock.pipelines.etl.tables import build_graph
-from penstock.pipelines.workplace import Workplace, workplace
+from penstock.pipelines.workplace import Workplace, kept_bytes, workplace
 from penstock.sizes import need_disk
 
 __all__ = ["EtlOptions", "EtlReport", "etl"]
@@ -103,7 +103,9 @@ def _make_from_tables(
     }
     size = sum(piece.bytes for part in pieces.values() for piece in part)
     # Text shrinks and compressed files grow: four times the input has held for both.
-    need_disk(options.scratch or out.absolute().parent, 4 * size, "the making of this graph")
+    held = kept_bytes(out, options.scratch) if options.resume else 0
+    folder = options.scratch or out.absolute().parent
+    need_disk(folder, max(0, 4 * size - held), "the making of this graph")
     with (
         _workplace(out, task, options) as place,
         connect(cluster, input_bytes=size, quiet=quiet) as client,

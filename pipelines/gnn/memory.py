@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from penstock.errors import CapacityError
 from penstock.pipelines.gnn.declare import scaled
 from penstock.pipelines.gnn.ranks import Ranks
-from penstock.sizes import format_bytes
+from penstock.sizes import format_bytes, need_disk
 from penstock.workers.gnn.spec import Model, Training
+
+_LINE = 400  # bytes of metrics.jsonl an epoch
+_REST = 1 << 15  # run.json, plan.txt and the heads of checkpoints
 
 
 def need_room(ranks: Ranks, model: Model, facts: Any, training: Training, rates: Any) -> None:
@@ -24,6 +28,25 @@ def need_room(ranks: Ranks, model: Model, facts: Any, training: Training, rates:
     if "graph, turned round" in plan.memory:
         remedies.append("--transpose implicit takes less")
     raise _too_large("training", ranks, needed, remedies)
+
+
+def need_disk_to_train(folder: Path, model: Model, inputs: int, epochs: int) -> None:
+    """Raise CapacityError where the disk of ``folder`` has no room for a run's checkpoints.
+
+    inputs  features of a node
+    """
+    weights = 0
+    for layer in model.layers:
+        width = layer.width or 1
+        wide = width * (layer.heads if layer.join == "mean" else 1)
+        weights += inputs * wide * (2 if layer.kind == "sage" else 1) + 8 * wide
+        weights += inputs * width if layer.residual else 0
+        weights += (layer.hidden or width) * width if layer.kind == "gin" else 0
+        inputs = width
+    # The last checkpoint holds weights, two vectors of the optimizer and the best weights; while
+    # it is written anew both are there, and the best weights have a file of their own.
+    size = 4 * weights * (2 * 4 + 1) + _LINE * epochs + _REST
+    need_disk(folder, size, f"the checkpoints of {folder}")
 
 
 def need_room_to_predict(

@@ -18,7 +18,7 @@ from penstock.pipelines.gnn.declare import (
     task_of,
 )
 from penstock.pipelines.gnn.folder import Run, run_folder
-from penstock.pipelines.gnn.memory import need_room
+from penstock.pipelines.gnn.memory import need_disk_to_train, need_room
 from penstock.pipelines.gnn.options import GnnOptions, ModelOptions, as_plain
 from penstock.pipelines.gnn.ranks import facts_and_rates, open_ranks, train_on
 from penstock.pipelines.gnn.report import TrainReport
@@ -49,6 +49,7 @@ def train_model(
         run.save(folder)
         facts, rates = facts_and_rates(ranks, graph, training)
         need_room(ranks, model, facts, training, rates)
+        need_disk_to_train(folder, model, facts.features, training.epochs)
         # Always to go on: a rank that is started again finds what the first one saved.
         task = TrainTask(graph.path, ranks.partition, model, training, folder, resume=True)
         trained = train_on(ranks, task, scored=run.task != "value", quiet=quiet)

@@ -83,7 +83,6 @@ def make_walks(
     ) as place:
         starts = find_starts(graph, options, place.scratch)
         parts = Parts.of(_walk_count(starts, options), options.length)
-        _need_disk(out, graph, parts, options)
         writer = WalkWriter(
             place.result,
             place.scratch,
@@ -91,7 +90,9 @@ def make_walks(
             _version(graph),
             options.npy,
         )
-        choice = _run(graph, options, cluster, starts, parts, writer, report, quiet)
+        todo = [n for n in range(parts.count) if not (options.resume and writer.done(n))]
+        _need_disk(out, graph, parts, options, len(todo) / max(parts.count, 1))
+        choice = _run(graph, options, cluster, starts, parts, todo, writer, report, quiet)
         _finish(graph, options, parts, writer, choice, report)
     report.seconds = time.monotonic() - begun
     return report
@@ -103,12 +104,12 @@ def _run(
     cluster: ClusterSpec,
     starts: Starts,
     parts: Parts,
+    todo: list[int],
     writer: WalkWriter,
     report: WalkReport,
     quiet: bool,
 ) -> Choice:
     """Walk every part that is not there yet, and say what was chosen."""
-    todo = [n for n in range(parts.count) if not (options.resume and writer.done(n))]
     ranks = ranks_wanted(graph, options, cluster)
     size = sum(entry.bytes for entry in graph.manifest.files.values())
     with connect(cluster, input_bytes=size, ranks=ranks, on_gpu=True, quiet=quiet) as client:
@@ -174,8 +175,9 @@ def _walk_count(starts: Starts, options: WalkOptions) -> int:
     return count
 
 
-def _need_disk(out: Path, graph: Graph, parts: Parts, options: WalkOptions) -> None:
-    folder, size = out.absolute().parent, _disk_bytes(graph, parts, options)
+def _need_disk(out: Path, graph: Graph, parts: Parts, options: WalkOptions, left: float) -> None:
+    """Raise CapacityError where the share of the walks that is ``left`` has no room."""
+    folder, size = out.absolute().parent, int(_disk_bytes(graph, parts, options) * left)
     try:
         need_disk(folder, size, f"room for {parts.walks:,} walks")
     except CapacityError as error:

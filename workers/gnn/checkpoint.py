@@ -7,6 +7,7 @@ There is no state of a random generator, because draws are counted by epoch.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 from pathlib import Path
@@ -23,11 +24,14 @@ from penstock.workers.gnn.spec import Model, differences
 FORMAT = "penstock-gnn"
 VERSION = 1
 
+_DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
+
 
 def save(
     path: Path, parameters: dict[str, Any], state: dict[str, Any], about: dict[str, Any]
 ) -> None:
     """Write a checkpoint; ``path`` has the old one or the new one, never half of one."""
+    from safetensors import SafetensorError
     from safetensors.numpy import save_file
 
     assert not parameters.keys() & state.keys()
@@ -38,7 +42,12 @@ def save(
     metadata = {"format": FORMAT, "version": str(VERSION), "about": text}
     metadata["sha256"] = _digest(tensors, text)
     with atomic(path) as temporary:
-        save_file(tensors, temporary, metadata)
+        try:
+            save_file(tensors, temporary, metadata)
+        except SafetensorError as error:
+            # The library tells a full disk from another fault in words only.
+            full = any(f"(os error {number})" in str(error) for number in _DISK_FULL)
+            raise OSError(errno.ENOSPC if full else errno.EIO, str(error), str(path)) from error
 
 
 def load(path: Path) -> tuple[dict[str, Array], dict[str, Any]]:

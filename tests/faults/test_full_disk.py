@@ -1,0 +1,140 @@
+"""A disk that is full, or will be: said before the work where it can be, and never a bug."""
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from penstock import Graph, generate, gnn, walk
+from penstock.errors import CapacityError
+from penstock.pipelines.cli import run
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a small disk")
+
+
+@pytest.fixture(scope="module")
+def graph(tmp_path_factory):
+    path = tmp_path_factory.mktemp("full") / "g"
+    generate("sbm", path, nodes=300, seed=1, quiet=True)
+    return path
+
+
+@pytest.fixture
+def small(tmp_path):
+    """Return what mounts a disk of so many kilobytes; it goes with the test."""
+    folder, mounted = tmp_path / "small", []
+
+    def mount(kilobytes):
+        folder.mkdir()
+        command = ["mount", "-t", "tmpfs", "-o", f"size={kilobytes}k", "tmpfs", str(folder)]
+        if subprocess.run(command, capture_output=True, check=False).returncode:
+            pytest.skip("this machine lets nobody mount a disk")
+        mounted.append(folder)
+        return folder
+
+    yield mount
+    for place in mounted:
+        subprocess.run(["umount", str(place)], check=True)
+
+
+def fill(folder, leave):
+    """Take the disk but for ``leave`` bytes; return the file that takes it."""
+    found = os.statvfs(folder)
+    filler = folder / "filler"
+    filler.write_bytes(bytes(found.f_bavail * found.f_frsize - leave))
+    return filler
+
+
+def test_checkpoints_are_estimated_before_training(graph, small):
+    folder = small(64)
+    with pytest.raises(CapacityError, match="checkpoints"):
+        gnn.train(graph, folder / "r", epochs=5, cluster=None)
+    assert os.listdir(folder) == []
+
+
+def test_a_disk_that_fills_while_training(graph, small, capsys, monkeypatch):
+    monkeypatch.setattr("penstock.pipelines.gnn.training.need_disk_to_train", lambda *_: None)
+    folder = small(64)
+    assert run(["gnn", "train", str(graph), str(folder / "r"), "--epochs", "5"]) == 1
+    said = capsys.readouterr().err
+    assert "the disk is full" in said
+    assert "bug" not in said
+    assert "--resume" in said
+
+
+def test_a_checkpoint_that_cannot_be_written_leaves_the_old_one(small):
+    import numpy as np
+
+    from penstock.workers.gnn import checkpoint
+
+    folder = small(256)
+    path = folder / "last.safetensors"
+    checkpoint.save(path, {"a": np.ones(1000, np.float32)}, {}, {"epoch": 1})
+    before = path.read_bytes()
+    fill(folder, 8192)
+    with pytest.raises(CapacityError, match="the disk is full"):
+        checkpoint.save(path, {"a": np.ones(10_000, np.float32)}, {}, {"epoch": 2})
+    assert path.read_bytes() == before
+    assert sorted(os.listdir(folder)) == ["filler", "last.safetensors"]
+
+
+def test_a_refusal_before_any_work_leaves_nothing(graph, small, capsys):
+    folder = small(64)
+    for words in (["walk", graph, folder / "w"], ["gnn", "train", graph, folder / "r"]):
+        assert run([str(word) for word in words]) == 1
+        said = capsys.readouterr().err
+        assert "does not fit on the disk" in said
+        assert "--resume" not in said
+    assert os.listdir(folder) == []
+
+
+def test_what_is_done_is_not_asked_for_again(graph, tmp_path, monkeypatch):
+    """Walks that did not fit go on once there is room for the rest, not for all of them."""
+    folder = tmp_path
+    options = {"walks": 200, "length": 40, "quiet": True}
+    whole = walk(graph, folder / "whole", **options)
+    assert whole.parts > 4
+    # A disk that fills up when half the parts are there.
+    from penstock.pipelines.walk import output
+
+    real, written = output.save_json, []
+
+    def save(path, value):
+        if len(written) == whole.parts // 2:
+            raise OSError(28, "No space left on device", str(path))
+        written.append(path)
+        real(path, value)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(output, "save_json", save)
+        patch.setattr("penstock.pipelines.walk.need_disk", lambda *_: None)
+        with pytest.raises(CapacityError):
+            walk(graph, folder / "w", **options)
+    estimates = []
+    monkeypatch.setattr(
+        "penstock.pipelines.walk.need_disk", lambda folder, size, what: estimates.append(size)
+    )
+    walk(graph, folder / "w", resume=True, **options)
+    walk(graph, folder / "again", **options)
+    assert estimates[0] < 0.7 * estimates[1]
+    for name in sorted(p.name for p in (folder / "whole").glob("part-*")):
+        assert (folder / "w" / name).read_bytes() == (folder / "whole" / name).read_bytes()
+
+
+def test_etl_takes_what_is_kept_off_its_estimate(tmp_path, monkeypatch):
+    edges = tmp_path / "edges.txt"
+    edges.write_text("".join(f"{i} {i + 1}\n" for i in range(20_000)))
+    kept = tmp_path / ".g.partial/scratch"
+    kept.mkdir(parents=True)
+    (kept / "piece").write_bytes(bytes(100_000))
+    asked = []
+    monkeypatch.setattr(
+        "penstock.pipelines.etl.need_disk", lambda folder, size, what: asked.append(size)
+    )
+    from penstock import etl
+
+    etl(str(edges), tmp_path / "g", resume=True, quiet=True)
+    etl(str(edges), tmp_path / "h", quiet=True)
+    assert asked[0] == asked[1] - 100_000
+    assert Graph.open(Path(tmp_path / "g")).num_nodes == 20_001
