@@ -11,7 +11,7 @@ from penstock.pipelines.gnn.ranks import Ranks
 from penstock.sizes import format_bytes, need_disk
 from penstock.workers.gnn.spec import Model, Training
 
-_LINE = 400  # bytes of metrics.jsonl an epoch
+_LINE, _LINES = 400, 10_000  # bytes of metrics.jsonl an epoch; more epochs than anybody waits for
 _REST = 1 << 15  # run.json, plan.txt and the heads of checkpoints
 
 
@@ -45,7 +45,7 @@ def need_disk_to_train(folder: Path, model: Model, inputs: int, epochs: int) -> 
         inputs = width
     # The last checkpoint holds weights, two vectors of the optimizer and the best weights; while
     # it is written anew both are there, and the best weights have a file of their own.
-    size = 4 * weights * (2 * 4 + 1) + _LINE * epochs + _REST
+    size = 4 * weights * (2 * 4 + 1) + _LINE * min(epochs, _LINES) + _REST
     need_disk(folder, size, f"the checkpoints of {folder}")
 
 
