@@ -27,6 +27,7 @@ def open_parquet(path: str) -> Iterator[Any]:
         with _naming(path):
             file = pq.ParquetFile(raw)
         with file:
+            _check_names(file.schema_arrow.names, path)
             yield file
 
 
@@ -144,6 +145,17 @@ def _naming(path: str) -> Iterator[None]:
             got=next(iter(str(error).splitlines()), type(error).__name__),
             remedy="The file is damaged, or no Parquet: give --format if its name misleads",
         ) from error
+
+
+def _check_names(names: Sequence[str], path: str) -> None:
+    """Raise InputError where a name stands for several columns: none of them can be read by it."""
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise InputError(
+            f"{path} has {names.count(twice)} columns named {twice!r}",
+            expected="a name a column",
+            remedy="Rename them where the file is written",
+        )
 
 
 def _bare(kind: pa.DataType) -> pa.DataType:

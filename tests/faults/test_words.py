@@ -1,5 +1,7 @@
 """What nobody would write: one paragraph that says what is wrong, never 'This is a bug'."""
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from penstock import generate
@@ -14,6 +16,10 @@ def folder(tmp_path_factory):
     generate("sbm", folder / "g", nodes=60, seed=1, quiet=True)
     (folder / "deep.yaml").write_text("layers: " + "[" * 5000 + "]" * 5000)
     (folder / "digits.yaml").write_text(f"layers: {MANY_DIGITS}")
+    pair = [pa.array([1, 2]), pa.array([2, 3])]
+    for names in (["source", "target", "target"], ["source", "target", "w", "w"]):
+        table = pa.Table.from_arrays((pair * 2)[: len(names)], names=names)
+        pq.write_table(table, folder / f"{names[-1]}.parquet")
     for name, text in {
         "deep": "[" * 100_000 + "]" * 100_000,
         "digits": '{"format": "penstock-graph", "version": ' + MANY_DIGITS + "}",
@@ -28,6 +34,8 @@ def folder(tmp_path_factory):
     [
         ("gnn train {}/g {}/r --spec {}/deep.yaml", "nested too deeply"),
         ("gnn train {}/g {}/r --spec {}/digits.yaml", "4300 digits"),
+        ("etl {}/target.parquet {}/o", "2 columns named 'target'"),
+        ("etl {}/w.parquet {}/o", "2 columns named 'w'"),
         ("info {}/deep", "nested too deeply"),
         ("info {}/digits", "4300 digits"),
         (f"walk {{}}/g {{}}/w --seed {MANY_DIGITS}", "a whole number of fewer digits"),
