@@ -22,6 +22,8 @@ from penstock.errors import UsageError
 
 T = TypeVar("T")
 
+_ROUNDING = 1e-6  # of fractions that are written down with a few digits
+
 
 @dataclass_transform(kw_only_default=True, frozen_default=True)
 def options(cls: type[T]) -> type[T]:
@@ -46,6 +48,23 @@ def options(cls: type[T]) -> type[T]:
 def flag(name: str) -> str:
     """Return the command-line spelling of an option: ``min_degree`` -> ``--min-degree``."""
     return "--" + name.replace("_", "-")
+
+
+def check_fractions(
+    name: str, fractions: tuple[float, float, float], *, some_left: bool = False
+) -> None:
+    """Raise UsageError unless fractions for train, valid and test are such, and add up to one.
+
+    ``some_left``: they may add up to less, and then what is left is in no split.
+    """
+    total = sum(fractions)
+    known = all(part >= 0 for part in fractions)  # which NaN is not
+    if known and total <= 1 + _ROUNDING and (some_left or total >= 1 - _ROUNDING):
+        return
+    raise UsageError(
+        f"{flag(name)} needs three fractions that add up to {'at most ' if some_left else ''}one",
+        got=" ".join(f"{part:g}" for part in fractions),
+    )
 
 
 def bad_option(owner: str, error: ValidationError, known: Iterable[str] = ()) -> UsageError:

@@ -84,7 +84,15 @@ def _node_data(found: dict[str, Any]) -> Rows:
         share = _share(labelled, found["nodes"])
         yield "labels", f"{what}, {labelled:,} labelled nodes{share}"
     if any(found["splits"].values()):
-        yield "split", ", ".join(f"{name} {count:,}" for name, count in found["splits"].items())
+        known = found["splits"] if labels is None else labels["splits"]
+        yield (
+            "split",
+            ", ".join(
+                f"{name} {count:,}"
+                + (f" ({known[name]:,} labelled)" if known[name] != count else "")
+                for name, count in found["splits"].items()
+            ),
+        )
 
 
 def _storage(found: dict[str, Any]) -> Rows:

@@ -16,6 +16,7 @@ from penstock.graph import SPLITS
 from penstock.kernels.cpu.philox import random_keys
 from penstock.kernels.streams import Stream
 from penstock.manifest import FeatureEntry
+from penstock.pipelines.etl.labels import without_nan
 from penstock.pipelines.etl.options import EtlOptions
 from penstock.pipelines.etl.sorted_ids import SortedIds
 from penstock.writer import write_feature_files
@@ -164,6 +165,8 @@ def _coded_labels(
     flat = labels.combine_chunks()
     if isinstance(flat, pa.ChunkedArray):
         flat = flat.chunk(0) if flat.num_chunks else pa.array([], labels.type)
+    if pa.types.is_fixed_size_list(flat.type):
+        flat = flat.cast(pa.list_(flat.type.value_type))
     kind = options.label_kind
     listed = pa.types.is_list(flat.type) or pa.types.is_large_list(flat.type)
     if kind == "auto":
@@ -171,17 +174,30 @@ def _coded_labels(
         kind = "multi" if listed else "value" if number else "class"
     if kind == "value":
         return flat.cast(pa.float32()), kind, None
-    items = flat.flatten() if listed else flat
+    items = without_nan(flat.flatten()) if listed else flat
     names = pc.unique(items.drop_null())
     names = names.take(pc.sort_indices(names))
     numbers = pc.index_in(items, value_set=names)
     classes = tuple(str(name) for name in names.to_pylist())
-    if not listed:
-        return numbers, kind, classes
-    # flatten() skips null lists, so offsets are made anew; a node without labels has an empty list.
-    lengths = pc.fill_null(pc.list_value_length(flat), 0)
-    offsets = np.append(0, np.cumsum(np.asarray(lengths))).astype(np.int32)
-    return pa.ListArray.from_arrays(pa.array(offsets), numbers), kind, classes
+    return _lists(flat, numbers) if listed else numbers, kind, classes
+
+
+def _lists(lists: pa.Array, numbers: pa.Array) -> pa.Array:
+    """Return lists with class numbers in place of their items, those that are missing left out.
+
+    An empty list says that a node has none of the classes. No list, or one in which all items are
+    missing, says nothing: that node has no label.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    lengths = np.asarray(pc.fill_null(pc.list_value_length(lists), 0))  # flatten() skips null lists
+    known = np.asarray(numbers.is_valid())
+    rows = np.repeat(np.arange(len(lengths)), lengths)[known]
+    kept = np.bincount(rows, minlength=len(lengths))
+    nothing = np.asarray(lists.is_null()) | ((lengths > 0) & (kept == 0))
+    offsets = pa.array(np.append(0, np.cumsum(kept)).astype(np.int32))
+    return pa.ListArray.from_arrays(offsets, numbers.drop_null(), mask=pa.array(nothing))
 
 
 def _draw_splits(count: int, order: Array | None, labelled: Any, options: EtlOptions) -> Array:

@@ -71,11 +71,7 @@ def _listed(classes: tuple[str, ...] | None) -> str:
 
 def _counted(graph: Graph, split: str) -> Array:
     """Return the mask of the nodes that count: (nodes,) bool."""
-    labels = graph.labels()
-    if isinstance(labels, list):
-        labelled = np.ones(graph.num_nodes, bool)
-    else:
-        labelled = ~np.isnan(labels) if labels.dtype.kind == "f" else labels >= 0
+    labelled = graph.labelled()
     chosen: Array = labelled if split == "all" else labelled & graph.split(split)
     if not chosen.any():
         splits = ", ".join(f"{name} {count}" for name, count in graph.manifest.splits.items())

@@ -25,7 +25,13 @@ from penstock.kernels import kernel
 from penstock.manifest import Manifest
 from penstock.partition.manifest import PartitionManifest
 from penstock.partition.part import Part, Partition, part_folder
-from penstock.workers.gnn.node_data import NodeData, nodes_of_graph, nodes_of_part, read_nodes
+from penstock.workers.gnn.node_data import (
+    NodeData,
+    labelled,
+    nodes_of_graph,
+    nodes_of_part,
+    read_nodes,
+)
 from penstock.workers.plugin import resources
 
 if TYPE_CHECKING:
@@ -51,7 +57,7 @@ class Local:
     features      (owned, width): dense float32, or SciPy CSR of float32
     label_kind    class, multi, value, or None: there are no labels
     labels        class: (owned,) int32, -1 none; value: (owned,) float32, NaN none; multi:
-                  (indptr int64, classes int32); or None
+                  (indptr int64, classes int32, labelled bool); or None
     roles         (owned,) int8: 0 train, 1 valid, 2 test, -1 none
     outputs       classes of the whole graph; 1 for values, 0 where there are no labels
     """
@@ -75,6 +81,11 @@ class Local:
     outputs: int
     send: dict[int, Array] = field(default_factory=dict)
     receive: dict[int, slice] = field(default_factory=dict)
+
+    @property
+    def counted(self) -> Array:
+        """The roles of the rows that have a label, -1 for the others: (owned,) int8."""
+        return np.where(labelled(self.labels), self.roles, np.int8(-1))
 
 
 @contextmanager

@@ -26,7 +26,7 @@ class Stored:
     """What files say of one rank's nodes: features and labels as they are, None where missing.
 
     ids     (rows,) int64: numbers in the whole graph
-    labels  numbers; or (indptr, classes) where a node has several classes
+    labels  numbers; or (indptr, classes, labelled) where a node has several classes
     """
 
     ids: Array
@@ -49,8 +49,8 @@ class NodeData:
         """Return rows in another order."""
         labels = self.labels
         if isinstance(labels, tuple):
-            indptr, classes = labels
-            labels = _reordered_lists(indptr, classes, order)
+            indptr, classes, known = labels
+            labels = (*_reordered_lists(indptr, classes, order), known[order])
         elif labels is not None:
             labels = labels[order]
         if isinstance(self.features, np.ndarray):
@@ -58,6 +58,13 @@ class NodeData:
         else:
             features = self.features[order]
         return replace(self, features=features, labels=labels, roles=self.roles[order])
+
+
+def labelled(labels: Any) -> Array:
+    """Return which nodes have a label: (rows,) bool; ``labels`` are as in ``Local``."""
+    if isinstance(labels, tuple):
+        return np.asarray(labels[2])
+    return np.asarray(~np.isnan(labels) if labels.dtype.kind == "f" else labels >= 0)
 
 
 def nodes_of_graph(graph: Graph) -> Stored:
@@ -80,19 +87,20 @@ def nodes_of_part(part: Part) -> Stored:
     manifest = part.manifest
     labels: Any = None
     if manifest.labels == "multi":  # part.labels() would make an array of each
-        labels = tuple(load_npy(part.path / f"labels.{n}.npy") for n in ("indptr", "indices"))
+        labels = part.label_lists()
     elif manifest.labels is not None:
         labels = part.labels()
     roles = load_npy(part.path / "split.npy") if manifest.splits else None
     return Stored(part.owned, part.features(), labels, roles)
 
 
-def _lists(column: Any) -> tuple[Array, Array]:
+def _lists(column: Any) -> tuple[Array, Array, Array]:
     import pyarrow.compute as pc
 
     lists = column.combine_chunks()
     lengths = np.asarray(pc.fill_null(pc.list_value_length(lists), 0))
-    return np.concatenate([[0], np.cumsum(lengths)]), np.asarray(pc.list_flatten(lists))
+    indptr = np.concatenate([[0], np.cumsum(lengths)])
+    return indptr, np.asarray(pc.list_flatten(lists)), np.asarray(lists.is_valid())
 
 
 def _reordered_lists(indptr: Array, values: Array, order: Array) -> tuple[Array, Array]:
@@ -236,7 +244,8 @@ def _labels(stored: Stored, manifest: Manifest, graph: Path) -> Any:
         )
     numbers = numbers.astype(np.int32, copy=False).view(np.ndarray)
     if multi:
-        return np.asarray(stored.labels[0], np.int64).view(np.ndarray), numbers
+        indptr, _, known = stored.labels
+        return np.asarray(indptr, np.int64).view(np.ndarray), numbers, np.asarray(known, bool)
     return numbers
 
 
@@ -254,9 +263,7 @@ def _outputs(labels: Any, manifest: Manifest, comm: Communicator | None) -> int:
 
 def _check_selected(labels: Any, roles: Array, graph: Path, comm: Communicator | None) -> None:
     train = roles == _TRAIN
-    known = train
-    if not isinstance(labels, tuple):  # an empty list of classes says something, too
-        known = train & (~np.isnan(labels) if labels.dtype.kind == "f" else labels >= 0)
+    known = train & labelled(labels)
     counts = np.array([np.count_nonzero(train), np.count_nonzero(known)], np.int64)
     if comm is not None:
         comm.allreduce(counts)

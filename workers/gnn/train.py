@@ -183,12 +183,7 @@ class _Run:
     def _terms(self) -> int:
         """Return over how many training terms of the whole graph the loss is a mean."""
         local = self.local
-        rows = local.roles == 0
-        if local.label_kind == "class":
-            rows = rows & (np.asarray(local.labels) >= 0)
-        elif local.label_kind == "value":
-            rows = rows & ~np.isnan(local.labels)
-        count = np.array([int(rows.sum())], np.int64)
+        count = np.array([np.count_nonzero(local.counted == 0)], np.int64)
         if self.comm is not None:
             self.comm.allreduce(count)
         return int(count[0]) * (local.outputs if self.loss_kind == "binary" else 1)

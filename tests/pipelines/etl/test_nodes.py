@@ -7,10 +7,12 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import scipy.sparse as sp
 
-from penstock import Graph, etl
+from penstock import Graph, etl, info
 from penstock.cluster.spec import ClusterSpec
 from penstock.errors import InputError
 
@@ -115,7 +117,7 @@ def test_multi_label_and_values(tmp_path: Path, edges: Path, cluster: ClusterSpe
     graph = Graph.open(tmp_path / "multi")
     assert (graph.manifest.labels, graph.manifest.classes) == ("multi", ("a", "b", "c"))
     labels = dict(zip(graph.user_ids().to_pylist(), graph.labels(), strict=True))
-    assert labels == {40: [0, 1], 10: [], 30: [1], 20: [], 50: [2, 0], 60: [2]}
+    assert labels == {40: [0, 1], 10: [], 30: [1], 20: None, 50: [2, 0], 60: [2]}
     etl(edges, tmp_path / "value", label="score", **common)
     graph = Graph.open(tmp_path / "value")
     assert graph.manifest.labels == "value"
@@ -146,6 +148,92 @@ def test_node_splits_by_fraction(tmp_path: Path, cluster: ClusterSpec) -> None:
         masks[relabel] = {n: set(ids[graph.split(n)]) for n in ("train", "valid", "test")}
         assert not any(i % 5 == 0 for part in masks[relabel].values() for i in part)
     assert masks["sorted"] == masks["random"]
+
+
+LISTS = {
+    "lists": [["a"], None, [], ["b", None], [None], ["a", "b"]],
+    "floats": [[1.0], None, [], [2.0, np.nan], [np.nan], [1.0, 2.0]],
+}
+
+
+@pytest.mark.parametrize("name", LISTS)
+def test_no_list_of_classes_is_no_label_and_an_empty_one_is(
+    tmp_path: Path, edges: Path, cluster: ClusterSpec, name: str
+) -> None:
+    pq.write_table(pa.table({"id": IDS, "tags": LISTS[name]}), tmp_path / "nodes.parquet")
+    etl(
+        edges,
+        tmp_path / "g",
+        cluster=cluster,
+        nodes=tmp_path / "nodes.parquet",
+        label="tags",
+        split_nodes=(0.5, 0.25, 0.25),
+    )
+    graph = Graph.open(tmp_path / "g")
+    graph.validate()
+    labels = dict(zip(graph.user_ids().to_pylist(), graph.labels(), strict=True))
+    assert labels == {40: [0], 10: None, 30: [], 20: [1], 50: None, 60: [0, 1]}
+    assert dict(zip(labels, graph.labelled(), strict=True)) == {
+        user: label is not None for user, label in labels.items()
+    }
+    assert graph.manifest.splits == {"train": 2, "valid": 1, "test": 1}
+    drawn = dict(zip(labels, graph.node_column("split").to_pylist(), strict=True))
+    assert drawn[10] is drawn[50] is None
+    told = info(tmp_path / "g").labels
+    assert told is not None
+    assert (told["labelled"], told["splits"]["train"]) == (4, 2)
+
+
+@pytest.mark.parametrize("label", ["class", "value", "multi"])
+def test_nodes_without_a_label_are_in_no_drawn_split(
+    tmp_path: Path, cluster: ClusterSpec, label: str
+) -> None:
+    ends = np.arange(40)
+    pd.DataFrame({"src": ends, "dst": (ends + 1) % 40}).to_csv(tmp_path / "e.csv", index=False)
+    text = {"class": "b", "value": "0.5", "multi": "b;c"}[label]
+    rows = [f"{i},{text if i % 4 else ''}\n" for i in range(40)]
+    (tmp_path / "n.csv").write_text("id,y\n" + "".join(rows))
+    etl(
+        tmp_path / "e.csv",
+        tmp_path / "g",
+        cluster=cluster,
+        nodes=tmp_path / "n.csv",
+        label="y",
+        label_kind=label,
+        split_nodes=(0.5, 0.25, 0.25),
+    )
+    graph = Graph.open(tmp_path / "g")
+    assert graph.manifest.labels == label
+    assert graph.labelled().tolist() == [i % 4 != 0 for i in range(40)]
+    drawn = np.asarray(graph.node_column("split").fill_null(-1))
+    assert (drawn[::4] == -1).all()
+    assert graph.manifest.splits == {"train": 15, "valid": 7, "test": 8}
+
+
+def test_an_empty_text_in_parquet_is_no_label(
+    tmp_path: Path, edges: Path, cluster: ClusterSpec
+) -> None:
+    table(kind=["a", "", "b", None, "a", ""]).to_parquet(tmp_path / "n.parquet")
+    etl(edges, tmp_path / "g", cluster=cluster, nodes=tmp_path / "n.parquet", label="kind")
+    graph = Graph.open(tmp_path / "g")
+    assert graph.manifest.classes == ("a", "b")
+    assert int(graph.labelled().sum()) == 3
+
+
+def test_a_fixed_number_of_classes_a_node(
+    tmp_path: Path, edges: Path, cluster: ClusterSpec
+) -> None:
+    pairs = pa.array([["a", "b"], ["b", "c"], None, ["c", "a"], ["a", "a"], [None, "b"]],
+                     pa.list_(pa.string(), 2))  # fmt: skip
+    pq.write_table(pa.table({"id": IDS, "tags": pairs}), tmp_path / "n.parquet")
+    options = {"cluster": cluster, "nodes": tmp_path / "n.parquet", "label": "tags"}
+    etl(edges, tmp_path / "g", **options)
+    graph = Graph.open(tmp_path / "g")
+    labels = dict(zip(graph.user_ids().to_pylist(), graph.labels(), strict=True))
+    assert labels == {40: [0, 1], 10: [1, 2], 30: None, 20: [2, 0], 50: [0, 0], 60: [1]}
+    for kind in ("class", "value"):
+        with pytest.raises(InputError, match=f"are lists, and --label-kind {kind} takes one"):
+            etl(edges, tmp_path / "h", label_kind=kind, **options)
 
 
 def test_unknown_nodes(tmp_path: Path, edges: Path, cluster: ClusterSpec) -> None:

@@ -42,14 +42,15 @@ def trained(
 def ring(tmp_path: Path) -> Callable[..., Graph]:
     """Write a ring of nodes with labels of any kind."""
 
-    def make(label: Any, **about: Any) -> Graph:
+    def make(label: Any, *, in_split: Any = True, **about: Any) -> Graph:
         count = len(label)
         ends = np.arange(count)
         sources, targets = np.r_[ends, ends], np.r_[(ends + 1) % count, (ends - 1) % count]
         rng = np.random.default_rng(0)
         with Graph.create(tmp_path / "ring") as writer:
             writer.edges(CSR.from_edges(sources, targets, count))
-            writer.nodes(label=label, split=rng.integers(0, 3, count).astype(np.int8))
+            split = np.where(in_split, rng.integers(0, 3, count), -1)
+            writer.nodes(label=label, split=split.astype(np.int8))
             writer.features(rng.random((count, 5), np.float32))
             writer.manifest = replace(writer.manifest, directed=False, **about)
         return Graph.open(tmp_path / "ring")
@@ -184,6 +185,32 @@ def test_values_and_several_classes(
     test = [lists[int(i)].as_py() for i in np.flatnonzero(graph.split("test"))]
     assert [row[0] + row[2] for row in found.scores["confusion"]][3] == sum(3 in x for x in test)
     assert "micro F1" in found.text()
+
+
+@pytest.mark.parametrize("kind", ["class", "value", "multi"])
+def test_nodes_without_a_label_count_nowhere(
+    ring: Callable[..., Graph], tmp_path: Path, cluster: ClusterSpec, kind: str
+) -> None:
+    """What they are told to be, a label or none, moves neither a loss nor a score."""
+    full: dict[str, pa.Array] = {
+        "class": pa.array([i % 3 for i in range(60)], pa.int32()),
+        "value": pa.array([i / 60 for i in range(60)], pa.float32()),
+        "multi": pa.array([[i % 3, 3][: i % 4] for i in range(60)], pa.list_(pa.int32())),
+    }
+    known = np.arange(60) % 5 != 0
+    labels = full[kind].to_pylist()
+    some = pa.array([x if k else None for x, k in zip(labels, known, strict=True)], full[kind].type)
+    about = {"labels": kind, "classes": None if kind == "value" else ("a", "b", "c", "d")}
+    found = []
+    for label, in_split in ((some, True), (full[kind], known)):
+        graph = ring(label, in_split=in_split, **about)
+        run = tmp_path / f"run{len(found)}"
+        report = gnn.train(graph, run, epochs=4, hidden=8, cluster=cluster)
+        scores = [gnn.evaluate(run, split=s, cluster=cluster).scores for s in ("train", "test")]
+        found.append((report.trained.metrics, scores))
+        assert scores[1]["nodes"] == int((graph.split("test") & known).sum())
+        shutil.rmtree(graph.path)
+    assert found[0] == found[1]
 
 
 def test_an_interrupted_curve_is_the_same_curve(

@@ -43,7 +43,9 @@ def test_several_classes_a_node(ring: Any, opened: Any, k: int) -> None:
     graph = ring(labels="multi", classes=None, label=label)
     for local in opened(graph, k):
         assert (local.label_kind, local.outputs) == ("multi", 5)
-        indptr, classes = local.labels
+        indptr, classes, known = local.labels
+        np.testing.assert_array_equal(known, local.ids[: local.owned] != 3)
+        np.testing.assert_array_equal(local.counted == -1, ~known)
         assert (indptr.dtype, classes.dtype) == (np.int64, np.int32)
         for row in range(local.owned):
             expected = lists[local.ids[row]] or []
@@ -128,6 +130,13 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "nothing to train on": (
         {"split": np.array([1, 1, 2, 1, 1, 2], np.int8)},
         r"no node of .*g is in the split train\..*--split-nodes",
+    ),
+    "several, none to train on": (
+        {
+            "labels": "multi",
+            "label": pa.array([None, [], [1], None, [0], []], pa.list_(pa.int32())),
+        },
+        r"none of the 2 nodes of .*g in the split train has a label",
     ),
     "no label to train on": (
         {"label": pa.array([None, 1, 1, None, 0, 1], pa.int32())},
