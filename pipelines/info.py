@@ -197,6 +197,7 @@ def _features(graph: Graph) -> dict[str, Any] | None:
         "width": entry.width,
         "dtype": entry.dtype,
         "sparsity": entry.sparsity(graph.num_nodes),
+        "names": graph.manifest.feature_names,
     }
 
 

@@ -75,6 +75,9 @@ def _node_data(found: dict[str, Any]) -> Rows:
             "features",
             f"{features['width']:,} × {features['dtype']}, {features['kind']}, {zeros}",
         )
+        if (names := features["names"]) is not None:
+            more = f", and {len(names) - _SHOWN:,} more" if len(names) > _SHOWN else ""
+            yield "", ", ".join(names[:_SHOWN]) + more
     if labels is not None:
         kinds = {"class": "one of", "multi": "any of", "value": "a value"}
         what = kinds[labels["kind"]]

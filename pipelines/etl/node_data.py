@@ -36,6 +36,7 @@ class NodeTable:
     splits: Array | None  # (rows,) int8: 0, 1, 2 as in SPLITS, -1 none
     # Dense (mapped) or SciPy CSR, and which of its rows belongs to each row of the table.
     features: tuple[Any, Array] | None = None
+    feature_names: tuple[str, ...] | None = None
 
 
 @dataclass
@@ -44,6 +45,7 @@ class NodeResult:
 
     files: list[FileEntry] = field(default_factory=list)
     features: FeatureEntry | None = None
+    feature_names: tuple[str, ...] | None = None
     labels: str | None = None
     classes: tuple[str, ...] | None = None
     splits: dict[str, int] = field(default_factory=dict)
@@ -118,6 +120,7 @@ def write_node_data(
             root, count, features.shape[1], _gather(features, rows)
         )
         result.files += files
+        result.feature_names = table.feature_names
     return result
 
 

@@ -35,6 +35,7 @@ class NodeInput:
     labels: pa.ChunkedArray | None = None
     splits: Array | None = None
     features: Any = None
+    feature_names: tuple[str, ...] | None = None
     bad: list[dict[str, Any]] = field(default_factory=list)
     bad_count: int = 0
 
@@ -55,7 +56,7 @@ class NodeInput:
                 remedy="Add them to the table, or give --unknown-nodes add or drop",
             )
         features = None if self.features is None else (self.features, self.feature_rows)
-        return NodeTable(row_of, self.labels, self.splits, features)
+        return NodeTable(row_of, self.labels, self.splits, features, self.feature_names)
 
 
 def encode_node_table(
@@ -102,7 +103,8 @@ def _read_table(options: EtlOptions, layout: Layout, folder: Path) -> NodeInput:
             if batch.split is not None:
                 splits.append(np.asarray(batch.split))
             if batch.features is not None:
-                width = batch.features.shape[1]
+                width = _same_width(batch.features.shape[1], width, found.name)
+                found.feature_names = batch.feature_names
                 batch.features.astype(np.float32, copy=False).tofile(spilled)
             found.bad = (found.bad + [vars(bad) for bad in batch.bad])[:10]
             found.bad_count += batch.bad_count
@@ -117,6 +119,16 @@ def _read_table(options: EtlOptions, layout: Layout, folder: Path) -> NodeInput:
         found.features = np.memmap(folder / "features.raw", np.float32, "r", shape=(clean, width))
         found.feature_rows = np.arange(clean)
     return found
+
+
+def _same_width(width: int, before: int, name: str) -> int:
+    if before not in (0, width):
+        raise InputError(
+            f"the features of {name} do not all have the same length",
+            expected=f"{before} numbers a node, as in the first rows",
+            got=str(width),
+        )
+    return width
 
 
 def _numbered_nodes(options: EtlOptions, edges: list[str]) -> tuple[int | None, str]:

@@ -26,13 +26,14 @@ def evaluate_run(
 ) -> EvaluateReport:
     """Predict into a folder that goes away, and compare with the labels."""
     begun = time.monotonic()
-    run, graph = opened(run_at, options)
+    job = opened(run_at, options, quiet=quiet)
+    run, graph = job.run, job.graph
     _check_labels(run, run_at, graph)
     counted = _counted(graph, options.split)
     # Beside the weights: ranks on other hosts can write there, too.
     with tempfile.TemporaryDirectory(prefix=".evaluate-", dir=run_at) as folder:
         predict_into(
-            Path(folder).absolute(), run_at, run, graph, options, cluster, quiet,
+            Path(folder).absolute(), job, options, cluster, quiet,
             probabilities=run.task != "value",
         )  # fmt: skip
         scores = _scored(Path(folder), run, graph, counted)
@@ -44,6 +45,8 @@ def evaluate_run(
         task=run.task,
         classes=run.classes or tuple(str(c) for c in range(run.model.layers[-1].width or 1)),
         scores=scores,
+        features_by=job.features.by,
+        features_ignored=job.features.ignored,
         seconds=time.monotonic() - begun,
     )
 

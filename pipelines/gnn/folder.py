@@ -41,6 +41,7 @@ class Run:
 
     model     complete: the width of its last layer is what the graph's labels ask for
     task      what is predicted: class, multi or value
+    features  how many a node has; feature_names: their names, where the graph has them
     classes   their names, where the graph has them
     parts     into how many parts the graph was cut, last time
     state     training, interrupted or done
@@ -54,6 +55,7 @@ class Run:
     task: str
     features: int
     classes: tuple[str, ...] | None = None
+    feature_names: tuple[str, ...] | None = None
     parts: int = 1
     state: str = "training"
     options: dict[str, Any] | None = None
@@ -89,8 +91,8 @@ class Run:
             body = {name: body[name] for name in Run.__dataclass_fields__ if name in body}
             body["model"] = make_model(body["model"], where=f"{path}: model")
             body["training"] = Training(**body["training"])
-            if body.get("classes") is not None:
-                body["classes"] = tuple(body["classes"])
+            for name in ("classes", "feature_names"):
+                body[name] = None if body.get(name) is None else tuple(body[name])
             return Run(**body)
         except PenstockError:
             raise

@@ -174,7 +174,7 @@ class WeightsOptions:
     """Which weights predict, on which graph and how many ranks."""
 
     graph: Path | None = None
-    """another graph with the same features [default: the one of the run]"""
+    """another graph with the same features, found by name [default: the one of the run]"""
     checkpoint: Literal["best", "last"] = "best"
     """weights of the epoch with the best validation loss, or of the last one saved"""
     parts: Annotated[Count | None, Parameter(alias="-k")] = None

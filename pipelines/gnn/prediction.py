@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 import time
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from penstock.files import FileEntry, file_entry, fresh_directory, save_json, sh
 from penstock.graph import Graph
 from penstock.manifest import FILE_NAME as GRAPH_FILE
 from penstock.pipelines.gnn.declare import check_graph
+from penstock.pipelines.gnn.features import Matched, match_features
 from penstock.pipelines.gnn.folder import Run
 from penstock.pipelines.gnn.memory import need_room_to_predict
 from penstock.pipelines.gnn.options import PredictOptions, WeightsOptions
@@ -31,14 +33,15 @@ def predict_nodes(
 ) -> PredictReport:
     """Run the whole job."""
     begun = time.monotonic()
-    run, graph = opened(run_at, options)
+    job = opened(run_at, options, quiet=quiet)
+    run, graph = job.run, job.graph
     width = sum(layer.width or 0 for layer in run.model.layers[-2:-1]) or run.features
     size = 24 + 4 * (width * options.embeddings + _outputs(run) * options.probabilities)
     folder = out.absolute()
     need_disk(folder.parent, graph.num_nodes * size, f"predictions for {graph.num_nodes:,} nodes")
     with fresh_directory(folder, overwrite=options.overwrite, kind=KIND) as partial:
         count, device = predict_into(
-            partial, run_at, run, graph, options, cluster, quiet,
+            partial, job, options, cluster, quiet,
             embeddings=options.embeddings, probabilities=options.probabilities,
         )  # fmt: skip
         about = {
@@ -61,12 +64,24 @@ def predict_nodes(
         nodes=graph.num_nodes,
         bytes=sum(entry.bytes for entry in entries),
         parts=len(entries),
+        features_by=job.features.by,
+        features_ignored=job.features.ignored,
         seconds=time.monotonic() - begun,
     )
 
 
-def opened(run_at: Path, options: WeightsOptions) -> tuple[Run, Graph]:
-    """Return a run and the graph to predict on; raise where its weights do not fit it."""
+@dataclass(frozen=True)
+class Opened:
+    """A run, the graph to predict on, and where the features are in it."""
+
+    at: Path
+    run: Run
+    graph: Graph
+    features: Matched
+
+
+def opened(run_at: Path, options: WeightsOptions, *, quiet: bool) -> Opened:
+    """Open a run and the graph to predict on; raise where its weights do not fit it."""
     run = Run.load(run_at)
     run.checkpoint(run_at, options.checkpoint)
     if options.graph is None and not Path(run.graph).is_dir():
@@ -76,22 +91,16 @@ def opened(run_at: Path, options: WeightsOptions) -> tuple[Run, Graph]:
         )
     graph = Graph.open((options.graph or Path(run.graph)).absolute())
     check_graph(graph, run.training, learns=False)
-    features = graph.manifest.features
-    assert features is not None
-    if features.width != run.features:
-        raise UsageError(
-            f"{graph.path} has other features than the graph of {run_at}",
-            expected=f"{run.features} of them",
-            got=str(features.width),
-        )
-    return run, graph
+    same = sha256_of(graph.path / GRAPH_FILE) == run.graph_sha256
+    features = match_features(run, run_at, graph, same=same)
+    if (note := features.note(run_at, graph)) and not quiet:
+        print(note, file=sys.stderr)
+    return Opened(run_at, run, graph, features)
 
 
 def predict_into(
     folder: Path,
-    run_at: Path,
-    run: Run,
-    graph: Graph,
+    job: Opened,
     options: WeightsOptions,
     cluster: ClusterSpec,
     quiet: bool,
@@ -100,17 +109,20 @@ def predict_into(
     probabilities: bool = False,
 ) -> tuple[int, str]:
     """Have ranks write their parts into ``folder``; return how many, and what they ran on."""
+    run, graph = job.run, job.graph
     with open_ranks(graph, options.parts, cluster, quiet=quiet) as ranks:
         facts, rates = facts_and_rates(ranks, graph, run.training)
-        facts = replace(facts, outputs=_outputs(run))
+        nonzeros = round(facts.nonzeros * run.features / max(facts.features, 1))
+        facts = replace(facts, outputs=_outputs(run), features=run.features, nonzeros=nonzeros)
         need_room_to_predict(ranks, run.model, facts, run.training, rates)
         task = PredictTask(
             graph.path,
             ranks.partition,
             run.model,
             run.training,
-            run.checkpoint(run_at, options.checkpoint).absolute(),
+            run.checkpoint(job.at, options.checkpoint).absolute(),
             folder,
+            feature_columns=job.features.columns,
             embeddings=embeddings,
             probabilities=probabilities,
         )

@@ -107,6 +107,8 @@ class PredictReport:
     nodes: int
     bytes: int
     parts: int
+    features_by: str  # graph, name or order: see Matched
+    features_ignored: tuple[str, ...]
     seconds: float
 
     def to_dict(self) -> dict[str, Any]:
@@ -133,6 +135,8 @@ class EvaluateReport:
     checkpoint: str
     task: str
     classes: tuple[str, ...]
+    features_by: str
+    features_ignored: tuple[str, ...]
     seconds: float
     scores: dict[str, Any] = field(default_factory=dict)
 

@@ -92,6 +92,7 @@ def run_of(graph: Graph, model: Model, training: Training, options: GnnOptions) 
         task=task_of(graph),
         features=about.features.width,
         classes=about.classes,
+        feature_names=about.feature_names,
         options=as_plain(options),
     )
 

@@ -27,10 +27,12 @@ from penstock.partition.manifest import PartitionManifest
 from penstock.partition.part import Part, Partition, part_folder
 from penstock.workers.gnn.node_data import (
     NodeData,
+    Stored,
     labelled,
     nodes_of_graph,
     nodes_of_part,
     read_nodes,
+    with_features,
 )
 from penstock.workers.plugin import resources
 
@@ -96,12 +98,19 @@ def open_local(
     *,
     weighted: bool,
     for_training: bool = True,
+    feature_columns: tuple[int, ...] | None = None,
 ) -> Iterator[Local]:
     """Open what this rank holds of a graph; without a partition, that is all of it.
 
     Every rank calls it. What cannot be trained on is refused; ``for_training=False`` does without
-    labels and splits.
+    labels and splits. ``feature_columns`` picks features, None takes all.
     """
+
+    def read(stored: Stored, manifest: Manifest) -> NodeData:
+        if feature_columns is not None:
+            stored = with_features(stored, feature_columns)
+        return read_nodes(stored, manifest, graph, comm, for_training=for_training)
+
     if partition is None:
         _check_parts(graph, 1, comm)
         with resources().stage.hold(graph) as path:
@@ -110,9 +119,7 @@ def open_local(
                 opened.manifest,
                 opened.csr(),
                 np.arange(opened.num_nodes, dtype=np.int64),
-                read_nodes(
-                    nodes_of_graph(opened), opened.manifest, graph, comm, for_training=for_training
-                ),
+                read(nodes_of_graph(opened), opened.manifest),
                 graph,
                 weighted=weighted,
             )
@@ -123,7 +130,7 @@ def open_local(
     manifest, rank = Manifest.load(graph), 0 if comm is None else comm.rank
     with resources().stage.hold(partition, part_folder(rank)) as path:
         part = Partition.open(path).part(rank)
-        found = read_nodes(nodes_of_part(part), manifest, graph, comm, for_training=for_training)
+        found = read(nodes_of_part(part), manifest)
         yield _local(manifest, part.csr, part.global_ids, found, graph, part, weighted=weighted)
 
 

@@ -27,12 +27,14 @@ class Stored:
 
     ids     (rows,) int64: numbers in the whole graph
     labels  numbers; or (indptr, classes, labelled) where a node has several classes
+    columns (features,) int64: which of the graph's features these are; None: all
     """
 
     ids: Array
     features: Any
     labels: Any
     roles: Array | None
+    columns: Array | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,6 +94,15 @@ def nodes_of_part(part: Part) -> Stored:
         labels = part.labels()
     roles = load_npy(part.path / "split.npy") if manifest.splits else None
     return Stored(part.owned, part.features(), labels, roles)
+
+
+def with_features(stored: Stored, columns: tuple[int, ...]) -> Stored:
+    """Return nodes with some of their features only, in another order."""
+    chosen = np.array(columns, np.int64)
+    features = stored.features
+    return replace(
+        stored, features=None if features is None else features[:, chosen], columns=chosen
+    )
 
 
 def _lists(column: Any) -> tuple[Array, Array, Array]:
@@ -164,10 +175,11 @@ def _features(stored: Stored, manifest: Manifest, graph: Path) -> Any:
             expected="features of every node",
             remedy="Give them to penstock etl with --features or --feature-columns",
         )
-    if features.shape != (len(stored.ids), entry.width):
+    width = entry.width if stored.columns is None else len(stored.columns)
+    if features.shape != (len(stored.ids), width):
         raise CorruptFile(
             f"the features of {graph} have the wrong shape",
-            expected=f"({len(stored.ids)}, {entry.width}): a row for each node",
+            expected=f"({len(stored.ids)}, {width}): a row for each node",
             got=str(features.shape),
             remedy="Make the graph, and its partition, again",
         )
@@ -179,13 +191,15 @@ def _features(stored: Stored, manifest: Manifest, graph: Path) -> Any:
     bad = _first_not_finite(features.reshape(-1) if dense else features.data)
     if bad is not None:
         if dense:
-            row, column = divmod(bad, entry.width)
+            row, column = divmod(bad, width)
         else:
             row = int(np.searchsorted(features.indptr, bad, side="right")) - 1
             column = int(features.indices[bad])
         value = features[row, column]
+        number = column if stored.columns is None else int(stored.columns[column])
+        name = number if manifest.feature_names is None else manifest.feature_names[number]
         raise UsageError(
-            f"feature {column} of {_node(graph, stored.ids[row])} is {value}",
+            f"feature {name} of {_node(graph, stored.ids[row])} is {value}",
             expected="finite numbers that float32 can hold",
             remedy="Replace or remove it and make the graph again with penstock etl",
         )

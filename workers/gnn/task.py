@@ -60,6 +60,8 @@ class Trained:
 class PredictTask:
     """A prediction with the weights of a checkpoint; rank r writes ``out/part-{r:05d}.parquet``.
 
+    feature_columns  which of the graph's features, in the model's order; None: all, as they stand
+
     columns: id, prediction (class number, list of classes, or value), probability (of the
     prediction; not for values), split, and with ``embeddings`` embedding: what the last layer was
     given, a list of floats.
@@ -71,6 +73,7 @@ class PredictTask:
     training: Training
     checkpoint: Path
     out: Path
+    feature_columns: tuple[int, ...] | None = None
     embeddings: bool = False
     probabilities: bool = False
 

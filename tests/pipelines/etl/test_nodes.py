@@ -236,6 +236,51 @@ def test_a_fixed_number_of_classes_a_node(
             etl(edges, tmp_path / "h", label_kind=kind, **options)
 
 
+@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
+def test_features_of_several_files_are_found_by_name(
+    tmp_path: Path, edges: Path, cluster: ClusterSpec, suffix: str
+) -> None:
+    nodes = table(x0=np.arange(6.0), x1=np.arange(6.0) * 10)
+    folder = tmp_path / "nodes"
+    folder.mkdir()
+
+    def write(frame: pd.DataFrame, name: str) -> None:
+        path = folder / f"{name}{suffix}"
+        frame.to_csv(path, index=False) if suffix == ".csv" else frame.to_parquet(path)
+
+    write(nodes[:3], "0")
+    write(nodes[3:][["x1", "id", "x0"]], "1")
+    options = {"cluster": cluster, "nodes": folder, "feature_columns": ("x*",)}
+    etl(edges, tmp_path / "g", **options)
+    graph = Graph.open(tmp_path / "g")
+    assert graph.manifest.feature_names == ("x0", "x1")
+    expected = nodes.set_index("id").loc[graph.user_ids().to_pylist()]
+    np.testing.assert_array_equal(graph.features(), expected.to_numpy(np.float32))
+    assert "x0, x1" in info(tmp_path / "g").text()
+    write(nodes[3:].rename(columns={"x1": "x7"}), "1")
+    with pytest.raises(InputError, match=r"1\..* has other features than the first .* x0, x1.*x7"):
+        etl(edges, tmp_path / "h", **options)
+
+
+def test_features_that_have_no_names(tmp_path: Path, edges: Path, cluster: ClusterSpec) -> None:
+    path = tmp_path / "n.csv"
+    table(a=np.arange(6.0)).to_csv(path, index=False, header=False)
+    etl(edges, tmp_path / "text", cluster=cluster, nodes=path, node_id="0", feature_columns=("1",))
+    assert Graph.open(tmp_path / "text").manifest.feature_names is None
+    lists = table(x=[[i, i + 0.5] for i in range(6)])
+    folder = tmp_path / "n"
+    folder.mkdir()
+    lists.to_parquet(folder / "0.parquet")
+    options = {"cluster": cluster, "nodes": folder, "feature_columns": ("x",)}
+    etl(edges, tmp_path / "lists", **options)
+    assert Graph.open(tmp_path / "lists").manifest.feature_names is None
+    lists["x"] = [[1.0]] * 3 + [[1.0, 2.0]] * 3
+    lists[:3].to_parquet(folder / "0.parquet")
+    lists[3:].to_parquet(folder / "1.parquet")
+    with pytest.raises(InputError, match="do not all have the same length. Expected 1 .* got 2"):
+        etl(edges, tmp_path / "h", **options)
+
+
 def test_unknown_nodes(tmp_path: Path, edges: Path, cluster: ClusterSpec) -> None:
     table(v=np.arange(6.0)).query("id != 20").to_csv(tmp_path / "nodes.csv", index=False)
     common = {"cluster": cluster, "nodes": tmp_path / "nodes.csv", "feature_columns": ("v",)}

@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from penstock import CSR, ClusterSpec, Graph, generate, gnn
+from penstock import CSR, ClusterSpec, Graph, etl, generate, gnn
 from penstock.cluster import gang
 from penstock.errors import CapacityError, GangError, OutputExists, UsageError
 from penstock.pipelines.cli import run
@@ -129,6 +130,99 @@ def test_another_graph(
     with pytest.raises(UsageError, match="other features .* Expected 16 of them, got 17"):
         gnn.predict(folder, tmp_path / "q", graph=tmp_path / "wide")
     assert not (tmp_path / "q").exists()
+
+
+@pytest.fixture
+def people(tmp_path: Path, cluster: ClusterSpec) -> Callable[..., Path]:
+    """Make a graph of a ring and of a node table with the columns that are named."""
+    rng = np.random.default_rng(1)
+    ends = np.arange(50)
+    pd.DataFrame({"src": ends, "dst": (ends + 1) % 50}).to_csv(tmp_path / "e.csv", index=False)
+    columns = {name: rng.random(50) for name in ("age", "income", "visits", "score", "more")}
+
+    def make(name: str, *named: str) -> Path:
+        nodes = pd.DataFrame({"id": ends, "kind": np.where(ends % 3, "a", "b")})
+        chosen = nodes.assign(**{column: columns[column] for column in named})
+        chosen.to_csv(tmp_path / f"{name}.csv", index=False)
+        etl(
+            tmp_path / "e.csv",
+            tmp_path / name,
+            cluster=cluster,
+            nodes=tmp_path / f"{name}.csv",
+            label="kind",
+            feature_columns=named,
+            split_nodes=(0.6, 0.2, 0.2),
+        )
+        return tmp_path / name
+
+    return make
+
+
+def test_features_are_found_by_name(
+    people: Callable[..., Path],
+    tmp_path: Path,
+    cluster: ClusterSpec,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    first = people("first", "age", "income", "visits")
+    folder = tmp_path / "run"
+    gnn.train(first, folder, epochs=3, hidden=8, cluster=cluster)
+    assert Graph.open(first).manifest.feature_names == ("age", "income", "visits")
+
+    def predicted(graph: Path) -> Any:
+        options = {"probabilities": True, "overwrite": True, "quiet": False}
+        report = gnn.predict(folder, tmp_path / "p", graph=graph, cluster=cluster, **options)
+        return report, np.array(table(tmp_path / "p")["probabilities"].to_pylist())
+
+    own, expected = predicted(first)
+    assert own.features_by == "graph"
+    capsys.readouterr()
+    report, found = predicted(people("turned", "visits", "age", "income"))
+    assert (report.features_by, report.features_ignored) == ("name", ())
+    np.testing.assert_array_equal(found, expected)
+    assert capsys.readouterr().err == ""
+    wider = people("wider", "score", "income", "more", "age", "visits")
+    report, found = predicted(wider)
+    assert report.features_ignored == ("score", "more")
+    np.testing.assert_array_equal(found, expected)
+    assert f"2 features of {wider} ignored, which {folder} did not learn from: score, more" in (
+        capsys.readouterr().err
+    )
+    with pytest.raises(
+        UsageError, match=r"lacks 2 of the 3 .* Expected income, visits.* got age, score, more"
+    ):
+        predicted(people("others", "age", "score", "more"))
+    scores = gnn.evaluate(folder, graph=wider, cluster=cluster)
+    assert scores.scores["accuracy"] == gnn.evaluate(folder, cluster=cluster).scores["accuracy"]
+    assert scores.features_ignored == ("score", "more")
+
+
+def test_features_without_names_are_taken_in_their_order(
+    people: Callable[..., Path],
+    tmp_path: Path,
+    cluster: ClusterSpec,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    first = people("first", "age", "income")
+    folder = tmp_path / "run"
+    gnn.train(first, folder, epochs=2, hidden=8, cluster=cluster)
+    named, unnamed = people("named", "income", "age"), people("unnamed", "age", "income")
+    about = Graph.open(unnamed).manifest
+    replace(about, feature_names=None).save(unnamed)
+
+    def told(graph: Path) -> str:
+        options = {"overwrite": True, "cluster": cluster, "quiet": False}
+        assert gnn.predict(folder, tmp_path / "p", graph=graph, **options).features_by == "order"
+        return capsys.readouterr().err
+
+    assert f"{unnamed} has no names of features: those of {unnamed} are taken" in told(unnamed)
+    # A run of an earlier penstock.
+    body = json.loads((folder / "run.json").read_text())
+    del body["feature_names"]
+    (folder / "run.json").write_text(json.dumps(body))
+    assert f"{folder} has no names of features: those of {named} are taken" in told(named)
+    with pytest.raises(UsageError, match="other features .* Expected 2 of them, got 1"):
+        told(people("narrow", "age"))
 
 
 def test_a_split_without_nodes(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -94,6 +95,25 @@ def test_wider_features_become_narrow(ring: Any, opened: Any) -> None:
                 assert local.features.dtype == np.float32
                 assert local.features.flags.c_contiguous
                 np.testing.assert_array_equal(local.features[:, 0], local.ids[: local.owned] * 2)
+
+
+@pytest.mark.parametrize("k", [1, 2])
+@pytest.mark.parametrize("sparse", [False, True])
+def test_some_features_in_another_order(ring: Any, opened: Any, k: int, sparse: bool) -> None:
+    features = np.arange(24.0, dtype=np.float32).reshape(6, 4) % 5
+    graph = ring(features=sp.csr_matrix(features) if sparse else features)
+    for local in opened(graph, k, feature_columns=(3, 0, 2)):
+        found = local.features.toarray() if sparse else local.features
+        assert found.dtype == np.float32
+        np.testing.assert_array_equal(found, features[local.ids[: local.owned]][:, [3, 0, 2]])
+
+
+def test_a_bad_feature_is_named(ring: Any, opened: Any) -> None:
+    graph = ring(features=NAN)
+    replace(graph.manifest, feature_names=("age", "income")).save(graph.path)
+    opened(graph, feature_columns=(0,))
+    with pytest.raises(UsageError, match="feature income of node 'n4'"):
+        opened(graph, feature_columns=(1, 0))
 
 
 # -- bad input -------------------------------------------------------------------------------------
