@@ -13,12 +13,11 @@ from penstock.csr import Array
 from penstock.errors import InputError
 from penstock.files import FileEntry, atomic, file_entry
 from penstock.graph import SPLITS
-from penstock.kernels.cpu.philox import random_keys
-from penstock.kernels.streams import Stream
 from penstock.manifest import FeatureEntry
 from penstock.pipelines.etl.labels import without_nan
 from penstock.pipelines.etl.options import EtlOptions
 from penstock.pipelines.etl.sorted_ids import SortedIds
+from penstock.pipelines.splits import draw_splits
 from penstock.writer import write_feature_files
 
 if TYPE_CHECKING:
@@ -105,8 +104,10 @@ def write_node_data(
             splits = np.where(rows < 0, -1, table.splits[rows])
             columns["split"] = pa.array(splits.astype(np.int8), mask=splits < 0)
     if options.split_nodes is not None:
-        labelled = None if "label" not in columns else columns["label"].is_valid()
-        splits = _draw_splits(count, order, labelled, options)
+        chosen = np.ones(count, bool)
+        if "label" in columns:
+            chosen = np.asarray(columns["label"].is_valid())
+        splits = draw_splits(order, chosen, options.split_nodes, options.seed)
         columns["split"] = pa.array(splits, mask=splits < 0)
     if "split" in columns:
         numbers = np.asarray(columns["split"].fill_null(-1))
@@ -201,26 +202,6 @@ def _lists(lists: pa.Array, numbers: pa.Array) -> pa.Array:
     nothing = np.asarray(lists.is_null()) | ((lengths > 0) & (kept == 0))
     offsets = pa.array(np.append(0, np.cumsum(kept)).astype(np.int32))
     return pa.ListArray.from_arrays(offsets, numbers.drop_null(), mask=pa.array(nothing))
-
-
-def _draw_splits(count: int, order: Array | None, labelled: Any, options: EtlOptions) -> Array:
-    """Return -1, 0, 1, 2 a node: exact fractions of the nodes that have a label (or of all)."""
-    assert options.split_nodes is not None
-    # Drawn by position among the user's ids, so that relabelling does not change the splits.
-    keys = random_keys(
-        options.seed,
-        Stream.SPLIT_NODES,
-        0,
-        count if order is None else int(order.max(initial=-1)) + 1,
-    )
-    keys = keys if order is None else keys[order]
-    chosen = np.arange(count) if labelled is None else np.flatnonzero(np.asarray(labelled))
-    chosen = chosen[np.argsort(keys[chosen], kind="stable")]
-    cuts = np.round(np.cumsum(options.split_nodes) * len(chosen)).astype(np.int64)
-    splits = np.full(count, -1, np.int8)
-    for number, (start, stop) in enumerate(zip([0, *cuts[:2]], cuts, strict=True)):
-        splits[chosen[start:stop]] = number
-    return splits
 
 
 def _gather(features: Any, rows: Array) -> Callable[[int, int], Any]:

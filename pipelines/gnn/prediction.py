@@ -20,7 +20,9 @@ from penstock.pipelines.gnn.memory import need_room_to_predict
 from penstock.pipelines.gnn.options import PredictOptions, WeightsOptions
 from penstock.pipelines.gnn.ranks import facts_and_rates, open_ranks, predict_on
 from penstock.pipelines.gnn.report import PredictReport
+from penstock.pipelines.gnn.split import counts_text, split_file
 from penstock.sizes import need_disk
+from penstock.workers.gnn.kept_split import SplitFile
 from penstock.workers.gnn.task import PredictTask
 
 FORMAT = "penstock-predictions"
@@ -78,6 +80,7 @@ class Opened:
     run: Run
     graph: Graph
     features: Matched
+    split: SplitFile | None = None
 
 
 def opened(run_at: Path, options: WeightsOptions, *, quiet: bool) -> Opened:
@@ -93,9 +96,33 @@ def opened(run_at: Path, options: WeightsOptions, *, quiet: bool) -> Opened:
     check_graph(graph, run.training, learns=False)
     same = sha256_of(graph.path / GRAPH_FILE) == run.graph_sha256
     features = match_features(run, run_at, graph, same=same)
-    if (note := features.note(run_at, graph)) and not quiet:
-        print(note, file=sys.stderr)
-    return Opened(run_at, run, graph, features)
+    split, about_split = _split_for(run_at, run, graph, same=same)
+    for note in (features.note(run_at, graph), about_split):
+        if note and not quiet:
+            print(note, file=sys.stderr)
+    return Opened(run_at, run, graph, features, split)
+
+
+def _split_for(
+    run_at: Path, run: Run, graph: Graph, *, same: bool
+) -> tuple[SplitFile | None, str | None]:
+    """Return the split that counts on a graph, None for its own, and what to say of it.
+
+    That of a run holds on every graph: a node that was trained on must not count as one to test on
+    because another graph says so.
+    """
+    if run.split is None or same:
+        return split_file(run_at, run.split), None
+    if graph.manifest.graphs is not None:
+        return None, (
+            f"The split that {run_at} drew is of another zoo, whose nodes cannot be found by id: "
+            f"that of {graph.path} counts"
+        )
+    own = graph.manifest.splits
+    instead = f", not that of {graph.path} ({counts_text(own)})" if any(own.values()) else ""
+    return split_file(run_at, run.split, by_id=True), (
+        f"The split that {run_at} drew counts{instead}: nodes are found by id, new ones are in none"
+    )
 
 
 def predict_into(
@@ -123,6 +150,7 @@ def predict_into(
             run.checkpoint(job.at, options.checkpoint).absolute(),
             folder,
             feature_columns=job.features.columns,
+            split=job.split,
             embeddings=embeddings,
             probabilities=probabilities,
         )

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +25,7 @@ from penstock.kernels import kernel
 from penstock.manifest import Manifest
 from penstock.partition.manifest import PartitionManifest
 from penstock.partition.part import Part, Partition, part_folder
+from penstock.workers.gnn.kept_split import SplitFile
 from penstock.workers.gnn.node_data import (
     NodeData,
     Stored,
@@ -99,16 +100,20 @@ def open_local(
     weighted: bool,
     for_training: bool = True,
     feature_columns: tuple[int, ...] | None = None,
+    split: SplitFile | None = None,
 ) -> Iterator[Local]:
     """Open what this rank holds of a graph; without a partition, that is all of it.
 
     Every rank calls it. What cannot be trained on is refused; ``for_training=False`` does without
-    labels and splits. ``feature_columns`` picks features, None takes all.
+    labels and splits. ``feature_columns`` picks features, None takes all; ``split`` takes the place
+    of the graph's own.
     """
 
     def read(stored: Stored, manifest: Manifest) -> NodeData:
         if feature_columns is not None:
             stored = with_features(stored, feature_columns)
+        if split is not None:
+            stored = replace(stored, roles=split.roles(Graph.open(graph), stored.ids))
         return read_nodes(stored, manifest, graph, comm, for_training=for_training)
 
     if partition is None:

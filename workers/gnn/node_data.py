@@ -136,7 +136,7 @@ def read_nodes(
     """
     kind = manifest.labels
     if for_training:
-        _check_there(manifest, graph)
+        _check_there(stored, manifest, graph)
     features = _features(stored, manifest, graph)
     labels = None if kind is None else _labels(stored, manifest, graph)
     roles = np.full(len(stored.ids), -1, np.int8)
@@ -148,19 +148,19 @@ def read_nodes(
     return NodeData(features, kind, labels, roles, outputs)
 
 
-def _check_there(manifest: Manifest, graph: Path) -> None:
+def _check_there(stored: Stored, manifest: Manifest, graph: Path) -> None:
     if manifest.labels is None:
         raise UsageError(
             f"{graph} has no labels",
             expected="labels to train on",
             remedy="Name their column with penstock etl --label",
         )
-    if not manifest.splits:
+    if stored.roles is None:
         raise UsageError(
             f"{graph} has no splits",
             expected="nodes to train on, and others to validate on",
-            remedy="Draw some with penstock etl --split-nodes 0.6 0.2 0.2, or name the column that "
-            "has them with --split",
+            remedy="Draw one with penstock gnn train --split 0.6 0.2 0.2, or in the graph with "
+            "penstock etl --split-nodes 0.6 0.2 0.2",
         )
 
 
@@ -284,11 +284,12 @@ def _check_selected(labels: Any, roles: Array, graph: Path, comm: Communicator |
     if not counts[0]:
         raise UsageError(
             f"no node of {graph} is in the split train",
-            remedy="Draw splits with penstock etl --split-nodes, or name their column with --split",
+            remedy="Draw a split with penstock gnn train --split, or in the graph with penstock "
+            "etl --split-nodes",
         )
     if not counts[1]:
         raise UsageError(
             f"none of the {counts[0]} nodes of {graph} in the split train has a label",
-            remedy="Give them labels, or draw the splits with penstock etl --split-nodes, which "
-            "takes labelled nodes only",
+            remedy="Give them labels, or draw a split of labelled nodes with penstock gnn train "
+            "--split",
         )

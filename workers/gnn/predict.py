@@ -32,6 +32,7 @@ def predict(comm: Any, task: PredictTask) -> Predicted:
             weighted=task.training.weighted,
             for_training=False,
             feature_columns=task.feature_columns,
+            split=task.split,
         ) as local,
         Workforce(threads_of(comm)) as crew,
     ):

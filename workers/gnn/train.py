@@ -34,7 +34,9 @@ def train(comm: Any, task: TrainTask, report: Report | None = None) -> Trained:
     started = time.monotonic()
     training = task.training
     with (
-        open_local(comm, task.graph, task.partition, weighted=training.weighted) as local,
+        open_local(
+            comm, task.graph, task.partition, weighted=training.weighted, split=task.split
+        ) as local,
         Workforce(threads_of(comm)) as crew,
         np.errstate(over="ignore", invalid="ignore"),  # the loss shows them, and ends the training
         own_stream(active=gpu() and _alone(comm)),

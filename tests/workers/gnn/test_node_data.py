@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ import scipy.sparse as sp
 from penstock.errors import CorruptFile, UsageError
 from penstock.graph import Graph
 from penstock.workers.gnn import node_data
+from penstock.workers.gnn.kept_split import SplitFile, save_split
 from penstock.workers.gnn.local import open_local
 
 ETL = r"penstock etl"
@@ -106,6 +108,29 @@ def test_some_features_in_another_order(ring: Any, opened: Any, k: int, sparse: 
         found = local.features.toarray() if sparse else local.features
         assert found.dtype == np.float32
         np.testing.assert_array_equal(found, features[local.ids[: local.owned]][:, [3, 0, 2]])
+
+
+@pytest.mark.parametrize("k", [1, 2])
+@pytest.mark.parametrize("own", [False, True])
+def test_a_split_from_a_file_takes_the_place_of_the_graphs(
+    ring: Any, opened: Any, tmp_path: Path, k: int, own: bool
+) -> None:
+    graph = ring(**({} if own else {"split": None}))
+    roles = np.array([2, 0, -1, 1, 0, 0], np.int8)
+    save_split(tmp_path / "split.parquet", graph, roles)
+    for local in opened(graph, k, split=SplitFile(tmp_path / "split.parquet")):
+        np.testing.assert_array_equal(local.roles, roles[local.ids[: local.owned]])
+    save_split(tmp_path / "none.parquet", graph, np.full(6, 1, np.int8))
+    with pytest.raises(UsageError, match="no node of .*g is in the split train"):
+        opened(graph, split=SplitFile(tmp_path / "none.parquet"))
+
+
+def test_a_split_finds_nodes_by_id(ring: Any, tmp_path: Path) -> None:
+    save_split(tmp_path / "split.parquet", ring(), np.array([2, 0, -1, 1, 0, 0], np.int8))
+    other = ring("other", ids=["n5", "x", "n3", "n2", "y", "n0"])
+    split = SplitFile(tmp_path / "split.parquet", by_id=True)
+    assert split.roles(other).tolist() == [0, -1, 1, -1, -1, 2]
+    assert split.roles(other, np.array([5, 2])).tolist() == [2, 1]
 
 
 def test_a_bad_feature_is_named(ring: Any, opened: Any) -> None:
