@@ -187,8 +187,8 @@ def _refuse_another(out: Path, old: Run, new: Run) -> None:
     if new.training.schedule == "cosine":
         ours["epochs"], theirs["epochs"] = new.training.epochs, old.training.epochs
     found += differences(ours, theirs)
-    splits = ({"split": s.declared if (s := run.split) else "the graph's"} for run in (new, old))
-    found += differences(*splits)
+    drawn, kept = (run.split.declared if run.split else "the graph's" for run in (new, old))
+    found += differences({"split": drawn}, {"split": kept})
     if new.graph_sha256 != old.graph_sha256:
         changed = f"{new.graph} has changed"
         other = f"{new.graph}, in the checkpoint {old.graph}"
