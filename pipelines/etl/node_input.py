@@ -111,7 +111,7 @@ def _read_table(options: EtlOptions, layout: Layout, folder: Path) -> NodeInput:
     found.table_rows = found.feature_rows = np.concatenate(rows)
     clean = len(found.table_rows)
     found.rows = clean + found.bad_count
-    found.labels = pa.chunked_array(labels) if labels else None
+    found.labels = _joined(labels, found.name) if labels else None
     found.splits = np.concatenate(splits) if splits else None
     found.features = _open_features(options, found.rows)
     if width:
@@ -119,6 +119,41 @@ def _read_table(options: EtlOptions, layout: Layout, folder: Path) -> NodeInput:
         found.features = np.memmap(folder / "features.raw", np.float32, "r", shape=(clean, width))
         found.feature_rows = np.arange(clean)
     return found
+
+
+def _joined(labels: list[pa.Array], name: str) -> pa.ChunkedArray:
+    """Return the labels of all files as one column; a file without any has no type of its own."""
+    import pyarrow as pa
+
+    some = [array for array in labels if array.null_count < len(array)] or labels[:1]
+    types = list(dict.fromkeys(array.type for array in some))
+    if len(types) > 1:
+        types = list(dict.fromkeys(map(_widest, types)))
+    if len(types) > 1:
+        raise InputError(
+            f"the labels of {name} have one type in one file and another in another",
+            expected=f"{types[0]}, as the first file has",
+            got=str(types[1]),
+            remedy="Write all files with the same type, or say what they are with --label-kind",
+        )
+    empty = [array.null_count == len(array) for array in labels]
+    return pa.chunked_array(
+        [
+            pa.nulls(len(array), types[0]) if nothing else array.cast(types[0])
+            for array, nothing in zip(labels, empty, strict=True)
+        ]
+    )
+
+
+def _widest(kind: pa.DataType) -> pa.DataType:
+    """Return the type that stands for all of a kind: files of one table may differ in width."""
+    import pyarrow as pa
+
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        return pa.large_string()
+    if pa.types.is_floating(kind):
+        return pa.float64()
+    return pa.int64() if pa.types.is_integer(kind) and kind != pa.uint64() else kind
 
 
 def _same_width(width: int, before: int, name: str) -> int:

@@ -94,7 +94,7 @@ def _counted(job: Opened, split: str) -> Array:
 def _check_split(job: Opened, split: str) -> None:
     if not job.graph.manifest.splits:
         raise UsageError(
-            f"{job.graph.path} has no splits, and {job.at} was trained on those of its graph",
+            f"{job.graph.path} has no splits",
             expected=f"nodes of {split} to score",
             remedy="Score every node that has a label with --split all",
         )

@@ -113,12 +113,13 @@ def _split_for(
     """
     if run.split is None or same:
         return split_file(run_at, run.split), None
-    if graph.manifest.graphs is not None:
-        return None, (
-            f"The split that {run_at} drew is of another zoo, whose nodes cannot be found by id: "
-            f"that of {graph.path} counts"
-        )
     own = graph.manifest.splits
+    if graph.manifest.graphs is not None:
+        counts = f"that of {graph.path} counts" if any(own.values()) else "no node is in a split"
+        return None, (
+            f"The split that {run_at} drew is of another graph, and nodes of a zoo cannot be found "
+            f"by id: {counts}"
+        )
     instead = f", not that of {graph.path} ({counts_text(own)})" if any(own.values()) else ""
     return split_file(run_at, run.split, by_id=True), (
         f"The split that {run_at} drew counts{instead}: nodes are found by id, new ones are in none"

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from penstock import Graph
 from penstock.csr import CSR
+from penstock.errors import GraphError
 from penstock.partition.build import build_parts
 from penstock.partition.manifest import PartitionManifest
 from penstock.partition.part import Partition
@@ -235,6 +236,9 @@ def test_a_node_with_several_classes_keeps_them():
         for rank in range(k):
             found = [x if x is None else x.tolist() for x in partition.part(rank).labels()]
             assert found == [labels[i] for i in np.flatnonzero(parts == rank)]
+        (partition.part(0).path / "labelled.npy").unlink()
+        with pytest.raises(GraphError, match="which nodes have no label.* an earlier penstock"):
+            partition.part(0).labels()
 
 
 def test_the_same_bytes_for_any_threads_shards_and_pieces(monkeypatch):

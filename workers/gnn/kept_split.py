@@ -6,13 +6,14 @@ split   int8: 0 train, 1 valid, 2 test; null: none
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from penstock.csr import Array
-from penstock.errors import CorruptFile
+from penstock.errors import CorruptFile, UsageError
 from penstock.files import atomic
 from penstock.graph import Graph
 
@@ -38,9 +39,10 @@ class SplitFile:
         table = pq.read_table(self.path, columns=names)
         roles = np.asarray(table["split"].fill_null(-1)).astype(np.int8)
         if self.by_id:
-            place = graph.internal_ids(table["id"].combine_chunks())
             listed, roles = roles, np.full(graph.num_nodes, -1, np.int8)
-            roles[place[place >= 0]] = listed[place >= 0]
+            with suppress(UsageError):  # ids of another type are ids of other nodes
+                place = graph.internal_ids(table["id"].combine_chunks())
+                roles[place[place >= 0]] = listed[place >= 0]
         elif len(roles) != graph.num_nodes:
             raise self._damaged(f"{len(roles)} rows for {graph.num_nodes} nodes")
         return roles if nodes is None else roles[nodes]

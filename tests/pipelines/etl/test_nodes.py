@@ -262,6 +262,38 @@ def test_features_of_several_files_are_found_by_name(
         etl(edges, tmp_path / "h", **options)
 
 
+@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
+def test_a_file_without_any_label_goes_with_files_that_have_some(
+    tmp_path: Path, edges: Path, cluster: ClusterSpec, suffix: str
+) -> None:
+    folder = tmp_path / "nodes"
+    folder.mkdir()
+
+    def write(kinds: list[Any], name: str) -> None:
+        start, path = 3 * int(name), folder / f"{name}{suffix}"
+        frame = pd.DataFrame({"id": IDS[start : start + 3], "kind": kinds})
+        frame.to_csv(path, index=False) if suffix == ".csv" else frame.to_parquet(path)
+
+    write([None] * 3, "0")
+    write(["a", None, "b"], "1")
+    options = {"cluster": cluster, "nodes": folder, "label": "kind"}
+    etl(edges, tmp_path / "g", **options)
+    graph = Graph.open(tmp_path / "g")
+    labels = dict(zip(graph.user_ids().to_pylist(), graph.labels().tolist(), strict=True))
+    assert labels == {40: -1, 10: -1, 30: -1, 20: 0, 50: -1, 60: 1}
+    if suffix == ".parquet":
+        path = folder / f"0{suffix}"
+        kinds = pa.array(["b", "a", None], pa.string())
+        pq.write_table(pa.table({"id": IDS[:3], "kind": kinds}), path)
+        kinds = pa.array(["b", "a", None], pa.large_string())
+        pq.write_table(pa.table({"id": IDS[3:], "kind": kinds}), folder / f"1{suffix}")
+        etl(edges, tmp_path / "wide", **options)
+        assert Graph.open(tmp_path / "wide").labels().tolist() == [0, 1, -1, 1, 0, -1]
+    write([1, 2, 3], "0")
+    with pytest.raises(InputError, match="one type in one file.* Expected int64.* got .*string"):
+        etl(edges, tmp_path / "h", **options)
+
+
 def test_features_that_have_no_names(tmp_path: Path, edges: Path, cluster: ClusterSpec) -> None:
     path = tmp_path / "n.csv"
     table(a=np.arange(6.0)).to_csv(path, index=False, header=False)

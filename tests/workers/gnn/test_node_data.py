@@ -131,6 +131,7 @@ def test_a_split_finds_nodes_by_id(ring: Any, tmp_path: Path) -> None:
     split = SplitFile(tmp_path / "split.parquet", by_id=True)
     assert split.roles(other).tolist() == [0, -1, 1, -1, -1, 2]
     assert split.roles(other, np.array([5, 2])).tolist() == [2, 1]
+    assert split.roles(ring("numbers", ids=np.arange(6))).tolist() == [-1] * 6
 
 
 def test_a_bad_feature_is_named(ring: Any, opened: Any) -> None:
