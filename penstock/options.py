@@ -22,8 +22,6 @@ from penstock.errors import UsageError
 
 T = TypeVar("T")
 
-_ROUNDING = 1e-6  # of fractions that are written down with a few digits
-
 
 @dataclass_transform(kw_only_default=True, frozen_default=True)
 def options(cls: type[T]) -> type[T]:
@@ -57,9 +55,9 @@ def check_fractions(
 
     ``some_left``: they may add up to less, and then what is left is in no split.
     """
-    total = sum(fractions)
+    total, rounding = sum(fractions), 1e-6  # of what is written down with a few digits
     known = all(part >= 0 for part in fractions)  # which NaN is not
-    if known and total <= 1 + _ROUNDING and (some_left or total >= 1 - _ROUNDING):
+    if known and total <= 1 + rounding and (some_left or total >= 1 - rounding):
         return
     raise UsageError(
         f"{flag(name)} needs three fractions that add up to {'at most ' if some_left else ''}one",

@@ -54,6 +54,7 @@ def predict_nodes(
             "graph_sha256": sha256_of(graph.path / GRAPH_FILE),
             "task": run.task,
             "classes": run.classes,
+            "features": {"by": job.features.by, "ignored": job.features.ignored},
         }
         entries = _save_manifest(partial, about, graph.num_nodes)
     return PredictReport(

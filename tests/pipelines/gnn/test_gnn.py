@@ -185,6 +185,8 @@ def test_features_are_found_by_name(
     report, found = predicted(wider)
     assert report.features_ignored == ("score", "more")
     np.testing.assert_array_equal(found, expected)
+    about = json.loads((tmp_path / "p/_predictions.json").read_text())
+    assert about["features"] == {"by": "name", "ignored": ["score", "more"]}
     assert f"2 features of {wider} ignored, which {folder} did not learn from: score, more" in (
         capsys.readouterr().err
     )
