@@ -86,6 +86,9 @@ def _write_lists(graph: Graph, owned: list[Array], root: Path) -> list[FileEntry
     entries: list[FileEntry] = []
     for rank, ids in enumerate(owned):
         lists = column.take(pa.array(ids))
+        entries.append(
+            save_npy(root, f"{part_folder(rank)}/labelled.npy", np.asarray(lists.is_valid()))
+        )
         lengths = np.asarray(pc.fill_null(pc.list_value_length(lists), 0))
         named = {
             "indptr": np.concatenate([[0], np.cumsum(lengths)]),

@@ -14,7 +14,8 @@ parts/00000/
                         send[starts[q]:starts[q + 1]] are the local ids that part q wants, in
                         the order of q's ghosts
   features.npy, or features.{indptr,indices,data}.npy where they are sparse
-  labels.npy, or labels.{indptr,indices}.npy where a node has several classes
+  labels.npy, or labels.{indptr,indices}.npy where a node has several classes, and labelled.npy,
+                        false where it has no label, which is not the same as no class
   split.npy             0 train, 1 valid, 2 test, -1 none
 """
 
@@ -29,7 +30,7 @@ import numpy as np
 
 from penstock.bounds import check_indices, check_indptr, check_length, check_rows
 from penstock.csr import CSR, Array
-from penstock.errors import UsageError
+from penstock.errors import GraphError, UsageError
 from penstock.graph import SPLITS, Graph, load_npy
 from penstock.manifest import FILE_NAME as GRAPH_FILE
 from penstock.partition.manifest import AGAIN, FILE_NAME, PartitionManifest
@@ -209,14 +210,29 @@ class Part:
         check_indices(arrays[1], width, self.path / "features.indices.npy", remedy=AGAIN)
         return sp.csr_matrix(arrays, shape=(len(self.owned), self.manifest.feature_width))
 
-    def labels(self) -> Array | list[Array]:
-        """Return the labels of the owned nodes: numbers (-1 or NaN: none), or arrays of classes."""
+    def labels(self) -> Array | list[Array | None]:
+        """Return the labels of the owned nodes: numbers (-1 or NaN: none), or arrays (None: none).
+
+        The arrays are of classes; an empty one is a label.
+        """
         if self.manifest.labels is None:
             raise UsageError(f"{self.path} has no labels")
         if self.manifest.labels != "multi":
             return self._load("labels")
-        indptr, indices = self._load("labels.indptr"), self._load("labels.indices")
-        return np.split(indices, indptr[1:-1])
+        indptr, indices, labelled = self.label_lists()
+        lists = np.split(indices, indptr[1:-1])
+        return [one if known else None for one, known in zip(lists, labelled, strict=False)]
+
+    def label_lists(self) -> tuple[Array, Array, Array]:
+        """Return several classes a node as indptr, indices, and which nodes have a label."""
+        if not (self.path / "labelled.npy").is_file():
+            raise GraphError(
+                f"{self.path} does not say which nodes have no label",
+                expected="labelled.npy",
+                got="a partition of an earlier penstock",
+                remedy=AGAIN,
+            )
+        return self._load("labels.indptr"), self._load("labels.indices"), self._load("labelled")
 
     def split(self, name: str) -> Array:
         """Return the mask of the owned nodes in ``train``, ``valid`` or ``test``."""

@@ -148,6 +148,8 @@ def _check_features(graph: Graph) -> None:
     entry = graph.manifest.features
     if entry is None:
         return
+    if (names := graph.manifest.feature_names) is not None:
+        _expect(graph.path, "different names of features", entry.width, len({*names}))
     stops = [*entry.starts, graph.num_nodes][1:]
     for number, (start, stop) in enumerate(zip(entry.starts, stops, strict=True)):
         path = graph.path / "features" / f"{number:05d}"

@@ -165,11 +165,15 @@ class Graph:
         found = pc.index_in(wanted, value_set=ids)
         return np.asarray(pc.fill_null(found.cast(pa.int64()), -1))
 
-    def labels(self) -> Array | list[list[int]]:
-        """Return class numbers (-1: none), values (NaN: none), or a list of classes a node."""
+    def labels(self) -> Array | list[list[int] | None]:
+        """Return class numbers (-1: none), values (NaN: none), or lists of classes (None: none).
+
+        An empty list is a label: the node has none of the classes.
+        """
         column = self.node_column("label")
         if self.manifest.labels == "multi":
-            return [classes or [] for classes in column.to_pylist()]
+            lists: list[list[int] | None] = column.to_pylist()
+            return lists
         if self.manifest.labels == "value":
             return np.asarray(column.fill_null(np.nan))
         numbers = np.asarray(column.fill_null(-1))
@@ -178,6 +182,13 @@ class Graph:
             path = self.path / "nodes.parquet"
             check_indices(numbers, len(classes), path, start=-1, remedy=REMEDY)
         return numbers
+
+    def labelled(self) -> Array:
+        """Return the mask of the nodes that have a label: (nodes,) bool."""
+        if self.manifest.labels == "multi":
+            return np.asarray(self.node_column("label").is_valid())
+        labels = np.asarray(self.labels())
+        return ~np.isnan(labels) if self.manifest.labels == "value" else labels >= 0
 
     def split(self, name: str) -> Array:
         """Return the mask of the nodes in ``train``, ``valid`` or ``test``: (nodes,) bool."""

@@ -52,6 +52,7 @@ class Manifest:
     files: dict[str, FileEntry]
     relations: tuple[str, ...] | None = None
     features: FeatureEntry | None = None
+    feature_names: tuple[str, ...] | None = None  # all different; None: they have no names
     labels: str | None = None  # "class", "multi" or "value"
     classes: tuple[str, ...] | None = None
     splits: dict[str, int] = field(default_factory=dict)  # nodes in train, valid, test
@@ -79,7 +80,7 @@ class Manifest:
             if body.get("features"):
                 body["features"]["starts"] = tuple(body["features"]["starts"])
                 body["features"] = FeatureEntry(**body["features"])
-            for name in ("relations", "classes"):
+            for name in ("relations", "feature_names", "classes"):
                 body[name] = None if body.get(name) is None else tuple(body[name])
             manifest = Manifest(**body)
             manifest._check_counts()

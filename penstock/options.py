@@ -49,6 +49,23 @@ def flag(name: str) -> str:
     return "--" + name.replace("_", "-")
 
 
+def check_fractions(
+    name: str, fractions: tuple[float, float, float], *, some_left: bool = False
+) -> None:
+    """Raise UsageError unless fractions for train, valid and test are such, and add up to one.
+
+    ``some_left``: they may add up to less, and then what is left is in no split.
+    """
+    total, rounding = sum(fractions), 1e-6  # of what is written down with a few digits
+    known = all(part >= 0 for part in fractions)  # which NaN is not
+    if known and total <= 1 + rounding and (some_left or total >= 1 - rounding):
+        return
+    raise UsageError(
+        f"{flag(name)} needs three fractions that add up to {'at most ' if some_left else ''}one",
+        got=" ".join(f"{part:g}" for part in fractions),
+    )
+
+
 def bad_option(owner: str, error: ValidationError, known: Iterable[str] = ()) -> UsageError:
     """Return what pydantic found wrong first, naming the option as it is spelled in a shell."""
     first = error.errors(include_url=False)[0]

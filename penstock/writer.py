@@ -130,11 +130,17 @@ class GraphWriter:
             splits = {name: int(np.sum(numbers == i)) for i, name in enumerate(SPLITS)}
             self.manifest = replace(self.manifest, splits=splits)
 
-    def features(self, features: Any) -> None:
-        """Write node features, dense or SciPy sparse."""
+    def features(self, features: Any, names: Sequence[str] | None = None) -> None:
+        """Write node features, dense or SciPy sparse; ``names`` of the columns, all different."""
+        if names is not None and not len(names) == len({*names}) == features.shape[1]:
+            raise InputError(
+                f"{len({*names})} different names cannot stand for {features.shape[1]} features",
+                expected="a name for each column, all different",
+            )
         entry, files = write_features(self.root, features)
         self._rows["features"] = features.shape[0]
-        self.manifest = replace(self.manifest, features=entry)
+        named = None if names is None else tuple(names)
+        self.manifest = replace(self.manifest, features=entry, feature_names=named)
         self._list(files)
 
     def add_file(self, entry: FileEntry) -> None:

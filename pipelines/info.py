@@ -197,6 +197,7 @@ def _features(graph: Graph) -> dict[str, Any] | None:
         "width": entry.width,
         "dtype": entry.dtype,
         "sparsity": entry.sparsity(graph.num_nodes),
+        "names": graph.manifest.feature_names,
     }
 
 
@@ -204,13 +205,16 @@ def _labels(graph: Graph) -> dict[str, Any] | None:
     kind = graph.manifest.labels
     if kind is None:
         return None
-    labels = graph.labels()
-    if isinstance(labels, list):
-        labelled = sum(bool(classes) for classes in labels)
-    else:
-        labelled = int(np.count_nonzero(labels >= 0 if kind == "class" else ~np.isnan(labels)))
+    known = graph.labelled()
     classes = graph.manifest.classes
-    return {"kind": kind, "labelled": labelled, "classes": None if classes is None else [*classes]}
+    return {
+        "kind": kind,
+        "labelled": int(np.count_nonzero(known)),
+        "classes": None if classes is None else [*classes],
+        "splits": {
+            name: int(np.count_nonzero(known & graph.split(name))) for name in graph.manifest.splits
+        },
+    }
 
 
 def _bytes(graph: Graph) -> dict[str, int]:

@@ -75,6 +75,9 @@ def _node_data(found: dict[str, Any]) -> Rows:
             "features",
             f"{features['width']:,} × {features['dtype']}, {features['kind']}, {zeros}",
         )
+        if (names := features["names"]) is not None:
+            more = f", and {len(names) - _SHOWN:,} more" if len(names) > _SHOWN else ""
+            yield "", ", ".join(names[:_SHOWN]) + more
     if labels is not None:
         kinds = {"class": "one of", "multi": "any of", "value": "a value"}
         what = kinds[labels["kind"]]
@@ -84,7 +87,15 @@ def _node_data(found: dict[str, Any]) -> Rows:
         share = _share(labelled, found["nodes"])
         yield "labels", f"{what}, {labelled:,} labelled nodes{share}"
     if any(found["splits"].values()):
-        yield "split", ", ".join(f"{name} {count:,}" for name, count in found["splits"].items())
+        known = found["splits"] if labels is None else labels["splits"]
+        yield (
+            "split",
+            ", ".join(
+                f"{name} {count:,}"
+                + (f" ({known[name]:,} labelled)" if known[name] != count else "")
+                for name, count in found["splits"].items()
+            ),
+        )
 
 
 def _storage(found: dict[str, Any]) -> Rows:

@@ -50,7 +50,7 @@ def labels_of(column: Fields | pa.Array, label_type: str, checks: RowChecks) -> 
     if isinstance(column, Fields):
         missing = column.empty
     else:
-        column = _without_nan(column)
+        column = _checked(column, label_type)
         missing = convert.nulls_of(column)
         if label_type == "class" and pa.types.is_floating(column.type):
             label_type = "int64"
@@ -93,8 +93,18 @@ def _parts(text: str) -> list[str]:
     return [part for part in _SEPARATOR.split(text) if part]
 
 
-def _without_nan(column: pa.Array) -> pa.Array:
-    """Return a Parquet column with null for NaN, which pandas writes for a missing label."""
+def without_nan(column: pa.Array) -> pa.Array:
+    """Return a column with null for NaN, which pandas writes for a missing label."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if not pa.types.is_floating(column.type):
+        return column
+    return pc.if_else(pc.is_nan(column), pa.scalar(None, column.type), column)
+
+
+def _checked(column: pa.Array, label_type: str) -> pa.Array:
+    """Return a Parquet column with null for what stands for no label: NaN and the empty text."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -102,7 +112,16 @@ def _without_nan(column: pa.Array) -> pa.Array:
     if types.is_null(column.type):
         return column.cast(pa.string())
     if types.is_floating(column.type):
-        return pc.if_else(pc.is_nan(column), pa.scalar(None, column.type), column)
+        return without_nan(column)
+    if convert.is_text(column.type):
+        return pc.if_else(pc.equal(column, ""), pa.scalar(None, column.type), column)
+    if types.is_nested(column.type) and label_type in ("class", "float64"):
+        kind = "class" if label_type == "class" else "value"
+        raise InputError(
+            f"the labels are lists, and --label-kind {kind} takes one a node",
+            expected="--label-kind multi or auto",
+            got=str(column.type),
+        )
     if not (
         types.is_integer(column.type) or types.is_boolean(column.type)
         or convert.is_text(column.type) or types.is_nested(column.type)

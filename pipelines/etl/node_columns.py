@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
@@ -43,6 +43,7 @@ class NodeLayout:
     names: tuple[str, ...]
     header: bool = False
     label_type: str = ""  # see labels.py
+    feature_names: tuple[str, ...] | None = None  # None: a list's items, or columns of no name
 
     def columns(self) -> list[Any]:
         """Return every column that is needed."""
@@ -58,6 +59,7 @@ class NodeLayout:
 
         names = list(schema.names)
         id_, label, split, features = _find(path, names, None, options)
+        named = _different(names[number] for number in features)
         check_ids(schema.field(id_).type, id_type, path)
         for number in features:
             kind = schema.field(number).type
@@ -72,6 +74,7 @@ class NodeLayout:
                     f"{path} has lists in {names[number]}, one of several features",
                     remedy="Give one column of lists, or only columns of numbers",
                 )
+            named = None if nested else named
         return cls(
             names[id_],
             None if label is None else names[label],
@@ -79,6 +82,7 @@ class NodeLayout:
             tuple(names[number] for number in features),
             tuple(names),
             label_type=parquet_label_type(options.label_kind),
+            feature_names=named,
         )
 
     @classmethod
@@ -94,7 +98,24 @@ class NodeLayout:
         kind = ""
         if label is not None:
             kind = text_label_type(sample.column(label, header=header), options.label_kind)
-        return cls(id_, label, split, tuple(features), tuple(names), header, kind)
+        named = _different(names[number] for number in features) if header else None
+        return cls(id_, label, split, tuple(features), tuple(names), header, kind, named)
+
+    def ordered_as(self, wanted: tuple[str, ...] | None, path: str) -> NodeLayout:
+        """Return the layout with its features in the order of the first file's."""
+        if wanted is None or wanted == self.feature_names:
+            return self
+        own = self.feature_names or ()
+        if {*wanted} != {*own}:
+            other = sorted({*wanted} ^ {*own})
+            raise InputError(
+                f"{path} has other features than the first file",
+                expected=", ".join(wanted[:20]),
+                got=", ".join(own[:20]) or "features without names",
+                remedy=f"Give all files the same columns: {', '.join(other[:5])} are not in both",
+            )
+        place = dict(zip(own, self.features, strict=True))
+        return replace(self, features=tuple(place[name] for name in wanted), feature_names=wanted)
 
 
 def splits_of(column: Fields | pa.Array, checks: RowChecks) -> Array:
@@ -181,6 +202,12 @@ def _find(
             )
         features += [number for number in found if number not in features]
     return id_, label, split, features
+
+
+def _different(names: Iterable[str]) -> tuple[str, ...] | None:
+    """Return names by which columns can be told apart, or None."""
+    found = tuple(names)
+    return found if found and len({*found}) == len(found) else None
 
 
 def _number(path: str, names: Sequence[str], asked: str | None, option: str) -> int | None:

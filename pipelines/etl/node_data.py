@@ -13,11 +13,11 @@ from penstock.csr import Array
 from penstock.errors import InputError
 from penstock.files import FileEntry, atomic, file_entry
 from penstock.graph import SPLITS
-from penstock.kernels.cpu.philox import random_keys
-from penstock.kernels.streams import Stream
 from penstock.manifest import FeatureEntry
+from penstock.pipelines.etl.labels import without_nan
 from penstock.pipelines.etl.options import EtlOptions
 from penstock.pipelines.etl.sorted_ids import SortedIds
+from penstock.pipelines.splits import draw_splits
 from penstock.writer import write_feature_files
 
 if TYPE_CHECKING:
@@ -35,6 +35,7 @@ class NodeTable:
     splits: Array | None  # (rows,) int8: 0, 1, 2 as in SPLITS, -1 none
     # Dense (mapped) or SciPy CSR, and which of its rows belongs to each row of the table.
     features: tuple[Any, Array] | None = None
+    feature_names: tuple[str, ...] | None = None
 
 
 @dataclass
@@ -43,6 +44,7 @@ class NodeResult:
 
     files: list[FileEntry] = field(default_factory=list)
     features: FeatureEntry | None = None
+    feature_names: tuple[str, ...] | None = None
     labels: str | None = None
     classes: tuple[str, ...] | None = None
     splits: dict[str, int] = field(default_factory=dict)
@@ -102,8 +104,10 @@ def write_node_data(
             splits = np.where(rows < 0, -1, table.splits[rows])
             columns["split"] = pa.array(splits.astype(np.int8), mask=splits < 0)
     if options.split_nodes is not None:
-        labelled = None if "label" not in columns else columns["label"].is_valid()
-        splits = _draw_splits(count, order, labelled, options)
+        chosen = np.ones(count, bool)
+        if "label" in columns:
+            chosen = np.asarray(columns["label"].is_valid())
+        splits = draw_splits(order, chosen, options.split_nodes, options.seed)
         columns["split"] = pa.array(splits, mask=splits < 0)
     if "split" in columns:
         numbers = np.asarray(columns["split"].fill_null(-1))
@@ -117,6 +121,7 @@ def write_node_data(
             root, count, features.shape[1], _gather(features, rows)
         )
         result.files += files
+        result.feature_names = table.feature_names
     return result
 
 
@@ -164,6 +169,8 @@ def _coded_labels(
     flat = labels.combine_chunks()
     if isinstance(flat, pa.ChunkedArray):
         flat = flat.chunk(0) if flat.num_chunks else pa.array([], labels.type)
+    if pa.types.is_fixed_size_list(flat.type):
+        flat = flat.cast(pa.list_(flat.type.value_type))
     kind = options.label_kind
     listed = pa.types.is_list(flat.type) or pa.types.is_large_list(flat.type)
     if kind == "auto":
@@ -171,37 +178,30 @@ def _coded_labels(
         kind = "multi" if listed else "value" if number else "class"
     if kind == "value":
         return flat.cast(pa.float32()), kind, None
-    items = flat.flatten() if listed else flat
+    items = without_nan(flat.flatten()) if listed else flat
     names = pc.unique(items.drop_null())
     names = names.take(pc.sort_indices(names))
     numbers = pc.index_in(items, value_set=names)
     classes = tuple(str(name) for name in names.to_pylist())
-    if not listed:
-        return numbers, kind, classes
-    # flatten() skips null lists, so offsets are made anew; a node without labels has an empty list.
-    lengths = pc.fill_null(pc.list_value_length(flat), 0)
-    offsets = np.append(0, np.cumsum(np.asarray(lengths))).astype(np.int32)
-    return pa.ListArray.from_arrays(pa.array(offsets), numbers), kind, classes
+    return _lists(flat, numbers) if listed else numbers, kind, classes
 
 
-def _draw_splits(count: int, order: Array | None, labelled: Any, options: EtlOptions) -> Array:
-    """Return -1, 0, 1, 2 a node: exact fractions of the nodes that have a label (or of all)."""
-    assert options.split_nodes is not None
-    # Drawn by position among the user's ids, so that relabelling does not change the splits.
-    keys = random_keys(
-        options.seed,
-        Stream.SPLIT_NODES,
-        0,
-        count if order is None else int(order.max(initial=-1)) + 1,
-    )
-    keys = keys if order is None else keys[order]
-    chosen = np.arange(count) if labelled is None else np.flatnonzero(np.asarray(labelled))
-    chosen = chosen[np.argsort(keys[chosen], kind="stable")]
-    cuts = np.round(np.cumsum(options.split_nodes) * len(chosen)).astype(np.int64)
-    splits = np.full(count, -1, np.int8)
-    for number, (start, stop) in enumerate(zip([0, *cuts[:2]], cuts, strict=True)):
-        splits[chosen[start:stop]] = number
-    return splits
+def _lists(lists: pa.Array, numbers: pa.Array) -> pa.Array:
+    """Return lists with class numbers in place of their items, those that are missing left out.
+
+    An empty list says that a node has none of the classes. No list, or one in which all items are
+    missing, says nothing: that node has no label.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    lengths = np.asarray(pc.fill_null(pc.list_value_length(lists), 0))  # flatten() skips null lists
+    known = np.asarray(numbers.is_valid())
+    rows = np.repeat(np.arange(len(lengths)), lengths)[known]
+    kept = np.bincount(rows, minlength=len(lengths))
+    nothing = np.asarray(lists.is_null()) | ((lengths > 0) & (kept == 0))
+    offsets = pa.array(np.append(0, np.cumsum(kept)).astype(np.int32))
+    return pa.ListArray.from_arrays(offsets, numbers.drop_null(), mask=pa.array(nothing))
 
 
 def _gather(features: Any, rows: Array) -> Callable[[int, int], Any]:

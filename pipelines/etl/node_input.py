@@ -35,6 +35,7 @@ class NodeInput:
     labels: pa.ChunkedArray | None = None
     splits: Array | None = None
     features: Any = None
+    feature_names: tuple[str, ...] | None = None
     bad: list[dict[str, Any]] = field(default_factory=list)
     bad_count: int = 0
 
@@ -55,7 +56,7 @@ class NodeInput:
                 remedy="Add them to the table, or give --unknown-nodes add or drop",
             )
         features = None if self.features is None else (self.features, self.feature_rows)
-        return NodeTable(row_of, self.labels, self.splits, features)
+        return NodeTable(row_of, self.labels, self.splits, features, self.feature_names)
 
 
 def encode_node_table(
@@ -102,14 +103,15 @@ def _read_table(options: EtlOptions, layout: Layout, folder: Path) -> NodeInput:
             if batch.split is not None:
                 splits.append(np.asarray(batch.split))
             if batch.features is not None:
-                width = batch.features.shape[1]
+                width = _same_width(batch.features.shape[1], width, found.name)
+                found.feature_names = batch.feature_names
                 batch.features.astype(np.float32, copy=False).tofile(spilled)
             found.bad = (found.bad + [vars(bad) for bad in batch.bad])[:10]
             found.bad_count += batch.bad_count
     found.table_rows = found.feature_rows = np.concatenate(rows)
     clean = len(found.table_rows)
     found.rows = clean + found.bad_count
-    found.labels = pa.chunked_array(labels) if labels else None
+    found.labels = _joined(labels, found.name) if labels else None
     found.splits = np.concatenate(splits) if splits else None
     found.features = _open_features(options, found.rows)
     if width:
@@ -117,6 +119,51 @@ def _read_table(options: EtlOptions, layout: Layout, folder: Path) -> NodeInput:
         found.features = np.memmap(folder / "features.raw", np.float32, "r", shape=(clean, width))
         found.feature_rows = np.arange(clean)
     return found
+
+
+def _joined(labels: list[pa.Array], name: str) -> pa.ChunkedArray:
+    """Return the labels of all files as one column; a file without any has no type of its own."""
+    import pyarrow as pa
+
+    some = [array for array in labels if array.null_count < len(array)] or labels[:1]
+    types = list(dict.fromkeys(array.type for array in some))
+    if len(types) > 1:
+        types = list(dict.fromkeys(map(_widest, types)))
+    if len(types) > 1:
+        raise InputError(
+            f"the labels of {name} have one type in one file and another in another",
+            expected=f"{types[0]}, as the first file has",
+            got=str(types[1]),
+            remedy="Write all files with the same type, or say what they are with --label-kind",
+        )
+    empty = [array.null_count == len(array) for array in labels]
+    return pa.chunked_array(
+        [
+            pa.nulls(len(array), types[0]) if nothing else array.cast(types[0])
+            for array, nothing in zip(labels, empty, strict=True)
+        ]
+    )
+
+
+def _widest(kind: pa.DataType) -> pa.DataType:
+    """Return the type that stands for all of a kind: files of one table may differ in width."""
+    import pyarrow as pa
+
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        return pa.large_string()
+    if pa.types.is_floating(kind):
+        return pa.float64()
+    return pa.int64() if pa.types.is_integer(kind) and kind != pa.uint64() else kind
+
+
+def _same_width(width: int, before: int, name: str) -> int:
+    if before not in (0, width):
+        raise InputError(
+            f"the features of {name} do not all have the same length",
+            expected=f"{before} numbers a node, as in the first rows",
+            got=str(width),
+        )
+    return width
 
 
 def _numbered_nodes(options: EtlOptions, edges: list[str]) -> tuple[int | None, str]:

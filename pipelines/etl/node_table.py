@@ -39,6 +39,7 @@ class NodeBatch:
     label     (n,) int64, float64, string, bool or lists of those; null without a label
     split     (n,) int8: 0 train, 1 valid, 2 test, -1 none
     features  (n, F) float32
+    feature_names  those of the first file, whose order all files follow; None: they have none
     """
 
     id: pa.Array
@@ -48,6 +49,7 @@ class NodeBatch:
     features: Array | None = None
     bad: tuple[BadRow, ...] = ()
     bad_count: int = 0
+    feature_names: tuple[str, ...] | None = None
 
 
 def read_nodes(path: str | Path, options: EtlOptions, id_type: str) -> Iterator[NodeBatch]:
@@ -62,8 +64,10 @@ def read_nodes(path: str | Path, options: EtlOptions, id_type: str) -> Iterator[
     files = find_files([str(path)], kind)
     read = _read_parquet if kind == "parquet" else _read_text
     count, rows = 0, 0
+    names: tuple[str, ...] | None = None
     for file in files:
-        for batch, seen in read(file, kind, options, id_type, rows):
+        for batch, seen in read(file, kind, options, id_type, rows, names):
+            names = names or batch.feature_names
             count += len(batch.rows)
             yield batch
             rows += seen
@@ -72,12 +76,18 @@ def read_nodes(path: str | Path, options: EtlOptions, id_type: str) -> Iterator[
 
 
 def _read_parquet(
-    path: str, kind: str, options: EtlOptions, id_type: str, start: int
+    path: str,
+    kind: str,
+    options: EtlOptions,
+    id_type: str,
+    start: int,
+    features: tuple[str, ...] | None,
 ) -> Iterator[tuple[NodeBatch, int]]:
     from penstock.pipelines.etl.parquet import open_parquet, read_row_groups
 
     with open_parquet(path) as file:
         layout = NodeLayout.of_schema(path, file.schema_arrow, id_type, options)
+        layout = layout.ordered_as(features, path)
         names = list(dict.fromkeys(str(column) for column in layout.columns()))
         done = 0
         for found in read_row_groups(file, path, range(file.metadata.num_row_groups), names):
@@ -89,7 +99,12 @@ def _read_parquet(
 
 
 def _read_text(
-    path: str, kind: str, options: EtlOptions, id_type: str, start: int
+    path: str,
+    kind: str,
+    options: EtlOptions,
+    id_type: str,
+    start: int,
+    features: tuple[str, ...] | None,
 ) -> Iterator[tuple[NodeBatch, int]]:
     from penstock.pipelines.etl.sample import take_sample
     from penstock.pipelines.etl.text import Dialect, read_blocks
@@ -102,7 +117,7 @@ def _read_text(
     sample = take_sample(path, kind, options)
     if not sample.rows:
         return
-    layout = NodeLayout.of_sample(sample, options)
+    layout = NodeLayout.of_sample(sample, options).ordered_as(features, path)
     columns = list(dict.fromkeys(layout.columns()))
     slots = np.full(len(layout.names), -1, np.int32)
     slots[columns] = np.arange(len(columns))
@@ -144,7 +159,7 @@ def _clean(
     bad, bad_count = checks.report(rows, options.on_bad_rows)
     numbers = np.arange(first, first + checks.count)
     if checks.bad is None:
-        return NodeBatch(ids, numbers, label, split, features)
+        return NodeBatch(ids, numbers, label, split, features, feature_names=layout.feature_names)
     keep = ~checks.bad
     mask = pa.array(keep)
     return NodeBatch(
@@ -155,6 +170,7 @@ def _clean(
         None if features is None else features[keep],
         bad,
         bad_count,
+        layout.feature_names,
     )
 
 

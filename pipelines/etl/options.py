@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from penstock.errors import UsageError
-from penstock.options import options
+from penstock.options import check_fractions, options
 
 Format = Literal["auto", "parquet", "csv", "tsv", "edgelist", "npz", "triples", "tu", "zoo"]
 Merge = Literal["sum", "max", "first", "keep"]
@@ -70,14 +70,15 @@ class EtlOptions:
     test: Path | None = None
     """a file of edges to keep apart as heldout/test"""
     split_nodes: tuple[float, float, float] | None = None
-    """fractions of (labelled) nodes for train, valid and test"""
+    """fractions of nodes for train, valid and test; with --label, of those that have one"""
 
     nodes: Path | None = None
     """table of nodes: parquet, csv or tsv; nodes without edges come from here"""
     node_id: str | None = None
     """column of the node table with the ids [default: id]"""
     label: str | None = None
-    """column of the node table with the label: classes, numbers, or lists of classes"""
+    """column of the node table with the label: classes, numbers, or lists of classes; nodes without
+    one count in no training and no score"""
     label_kind: Literal["auto", "class", "multi", "value"] = "auto"
     """whether labels are classes, several classes a node, or values to regress"""
     split: str | None = None
@@ -100,12 +101,8 @@ class EtlOptions:
 
     def __post_init__(self) -> None:
         for name in ("split_edges", "split_nodes"):
-            fractions = getattr(self, name)
-            if fractions is not None and (min(fractions) < 0 or abs(sum(fractions) - 1) > 1e-6):
-                raise UsageError(
-                    f"--{name.replace('_', '-')} needs three fractions that add up to one",
-                    got=" ".join(f"{f:g}" for f in fractions),
-                )
+            if (fractions := getattr(self, name)) is not None:
+                check_fractions(name, fractions)
         if self.time is None and (self.since or self.until):
             raise UsageError("--since and --until need --time, the column to look at")
         if self.nodes is None:

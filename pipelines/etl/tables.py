@@ -47,6 +47,7 @@ def with_nodes(manifest: Manifest, nodes: NodeResult) -> Manifest:
         replace(
             manifest,
             features=nodes.features,
+            feature_names=nodes.feature_names,
             labels=nodes.labels,
             classes=nodes.classes,
             splits=nodes.splits,

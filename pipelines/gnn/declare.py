@@ -70,8 +70,13 @@ def declared_training(options: ModelOptions) -> Training:
     )
 
 
-def check_graph(graph: Graph, training: Training, *, learns: bool = True) -> None:
-    """Raise where the graph has not what a training needs, as far as its manifest tells."""
+def check_graph(
+    graph: Graph, training: Training, *, learns: bool = True, drawn: bool = False
+) -> None:
+    """Raise where the graph has not what a training needs, as far as its manifest tells.
+
+    drawn  whether the training draws a split, so that the graph's does not matter
+    """
     about = graph.manifest
     if about.features is None:
         raise UsageError(
@@ -103,14 +108,14 @@ def check_graph(graph: Graph, training: Training, *, learns: bool = True) -> Non
             expected=f"auto or {wanted}",
             got=f"labels of kind {about.labels}",
         )
-    if not about.splits.get("train"):
+    if not drawn and not about.splits.get("train"):
         found = ", ".join(f"{name} {count}" for name, count in about.splits.items())
         raise UsageError(
             f"no node of {graph.path} is in the split train",
             expected="nodes to train on",
             got=found or "no splits",
-            remedy="Draw splits with penstock etl --split-nodes 0.6 0.2 0.2, or name their column "
-            "with --split",
+            remedy="Draw a split for this training with --split 0.6 0.2 0.2, or keep one in the "
+            "graph with penstock etl --split-nodes",
         )
 
 

@@ -13,10 +13,10 @@ import numpy as np
 from penstock.cluster.spec import ClusterSpec
 from penstock.csr import Array
 from penstock.errors import UsageError
-from penstock.graph import Graph
+from penstock.graph import SPLITS, Graph
 from penstock.pipelines.gnn.folder import Run
 from penstock.pipelines.gnn.options import EvaluateOptions
-from penstock.pipelines.gnn.prediction import opened, parts_of, predict_into
+from penstock.pipelines.gnn.prediction import Opened, opened, parts_of, predict_into
 from penstock.pipelines.gnn.report import EvaluateReport
 from penstock.pipelines.gnn.scores import class_scores, multi_scores, value_scores
 
@@ -26,13 +26,14 @@ def evaluate_run(
 ) -> EvaluateReport:
     """Predict into a folder that goes away, and compare with the labels."""
     begun = time.monotonic()
-    run, graph = opened(run_at, options)
+    job = opened(run_at, options, quiet=quiet)
+    run, graph = job.run, job.graph
     _check_labels(run, run_at, graph)
-    counted = _counted(graph, options.split)
+    counted = _counted(job, options.split)
     # Beside the weights: ranks on other hosts can write there, too.
     with tempfile.TemporaryDirectory(prefix=".evaluate-", dir=run_at) as folder:
         predict_into(
-            Path(folder).absolute(), run_at, run, graph, options, cluster, quiet,
+            Path(folder).absolute(), job, options, cluster, quiet,
             probabilities=run.task != "value",
         )  # fmt: skip
         scores = _scored(Path(folder), run, graph, counted)
@@ -40,10 +41,13 @@ def evaluate_run(
         run=str(run_at),
         graph=str(graph.path),
         split=options.split,
+        drawn=job.split is not None,
         checkpoint=options.checkpoint,
         task=run.task,
         classes=run.classes or tuple(str(c) for c in range(run.model.layers[-1].width or 1)),
         scores=scores,
+        features_by=job.features.by,
+        features_ignored=job.features.ignored,
         seconds=time.monotonic() - begun,
     )
 
@@ -69,19 +73,31 @@ def _listed(classes: tuple[str, ...] | None) -> str:
     return ", ".join(names[:10]) + (f", ... ({len(names)} in all)" if len(names) > 10 else "")
 
 
-def _counted(graph: Graph, split: str) -> Array:
+def _counted(job: Opened, split: str) -> Array:
     """Return the mask of the nodes that count: (nodes,) bool."""
-    labels = graph.labels()
-    if isinstance(labels, list):
-        labelled = np.ones(graph.num_nodes, bool)
-    else:
-        labelled = ~np.isnan(labels) if labels.dtype.kind == "f" else labels >= 0
-    chosen: Array = labelled if split == "all" else labelled & graph.split(split)
+    graph = job.graph
+    chosen, counts = graph.labelled(), graph.manifest.splits
+    if split != "all" and job.split is not None:
+        roles = job.split.roles(graph)
+        counts = {name: int(np.count_nonzero(roles == i)) for i, name in enumerate(SPLITS)}
+        chosen = chosen & (roles == SPLITS.index(split))
+    elif split != "all":
+        _check_split(job, split)
+        chosen = chosen & graph.split(split)
     if not chosen.any():
-        splits = ", ".join(f"{name} {count}" for name, count in graph.manifest.splits.items())
+        splits = ", ".join(f"{name} {count}" for name, count in counts.items())
         what = "no node has a label" if split == "all" else f"no node of {split} has a label"
         raise UsageError(f"in {graph.path} {what}", got=splits or None, remedy="Name another split")
     return chosen
+
+
+def _check_split(job: Opened, split: str) -> None:
+    if not job.graph.manifest.splits:
+        raise UsageError(
+            f"{job.graph.path} has no splits",
+            expected=f"nodes of {split} to score",
+            remedy="Score every node that has a label with --split all",
+        )
 
 
 def _scored(folder: Path, run: Run, graph: Graph, counted: Array) -> dict[str, Any]:

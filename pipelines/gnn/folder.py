@@ -1,6 +1,7 @@
 """The folder of a run, in which the ranks write while they train.
 
 run.json                        what is trained, on what, how it stands; what it came to
+split.parquet                   with --split: which nodes train, validate and test
 metrics.jsonl, plan.txt         a line an epoch; what was computed, and in which order
 checkpoints/{last,best}.safetensors
 profile.json                    with --profile
@@ -28,6 +29,7 @@ from penstock.errors import (
 )
 from penstock.files import refuse_existing, save_json
 from penstock.output_lock import output_lock
+from penstock.pipelines.gnn.split import DrawnSplit
 from penstock.workers.gnn.spec import PASSING, Model, Training, differences, make_model
 
 FORMAT = "penstock-gnn"
@@ -41,7 +43,9 @@ class Run:
 
     model     complete: the width of its last layer is what the graph's labels ask for
     task      what is predicted: class, multi or value
+    features  how many a node has; feature_names: their names, where the graph has them
     classes   their names, where the graph has them
+    split     what --split drew; None: the graph's own split
     parts     into how many parts the graph was cut, last time
     state     training, interrupted or done
     results   what Trained holds, once it is done
@@ -54,6 +58,8 @@ class Run:
     task: str
     features: int
     classes: tuple[str, ...] | None = None
+    feature_names: tuple[str, ...] | None = None
+    split: DrawnSplit | None = None
     parts: int = 1
     state: str = "training"
     options: dict[str, Any] | None = None
@@ -89,8 +95,9 @@ class Run:
             body = {name: body[name] for name in Run.__dataclass_fields__ if name in body}
             body["model"] = make_model(body["model"], where=f"{path}: model")
             body["training"] = Training(**body["training"])
-            if body.get("classes") is not None:
-                body["classes"] = tuple(body["classes"])
+            for name in ("classes", "feature_names"):
+                body[name] = None if body.get(name) is None else tuple(body[name])
+            body["split"] = DrawnSplit.of(body.get("split"))
             return Run(**body)
         except PenstockError:
             raise
@@ -182,6 +189,8 @@ def _refuse_another(out: Path, old: Run, new: Run) -> None:
     if new.training.schedule == "cosine":
         ours["epochs"], theirs["epochs"] = new.training.epochs, old.training.epochs
     found += differences(ours, theirs)
+    drawn, kept = (run.split.declared if run.split else "the graph's" for run in (new, old))
+    found += differences({"split": drawn}, {"split": kept})
     if new.graph_sha256 != old.graph_sha256:
         changed = f"{new.graph} has changed"
         other = f"{new.graph}, in the checkpoint {old.graph}"

@@ -9,7 +9,7 @@ from cyclopts import Group, Parameter
 from pydantic import Field
 
 from penstock.errors import UsageError
-from penstock.options import flag, options
+from penstock.options import check_fractions, flag, options
 
 _MODEL = Group("The model", sort_key=2)
 _TRAINING = Group("Its training", sort_key=3)
@@ -67,6 +67,11 @@ class ModelOptions:
     spec: Annotated[Path | None, Parameter(group=_MODEL)] = None
     """a YAML file that declares the model, layer by layer, in place of these options"""
 
+    split: Annotated[tuple[float, float, float] | None, Parameter(group=_TRAINING)] = None
+    """draw which nodes train, validate and test: fractions of those with a label, by --seed; what
+    is left of one is in none [default: the graph's own split]"""
+    split_stratified: Annotated[bool, Parameter(negative="", group=_TRAINING)] = False
+    """take the fractions of every class"""
     epochs: Annotated[Count, Parameter(group=_TRAINING)] = 200
     """how often all nodes are looked at"""
     loss: Annotated[
@@ -106,7 +111,8 @@ class ModelOptions:
     evaluate_every: Annotated[Count, Parameter(group=_TRAINING)] = 1
     """epochs between two looks at the validation and test nodes"""
     seed: Annotated[int, Field(ge=0, lt=2**63), Parameter(group=_TRAINING)] = 0
-    """the same seed gives the same weights at the start, and drops the same values"""
+    """the same seed gives the same weights at the start, drops the same values, and draws the same
+    split"""
     weighted: Annotated[bool, Parameter(negative="", group=_TRAINING)] = False
     """take the graph's weights of edges"""
     checkpoint_epochs: Annotated[int, Field(ge=0), Parameter(group=_TRAINING)] = 50
@@ -137,6 +143,12 @@ class ModelOptions:
     """measure where the time goes: a table, and a timeline of one epoch"""
 
     def __post_init__(self) -> None:
+        if self.split is not None:
+            check_fractions("split", self.split, some_left=True)
+            if self.split[0] == 0:
+                raise UsageError("--split leaves no node to train on", expected="more than 0 first")
+        elif self.split_stratified:
+            raise UsageError("--split-stratified needs --split, the fractions to take")
         if self.spec is not None and (changed := self._changed(_DECLARING)):
             raise UsageError(
                 f"{flag(changed[0])} and --spec cannot go together",
@@ -174,7 +186,7 @@ class WeightsOptions:
     """Which weights predict, on which graph and how many ranks."""
 
     graph: Path | None = None
-    """another graph with the same features [default: the one of the run]"""
+    """another graph with the same features, found by name [default: the one of the run]"""
     checkpoint: Literal["best", "last"] = "best"
     """weights of the epoch with the best validation loss, or of the last one saved"""
     parts: Annotated[Count | None, Parameter(alias="-k")] = None
@@ -198,7 +210,7 @@ class EvaluateOptions(WeightsOptions):
     """What ``penstock gnn evaluate`` can be told."""
 
     split: Literal["train", "valid", "test", "all"] = "test"
-    """which nodes count; all: every node with a label"""
+    """which nodes count, by the split that the run was trained on; all: every node with a label"""
 
 
 def as_plain(given: Any) -> dict[str, Any]:

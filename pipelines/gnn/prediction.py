@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 import time
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +14,15 @@ from penstock.files import FileEntry, file_entry, fresh_directory, save_json, sh
 from penstock.graph import Graph
 from penstock.manifest import FILE_NAME as GRAPH_FILE
 from penstock.pipelines.gnn.declare import check_graph
+from penstock.pipelines.gnn.features import Matched, match_features
 from penstock.pipelines.gnn.folder import Run
 from penstock.pipelines.gnn.memory import need_room_to_predict
 from penstock.pipelines.gnn.options import PredictOptions, WeightsOptions
 from penstock.pipelines.gnn.ranks import facts_and_rates, open_ranks, predict_on
 from penstock.pipelines.gnn.report import PredictReport
+from penstock.pipelines.gnn.split import counts_text, split_file
 from penstock.sizes import need_disk
+from penstock.workers.gnn.kept_split import SplitFile
 from penstock.workers.gnn.task import PredictTask
 
 FORMAT = "penstock-predictions"
@@ -31,14 +35,15 @@ def predict_nodes(
 ) -> PredictReport:
     """Run the whole job."""
     begun = time.monotonic()
-    run, graph = opened(run_at, options)
+    job = opened(run_at, options, quiet=quiet)
+    run, graph = job.run, job.graph
     width = sum(layer.width or 0 for layer in run.model.layers[-2:-1]) or run.features
     size = 24 + 4 * (width * options.embeddings + _outputs(run) * options.probabilities)
     folder = out.absolute()
     need_disk(folder.parent, graph.num_nodes * size, f"predictions for {graph.num_nodes:,} nodes")
     with fresh_directory(folder, overwrite=options.overwrite, kind=KIND) as partial:
         count, device = predict_into(
-            partial, run_at, run, graph, options, cluster, quiet,
+            partial, job, options, cluster, quiet,
             embeddings=options.embeddings, probabilities=options.probabilities,
         )  # fmt: skip
         about = {
@@ -49,6 +54,7 @@ def predict_nodes(
             "graph_sha256": sha256_of(graph.path / GRAPH_FILE),
             "task": run.task,
             "classes": run.classes,
+            "features": {"by": job.features.by, "ignored": job.features.ignored},
         }
         entries = _save_manifest(partial, about, graph.num_nodes)
     return PredictReport(
@@ -61,12 +67,25 @@ def predict_nodes(
         nodes=graph.num_nodes,
         bytes=sum(entry.bytes for entry in entries),
         parts=len(entries),
+        features_by=job.features.by,
+        features_ignored=job.features.ignored,
         seconds=time.monotonic() - begun,
     )
 
 
-def opened(run_at: Path, options: WeightsOptions) -> tuple[Run, Graph]:
-    """Return a run and the graph to predict on; raise where its weights do not fit it."""
+@dataclass(frozen=True)
+class Opened:
+    """A run, the graph to predict on, and where the features are in it."""
+
+    at: Path
+    run: Run
+    graph: Graph
+    features: Matched
+    split: SplitFile | None = None
+
+
+def opened(run_at: Path, options: WeightsOptions, *, quiet: bool) -> Opened:
+    """Open a run and the graph to predict on; raise where its weights do not fit it."""
     run = Run.load(run_at)
     run.checkpoint(run_at, options.checkpoint)
     if options.graph is None and not Path(run.graph).is_dir():
@@ -76,22 +95,41 @@ def opened(run_at: Path, options: WeightsOptions) -> tuple[Run, Graph]:
         )
     graph = Graph.open((options.graph or Path(run.graph)).absolute())
     check_graph(graph, run.training, learns=False)
-    features = graph.manifest.features
-    assert features is not None
-    if features.width != run.features:
-        raise UsageError(
-            f"{graph.path} has other features than the graph of {run_at}",
-            expected=f"{run.features} of them",
-            got=str(features.width),
+    same = sha256_of(graph.path / GRAPH_FILE) == run.graph_sha256
+    features = match_features(run, run_at, graph, same=same)
+    split, about_split = _split_for(run_at, run, graph, same=same)
+    for note in (features.note(run_at, graph), about_split):
+        if note and not quiet:
+            print(note, file=sys.stderr)
+    return Opened(run_at, run, graph, features, split)
+
+
+def _split_for(
+    run_at: Path, run: Run, graph: Graph, *, same: bool
+) -> tuple[SplitFile | None, str | None]:
+    """Return the split that counts on a graph, None for its own, and what to say of it.
+
+    That of a run holds on every graph: a node that was trained on must not count as one to test on
+    because another graph says so.
+    """
+    if run.split is None or same:
+        return split_file(run_at, run.split), None
+    own = graph.manifest.splits
+    if graph.manifest.graphs is not None:
+        counts = f"that of {graph.path} counts" if any(own.values()) else "no node is in a split"
+        return None, (
+            f"The split that {run_at} drew is of another graph, and nodes of a zoo cannot be found "
+            f"by id: {counts}"
         )
-    return run, graph
+    instead = f", not that of {graph.path} ({counts_text(own)})" if any(own.values()) else ""
+    return split_file(run_at, run.split, by_id=True), (
+        f"The split that {run_at} drew counts{instead}: nodes are found by id, new ones are in none"
+    )
 
 
 def predict_into(
     folder: Path,
-    run_at: Path,
-    run: Run,
-    graph: Graph,
+    job: Opened,
     options: WeightsOptions,
     cluster: ClusterSpec,
     quiet: bool,
@@ -100,17 +138,21 @@ def predict_into(
     probabilities: bool = False,
 ) -> tuple[int, str]:
     """Have ranks write their parts into ``folder``; return how many, and what they ran on."""
+    run, graph = job.run, job.graph
     with open_ranks(graph, options.parts, cluster, quiet=quiet) as ranks:
         facts, rates = facts_and_rates(ranks, graph, run.training)
-        facts = replace(facts, outputs=_outputs(run))
+        nonzeros = round(facts.nonzeros * run.features / max(facts.features, 1))
+        facts = replace(facts, outputs=_outputs(run), features=run.features, nonzeros=nonzeros)
         need_room_to_predict(ranks, run.model, facts, run.training, rates)
         task = PredictTask(
             graph.path,
             ranks.partition,
             run.model,
             run.training,
-            run.checkpoint(run_at, options.checkpoint).absolute(),
+            run.checkpoint(job.at, options.checkpoint).absolute(),
             folder,
+            feature_columns=job.features.columns,
+            split=job.split,
             embeddings=embeddings,
             probabilities=probabilities,
         )

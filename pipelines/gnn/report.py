@@ -9,6 +9,7 @@ from typing import Any
 
 from penstock.graph import SPLITS
 from penstock.pipelines.gnn.profile import hidden_share, profile_text
+from penstock.pipelines.gnn.split import DrawnSplit
 from penstock.sizes import format_bytes, format_count
 from penstock.workers.gnn.task import Trained
 
@@ -28,6 +29,7 @@ class TrainReport:
     device: str
     trained: Trained
     seconds: float
+    split: DrawnSplit | None = None
     profile: Path | None = None
 
     def to_dict(self) -> dict[str, Any]:
@@ -66,6 +68,8 @@ class TrainReport:
             )
         if self.ranks > 1:
             lines.append(f"  {self.ranks} ranks; {_communication(done.shares)}")
+        if self.split is not None:
+            lines.append(f"  {self.split.text()}")
         lines.append(f"  {self.run}/checkpoints/best.safetensors, metrics.jsonl, plan.txt")
         lines.append(
             f"  next: penstock gnn evaluate {self.run}, penstock gnn predict {self.run} OUT"
@@ -107,6 +111,8 @@ class PredictReport:
     nodes: int
     bytes: int
     parts: int
+    features_by: str  # graph, name or order: see Matched
+    features_ignored: tuple[str, ...]
     seconds: float
 
     def to_dict(self) -> dict[str, Any]:
@@ -130,9 +136,12 @@ class EvaluateReport:
     run: str
     graph: str
     split: str
+    drawn: bool  # whether by the split that the training drew
     checkpoint: str
     task: str
     classes: tuple[str, ...]
+    features_by: str
+    features_ignored: tuple[str, ...]
     seconds: float
     scores: dict[str, Any] = field(default_factory=dict)
 
@@ -144,7 +153,8 @@ class EvaluateReport:
     def text(self) -> str:
         """Return what a person wants to read."""
         found = self.scores
-        lines = [f"{self.run}: {found['nodes']:,} nodes of {self.split}, {self.graph}"]
+        split = f"{self.split}{', as the training drew it' * self.drawn}"
+        lines = [f"{self.run}: {found['nodes']:,} nodes of {split}, {self.graph}"]
         names = {"accuracy": "accuracy", "macro_f1": "macro F1", "micro_f1": "micro F1"}
         for key, name in names.items():
             if key in found:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -22,6 +23,14 @@ from penstock.pipelines.gnn.memory import need_disk_to_train, need_room
 from penstock.pipelines.gnn.options import GnnOptions, ModelOptions, as_plain
 from penstock.pipelines.gnn.ranks import facts_and_rates, open_ranks, train_on
 from penstock.pipelines.gnn.report import TrainReport
+from penstock.pipelines.gnn.split import FILE_NAME as SPLIT_FILE
+from penstock.pipelines.gnn.split import (
+    DrawnSplit,
+    declared_split,
+    draw_split,
+    keep_split,
+    split_file,
+)
 from penstock.workers.gnn.facts import outputs_of
 from penstock.workers.gnn.spec import Model, Training
 from penstock.workers.gnn.task import Trained, TrainTask
@@ -37,21 +46,37 @@ def train_model(
 ) -> TrainReport:
     """Run the whole job; ``declared`` is a model that was made in Python."""
     begun = time.monotonic()
-    graph = Graph.open(path.absolute())
-    model, training = complete(graph, options, declared)
-    run = run_of(graph, model, training, options)
-    folder = out.absolute()
+    graph, folder = Graph.open(path.absolute()), out.absolute()
+    goes_on = options.resume and (folder / "run.json").is_file()
+    split, roles = declared_split(options), None
+    if goes_on:
+        # What was drawn stays; another --split is refused when the folder is opened.
+        old = Run.load(folder).split
+        if old is not None and (split is None or split.declared == old.declared):
+            split = old
+    model, training = complete(graph, options, declared, drawn=split is not None)
+    if split is not None and not (goes_on and (folder / SPLIT_FILE).is_file()):
+        split, roles = draw_split(split, graph, training.seed)
+    run = run_of(graph, model, training, options, split)
     with (
         run_folder(folder, run, resume=options.resume, overwrite=options.overwrite),
         open_ranks(graph, options.parts, cluster, quiet=quiet) as ranks,
     ):
         run = replace(run, parts=ranks.count)
         run.save(folder)
+        if roles is not None:
+            keep_split(folder, graph, roles)
+        if split is not None and not quiet:
+            does = "Goes on with the" if goes_on else "Drew a"
+            print(f"{does} {split.text()}", file=sys.stderr)
         facts, rates = facts_and_rates(ranks, graph, training)
         need_room(ranks, model, facts, training, rates)
         need_disk_to_train(folder, model, facts.features, training.epochs)
         # Always to go on: a rank that is started again finds what the first one saved.
-        task = TrainTask(graph.path, ranks.partition, model, training, folder, resume=True)
+        task = TrainTask(
+            graph.path, ranks.partition, model, training, folder, resume=True,
+            split=split_file(folder, split),
+        )  # fmt: skip
         trained = train_on(ranks, task, scored=run.task != "value", quiet=quiet)
         state = "diverged" if trained.stopped == "nan" else "done"
         replace(run, state=state, results=asdict(trained)).save(folder)
@@ -64,6 +89,7 @@ def train_model(
         task=run.task,
         model=model.to_dict(),
         patience=training.patience,
+        split=split,
         ranks=run.parts,
         device=devices,
         trained=trained,
@@ -73,15 +99,24 @@ def train_model(
 
 
 def complete(
-    graph: Graph, options: ModelOptions, declared: Model | None = None
+    graph: Graph, options: ModelOptions, declared: Model | None = None, *, drawn: bool = False
 ) -> tuple[Model, Training]:
-    """Return what is declared, fitted to the graph; raise where the two do not go together."""
+    """Return what is declared, fitted to the graph; raise where the two do not go together.
+
+    drawn  whether a split was drawn before, or is, which does without the graph's
+    """
     training = declared_training(options)
-    check_graph(graph, training)
+    check_graph(graph, training, drawn=drawn or options.split is not None)
     return (declared or declared_model(options)).complete(outputs_of(graph)), training
 
 
-def run_of(graph: Graph, model: Model, training: Training, options: GnnOptions) -> Run:
+def run_of(
+    graph: Graph,
+    model: Model,
+    training: Training,
+    options: GnnOptions,
+    split: DrawnSplit | None = None,
+) -> Run:
     """Return what run.json will say at first."""
     about = graph.manifest
     assert about.features is not None
@@ -93,6 +128,8 @@ def run_of(graph: Graph, model: Model, training: Training, options: GnnOptions) 
         task=task_of(graph),
         features=about.features.width,
         classes=about.classes,
+        feature_names=about.feature_names,
+        split=split,
         options=as_plain(options),
     )
 

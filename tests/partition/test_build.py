@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from penstock import Graph
 from penstock.csr import CSR
+from penstock.errors import GraphError
 from penstock.partition.build import build_parts
 from penstock.partition.manifest import PartitionManifest
 from penstock.partition.part import Partition
@@ -233,8 +234,11 @@ def test_a_node_with_several_classes_keeps_them():
     labels = [None if i % 9 == 0 else list(range(i % 4)) for i in range(200)]
     with built(csr, parts, k, label=labels) as partition:
         for rank in range(k):
-            found = [classes.tolist() for classes in partition.part(rank).labels()]
-            assert found == [labels[i] or [] for i in np.flatnonzero(parts == rank)]
+            found = [x if x is None else x.tolist() for x in partition.part(rank).labels()]
+            assert found == [labels[i] for i in np.flatnonzero(parts == rank)]
+        (partition.part(0).path / "labelled.npy").unlink()
+        with pytest.raises(GraphError, match="which nodes have no label.* an earlier penstock"):
+            partition.part(0).labels()
 
 
 def test_the_same_bytes_for_any_threads_shards_and_pieces(monkeypatch):

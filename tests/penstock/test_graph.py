@@ -84,13 +84,15 @@ def test_labels_of_each_kind(tmp_path):
     for kind, column, truth in (
         ("class", pa.array([1, None, 0], pa.int32()), [1, -1, 0]),
         ("value", pa.array([0.5, None, 2.0]), [0.5, np.nan, 2.0]),
-        ("multi", pa.array([[0, 1], None, []]), [[0, 1], [], []]),
+        ("multi", pa.array([[0, 1], None, []]), [[0, 1], None, []]),
     ):
         with create_graph(tmp_path / kind) as writer:
             writer.edges(CSR.from_edges(np.array([0]), np.array([1]), 3))
             writer.nodes(label=column)
             writer.manifest = replace(writer.manifest, labels=kind)
         got = Graph.open(tmp_path / kind).labels()
+        known = Graph.open(tmp_path / kind).labelled()
+        assert known.tolist() == [True, False, True]
         if kind == "multi":
             assert got == truth
         else:

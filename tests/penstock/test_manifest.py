@@ -15,6 +15,7 @@ FULL = Manifest(
     files={"a.npy": FileEntry("a.npy", 3, "0" * 64)},
     relations=("likes", "wants"),
     features=FeatureEntry("sparse", 10, "float32", (0, 2), 6),
+    feature_names=tuple("abcdefghij"),
     labels="class",
     classes=("x", "y"),
     splits={"train": 1, "valid": 1, "test": 1},

@@ -3,6 +3,7 @@ from dataclasses import replace
 
 import networkx as nx
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -138,6 +139,17 @@ def test_text_is_plain_and_fits_a_terminal(make_graph, capsys):
     assert max(map(len, lines[1:])) <= 80
     assert not any(line.endswith(" ") for line in lines)
     assert f"{graph.num_edges:,} directed" in out
+
+
+def test_splits_say_how_many_have_a_label(tmp_path):
+    with create_graph(tmp_path / "g") as writer:
+        writer.edges(CSR.from_edges(np.array([0, 1]), np.array([1, 0]), 4))
+        lists = pa.array([[0], None, [], None], pa.list_(pa.int32()))
+        writer.nodes(label=lists, split=np.array([0, 0, 1, 2], np.int8))
+        writer.manifest = replace(writer.manifest, directed=False, labels="multi", classes=("a",))
+    found = info(tmp_path / "g")
+    assert found.labels["labelled"] == 2, "an empty list is a label"
+    assert "train 2 (1 labelled), valid 1, test 1 (0 labelled)" in found.text()
 
 
 def test_json_is_everything(make_graph, capsys):

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +25,16 @@ from penstock.kernels import kernel
 from penstock.manifest import Manifest
 from penstock.partition.manifest import PartitionManifest
 from penstock.partition.part import Part, Partition, part_folder
-from penstock.workers.gnn.node_data import NodeData, nodes_of_graph, nodes_of_part, read_nodes
+from penstock.workers.gnn.kept_split import SplitFile
+from penstock.workers.gnn.node_data import (
+    NodeData,
+    Stored,
+    labelled,
+    nodes_of_graph,
+    nodes_of_part,
+    read_nodes,
+    with_features,
+)
 from penstock.workers.plugin import resources
 
 if TYPE_CHECKING:
@@ -51,7 +60,7 @@ class Local:
     features      (owned, width): dense float32, or SciPy CSR of float32
     label_kind    class, multi, value, or None: there are no labels
     labels        class: (owned,) int32, -1 none; value: (owned,) float32, NaN none; multi:
-                  (indptr int64, classes int32); or None
+                  (indptr int64, classes int32, labelled bool); or None
     roles         (owned,) int8: 0 train, 1 valid, 2 test, -1 none
     outputs       classes of the whole graph; 1 for values, 0 where there are no labels
     """
@@ -76,6 +85,11 @@ class Local:
     send: dict[int, Array] = field(default_factory=dict)
     receive: dict[int, slice] = field(default_factory=dict)
 
+    @property
+    def counted(self) -> Array:
+        """The roles of the rows that have a label, -1 for the others: (owned,) int8."""
+        return np.where(labelled(self.labels), self.roles, np.int8(-1))
+
 
 @contextmanager
 def open_local(
@@ -85,12 +99,23 @@ def open_local(
     *,
     weighted: bool,
     for_training: bool = True,
+    feature_columns: tuple[int, ...] | None = None,
+    split: SplitFile | None = None,
 ) -> Iterator[Local]:
     """Open what this rank holds of a graph; without a partition, that is all of it.
 
     Every rank calls it. What cannot be trained on is refused; ``for_training=False`` does without
-    labels and splits.
+    labels and splits. ``feature_columns`` picks features, None takes all; ``split`` takes the place
+    of the graph's own.
     """
+
+    def read(stored: Stored, manifest: Manifest) -> NodeData:
+        if feature_columns is not None:
+            stored = with_features(stored, feature_columns)
+        if split is not None:
+            stored = replace(stored, roles=split.roles(Graph.open(graph), stored.ids))
+        return read_nodes(stored, manifest, graph, comm, for_training=for_training)
+
     if partition is None:
         _check_parts(graph, 1, comm)
         with resources().stage.hold(graph) as path:
@@ -99,9 +124,7 @@ def open_local(
                 opened.manifest,
                 opened.csr(),
                 np.arange(opened.num_nodes, dtype=np.int64),
-                read_nodes(
-                    nodes_of_graph(opened), opened.manifest, graph, comm, for_training=for_training
-                ),
+                read(nodes_of_graph(opened), opened.manifest),
                 graph,
                 weighted=weighted,
             )
@@ -112,7 +135,7 @@ def open_local(
     manifest, rank = Manifest.load(graph), 0 if comm is None else comm.rank
     with resources().stage.hold(partition, part_folder(rank)) as path:
         part = Partition.open(path).part(rank)
-        found = read_nodes(nodes_of_part(part), manifest, graph, comm, for_training=for_training)
+        found = read(nodes_of_part(part), manifest)
         yield _local(manifest, part.csr, part.global_ids, found, graph, part, weighted=weighted)
 
 

@@ -152,10 +152,10 @@ class Loss:
     def __init__(self, kind: str, network: Network, terms: int) -> None:
         self.kind, self.network, self.terms = kind, network, terms
         local, put = network.local, network.around.put
-        self._roles = put(local.roles)
+        self._roles = put(local.counted)
         names = {"class": np.int32, "value": network.parameters.values.dtype}
         if local.label_kind == "multi":
-            self._truth: tuple[Any, ...] = tuple(put(array) for array in local.labels)
+            self._truth: tuple[Any, ...] = tuple(put(array) for array in local.labels[:2])
         else:
             self._truth = (put(np.asarray(local.labels, names[str(local.label_kind)])),)
 

@@ -26,13 +26,15 @@ class Stored:
     """What files say of one rank's nodes: features and labels as they are, None where missing.
 
     ids     (rows,) int64: numbers in the whole graph
-    labels  numbers; or (indptr, classes) where a node has several classes
+    labels  numbers; or (indptr, classes, labelled) where a node has several classes
+    columns (features,) int64: which of the graph's features these are; None: all
     """
 
     ids: Array
     features: Any
     labels: Any
     roles: Array | None
+    columns: Array | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,8 +51,8 @@ class NodeData:
         """Return rows in another order."""
         labels = self.labels
         if isinstance(labels, tuple):
-            indptr, classes = labels
-            labels = _reordered_lists(indptr, classes, order)
+            indptr, classes, known = labels
+            labels = (*_reordered_lists(indptr, classes, order), known[order])
         elif labels is not None:
             labels = labels[order]
         if isinstance(self.features, np.ndarray):
@@ -58,6 +60,13 @@ class NodeData:
         else:
             features = self.features[order]
         return replace(self, features=features, labels=labels, roles=self.roles[order])
+
+
+def labelled(labels: Any) -> Array:
+    """Return which nodes have a label: (rows,) bool; ``labels`` are as in ``Local``."""
+    if isinstance(labels, tuple):
+        return np.asarray(labels[2])
+    return np.asarray(~np.isnan(labels) if labels.dtype.kind == "f" else labels >= 0)
 
 
 def nodes_of_graph(graph: Graph) -> Stored:
@@ -80,19 +89,29 @@ def nodes_of_part(part: Part) -> Stored:
     manifest = part.manifest
     labels: Any = None
     if manifest.labels == "multi":  # part.labels() would make an array of each
-        labels = tuple(load_npy(part.path / f"labels.{n}.npy") for n in ("indptr", "indices"))
+        labels = part.label_lists()
     elif manifest.labels is not None:
         labels = part.labels()
     roles = load_npy(part.path / "split.npy") if manifest.splits else None
     return Stored(part.owned, part.features(), labels, roles)
 
 
-def _lists(column: Any) -> tuple[Array, Array]:
+def with_features(stored: Stored, columns: tuple[int, ...]) -> Stored:
+    """Return nodes with some of their features only, in another order."""
+    chosen = np.array(columns, np.int64)
+    features = stored.features
+    return replace(
+        stored, features=None if features is None else features[:, chosen], columns=chosen
+    )
+
+
+def _lists(column: Any) -> tuple[Array, Array, Array]:
     import pyarrow.compute as pc
 
     lists = column.combine_chunks()
     lengths = np.asarray(pc.fill_null(pc.list_value_length(lists), 0))
-    return np.concatenate([[0], np.cumsum(lengths)]), np.asarray(pc.list_flatten(lists))
+    indptr = np.concatenate([[0], np.cumsum(lengths)])
+    return indptr, np.asarray(pc.list_flatten(lists)), np.asarray(lists.is_valid())
 
 
 def _reordered_lists(indptr: Array, values: Array, order: Array) -> tuple[Array, Array]:
@@ -117,7 +136,7 @@ def read_nodes(
     """
     kind = manifest.labels
     if for_training:
-        _check_there(manifest, graph)
+        _check_there(stored, manifest, graph)
     features = _features(stored, manifest, graph)
     labels = None if kind is None else _labels(stored, manifest, graph)
     roles = np.full(len(stored.ids), -1, np.int8)
@@ -129,19 +148,19 @@ def read_nodes(
     return NodeData(features, kind, labels, roles, outputs)
 
 
-def _check_there(manifest: Manifest, graph: Path) -> None:
+def _check_there(stored: Stored, manifest: Manifest, graph: Path) -> None:
     if manifest.labels is None:
         raise UsageError(
             f"{graph} has no labels",
             expected="labels to train on",
             remedy="Name their column with penstock etl --label",
         )
-    if not manifest.splits:
+    if stored.roles is None:
         raise UsageError(
             f"{graph} has no splits",
             expected="nodes to train on, and others to validate on",
-            remedy="Draw some with penstock etl --split-nodes 0.6 0.2 0.2, or name the column that "
-            "has them with --split",
+            remedy="Draw one with penstock gnn train --split 0.6 0.2 0.2, or in the graph with "
+            "penstock etl --split-nodes 0.6 0.2 0.2",
         )
 
 
@@ -156,10 +175,11 @@ def _features(stored: Stored, manifest: Manifest, graph: Path) -> Any:
             expected="features of every node",
             remedy="Give them to penstock etl with --features or --feature-columns",
         )
-    if features.shape != (len(stored.ids), entry.width):
+    width = entry.width if stored.columns is None else len(stored.columns)
+    if features.shape != (len(stored.ids), width):
         raise CorruptFile(
             f"the features of {graph} have the wrong shape",
-            expected=f"({len(stored.ids)}, {entry.width}): a row for each node",
+            expected=f"({len(stored.ids)}, {width}): a row for each node",
             got=str(features.shape),
             remedy="Make the graph, and its partition, again",
         )
@@ -171,13 +191,15 @@ def _features(stored: Stored, manifest: Manifest, graph: Path) -> Any:
     bad = _first_not_finite(features.reshape(-1) if dense else features.data)
     if bad is not None:
         if dense:
-            row, column = divmod(bad, entry.width)
+            row, column = divmod(bad, width)
         else:
             row = int(np.searchsorted(features.indptr, bad, side="right")) - 1
             column = int(features.indices[bad])
         value = features[row, column]
+        number = column if stored.columns is None else int(stored.columns[column])
+        name = number if manifest.feature_names is None else manifest.feature_names[number]
         raise UsageError(
-            f"feature {column} of {_node(graph, stored.ids[row])} is {value}",
+            f"feature {name} of {_node(graph, stored.ids[row])} is {value}",
             expected="finite numbers that float32 can hold",
             remedy="Replace or remove it and make the graph again with penstock etl",
         )
@@ -236,7 +258,8 @@ def _labels(stored: Stored, manifest: Manifest, graph: Path) -> Any:
         )
     numbers = numbers.astype(np.int32, copy=False).view(np.ndarray)
     if multi:
-        return np.asarray(stored.labels[0], np.int64).view(np.ndarray), numbers
+        indptr, _, known = stored.labels
+        return np.asarray(indptr, np.int64).view(np.ndarray), numbers, np.asarray(known, bool)
     return numbers
 
 
@@ -254,20 +277,19 @@ def _outputs(labels: Any, manifest: Manifest, comm: Communicator | None) -> int:
 
 def _check_selected(labels: Any, roles: Array, graph: Path, comm: Communicator | None) -> None:
     train = roles == _TRAIN
-    known = train
-    if not isinstance(labels, tuple):  # an empty list of classes says something, too
-        known = train & (~np.isnan(labels) if labels.dtype.kind == "f" else labels >= 0)
+    known = train & labelled(labels)
     counts = np.array([np.count_nonzero(train), np.count_nonzero(known)], np.int64)
     if comm is not None:
         comm.allreduce(counts)
     if not counts[0]:
         raise UsageError(
             f"no node of {graph} is in the split train",
-            remedy="Draw splits with penstock etl --split-nodes, or name their column with --split",
+            remedy="Draw a split with penstock gnn train --split, or in the graph with penstock "
+            "etl --split-nodes",
         )
     if not counts[1]:
         raise UsageError(
             f"none of the {counts[0]} nodes of {graph} in the split train has a label",
-            remedy="Give them labels, or draw the splits with penstock etl --split-nodes, which "
-            "takes labelled nodes only",
+            remedy="Give them labels, or draw a split of labelled nodes with penstock gnn train "
+            "--split",
         )

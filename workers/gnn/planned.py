@@ -35,7 +35,12 @@ def _facts(comm: Any, task: Any, local: Local) -> Facts:
     if comm is not None:
         comm.allreduce(counts)
     stored = round(int(counts[0]) / max(int(counts[1]), 1) * facts.rows)
-    return replace(facts, nonzeros=stored, outputs=local.outputs or facts.outputs)
+    return replace(
+        facts,
+        features=int(local.features.shape[1]),  # which need not be all of the graph's
+        nonzeros=stored,
+        outputs=local.outputs or facts.outputs,
+    )
 
 
 def _rates(comm: Any) -> Rates:

@@ -31,6 +31,8 @@ def predict(comm: Any, task: PredictTask) -> Predicted:
             task.partition,
             weighted=task.training.weighted,
             for_training=False,
+            feature_columns=task.feature_columns,
+            split=task.split,
         ) as local,
         Workforce(threads_of(comm)) as crew,
     ):

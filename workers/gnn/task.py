@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from penstock.workers.gnn.kept_split import SplitFile
 from penstock.workers.gnn.spec import Model, Training
 
 
@@ -17,6 +18,7 @@ class TrainTask:
     run        an existing folder. Rank 0 writes there: metrics.jsonl (a line an epoch), plan.txt,
                checkpoints/ (``last`` and ``best`` .safetensors), profile.json with --profile
     resume     go on from checkpoints/last.safetensors if it is there
+    split      which nodes train, validate and test; None: as the graph says
     """
 
     graph: Path
@@ -25,6 +27,7 @@ class TrainTask:
     training: Training
     run: Path
     resume: bool = False
+    split: SplitFile | None = None
 
 
 @dataclass(frozen=True)
@@ -60,6 +63,9 @@ class Trained:
 class PredictTask:
     """A prediction with the weights of a checkpoint; rank r writes ``out/part-{r:05d}.parquet``.
 
+    split            as for TrainTask
+    feature_columns  which of the graph's features, in the model's order; None: all, as they stand
+
     columns: id, prediction (class number, list of classes, or value), probability (of the
     prediction; not for values), split, and with ``embeddings`` embedding: what the last layer was
     given, a list of floats.
@@ -71,6 +77,8 @@ class PredictTask:
     training: Training
     checkpoint: Path
     out: Path
+    feature_columns: tuple[int, ...] | None = None
+    split: SplitFile | None = None
     embeddings: bool = False
     probabilities: bool = False
 

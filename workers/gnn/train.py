@@ -34,7 +34,9 @@ def train(comm: Any, task: TrainTask, report: Report | None = None) -> Trained:
     started = time.monotonic()
     training = task.training
     with (
-        open_local(comm, task.graph, task.partition, weighted=training.weighted) as local,
+        open_local(
+            comm, task.graph, task.partition, weighted=training.weighted, split=task.split
+        ) as local,
         Workforce(threads_of(comm)) as crew,
         np.errstate(over="ignore", invalid="ignore"),  # the loss shows them, and ends the training
         own_stream(active=gpu() and _alone(comm)),
@@ -183,12 +185,7 @@ class _Run:
     def _terms(self) -> int:
         """Return over how many training terms of the whole graph the loss is a mean."""
         local = self.local
-        rows = local.roles == 0
-        if local.label_kind == "class":
-            rows = rows & (np.asarray(local.labels) >= 0)
-        elif local.label_kind == "value":
-            rows = rows & ~np.isnan(local.labels)
-        count = np.array([int(rows.sum())], np.int64)
+        count = np.array([np.count_nonzero(local.counted == 0)], np.int64)
         if self.comm is not None:
             self.comm.allreduce(count)
         return int(count[0]) * (local.outputs if self.loss_kind == "binary" else 1)

@@ -360,6 +360,9 @@ def test_bad_rows_are_counted_and_kept_aside(tmp_path: Path, cluster: ClusterSpe
     ("options", "message"),
     [
         ({"split_edges": (0.5, 0.1, 0.1)}, "add up to one"),
+        ({"split_edges": (1.5, -0.25, -0.25)}, "--split-edges needs three fractions"),
+        ({"split_nodes": (float("nan"), 0.5, 0.5)}, "--split-nodes .*[Gg]ot .*nan"),
+        ({"split_edges": (float("inf"), 0, 0)}, "--split-edges .*[Gg]ot .*inf"),
         ({"since": "3"}, "--time"),
         ({"label": "x"}, "--nodes"),
         ({"duplicates": "twice"}, "--duplicates"),

@@ -7,10 +7,12 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import scipy.sparse as sp
 
-from penstock import Graph, etl
+from penstock import Graph, etl, info
 from penstock.cluster.spec import ClusterSpec
 from penstock.errors import InputError
 
@@ -115,7 +117,7 @@ def test_multi_label_and_values(tmp_path: Path, edges: Path, cluster: ClusterSpe
     graph = Graph.open(tmp_path / "multi")
     assert (graph.manifest.labels, graph.manifest.classes) == ("multi", ("a", "b", "c"))
     labels = dict(zip(graph.user_ids().to_pylist(), graph.labels(), strict=True))
-    assert labels == {40: [0, 1], 10: [], 30: [1], 20: [], 50: [2, 0], 60: [2]}
+    assert labels == {40: [0, 1], 10: [], 30: [1], 20: None, 50: [2, 0], 60: [2]}
     etl(edges, tmp_path / "value", label="score", **common)
     graph = Graph.open(tmp_path / "value")
     assert graph.manifest.labels == "value"
@@ -146,6 +148,169 @@ def test_node_splits_by_fraction(tmp_path: Path, cluster: ClusterSpec) -> None:
         masks[relabel] = {n: set(ids[graph.split(n)]) for n in ("train", "valid", "test")}
         assert not any(i % 5 == 0 for part in masks[relabel].values() for i in part)
     assert masks["sorted"] == masks["random"]
+
+
+LISTS = {
+    "lists": [["a"], None, [], ["b", None], [None], ["a", "b"]],
+    "floats": [[1.0], None, [], [2.0, np.nan], [np.nan], [1.0, 2.0]],
+}
+
+
+@pytest.mark.parametrize("name", LISTS)
+def test_no_list_of_classes_is_no_label_and_an_empty_one_is(
+    tmp_path: Path, edges: Path, cluster: ClusterSpec, name: str
+) -> None:
+    pq.write_table(pa.table({"id": IDS, "tags": LISTS[name]}), tmp_path / "nodes.parquet")
+    etl(
+        edges,
+        tmp_path / "g",
+        cluster=cluster,
+        nodes=tmp_path / "nodes.parquet",
+        label="tags",
+        split_nodes=(0.5, 0.25, 0.25),
+    )
+    graph = Graph.open(tmp_path / "g")
+    graph.validate()
+    labels = dict(zip(graph.user_ids().to_pylist(), graph.labels(), strict=True))
+    assert labels == {40: [0], 10: None, 30: [], 20: [1], 50: None, 60: [0, 1]}
+    assert dict(zip(labels, graph.labelled(), strict=True)) == {
+        user: label is not None for user, label in labels.items()
+    }
+    assert graph.manifest.splits == {"train": 2, "valid": 1, "test": 1}
+    drawn = dict(zip(labels, graph.node_column("split").to_pylist(), strict=True))
+    assert drawn[10] is drawn[50] is None
+    told = info(tmp_path / "g").labels
+    assert told is not None
+    assert (told["labelled"], told["splits"]["train"]) == (4, 2)
+
+
+@pytest.mark.parametrize("label", ["class", "value", "multi"])
+def test_nodes_without_a_label_are_in_no_drawn_split(
+    tmp_path: Path, cluster: ClusterSpec, label: str
+) -> None:
+    ends = np.arange(40)
+    pd.DataFrame({"src": ends, "dst": (ends + 1) % 40}).to_csv(tmp_path / "e.csv", index=False)
+    text = {"class": "b", "value": "0.5", "multi": "b;c"}[label]
+    rows = [f"{i},{text if i % 4 else ''}\n" for i in range(40)]
+    (tmp_path / "n.csv").write_text("id,y\n" + "".join(rows))
+    etl(
+        tmp_path / "e.csv",
+        tmp_path / "g",
+        cluster=cluster,
+        nodes=tmp_path / "n.csv",
+        label="y",
+        label_kind=label,
+        split_nodes=(0.5, 0.25, 0.25),
+    )
+    graph = Graph.open(tmp_path / "g")
+    assert graph.manifest.labels == label
+    assert graph.labelled().tolist() == [i % 4 != 0 for i in range(40)]
+    drawn = np.asarray(graph.node_column("split").fill_null(-1))
+    assert (drawn[::4] == -1).all()
+    assert graph.manifest.splits == {"train": 15, "valid": 7, "test": 8}
+
+
+def test_an_empty_text_in_parquet_is_no_label(
+    tmp_path: Path, edges: Path, cluster: ClusterSpec
+) -> None:
+    table(kind=["a", "", "b", None, "a", ""]).to_parquet(tmp_path / "n.parquet")
+    etl(edges, tmp_path / "g", cluster=cluster, nodes=tmp_path / "n.parquet", label="kind")
+    graph = Graph.open(tmp_path / "g")
+    assert graph.manifest.classes == ("a", "b")
+    assert int(graph.labelled().sum()) == 3
+
+
+def test_a_fixed_number_of_classes_a_node(
+    tmp_path: Path, edges: Path, cluster: ClusterSpec
+) -> None:
+    pairs = pa.array([["a", "b"], ["b", "c"], None, ["c", "a"], ["a", "a"], [None, "b"]],
+                     pa.list_(pa.string(), 2))  # fmt: skip
+    pq.write_table(pa.table({"id": IDS, "tags": pairs}), tmp_path / "n.parquet")
+    options = {"cluster": cluster, "nodes": tmp_path / "n.parquet", "label": "tags"}
+    etl(edges, tmp_path / "g", **options)
+    graph = Graph.open(tmp_path / "g")
+    labels = dict(zip(graph.user_ids().to_pylist(), graph.labels(), strict=True))
+    assert labels == {40: [0, 1], 10: [1, 2], 30: None, 20: [2, 0], 50: [0, 0], 60: [1]}
+    for kind in ("class", "value"):
+        with pytest.raises(InputError, match=f"are lists, and --label-kind {kind} takes one"):
+            etl(edges, tmp_path / "h", label_kind=kind, **options)
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
+def test_features_of_several_files_are_found_by_name(
+    tmp_path: Path, edges: Path, cluster: ClusterSpec, suffix: str
+) -> None:
+    nodes = table(x0=np.arange(6.0), x1=np.arange(6.0) * 10)
+    folder = tmp_path / "nodes"
+    folder.mkdir()
+
+    def write(frame: pd.DataFrame, name: str) -> None:
+        path = folder / f"{name}{suffix}"
+        frame.to_csv(path, index=False) if suffix == ".csv" else frame.to_parquet(path)
+
+    write(nodes[:3], "0")
+    write(nodes[3:][["x1", "id", "x0"]], "1")
+    options = {"cluster": cluster, "nodes": folder, "feature_columns": ("x*",)}
+    etl(edges, tmp_path / "g", **options)
+    graph = Graph.open(tmp_path / "g")
+    assert graph.manifest.feature_names == ("x0", "x1")
+    expected = nodes.set_index("id").loc[graph.user_ids().to_pylist()]
+    np.testing.assert_array_equal(graph.features(), expected.to_numpy(np.float32))
+    assert "x0, x1" in info(tmp_path / "g").text()
+    write(nodes[3:].rename(columns={"x1": "x7"}), "1")
+    with pytest.raises(InputError, match=r"1\..* has other features than the first .* x0, x1.*x7"):
+        etl(edges, tmp_path / "h", **options)
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
+def test_a_file_without_any_label_goes_with_files_that_have_some(
+    tmp_path: Path, edges: Path, cluster: ClusterSpec, suffix: str
+) -> None:
+    folder = tmp_path / "nodes"
+    folder.mkdir()
+
+    def write(kinds: list[Any], name: str) -> None:
+        start, path = 3 * int(name), folder / f"{name}{suffix}"
+        frame = pd.DataFrame({"id": IDS[start : start + 3], "kind": kinds})
+        frame.to_csv(path, index=False) if suffix == ".csv" else frame.to_parquet(path)
+
+    write([None] * 3, "0")
+    write(["a", None, "b"], "1")
+    options = {"cluster": cluster, "nodes": folder, "label": "kind"}
+    etl(edges, tmp_path / "g", **options)
+    graph = Graph.open(tmp_path / "g")
+    labels = dict(zip(graph.user_ids().to_pylist(), graph.labels().tolist(), strict=True))
+    assert labels == {40: -1, 10: -1, 30: -1, 20: 0, 50: -1, 60: 1}
+    if suffix == ".parquet":
+        path = folder / f"0{suffix}"
+        kinds = pa.array(["b", "a", None], pa.string())
+        pq.write_table(pa.table({"id": IDS[:3], "kind": kinds}), path)
+        kinds = pa.array(["b", "a", None], pa.large_string())
+        pq.write_table(pa.table({"id": IDS[3:], "kind": kinds}), folder / f"1{suffix}")
+        etl(edges, tmp_path / "wide", **options)
+        assert Graph.open(tmp_path / "wide").labels().tolist() == [0, 1, -1, 1, 0, -1]
+    write([1, 2, 3], "0")
+    with pytest.raises(InputError, match="one type in one file.* Expected int64.* got .*string"):
+        etl(edges, tmp_path / "h", **options)
+
+
+def test_features_that_have_no_names(tmp_path: Path, edges: Path, cluster: ClusterSpec) -> None:
+    path = tmp_path / "n.csv"
+    table(a=np.arange(6.0)).to_csv(path, index=False, header=False)
+    etl(edges, tmp_path / "text", cluster=cluster, nodes=path, node_id="0", feature_columns=("1",))
+    assert Graph.open(tmp_path / "text").manifest.feature_names is None
+    lists = table(x=[[i, i + 0.5] for i in range(6)])
+    folder = tmp_path / "n"
+    folder.mkdir()
+    lists.to_parquet(folder / "0.parquet")
+    options = {"cluster": cluster, "nodes": folder, "feature_columns": ("x",)}
+    etl(edges, tmp_path / "lists", **options)
+    assert Graph.open(tmp_path / "lists").manifest.feature_names is None
+    lists["x"] = [[1.0]] * 3 + [[1.0, 2.0]] * 3
+    lists[:3].to_parquet(folder / "0.parquet")
+    lists[3:].to_parquet(folder / "1.parquet")
+    with pytest.raises(InputError, match="do not all have the same length. Expected 1 .* got 2"):
+        etl(edges, tmp_path / "h", **options)
 
 
 def test_unknown_nodes(tmp_path: Path, edges: Path, cluster: ClusterSpec) -> None:

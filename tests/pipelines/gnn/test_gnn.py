@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from penstock import CSR, ClusterSpec, Graph, generate, gnn
+from penstock import CSR, ClusterSpec, Graph, etl, generate, gnn
 from penstock.cluster import gang
 from penstock.errors import CapacityError, GangError, OutputExists, UsageError
 from penstock.pipelines.cli import run
@@ -42,14 +43,15 @@ def trained(
 def ring(tmp_path: Path) -> Callable[..., Graph]:
     """Write a ring of nodes with labels of any kind."""
 
-    def make(label: Any, **about: Any) -> Graph:
+    def make(label: Any, *, in_split: Any = True, **about: Any) -> Graph:
         count = len(label)
         ends = np.arange(count)
         sources, targets = np.r_[ends, ends], np.r_[(ends + 1) % count, (ends - 1) % count]
         rng = np.random.default_rng(0)
         with Graph.create(tmp_path / "ring") as writer:
             writer.edges(CSR.from_edges(sources, targets, count))
-            writer.nodes(label=label, split=rng.integers(0, 3, count).astype(np.int8))
+            split = np.where(in_split, rng.integers(0, 3, count), -1)
+            writer.nodes(label=label, split=split.astype(np.int8))
             writer.features(rng.random((count, 5), np.float32))
             writer.manifest = replace(writer.manifest, directed=False, **about)
         return Graph.open(tmp_path / "ring")
@@ -130,6 +132,101 @@ def test_another_graph(
     assert not (tmp_path / "q").exists()
 
 
+@pytest.fixture
+def people(tmp_path: Path, cluster: ClusterSpec) -> Callable[..., Path]:
+    """Make a graph of a ring and of a node table with the columns that are named."""
+    rng = np.random.default_rng(1)
+    ends = np.arange(50)
+    pd.DataFrame({"src": ends, "dst": (ends + 1) % 50}).to_csv(tmp_path / "e.csv", index=False)
+    columns = {name: rng.random(50) for name in ("age", "income", "visits", "score", "more")}
+
+    def make(name: str, *named: str) -> Path:
+        nodes = pd.DataFrame({"id": ends, "kind": np.where(ends % 3, "a", "b")})
+        chosen = nodes.assign(**{column: columns[column] for column in named})
+        chosen.to_csv(tmp_path / f"{name}.csv", index=False)
+        etl(
+            tmp_path / "e.csv",
+            tmp_path / name,
+            cluster=cluster,
+            nodes=tmp_path / f"{name}.csv",
+            label="kind",
+            feature_columns=named,
+            split_nodes=(0.6, 0.2, 0.2),
+        )
+        return tmp_path / name
+
+    return make
+
+
+def test_features_are_found_by_name(
+    people: Callable[..., Path],
+    tmp_path: Path,
+    cluster: ClusterSpec,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    first = people("first", "age", "income", "visits")
+    folder = tmp_path / "run"
+    gnn.train(first, folder, epochs=3, hidden=8, cluster=cluster)
+    assert Graph.open(first).manifest.feature_names == ("age", "income", "visits")
+
+    def predicted(graph: Path) -> Any:
+        options = {"probabilities": True, "overwrite": True, "quiet": False}
+        report = gnn.predict(folder, tmp_path / "p", graph=graph, cluster=cluster, **options)
+        return report, np.array(table(tmp_path / "p")["probabilities"].to_pylist())
+
+    own, expected = predicted(first)
+    assert own.features_by == "graph"
+    capsys.readouterr()
+    report, found = predicted(people("turned", "visits", "age", "income"))
+    assert (report.features_by, report.features_ignored) == ("name", ())
+    np.testing.assert_array_equal(found, expected)
+    assert capsys.readouterr().err == ""
+    wider = people("wider", "score", "income", "more", "age", "visits")
+    report, found = predicted(wider)
+    assert report.features_ignored == ("score", "more")
+    np.testing.assert_array_equal(found, expected)
+    about = json.loads((tmp_path / "p/_predictions.json").read_text())
+    assert about["features"] == {"by": "name", "ignored": ["score", "more"]}
+    assert f"2 features of {wider} ignored, which {folder} did not learn from: score, more" in (
+        capsys.readouterr().err
+    )
+    with pytest.raises(
+        UsageError, match=r"lacks 2 of the 3 .* Expected income, visits.* got age, score, more"
+    ):
+        predicted(people("others", "age", "score", "more"))
+    scores = gnn.evaluate(folder, graph=wider, cluster=cluster)
+    assert scores.scores["accuracy"] == gnn.evaluate(folder, cluster=cluster).scores["accuracy"]
+    assert scores.features_ignored == ("score", "more")
+
+
+def test_features_without_names_are_taken_in_their_order(
+    people: Callable[..., Path],
+    tmp_path: Path,
+    cluster: ClusterSpec,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    first = people("first", "age", "income")
+    folder = tmp_path / "run"
+    gnn.train(first, folder, epochs=2, hidden=8, cluster=cluster)
+    named, unnamed = people("named", "income", "age"), people("unnamed", "age", "income")
+    about = Graph.open(unnamed).manifest
+    replace(about, feature_names=None).save(unnamed)
+
+    def told(graph: Path) -> str:
+        options = {"overwrite": True, "cluster": cluster, "quiet": False}
+        assert gnn.predict(folder, tmp_path / "p", graph=graph, **options).features_by == "order"
+        return capsys.readouterr().err
+
+    assert f"{unnamed} has no names of features: those of {unnamed} are taken" in told(unnamed)
+    # A run of an earlier penstock.
+    body = json.loads((folder / "run.json").read_text())
+    del body["feature_names"]
+    (folder / "run.json").write_text(json.dumps(body))
+    assert f"{folder} has no names of features: those of {named} are taken" in told(named)
+    with pytest.raises(UsageError, match="other features .* Expected 2 of them, got 1"):
+        told(people("narrow", "age"))
+
+
 def test_a_split_without_nodes(
     trained: tuple[Path, gnn.TrainReport], own_blocks: Graph, cluster: ClusterSpec
 ) -> None:
@@ -184,6 +281,32 @@ def test_values_and_several_classes(
     test = [lists[int(i)].as_py() for i in np.flatnonzero(graph.split("test"))]
     assert [row[0] + row[2] for row in found.scores["confusion"]][3] == sum(3 in x for x in test)
     assert "micro F1" in found.text()
+
+
+@pytest.mark.parametrize("kind", ["class", "value", "multi"])
+def test_nodes_without_a_label_count_nowhere(
+    ring: Callable[..., Graph], tmp_path: Path, cluster: ClusterSpec, kind: str
+) -> None:
+    """What they are told to be, a label or none, moves neither a loss nor a score."""
+    full: dict[str, pa.Array] = {
+        "class": pa.array([i % 3 for i in range(60)], pa.int32()),
+        "value": pa.array([i / 60 for i in range(60)], pa.float32()),
+        "multi": pa.array([[i % 3, 3][: i % 4] for i in range(60)], pa.list_(pa.int32())),
+    }
+    known = np.arange(60) % 5 != 0
+    labels = full[kind].to_pylist()
+    some = pa.array([x if k else None for x, k in zip(labels, known, strict=True)], full[kind].type)
+    about = {"labels": kind, "classes": None if kind == "value" else ("a", "b", "c", "d")}
+    found = []
+    for label, in_split in ((some, True), (full[kind], known)):
+        graph = ring(label, in_split=in_split, **about)
+        run = tmp_path / f"run{len(found)}"
+        report = gnn.train(graph, run, epochs=4, hidden=8, cluster=cluster)
+        scores = [gnn.evaluate(run, split=s, cluster=cluster).scores for s in ("train", "test")]
+        found.append((report.trained.metrics, scores))
+        assert scores[1]["nodes"] == int((graph.split("test") & known).sum())
+        shutil.rmtree(graph.path)
+    assert found[0] == found[1]
 
 
 def test_an_interrupted_curve_is_the_same_curve(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,6 +14,7 @@ import scipy.sparse as sp
 from penstock.errors import CorruptFile, UsageError
 from penstock.graph import Graph
 from penstock.workers.gnn import node_data
+from penstock.workers.gnn.kept_split import SplitFile, save_split
 from penstock.workers.gnn.local import open_local
 
 ETL = r"penstock etl"
@@ -43,7 +46,9 @@ def test_several_classes_a_node(ring: Any, opened: Any, k: int) -> None:
     graph = ring(labels="multi", classes=None, label=label)
     for local in opened(graph, k):
         assert (local.label_kind, local.outputs) == ("multi", 5)
-        indptr, classes = local.labels
+        indptr, classes, known = local.labels
+        np.testing.assert_array_equal(known, local.ids[: local.owned] != 3)
+        np.testing.assert_array_equal(local.counted == -1, ~known)
         assert (indptr.dtype, classes.dtype) == (np.int64, np.int32)
         for row in range(local.owned):
             expected = lists[local.ids[row]] or []
@@ -94,6 +99,49 @@ def test_wider_features_become_narrow(ring: Any, opened: Any) -> None:
                 np.testing.assert_array_equal(local.features[:, 0], local.ids[: local.owned] * 2)
 
 
+@pytest.mark.parametrize("k", [1, 2])
+@pytest.mark.parametrize("sparse", [False, True])
+def test_some_features_in_another_order(ring: Any, opened: Any, k: int, sparse: bool) -> None:
+    features = np.arange(24.0, dtype=np.float32).reshape(6, 4) % 5
+    graph = ring(features=sp.csr_matrix(features) if sparse else features)
+    for local in opened(graph, k, feature_columns=(3, 0, 2)):
+        found = local.features.toarray() if sparse else local.features
+        assert found.dtype == np.float32
+        np.testing.assert_array_equal(found, features[local.ids[: local.owned]][:, [3, 0, 2]])
+
+
+@pytest.mark.parametrize("k", [1, 2])
+@pytest.mark.parametrize("own", [False, True])
+def test_a_split_from_a_file_takes_the_place_of_the_graphs(
+    ring: Any, opened: Any, tmp_path: Path, k: int, own: bool
+) -> None:
+    graph = ring(**({} if own else {"split": None}))
+    roles = np.array([2, 0, -1, 1, 0, 0], np.int8)
+    save_split(tmp_path / "split.parquet", graph, roles)
+    for local in opened(graph, k, split=SplitFile(tmp_path / "split.parquet")):
+        np.testing.assert_array_equal(local.roles, roles[local.ids[: local.owned]])
+    save_split(tmp_path / "none.parquet", graph, np.full(6, 1, np.int8))
+    with pytest.raises(UsageError, match="no node of .*g is in the split train"):
+        opened(graph, split=SplitFile(tmp_path / "none.parquet"))
+
+
+def test_a_split_finds_nodes_by_id(ring: Any, tmp_path: Path) -> None:
+    save_split(tmp_path / "split.parquet", ring(), np.array([2, 0, -1, 1, 0, 0], np.int8))
+    other = ring("other", ids=["n5", "x", "n3", "n2", "y", "n0"])
+    split = SplitFile(tmp_path / "split.parquet", by_id=True)
+    assert split.roles(other).tolist() == [0, -1, 1, -1, -1, 2]
+    assert split.roles(other, np.array([5, 2])).tolist() == [2, 1]
+    assert split.roles(ring("numbers", ids=np.arange(6))).tolist() == [-1] * 6
+
+
+def test_a_bad_feature_is_named(ring: Any, opened: Any) -> None:
+    graph = ring(features=NAN)
+    replace(graph.manifest, feature_names=("age", "income")).save(graph.path)
+    opened(graph, feature_columns=(0,))
+    with pytest.raises(UsageError, match="feature income of node 'n4'"):
+        opened(graph, feature_columns=(1, 0))
+
+
 # -- bad input -------------------------------------------------------------------------------------
 
 NAN, LARGE = np.arange(12.0).reshape(6, 2), np.arange(12.0).reshape(6, 2)
@@ -128,6 +176,13 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "nothing to train on": (
         {"split": np.array([1, 1, 2, 1, 1, 2], np.int8)},
         r"no node of .*g is in the split train\..*--split-nodes",
+    ),
+    "several, none to train on": (
+        {
+            "labels": "multi",
+            "label": pa.array([None, [], [1], None, [0], []], pa.list_(pa.int32())),
+        },
+        r"none of the 2 nodes of .*g in the split train has a label",
     ),
     "no label to train on": (
         {"label": pa.array([None, 1, 1, None, 0, 1], pa.int32())},

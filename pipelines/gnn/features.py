@@ -1,0 +1,81 @@
+"""Whether a graph has the features that a run learnt from, and in which of its columns."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from penstock.errors import UsageError
+from penstock.graph import Graph
+from penstock.pipelines.gnn.folder import Run
+
+_SHOWN = 10  # names in a message
+
+
+@dataclass(frozen=True)
+class Matched:
+    """Where a graph has the features of a run.
+
+    by       graph: it is the one of the training; name; or order, where either has no names
+    columns  of the graph's features, as the run has them; None: all, as they stand
+    ignored  names of features that the run does not know
+    """
+
+    by: str
+    columns: tuple[int, ...] | None = None
+    ignored: tuple[str, ...] = ()
+
+    def note(self, run_at: Path, graph: Graph) -> str | None:
+        """Return what must be said before a prediction."""
+        if self.by == "order":
+            whose = run_at if graph.manifest.feature_names else graph.path
+            return (
+                f"{whose} has no names of features: those of {graph.path} are taken to be in the "
+                "order in which they were learnt from"
+            )
+        if self.ignored:
+            count = len(self.ignored)
+            features = "feature" if count == 1 else "features"
+            return (
+                f"{count} {features} of {graph.path} ignored, which {run_at} did not learn from: "
+                f"{_listed(self.ignored)}"
+            )
+        return None
+
+
+def match_features(run: Run, run_at: Path, graph: Graph, *, same: bool) -> Matched:
+    """Find the run's features in a graph, by name where both know names; raise if some are missing.
+
+    same  whether the graph is the one of the training
+    """
+    entry, names = graph.manifest.features, graph.manifest.feature_names
+    assert entry is not None
+    if same:
+        return Matched("graph")
+    if names is None or run.feature_names is None:
+        if entry.width != run.features:
+            raise UsageError(
+                f"{graph.path} has other features than the graph of {run_at}",
+                expected=f"{run.features} of them",
+                got=str(entry.width),
+            )
+        return Matched("order")
+    place = {name: number for number, name in enumerate(names)}
+    missing = tuple(name for name in run.feature_names if name not in place)
+    if missing:
+        raise UsageError(
+            f"{graph.path} lacks {len(missing)} of the {run.features} features that {run_at} "
+            "learnt from",
+            expected=_listed(missing),
+            got=_listed(names),
+            remedy="Make the graph with these columns, too: penstock etl --feature-columns",
+        )
+    columns = tuple(place[name] for name in run.feature_names)
+    known = {*run.feature_names}
+    ignored = tuple(name for name in names if name not in known)
+    return Matched("name", None if columns == tuple(range(len(names))) else columns, ignored)
+
+
+def _listed(names: tuple[str, ...]) -> str:
+    more = f", ... ({len(names)} in all)" if len(names) > _SHOWN else ""
+    return ", ".join(names[:_SHOWN]) + more

@@ -1,0 +1,267 @@
+"""``gnn train --split``: what is drawn, what is kept with the run, and where it counts."""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from penstock import CSR, ClusterSpec, Graph, etl, gnn
+from penstock.errors import CorruptFile, UsageError
+from penstock.pipelines.cli import run
+from penstock.pipelines.gnn.folder import Run
+from penstock.pipelines.gnn.options import GnnOptions
+from penstock.pipelines.splits import draw_splits
+
+CLASSES = ("a", "b", "c")
+
+
+@pytest.fixture
+def ring(tmp_path: Path) -> Callable[..., Graph]:
+    """Write a ring of 90 nodes; every tenth has no label. Nothing is said of a split."""
+
+    def make(name: str = "g", *, order: Any = None, **columns: Any) -> Graph:
+        count = 90
+        order = np.arange(count) if order is None else order
+        ends = np.argsort(order)  # where each user's id is
+        there = np.roll(ends, -1)
+        rng = np.random.default_rng(0)
+        label = pa.array(rng.integers(0, 3, count)[order], pa.int32(), mask=order % 10 == 0)
+        with Graph.create(tmp_path / name) as writer:
+            writer.edges(CSR.from_edges(np.r_[ends, there], np.r_[there, ends], count))
+            writer.nodes(order * 2, **{"label": label, **columns})
+            writer.features(rng.random((count, 5), np.float32)[order])
+            about = {"directed": False, "labels": "class", "classes": CLASSES}
+            writer.manifest = replace(writer.manifest, **about)
+        return Graph.open(tmp_path / name)
+
+    return make
+
+
+def kept(folder: Path) -> dict[int, int | None]:
+    found = pq.read_table(folder / "split.parquet")
+    return dict(zip(found["id"].to_pylist(), found["split"].to_pylist(), strict=True))
+
+
+def predicted(folder: Path) -> dict[int, str | None]:
+    parts = sorted(folder.glob("part-*.parquet"))
+    found = pa.concat_tables(pq.read_table(part) for part in parts)
+    return dict(zip(found["id"].to_pylist(), found["split"].to_pylist(), strict=True))
+
+
+# -- what is drawn ---------------------------------------------------------------------------------
+
+
+def test_the_fractions_are_exact_and_the_rest_is_in_none() -> None:
+    chosen = np.arange(1000) % 4 != 0
+    found = draw_splits(None, chosen, (0.5, 0.2, 0.1), 7)
+    assert [int((found == n).sum()) for n in range(3)] == [375, 150, 75]
+    assert (found[~chosen] == -1).all()
+    assert (found != draw_splits(None, chosen, (0.5, 0.2, 0.1), 8)).any()
+    places = np.random.default_rng(0).permutation(1000)
+    turned = draw_splits(places, chosen[places], (0.5, 0.2, 0.1), 7)
+    np.testing.assert_array_equal(turned, found[places])
+
+
+@pytest.mark.parametrize("fractions", [(0.6, 0.2, 0.2), (0.5, 0.1, 0.1), (1.0, 0.0, 0.0)])
+def test_every_class_has_its_fractions(fractions: tuple[float, float, float]) -> None:
+    rng = np.random.default_rng(0)
+    classes = np.r_[np.zeros(500, int), np.ones(37, int), np.repeat(np.arange(2, 60), 3)]
+    classes = rng.permutation(classes)
+    chosen = rng.random(len(classes)) < 0.9
+    found = draw_splits(None, chosen, fractions, 3, np.where(chosen, classes, -1))
+    assert (found[~chosen] == -1).all()
+    for number in range(60):
+        there = chosen & (classes == number)
+        for split, fraction in enumerate(fractions):
+            count = int((found[there] == split).sum())
+            assert math.floor(fraction * there.sum()) <= count <= math.ceil(fraction * there.sum())
+    # Small classes are not all rounded the same way.
+    small = chosen & (classes >= 2)
+    for split, fraction in enumerate(fractions):
+        assert (found[small] == split).sum() == pytest.approx(fraction * small.sum(), abs=25)
+    if fractions[1]:
+        assert (found[small] == 1).any()
+
+
+def test_it_is_what_etl_draws(tmp_path: Path, cluster: ClusterSpec) -> None:
+    ends = np.arange(60)
+    pd.DataFrame({"src": ends, "dst": (ends + 7) % 60}).to_csv(tmp_path / "e.csv", index=False)
+    nodes = pd.DataFrame({"id": ends, "kind": np.where(ends % 3, "a", "b"), "x": ends / 60})
+    nodes.loc[::9, "kind"] = None
+    nodes.to_csv(tmp_path / "n.csv", index=False)
+    options = {"cluster": cluster, "nodes": tmp_path / "n.csv", "label": "kind", "seed": 5}
+    for name, more in (("own", {"split_nodes": (0.6, 0.2, 0.2)}), ("none", {"relabel": "random"})):
+        etl(tmp_path / "e.csv", tmp_path / name, feature_columns=("x",), **options, **more)
+    own = Graph.open(tmp_path / "own")
+    options = {"epochs": 1, "hidden": 4, "seed": 5, "cluster": cluster}
+    gnn.train(tmp_path / "none", tmp_path / "run", split=(0.6, 0.2, 0.2), **options)
+    expected = zip(own.user_ids().to_pylist(), own.node_column("split").to_pylist(), strict=True)
+    assert kept(tmp_path / "run") == dict(expected)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"split": (0.8, 0.2, 0.2)}, "--split needs three fractions that add up to at most one. "),
+        ({"split": (0.8, -0.1, 0.2)}, "Got 0.8 -0.1 0.2"),
+        ({"split": (math.nan, 0.1, 0.2)}, "nan"),
+        ({"split": (0.5, math.inf, 0.2)}, "inf"),
+        ({"split": (0.0, 0.5, 0.5)}, "--split leaves no node to train on"),
+        ({"split": (0.5, 0.5)}, "--split has a bad value"),
+        ({"split_stratified": True}, "--split-stratified needs --split"),
+    ],
+    ids=str,
+)
+def test_fractions_that_cannot_be(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        GnnOptions(**options)
+    assert message in str(caught.value)
+    assert "--split" in str(caught.value)
+
+
+# -- what is kept ----------------------------------------------------------------------------------
+
+
+def test_a_graph_without_a_split_is_trained_on(
+    ring: Callable[..., Graph], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """On the command line, from a graph that has none to one that has moved."""
+    graph, folder = ring(), tmp_path / "run"
+    line = ["gnn", "train", str(graph.path), str(folder), "--hidden", "8", "--cluster", "threads"]
+    assert run([*line, "--epochs", "2"]) == 2
+    assert "Draw a split for this training with --split 0.6 0.2 0.2" in capsys.readouterr().err
+    fractions = ["--split", "0.5", "0.25", "0.15"]
+    assert run([*line, "--epochs", "2", *fractions]) == 0
+    out, err = capsys.readouterr()
+    told = "split 0.5 0.25 0.15: train 40, valid 21, test 12"
+    assert f"Drew a {told}\n" in err
+    assert told in out
+    splits = kept(folder)
+    assert sum(split is None for split in splits.values()) == 17, "nine of them have no label"
+    assert all(splits[2 * node] is None for node in range(0, 90, 10))
+    graph.path.rename(tmp_path / "moved")
+    line[2] = str(tmp_path / "moved")
+    before = (folder / "split.parquet").read_bytes()
+    assert run([*line, "--epochs", "4", "--resume"]) == 0
+    assert f"Goes on with the {told}\n" in capsys.readouterr().err
+    assert (folder / "split.parquet").read_bytes() == before
+    assert len((folder / "metrics.jsonl").read_text().splitlines()) == 4
+    assert run([*line, "--epochs", "4", "--resume", "--split", "0.6", "0.2", "0.2"]) == 2
+    assert "split: 0.6 0.2 0.2, in the run 0.5 0.25 0.15" in capsys.readouterr().err
+    assert run(["gnn", "evaluate", str(folder), "--json", "--cluster", "threads"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["nodes"], found["drawn"]) == (12, True)
+    assert run(["gnn", "predict", str(folder), str(tmp_path / "p"), "--cluster", "threads"]) == 0
+    names = ("train", "valid", "test")
+    expected = {user: None if n is None else names[n] for user, n in splits.items()}
+    assert predicted(tmp_path / "p") == expected
+    assert run(["gnn", "plan", line[2], *fractions, "--cluster", "threads"]) == 0
+
+
+def test_it_takes_the_place_of_the_graphs(
+    ring: Callable[..., Graph],
+    tmp_path: Path,
+    cluster: ClusterSpec,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    graph = ring(split=np.repeat([0, 1, 2], 30).astype(np.int8))
+    options: dict[str, Any] = {"epochs": 2, "hidden": 8, "cluster": cluster}
+    drawn = {"split": (0.6, 0.2, 0.2), "split_stratified": True}
+    report = gnn.train(graph, tmp_path / "run", quiet=False, **drawn, **options)
+    instead = "it takes the place of the graph's (train 30, valid 30, test 30)"
+    assert instead in capsys.readouterr().err
+    assert instead in report.text()
+    assert "split 0.6 0.2 0.2 by class" in report.text()
+    body = json.loads(json.dumps(report.to_dict()))
+    assert sum(body["split"]["nodes"].values()) == 81
+    for name, count in body["split"]["nodes"].items():
+        assert gnn.evaluate(tmp_path / "run", split=name, cluster=cluster).scores["nodes"] == count
+    # Nor can a run on the graph's own go on with another.
+    gnn.train(graph, tmp_path / "own", **options)
+    assert not (tmp_path / "own/split.parquet").exists()
+    with pytest.raises(UsageError, match=r"split: 0.6 0.2 0.2 by class, in the run the graph's"):
+        gnn.train(graph, tmp_path / "own", resume=True, **drawn, **options)
+    gnn.train(graph, tmp_path / "run", overwrite=True, **options)
+    assert Run.load(tmp_path / "run").split is None
+    assert not (tmp_path / "run/split.parquet").exists()
+
+
+def test_another_graph_does_not_make_test_nodes_of_what_was_trained_on(
+    ring: Callable[..., Graph],
+    tmp_path: Path,
+    cluster: ClusterSpec,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    folder = tmp_path / "run"
+    graph = ring()
+    gnn.train(graph, folder, epochs=2, hidden=8, split=(0.6, 0.2, 0.2), cluster=cluster)
+    splits = kept(folder)
+    turned = np.random.default_rng(1).permutation(90)
+    for split, told in ((None, "drew counts: nodes are found by id"),
+                        (np.full(90, 2, np.int8), "counts, not that of")):  # fmt: skip
+        other = (
+            ring("other", order=turned, split=split)
+            if split is not None
+            else ring("other", order=turned)
+        )
+        options: dict[str, Any] = {"graph": other, "cluster": cluster, "quiet": False}
+        gnn.predict(folder, tmp_path / "p", overwrite=True, **options)
+        assert told in capsys.readouterr().err
+        names = (*("train", "valid", "test"), None)
+        assert predicted(tmp_path / "p") == {
+            user: names[3 if n is None else n] for user, n in splits.items()
+        }
+        there = gnn.evaluate(folder, **options).scores
+        assert there["confusion"] == gnn.evaluate(folder, cluster=cluster).scores["confusion"]
+        shutil.rmtree(other.path)
+
+
+def test_a_split_that_is_lost_is_drawn_again_or_missed(
+    ring: Callable[..., Graph], tmp_path: Path, cluster: ClusterSpec
+) -> None:
+    folder, graph = tmp_path / "run", ring()
+    options: dict[str, Any] = {"hidden": 8, "split": (0.6, 0.2, 0.2), "cluster": cluster}
+    gnn.train(graph, folder, epochs=2, **options)
+    before = (folder / "split.parquet").read_bytes()
+    (folder / "split.parquet").unlink()
+    with pytest.raises(CorruptFile, match=r"split.parquet is damaged.*got no such file"):
+        gnn.evaluate(folder, cluster=cluster)
+    gnn.train(graph, folder, epochs=3, resume=True, **options)
+    assert (folder / "split.parquet").read_bytes() == before
+
+
+def test_what_cannot_be_drawn(
+    ring: Callable[..., Graph], tmp_path: Path, cluster: ClusterSpec
+) -> None:
+    graph = ring(label=pa.array([0] * 3 + [None] * 87, pa.int32()))
+    with pytest.raises(UsageError, match=r"leaves no node of .* to train on.* got 0.1 of 3 nodes"):
+        gnn.train(graph, tmp_path / "run", split=(0.1, 0.4, 0.4), cluster=cluster)
+    replace(graph.manifest, labels="value", classes=None).save(graph.path)
+    with pytest.raises(UsageError, match="class by class. Expected labels of kind class"):
+        gnn.train(graph.path, tmp_path / "run", split=(0.6, 0.2, 0.2), split_stratified=True)
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.mpi
+def test_it_is_the_same_on_two_ranks(ring: Callable[..., Graph], tmp_path: Path) -> None:
+    graph = ring()
+    options: dict[str, Any] = {"epochs": 4, "hidden": 8, "split": (0.6, 0.2, 0.2)}
+    one = gnn.train(graph, tmp_path / "one", **options)
+    two = ClusterSpec(cluster="mpi", workers=2)
+    report = gnn.train(graph, tmp_path / "two", cluster=two, **options)
+    assert report.ranks == 2
+    assert kept(tmp_path / "two") == kept(tmp_path / "one")
+    for name, metrics in one.trained.metrics.items():
+        assert report.trained.metrics[name]["loss"] == pytest.approx(metrics["loss"], rel=1e-4)
+        assert report.trained.metrics[name]["score"] == metrics["score"]

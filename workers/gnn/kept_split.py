@@ -1,0 +1,66 @@
+"""The split that a run keeps: split.parquet, a row a node of the graph that it was drawn for.
+
+id      the user's id
+split   int8: 0 train, 1 valid, 2 test; null: none
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from penstock.csr import Array
+from penstock.errors import CorruptFile, UsageError
+from penstock.files import atomic
+from penstock.graph import Graph
+
+
+@dataclass(frozen=True)
+class SplitFile:
+    """A split.parquet, and how its rows are found for a graph's nodes.
+
+    by_id  by the user's ids, for another graph than the one it was drawn for: nodes that it does
+           not list are in no split. Otherwise row i is node i
+    """
+
+    path: Path
+    by_id: bool = False
+
+    def roles(self, graph: Graph, nodes: Array | None = None) -> Array:
+        """Return 0, 1, 2 or -1 (none) for nodes of a graph, by default all: (nodes,) int8."""
+        import pyarrow.parquet as pq
+
+        names = ["id", "split"] if self.by_id else ["split"]
+        if not self.path.is_file():
+            raise self._damaged("no such file")
+        table = pq.read_table(self.path, columns=names)
+        roles = np.asarray(table["split"].fill_null(-1)).astype(np.int8)
+        if self.by_id:
+            listed, roles = roles, np.full(graph.num_nodes, -1, np.int8)
+            with suppress(UsageError):  # ids of another type are ids of other nodes
+                place = graph.internal_ids(table["id"].combine_chunks())
+                roles[place[place >= 0]] = listed[place >= 0]
+        elif len(roles) != graph.num_nodes:
+            raise self._damaged(f"{len(roles)} rows for {graph.num_nodes} nodes")
+        return roles if nodes is None else roles[nodes]
+
+    def _damaged(self, got: str) -> CorruptFile:
+        return CorruptFile(
+            f"{self.path} is damaged",
+            expected="the split that the run was trained on, a row a node",
+            got=got,
+            remedy="Copy the run again, or train again with --overwrite",
+        )
+
+
+def save_split(path: Path, graph: Graph, roles: Array) -> None:
+    """Write split.parquet for the nodes of a graph."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    table = pa.table({"id": graph.user_ids(), "split": pa.array(roles, mask=roles < 0)})
+    with atomic(path) as temporary:
+        pq.write_table(table, temporary, compression="zstd")
