@@ -142,6 +142,8 @@ def read_nodes(
     roles = np.full(len(stored.ids), -1, np.int8)
     if stored.roles is not None:
         roles = np.asarray(stored.roles, np.int8).view(np.ndarray)
+        if len(roles) and not -1 <= roles.min() <= roles.max() < len(SPLITS):
+            raise _damaged(graph, "splits", f"-1 .. {len(SPLITS) - 1}", roles)
     outputs = _outputs(labels, manifest, comm)
     if for_training:
         _check_selected(labels, roles, graph, comm)
@@ -222,6 +224,15 @@ def _node(graph: Path, number: int) -> str:
         return f"node number {number} of {graph}"
 
 
+def _damaged(graph: Path, what: str, expected: str, got: Array) -> CorruptFile:
+    return CorruptFile(
+        f"the {what} of {graph} are damaged",
+        expected=expected,
+        got=f"{got.min()} to {got.max()}",
+        remedy="Make the graph, and its partition, again",
+    )
+
+
 # -- labels ----------------------------------------------------------------------------------------
 
 
@@ -245,6 +256,10 @@ def _labels(stored: Stored, manifest: Manifest, graph: Path) -> Any:
             )
         return values
     numbers = np.asarray(stored.labels[1] if multi else stored.labels)
+    if multi:
+        starts = np.asarray(stored.labels[0])
+        if starts[0] != 0 or starts[-1] != len(numbers) or (np.diff(starts) < 0).any():
+            raise _damaged(graph, "starts of labels", f"from 0 to {len(numbers)}", starts)
     classes = np.inf if manifest.classes is None else len(manifest.classes)
     outside = (numbers < (0 if multi else -1)) | (numbers >= classes)
     if outside.any():
