@@ -174,14 +174,8 @@ class Graph:
         if self.manifest.labels == "multi":
             lists: list[list[int] | None] = column.to_pylist()
             return lists
-        if self.manifest.labels == "value":
-            return np.asarray(column.fill_null(np.nan))
-        numbers = np.asarray(column.fill_null(-1))
-        classes = self.manifest.classes
-        if classes is not None and numbers.dtype.kind in "iu":
-            path = self.path / "nodes.parquet"
-            check_indices(numbers, len(classes), path, start=-1, remedy=REMEDY)
-        return numbers
+        empty = np.nan if self.manifest.labels == "value" else -1
+        return np.asarray(column.fill_null(empty))
 
     def labelled(self) -> Array:
         """Return the mask of the nodes that have a label: (nodes,) bool."""
