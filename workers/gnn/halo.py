@@ -26,12 +26,13 @@ import numpy as np
 
 from penstock.workers.device import to_device
 from penstock.workers.gnn.clock import Clock
-from penstock.workers.gnn.halo_rows import add_rows, take_rows
+from penstock.workers.gnn.halo_rows import add_rows, copy_rows, take_rows
 from penstock.workers.gnn.landing import Landing, near_ranks
 from penstock.workers.gnn.local import Local
 
 if TYPE_CHECKING:
     from penstock.workers.communicator import Communicator
+    from penstock.workers.gnn.workforce import Workforce
 
 _OUT, _BACK = 1, 2  # tags
 _WORD = np.zeros(1, np.uint8)  # what says that rows were written: its value means nothing
@@ -60,7 +61,9 @@ class Halo:
         clock: Clock | None = None,
         shared: bool = True,
         settle: Callable[[], None] | None = None,
+        crew: Workforce | None = None,
     ) -> None:
+        self._crew = crew  # whose threads pack and add
         self._comm, self.overlap, self._clock, self._settle = comm, overlap, clock, settle
         self.leave_out = False
         self.before: Callable[[], None] | None = None
@@ -131,11 +134,11 @@ class Halo:
             for peer, _ in self._sends:
                 if landing is not None and peer in shared:
                     buffer = landing.there(peer)
-                    take_rows(x, where[peer], buffer)
+                    take_rows(x, where[peer], buffer, self._crew)
                     self._out.append(self._comm.isend(_WORD, peer, _OUT))
                 else:
                     buffer = buffers[peer]
-                    take_rows(x, where[peer], buffer)
+                    take_rows(x, where[peer], buffer, self._crew)
                     self._out.append(self._comm.isend(buffer, peer, _OUT))
                 self.sent_bytes += buffer.nbytes
             self._answer(shared, self._sends, _OUT, self._out)
@@ -151,7 +154,7 @@ class Halo:
         if moves:
             with self._span("halo: copy"):
                 for to, source in moves:
-                    to[...] = source
+                    copy_rows(source, to, self._crew)
 
     def ghosts(self, x: Any) -> Any:
         """Return the ghosts' rows of the last exchange, that of ``x``; they stay to the next."""
@@ -204,7 +207,7 @@ class Halo:
                 mine = x[rows]
                 if landing is not None and peer in shared:
                     if not written:
-                        landing.there(peer)[...] = mine
+                        copy_rows(mine, landing.there(peer), self._crew)
                     self._back.append(self._comm.isend(_WORD, peer, _BACK))
                 else:
                     self._back.append(self._comm.isend(mine, peer, _BACK))
@@ -224,7 +227,7 @@ class Halo:
         with self._span("halo: add"):
             where = self._rows_of(x)
             for peer in sorted(came):
-                add_rows(x, where[peer], came[peer])
+                add_rows(x, where[peer], came[peer], self._crew)
 
     def test(self) -> None:
         """Let messages travel on: to be called between pieces of computation."""

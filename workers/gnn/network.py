@@ -58,7 +58,7 @@ class Network:
         how: dict[str, Any] = {
             "overlap": training.overlap, "clock": self.clock, "settle": settle,
         }  # fmt: skip
-        self.halo, self.sums = Halo(comm, local, **how), GradientSum(comm, **how)
+        self.halo, self.sums = Halo(comm, local, crew=crew, **how), GradientSum(comm, **how)
         self.around = Surroundings(
             local, self.parameters, self.halo, self.sums, crew, self.clock, comm,
             self.parameters.values[:0], training.seed, training.transpose == "implicit",
