@@ -248,7 +248,7 @@ def test_an_indptr_that_does_not_fit_is_found(tmp_path, indptr, message):
         ({"ids": [1, None, 2]}, "Expected 0 ids that are missing, got 1"),
         (
             {"columns": {"label": [0, 2, 1]}, "labels": "class", "classes": ("a", "b")},
-            "got 0 to 2",
+            "names no",
         ),
         (
             {"columns": {"split": [0, 0, 1]}, "splits": {"train": 1}},

@@ -26,12 +26,13 @@ import numpy as np
 
 from penstock.workers.device import to_device
 from penstock.workers.gnn.clock import Clock
-from penstock.workers.gnn.halo_rows import add_rows, take_rows
+from penstock.workers.gnn.halo_rows import add_rows, copy_rows, take_rows
 from penstock.workers.gnn.landing import Landing, near_ranks
 from penstock.workers.gnn.local import Local
 
 if TYPE_CHECKING:
     from penstock.workers.communicator import Communicator
+    from penstock.workers.gnn.workforce import Workforce
 
 _OUT, _BACK = 1, 2  # tags
 _WORD = np.zeros(1, np.uint8)  # what says that rows were written: its value means nothing
@@ -43,6 +44,9 @@ class Halo:
     """One rank's side of these exchanges; one of each direction may be under way.
 
     overlap     False: what is started is waited for at once; may change between exchanges
+    leave_out   nothing is exchanged, packed or added: rows of ghosts are whatever was there; the
+                same on all ranks, it may change between exchanges
+    before      called before an exchange that is waited for at once
     sent_bytes  how much of rows this rank has sent so far, or written into others' memory
     sharing     whether ranks of one host write into each other's memory; without, they send
                 messages too. The same on all ranks, it may change between exchanges
@@ -57,8 +61,12 @@ class Halo:
         clock: Clock | None = None,
         shared: bool = True,
         settle: Callable[[], None] | None = None,
+        crew: Workforce | None = None,
     ) -> None:
+        self._crew = crew  # whose threads pack and add
         self._comm, self.overlap, self._clock, self._settle = comm, overlap, clock, settle
+        self.leave_out = False
+        self.before: Callable[[], None] | None = None
         self._owned = local.owned
         self._sends = sorted(local.send.items())
         self._receives = sorted(local.receive.items())
@@ -66,7 +74,7 @@ class Halo:
             # Everybody begins with another neighbour.
             self._sends.sort(key=lambda one: (one[0] - comm.rank) % comm.size)
             self._receives.sort(key=lambda one: (comm.rank - one[0]) % comm.size)
-        peers = {*local.send, *local.receive}
+        self._peers = peers = frozenset({*local.send, *local.receive})
         self._alone = comm is None or not peers
         self.sharing = shared and comm is not None and comm.size > 1
         self._landings: dict[int, Landing] = {}
@@ -100,6 +108,11 @@ class Halo:
         assert self._moves is None, "an exchange is under way"
         if self._comm is None or (self._alone and not self.sharing):
             return
+        if self.leave_out:
+            self._apart = self._stale(x) if apart else None
+            return
+        if self.before is not None:
+            self.before()
         with self._span("halo: pack and post"):
             landing = self._turned(x, _OUT)
             if self._alone:
@@ -121,11 +134,11 @@ class Halo:
             for peer, _ in self._sends:
                 if landing is not None and peer in shared:
                     buffer = landing.there(peer)
-                    take_rows(x, where[peer], buffer)
+                    take_rows(x, where[peer], buffer, self._crew)
                     self._out.append(self._comm.isend(_WORD, peer, _OUT))
                 else:
                     buffer = buffers[peer]
-                    take_rows(x, where[peer], buffer)
+                    take_rows(x, where[peer], buffer, self._crew)
                     self._out.append(self._comm.isend(buffer, peer, _OUT))
                 self.sent_bytes += buffer.nbytes
             self._answer(shared, self._sends, _OUT, self._out)
@@ -141,7 +154,7 @@ class Halo:
         if moves:
             with self._span("halo: copy"):
                 for to, source in moves:
-                    to[...] = source
+                    copy_rows(source, to, self._crew)
 
     def ghosts(self, x: Any) -> Any:
         """Return the ghosts' rows of the last exchange, that of ``x``; they stay to the next."""
@@ -155,6 +168,8 @@ class Halo:
         if self._comm is None or (self._alone and not self.sharing):
             return []
         assert self._came is None, "an exchange is under way"
+        if self.leave_out:
+            return [(rows, x[rows]) for _, rows in self._receives]
         with self._span("halo: pack and post"):
             landing = self._turned(x, _BACK)
         self._targeted, self._target = True, landing
@@ -169,8 +184,10 @@ class Halo:
         Until ``wait_back``, rows of ghosts are not to be touched; those of owned nodes may be.
         """
         assert self._came is None, "an exchange is under way"
-        if self._comm is None or (self._alone and not self.sharing):
+        if self._comm is None or self.leave_out or (self._alone and not self.sharing):
             return
+        if self.before is not None:
+            self.before()
         with self._span("halo: pack and post"):
             written, self._targeted = self._targeted, False
             landing = self._target if written else self._turned(x, _BACK)
@@ -190,7 +207,7 @@ class Halo:
                 mine = x[rows]
                 if landing is not None and peer in shared:
                     if not written:
-                        landing.there(peer)[...] = mine
+                        copy_rows(mine, landing.there(peer), self._crew)
                     self._back.append(self._comm.isend(_WORD, peer, _BACK))
                 else:
                     self._back.append(self._comm.isend(mine, peer, _BACK))
@@ -210,7 +227,7 @@ class Halo:
         with self._span("halo: add"):
             where = self._rows_of(x)
             for peer in sorted(came):
-                add_rows(x, where[peer], came[peer])
+                add_rows(x, where[peer], came[peer], self._crew)
 
     def test(self) -> None:
         """Let messages travel on: to be called between pieces of computation."""
@@ -231,6 +248,24 @@ class Halo:
 
     def _span(self, name: str) -> AbstractContextManager[None]:
         return _unmeasured if self._clock is None else self._clock.span(name, "halo")
+
+    def transports(self, x: Any) -> list[str]:
+        """Return by what this rank's rows have travelled, where they are of an array like ``x``."""
+        if self._comm is None or self._alone:
+            return []
+        landing = self._landings.get(_OUT) if isinstance(x, np.ndarray) else None
+        near = landing.shared if landing is not None and self.sharing else frozenset()
+        ways = ["shared memory of one host"] if near else []
+        if near != self._peers:
+            ways.append(self._comm.transport(x))
+        return ways
+
+    def _stale(self, x: Any) -> Any:
+        """Return where ghosts' rows of an exchange before lie, as if it were of ``x``."""
+        landing = self._landings.get(_OUT) if isinstance(x, np.ndarray) else None
+        if landing is None or not self.sharing or not landing.shared:
+            return None
+        return landing.stale(x.shape[1], x.dtype)
 
     def _turned(self, x: Any, way: int) -> Landing | None:
         """Return the memory of this exchange; every rank comes here, also one without peers."""
