@@ -8,7 +8,7 @@ from typing import Any
 from penstock.errors import UsageError
 from penstock.graph import Graph
 from penstock.pipelines.gnn.options import ModelOptions
-from penstock.workers.gnn.spec import LOSSES, Layer, Model, Training, read_model
+from penstock.workers.gnn.spec import Layer, Model, Training, read_model
 
 
 def declared_model(options: ModelOptions) -> Model:
@@ -40,7 +40,6 @@ def declared_training(options: ModelOptions) -> Training:
     plain = Training()
     return Training(
         epochs=options.epochs,
-        loss=options.loss,
         optimizer=options.optimizer,
         rate=options.lr,
         momentum=plain.momentum if options.momentum is None else options.momentum,
@@ -95,13 +94,6 @@ def check_graph(graph: Graph, training: Training, *, learns: bool = True) -> Non
         raise UsageError(
             f"{graph.path} has no labels to learn",
             remedy="Name their column with penstock etl --label",
-        )
-    wanted = LOSSES[about.labels]
-    if training.loss not in ("auto", wanted):
-        raise UsageError(
-            f"--loss {training.loss} does not go with the labels of {graph.path}",
-            expected=f"auto or {wanted}",
-            got=f"labels of kind {about.labels}",
         )
     if not about.splits.get("train"):
         found = ", ".join(f"{name} {count}" for name, count in about.splits.items())

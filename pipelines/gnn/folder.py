@@ -28,7 +28,14 @@ from penstock.errors import (
     UsageError,
 )
 from penstock.files import refuse_existing, save_json
-from penstock.workers.gnn.spec import PASSING, Model, Training, differences, make_model
+from penstock.workers.gnn.spec import (
+    PASSING,
+    Model,
+    Training,
+    differences,
+    make_model,
+    make_training,
+)
 
 FORMAT = "penstock-gnn"
 VERSION = 1
@@ -88,7 +95,7 @@ class Run:
                 )
             body = {name: body[name] for name in Run.__dataclass_fields__ if name in body}
             body["model"] = make_model(body["model"], where=f"{path}: model")
-            body["training"] = Training(**body["training"])
+            body["training"] = make_training(body["training"])
             if body.get("classes") is not None:
                 body["classes"] = tuple(body["classes"])
             return Run(**body)

@@ -69,10 +69,6 @@ class ModelOptions:
 
     epochs: Annotated[Count, Parameter(group=_TRAINING)] = 200
     """how often all nodes are looked at"""
-    loss: Annotated[
-        Literal["auto", "cross_entropy", "binary", "squared"], Parameter(group=_TRAINING)
-    ] = "auto"
-    """what is made small; auto: by the labels, one class, several, or a value"""
     optimizer: Annotated[Literal["sgd", "adam", "adamw"], Parameter(group=_TRAINING)] = "adam"
     """how the weights move"""
     lr: Annotated[float, Field(gt=0, allow_inf_nan=False), Parameter(group=_TRAINING)] = 0.01
@@ -102,9 +98,11 @@ class ModelOptions:
     clip: Annotated[float | None, Field(gt=0), Parameter(group=_TRAINING)] = None
     """the largest norm of all gradients together [default: any]"""
     patience: Annotated[Count | None, Parameter(group=_TRAINING)] = None
-    """end after so many epochs without a better validation loss [default: never]"""
+    """end after so many evaluations (see --evaluate-every) without a better validation loss, or
+    training loss where no node validates [default: never]"""
     evaluate_every: Annotated[Count, Parameter(group=_TRAINING)] = 1
-    """epochs between two looks at the validation and test nodes"""
+    """epochs from one evaluation to the next, of the training, validation and test nodes; the last
+    epoch is always evaluated"""
     seed: Annotated[int, Field(ge=0, lt=2**63), Parameter(group=_TRAINING)] = 0
     """the same seed gives the same weights at the start, and drops the same values"""
     weighted: Annotated[bool, Parameter(negative="", group=_TRAINING)] = False

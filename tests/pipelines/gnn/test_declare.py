@@ -116,7 +116,6 @@ def test_widths_are_scaled_together() -> None:
             "no node of .* is in the split train",
         ),
         ({"splits": {}}, {}, "Got no splits|got no splits"),
-        ({}, {"loss": "binary"}, "--loss binary does not go with the labels"),
         ({}, {"weighted": True}, "has no weights of edges, which --weighted takes"),
         ({}, {"path": "sparse"}, "have no zeros to leave out"),
     ],

@@ -213,6 +213,25 @@ def test_the_command_line(
     assert "400 predictions in 1 part" in capsys.readouterr().out
 
 
+def test_few_evaluations_still_keep_trained_weights(
+    blocks: Graph, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = str(tmp_path / "run")
+    line = ["gnn", "train", str(blocks.path), folder, "--json", "--cluster", "threads"]
+    line += ["--epochs", "60", "--patience", "10", "--evaluate-every", "20"]
+    assert run(line) == 0
+    trained = json.loads(capsys.readouterr().out)
+    assert trained["best_epoch"] in (20, 40, 60)
+    assert set(trained["metrics"]) == {"train", "valid", "test"}
+    for split in ("train", "test"):
+        assert run(["gnn", "evaluate", folder, "--split", split, "--json"]) == 0
+        found = json.loads(capsys.readouterr().out)["accuracy"]
+        assert found == pytest.approx(trained["metrics"][split]["score"])
+        assert found > 0.9
+    assert run([*line, "--resume"]) == 0
+    assert json.loads(capsys.readouterr().out)["metrics"] == trained["metrics"]
+
+
 # -- plans -----------------------------------------------------------------------------------------
 
 
