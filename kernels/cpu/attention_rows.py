@@ -85,9 +85,7 @@ def score_pointers(given: Any) -> Any:
 
 
 @njit(cache=True)
-def next_chunk(
-    indices: Any, at: Any, end: Any, itself: Any, found: Any
-) -> tuple[Any, Any, Any]:
+def next_chunk(indices: Any, at: Any, end: Any, itself: Any, found: Any) -> tuple[Any, Any, Any]:
     """Find whom edges ``at .. end`` lead to, CHUNK at most, but for ``itself``, if not below 0.
 
     Returns how many were found, ``at`` for the next call, and whether there is none: then there is

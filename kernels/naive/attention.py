@@ -2,8 +2,8 @@
 
 z has a row for each column of the block, of heads times width values: those of a head stand
 together. ``out`` and ``grad`` are alike, with a row for each row of the block. A row reads a column
-as often as the block lists that edge, as sums do; what is dropped of one such edge is of all. Itself
-(column r of row r) it always reads once, however often the block lists that.
+as often as the block lists that edge, as sums do; such edges are dropped together. Itself (column r
+of row r) it always reads once, however often the block lists that.
 """
 
 from __future__ import annotations
