@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 from typing import Any
 
@@ -104,6 +105,32 @@ def check_graph(graph: Graph, training: Training, *, learns: bool = True) -> Non
             remedy="Draw splits with penstock etl --split-nodes 0.6 0.2 0.2, or name their column "
             "with --split",
         )
+
+
+def ignored(graph: Graph) -> list[str]:
+    """Return what edges have that no model looks at: relations, times."""
+    about, found = graph.manifest, []
+    if about.relations is not None and len(about.relations) > 1:
+        found.append("relations")
+    if "times" in about.dtypes:
+        found.append("times")
+    return found
+
+
+def tell_ignored(graph: Graph, *, quiet: bool) -> None:
+    """Say what is ignored before anything is computed, and what that makes of parallel edges."""
+    names = ignored(graph)
+    if quiet or not names:
+        return
+    relations = len(graph.manifest.relations or ())
+    what = [f"{relations} relations" if name == "relations" else name for name in names]
+    options = " and ".join(f"--{name.removesuffix('s')}" for name in names)
+    print(
+        f"{graph.path}: gnn ignores its {' and '.join(what)}. All edges are alike, and each of "
+        "several from one node to another counts. For one edge instead, make the graph without "
+        f"{options}",
+        file=sys.stderr,
+    )
 
 
 def task_of(graph: Graph) -> str:

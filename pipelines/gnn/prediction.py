@@ -12,7 +12,7 @@ from penstock.errors import UsageError
 from penstock.files import FileEntry, file_entry, fresh_directory, save_json, sha256_of
 from penstock.graph import Graph
 from penstock.manifest import FILE_NAME as GRAPH_FILE
-from penstock.pipelines.gnn.declare import check_graph
+from penstock.pipelines.gnn.declare import check_graph, tell_ignored
 from penstock.pipelines.gnn.folder import Run
 from penstock.pipelines.gnn.memory import need_room_to_predict
 from penstock.pipelines.gnn.options import PredictOptions, WeightsOptions
@@ -100,6 +100,7 @@ def predict_into(
     probabilities: bool = False,
 ) -> tuple[int, str]:
     """Have ranks write their parts into ``folder``; return how many, and what they ran on."""
+    tell_ignored(graph, quiet=quiet)
     with open_ranks(graph, options.parts, cluster, quiet=quiet) as ranks:
         facts, rates = facts_and_rates(ranks, graph, run.training)
         facts = replace(facts, outputs=_outputs(run))

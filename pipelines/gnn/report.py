@@ -28,6 +28,7 @@ class TrainReport:
     device: str
     trained: Trained
     seconds: float
+    ignored: list[str] = field(default_factory=list)  # of edges: relations, times
     profile: Path | None = None
 
     def to_dict(self) -> dict[str, Any]:

@@ -15,7 +15,9 @@ from penstock.pipelines.gnn.declare import (
     check_graph,
     declared_model,
     declared_training,
+    ignored,
     task_of,
+    tell_ignored,
 )
 from penstock.pipelines.gnn.folder import Run, run_folder
 from penstock.pipelines.gnn.memory import need_room
@@ -39,6 +41,7 @@ def train_model(
     begun = time.monotonic()
     graph = Graph.open(path.absolute())
     model, training = complete(graph, options, declared)
+    tell_ignored(graph, quiet=quiet)
     run = run_of(graph, model, training, options)
     folder = out.absolute()
     with (
@@ -67,6 +70,7 @@ def train_model(
         device=devices,
         trained=trained,
         seconds=time.monotonic() - begun,
+        ignored=ignored(graph),
         profile=folder / "profile.json" if training.profile else None,
     )
 
