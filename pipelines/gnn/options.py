@@ -25,12 +25,15 @@ _DECLARING = (
 )  # fmt: skip
 # Options that mean something to one choice only.
 _BELONGS = {
-    "heads": ("model", "gat"),
-    "attention_dropout": ("model", "gat"),
-    "aggregate": ("model", "sage"),
-    "momentum": ("optimizer", "sgd"),
-    "step_every": ("schedule", "step"),
-    "step_factor": ("schedule", "step"),
+    "heads": ("model", ("gat",)),
+    "attention_dropout": ("model", ("gat",)),
+    "aggregate": ("model", ("sage",)),
+    "momentum": ("optimizer", ("sgd",)),
+    "beta1": ("optimizer", ("adam", "adamw")),
+    "beta2": ("optimizer", ("adam", "adamw")),
+    "epsilon": ("optimizer", ("adam", "adamw")),
+    "step_every": ("schedule", ("step",)),
+    "step_factor": ("schedule", ("step",)),
 }
 
 
@@ -140,12 +143,12 @@ class ModelOptions:
                 f"{flag(changed[0])} and --spec cannot go together",
                 remedy="Say it in the file, or leave --spec away",
             )
-        for name, (of, choice) in _BELONGS.items():
+        for name, (of, choices) in _BELONGS.items():
             said = getattr(self, of)
-            # A file may well have such layers, but then it says this, too.
-            if self.spec is None and self._changed((name,)) and said != choice:
+            if self._changed((name,)) and said not in choices:
                 raise UsageError(
-                    f"option {flag(name)} needs {flag(of)} {choice}", got=f"{flag(of)} {said}"
+                    f"option {flag(name)} needs {flag(of)} {' or '.join(choices)}",
+                    got=f"{flag(of)} {said}",
                 )
 
     def _changed(self, names: tuple[str, ...]) -> list[str]:
