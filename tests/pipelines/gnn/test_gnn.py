@@ -230,6 +230,10 @@ def test_few_evaluations_still_keep_trained_weights(
         assert found > 0.9
     assert run([*line, "--resume"]) == 0
     assert json.loads(capsys.readouterr().out)["metrics"] == trained["metrics"]
+    assert run([*line, "--overwrite", "--lr", "1e30", "--optimizer", "sgd"]) == 1
+    assert "infinite in epoch 2. Train again with a lower --lr" in capsys.readouterr().err
+    assert run(["gnn", "evaluate", folder]) == 2
+    assert "has no weights yet" in capsys.readouterr().err
 
 
 def test_relations_are_ignored_and_that_is_said(
