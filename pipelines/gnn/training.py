@@ -102,12 +102,12 @@ def run_of(graph: Graph, model: Model, training: Training, options: GnnOptions) 
 
 def _diverged(out: Path, folder: Path, trained: Trained) -> PenstockError:
     kept = [name for name in ("best", "last") if _weights(folder, name).is_file()]
-    where = (
-        f"{out}/checkpoints/{kept[0]}.safetensors holds the last good weights; t" if kept else "T"
-    )
+    again = "train again with a lower --lr, with --warmup, or with --clip 1"
     return PenstockError(
         f"the loss became NaN or infinite in epoch {trained.epochs}",
-        remedy=f"{where}rain again with a lower --lr, with --warmup, or with --clip 1",
+        remedy=f"{out}/checkpoints/{kept[0]}.safetensors holds the last good weights; {again}"
+        if kept
+        else again.capitalize(),
     )
 
 
