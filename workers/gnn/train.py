@@ -127,7 +127,7 @@ class _Run:
             begun = time.perf_counter()
             times.before(state.epoch - first_epoch, self.network)
             metrics = self._gradients()
-            if self._open is not None:
+            if self._open is not None:  # this pass evaluates the epoch before
                 paused = time.perf_counter()
                 self._close(metrics)
                 begun += time.perf_counter() - paused
