@@ -179,11 +179,9 @@ def _attend(
         for h in range(count_heads):
             peak[h], total[h] = -np.inf, 0
         clear(pointer(sums), len(sums))
-        at, end, before, done = indptr[row], indptr[row + 1], np.int64(-1), False
+        at, end, done = indptr[row], indptr[row + 1], False
         while not done:
-            count, at, before, done = next_chunk(
-                pointer(indices), at, end, row, before, pointer(found)
-            )
+            count, at, done = next_chunk(pointer(indices), at, end, row, pointer(found))
             if done:
                 found[count] = row
                 count += 1

@@ -61,11 +61,9 @@ def back_rows(
         total = moved(scores.total, row * scores.strides[3])
         clear(pointer(sums), len(sums))
         clear(pointer(leaning), count_heads)
-        at, end, before, done = indptr[row], indptr[row + 1], np.int64(-1), False
+        at, end, done = indptr[row], indptr[row + 1], False
         while not done:
-            count, at, before, done = next_chunk(
-                pointer(indices), at, end, row, before, pointer(found)
-            )
+            count, at, done = next_chunk(pointer(indices), at, end, row, pointer(found))
             if done:
                 found[count] = row
                 count += 1
@@ -148,11 +146,9 @@ def back_columns(
         clear(pointer(sums), len(sums))
         clear(pointer(bent), len(sums))
         clear(pointer(leaning), count_heads)
-        at, end, before, done = indptr[column], indptr[column + 1], np.int64(-1), False
+        at, end, done = indptr[column], indptr[column + 1], False
         while not done:
-            count, at, before, done = next_chunk(
-                pointer(indices), at, end, itself, before, pointer(found)
-            )
+            count, at, done = next_chunk(pointer(indices), at, end, itself, pointer(found))
             if done and itself >= 0:
                 found[count] = itself
                 count += 1

@@ -85,24 +85,20 @@ def score_pointers(given: Any) -> Any:
 
 
 @njit(cache=True)
-def next_chunk(
-    indices: Any, at: Any, end: Any, itself: Any, last: Any, found: Any
-) -> tuple[Any, Any, Any, Any]:
-    """Find whom edges ``at .. end`` lead to, CHUNK at most, and each once; they are ascending.
+def next_chunk(indices: Any, at: Any, end: Any, itself: Any, found: Any) -> tuple[Any, Any, Any]:
+    """Find whom edges ``at .. end`` lead to, CHUNK at most, but for ``itself``, if not below 0.
 
-    ``last`` is whom the edge before led to, ``itself`` who is added at the end, if not below 0.
-    Returns how many were found, and ``at``, ``itself`` and ``last`` for the next call.
+    Returns how many were found, ``at`` for the next call, and whether there is none: then there is
+    room for one more.
     """
-    count, skipped = 0, itself
+    count = 0
     while at < end and count < CHUNK:
         other = np.int64(indices[at])
         at += 1
-        if other != last:
-            last = other
-            if other != skipped:
-                found[count] = other
-                count += 1
-    return count, at, last, at >= end and count < CHUNK
+        if other != itself:
+            found[count] = other
+            count += 1
+    return count, at, at >= end and count < CHUNK
 
 
 @njit(cache=True)

@@ -33,13 +33,12 @@ struct Attention {
   }
 };
 
-// Whom a row's edge reads: each once, the row itself by the edge after the last.
+// Whom a row's edge reads; the row itself by the edge after the last, and by no other.
 template <typename Id>
 __device__ __forceinline__ Id reads(const Id* __restrict__ indices, const Span& span, i64 edge) {
   if (edge == span.end) return static_cast<Id>(span.row);
   const Id id = __ldg(indices + edge);
-  const bool again = edge > span.start && __ldg(indices + edge - 1) == id;
-  return again || id == span.row ? Id(-1) : id;
+  return id == span.row ? Id(-1) : id;
 }
 
 // The head of each of a lane's tiles; the last one's where the columns have ended.

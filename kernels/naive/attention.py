@@ -1,8 +1,9 @@
 """Attention over the rows of a block (GAT), and the way back, without an array of edges.
 
 z has a row for each column of the block, of heads times width values: those of a head stand
-together. ``out`` and ``grad`` are alike, with a row for each row of the block. A row always reads
-itself too (column r of row r), once, whether the block lists that edge or not.
+together. ``out`` and ``grad`` are alike, with a row for each row of the block. A row reads a column
+as often as the block lists that edge, as sums do; such edges are dropped together. Itself (column r
+of row r) it always reads once, however often the block lists that.
 """
 
 from __future__ import annotations
@@ -84,9 +85,9 @@ def attend_back_columns(
     """
     for column in range(first, last):
         span = slice(int(transpose.indptr[column]), int(transpose.indptr[column + 1]))
-        rows = np.unique(transpose.indices[span])
+        rows = transpose.indices[span]
         if column < len(grad):
-            rows = np.union1d(rows, [column])
+            rows = np.append(rows[rows != column], column)
         if len(rows) == 0:
             dz[column], dright[column] = 0, 0
             continue
@@ -113,9 +114,9 @@ def _score_gradient(
 
 
 def _columns(block: Block, row: int) -> Array:
-    """Return whom a row reads: each once, itself included."""
+    """Return whom a row reads: for each edge to another, and itself once."""
     listed = block.indices[int(block.indptr[row]) : int(block.indptr[row + 1])]
-    return np.union1d(listed, [row]).astype(np.int64)
+    return np.append(listed[listed != row], row).astype(np.int64)
 
 
 def _leaky(value: Array, slope: float) -> Array:

@@ -87,8 +87,11 @@ def plan(
     output: Output = Output(),
 ) -> None:
     """Show what a training would compute, in which order, and what that costs; train nothing."""
+    from penstock.graph import Graph
+    from penstock.pipelines.gnn.declare import tell_ignored
     from penstock.pipelines.gnn.planning import plan_model
 
+    tell_ignored(Graph.open(graph.absolute()), quiet=output.quiet)
     made, too_large = plan_model(graph, options, cluster)
     output.show(made)
     if too_large is not None:

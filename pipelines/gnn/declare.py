@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 from typing import Any
 
 from penstock.errors import UsageError
 from penstock.graph import Graph
 from penstock.pipelines.gnn.options import ModelOptions
-from penstock.workers.gnn.spec import LOSSES, Layer, Model, Training, read_model
+from penstock.workers.gnn.spec import Layer, Model, Training, read_model
 
 
 def declared_model(options: ModelOptions) -> Model:
@@ -40,7 +41,6 @@ def declared_training(options: ModelOptions) -> Training:
     plain = Training()
     return Training(
         epochs=options.epochs,
-        loss=options.loss,
         optimizer=options.optimizer,
         rate=options.lr,
         momentum=plain.momentum if options.momentum is None else options.momentum,
@@ -102,13 +102,6 @@ def check_graph(
             f"{graph.path} has no labels to learn",
             remedy="Name their column with penstock etl --label",
         )
-    wanted = LOSSES[about.labels]
-    if training.loss not in ("auto", wanted):
-        raise UsageError(
-            f"--loss {training.loss} does not go with the labels of {graph.path}",
-            expected=f"auto or {wanted}",
-            got=f"labels of kind {about.labels}",
-        )
     if not drawn and not about.splits.get("train"):
         found = ", ".join(f"{name} {count}" for name, count in about.splits.items())
         raise UsageError(
@@ -118,6 +111,32 @@ def check_graph(
             remedy="Draw a split for this training with --split 0.6 0.2 0.2, or keep one in the "
             "graph with penstock etl --split-nodes",
         )
+
+
+def ignored(graph: Graph) -> list[str]:
+    """Return what edges have that no model looks at: relations, times."""
+    about, found = graph.manifest, []
+    if about.relations is not None and len(about.relations) > 1:
+        found.append("relations")
+    if "times" in about.dtypes:
+        found.append("times")
+    return found
+
+
+def tell_ignored(graph: Graph, *, quiet: bool) -> None:
+    """Say what is ignored before anything is computed, and what that makes of parallel edges."""
+    names = ignored(graph)
+    if quiet or not names:
+        return
+    relations = len(graph.manifest.relations or ())
+    what = [f"{relations} relations" if name == "relations" else name for name in names]
+    options = " and ".join(f"--{name.removesuffix('s')}" for name in names)
+    print(
+        f"{graph.path}: gnn ignores its {' and '.join(what)}. All edges are alike, and each of "
+        "several from one node to another counts. For one edge instead, make the graph without "
+        f"{options}",
+        file=sys.stderr,
+    )
 
 
 def task_of(graph: Graph) -> str:

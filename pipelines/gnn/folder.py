@@ -30,7 +30,14 @@ from penstock.errors import (
 from penstock.files import refuse_existing, save_json
 from penstock.output_lock import output_lock
 from penstock.pipelines.gnn.split import DrawnSplit
-from penstock.workers.gnn.spec import PASSING, Model, Training, differences, make_model
+from penstock.workers.gnn.spec import (
+    PASSING,
+    Model,
+    Training,
+    differences,
+    make_model,
+    make_training,
+)
 
 FORMAT = "penstock-gnn"
 VERSION = 1
@@ -94,7 +101,7 @@ class Run:
                 )
             body = {name: body[name] for name in Run.__dataclass_fields__ if name in body}
             body["model"] = make_model(body["model"], where=f"{path}: model")
-            body["training"] = Training(**body["training"])
+            body["training"] = make_training(body["training"])
             for name in ("classes", "feature_names"):
                 body[name] = None if body.get(name) is None else tuple(body[name])
             body["split"] = DrawnSplit.of(body.get("split"))

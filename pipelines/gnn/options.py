@@ -26,12 +26,15 @@ _DECLARING = (
 )  # fmt: skip
 # Options that mean something to one choice only.
 _BELONGS = {
-    "heads": ("model", "gat"),
-    "attention_dropout": ("model", "gat"),
-    "aggregate": ("model", "sage"),
-    "momentum": ("optimizer", "sgd"),
-    "step_every": ("schedule", "step"),
-    "step_factor": ("schedule", "step"),
+    "heads": ("model", ("gat",)),
+    "attention_dropout": ("model", ("gat",)),
+    "aggregate": ("model", ("sage",)),
+    "momentum": ("optimizer", ("sgd",)),
+    "beta1": ("optimizer", ("adam", "adamw")),
+    "beta2": ("optimizer", ("adam", "adamw")),
+    "epsilon": ("optimizer", ("adam", "adamw")),
+    "step_every": ("schedule", ("step",)),
+    "step_factor": ("schedule", ("step",)),
 }
 
 
@@ -75,10 +78,6 @@ class ModelOptions:
     """take the fractions of every class"""
     epochs: Annotated[Count, Parameter(group=_TRAINING)] = 200
     """how often all nodes are looked at"""
-    loss: Annotated[
-        Literal["auto", "cross_entropy", "binary", "squared"], Parameter(group=_TRAINING)
-    ] = "auto"
-    """what is made small; auto: by the labels, one class, several, or a value"""
     optimizer: Annotated[Literal["sgd", "adam", "adamw"], Parameter(group=_TRAINING)] = "adam"
     """how the weights move"""
     lr: Annotated[float, Field(gt=0, allow_inf_nan=False), Parameter(group=_TRAINING)] = 0.01
@@ -108,9 +107,11 @@ class ModelOptions:
     clip: Annotated[float | None, Field(gt=0), Parameter(group=_TRAINING)] = None
     """the largest norm of all gradients together [default: any]"""
     patience: Annotated[Count | None, Parameter(group=_TRAINING)] = None
-    """end after so many epochs without a better validation loss [default: never]"""
+    """end after so many evaluations (see --evaluate-every) without a better validation loss, or
+    training loss where no node validates [default: never]"""
     evaluate_every: Annotated[Count, Parameter(group=_TRAINING)] = 1
-    """epochs between two looks at the validation and test nodes"""
+    """epochs from one evaluation to the next, of the training, validation and test nodes; the last
+    epoch is always evaluated"""
     seed: Annotated[int, Field(ge=0, lt=2**63), Parameter(group=_TRAINING)] = 0
     """the same seed gives the same weights at the start, drops the same values, and draws the same
     split"""
@@ -158,12 +159,12 @@ class ModelOptions:
                 f"{flag(changed[0])} and --spec cannot go together",
                 remedy="Say it in the file, or leave --spec away",
             )
-        for name, (of, choice) in _BELONGS.items():
+        for name, (of, choices) in _BELONGS.items():
             said = getattr(self, of)
-            # A file may well have such layers, but then it says this, too.
-            if self.spec is None and self._changed((name,)) and said != choice:
+            if self._changed((name,)) and said not in choices:
                 raise UsageError(
-                    f"option {flag(name)} needs {flag(of)} {choice}", got=f"{flag(of)} {said}"
+                    f"option {flag(name)} needs {flag(of)} {' or '.join(choices)}",
+                    got=f"{flag(of)} {said}",
                 )
         if self.measure_overlap is not None and not self.overlap:
             raise UsageError(

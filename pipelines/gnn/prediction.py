@@ -13,7 +13,7 @@ from penstock.errors import UsageError
 from penstock.files import FileEntry, file_entry, fresh_directory, save_json, sha256_of
 from penstock.graph import Graph
 from penstock.manifest import FILE_NAME as GRAPH_FILE
-from penstock.pipelines.gnn.declare import check_graph
+from penstock.pipelines.gnn.declare import check_graph, tell_ignored
 from penstock.pipelines.gnn.features import Matched, match_features
 from penstock.pipelines.gnn.folder import Run
 from penstock.pipelines.gnn.memory import need_room_to_predict
@@ -139,6 +139,7 @@ def predict_into(
 ) -> tuple[int, str]:
     """Have ranks write their parts into ``folder``; return how many, and what they ran on."""
     run, graph = job.run, job.graph
+    tell_ignored(graph, quiet=quiet)
     with open_ranks(graph, options.parts, cluster, quiet=quiet) as ranks:
         facts, rates = facts_and_rates(ranks, graph, run.training)
         nonzeros = round(facts.nonzeros * run.features / max(facts.features, 1))

@@ -31,6 +31,7 @@ class TrainReport:
     trained: Trained
     seconds: float
     split: DrawnSplit | None = None
+    ignored: list[str] = field(default_factory=list)  # of edges: relations, times
     profile: Path | None = None
 
     def to_dict(self) -> dict[str, Any]:
@@ -57,14 +58,17 @@ class TrainReport:
             "",
         ]
         again = f", {done.first_epoch} of them before" if done.first_epoch else ""
-        why = f", then none better for {self.patience}" if done.stopped == "patience" else ""
+        why = ""
+        if done.stopped == "patience":
+            why = f", then none better in {self.patience} evaluation{'s' * (self.patience != 1)}"
         lines.append(f"  best epoch {done.best_epoch} of {done.epochs}{again}{why}")
         if done.epochs > done.first_epoch:
-            epoch = _time(done.epoch_seconds) + " an epoch"
-            epoch += " on a GPU" if self.device == "GPU" else ""
+            epoch = ""
+            if (speed := self._speed()) is not None:
+                on = " on a GPU" if self.device == "GPU" else ""
+                epoch = f"{_time(done.epoch_seconds)} an epoch{on}, {format_count(speed)} edges/s, "
             lines.append(
-                f"  {epoch}, {format_count(self._speed())} edges/s, {self.seconds:.1f} s in all; "
-                f"{format_bytes(done.memory)} of memory"
+                f"  {epoch}{self.seconds:.1f} s in all; {format_bytes(done.memory)} of memory"
                 f"{' a ' + self.device if self.ranks > 1 else ''}"
             )
         if self.ranks > 1:
@@ -90,10 +94,14 @@ class TrainReport:
                 lines.append(f"  {split:<5}  {found['loss']:>8.4f}  {shown:>9}".rstrip())
         return lines
 
-    def _speed(self) -> float:
-        """Return how many edges an epoch reads a second, once for each layer."""
-        edges = self.trained.edges * len(self.model["layers"])
-        return edges / max(self.trained.epoch_seconds, 1e-9)
+    def _speed(self) -> float | None:
+        """Return how many edges an epoch reads a second, once for each layer.
+
+        None where no epoch was timed: the first one, which compiles, is not.
+        """
+        if not self.trained.epoch_seconds:
+            return None
+        return self.trained.edges * len(self.model["layers"]) / self.trained.epoch_seconds
 
     def _profile(self) -> Any:
         if self.profile is None or not self.profile.is_file():

@@ -16,7 +16,9 @@ from penstock.pipelines.gnn.declare import (
     check_graph,
     declared_model,
     declared_training,
+    ignored,
     task_of,
+    tell_ignored,
 )
 from penstock.pipelines.gnn.folder import Run, run_folder
 from penstock.pipelines.gnn.memory import need_disk_to_train, need_room
@@ -55,6 +57,7 @@ def train_model(
         if old is not None and (split is None or split.declared == old.declared):
             split = old
     model, training = complete(graph, options, declared, drawn=split is not None)
+    tell_ignored(graph, quiet=quiet)
     if split is not None and not (goes_on and (folder / SPLIT_FILE).is_file()):
         split, roles = draw_split(split, graph, training.seed)
     run = run_of(graph, model, training, options, split)
@@ -100,6 +103,7 @@ def train_model(
         device=devices,
         trained=trained,
         seconds=time.monotonic() - begun,
+        ignored=ignored(graph),
         profile=folder / "profile.json" if training.profile else None,
     )
 
@@ -142,10 +146,12 @@ def run_of(
 
 def _diverged(out: Path, folder: Path, trained: Trained) -> PenstockError:
     kept = [name for name in ("best", "last") if _weights(folder, name).is_file()]
-    where = f"{out}/checkpoints/{kept[0]}.safetensors holds the last good weights; " if kept else ""
+    again = "train again with a lower --lr, with --warmup, or with --clip 1"
     return PenstockError(
         f"the loss became NaN or infinite in epoch {trained.epochs}",
-        remedy=f"{where}train again with a lower --lr, with --warmup, or with --clip 1",
+        remedy=f"{out}/checkpoints/{kept[0]}.safetensors holds the last good weights; {again}"
+        if kept
+        else again.capitalize(),
     )
 
 

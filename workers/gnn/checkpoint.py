@@ -79,6 +79,15 @@ def check_model(path: Path, about: dict[str, Any], model: Model) -> None:
         )
 
 
+def check_trained(path: Path, about: dict[str, Any]) -> None:
+    """Raise where weights are those that a training started from, which were once kept as best."""
+    if not about["epoch"]:
+        raise UsageError(
+            f"{path} holds weights that were never trained: no epoch had been evaluated",
+            remedy="Repeat the training's command with --resume, or take --checkpoint last",
+        )
+
+
 def _check_version(path: Path, metadata: dict[str, str]) -> None:
     if metadata.get("format") != FORMAT:
         raise UsageError(

@@ -37,6 +37,7 @@ def predict(comm: Any, task: PredictTask) -> Predicted:
         Workforce(threads_of(comm)) as crew,
     ):
         tensors, about = checkpoint.load(task.checkpoint)
+        checkpoint.check_trained(task.checkpoint, about)
         plan, model = plan_of(comm, task, local, outputs=about["outputs"])
         checkpoint.check_model(task.checkpoint, about, model)
         network = Network(plan, model, task.training, local, crew, comm=comm, device=gpu())

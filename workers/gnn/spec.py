@@ -36,7 +36,7 @@ PASSING = (
     "measure_overlap",
 )  # fmt: skip
 LEAST_ROUNDS = 7  # of a measurement whose spread is to mean something
-# The loss that suits each kind of labels.
+# The loss of each kind of labels: there is no choice.
 LOSSES = {"class": "cross_entropy", "multi": "binary", "value": "squared"}
 
 
@@ -157,6 +157,12 @@ def read_model(path: str | Path) -> Model:
     return make_model(declared, where=str(path))
 
 
+def make_training(declared: dict[str, Any]) -> Training:
+    """Return the training that a run or a checkpoint declares, whichever version wrote it."""
+    known = {name: v for name, v in declared.items() if name in Training.__dataclass_fields__}
+    return Training(**known)
+
+
 def differences(ours: dict[str, Any], theirs: dict[str, Any], prefix: str = "") -> list[str]:
     """Return where two declarations differ: ``layers[0].width: 64, in the checkpoint 32``."""
     found: list[str] = []
@@ -184,11 +190,11 @@ def _shown(value: Any) -> str:
 class Training:
     """How a model is trained.
 
-    loss        auto: by the labels (class: cross_entropy, multi: binary, value: squared)
     schedule    of the rate: constant, cosine (to 0 at the last epoch), or step (by ``factor``
                 every ``every`` epochs); both after ``warmup`` epochs of a linear rise
     clip        the largest norm of all gradients together
-    patience    epochs without a better validation loss after which training ends
+    patience    evaluations without a better validation loss after which training ends
+    evaluate_every   epochs from one evaluation to the next; the last epoch is always evaluated
     checkpoint_epochs, checkpoint_minutes   how often the state is saved, whichever comes first
     overlap     exchange halos and gradients while computing (False: to see what that gains)
     fold        compute once what does not change from epoch to epoch
@@ -202,7 +208,6 @@ class Training:
     """
 
     epochs: Positive = 200
-    loss: Literal["auto", "cross_entropy", "binary", "squared"] = "auto"
     optimizer: Literal["sgd", "adam", "adamw"] = "adam"
     rate: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 0.01
     momentum: Share = 0.9

@@ -16,10 +16,11 @@ from penstock.kernels import kernel
 from penstock.workers.device import to_device, to_host
 from penstock.workers.gnn import checkpoint
 from penstock.workers.gnn.network import Network
-from penstock.workers.gnn.spec import PASSING, Model, Training, differences
+from penstock.workers.gnn.spec import PASSING, Model, Training, differences, make_training
 from penstock.workers.gnn.task import TrainTask
 
 Weights = tuple[Any, dict[str, Any]]  # all parameters as one vector, and moments by name
+Metrics = dict[str, dict[str, float]]  # loss and score of each split
 LAST, BEST = "checkpoints/last.safetensors", "checkpoints/best.safetensors"
 
 
@@ -30,10 +31,10 @@ class State:
         self.network, self.training, self.model, self.task = network, training, model, task
         values = network.parameters.values
         self.vectors = [np.zeros_like(values) for _ in range(self._vector_count())]
-        self.epoch, self.best_epoch = 0, 0
+        self.epoch, self.best_epoch = 0, 0  # a best epoch of 0: none has been evaluated yet
         self.best_loss = math.inf
-        self.best_metrics: dict[str, dict[str, float]] = {}
-        self._best = self._copy()
+        self.best_metrics: Metrics = {}
+        self._best: Weights | None = None
         self._saved_at, self._saved_epoch = time.monotonic(), 0
         self._best_saved = False
 
@@ -77,12 +78,27 @@ class State:
 
         return restore
 
-    def judge(self, metrics: dict[str, dict[str, float]]) -> None:
-        """Remember the parameters if their validation (or else training) loss is the best."""
+    def due(self) -> bool:
+        """Return whether the epoch just done is evaluated; the last one always is."""
+        last = self.epoch >= self.training.epochs
+        return last or self.epoch % self.training.evaluate_every == 0
+
+    def judge(self, metrics: Metrics, *, last: bool = False) -> None:
+        """Remember the parameters if their validation (or else training) loss is the best.
+
+        ``metrics`` are of an evaluation of the parameters as they are. ``last`` takes them where
+        none were finite before, so that a training that ends has some.
+        """
         loss = metrics.get("valid", metrics["train"])["loss"]
-        if loss < self.best_loss:
+        if loss < self.best_loss or (last and self._best is None):
             self.best_loss, self.best_epoch, self.best_metrics = loss, self.epoch, metrics
             self._best, self._best_saved = self._copy(), False
+
+    def out_of_patience(self) -> bool:
+        """Return whether as many evaluations as the patience have passed without a better loss."""
+        every, patience = self.training.evaluate_every, self.training.patience
+        # Not counted one by one: a run that was resumed counts as one that was not.
+        return patience is not None and self.epoch // every - self.best_epoch // every >= patience
 
     # Saving
 
@@ -104,11 +120,14 @@ class State:
         if not first_rank:
             return
         vectors = {f"optimizer/{i}": to_host(v) for i, v in enumerate(self.vectors)}
-        vectors |= {f"best/{n}": value for n, value in self._tensors(self._best).items()}
+        if self._best is not None:
+            vectors |= {f"best/{n}": value for n, value in self._tensors(self._best).items()}
         checkpoint.save(self.task.run / LAST, self._tensors(), vectors, self._about())
 
     def save_best(self, first_rank: bool) -> None:
-        """Save the best parameters, for predictions."""
+        """Save the best parameters, for predictions, once some have been evaluated."""
+        if self._best is None:
+            return
         if not self._best_saved and first_rank:
             about = {**self._about(), "epoch": self.best_epoch}
             checkpoint.save(self.task.run / BEST, self._tensors(self._best), {}, about)
@@ -118,10 +137,12 @@ class State:
         """Go on from the last checkpoint, if there is one."""
         path = self.task.run / LAST
         if not path.exists():
+            if first_rank:
+                _cut_metrics(self.task.run / "metrics.jsonl", 0)
             return
         tensors, about = checkpoint.load(path)
         checkpoint.check_model(path, about, self.model)
-        ours, theirs = asdict(self.training), about["training"]
+        ours, theirs = asdict(self.training), asdict(make_training(about["training"]))
         found = differences(
             {n: v for n, v in ours.items() if n not in PASSING},
             {n: v for n, v in theirs.items() if n not in PASSING},
@@ -137,12 +158,15 @@ class State:
         put = _putter(self.network)
         for i, vector in enumerate(self.vectors):
             vector[...] = put(tensors[f"optimizer/{i}"])
-        self._best = self._copy()
-        for name, place in self._named(self._best).items():
-            place[...] = put(tensors[f"best/{name}"])
-        self.epoch, self.best_epoch = about["epoch"], about["best_epoch"]
-        self.best_loss, self.best_metrics = about["best_loss"], about["best_metrics"]
-        self._saved_epoch = self.epoch
+        self.epoch = self._saved_epoch = about["epoch"]
+        # Once, the weights that a training started from were kept as those of epoch 0.
+        if about["best_epoch"]:
+            self._best = self._copy()
+            for name, place in self._named(self._best).items():
+                place[...] = put(tensors[f"best/{name}"])
+            loss = about["best_loss"]
+            self.best_loss = math.inf if loss is None else loss
+            self.best_epoch, self.best_metrics = about["best_epoch"], about["best_metrics"]
         if first_rank:
             _cut_metrics(self.task.run / "metrics.jsonl", self.epoch)
 

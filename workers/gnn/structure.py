@@ -80,9 +80,13 @@ def _edges_apart(around: Surroundings) -> tuple[Block, Block]:
 
 
 def _normalised(around: Surroundings, plain: Block) -> Block:
-    """Return the block of D**-1/2 (A + I) D**-1/2; a node that has a loop already gets no other."""
+    """Return the block of D**-1/2 (A + I) D**-1/2; a node that has a loop already gets no other.
+
+    Without weights a node counts once for itself, however many loops it has.
+    """
     local = around.local
-    own = np.where(_has_loop(around), 0.0, 1.0)
+    loops = _loops(around)
+    own = 1.0 - loops if local.weights is None else np.where(loops > 0, 0.0, 1.0)
     degree = _row_sums(around) + own
     factor = np.zeros(local.columns)
     factor[: local.owned] = np.sqrt(_inverse(degree))
@@ -107,15 +111,15 @@ def _row_sums(around: Surroundings) -> Any:
     return sums
 
 
-def _has_loop(around: Surroundings) -> Any:
+def _loops(around: Surroundings) -> Any:
     local = around.local
-    found = np.zeros(local.owned, bool)
+    found = np.zeros(local.owned, np.int64)
     for first in range(0, local.owned, _ROWS):
         last = min(first + _ROWS, local.owned)
         degree = np.diff(local.indptr[first : last + 1])
         row = np.repeat(np.arange(first, last), degree)
         at = local.indices[int(local.indptr[first]) : int(local.indptr[last])]
-        found[row[at == row]] = True
+        found[first:last] = np.bincount(row[at == row] - first, minlength=last - first)
     return found
 
 

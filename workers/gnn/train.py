@@ -7,7 +7,7 @@ import math
 import resource
 import time
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -20,8 +20,8 @@ from penstock.workers.gnn.network import Loss, Network
 from penstock.workers.gnn.overlap import measure_overlap
 from penstock.workers.gnn.planned import plan_of
 from penstock.workers.gnn.recorded import Recorded, own_stream
-from penstock.workers.gnn.spec import LOSSES, Training
-from penstock.workers.gnn.state import State
+from penstock.workers.gnn.spec import LOSSES
+from penstock.workers.gnn.state import Metrics, State
 from penstock.workers.gnn.task import Trained, TrainTask
 from penstock.workers.gnn.threads import threads_of
 from penstock.workers.gnn.workforce import Workforce
@@ -44,6 +44,14 @@ def train(comm: Any, task: TrainTask, report: Report | None = None) -> Trained:
     ):
         run = _Run(comm, task, local, crew, report)
         return run.through(started)
+
+
+class _Epoch(NamedTuple):
+    """What is known of an epoch when its update is done."""
+
+    metrics: dict[str, float]  # of the training nodes, before the update
+    seconds: float
+    kinds: Mapping[Any, float]
 
 
 class _Run:
@@ -71,7 +79,7 @@ class _Run:
         self._peak = _peak_bytes(give_back=True)
         recorded = gpu() and _alone(comm) and self.training.record and not profile
         self.passes = Recorded(self.network.around, active=recorded)
-        self.loss_kind = _loss_kind(self.training, local)
+        self.loss_kind = LOSSES[str(local.label_kind)]
         self.loss = Loss(self.loss_kind, self.network, self._terms())
         self.state = State(self.network, self.training, self.model, task)
         # What evaluation gives when values are dropped, or normalised over nodes, is not what
@@ -80,6 +88,8 @@ class _Run:
             layer.dropout or layer.attention_dropout or layer.norm == "batch"
             for layer in self.model.layers
         )
+        self._open: _Epoch | None = None  # updated, and neither judged nor told yet
+        self._evaluated = 0  # the last epoch that was evaluated here
 
     def through(self, started: float) -> Trained:
         """Run all epochs."""
@@ -88,23 +98,9 @@ class _Run:
             state.resume(self.first_rank)
         if self.first_rank:
             (self.task.run / "plan.txt").write_text(self.plan.text() + "\n", encoding="utf-8")
-        first_epoch, stopped = state.epoch, "epochs"
-        while state.epoch < self.training.epochs:
-            begun = time.perf_counter()
-            metrics = self._epoch()
-            seconds = time.perf_counter() - begun
-            kinds = self.clock.epoch_done()
-            times.after(state.epoch - 1 - first_epoch, seconds, kinds)
-            if not math.isfinite(metrics["train"]["loss"]):
-                stopped = "nan"
-                break
-            self._tell(metrics, seconds, kinds)
-            state.save_if_due(self.first_rank)
-            if self.training.patience and state.epoch - state.best_epoch >= self.training.patience:
-                stopped = "patience"
-                break
+        first_epoch = state.epoch
+        stopped = self._epochs(times)
         if stopped != "nan":
-            self._last_look()
             state.save(self.first_rank)
         state.save_best(self.first_rank)
         if self.training.profile:
@@ -129,27 +125,68 @@ class _Run:
             first_epoch=first_epoch,
         )
 
-    def _epoch(self) -> dict[str, dict[str, float]]:
-        """Train one epoch; return its metrics."""
-        network, state, training = self.network, self.state, self.training
-        loss = self.passes("train", state.epoch, self._forward_and_back, training=True)
-        if training.profile and not _alone(self.comm):
+    def _epochs(self, times: Times) -> str:
+        """Run the epochs that are left; return what ended them."""
+        state, first_epoch = self.state, self.state.epoch
+        while state.epoch < self.training.epochs and not self._patience_ends():
+            begun = time.perf_counter()
+            metrics = self._gradients()
+            if self._open is not None:  # this pass evaluates the epoch before
+                paused = time.perf_counter()
+                self._close(metrics)
+                begun += time.perf_counter() - paused
+            if not _finite(metrics):
+                state.epoch += 1
+                return "nan"
+            if self._patience_ends():
+                break
+            with self.clock.span("update", "compute"):
+                state.update()
+            evaluated = self._evaluate() if state.due() and not self.same else None
+            seconds = time.perf_counter() - begun
+            kinds = self.clock.epoch_done()
+            times.after(state.epoch - 1 - first_epoch, seconds, kinds)
+            self._open = _Epoch(metrics["train"], seconds, kinds)
+            if not self.same and not self._close(evaluated):
+                return "nan"
+        # The last epoch's weights are evaluated whatever --evaluate-every says.
+        known = self._evaluated == state.epoch and state.best_epoch
+        if not known and not self._close(self._evaluate(), last=True):
+            return "nan"
+        return "patience" if self._patience_ends() else "epochs"
+
+    def _patience_ends(self) -> bool:
+        # Not before what was done last is judged, which may be the best.
+        return self._open is None and self.state.out_of_patience()
+
+    def _gradients(self) -> Metrics:
+        """Go forward and back; return the metrics on the way, of the weights as they are."""
+        loss = self.passes("train", self.state.epoch, self._forward_and_back, training=True)
+        if self.training.profile and not _alone(self.comm):
             with self.clock.span("wait for slower ranks", "other"):
                 self.comm.barrier()  # so that gradients are not blamed for it
-        network.sums.wait()
-        metrics = _metrics(loss())
-        if not math.isfinite(metrics["train"]["loss"]):
-            state.epoch += 1
-            return metrics
-        if self.same:
-            state.judge(metrics)
-        with self.clock.span("update", "compute"):
-            state.update()
-        if not self.same and state.epoch % training.evaluate_every == 0:
-            evaluated = self._evaluate()
-            metrics = {**evaluated, "train": metrics["train"]}
-            state.judge(metrics)
-        return metrics
+        self.network.sums.wait()
+        return _metrics(loss())
+
+    def _close(self, evaluated: Metrics | None, *, last: bool = False) -> bool:
+        """Judge, tell and save the epoch that was updated last; return whether it may go on.
+
+        Where training's own pass gives what an evaluation would, that of the next epoch closes it.
+        """
+        state, done, good = self.state, self._open, True
+        if evaluated is not None:
+            good = _finite(evaluated)
+            if good and (last or state.due()):
+                state.judge(evaluated, last=last)
+                self._evaluated = state.epoch
+            else:
+                evaluated = None
+        if done is not None:
+            self._open = None
+            self._tell({**(evaluated or {}), "train": done.metrics}, done.seconds, done.kinds)
+            if good:
+                state.save_if_due(self.first_rank)
+        return good
 
     def _forward_and_back(self) -> Callable[[], Any]:
         network, epoch = self.network, self.state.epoch
@@ -176,12 +213,7 @@ class _Run:
 
         return measure_overlap(self.comm, self.network, epoch, self.state.restorer(), rounds)
 
-    def _last_look(self) -> None:
-        """Judge the last update too, where epochs are judged before their own."""
-        if self.same:
-            self.state.judge(self._evaluate())
-
-    def _evaluate(self) -> dict[str, dict[str, float]]:
+    def _evaluate(self) -> Metrics:
         epoch = self.state.epoch
 
         def forward() -> Callable[[], Any]:
@@ -208,9 +240,7 @@ class _Run:
             self.comm.allreduce(count)
         return int(count[0]) * (local.outputs if self.loss_kind == "binary" else 1)
 
-    def _tell(
-        self, metrics: dict[str, dict[str, float]], seconds: float, kinds: Mapping[Any, float]
-    ) -> None:
+    def _tell(self, metrics: Metrics, seconds: float, kinds: Mapping[Any, float]) -> None:
         epoch = self.state.epoch
         shown = {
             "loss": round(metrics["train"]["loss"], 4),
@@ -245,17 +275,11 @@ def _peak_bytes(*, give_back: bool = False) -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
-def _loss_kind(training: Training, local: Local) -> str:
-    kind = LOSSES[str(local.label_kind)]
-    if training.loss not in ("auto", kind):
-        raise UsageError(
-            f"loss {training.loss} does not suit labels of kind {local.label_kind}",
-            expected=f"--loss {kind} or auto",
-        )
-    return kind
+def _finite(metrics: Metrics) -> bool:
+    return math.isfinite(metrics["train"]["loss"])
 
 
-def _metrics(sums: Any) -> dict[str, dict[str, float]]:
+def _metrics(sums: Any) -> Metrics:
     """Return the mean loss and the score of each split that has rows."""
     found = {}
     for name, (loss, terms, right, of) in zip(SPLITS, sums.tolist(), strict=True):

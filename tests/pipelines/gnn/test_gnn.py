@@ -336,6 +336,59 @@ def test_the_command_line(
     assert "400 predictions in 1 part" in capsys.readouterr().out
 
 
+def test_few_evaluations_still_keep_trained_weights(
+    blocks: Graph, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = str(tmp_path / "run")
+    line = ["gnn", "train", str(blocks.path), folder, "--json", "--cluster", "threads"]
+    line += ["--epochs", "60", "--patience", "10", "--evaluate-every", "20"]
+    assert run(line) == 0
+    trained = json.loads(capsys.readouterr().out)
+    assert trained["best_epoch"] in (20, 40, 60)
+    assert set(trained["metrics"]) == {"train", "valid", "test"}
+    for split in ("train", "test"):
+        assert run(["gnn", "evaluate", folder, "--split", split, "--json"]) == 0
+        found = json.loads(capsys.readouterr().out)["accuracy"]
+        assert found == pytest.approx(trained["metrics"][split]["score"])
+        assert found > 0.9
+    assert run([*line, "--resume"]) == 0
+    assert json.loads(capsys.readouterr().out)["metrics"] == trained["metrics"]
+    assert run([*line, "--overwrite", "--lr", "1e30", "--optimizer", "sgd"]) == 1
+    assert "infinite in epoch 2. Train again with a lower --lr" in capsys.readouterr().err
+    assert run(["gnn", "evaluate", folder]) == 2
+    assert "has no weights yet" in capsys.readouterr().err
+
+
+def test_relations_are_ignored_and_that_is_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], cluster: ClusterSpec
+) -> None:
+    rng = np.random.default_rng(0)
+    pairs, kind = rng.integers(0, 30, (2, 60)), rng.integers(0, 3, 60)
+    lines = "\n".join(f"n{a},n{b},r{k}" for a, b, k in zip(*pairs, kind, strict=True))
+    (tmp_path / "edges.csv").write_text("source,target,relation\n" + lines)
+    nodes = "\n".join(f"n{i},{i % 2},{'train' if i % 3 else 'test'},{i}" for i in range(30))
+    (tmp_path / "nodes.csv").write_text("id,label,split,x\n" + nodes)
+    etl = ["etl", str(tmp_path / "edges.csv"), str(tmp_path / "g"), "-q", "--cluster", "threads"]
+    etl += ["--relation", "relation", "--nodes", str(tmp_path / "nodes.csv"), "--label", "label"]
+    etl += ["--split", "split", "--feature-columns", "x"]
+    assert run(etl) == 0
+    said = "g: gnn ignores its 3 relations. All edges are alike, and each of several from one"
+    graph, folder = str(tmp_path / "g"), str(tmp_path / "run")
+    train = ["gnn", "train", graph, folder, "--epochs", "2", "--cluster", "threads"]
+    for line in (
+        train,
+        ["gnn", "plan", graph, "--cluster", "threads"],
+        ["gnn", "predict", folder, str(tmp_path / "p"), "--cluster", "threads"],
+    ):
+        capsys.readouterr()
+        assert run(line) == 0
+        assert capsys.readouterr().err.count(said) == 1
+    assert run([*train, "--overwrite", "-q"]) == 0
+    assert capsys.readouterr().err == ""
+    report = gnn.train(tmp_path / "g", tmp_path / "run2", epochs=1, cluster=cluster)
+    assert report.to_dict()["ignored"] == ["relations"]
+
+
 # -- plans -----------------------------------------------------------------------------------------
 
 

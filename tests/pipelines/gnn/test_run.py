@@ -6,6 +6,7 @@ import fcntl
 import json
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -98,6 +99,36 @@ def test_a_finished_run_may_go_on_longer(train: Any, tmp_path: Path) -> None:
     train(resume=True, epochs=7)
     assert epochs(tmp_path) == [1, 2, 3, 4, 5, 6, 7]
     assert Run.load(tmp_path / "run").training.epochs == 7
+
+
+def test_a_run_of_an_older_version_goes_on(train: Any, tmp_path: Path) -> None:
+    train()
+    path = tmp_path / "run/run.json"
+    body = json.loads(path.read_text())
+    body["training"]["loss"] = "auto"  # which could be said once, and be nothing else
+    path.write_text(json.dumps(body))
+    train(resume=True, epochs=6)
+    assert epochs(tmp_path) == [1, 2, 3, 4, 5, 6]
+
+
+def test_what_no_epoch_was_timed_for_has_no_speed(
+    train: Any, rank: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    call = type(rank).__call__
+    monkeypatch.setattr(
+        type(rank), "__call__", lambda *given, **how: replace(call(*given, **how), epoch_seconds=0)
+    )
+    report = train(epochs=1)  # the first epoch compiles, and is not counted
+    assert report.to_dict()["edges_per_second"] is None
+    assert "edges/s" not in report.text()
+    assert "an epoch" not in report.text()
+    assert " s in all; 100 MB of memory" in report.text()
+
+
+def test_patience_is_told_in_evaluations(train: Any, rank: Any) -> None:
+    rank.stopped = "patience"
+    text = train(patience=3, evaluate_every=2).text()
+    assert "best epoch 5 of 5, then none better in 3 evaluations" in text
 
 
 def test_another_run_is_refused_and_says_what_differs(

@@ -70,7 +70,12 @@ def run(graphs: Path, tmp_path: Path) -> Train:
         finally:
             device.withdraw(where)
         lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-        return trained, np.array([[line[s]["loss"] for s in ("train", "valid")] for line in lines])
+        # No validation loss where an epoch is not evaluated.
+        losses = [
+            [line.get(split, {}).get("loss", np.nan) for split in ("train", "valid")]
+            for line in lines
+        ]
+        return trained, np.array(losses)
 
     return run
 

@@ -180,6 +180,44 @@ def test_paths_orders_and_folding_give_the_same_numbers(kind: str, kernels: str)
             np.testing.assert_allclose(ours, theirs, rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.parametrize("kind", ["gcn", "sage-mean", "sage-sum", "gin", "gat"])
+def test_parallel_edges_count_each_in_every_model(kind: str, kernels: str) -> None:
+    # As relations make them. A node's own row counts once where a model adds it: two loops do not
+    # make it two.
+    rng = np.random.default_rng(3)
+    count = rng.integers(0, 4, (NODES, NODES)) * (rng.random((NODES, NODES)) < 0.4)
+    count[:, 0], count[4] = 3, 0
+    np.fill_diagonal(count, [0, 1, 2, 3, 0, 0, 2, 0, 1, 0])
+    plain = whole(directed=True)
+    sources, targets = np.nonzero(count)
+    times = count[sources, targets]
+    csr = CSR.from_edges(np.repeat(sources, times), np.repeat(targets, times), NODES)
+    local = replace(plain, edges=csr.edges, indptr=csr.indptr, indices=csr.indices)
+    name, _, aggregate = kind.partition("-")
+    layer = Layer(name, aggregate=aggregate or "mean", bias=False)  # type: ignore[arg-type]
+    with Workforce(1) as crew:
+        network = network_of(local, Model(layers=(layer,)), Training(), crew)
+        found = network.forward()
+        of = {n.removeprefix("layers.0."): v for n, v in network.parameters.named().items()}
+    x, once = local.features, count.astype(float)
+    np.fill_diagonal(once, 1)
+    if kind == "gcn":
+        root = 1 / np.sqrt(once.sum(axis=1))
+        expected = (root[:, None] * once * root) @ x @ of["weight"]
+    elif name == "sage":
+        total = np.maximum(count.sum(axis=1), 1) if kind == "sage-mean" else np.ones(NODES)
+        expected = (count / total[:, None]) @ x @ of["weight"] + x @ of["self"]
+    elif kind == "gin":
+        inner = (count + np.eye(NODES)) @ x @ of["weight"]
+        expected = np.maximum(inner, 0) @ of["second"]
+    else:
+        z = x @ of["weight"]
+        score = (z @ of["left"].T) + (z @ of["right"].T).T
+        weight = once * np.exp(np.where(score > 0, score, 0.2 * score))
+        expected = (weight / weight.sum(axis=1, keepdims=True)) @ z
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+
+
 def test_threads_do_not_change_sums(kernels: str) -> None:
     local, model = whole(), Model(layers=(Layer("gcn", 4, norm="layer"), Layer("gcn")))
     results = []

@@ -12,11 +12,17 @@ import pytest
 from penstock.errors import UsageError
 from penstock.pipelines.generate import generate
 from penstock.workers.gnn import checkpoint
+from penstock.workers.gnn import train as training
+from penstock.workers.gnn.predict import predict
 from penstock.workers.gnn.spec import Layer, Model, Training
-from penstock.workers.gnn.task import Trained, TrainTask
+from penstock.workers.gnn.task import PredictTask, Trained, TrainTask
 from penstock.workers.gnn.train import train
 
 MODEL = Model(layers=(Layer("gcn", 16, dropout=0.3), Layer("gcn")))
+NORM = Model(layers=(Layer("gcn", 8, dropout=0.4, norm="batch"), Layer("gcn")))
+# Without dropout, training's own pass gives what an evaluation would, and is taken for it.
+PLAIN = Model(layers=(Layer("gcn", 16), Layer("gcn")))
+BOTH = pytest.mark.parametrize("model", [MODEL, PLAIN], ids=["dropout", "plain"])
 
 
 @pytest.fixture(scope="module")
@@ -54,17 +60,22 @@ def test_blocks_are_learnt(kind: str, graph: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "options",
+    ("model", "options"),
     [
-        {"optimizer": "sgd", "rate": 0.1, "clip": 1.0},
-        {"optimizer": "adamw", "schedule": "cosine", "warmup": 3},
-        {"optimizer": "adam", "schedule": "step", "every": 7},
+        (NORM, {"optimizer": "sgd", "rate": 0.1, "clip": 1.0}),
+        (NORM, {"optimizer": "adamw", "schedule": "cosine", "warmup": 3}),
+        (NORM, {"optimizer": "adam", "schedule": "step", "every": 7}),
+        (NORM, {"evaluate_every": 4}),  # a break between two evaluations
+        (NORM, {"evaluate_every": 30}),  # and before the first
+        (PLAIN, {"rate": 0.3}),
+        (PLAIN, {"rate": 0.3, "evaluate_every": 4}),
+        (NORM, {"rate": 0.3, "evaluate_every": 3, "patience": 2}),
+        (PLAIN, {"rate": 0.3, "evaluate_every": 3, "patience": 2}),
     ],
 )
 def test_a_resumed_training_has_the_curve_of_one_without_a_break(
-    options: dict[str, Any], graph: Path, tmp_path: Path
+    model: Model, options: dict[str, Any], graph: Path, tmp_path: Path
 ) -> None:
-    model = Model(layers=(Layer("gcn", 8, dropout=0.4, norm="batch"), Layer("gcn")))
     whole = run(graph, tmp_path / "whole", model, **options)
 
     class Stop(Exception):
@@ -84,6 +95,7 @@ def test_a_resumed_training_has_the_curve_of_one_without_a_break(
     assert resumed.first_epoch == 10
     assert curve(folder) == curve(tmp_path / "whole")
     assert resumed.metrics == whole.metrics
+    assert (resumed.epochs, resumed.stopped) == (whole.epochs, whole.stopped)
     for name in ("last", "best"):
         ours, _ = checkpoint.load(folder / f"checkpoints/{name}.safetensors")
         theirs, _ = checkpoint.load(tmp_path / f"whole/checkpoints/{name}.safetensors")
@@ -101,32 +113,174 @@ def test_the_same_seed_gives_the_same_curve_and_another_does_not(
     assert curve(tmp_path / "a") != curve(tmp_path / "c")
 
 
-def test_patience_ends_a_training_that_gets_no_better(graph: Path, tmp_path: Path) -> None:
-    trained = run(graph, tmp_path, epochs=500, patience=4, rate=0.3)
+@BOTH
+@pytest.mark.parametrize("every", [1, 5])
+def test_patience_counts_evaluations(model: Model, every: int, graph: Path, tmp_path: Path) -> None:
+    options = {"patience": 4, "rate": 0.3, "evaluate_every": every}
+    trained = run(graph, tmp_path, model, epochs=500, **options)
     assert trained.stopped == "patience"
-    assert trained.epochs == trained.best_epoch + 4
+    assert trained.best_epoch > 0
+    assert trained.best_epoch % every == 0
+    assert trained.epochs == trained.best_epoch + 4 * every < 500
+    lines = curve(tmp_path)
+    assert [line["epoch"] for line in lines] == [*range(1, trained.epochs + 1)]
+    evaluated = [line["epoch"] for line in lines if "valid" in line]
+    assert evaluated == [*range(every, trained.epochs + 1, every)]
+    # What has ended stays as it is.
+    resumed = run(graph, tmp_path, model, epochs=500, **options, resume=True)
+    assert (resumed.epochs, resumed.stopped) == (trained.epochs, "patience")
+    assert resumed.metrics == trained.metrics
+    assert curve(tmp_path) == lines
 
 
-def test_the_best_epoch_is_the_one_with_the_least_validation_loss(
-    graph: Path, tmp_path: Path
+@BOTH
+def test_patience_of_one_evaluates_more_than_once(
+    model: Model, graph: Path, tmp_path: Path
 ) -> None:
-    trained = run(graph, tmp_path, epochs=15, rate=0.2)
-    losses = [line["valid"]["loss"] for line in curve(tmp_path)]
+    trained = run(graph, tmp_path, model, patience=1)
+    assert trained.epochs > 1
+    assert trained.metrics["valid"]["score"] > 0.5
+
+
+@BOTH
+def test_the_best_epoch_is_the_one_with_the_least_validation_loss(
+    model: Model, graph: Path, tmp_path: Path
+) -> None:
+    trained = run(graph, tmp_path, model, epochs=15, rate=0.2)
+    lines = curve(tmp_path)
+    losses = [line["valid"]["loss"] for line in lines]
     assert trained.best_epoch == 1 + int(np.argmin(losses))
     assert trained.metrics["valid"]["loss"] == min(losses)
-    _, about = checkpoint.load(tmp_path / "checkpoints/best.safetensors")
+    assert trained.metrics["test"] == lines[trained.best_epoch - 1]["test"]
+    best, about = checkpoint.load(tmp_path / "checkpoints/best.safetensors")
     assert about["epoch"] == trained.best_epoch
+    # Those very weights: the last ones of a training that ends there.
+    run(graph, tmp_path / "shorter", model, epochs=trained.best_epoch, rate=0.2)
+    last, _ = checkpoint.load(tmp_path / "shorter/checkpoints/last.safetensors")
+    for name in best:
+        np.testing.assert_array_equal(best[name], last[name])
 
 
+@BOTH
+@pytest.mark.parametrize("epochs", [1, 7])
+def test_the_last_epoch_is_always_evaluated(
+    model: Model, epochs: int, graph: Path, tmp_path: Path
+) -> None:
+    trained = run(graph, tmp_path, model, epochs=epochs, evaluate_every=20, patience=3)
+    assert (trained.epochs, trained.best_epoch, trained.stopped) == (epochs, epochs, "epochs")
+    assert set(trained.metrics) == {"train", "valid", "test"}
+    evaluated = {"epoch", "train", "valid", "test"}
+    assert [set(line) == evaluated for line in curve(tmp_path)] == [False] * (epochs - 1) + [True]
+    tensors, _ = checkpoint.load(tmp_path / "checkpoints/last.safetensors")
+    best, about = checkpoint.load(tmp_path / "checkpoints/best.safetensors")
+    assert about["epoch"] == epochs
+    for name in best:
+        np.testing.assert_array_equal(best[name], tensors[name])
+    longer = run(graph, tmp_path, model, epochs=25, evaluate_every=20, resume=True)
+    assert longer.first_epoch == epochs
+    assert longer.best_epoch == 25
+
+
+@BOTH
+def test_without_validation_nodes_the_training_loss_decides(
+    model: Model, ring: Any, tmp_path: Path
+) -> None:
+    # Evaluated for that: in training it is of the weights before, with values dropped.
+    path = ring(split=np.array([0, 0, 2, 0, 0, 2], np.int8)).path
+    trained = run(path, tmp_path / "run", model, epochs=30, rate=0.3)
+    assert set(trained.metrics) == {"train", "test"}
+    shorter = run(path, tmp_path / "shorter", model, epochs=trained.best_epoch, rate=0.3)
+    assert shorter.metrics == trained.metrics
+
+
+@BOTH
 def test_a_loss_of_nan_stops_and_keeps_the_last_good_checkpoint(
+    model: Model, graph: Path, tmp_path: Path
+) -> None:
+    options = {"rate": 1e3, "optimizer": "sgd", "checkpoint_epochs": 1}
+    trained = run(graph, tmp_path, model, epochs=50, **options)
+    assert trained.stopped == "nan"
+    assert 1 < trained.epochs < 50
+    for name in ("last", "best"):
+        tensors, about = checkpoint.load(tmp_path / f"checkpoints/{name}.safetensors")
+        assert all(np.isfinite(tensor).all() for tensor in tensors.values())
+        assert about["epoch"] > 0
+
+
+@BOTH
+@pytest.mark.parametrize(
+    ("epochs", "rate"), [(1, 1e30), (50, 1e30), (50, 1e3)], ids=["last", "first", "later"]
+)
+def test_a_loss_of_nan_before_the_first_evaluation_leaves_no_weights(
+    model: Model, epochs: int, rate: float, graph: Path, tmp_path: Path
+) -> None:
+    trained = run(
+        graph, tmp_path, model, epochs=epochs, rate=rate, optimizer="sgd", evaluate_every=40
+    )
+    assert trained.stopped == "nan"
+    assert (trained.best_epoch, trained.metrics) == (0, {})
+    assert not list((tmp_path / "checkpoints").iterdir())
+
+
+def test_without_a_finite_validation_loss_the_last_weights_are_the_best(
+    graph: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    metrics = training._metrics
+
+    def broken(sums: Any) -> Any:
+        found = metrics(sums)
+        return {**found, "valid": {**found["valid"], "loss": float("nan")}}
+
+    monkeypatch.setattr(training, "_metrics", broken)
+    for options, epochs in (({}, 6), ({"patience": 2}, 2)):
+        folder = tmp_path / str(epochs)
+        trained = run(graph, folder, epochs=6, **options)
+        assert (trained.epochs, trained.best_epoch) == (epochs, epochs)
+        assert trained.metrics["test"]["score"] > 0
+        resumed = run(graph, folder, epochs=epochs, resume=True, **options)
+        assert resumed.best_epoch == epochs
+
+
+def test_what_was_told_before_the_first_checkpoint_is_not_told_twice(
     graph: Path, tmp_path: Path
 ) -> None:
-    trained = run(graph, tmp_path, epochs=50, rate=1e30, optimizer="sgd", checkpoint_epochs=1)
-    assert trained.stopped == "nan"
-    assert trained.epochs < 50
-    for name in ("last", "best"):
-        tensors, _ = checkpoint.load(tmp_path / f"checkpoints/{name}.safetensors")
-        assert all(np.isfinite(tensor).all() for tensor in tensors.values())
+    class Stop(Exception):
+        pass
+
+    def stop(done: int, metrics: dict[str, Any]) -> None:
+        if metrics["epoch"] == 5:
+            raise Stop
+
+    given = TrainTask(graph, None, MODEL, Training(epochs=8), tmp_path, resume=True)
+    with pytest.raises(Stop):
+        train(None, given, stop)
+    assert len(curve(tmp_path)) == 5
+    train(None, given)
+    assert [line["epoch"] for line in curve(tmp_path)] == [*range(1, 9)]
+
+
+def test_a_checkpoint_from_before_the_first_evaluation_goes_on_as_older_ones_did_not(
+    graph: Path, tmp_path: Path
+) -> None:
+    options = {"evaluate_every": 20, "patience": 10}
+    run(graph, tmp_path, epochs=10, **options)
+    # As it was written once: the first weights are the best, of epoch 0, and their loss is null.
+    path = tmp_path / "checkpoints/last.safetensors"
+    tensors, about = checkpoint.load(path)
+    about |= {"best_epoch": 0, "best_loss": None, "best_metrics": {}}
+    about["training"]["loss"] = "auto"
+    checkpoint.save(path, tensors, {}, about)
+    best = tmp_path / "checkpoints/best.safetensors"
+    weights = {name: t for name, t in tensors.items() if name.startswith("layers.")}
+    checkpoint.save(best, weights, {}, {**about, "epoch": 0})
+    (tmp_path / "out").mkdir()
+    given = PredictTask(graph, None, MODEL, Training(), best, tmp_path / "out")
+    with pytest.raises(UsageError, match=r"best.safetensors holds weights that were never trained"):
+        predict(None, given)
+    resumed = run(graph, tmp_path, epochs=30, **options, resume=True)
+    assert (resumed.first_epoch, resumed.epochs, resumed.best_epoch) == (10, 30, 30)
+    assert resumed.metrics["valid"]["score"] > 0.5
+    assert predict(None, given).nodes == 600
 
 
 def test_a_checkpoint_of_another_model_is_refused_with_what_differs(
@@ -140,11 +294,6 @@ def test_a_checkpoint_of_another_model_is_refused_with_what_differs(
     with pytest.raises(UsageError, match=r"rate: 0.5, in the checkpoint 0.01"):
         run(graph, tmp_path, rate=0.5, resume=True)
     assert (tmp_path / "checkpoints/last.safetensors").read_bytes() == before
-
-
-def test_a_loss_that_does_not_suit_the_labels_is_refused(graph: Path, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="loss squared does not suit labels of kind class"):
-        run(graph, tmp_path, loss="squared")
 
 
 def test_profile_has_a_timeline_of_every_rank(graph: Path, tmp_path: Path) -> None:
