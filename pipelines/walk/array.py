@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from penstock.pipelines.walk.choice import Choice, check_graph, choose
 from penstock.pipelines.walk.options import WalkOptions
 from penstock.pipelines.walk.replicated import columns_of
 from penstock.pipelines.walk.starts import listed_starts
-from penstock.pipelines.walk.survey import Survey, judged, look_at
+from penstock.pipelines.walk.survey import Survey, judged, look_at, weighted
 from penstock.sizes import available_memory, need_memory
 from penstock.workers.device import gpu
 from penstock.workers.walk_rows import single
@@ -32,8 +33,11 @@ def array_of_walks(graph: Any, options: WalkOptions, device: str) -> Array:
         raise UsageError("device is auto, cpu or gpu", got=repr(device))
     if isinstance(graph, CSR):
         with tempfile.TemporaryDirectory() as folder:
-            return array_of_walks(_on_disk(graph, Path(folder) / "graph"), options, device)
-    graph = graph if isinstance(graph, Graph) else Graph.open(graph)
+            return _walked(_on_disk(graph, Path(folder) / "graph"), options, device)
+    return _walked(graph if isinstance(graph, Graph) else Graph.open(graph), options, device)
+
+
+def _walked(graph: Graph, options: WalkOptions, device: str) -> Array:
     check_graph(graph, options)
     listed = listed_starts(graph, options)
     nodes = np.arange(graph.num_nodes) if listed is None else listed
@@ -44,6 +48,8 @@ def array_of_walks(graph: Any, options: WalkOptions, device: str) -> Array:
         remedy="Take fewer walks at a time, or let penstock.walk write them to disk",
     )
     choice = _chosen(graph, options)
+    if choice.instead:
+        warnings.warn(choice.instead, stacklevel=4)  # where walk_array is called
     if device != "cpu" and (device == "gpu" or gpu()):
         return _on_gpu(graph, choice, starts)
     rows = choice.recipe.build(columns_of(graph, choice.recipe))
@@ -52,12 +58,12 @@ def array_of_walks(graph: Any, options: WalkOptions, device: str) -> Array:
 
 def _chosen(graph: Graph, options: WalkOptions) -> Choice:
     look = Survey()
-    if options.weighted and "weights" in graph.manifest.dtypes:
+    if weighted(graph, options):
         found = []
         for number in range(graph.num_shards):
             csr = graph.shard(number)
             found.append(look_at(csr.indptr, csr.indices, single(csr.weights), csr.first_row))
-        look = judged(graph, found, allow_zero_rows=options.zero_rows == "end")
+        look = judged(graph, found, options)
     return choose(graph, options, look, available_memory() // 2)
 
 
