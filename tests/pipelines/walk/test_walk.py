@@ -20,10 +20,18 @@ import pyarrow.parquet as pq
 import pytest
 
 from penstock import CSR, ClusterSpec, Graph, walk, walk_array
-from penstock.errors import CapacityError, InputError, OutputExists, UsageError
+from penstock.errors import (
+    CapacityError,
+    InputError,
+    MissingExtra,
+    OutputExists,
+    PenstockWarning,
+    UsageError,
+)
 from penstock.pipelines.cli import run
 from penstock.pipelines.walk import output
 from penstock.pipelines.walk.output import Parts, WalkWriter
+from penstock.workers.device import look_again
 
 
 def paths_of(folder: Path) -> list[list[Any]]:
@@ -136,6 +144,26 @@ def test_dates_are_nanoseconds(make_graph: Any) -> None:
         walk_array(graph, since="yesterday")
     with pytest.raises(UsageError, match="both --since and --until"):
         walk_array(graph, since="5", until="5")
+
+
+def test_an_array_from_a_gpu_that_is_not_there(
+    make_graph: Any, pretend_gpu: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph = make_graph()
+    with pytest.raises(UsageError, match="auto, cpu or gpu"):
+        walk_array(graph, device="abacus")
+    pretend_gpu("raise ImportError('libnvrtc.so.12: not found')")
+    for given in (graph, graph.csr()):
+        with pytest.raises(MissingExtra, match="device='gpu' asks for a GPU.*libnvrtc.so.12"):
+            walk_array(given, device="gpu")
+        with pytest.warns(PenstockWarning, match="on the CPU, though .* has a GPU") as said:
+            walked = walk_array(given)
+        assert said[0].filename == __file__
+        np.testing.assert_array_equal(walk_array(given, device="cpu"), walked)
+    monkeypatch.setitem(sys.modules, "cupy", None)
+    look_again()
+    with pytest.raises(MissingExtra, match="CuPy is not installed"):
+        walk_array(graph, device="gpu")
 
 
 def test_internal_ids_and_blocks(make_graph: Any, tmp_path: Path, small_parts: None) -> None:
@@ -464,7 +492,7 @@ def test_a_sampler_that_is_not_taken_is_said(
     report = walk(graph, tmp_path / "w", sampler="its", **options)
     assert report.sampler == "direct"
     assert re.search(f"--sampler its became direct: .*{why}", report.text())
-    with pytest.warns(UserWarning, match="--sampler its became direct"):
+    with pytest.warns(PenstockWarning, match="--sampler its became direct"):
         walk_array(graph, sampler="its", **options)
     for sampler in ("auto", "reservoir"):
         report = walk(graph, tmp_path / sampler, sampler=sampler, **options)
