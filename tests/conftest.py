@@ -83,6 +83,7 @@ def mpirun() -> Callable[..., subprocess.CompletedProcess[str]]:
     mpirun(path, 4, "argument")          a Python program
     mpirun(["-m", "module"], 4)          what else stands after ``python -P``
     mpirun(path, 4, timeout=10)          seconds, after which all is killed and the test fails
+    mpirun(path, 4, gpus=True)           ranks that exchange memory of GPUs
     """
     import psutil
 
@@ -102,7 +103,11 @@ def mpirun() -> Callable[..., subprocess.CompletedProcess[str]]:
         pytest.skip(f"needs MPI: {error}")
 
     def run(
-        program: Path | Sequence[str], ranks: int, *arguments: str, timeout: float = 60.0
+        program: Path | Sequence[str],
+        ranks: int,
+        *arguments: str,
+        timeout: float = 60.0,
+        gpus: bool = False,
     ) -> subprocess.CompletedProcess[str]:
         words = [str(program)] if isinstance(program, Path) else [*program]
         env = launch_environment(launcher, os.environ, root=os.geteuid() == 0, library=library)
@@ -112,6 +117,7 @@ def mpirun() -> Callable[..., subprocess.CompletedProcess[str]]:
             [sys.executable, "-P", *words, *arguments],
             ranks=ranks,
             hosts=None,
+            gpus=gpus,
             exported=exported_names(env),
         )
         with subprocess.Popen(
