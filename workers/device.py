@@ -15,6 +15,7 @@ from typing import Any
 
 import dask
 
+from penstock.caches import keep_cupy_kernels
 from penstock.errors import MissingExtra, UsageError
 
 _DEVICES = ("auto", "cpu", "gpu")
@@ -109,6 +110,7 @@ def look() -> Gpu:
     try:
         import cupy
 
+        keep_cupy_kernels()
         doing = "use a GPU"
         if cupy.cuda.runtime.getDeviceCount() > 0:
             doing = "compile kernels"

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 
 from penstock.csr import Array
+from penstock.kernels.compiled import njit
 from penstock.kernels.cpu.aggregate_tiles import prefetch, zeros
 from penstock.kernels.cpu.walk_arrays import pointer
 

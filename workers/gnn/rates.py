@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import platform
 import time
 from collections.abc import Callable
@@ -13,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from penstock.caches import cache_folder
 from penstock.errors import PenstockError
 from penstock.files import save_json
 from penstock.kernels import kernel
@@ -60,7 +60,7 @@ def machine_rates(device: str = "cpu", *, measure: bool = True) -> Rates:
     """Return what was measured on this machine, now if it was not before; ``device`` cpu or gpu."""
     path = _path(device)
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        found = {} if path is None else json.loads(path.read_text(encoding="utf-8"))
         if found.pop("version") == _VERSION:
             return Rates(**found)
     except (OSError, ValueError, TypeError, KeyError):
@@ -73,16 +73,17 @@ def machine_rates(device: str = "cpu", *, measure: bool = True) -> Rates:
 
         cupy.get_default_memory_pool().free_all_blocks()
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        save_json(path, {"version": _VERSION, **asdict(rates)})
+        if path is not None:  # without a folder to keep it in, it costs a second a run
+            save_json(path, {"version": _VERSION, **asdict(rates)})
     except (OSError, PenstockError):
-        pass  # a home that cannot be written to costs a second a run
+        pass
     return rates
 
 
-def _path(device: str) -> Path:
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return cache / "penstock" / f"gnn-rates-{platform.node()}-{device}-{cores()}.json"
+def _path(device: str) -> Path | None:
+    folder = cache_folder()
+    name = f"gnn-rates-{platform.node()}-{device}-{cores()}.json"
+    return None if folder is None else folder / name
 
 
 def measured(device: str) -> Rates:
