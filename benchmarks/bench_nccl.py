@@ -14,13 +14,11 @@ from __future__ import annotations
 
 import argparse
 import os
-import shutil
 import socket
 import subprocess
 import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -38,16 +36,17 @@ class Method(NamedTuple):
 
 def launch(given: argparse.Namespace) -> int:
     """Start the ranks and return their exit code."""
-    beside = Path(sys.executable).with_name("mpiexec")
-    mpiexec = str(beside) if beside.exists() else shutil.which("mpiexec") or "mpiexec"
+    from penstock.cluster.mpiexec import find_launcher, launch_environment, loaded_library
+
+    library = loaded_library()
+    launcher = find_launcher(None, library)
     env = {
-        "OMPI_ALLOW_RUN_AS_ROOT": "1",
-        "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
         "OMPI_MCA_hwloc_base_binding_policy": "none",  # Open MPI 4, and 5:
         "PRTE_MCA_hwloc_default_binding_policy": "none",
     }
-    command = [mpiexec, "-n", str(given.ranks), sys.executable, "-P", *sys.argv, "--rank"]
-    return subprocess.run(command, check=False, env=os.environ | env).returncode
+    env |= launch_environment(launcher, os.environ, root=os.geteuid() == 0, library=library)
+    command = [launcher.path, "-n", str(given.ranks), sys.executable, "-P", *sys.argv, "--rank"]
+    return subprocess.run(command, check=False, env=env).returncode
 
 
 class Rank:

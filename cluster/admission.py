@@ -6,7 +6,6 @@ from typing import Any
 
 from penstock.cluster.coordinator import install
 from penstock.errors import ClusterError
-from penstock.workers import device
 
 
 def admit(client: Any, ranks: int | None, timeout: float) -> dict[str, Any]:
@@ -46,13 +45,3 @@ def _ask(client: Any, ranks: int | None, timeout: float) -> dict[str, Any]:
         client.scheduler.gang_admit, ranks=ranks, timeout=timeout, client=client.id
     )
     return answer
-
-
-_gpus: dict[str, bool] = {}
-
-
-def uses_gpu(client: Any, world: str, addresses: list[str]) -> bool:
-    """Return whether a world's workers compute on GPUs, asked once."""
-    if world not in _gpus:
-        _gpus[world] = all(client.run(device.gpu, workers=addresses).values())
-    return _gpus[world]

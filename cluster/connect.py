@@ -72,6 +72,7 @@ def connect(
     from distributed import Client
 
     from penstock.cluster.arrival import check_versions, wait_for_workers
+    from penstock.cluster.devices import warn_of_unused_gpus
     from penstock.workers.interrupts import LeaveInterruptsToClient
     from penstock.workers.plugin import equip
 
@@ -92,10 +93,12 @@ def connect(
                 client.register_plugin(LeaveInterruptsToClient())
             equip(
                 client,
-                device=spec.device,
+                # Who names the kind cuda asks for GPUs.
+                device="gpu" if spec.cluster == "cuda" else spec.device,
                 device_pool=spec.device_pool,
                 scratch=str(spec.worker_scratch) if spec.worker_scratch else None,
             )
+            warn_of_unused_gpus(client)
             yield client
 
 

@@ -25,7 +25,8 @@ from weakref import WeakKeyDictionary
 from distributed.protocol.pickle import dumps
 
 from penstock.cluster import gang_error
-from penstock.cluster.admission import admit, uses_gpu
+from penstock.cluster.admission import admit
+from penstock.cluster.devices import uses_gpu
 from penstock.errors import ClusterError, GangError, UsageError
 from penstock.progress import Progress
 from penstock.workers.gang import GRACE, TOPIC, Outcome, Plan, describe, run_member

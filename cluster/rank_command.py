@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from penstock.caches import cache_folder
 from penstock.cluster.mpiexec import Launcher, Library, launch_environment
 from penstock.cluster.security import tls_environment
 from penstock.cluster.spec import ClusterSpec
@@ -59,4 +60,7 @@ def world_environment(
     env.setdefault("DASK_LOGGING__DISTRIBUTED", "warning")
     if not plan.remote:
         env["TMPDIR"] = str(plan.folder / "mpi")
+        # What ranks compile would end with it.
+        if (cache := cache_folder()) is not None:
+            env["PENSTOCK_CACHE"] = str(cache)
     return env

@@ -29,6 +29,7 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from penstock import __version__
+from penstock.caches import could_write, in_home, shared_folder
 from penstock.cluster.spec import KINDS
 from penstock.errors import ClusterError, UsageError
 from penstock.workers.processes import process_start
@@ -38,6 +39,7 @@ TOKEN = "PENSTOCK_KEEPER"
 TEMPORARY = "penstock-cluster-"  # how the name of its folder for temporary files begins
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _FILES = (".yaml", ".yml", ".json")  # what --cluster takes for a file
+_REGISTER = "penstock/clusters"
 _ENTRY = "cluster.json"
 
 
@@ -113,8 +115,16 @@ def state_folder() -> Path:
     """Return the folder of the register: ``PENSTOCK_STATE``, or where XDG puts state."""
     if own := os.environ.get("PENSTOCK_STATE"):
         return Path(own).absolute()
-    home = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local/state"
-    return Path(home) / "penstock/clusters"
+    home = in_home("XDG_STATE_HOME", ".local/state")
+    if home is None or not (could_write(home) or (home / _REGISTER).is_dir()):
+        home = shared_folder("state") or home
+    if home is None:
+        raise ClusterError(
+            "there is no folder for the register of clusters",
+            expected="a home directory, or a temporary folder that can be written",
+            remedy="Name one: PENSTOCK_STATE=/some/folder",
+        )
+    return home / _REGISTER
 
 
 def check_name(name: str) -> None:

@@ -106,7 +106,8 @@ class Rules:
                    () is no schema; ``cyclic``: it begins again when it ends, else the walk ends
     timed          a step's edge is not earlier than the one before
     earliest, latest  keys of the times that may be taken at all, where the rows have times
-    expression     RESERVOIR only: the weight of an edge (kernels/expression.py)
+    expression     RESERVOIR only: the weight of an edge (kernels/expression.py); rows have the
+                   columns that it names
     """
 
     length: int

@@ -20,7 +20,8 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-from numba import njit
+
+from penstock.kernels.compiled import njit
 
 Array = np.ndarray[Any, Any]
 

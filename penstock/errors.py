@@ -15,6 +15,8 @@ PenstockError                exit 1
 │   └── GangError            a rank of a gang failed, and with it the gang
 └── MissingExtra             an optional dependency is not installed
 
+PenstockWarning is no error: the job goes on, but not as the user may expect.
+
 Each says what happened, what was expected, what was got, and what to do about it.
 """
 
@@ -65,6 +67,10 @@ class PenstockError(Exception):
             "got": self.got,
             "remedy": self.remedy,
         }
+
+
+class PenstockWarning(UserWarning):
+    """A job goes on, but not as the user may expect: how, why, and the remedy."""
 
 
 class UsageError(PenstockError):

@@ -7,11 +7,15 @@ import json
 import os
 import sys
 import traceback
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
 
 from cyclopts import App, CycloptsError, Group
 
 from penstock import __version__
-from penstock.errors import CapacityError, PenstockError
+from penstock.errors import CapacityError, PenstockError, PenstockWarning
 from penstock.pipelines.help_page import HelpPage
 from penstock.pipelines.usage import usage_error
 
@@ -122,7 +126,8 @@ def main(arguments: list[str] | None = None) -> None:
 def run(arguments: list[str]) -> int:
     """Run a command and return its exit code; errors become one paragraph on standard error."""
     try:
-        app(arguments, exit_on_error=False, print_error=False)
+        with _warnings_in_a_line():
+            app(arguments, exit_on_error=False, print_error=False)
         sys.stdout.flush()
     except BrokenPipeError:
         # The reader (head, less) has gone, which is its right. Python would complain once more
@@ -132,6 +137,24 @@ def run(arguments: list[str]) -> int:
     except (Exception, KeyboardInterrupt) as error:
         return _fail(_as_ours(error), arguments)
     return 0
+
+
+@contextmanager
+def _warnings_in_a_line() -> Iterator[None]:
+    """Show our warnings as our errors are shown, without a place in the source."""
+    shown = warnings.showwarning
+
+    def show(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
+        if issubclass(category, PenstockWarning):
+            print(f"penstock: warning: {message}", file=sys.stderr)
+        else:
+            shown(message, category, *place, **more)
+
+    warnings.showwarning = show
+    try:
+        yield
+    finally:
+        warnings.showwarning = shown
 
 
 def _as_ours(error: BaseException) -> PenstockError:

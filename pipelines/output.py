@@ -30,7 +30,7 @@ class Output:
     verbose: Annotated[bool, Parameter(alias="-v", negative="")] = False
     """say more; on an error, show the traceback"""
     quiet: Annotated[bool, Parameter(alias="-q", negative="")] = False
-    """no progress and no result on the terminal, only errors"""
+    """no progress and no result on the terminal, only errors and warnings"""
 
     def show(self, report: Report) -> None:
         """Print a job's report as the user asked for it."""

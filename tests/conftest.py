@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import cache
 from importlib.util import find_spec
@@ -83,6 +83,7 @@ def mpirun() -> Callable[..., subprocess.CompletedProcess[str]]:
     mpirun(path, 4, "argument")          a Python program
     mpirun(["-m", "module"], 4)          what else stands after ``python -P``
     mpirun(path, 4, timeout=10)          seconds, after which all is killed and the test fails
+    mpirun(path, 4, gpus=True)           ranks that exchange memory of GPUs
     """
     import psutil
 
@@ -102,7 +103,11 @@ def mpirun() -> Callable[..., subprocess.CompletedProcess[str]]:
         pytest.skip(f"needs MPI: {error}")
 
     def run(
-        program: Path | Sequence[str], ranks: int, *arguments: str, timeout: float = 60.0
+        program: Path | Sequence[str],
+        ranks: int,
+        *arguments: str,
+        timeout: float = 60.0,
+        gpus: bool = False,
     ) -> subprocess.CompletedProcess[str]:
         words = [str(program)] if isinstance(program, Path) else [*program]
         env = launch_environment(launcher, os.environ, root=os.geteuid() == 0, library=library)
@@ -112,6 +117,7 @@ def mpirun() -> Callable[..., subprocess.CompletedProcess[str]]:
             [sys.executable, "-P", *words, *arguments],
             ranks=ranks,
             hosts=None,
+            gpus=gpus,
             exported=exported_names(env),
         )
         with subprocess.Popen(
@@ -132,6 +138,48 @@ def mpirun() -> Callable[..., subprocess.CompletedProcess[str]]:
         return subprocess.CompletedProcess(command, process.returncode, output)
 
     return run
+
+
+# Read by every Python that finds it on its path: this host shows a GPU.
+_WITH_A_GPU = """
+import pathlib
+
+glob = pathlib.Path.glob
+
+
+def with_a_gpu(self, pattern, **options):
+    return iter([self / "nvidia0"]) if str(self) == "/dev" else glob(self, pattern, **options)
+
+
+pathlib.Path.glob = with_a_gpu
+"""
+
+
+@pytest.fixture
+def pretend_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], None]]:
+    """Have this process and those that it starts see a GPU, and a CuPy of the source given.
+
+    pretend_gpu("raise ImportError('libnvrtc.so.12: cannot open shared object file')")
+    """
+    from penstock.workers import device
+
+    def pretend(cupy: str) -> None:
+        folder = tmp_path / "pretended"
+        folder.mkdir(exist_ok=True)
+        (folder / "cupy.py").write_text(cupy)
+        (folder / "sitecustomize.py").write_text(_WITH_A_GPU)
+        monkeypatch.setattr(Path, "glob", Path.glob)  # what follows is undone
+        exec(_WITH_A_GPU, {})
+        monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+        monkeypatch.setenv("PYTHONPATH", str(folder), prepend=os.pathsep)
+        monkeypatch.syspath_prepend(str(folder))
+        monkeypatch.delitem(sys.modules, "cupy", raising=False)
+        device.look_again()
+
+    yield pretend
+    sys.modules.pop("cupy", None)
+    monkeypatch.undo()
+    device.look_again()
 
 
 @pytest.fixture

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import re
+import socket
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -11,7 +15,13 @@ from typing import Any
 
 import dask
 
+from penstock.caches import keep_cupy_kernels
 from penstock.errors import MissingExtra, UsageError
+
+_DEVICES = ("auto", "cpu", "gpu")
+
+# The driver of the host, where Linux runs under Windows and has no files of devices.
+_WSL_DRIVER = Path("/usr/lib/wsl/lib/libcuda.so.1")
 
 # What the plugins of the workers in this process were told, the latest last; those of one cluster
 # were told the same.
@@ -30,6 +40,22 @@ _LOCAL_RANKS = (
 )
 
 
+@dataclass(frozen=True)
+class Gpu:
+    """What came of a process' look for its GPU.
+
+    used    whether it computes on it
+    shown   whether the host shows one, be it used or not
+    reason  why it is not used, and the remedy
+    """
+
+    host: str
+    used: bool
+    shown: bool = False
+    reason: str = ""
+    remedy: str = ""
+
+
 @cache
 def gpu() -> bool:
     """Return whether this worker computes on a GPU: it does if it has one and CuPy to use it.
@@ -38,28 +64,125 @@ def gpu() -> bool:
     says otherwise: ``cpu``, or ``gpu``, which is an error without one; so does
     ``dataframe.backend: cudf``.
     """
-    wanted = _asked[-1] if _asked else dask.config.get("penstock.device", "auto")
-    if wanted not in ("auto", "cpu", "gpu"):
-        raise UsageError(
-            "penstock.device in Dask's configuration", expected="auto, cpu or gpu", got=repr(wanted)
-        )
+    if _asked:
+        return computes_on_gpu(_asked[-1])
+    wanted = dask.config.get("penstock.device", "auto")
+    if wanted == "auto" and dask.config.get("dataframe.backend", None) == "cudf":
+        wanted = "gpu"
+    return computes_on_gpu(
+        wanted,
+        name="penstock.device in Dask's configuration",
+        asker="Dask's configuration (penstock.device or dataframe.backend)",
+        otherwise="set penstock.device to cpu",
+    )
+
+
+def computes_on_gpu(
+    wanted: str,
+    *,
+    name: str = "option --device",
+    asker: str = "--device gpu",
+    otherwise: str = "use --device cpu",
+) -> bool:
+    """Return whether this process computes on a GPU if ``wanted`` is asked for: auto, cpu or gpu.
+
+    ``gpu`` is an error where there is none that can be used; the names are for its words.
+    """
+    if wanted not in _DEVICES:
+        raise UsageError(name, expected="auto, cpu or gpu", got=repr(wanted))
     if wanted == "cpu":
         return False
+    found = look()
+    if wanted == "gpu" and not found.used:
+        raise MissingExtra(
+            f"{asker} asks for a GPU, and {found.host} has none that can be used",
+            got=found.reason,
+            remedy=f"{found.remedy}, or {otherwise}",
+        )
+    return found.used
+
+
+@cache
+def look() -> Gpu:
+    """Return the GPU of this process and, where it cannot be used, the reason."""
+    host = socket.gethostname()
+    doing = "be imported"
     try:
         import cupy
 
-        found = bool(cupy.cuda.runtime.getDeviceCount() > 0)
-    except Exception:  # no CuPy, no driver, no device: all mean no GPU
-        found = False
-    if not found and (wanted == "gpu" or dask.config.get("dataframe.backend", None) == "cudf"):
-        asker = "--device gpu" if _asked else "Dask's configuration"
-        source = "" if _asked else " (penstock.device or dataframe.backend)"
-        remedy = "use --device cpu" if _asked else "set penstock.device to cpu"
-        raise MissingExtra(
-            f"{asker} asks for a GPU{source}, but this worker has none that CuPy can use",
-            remedy=f"Install the cuda12 or cuda13 extra on a machine with a GPU, or {remedy}",
-        )
-    return found
+        keep_cupy_kernels()
+        doing = "use a GPU"
+        if cupy.cuda.runtime.getDeviceCount() > 0:
+            doing = "compile kernels"
+            cupy.cuda.nvrtc.getVersion()  # loads the compiler; without it no kernel would run
+            return Gpu(host, used=True, shown=True)
+        reason = "CuPy finds no GPU"
+    except Exception as error:  # whatever it is, this process cannot use a GPU
+        reason = f"CuPy cannot {doing}: {_first_line(error)}"
+        if isinstance(error, ModuleNotFoundError) and error.name == "cupy":
+            reason = "CuPy is not installed"
+    shown, visible = shows_gpu(), os.environ.get("CUDA_VISIBLE_DEVICES")
+    if shown and visible is not None:
+        reason += f", with CUDA_VISIBLE_DEVICES={visible}"
+    if reason == "CuPy is not installed":
+        remedy = "Install the cuda12 or cuda13 extra: pip install 'penstock[cuda12]'"
+    elif shown:
+        remedy = "See whether nvidia-smi and python -c 'import cupy' work there, and mend it"
+    else:
+        remedy = "Run it on a machine with a GPU"
+    return Gpu(host, used=False, shown=shown, reason=reason, remedy=remedy)
+
+
+def _first_line(error: BaseException) -> str:
+    """Return what an error says in a line: that of its cause, as CuPy tells its own at length."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    lines = [line.strip(" =-") for line in str(error).splitlines()]
+    text = next(filter(None, lines), "").rstrip(".")
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def this_gpu() -> Gpu:
+    """Return the GPU of this worker, or why it computes on the CPU."""
+    if _wanted() == "cpu":
+        return Gpu(socket.gethostname(), used=False, reason="it was told to use its CPU")
+    gpu()  # which raises where a GPU was asked for and there is none
+    return look()
+
+
+def unused_gpu() -> Gpu | None:
+    """Return the GPU that this worker does not use though its host shows one; else None.
+
+    Where a worker was told to use its CPU there is nothing to say.
+    """
+    if _wanted() == "cpu" or not shows_gpu() or gpu():
+        return None
+    return look()
+
+
+def _wanted() -> str:
+    return _asked[-1] if _asked else str(dask.config.get("penstock.device", "auto"))
+
+
+def shows_gpu() -> bool:
+    """Return whether this host shows an NVIDIA GPU to this process, asked without CuPy."""
+    count = devices_here()
+    if count:
+        visible = visible_devices(0, count, os.environ.get("CUDA_VISIBLE_DEVICES"))
+        return bool(visible) and not _withheld(count)
+    return _WSL_DRIVER.exists()
+
+
+def _withheld(count: int) -> bool:
+    """Return whether the system keeps this process from every GPU, as batch systems do."""
+    for number in range(count):
+        try:
+            os.close(os.open(f"/dev/nvidia{number}", os.O_RDWR))
+        except OSError as error:
+            if error.errno == errno.EPERM:  # a control group's word; that of a mode is EACCES
+                continue
+        return False
+    return True
 
 
 def ask(device: str) -> None:
@@ -74,6 +197,12 @@ def withdraw(device: str) -> None:
     if device != "auto":
         _asked.remove(device)
         _decide_again()
+
+
+def look_again() -> None:
+    """Forget what was found, so that it is looked for again."""
+    look.cache_clear()
+    _decide_again()
 
 
 def _decide_again() -> None:

@@ -17,9 +17,10 @@ from typing import Any
 
 import numpy as np
 from llvmlite import ir
-from numba import njit, types
+from numba import types
 from numba.extending import intrinsic
 
+from penstock.kernels.compiled import njit
 from penstock.workers.mpi import load_mpi
 
 _DONE, _AGAIN, _CANCELLED = 0, 1, 2  # any other answer is an MPI error code, negated

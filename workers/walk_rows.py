@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from penstock.kernels import kernel
+from penstock.kernels.expression import Expression
 from penstock.kernels.walk_rules import Rows, Rules, Sampler
 
 
@@ -32,6 +33,7 @@ class Recipe:
 
         ``put`` brings an array to where the walks are computed.
         """
+        assert self.has_what_is_named()
         rows = Rows(
             put(columns["indptr"]),
             put(columns["indices"]),
@@ -48,6 +50,19 @@ class Recipe:
             rows = module.rows_by_time(rows)
         made: Rows = module.tables(rows, self.rules)
         return made
+
+    def has_what_is_named(self) -> bool:
+        """Return whether rows will have the columns that the expression names, if there is one."""
+        if self.rules.expression is None:
+            return True
+        columns = (
+            ("weight", self.weighted),
+            ("relation", self.relations),
+            ("degree", self.degrees),
+            ("label", self.labels),
+        )
+        names = Expression.parse(self.rules.expression).names
+        return all(there for name, there in columns if name in names)
 
     def bytes(self, nodes: int, edges: int, id_bytes: int) -> int:
         """Return about how much memory the rows take, on a device or in memory."""

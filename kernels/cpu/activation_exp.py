@@ -7,8 +7,10 @@ from typing import Any
 
 import numpy as np
 from llvmlite import ir
-from numba import njit, types
+from numba import types
 from numba.extending import intrinsic, overload
+
+from penstock.kernels.compiled import njit
 
 _LOG2_E = np.float32(1.4426950408889634)
 # ln 2 in two pieces: the first has so few digits that its product with a whole number is exact.

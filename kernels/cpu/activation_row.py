@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 import numpy as np
-from numba import njit
 
+from penstock.kernels.compiled import njit
 from penstock.kernels.cpu.activation_exp import exponential
 from penstock.kernels.cpu.philox import philox4x32
 from penstock.kernels.cpu.walk_arrays import pointer

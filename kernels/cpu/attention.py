@@ -11,8 +11,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 
+from penstock.kernels.compiled import njit
 from penstock.kernels.cpu.activation_exp import exp_in_place, exponential, total_of
 from penstock.kernels.cpu.activation_row import read_only, step_pointers, steps_of_drop, stride
 from penstock.kernels.cpu.aggregate_tiles import moved

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 
+from penstock.kernels.compiled import njit
 from penstock.kernels.cpu.activation_exp import exp_in_place, total_of
 from penstock.kernels.cpu.activation_row import step_pointers, stride
 from penstock.kernels.cpu.aggregate_tiles import moved

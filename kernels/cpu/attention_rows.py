@@ -10,8 +10,8 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 
+from penstock.kernels.compiled import njit
 from penstock.kernels.cpu.activation_row import read_only, stride
 from penstock.kernels.cpu.aggregate_tiles import (
     lanes,

@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 
 from penstock.csr import id_dtype
+from penstock.kernels.compiled import njit
 
 Array = np.ndarray[Any, Any]
 

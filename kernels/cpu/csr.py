@@ -10,7 +10,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
+
+from penstock.kernels.compiled import njit
 
 Array = np.ndarray[Any, Any]
 

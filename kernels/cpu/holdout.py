@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 
+from penstock.kernels.compiled import njit
 from penstock.kernels.cpu.philox import philox4x32
 from penstock.kernels.streams import Stream
 

@@ -6,8 +6,8 @@ import math
 from typing import Any
 
 import numpy as np
-from numba import njit
 
+from penstock.kernels.compiled import njit
 from penstock.kernels.cpu.activation_exp import exp_in_place, exp_row, total_of
 from penstock.kernels.cpu.activation_row import read_only, stride
 from penstock.kernels.cpu.aggregate_tiles import moved

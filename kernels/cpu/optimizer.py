@@ -6,7 +6,8 @@ import math
 from typing import Any
 
 import numpy as np
-from numba import njit
+
+from penstock.kernels.compiled import njit
 
 Array = np.ndarray[Any, Any]
 

@@ -10,8 +10,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit, uint32, uint64
+from numba import uint32, uint64
 
+from penstock.kernels.compiled import njit
 from penstock.kernels.cpu.philox import philox4x32, uniform
 from penstock.kernels.naive.rmat import LEVELS, below, thresholds
 from penstock.kernels.streams import Stream

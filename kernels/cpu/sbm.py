@@ -6,8 +6,9 @@ import math
 from typing import Any
 
 import numpy as np
-from numba import njit, uint32, uint64
+from numba import uint32, uint64
 
+from penstock.kernels.compiled import njit
 from penstock.kernels.cpu.philox import philox4x32
 from penstock.kernels.naive.sbm import CENTRES, DEVIATION, LN2, MEAN, OUTSIDE
 from penstock.kernels.streams import Stream

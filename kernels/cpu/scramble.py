@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit, uint32, uint64
+from numba import uint32, uint64
 
+from penstock.kernels.compiled import njit
 from penstock.kernels.cpu.philox import philox4x32
 from penstock.kernels.naive.scramble import ROUNDS
 

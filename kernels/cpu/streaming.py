@@ -9,7 +9,8 @@ from math import sqrt
 from typing import Any
 
 import numpy as np
-from numba import njit
+
+from penstock.kernels.compiled import njit
 
 Array = np.ndarray[Any, Any]
 

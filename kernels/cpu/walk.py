@@ -9,8 +9,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit, uint64
+from numba import uint64
 
+from penstock.kernels.compiled import njit
 from penstock.kernels.cpu.philox import philox4x32
 from penstock.kernels.cpu.walk_arrays import arrays_of, numbers_of, pointers
 from penstock.kernels.cpu.walk_reservoir import reservoir_walks

@@ -11,10 +11,11 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit, types
+from numba import types
 from numba.core.cgutils import create_struct_proxy
 from numba.extending import intrinsic
 
+from penstock.kernels.compiled import njit
 from penstock.kernels.expression import Expression
 from penstock.kernels.walk_rules import Rows, Rules
 

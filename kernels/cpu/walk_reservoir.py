@@ -13,8 +13,9 @@ from functools import cache
 from typing import Any
 
 import numpy as np
-from numba import njit, uint64
+from numba import uint64
 
+from penstock.kernels.compiled import njit
 from penstock.kernels.cpu.walk_arrays import pointers
 from penstock.kernels.cpu.walk_step import ending, first_not_below, in_row, words
 from penstock.kernels.expression import Expression

@@ -6,8 +6,8 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from numba import njit
 
+from penstock.kernels.compiled import njit
 from penstock.kernels.cpu.walk_arrays import frozen
 from penstock.kernels.walk_rules import Rows, Rules, Sampler
 

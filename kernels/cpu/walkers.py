@@ -6,8 +6,9 @@ from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit, uint64
+from numba import uint64
 
+from penstock.kernels.compiled import njit
 from penstock.kernels.cpu.walk_arrays import arrays_of, frozen, numbers_of, pointer, pointers
 from penstock.kernels.cpu.walk_reservoir import BLOCK, take_by_reservoir, weigher
 from penstock.kernels.cpu.walk_step import (

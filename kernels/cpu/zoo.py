@@ -10,8 +10,9 @@ import math
 from typing import Any
 
 import numpy as np
-from numba import njit, uint32, uint64
+from numba import uint32, uint64
 
+from penstock.kernels.compiled import njit
 from penstock.kernels.cpu.philox import philox4x32
 from penstock.kernels.naive.rmat import LEVELS
 from penstock.kernels.naive.zoo import PATIENCE, QUADRANTS, RANDOM, RMAT

@@ -12,6 +12,8 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+from penstock.caches import keep_cupy_kernels
+
 FOLDER = Path(__file__).parent
 
 _THREADS = 256
@@ -44,6 +46,7 @@ def launch_blocks(
 
 @cache
 def _kernel(device: int, file: str, instance: str, prologue: str) -> Any:
+    keep_cupy_kernels()
     import cupy as cp
 
     module = cp.RawModule(

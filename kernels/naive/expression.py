@@ -56,14 +56,19 @@ def evaluate(
         indptr, indices = rows.adjacency
         near = indices[indptr[previous] : indptr[previous + 1]]
     inputs = {
-        "weight": 1 if rows.weights is None else rows.weights[edges],
-        "relation": 0 if rows.relations is None else rows.relations[edges],
-        "degree": 0 if rows.degrees is None else rows.degrees[targets],
         "step": step,
         "is_return": (targets == previous) & (previous >= 0),
         "is_neighbor": np.isin(targets, near),
-        "label": 0 if rows.labels is None else rows.labels[targets],
     }
+    # Rows have every column that the expression names: none is made up.
+    for name, column, at in (
+        ("weight", rows.weights, edges),
+        ("relation", rows.relations, edges),
+        ("degree", rows.degrees, targets),
+        ("label", rows.labels, targets),
+    ):
+        if column is not None:
+            inputs[name] = column[at]
     return compute(expression, inputs, len(edges))
 
 

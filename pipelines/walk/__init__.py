@@ -25,7 +25,7 @@ from penstock.pipelines.walk.placement import place, ranks_wanted
 from penstock.pipelines.walk.replicated import WalkJob, walk_replicated
 from penstock.pipelines.walk.report import WalkReport
 from penstock.pipelines.walk.starts import Starts, find_starts
-from penstock.pipelines.walk.survey import Survey, survey
+from penstock.pipelines.walk.survey import Survey, survey, weighted
 from penstock.pipelines.workplace import workplace
 from penstock.sizes import need_disk
 
@@ -114,9 +114,8 @@ def _run(
     size = sum(entry.bytes for entry in graph.manifest.files.values())
     with connect(cluster, input_bytes=size, ranks=ranks, on_gpu=True, quiet=quiet) as client:
         look = Survey()
-        if options.weighted and "weights" in graph.manifest.dtypes:
-            allow = options.zero_rows == "end"
-            look = survey(client, graph, allow_zero_rows=allow, quiet=quiet)
+        if weighted(graph, options):
+            look = survey(client, graph, options, quiet=quiet)
         room = room_of(client)
         choice = choose(graph, options, look, room.rows)
         placement = place(graph, options, choice.recipe, room)
@@ -129,6 +128,7 @@ def _run(
         report.stage_seconds["walk"] = time.monotonic() - began
     report.sampler = choice.recipe.rules.sampler.name.lower()
     report.why, report.placement, report.devices = choice.why, placement, room.text()
+    report.instead = choice.instead
     report.zero_rows, report.resumed_parts = look.zero, parts.count - len(todo)
     return choice
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import tempfile
+import warnings
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from penstock.csr import CSR, Array, id_dtype
-from penstock.errors import UsageError
+from penstock.errors import PenstockWarning
 from penstock.graph import Graph
 from penstock.kernels import kernel
 from penstock.kernels.walk_rules import Rows, Rules
@@ -18,9 +19,9 @@ from penstock.pipelines.walk.choice import Choice, check_graph, choose
 from penstock.pipelines.walk.options import WalkOptions
 from penstock.pipelines.walk.replicated import columns_of
 from penstock.pipelines.walk.starts import listed_starts
-from penstock.pipelines.walk.survey import Survey, judged, look_at
+from penstock.pipelines.walk.survey import Survey, judged, look_at, weighted
 from penstock.sizes import available_memory, need_memory
-from penstock.workers.device import gpu
+from penstock.workers.device import computes_on_gpu, gpu, unused_gpu
 from penstock.workers.walk_rows import single
 
 _BATCH_IDS = 1 << 20  # that a thread walks at a time
@@ -28,13 +29,15 @@ _BATCH_IDS = 1 << 20  # that a thread walks at a time
 
 def array_of_walks(graph: Any, options: WalkOptions, device: str) -> Array:
     """Return the walks of ``options`` as (walks, length) internal ids."""
-    if device not in ("auto", "cpu", "gpu"):
-        raise UsageError("device is auto, cpu or gpu", got=repr(device))
     if isinstance(graph, CSR):
         with tempfile.TemporaryDirectory() as folder:
-            return array_of_walks(_on_disk(graph, Path(folder) / "graph"), options, device)
-    graph = graph if isinstance(graph, Graph) else Graph.open(graph)
+            return _walked(_on_disk(graph, Path(folder) / "graph"), options, device)
+    return _walked(graph if isinstance(graph, Graph) else Graph.open(graph), options, device)
+
+
+def _walked(graph: Graph, options: WalkOptions, device: str) -> Array:
     check_graph(graph, options)
+    on_gpu = _wanted_gpu(device)
     listed = listed_starts(graph, options)
     nodes = np.arange(graph.num_nodes) if listed is None else listed
     starts = np.tile(nodes.astype(id_dtype(graph.num_nodes)), options.walks)
@@ -44,20 +47,39 @@ def array_of_walks(graph: Any, options: WalkOptions, device: str) -> Array:
         remedy="Take fewer walks at a time, or let penstock.walk write them to disk",
     )
     choice = _chosen(graph, options)
-    if device != "cpu" and (device == "gpu" or gpu()):
+    if choice.instead:
+        warnings.warn(choice.instead, PenstockWarning, stacklevel=4)  # at walk_array's caller
+    if on_gpu:
         return _on_gpu(graph, choice, starts)
     rows = choice.recipe.build(columns_of(graph, choice.recipe))
     return _on_threads(rows, choice.recipe.rules, starts)
 
 
+def _wanted_gpu(device: str) -> bool:
+    """Return whether to walk on this process' GPU; say why not, where it has one."""
+    if device != "auto":
+        return computes_on_gpu(
+            device, name="device", asker="device='gpu'", otherwise="give device='cpu'"
+        )
+    unused = unused_gpu()
+    if unused is not None:
+        warnings.warn(
+            f"walks are computed on the CPU, though {unused.host} has a GPU: {unused.reason}. "
+            f"{unused.remedy}, or give device='cpu'",
+            PenstockWarning,
+            stacklevel=5,
+        )
+    return gpu()
+
+
 def _chosen(graph: Graph, options: WalkOptions) -> Choice:
     look = Survey()
-    if options.weighted and "weights" in graph.manifest.dtypes:
+    if weighted(graph, options):
         found = []
         for number in range(graph.num_shards):
             csr = graph.shard(number)
             found.append(look_at(csr.indptr, csr.indices, single(csr.weights), csr.first_row))
-        look = judged(graph, found, allow_zero_rows=options.zero_rows == "end")
+        look = judged(graph, found, options)
     return choose(graph, options, look, available_memory() // 2)
 
 

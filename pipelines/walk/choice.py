@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Any
 
 from penstock.csr import id_dtype
 from penstock.errors import UsageError
 from penstock.graph import Graph
-from penstock.kernels.expression import Expression
 from penstock.kernels.walk_rules import Rules, Sampler
 from penstock.pipelines.walk.options import WalkOptions
-from penstock.pipelines.walk.survey import Survey
+from penstock.pipelines.walk.survey import Survey, weighted
 from penstock.sizes import format_bytes
 from penstock.workers.walk_rows import Recipe, time_keys
 
@@ -33,10 +31,14 @@ _LARGEST_TIME = (1 << 63) - 1
 
 @dataclass(frozen=True)
 class Choice:
-    """What will be done, and why in words."""
+    """What will be done, and why in words.
+
+    instead  says that another sampler was asked for, and why it is not taken
+    """
 
     recipe: Recipe
     why: str
+    instead: str = ""
 
 
 def check_graph(graph: Graph, options: WalkOptions) -> None:
@@ -52,7 +54,13 @@ def check_graph(graph: Graph, options: WalkOptions) -> None:
             )
         time_window(graph, options)
     if options.weight is not None:
-        names = Expression.parse(options.weight).names
+        names = options.names
+        if "weight" in names and "weights" not in about.dtypes:
+            raise UsageError(
+                f"{graph.path} has no weights, which --weight names",
+                remedy="Make it again with penstock etl --weight COLUMN, or leave weight out of "
+                "the expression",
+            )
         if "relation" in names and "relations" not in about.dtypes:
             raise UsageError(f"{graph.path} has no relations, which --weight names")
         if "label" in names and about.labels != "class":
@@ -64,8 +72,7 @@ def check_graph(graph: Graph, options: WalkOptions) -> None:
 
 def choose(graph: Graph, options: WalkOptions, survey: Survey, memory: int) -> Choice:
     """Return the rules and what they need; ``memory`` is what a worker can give to rows."""
-    weighted = options.weighted and "weights" in graph.manifest.dtypes and not survey.alike
-    recipe = _recipe(graph, options, weighted)
+    recipe = _recipe(graph, options, weighted(graph, options) and not survey.alike)
     nodes, edges = graph.num_nodes, graph.num_edges
     id_bytes = id_dtype(nodes).itemsize
 
@@ -93,8 +100,12 @@ def choose(graph: Graph, options: WalkOptions, survey: Survey, memory: int) -> C
             "--sampler reservoir and --placement replicated",
             got=f"factors from {smallest:g} to {largest:g}",
         )
-    if not weighted:
-        return Choice(with_sampler(Sampler.DIRECT), "direct: all edges of a node are alike")
+    if not recipe.weighted:
+        return Choice(
+            with_sampler(Sampler.DIRECT),
+            "direct: all edges of a node are alike",
+            _instead(graph, options),
+        )
     if options.sampler != "auto":
         return Choice(with_sampler(_SAMPLERS[options.sampler]), f"{options.sampler}, as asked for")
     spread = f"{survey.trials:.2f} proposals a step"
@@ -112,6 +123,18 @@ def choose(graph: Graph, options: WalkOptions, survey: Survey, memory: int) -> C
         f"reservoir: rejection would take {spread}, and tables do not fit into "
         f"{format_bytes(memory)}",
     )
+
+
+def _instead(graph: Graph, options: WalkOptions) -> str:
+    """Say why edges are alike to someone who asked for a sampler by weight."""
+    if options.sampler == "auto":
+        return ""
+    why = "all weights are equal"
+    if not options.weighted:
+        why = "--no-weighted leaves the weights away"
+    elif "weights" not in graph.manifest.dtypes:
+        why = f"{graph.path} has no weights"
+    return f"--sampler {options.sampler} became direct: {why}, so edges of a node are alike"
 
 
 def schema_numbers(graph: Graph, options: WalkOptions) -> tuple[int, ...]:
@@ -203,10 +226,10 @@ def _recipe(graph: Graph, options: WalkOptions, weighted: bool) -> Recipe:
 
 def _for_sampler(graph: Graph, options: WalkOptions, recipe: Recipe, sampler: Sampler) -> Recipe:
     rules = replace(recipe.rules, sampler=sampler)
-    names: Any = frozenset()
-    if options.weight is not None:
-        names = Expression.parse(options.weight).names
-        recipe = replace(recipe, weighted="weight" in names and recipe.weighted)
+    names = options.names
+    if options.app == "custom":
+        # An expression gives equal weights a meaning of their own.
+        recipe = replace(recipe, weighted="weight" in names)
     recipe = replace(recipe, labels="label" in names, degrees="degree" in names)
     if options.app != "metapath":
         return replace(recipe, rules=rules, relations="relation" in names)

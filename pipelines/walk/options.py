@@ -9,6 +9,7 @@ from cyclopts import Parameter
 from pydantic import Field
 
 from penstock.errors import UsageError
+from penstock.kernels.expression import Expression
 from penstock.kernels.walk_rules import MAX_LENGTH
 from penstock.options import flag, options
 
@@ -105,6 +106,11 @@ class WalkOptions:
                 expected="--sampler reservoir or auto",
                 got=f"--sampler {self.sampler}",
             )
+        if not self.weighted and "weight" in self.names:
+            raise UsageError(
+                "--weight names weight, which --no-weighted leaves away",
+                remedy="Leave --no-weighted away, or weight out of the expression",
+            )
         if self.app == "metapath" and self.restart:
             raise UsageError("--restart cannot go together with --app metapath")
         if self.timed and self.sampler == "alias":
@@ -118,6 +124,11 @@ class WalkOptions:
     def timed(self) -> bool:
         """Whether times of edges matter."""
         return self.temporal or self.since is not None or self.until is not None
+
+    @property
+    def names(self) -> frozenset[str]:
+        """What --weight reads of an edge."""
+        return frozenset() if self.weight is None else Expression.parse(self.weight).names
 
     @property
     def return_factor(self) -> float:

@@ -16,6 +16,7 @@ class WalkReport:
     app: str
     sampler: str = ""
     why: str = ""
+    instead: str = ""
     placement: str = ""
     devices: str = ""
     walks: int = 0
@@ -48,6 +49,8 @@ class WalkReport:
             f"  {self.app}, sampler {self.sampler}, {self.placement} on {self.devices}",
             f"  {self.steps:,} steps in {self.seconds:.1f} s{rate}",
         ]
+        if self.instead:
+            lines.append(f"  {self.instead}")
         if self.resumed_parts:
             lines.append(f"  {self.resumed_parts} parts were there from the run before")
         if self.zero_rows:

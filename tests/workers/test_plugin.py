@@ -77,7 +77,7 @@ def steps(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 @pytest.fixture(autouse=True)
 def nothing_held(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.delenv("PENSTOCK_SCRATCH", raising=False)
-    device.gpu.cache_clear()
+    device.look_again()
     # Workers of this process that other tests left without a farewell are no concern of these.
     monkeypatch.setattr(plugin, "_in_this_process", [])
     yield
@@ -86,7 +86,7 @@ def nothing_held(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     if plugin._default is not None:
         plugin._default.close()
         plugin._default = None
-    device.gpu.cache_clear()
+    device.look_again()
 
 
 @contextmanager

@@ -10,9 +10,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numba import njit
 
 from penstock.csr import Array
+from penstock.kernels.compiled import njit
 from penstock.kernels.cpu.aggregate_tiles import prefetch, zeros
 from penstock.kernels.cpu.walk_arrays import pointer
 

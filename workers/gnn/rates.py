@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import platform
 import time
 from collections.abc import Callable
@@ -12,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from penstock.caches import cache_folder
 from penstock.documents import parse_json
 from penstock.errors import PenstockError
 from penstock.files import save_json
@@ -60,7 +60,7 @@ def machine_rates(device: str = "cpu", *, measure: bool = True) -> Rates:
     """Return what was measured on this machine, now if it was not before; ``device`` cpu or gpu."""
     path = _path(device)
     try:
-        found = parse_json(path.read_bytes())
+        found = {} if path is None else parse_json(path.read_bytes())
         if found.pop("version") == _VERSION:
             return Rates(**found)
     except (OSError, ValueError, TypeError, KeyError):
@@ -73,16 +73,17 @@ def machine_rates(device: str = "cpu", *, measure: bool = True) -> Rates:
 
         cupy.get_default_memory_pool().free_all_blocks()
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        save_json(path, {"version": _VERSION, **asdict(rates)})
+        if path is not None:  # without a folder to keep it in, it costs a second a run
+            save_json(path, {"version": _VERSION, **asdict(rates)})
     except (OSError, PenstockError):
-        pass  # a home that cannot be written to costs a second a run
+        pass
     return rates
 
 
-def _path(device: str) -> Path:
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return cache / "penstock" / f"gnn-rates-{platform.node()}-{device}-{cores()}.json"
+def _path(device: str) -> Path | None:
+    folder = cache_folder()
+    name = f"gnn-rates-{platform.node()}-{device}-{cores()}.json"
+    return None if folder is None else folder / name
 
 
 def measured(device: str) -> Rates:

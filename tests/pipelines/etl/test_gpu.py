@@ -24,11 +24,9 @@ pytestmark = pytest.mark.gpu
 def backend(name: str) -> Iterator[None]:
     """Make the workers of this process compute as Dask's configuration says."""
     with dask.config.set({"penstock.device": name}):
-        device.gpu.cache_clear()
-        device.frames.cache_clear()
+        device.look_again()
         yield
-    device.gpu.cache_clear()
-    device.frames.cache_clear()
+    device.look_again()
 
 
 @pytest.mark.parametrize("kind", ["int", "wide", "string"])

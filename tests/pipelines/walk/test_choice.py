@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -64,8 +65,11 @@ def test_only_what_is_named_is_read(make_graph: Any) -> None:
     recipe = choose(graph, WalkOptions(app="custom", weight="degree"), EVEN, MUCH).recipe
     assert (recipe.weighted, recipe.relations, recipe.degrees) == (False, False, True)
     weight = "weight * relation + label"
-    recipe = choose(graph, WalkOptions(app="custom", weight=weight), EVEN, MUCH).recipe
-    assert (recipe.weighted, recipe.relations, recipe.labels) == (True, True, True)
+    for survey in (EVEN, Survey(alike=True)):
+        recipe = choose(graph, WalkOptions(app="custom", weight=weight), survey, MUCH).recipe
+        assert (recipe.weighted, recipe.relations, recipe.labels) == (True, True, True)
+        assert recipe.has_what_is_named()
+    assert not replace(recipe, weighted=False).has_what_is_named()
 
 
 def test_factors_of_one_need_no_judgement(make_graph: Any) -> None:
@@ -85,10 +89,10 @@ def test_factors_that_would_look_like_a_hang_are_refused(make_graph: Any) -> Non
 def test_surveys_add_up(make_graph: Any) -> None:
     graph = make_graph(weights=True, name="sharded", shard_edges=64)
     csr = graph.csr()
-    whole = judged(graph, [look_at(csr.indptr, csr.indices, csr.weights)], allow_zero_rows=False)
+    whole = judged(graph, [look_at(csr.indptr, csr.indices, csr.weights)], WalkOptions())
     shards = [graph.shard(i) for i in range(graph.num_shards)]
     found = [look_at(s.indptr, s.indices, s.weights, s.first_row) for s in shards]
-    parts = judged(graph, found, allow_zero_rows=False)
+    parts = judged(graph, found, WalkOptions())
     assert parts.trials == pytest.approx(whole.trials)
     expected, visits = 0.0, 0
     for low, high in zip(csr.indptr[:-1], csr.indptr[1:], strict=True):
@@ -98,7 +102,7 @@ def test_surveys_add_up(make_graph: Any) -> None:
             visits += len(weights)
     assert whole.trials == pytest.approx(expected / visits)
     flat = np.full_like(csr.weights, 3)
-    assert judged(graph, [look_at(csr.indptr, csr.indices, flat)], allow_zero_rows=False).alike
+    assert judged(graph, [look_at(csr.indptr, csr.indices, flat)], WalkOptions()).alike
 
 
 def test_where_the_graph_goes(make_graph: Any) -> None:

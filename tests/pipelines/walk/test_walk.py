@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -19,10 +20,18 @@ import pyarrow.parquet as pq
 import pytest
 
 from penstock import CSR, ClusterSpec, Graph, walk, walk_array
-from penstock.errors import CapacityError, InputError, OutputExists, UsageError
+from penstock.errors import (
+    CapacityError,
+    InputError,
+    MissingExtra,
+    OutputExists,
+    PenstockWarning,
+    UsageError,
+)
 from penstock.pipelines.cli import run
 from penstock.pipelines.walk import output
 from penstock.pipelines.walk.output import Parts, WalkWriter
+from penstock.workers.device import look_again
 
 
 def paths_of(folder: Path) -> list[list[Any]]:
@@ -109,7 +118,7 @@ def test_metapath_follows_its_relations(make_graph: Any, tmp_path: Path) -> None
 
 
 def test_times_go_forward_inside_the_window(make_graph: Any) -> None:
-    graph = make_graph(edges=2000, times=True, directed=True)
+    graph = make_graph(edges=2000, weights=True, times=True, directed=True)
     csr = graph.csr()
     low, high = np.quantile(csr.times, [0.2, 0.9])
     times: dict[tuple[int, int], float] = {}
@@ -135,6 +144,26 @@ def test_dates_are_nanoseconds(make_graph: Any) -> None:
         walk_array(graph, since="yesterday")
     with pytest.raises(UsageError, match="both --since and --until"):
         walk_array(graph, since="5", until="5")
+
+
+def test_an_array_from_a_gpu_that_is_not_there(
+    make_graph: Any, pretend_gpu: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph = make_graph()
+    with pytest.raises(UsageError, match="auto, cpu or gpu"):
+        walk_array(graph, device="abacus")
+    pretend_gpu("raise ImportError('libnvrtc.so.12: not found')")
+    for given in (graph, graph.csr()):
+        with pytest.raises(MissingExtra, match="device='gpu' asks for a GPU.*libnvrtc.so.12"):
+            walk_array(given, device="gpu")
+        with pytest.warns(PenstockWarning, match="on the CPU, though .* has a GPU") as said:
+            walked = walk_array(given)
+        assert said[0].filename == __file__
+        np.testing.assert_array_equal(walk_array(given, device="cpu"), walked)
+    monkeypatch.setitem(sys.modules, "cupy", None)
+    look_again()
+    with pytest.raises(MissingExtra, match="CuPy is not installed"):
+        walk_array(graph, device="gpu")
 
 
 def test_internal_ids_and_blocks(make_graph: Any, tmp_path: Path, small_parts: None) -> None:
@@ -349,6 +378,8 @@ def test_unknown_starts_are_named_with_their_line(make_graph: Any, tmp_path: Pat
         ({"app": "custom", "weight": "wait"}, "weight, relation, degree"),
         ({"app": "custom", "weight": "relation"}, "has no relations, which --weight names"),
         ({"app": "custom", "weight": "label"}, "names label"),
+        ({"app": "custom", "weight": "weight - 3"}, "has no weights, which --weight names"),
+        ({"app": "custom", "weight": "2 * weight", "weighted": False}, "--no-weighted"),
         ({"app": "custom", "weight": "1", "sampler": "alias"}, "known only when"),
         ({"temporal": True}, "has no times of edges"),
         ({"since": "1"}, "has no times of edges"),
@@ -379,9 +410,10 @@ def test_an_unknown_relation_lists_the_known(make_graph: Any, tmp_path: Path) ->
         walk(graph, tmp_path / "w", app="metapath", schema="0,,1")
 
 
-def weighted(path: Path, weights: list[float]) -> Graph:
+def weighted(path: Path, weights: list[float] | None) -> Graph:
     """Write 0 -> 1 -> ... -> 4 -> 0 with these weights; the user calls the nodes a, b, ..."""
-    csr = CSR.from_edges(np.arange(5), (np.arange(5) + 1) % 5, 5, weights=np.array(weights))
+    column = None if weights is None else np.array(weights)
+    csr = CSR.from_edges(np.arange(5), (np.arange(5) + 1) % 5, 5, weights=column)
     with Graph.create(path) as writer:
         writer.edges(csr)
         writer.nodes(["a", "b", "c", "d", "e"])
@@ -406,6 +438,65 @@ def test_rows_of_zeros(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> No
     report = walk(graph, tmp_path / "w", zero_rows="end", ids="internal")
     assert paths_of(tmp_path / "w") == [[0, 1, 2], [1, 2], [2], [3, 4], [4]]
     assert "walks end at 2 nodes" in report.text()
+
+
+OWN = {"app": "custom", "weight": "weight - 3", "length": 4}
+
+
+def on(device: str) -> Any:
+    return pytest.param(device, marks=pytest.mark.gpu) if device == "gpu" else device
+
+
+@pytest.mark.parametrize("device", ["cpu", on("gpu")])
+def test_an_expression_reads_weights_that_are_all_equal(tmp_path: Path, device: str) -> None:
+    graph, around = weighted(tmp_path / "g", [5] * 5), [0, 1, 2, 3]
+    assert walk_array(graph, device=device, **OWN)[0].tolist() == around
+    walk(graph, tmp_path / "w", ids="internal", cluster=ClusterSpec(device=device), **OWN)  # type: ignore[arg-type]
+    assert paths_of(tmp_path / "w")[0] == around
+    assert walk_array(graph, device=device, **{**OWN, "weight": "weight - 5"})[0, 1] == -1
+
+
+@pytest.mark.mpi
+def test_an_expression_reads_weights_that_are_all_equal_in_parts(tmp_path: Path) -> None:
+    graph, out = weighted(tmp_path / "g", [5] * 5), tmp_path / "w"
+    cluster = ClusterSpec(workers=2)
+    walk(graph, out, ids="internal", placement="partitioned", cluster=cluster, **OWN)
+    assert paths_of(out)[0] == [0, 1, 2, 3]
+
+
+def test_an_expression_judges_weights_of_zero_itself(tmp_path: Path) -> None:
+    graph = weighted(tmp_path / "g", [0] * 5)
+    assert walk_array(graph, app="custom", weight="weight + 1", length=3)[0].tolist() == [0, 1, 2]
+    report = walk(graph, tmp_path / "w", app="custom", weight="weight + 1", length=3)
+    assert report.zero_rows == 0
+    # Nothing reads the weights of this graph.
+    graph = weighted(tmp_path / "bad", [float("nan")] * 5)
+    assert walk_array(graph, app="custom", weight="1", length=3)[0].tolist() == [0, 1, 2]
+    with pytest.raises(InputError, match="a weight that walks cannot use") as caught:
+        walk_array(graph, app="custom", weight="weight")
+    assert "--no-weighted" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("weights", "options", "why"),
+    [
+        ([5.0] * 5, {}, "all weights are equal"),
+        ([1.0, 2, 3, 4, 5], {"weighted": False}, "--no-weighted"),
+        (None, {}, "has no weights"),
+    ],
+)
+def test_a_sampler_that_is_not_taken_is_said(
+    tmp_path: Path, weights: list[float] | None, options: dict[str, Any], why: str
+) -> None:
+    graph = weighted(tmp_path / "g", weights)
+    report = walk(graph, tmp_path / "w", sampler="its", **options)
+    assert report.sampler == "direct"
+    assert re.search(f"--sampler its became direct: .*{why}", report.text())
+    with pytest.warns(PenstockWarning, match="--sampler its became direct"):
+        walk_array(graph, sampler="its", **options)
+    for sampler in ("auto", "reservoir"):
+        report = walk(graph, tmp_path / sampler, sampler=sampler, **options)
+        assert "became" not in report.text()
 
 
 def test_no_room_on_disk(make_graph: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

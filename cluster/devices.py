@@ -1,0 +1,58 @@
+"""What the workers of a cluster compute on, asked from the client.
+
+A worker whose GPU cannot be used computes on its CPU, and the client warns. The ranks of a gang
+compute on GPUs all, or none of them.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+from penstock.errors import ClusterError, PenstockWarning
+from penstock.workers import device
+from penstock.workers.device import Gpu
+
+_NAMED = 4  # hosts, each with its reason
+
+
+def warn_of_unused_gpus(client: Any) -> None:
+    """Warn where workers compute on the CPU of a host that has a GPU, and say why."""
+    found: list[Gpu | None] = list(client.run(device.unused_gpu).values())
+    unused = [gpu for gpu in found if gpu is not None]
+    if not unused:
+        return
+    hosts = list(dict.fromkeys(f"{gpu.host}: {gpu.reason}" for gpu in unused))
+    who = f"{len(unused)} of {len(found)} workers compute" if len(found) > 1 else "the job computes"
+    more = f"; and {len(hosts) - _NAMED} more" if len(hosts) > _NAMED else ""
+    warnings.warn(
+        f"{who} on the CPU, though there is a GPU on {'; '.join(hosts[:_NAMED])}{more}. "
+        f"{unused[0].remedy}, or give --device cpu",
+        PenstockWarning,
+        stacklevel=4,  # where connect was entered
+    )
+
+
+_gpus: dict[tuple[str, str], Gpu] = {}  # by world and address
+
+
+def uses_gpu(client: Any, world: str, addresses: Sequence[str]) -> bool:
+    """Return whether the ranks of a gang compute on GPUs, asked once; raise where some do not."""
+    unknown = [address for address in addresses if (world, address) not in _gpus]
+    if unknown:
+        for address, gpu in client.run(device.this_gpu, workers=unknown).items():
+            _gpus[world, address] = gpu
+    found = [_gpus[world, address] for address in addresses]
+    without = [rank for rank, gpu in enumerate(found) if not gpu.used]
+    if without and len(without) < len(found):
+        rank = without[0]
+        other = next(n for n, gpu in enumerate(found) if gpu.used)
+        raise ClusterError(
+            "some ranks of this gang compute on a GPU, and others cannot",
+            expected=f"all of them to do as rank {other} on host {found[other].host} does",
+            got=f"rank {rank} on host {found[rank].host}: {found[rank].reason}"
+            + (f" ({len(without)} such ranks)" if len(without) > 1 else ""),
+            remedy=f"{found[rank].remedy}, or give --device cpu, and all compute on CPUs",
+        )
+    return not without

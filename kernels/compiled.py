@@ -1,0 +1,57 @@
+"""Numba's ``njit``, whose results are kept on disk wherever that can be.
+
+Numba keeps them beside the source, or in a folder of the user's, and raises where it can write
+neither. Here they go to the folder of ``penstock.caches`` then, or are compiled in every process.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numba
+from numba.core import config
+
+from penstock import __version__
+from penstock.caches import cache_folder, can_write, private_folder
+
+
+def njit(*signatures: Any, cache: bool = False, **options: Any) -> Any:
+    """Compile as ``numba.njit(*signatures, cache=cache, **options)`` does."""
+
+    def compiled(function: Callable[..., Any]) -> Any:
+        if not cache:
+            return numba.njit(*signatures, **options)(function)
+        folder = _elsewhere(Path(inspect.getfile(function)).parent)
+        if folder is None:
+            return numba.njit(*signatures, cache=True, **options)(function)
+        if not folder:
+            return numba.njit(*signatures, **options)(function)
+        named = config.CACHE_DIR
+        config.CACHE_DIR = folder
+        try:
+            return numba.njit(*signatures, cache=True, **options)(function)
+        finally:
+            config.CACHE_DIR = named  # others' functions go where they went
+
+    return compiled
+
+
+@cache
+def _elsewhere(source: Path) -> str | None:
+    """Return where to keep what is compiled of a folder of sources.
+
+    None: where Numba does it by itself, ``NUMBA_CACHE_DIR`` or beside the source; "": nowhere.
+    """
+    if (config.CACHE_DIR and can_write(Path(config.CACHE_DIR))) or can_write(
+        source / "__pycache__"
+    ):
+        return None
+    folder = cache_folder()
+    # Another version's may call what has changed: Numba looks at the file of a function alone.
+    if folder is None or not private_folder(folder := folder / f"numba-{__version__}"):
+        return ""
+    return str(folder)

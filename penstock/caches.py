@@ -1,0 +1,114 @@
+"""Where a user's compiled kernels and measurements are kept: a folder that can be written, or none.
+
+The first that will do of: the folder that ``PENSTOCK_CACHE`` names; ``penstock`` in
+``XDG_CACHE_HOME``, or in ``~/.cache``; ``penstock-cache-UID`` in ``TMPDIR``, ``/tmp`` or
+``/var/tmp``. What lies there is run, so nobody else may be able to write there: it belongs to this
+user alone, and in a folder that all share it is no symbolic link.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import tempfile
+import warnings
+from pathlib import Path
+
+from penstock.errors import PenstockWarning
+
+_SHARED = ("/tmp", "/var/tmp")
+_TRIAL = b"0" * 4096  # a full disk or quota shows when something is written
+
+
+def cache_folder() -> Path | None:
+    """Return the folder, made where it was not there; None where none can be written."""
+    named = os.environ.get("PENSTOCK_CACHE")
+    if named:
+        if private_folder(Path(named).expanduser().absolute()):
+            return Path(named).expanduser().absolute()
+        warnings.warn(
+            f"PENSTOCK_CACHE={named} is no folder that this user, and nobody else, can write; "
+            "compiled kernels are kept elsewhere",
+            PenstockWarning,
+            stacklevel=2,
+        )
+    home = in_home("XDG_CACHE_HOME", ".cache")
+    if home is not None and private_folder(home / "penstock"):
+        return home / "penstock"
+    return shared_folder("cache")
+
+
+def in_home(variable: str, default: str) -> Path | None:
+    """Return the folder that an XDG variable names, or its default in the home directory.
+
+    None where this user has no home: the user ids of containers often have none.
+    """
+    named = os.environ.get(variable)
+    if named and Path(named).is_absolute():
+        return Path(named)
+    try:
+        return Path.home() / default
+    except RuntimeError:
+        return None
+
+
+def shared_folder(purpose: str) -> Path | None:
+    """Return this user's own folder for ``purpose`` in a temporary folder that all share."""
+    for where in (os.environ.get("TMPDIR"), *_SHARED):
+        if where:
+            folder = Path(where).absolute() / f"penstock-{purpose}-{os.geteuid()}"
+            if private_folder(folder, shared=True):
+                return folder
+    return None
+
+
+def private_folder(folder: Path, *, shared: bool = False) -> bool:
+    """Return whether a folder is this user's, can be written, and by nobody else; make it so.
+
+    shared  it lies where others could have made it: a symbolic link is refused, and what others
+            may read too
+    """
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        found = folder.lstat() if shared else folder.stat()
+    except OSError:
+        return False
+    others = 0o077 if shared else 0o022
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & others:
+        return False
+    return can_write(folder)
+
+
+def can_write(folder: Path) -> bool:
+    """Return whether files can be written in a folder, which is made if it is not there."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder) as file:
+            file.write(_TRIAL)
+            file.flush()
+    except OSError:
+        return False
+    return True
+
+
+def could_write(folder: Path) -> bool:
+    """Return whether files could be written in a folder, were it made; nothing is made."""
+    there = next((each for each in (folder, *folder.parents) if each.exists()), None)
+    return there is not None and there.is_dir() and os.access(there, os.W_OK | os.X_OK)
+
+
+def keep_cupy_kernels() -> None:
+    """Have CuPy keep compiled kernels where it can; to be called before it compiles the first."""
+    named = os.environ.get("CUPY_CACHE_DIR")
+    # One of ours may come with the environment of a process on another host.
+    if named and Path(named).parent.name != f"penstock-cache-{os.geteuid()}":
+        return
+    home = in_home("", ".cupy/kernel_cache")
+    if not named and home is not None and (can_write if home.is_dir() else could_write)(home):
+        return  # as it does by itself
+    folder = cache_folder()
+    if folder is not None and private_folder(folder / "cupy", shared=True):
+        os.environ["CUPY_CACHE_DIR"] = str(folder / "cupy")
+    else:
+        os.environ.pop("CUPY_CACHE_DIR", None)
+        os.environ["CUPY_CACHE_IN_MEMORY"] = "1"

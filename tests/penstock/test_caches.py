@@ -1,0 +1,182 @@
+"""Where compiled kernels are kept: where this user can write and nobody else, or nowhere."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import penstock
+import penstock.kernels
+from penstock import caches
+from penstock.caches import cache_folder, could_write, keep_cupy_kernels, private_folder
+from penstock.cluster.started import state_folder
+from penstock.errors import PenstockWarning
+
+NOBODY = 65534
+NOWHERE = "/dev/null/no"  # not even root can make it
+
+
+@pytest.fixture(autouse=True)
+def shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The only temporary folder that there is."""
+    folder = tmp_path / "tmp"
+    folder.mkdir()
+    folder.chmod(0o1777)
+    monkeypatch.setattr(caches, "_SHARED", ())
+    monkeypatch.setenv("TMPDIR", str(folder))
+    for name in ("PENSTOCK_CACHE", "PENSTOCK_STATE", "XDG_CACHE_HOME", "XDG_STATE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    for name in ("CUPY_CACHE_DIR", "CUPY_CACHE_IN_MEMORY"):
+        monkeypatch.setenv(name, "")  # so that it is put back
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("HOME", NOWHERE)
+    return folder
+
+
+def test_the_first_that_can_be_written(
+    tmp_path: Path, shared: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = shared / f"penstock-cache-{os.geteuid()}"
+    assert cache_folder() == own
+    assert own.stat().st_mode & 0o777 == 0o700
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert cache_folder() == tmp_path / ".cache/penstock"
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
+    assert cache_folder() == tmp_path / "xdg/penstock"
+    monkeypatch.setenv("XDG_CACHE_HOME", NOWHERE)
+    assert cache_folder() == own
+    monkeypatch.setenv("PENSTOCK_CACHE", str(tmp_path / "named"))
+    assert cache_folder() == tmp_path / "named"
+    monkeypatch.setenv("PENSTOCK_CACHE", NOWHERE)
+    with pytest.warns(PenstockWarning, match=f"PENSTOCK_CACHE={NOWHERE}"):
+        assert cache_folder() == own
+    monkeypatch.delenv("PENSTOCK_CACHE")
+    monkeypatch.setenv("TMPDIR", NOWHERE)
+    assert cache_folder() is None
+
+
+def test_a_user_id_without_a_home(shared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def unknown() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr(Path, "home", unknown)
+    assert cache_folder() == shared / f"penstock-cache-{os.geteuid()}"
+    assert state_folder().is_relative_to(shared / f"penstock-state-{os.geteuid()}")
+
+
+@pytest.mark.parametrize("trap", ["link", "readable", "writable", "file"])
+def test_what_somebody_else_put_there_is_not_used(tmp_path: Path, shared: Path, trap: str) -> None:
+    own, theirs = shared / f"penstock-cache-{os.geteuid()}", tmp_path / "theirs"
+    if trap == "link":
+        theirs.mkdir(mode=0o700)
+        own.symlink_to(theirs)
+    elif trap == "file":
+        own.touch()
+    else:
+        own.mkdir()
+        own.chmod(0o755 if trap == "readable" else 0o777)
+    assert cache_folder() is None
+    assert trap != "link" or not list(theirs.iterdir())
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to give a folder away")
+def test_a_folder_of_another_user_is_not_used(tmp_path: Path, shared: Path) -> None:
+    own = shared / f"penstock-cache-{os.geteuid()}"
+    own.mkdir(mode=0o700)
+    os.chown(own, NOBODY, NOBODY)
+    assert cache_folder() is None
+    assert not private_folder(own)
+
+
+def test_a_disk_that_is_full(monkeypatch: pytest.MonkeyPatch) -> None:
+    # /dev/full as a file's disk: what is written does not fit.
+    monkeypatch.setattr(caches.tempfile, "TemporaryFile", lambda dir: open("/dev/full", "wb"))  # noqa: A006, PTH123, SIM115
+    assert cache_folder() is None
+
+
+def test_what_could_be_written_is_not_made(tmp_path: Path) -> None:
+    assert could_write(tmp_path / "a/b")
+    assert not (tmp_path / "a").exists()
+    assert not could_write(Path(NOWHERE))
+
+
+def test_cupy_keeps_its_kernels_beside(
+    tmp_path: Path, shared: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = shared / f"penstock-cache-{os.geteuid()}" / "cupy"
+    keep_cupy_kernels()
+    assert os.environ["CUPY_CACHE_DIR"] == str(own)
+    assert own.is_dir()
+    # One that came from another host, where it may be anybody's.
+    monkeypatch.setenv("CUPY_CACHE_DIR", f"/elsewhere/penstock-cache-{os.geteuid()}/cupy")
+    keep_cupy_kernels()
+    assert os.environ["CUPY_CACHE_DIR"] == str(own)
+    monkeypatch.setenv("CUPY_CACHE_DIR", "/fast/mine")
+    keep_cupy_kernels()
+    assert os.environ["CUPY_CACHE_DIR"] == "/fast/mine"
+    monkeypatch.delenv("CUPY_CACHE_DIR")
+    monkeypatch.setenv("TMPDIR", NOWHERE)
+    keep_cupy_kernels()
+    assert "CUPY_CACHE_DIR" not in os.environ
+    assert os.environ["CUPY_CACHE_IN_MEMORY"] == "1"
+    monkeypatch.delenv("CUPY_CACHE_IN_MEMORY")
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    keep_cupy_kernels()
+    assert not (tmp_path / "home").exists()  # CuPy makes it, when it has something to keep
+    assert not {"CUPY_CACHE_DIR", "CUPY_CACHE_IN_MEMORY"} & os.environ.keys()
+
+
+# Beside the source nothing can be written, there is no home, and perhaps no temporary folder.
+ADDED = """
+from penstock import caches
+caches._SHARED = ()
+import numpy as np
+from penstock.kernels.cpu.degrees import _add_degrees, add_degrees
+degrees = np.zeros(3, np.int64)
+keep = np.ones(3, bool)
+add_degrees(np.array([0, 2, 3, 3]), np.array([1, 2, 0]), 0, keep, degrees, inward=False)
+print(degrees.tolist(), sum(_add_degrees.stats.cache_hits.values()))
+"""
+
+
+@pytest.fixture(scope="module")
+def sealed() -> list[str]:
+    """What runs a command in which the folders of the installed package are read-only."""
+    folders = {str(Path(module.__file__ or "").parent) for module in (penstock, penstock.kernels)}
+    mounts = [f"mount --bind '{f}' '{f}' && mount -o remount,bind,ro '{f}'" for f in folders]
+    words = ["unshare", "-m", "sh", "-c", " && ".join([*mounts, 'exec "$0" "$@"'])]
+    if subprocess.run([*words, "true"], check=False, capture_output=True).returncode:
+        pytest.skip("needs root and mount namespaces")
+    return words
+
+
+@pytest.mark.parametrize("temporary", [True, False])
+def test_kernels_of_a_package_that_is_read_only(
+    sealed: list[str], shared: Path, temporary: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("NUMBA_CACHE_DIR", raising=False)
+    monkeypatch.setenv("TMPDIR", str(shared) if temporary else NOWHERE)
+
+    def run() -> str:
+        command = [*sealed, sys.executable, "-P", "-c", ADDED]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    assert run() == "[2, 1, 0] 0\n"
+    assert run() == f"[2, 1, 0] {int(temporary)}\n"
+    kept = list(shared.glob(f"penstock-cache-{os.geteuid()}/numba-*/*/*.nbi"))
+    assert bool(kept) == temporary
+
+
+def test_a_command_where_nothing_can_be_written(
+    sealed: list[str], shared: Path, make_graph: Any
+) -> None:
+    command = [*sealed, sys.executable, "-P", "-m", "penstock", "info", str(make_graph().path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
