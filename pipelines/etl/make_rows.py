@@ -14,6 +14,7 @@ from penstock.manifest import Manifest, ShardEntry
 from penstock.pipelines.etl.build import build_shard, shard_files
 from penstock.pipelines.etl.heldout import collect_heldout
 from penstock.pipelines.etl.job import EncodedBatch, Ids, Job, time_type, with_files
+from penstock.pipelines.etl.merge import Merging
 from penstock.pipelines.etl.node_data import NodeTable
 from penstock.pipelines.etl.shuffle import Numbering, Shape, keep_heldout, make_shape, shuffle_batch
 from penstock.pipelines.etl.trim import (
@@ -59,7 +60,7 @@ def build(
         [r["offsets"] for r in results],
         shape,
         root,
-        merge=options.duplicates,
+        merging=Merging.of(options),
         hold_out=not trimmed,
     )
     order = ids.order
@@ -105,7 +106,7 @@ def build_shards(
     shape: Shape,
     root: Path,
     *,
-    merge: str,
+    merging: Merging,
     hold_out: bool,
 ) -> Manifest:
     """Build every bin's shard under ``root``."""
@@ -124,11 +125,11 @@ def build_shards(
         build_shard,
         calls,
         [sum(o[b + 1] - o[b] for o in offsets) for b in range(shape.bins)],
-        merge=merge,
+        merging=merging,
         holdout=holdout,
         root=root,
     )
-    if merge != "keep":
+    if merging.how != "keep":
         job.report.duplicates_merged += sum(result["merged"] for result in results)
     if holdout is not None:
         for name in ("valid", "test"):
@@ -205,6 +206,6 @@ def trim(
         [r["offsets"] for r in results],
         small,
         job.place.result,
-        merge="keep",
+        merging=Merging("keep"),
         hold_out=True,
     ), chosen

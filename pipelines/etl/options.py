@@ -31,7 +31,8 @@ class EtlOptions:
     relation: str | None = None
     """column of the edge's relation (type); none: no types [default: relation, if there is one]"""
     time: str | None = None
-    """column of the edge's time: integers, floats or timestamps; it is kept with the edges"""
+    """column of the edge's time: integers, floats or timestamps; it is kept with the edges, and an
+    edge that is repeated at another time is another edge"""
     graph_id: str | None = None
     """zoo: column of the graph an edge belongs to [default: graph_id]"""
     header: Literal["auto", "yes", "no"] = "auto"
@@ -46,14 +47,18 @@ class EtlOptions:
     self_loops: Literal["drop", "keep"] = "drop"
     """edges from a node to itself"""
     duplicates: Merge = "sum"
-    """equal edges become one with the sum, the maximum or the first of the weights, or are kept"""
+    """equal edges (of equal time) become one with the sum, the maximum or the first of the weights,
+    or are kept"""
+    merge_times: bool = False
+    """edges that differ in their time alone are duplicates too: one edge, with the latest time
+    (--duplicates first: the time of the first)"""
     since: str | None = None
     """drop edges before this time: a number, or a date such as 2026-11-20"""
     until: str | None = None
     """drop edges at or after this time"""
 
     min_degree: Annotated[int, Field(ge=0)] = 0
-    """drop nodes with fewer neighbours than this (once, not repeatedly)"""
+    """drop nodes with fewer edges than this (once, not repeatedly)"""
     largest_component: bool = False
     """keep only the largest connected component"""
     drop_isolated: bool = False
@@ -108,6 +113,12 @@ class EtlOptions:
                 )
         if self.time is None and (self.since or self.until):
             raise UsageError("--since and --until need --time, the column to look at")
+        if self.merge_times and (self.time is None or self.duplicates == "keep"):
+            raise UsageError(
+                "--merge-times needs --time, the column to look at"
+                if self.time is None
+                else "--merge-times and --duplicates keep cannot go together"
+            )
         if self.nodes is None:
             lonely = [
                 n for n in ("node_id", "label", "split", "feature_columns") if getattr(self, n)

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from penstock import Graph, etl
+from penstock import Graph, etl, walk_array
 from penstock.cluster.spec import ClusterSpec
 from penstock.errors import InputError, OutputExists, UsageError
 from penstock.pipelines.etl import number_nodes
@@ -222,7 +222,7 @@ def test_weights_of_both_directions_are_bitwise_equal(tmp_path: Path, cluster: C
     np.testing.assert_array_equal(matrix, matrix.T)
 
 
-def test_times_window_and_latest_of_duplicates(tmp_path: Path, cluster: ClusterSpec) -> None:
+def test_times_outside_the_window_go(tmp_path: Path, cluster: ClusterSpec) -> None:
     table = pd.DataFrame({"src": [1, 1, 2, 3, 1], "dst": [2, 2, 1, 1, 3], "time": [5, 9, 7, 20, 3]})
     table.to_parquet(tmp_path / "edges.parquet")
     report = etl(
@@ -236,8 +236,111 @@ def test_times_window_and_latest_of_duplicates(tmp_path: Path, cluster: ClusterS
     )
     csr = Graph.open(tmp_path / "g").csr()
     assert csr.times is not None
-    assert csr.times.tolist() == [9, 7]
+    assert csr.times.tolist() == [5, 9, 7]
     assert report.rows_filtered == 2
+    assert report.duplicates_merged == 0
+
+
+TIMED: list[dict[str, Any]] = [
+    {},
+    {"weight": "weight"},
+    {"weight": "weight", "duplicates": "first", "directed": True},
+    {"weight": "weight", "duplicates": "max", "relation": "relation"},
+    {"weight": "weight", "duplicates": "keep", "relation": "relation", "directed": True},
+    {"weight": "weight", "relation": "relation", "min_degree": 1, "relabel": "random"},
+    {"weight": "weight", "merge_times": True},
+    {"weight": "weight", "merge_times": True, "duplicates": "first", "directed": True},
+    {"merge_times": True, "duplicates": "max", "relation": "relation", "min_degree": 1},
+]
+
+
+@pytest.mark.parametrize("options", TIMED, ids=lambda o: ",".join(f"{k}={v}" for k, v in o.items()))
+@pytest.mark.parametrize("dtype", ["int64", "float64"])
+def test_an_edge_repeated_at_another_time_is_another_edge(
+    tmp_path: Path, cluster: ClusterSpec, options: dict[str, Any], dtype: str
+) -> None:
+    table = random_edges(9, rows=900, ids=12)
+    table["time"] = np.random.default_rng(1).integers(-3, 3, len(table)).astype(dtype)
+    table.to_parquet(tmp_path / "edges.parquet", row_group_size=130)
+    unnamed = {name: "none" for name in ("weight", "relation") if name not in options}
+    report = etl(
+        tmp_path / "edges.parquet", tmp_path / "g", cluster=cluster, time="time",
+        **options, **unnamed,
+    )  # fmt: skip
+    graph = Graph.open(tmp_path / "g")
+    graph.validate()
+    ids, csr = graph.user_ids().to_pylist(), graph.csr()
+    found = [
+        (ids[u], ids[v], 0 if csr.relations is None else int(csr.relations[e]),
+         csr.times[e], 1.0 if csr.weights is None else csr.weights[e])
+        for e, (u, v) in enumerate(zip(csr.sources(), csr.indices, strict=True))
+    ]  # fmt: skip
+    # What pandas makes of it, by the steps of docs/etl.md.
+    frame = table[table.src != table.dst]
+    if not options.get("directed"):
+        back = frame.rename(columns={"src": "dst", "dst": "src"})
+        frame = pd.concat([frame, back]).sort_index(kind="stable")
+    typed = "relation" in options
+    names = {name: i for i, name in enumerate(graph.manifest.relations or ())}
+    frame = frame.assign(
+        relation=frame.relation.map(names) if typed else 0,
+        weight=frame.weight.astype(np.float64) if "weight" in options else 1.0,
+    )
+    by, how = ["src", "dst", "relation", "time"], options.get("duplicates", "sum")
+    arcs = len(frame)
+    if options.get("merge_times"):
+        by.remove("time")
+    if how != "keep":
+        rules = {"weight": how if "weight" in options else "first"}
+        if options.get("merge_times"):
+            rules["time"] = "first" if how == "first" else "max"
+        frame = frame.groupby(by, as_index=False).agg(rules)
+    columns = ["src", "dst", "relation", "time", "weight"]
+    expected = frame[columns].astype({"weight": np.float32}).itertuples(index=False, name=None)
+    assert sorted(found) == sorted(expected)
+    assert report.duplicates_merged == arcs - len(found)
+    # Among edges that are equal else, times ascend.
+    rank = {node: i for i, node in enumerate(ids)}
+    keys = [(rank[u], rank[v], r, when) for u, v, r, when, _ in found]
+    assert keys == sorted(keys)
+
+
+def test_a_walk_in_time_finds_the_way_that_the_first_of_two_edges_opens(
+    tmp_path: Path, cluster: ClusterSpec
+) -> None:
+    (tmp_path / "e.csv").write_text("src,dst,time\na,b,1\nb,c,5\na,b,9\na,b,9\n")
+    etl(tmp_path / "e.csv", tmp_path / "g", cluster=cluster, time="time")
+    paths = walk_array(tmp_path / "g", temporal=True, length=3, walks=40)
+    assert [0, 1, 2] in paths.tolist()
+
+
+def test_merge_times_needs_times_and_merging(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="--merge-times needs --time"):
+        etl(tmp_path / "e.csv", tmp_path / "g", merge_times=True)
+    with pytest.raises(UsageError, match="cannot go together"):
+        etl(tmp_path / "e.csv", tmp_path / "g", time="t", merge_times=True, duplicates="keep")
+
+
+def test_all_times_of_an_edge_are_held_out_together(tmp_path: Path, cluster: ClusterSpec) -> None:
+    table = random_edges(8, rows=3000, ids=40)
+    table.to_parquet(tmp_path / "edges.parquet")
+    for directed in (False, True):
+        out = tmp_path / f"g{directed}"
+        etl(
+            tmp_path / "edges.parquet", out, cluster=cluster, time="time", relation="none",
+            split_edges=(0.6, 0.2, 0.2), directed=directed,
+        )  # fmt: skip
+        graph = Graph.open(out)
+        csr = graph.csr()
+        pairs = {"train": set(zip(csr.sources().tolist(), csr.indices.tolist(), strict=True))}
+        for name in ("valid", "test"):
+            edges = graph.heldout(name)
+            assert len(edges["times"]) == len(edges["sources"])
+            ends = list(zip(edges["sources"].tolist(), edges["targets"].tolist(), strict=True))
+            assert len(ends) > len(set(ends))  # some at several times
+            pairs[name] = set(ends)
+        assert not pairs["train"] & (pairs["valid"] | pairs["test"])
+        assert not pairs["valid"] & pairs["test"]
 
 
 def test_edge_splits_are_disjoint_and_complete(tmp_path: Path, cluster: ClusterSpec) -> None:
