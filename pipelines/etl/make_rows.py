@@ -114,7 +114,7 @@ def build_shards(
     holdout = None
     if hold_out and options.split_edges is not None:
         limits = np.round(np.cumsum(options.split_edges)[:2] * 2**32).astype(np.int64).tolist()
-        holdout = (options.seed, (limits[0], limits[1]), options.directed)
+        holdout = (options.seed, (limits[0], limits[1]), bool(options.directed))
     folders = [job.place.scratch / root.name / f"{b:05d}" for b in range(shape.bins)]
     calls = [
         (b, segments, [(o[b], o[b + 1]) for o in offsets], shape, folders[b])
@@ -138,7 +138,7 @@ def build_shards(
     return Manifest(
         nodes=shape.nodes,
         edges=sum(result["edges"] for result in results),
-        directed=options.directed,
+        directed=bool(options.directed),
         shards=tuple(
             ShardEntry(shape.starts[b], shape.starts[b + 1], result["edges"])
             for b, result in enumerate(results)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Literal
 
+from cyclopts import Parameter
 from pydantic import Field
 
 from penstock.errors import UsageError
@@ -42,8 +43,9 @@ class EtlOptions:
     id_type: Literal["auto", "int64", "uint64", "string"] = "auto"
     """what node ids are; auto looks at the first rows"""
 
-    directed: bool = False
-    """keep the edges' direction; otherwise every edge is stored both ways"""
+    directed: Annotated[bool | None, Parameter(negative="--undirected")] = None
+    """keep the edges' direction, or store every edge both ways [default: triples, and tables with a
+    column of relations, are directed; other edges, zoos and TU folders are undirected]"""
     self_loops: Literal["drop", "keep"] = "drop"
     """edges from a node to itself"""
     duplicates: Merge = "sum"

@@ -180,7 +180,7 @@ def _write(job: Job, built: list[dict[str, Any]], ranges: list[Path], shard_size
     return Manifest(
         nodes=nodes,
         edges=edges,
-        directed=job.options.directed,
+        directed=bool(job.options.directed),
         shards=tuple(
             ShardEntry(shard.start, shard.stop, result["edges"])
             for shard, result in zip(shards, joined, strict=True)

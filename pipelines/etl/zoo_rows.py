@@ -78,10 +78,10 @@ def keep_nodes(csr: CSR, options: EtlOptions) -> tuple[CSR, Array | None]:
     """
     kept: Array | None = None
     if options.min_degree > 0:
-        kept = _degrees(csr, options.directed) >= options.min_degree
+        kept = _degrees(csr, bool(options.directed)) >= options.min_degree
         csr = _rows_where(csr, kept)
     if options.drop_isolated:
-        touched = _degrees(csr, options.directed) > 0
+        touched = _degrees(csr, bool(options.directed)) > 0
         csr = _rows_where(csr, touched)
         if kept is None:
             kept = touched
