@@ -38,7 +38,8 @@ def workplace(
 ) -> Iterator[Workplace]:
     """Give a workplace; when the block succeeds its result becomes ``out`` and the rest goes.
 
-    task           what the run does, as JSON: ``resume`` goes on only where it is the same
+    task           what the run does, as JSON: ``resume`` goes on only where it is the same; under
+                   ``inputs`` the stamps of the files that it reads, by path
     command, kind  what runs, and what it makes: a directory that holds ``<kind>.json``
     Bad input or options leave nothing; an interrupted run leaves what it has done for ``resume``.
     """
@@ -81,7 +82,9 @@ def _prepare(home: Path, place: Workplace, task: dict[str, Any], *, resume: bool
     record = home / "run.json"
     task = json.loads(json.dumps(task, default=str))
     if resume and record.exists():
-        if json.loads(record.read_text()) != task:
+        before = json.loads(record.read_text())
+        if before != task:
+            _refuse_changed_inputs(home, before, task)
             raise UsageError(
                 f"the run interrupted in {home} was another one",
                 expected="the same inputs and options",
@@ -93,6 +96,28 @@ def _prepare(home: Path, place: Workplace, task: dict[str, Any], *, resume: bool
         record.write_text(json.dumps(task))
     place.result.mkdir(parents=True, exist_ok=True)
     place.scratch.mkdir(parents=True, exist_ok=True)
+
+
+def file_stamp(path: str | Path) -> list[int]:
+    """Return by what a file is known: its size, the time of its last change, its inode.
+
+    A file that is replaced by one of equal size has another inode, one that is written to another
+    time.
+    """
+    found = Path(path).stat()
+    return [found.st_size, found.st_mtime_ns, found.st_ino]
+
+
+def _refuse_changed_inputs(home: Path, before: dict[str, Any], task: dict[str, Any]) -> None:
+    """Raise UsageError with the first input that is another, where the options are the same."""
+    old, new = before.get("inputs", {}), task.get("inputs", {})
+    changed = [path for path in sorted({*old, *new}) if old.get(path) != new.get(path)]
+    if changed and before.get("options") == task.get("options"):
+        raise UsageError(
+            f"{changed[0]} changed since the run in {home} was interrupted",
+            expected="the same inputs: equal sizes, times of change and inodes",
+            remedy="Run without --resume to start anew: what is done was read from other files",
+        )
 
 
 def _remove(home: Path, place: Workplace) -> None:

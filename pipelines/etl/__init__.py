@@ -22,6 +22,7 @@ from penstock.pipelines.etl.layout import default_direction, find_layout, guess_
 from penstock.pipelines.etl.options import EtlOptions
 from penstock.pipelines.etl.pieces import find_pieces
 from penstock.pipelines.etl.report import EtlReport
+from penstock.pipelines.etl.stamps import Inputs
 from penstock.pipelines.etl.tables import build_graph
 from penstock.pipelines.workplace import Workplace, workplace
 from penstock.sizes import need_disk
@@ -91,6 +92,7 @@ def _make_from_tables(
     report: EtlReport,
     quiet: bool,
 ) -> None:
+    inputs = Inputs.of(edges, kind, options)
     layout = find_layout(edges, options, kind)
     options = _with_direction(options, kind, layout, report)
     pieces = {"train": find_pieces(edges, kind, layout, options)}
@@ -100,6 +102,7 @@ def _make_from_tables(
             pieces[name] = find_pieces([str(path)], kind, layout, options)
     task = {
         "edges": edges,
+        "inputs": inputs.to_dict(),
         "pieces": pieces,
         "options": _lasting(options),
         "cluster": asdict(cluster),
@@ -112,8 +115,13 @@ def _make_from_tables(
         connect(cluster, input_bytes=size, quiet=quiet) as client,
     ):
         can = capacity(client, cluster)
-        job = Job(client, edges, options, layout, place, can.task_memory, can.tasks, quiet, report)
-        manifest = _make_zoo(job, pieces["train"]) if kind == "zoo" else build_graph(job, pieces)
+        job = Job(
+            client, edges, options, layout, place, can.task_memory, can.tasks, quiet, report, inputs
+        )
+        with inputs.reading_nodes():
+            manifest = (
+                _make_zoo(job, pieces["train"]) if kind == "zoo" else build_graph(job, pieces)
+            )
         _finish(place, manifest, edges, options, report)
 
 
@@ -129,8 +137,11 @@ def _make_tu(edges: list[str], out: Path, options: EtlOptions, report: EtlReport
     if len(edges) != 1:
         raise UsageError("a TU data set is one folder", got=f"{len(edges)} inputs")
     options = _with_direction(options, "tu", None, report)
-    with _workplace(out, {"edges": edges, "options": _lasting(options)}, options) as place:
-        manifest = build_tu(edges[0], options, place.result, report)
+    inputs = Inputs.of(edges, "tu", options)
+    task = {"edges": edges, "inputs": inputs.to_dict(), "options": _lasting(options)}
+    with _workplace(out, task, options) as place:
+        with inputs.reading_edges():
+            manifest = build_tu(edges[0], options, place.result, report)
         _finish(place, manifest, edges, options, report)
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from penstock.errors import InputError, MissingExtra, UsageError
+from penstock.pipelines.workplace import file_stamp
 
 _SUFFIXES = {
     ".parquet": "parquet", ".pq": "parquet",
@@ -77,6 +78,21 @@ def file_size(path: str) -> int:
         return Path(_local(path)).stat().st_size
     system, inside = _filesystem(path)
     return int(system.size(inside))
+
+
+def stamp_of(path: str) -> Any:
+    """Return by what a file is known to be the same: JSON; None where there is none."""
+    try:
+        if not _is_url(path):
+            return file_stamp(_local(path))
+        system, inside = _filesystem(path)
+        system.invalidate_cache()
+        # What the file system tells of it: a size and, where it knows one, a time or an ETag.
+        return system.ukey(inside)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise InputError(f"cannot read {path}", got=str(error)) from error
 
 
 @contextmanager
