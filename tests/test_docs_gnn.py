@@ -17,7 +17,17 @@ from penstock.pipelines.gnn.options import EvaluateOptions, GnnOptions, PredictO
 from penstock.workers.gnn import epoch_times, rates
 from penstock.workers.gnn.spec import Layer, Model, Training, make_model
 
-ELSEWHERE = {"cluster", "device", "directed", "source", "target", "nodes", "label", "split-nodes"}
+ELSEWHERE = {
+    "cluster",
+    "device",
+    "directed",
+    "undirected",
+    "source",
+    "target",
+    "nodes",
+    "label",
+    "split-nodes",
+}
 ELSEWHERE |= {"help"}
 
 

@@ -27,6 +27,11 @@ _TABLES = {
     "zoo": ("parquet", "csv", "tsv", "edgelist"),
 }
 _LOOK = 1 << 20
+# By what file systems tell one version of a file from another; fsspec leaves the names to them.
+_TOLD = (
+    "size", "mtime", "created", "updated", "LastModified", "last_modified", "modified",
+    "Last-Modified", "ETag", "etag", "Content-MD5", "Digest", "md5Hash", "generation", "VersionId",
+)  # fmt: skip
 
 
 def format_of(path: str) -> str | None:
@@ -87,8 +92,8 @@ def stamp_of(path: str) -> Any:
             return file_stamp(_local(path))
         system, inside = _filesystem(path)
         system.invalidate_cache()
-        # What the file system tells of it: a size and, where it knows one, a time or an ETag.
-        return system.ukey(inside)
+        told = system.info(inside)
+        return sorted((name, str(told[name])) for name in _TOLD if told.get(name) is not None)
     except FileNotFoundError:
         return None
     except OSError as error:
