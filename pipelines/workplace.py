@@ -113,8 +113,10 @@ def _refuse_changed_inputs(home: Path, before: dict[str, Any], task: dict[str, A
     old, new = before.get("inputs", {}), task.get("inputs", {})
     changed = [path for path in sorted({*old, *new}) if old.get(path) != new.get(path)]
     if changed and before.get("options") == task.get("options"):
+        path = changed[0]
+        what = "changed" if path in old and path in new else "went" if path in old else "was added"
         raise UsageError(
-            f"{changed[0]} changed since the run in {home} was interrupted",
+            f"{path} {what} since the run in {home} was interrupted",
             expected="the same inputs: equal sizes, times of change and inodes",
             remedy="Run without --resume to start anew: what is done was read from other files",
         )

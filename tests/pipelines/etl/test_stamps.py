@@ -13,7 +13,7 @@ import pytest
 
 from penstock import Graph, etl
 from penstock.cluster.spec import ClusterSpec
-from penstock.errors import InputError
+from penstock.errors import InputError, UsageError
 from penstock.pipelines.cli import run
 from penstock.pipelines.etl import make_rows, read, tables, tu
 from penstock.pipelines.etl.inputs import stamp_of
@@ -72,6 +72,33 @@ def test_resume_knows_its_inputs(
     if which == "edges.csv":
         assert run([*command, "--unknown-nodes", "add"]) == 0
         assert 4 in Graph.open("g").user_ids().to_pylist()
+
+
+def test_resume_knows_the_files_of_a_folder(
+    tmp_path: Path, cluster: ClusterSpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "edges"
+    folder.mkdir()
+    for name in ("a", "b"):
+        (folder / f"{name}.csv").write_text("src,dst\n1,2\n")
+
+    def interrupted(*_: Any, **__: Any) -> Any:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(tables, "build", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            etl(folder, tmp_path / "g", cluster=cluster)
+    (folder / "b.csv").rename(folder / "c.csv")
+    with pytest.raises(UsageError, match=r"b\.csv went since the run in"):
+        etl(folder, tmp_path / "g", cluster=cluster, resume=True)
+    (folder / "c.csv").rename(folder / "b.csv")
+    (folder / "c.csv").write_text("src,dst\n1,2\n")
+    with pytest.raises(UsageError, match=r"c\.csv was added since the run in"):
+        etl(folder, tmp_path / "g", cluster=cluster, resume=True)
+    (folder / "c.csv").unlink()
+    etl(folder, tmp_path / "g", cluster=cluster, resume=True)
+    assert Graph.open(tmp_path / "g").num_nodes == 2
 
 
 def test_resume_goes_on_with_inputs_that_are_the_same(
