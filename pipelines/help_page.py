@@ -54,7 +54,10 @@ def _names(entry: HelpEntry) -> str:
         return entry.positional_label
     names = [*entry.positive_shorts, *entry.positive_names]
     if entry.default == "True":
-        names += entry.negative_names  # elsewhere it only says what happens anyway
+        names += entry.negative_names  # elsewhere --no-this only says what happens anyway
+    else:
+        usual = ("--no-", "--empty-")
+        names += [name for name in entry.negative_names if not name.startswith(usual)]
     text = ", ".join(names)
     return f"{text} {entry.metavar}" if entry.metavar else text
 

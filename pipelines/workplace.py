@@ -39,7 +39,8 @@ def workplace(
 ) -> Iterator[Workplace]:
     """Give a workplace; when the block succeeds its result becomes ``out`` and the rest goes.
 
-    task           what the run does, as JSON: ``resume`` goes on only where it is the same
+    task           what the run does, as JSON: ``resume`` goes on only where it is the same; under
+                   ``inputs`` the stamps of the files that it reads, by path
     command, kind  what runs, and what it makes: a directory that holds ``<kind>.json``
     Bad input or options leave nothing; an interrupted run leaves what it has done for ``resume``.
     """
@@ -83,7 +84,9 @@ def _prepare(home: Path, place: Workplace, task: dict[str, Any], *, resume: bool
     record = home / "run.json"
     task = json.loads(json.dumps(task, default=str))
     if resume and record.exists():
-        if _read(record) != task:
+        before = _read(record)
+        if before != task:
+            _refuse_changed_inputs(home, before, task)
             raise UsageError(
                 f"the run interrupted in {home} was another one",
                 expected="the same inputs and options",
@@ -97,11 +100,12 @@ def _prepare(home: Path, place: Workplace, task: dict[str, Any], *, resume: bool
     own_directory(place.scratch)
 
 
-def _read(record: Path) -> Any:
+def _read(record: Path) -> dict[str, Any]:
     try:
-        return parse_json(record.read_bytes())
+        found = parse_json(record.read_bytes())
     except ValueError:
-        return None  # no run of ours has such a record
+        found = None
+    return found if isinstance(found, dict) else {}  # no run of ours has such a record
 
 
 def _has_work(place: Workplace) -> bool:
@@ -118,6 +122,30 @@ def kept_bytes(out: Path, scratch: Path | None = None) -> int:
     home = out.with_name(f".{out.name}.partial")
     files = {path for folder in (home, _scratch(home, scratch, out)) for path in folder.rglob("*")}
     return sum(path.lstat().st_size for path in files if not path.is_dir())
+
+
+def file_stamp(path: str | Path) -> list[int]:
+    """Return by what a file is known: its size, the time of its last change, its inode.
+
+    A file that is replaced by one of equal size has another inode, one that is written to another
+    time.
+    """
+    found = Path(path).stat()
+    return [found.st_size, found.st_mtime_ns, found.st_ino]
+
+
+def _refuse_changed_inputs(home: Path, before: dict[str, Any], task: dict[str, Any]) -> None:
+    """Raise UsageError with the first input that is another, where the options are the same."""
+    old, new = before.get("inputs", {}), task.get("inputs", {})
+    changed = [path for path in sorted({*old, *new}) if old.get(path) != new.get(path)]
+    if changed and before.get("options") == task.get("options"):
+        path = changed[0]
+        what = "changed" if path in old and path in new else "went" if path in old else "was added"
+        raise UsageError(
+            f"{path} {what} since the run in {home} was interrupted",
+            expected="the same inputs: equal sizes, times of change and inodes",
+            remedy="Run without --resume to start anew: what is done was read from other files",
+        )
 
 
 def _remove(home: Path, place: Workplace) -> None:

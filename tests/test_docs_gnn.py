@@ -19,7 +19,17 @@ from penstock.workers.gnn import rates
 from penstock.workers.gnn.overlap import KINDS
 from penstock.workers.gnn.spec import LEAST_ROUNDS, Layer, Model, Training, make_model
 
-ELSEWHERE = {"cluster", "device", "directed", "source", "target", "nodes", "label", "split-nodes"}
+ELSEWHERE = {
+    "cluster",
+    "device",
+    "directed",
+    "undirected",
+    "source",
+    "target",
+    "nodes",
+    "label",
+    "split-nodes",
+}
 ELSEWHERE |= {"help"}
 
 

@@ -172,24 +172,66 @@ def _sort_with_order(keys: Array, passes: int, digit: int) -> tuple[Array, Array
     return a, order
 
 
+def sort_times(keys: Array, order: Array, times: Array) -> tuple[Array, Array]:
+    """Sort equal keys by time as well; equal times stay in input order."""
+    found: tuple[Array, Array] = _sort_times(keys, order, times)
+    return found
+
+
+@njit(cache=True, nogil=True)
+def _sort_times(keys: Array, order: Array, times: Array) -> tuple[Array, Array]:
+    order, sorted_times = order.copy(), times[order]
+    start = 0
+    while start < len(keys):
+        stop, ascending = start + 1, True
+        while stop < len(keys) and keys[stop] == keys[start]:
+            ascending = ascending and sorted_times[stop] >= sorted_times[stop - 1]
+            stop += 1
+        if not ascending:  # rare: most edges come once, and logs are written in time
+            place = np.argsort(sorted_times[start:stop], kind="mergesort")
+            order[start:stop] = order[start:stop][place]
+            sorted_times[start:stop] = sorted_times[start:stop][place]
+        start = stop
+    return order, sorted_times
+
+
 def build_rows(
-    keys: Array, rows: int, target_bits: int, relation_bits: int, *, merge: bool
+    keys: Array,
+    rows: int,
+    target_bits: int,
+    relation_bits: int,
+    *,
+    merge: bool,
+    times: Array | None = None,
 ) -> tuple[Array, Array, Array | None, Array]:
-    """Cut sorted keys into rows, equal keys made one if ``merge``."""
+    """Cut sorted keys into rows, equal keys (and times, if given) made one if ``merge``."""
     example = np.empty(0, np.int32 if target_bits <= 31 else np.int64)
+    timed, when = times is not None, np.empty(0, np.int64) if times is None else times
     indptr, indices, relations, first = _build_rows(
-        keys, rows, target_bits, relation_bits, merge, example
+        keys, when, timed, rows, target_bits, relation_bits, merge, example
     )
     return indptr, indices, relations if relation_bits else None, first
 
 
+@njit(cache=True, nogil=True, inline="always")
+def _repeats(keys: Array, times: Array, timed: bool, i: int) -> Any:
+    return i > 0 and keys[i] == keys[i - 1] and (not timed or times[i] == times[i - 1])
+
+
 @njit(cache=True, nogil=True)
 def _build_rows(
-    keys: Array, rows: int, target_bits: int, relation_bits: int, merge: bool, example: Array
+    keys: Array,
+    times: Array,
+    timed: bool,
+    rows: int,
+    target_bits: int,
+    relation_bits: int,
+    merge: bool,
+    example: Array,
 ) -> tuple[Array, Array, Array, Array]:
     kept = 0
     for i in range(len(keys)):
-        if not merge or i == 0 or keys[i] != keys[i - 1]:
+        if not merge or not _repeats(keys, times, timed, i):
             kept += 1
     indptr = np.zeros(rows + 1, np.int64)
     indices = np.empty(kept, example.dtype)
@@ -201,7 +243,7 @@ def _build_rows(
     e = 0
     for i in range(len(keys)):
         key = keys[i]
-        if merge and i > 0 and key == keys[i - 1]:
+        if merge and _repeats(keys, times, timed, i):
             continue
         indptr[np.int64(key >> row_shift) + 1] += 1
         indices[e] = (key >> target_shift) & target_mask

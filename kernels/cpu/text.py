@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from penstock.kernels.compiled import njit
-from penstock.kernels.naive.text import AFTER_QUOTE, BLANKS, OPEN_QUOTE
+from penstock.kernels.naive.text import AFTER_QUOTE, BLANKS, LONE_RETURN, OPEN_QUOTE
 
 Array = np.ndarray[Any, Any]
 
@@ -25,6 +25,7 @@ def split_rows(
     *,
     comments: bool,
     multiline: bool,
+    returns: bool = True,
 ) -> tuple[Array, Array, Array, Array, Array, int, int]:
     """Cut lines into fields; see naive."""
     wanted = int(slots.max(initial=-1)) + 1
@@ -37,8 +38,9 @@ def split_rows(
         )
     else:
         count, consumed, passed = _split_delimited(
-            data, slots, delimiter, quote, comments, multiline, starts, ends, widths, lines, rows
-        )
+            data, slots, delimiter, quote, comments, multiline,
+            0 if returns else None, starts, ends, widths, lines, rows,
+        )  # fmt: skip
     head = slice(count)
     return (
         starts[:, head], ends[:, head], widths[head], lines[head], rows[head],
@@ -53,15 +55,16 @@ def _split_blanks(
 ) -> tuple[int, int, int]:  # fmt: skip
     pos, row, line, size, columns = 0, 0, 0, len(data), len(slots)
     while pos < size and row < len(widths):
-        begin, width = pos, 0
+        begin, width, fault, returned = pos, 0, 0, False
         while True:
             while data[pos] == 32 or data[pos] == 9 or data[pos] == 13:
+                if data[pos] == 13:
+                    returned = True
                 pos += 1
             if data[pos] == 10:
                 break
-            if width == 0 and comments and (data[pos] == 35 or data[pos] == 37):
-                while data[pos] != 10:
-                    pos += 1
+            if returned or (width == 0 and comments and (data[pos] == 35 or data[pos] == 37)):
+                fault, pos = _skip_line(data, pos, returned)
                 break
             start = pos
             # The four blanks lie below 33, ids almost never do: one comparison a byte.
@@ -74,20 +77,37 @@ def _split_blanks(
                 ends[slots[width], row] = pos
             width += 1
         pos += 1
-        if width > 0:
+        if width > 0 or fault != 0:
             for column in range(width, columns):
                 if slots[column] >= 0:
                     starts[slots[column], row] = 0
                     ends[slots[column], row] = 0
-            widths[row], lines[row], rows[row] = width, line, begin
+            widths[row], lines[row], rows[row] = width if fault == 0 else fault, line, begin
             row += 1
         line += 1
     return row, pos, line
 
 
 @njit(cache=True, nogil=True)
+def _skip_line(data: Array, pos: int, returned: bool) -> tuple[int, int]:
+    """Return LONE_RETURN if a carriage return is followed by more than blanks, and the newline.
+
+    ``returned``: one stands before ``pos``.
+    """
+    fault = 0
+    while data[pos] != 10:
+        if data[pos] == 13:
+            returned = True
+        elif returned and data[pos] != 32 and data[pos] != 9:
+            fault = LONE_RETURN
+        pos += 1
+    return fault, pos
+
+
+@njit(cache=True, nogil=True)
 def _split_delimited(
     data: Array, slots: Array, delimiter: int, quote: int, comments: bool, multiline: bool,
+    returns: int | None,
     starts: Array, ends: Array, widths: Array, lines: Array, rows: Array,
 ) -> tuple[int, int, int]:  # fmt: skip
     pos, row, line, size, columns = 0, 0, 0, len(data), len(slots)
@@ -102,9 +122,15 @@ def _split_delimited(
                 look += 1
             empty = data[look] == 35 or data[look] == 37
         if empty:
-            while data[pos] != 10:
-                pos += 1
+            hidden, pos = _skip_line(data, pos, False)
             pos += 1
+            if hidden != 0:
+                for column in range(columns):
+                    if slots[column] >= 0:
+                        starts[slots[column], row] = 0
+                        ends[slots[column], row] = 0
+                widths[row], lines[row], rows[row] = hidden, line, begin
+                row += 1
             line += 1
             continue
         while True:
@@ -137,11 +163,21 @@ def _split_delimited(
                     fault = AFTER_QUOTE
             else:
                 start = pos
-                while data[pos] != delimiter and data[pos] != 10:
-                    pos += 1
-                end = pos
-                if data[pos] == 10 and end > start and data[end - 1] == 13:
-                    end -= 1
+                if returns is None:  # decided when compiled: most files have none
+                    while data[pos] != delimiter and data[pos] != 10:
+                        pos += 1
+                    end = pos
+                else:
+                    while data[pos] != delimiter and data[pos] != 10 and data[pos] != 13:
+                        pos += 1
+                    first_return = pos
+                    while data[pos] != delimiter and data[pos] != 10:
+                        pos += 1
+                    end = pos
+                    while data[pos] == 10 and end > first_return and data[end - 1] == 13:
+                        end -= 1
+                    if first_return < end:
+                        fault = LONE_RETURN
             if width < columns and slots[width] >= 0:
                 starts[slots[width], row] = start
                 ends[slots[width], row] = end

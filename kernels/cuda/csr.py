@@ -56,13 +56,28 @@ def sort_keys(keys: Any, bits: int, *, with_order: bool) -> tuple[Any, Any | Non
     return keys[order], order.astype(cp.int32)
 
 
+def sort_times(keys: Any, order: Any, times: Any) -> tuple[Any, Any]:
+    """Sort equal keys by time as well; equal times stay in input order."""
+    by_time = cp.argsort(times[order], kind="stable")
+    order = order[by_time[cp.argsort(keys[by_time], kind="stable")]]
+    return order, times[order]
+
+
 def build_rows(
-    keys: Any, rows: int, target_bits: int, relation_bits: int, *, merge: bool
+    keys: Any,
+    rows: int,
+    target_bits: int,
+    relation_bits: int,
+    *,
+    merge: bool,
+    times: Any | None = None,
 ) -> tuple[Any, Any, Any | None, Any]:
-    """Cut sorted keys into rows, equal keys made one if ``merge``."""
+    """Cut sorted keys into rows, equal keys (and times, if given) made one if ``merge``."""
     new = cp.ones(len(keys), bool)
     if merge:
         new[1:] = keys[1:] != keys[:-1]
+        if times is not None:
+            new[1:] |= times[1:] != times[:-1]
     first = cp.append(cp.flatnonzero(new), len(keys)).astype(cp.int64)
     kept = keys[new]
     row = (kept >> cp.uint64(target_bits + relation_bits)).astype(cp.int64)

@@ -68,6 +68,16 @@ def sort_keys(keys: Array, bits: int, *, with_order: bool) -> tuple[Array, Array
     return keys[order], order.astype(np.int32) if with_order else None
 
 
+def sort_times(keys: Array, order: Array, times: Array) -> tuple[Array, Array]:
+    """Sort equal keys by time as well; equal times stay in input order.
+
+    keys, order  from sort_keys; times (m,) in input order
+    ->           the position each key comes from now: (n,) int32, and the times in that order
+    """
+    order = order[np.lexsort((times[order], keys))]
+    return order, times[order]
+
+
 def build_rows(
     keys: Array,
     rows: int,
@@ -75,9 +85,11 @@ def build_rows(
     relation_bits: int,
     *,
     merge: bool,
+    times: Array | None = None,
 ) -> tuple[Array, Array, Array | None, Array]:
-    """Cut sorted keys into rows, equal keys made one if ``merge``.
+    """Cut sorted keys into rows, equal keys (and times, if given) made one if ``merge``.
 
+    times  (n,) in the order of the keys, from sort_times
     -> indptr (rows + 1,) int64, indices (e,) int32 (int64 above 31 bits),
        relations (e,) int32 or None without relation bits,
        first (e + 1,) int64: edge i stands for the keys first[i]:first[i + 1]
@@ -85,6 +97,8 @@ def build_rows(
     new = np.ones(len(keys), bool)
     if merge:
         new[1:] = keys[1:] != keys[:-1]
+        if times is not None:
+            new[1:] |= times[1:] != times[:-1]
     first = np.append(np.flatnonzero(new), len(keys))
     kept = keys[new]
     row = kept >> np.uint64(target_bits + relation_bits)

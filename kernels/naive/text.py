@@ -16,6 +16,7 @@ Array = np.ndarray[Any, Any]
 BLANKS = 32
 OPEN_QUOTE = -1  # in the place of a row's width: a quote is opened and never closed
 AFTER_QUOTE = -2  # something stands between a closing quote and the next delimiter
+LONE_RETURN = -3  # a carriage return stands where no newline follows: other lines hide in this one
 _NEWLINE = 10
 
 
@@ -28,17 +29,22 @@ def split_rows(
     *,
     comments: bool,
     multiline: bool,
+    returns: bool = True,
 ) -> tuple[Array, Array, Array, Array, Array, int, int]:
     """Cut lines into fields; empty lines, and with ``comments`` those with # or %, are left out.
+
+    Lines end with newlines, before which carriage returns do not count. One that stands elsewhere,
+    outside quotes, ended a line for whoever wrote it: its row, or comment, is marked LONE_RETURN.
 
     data       (b,) uint8 of whole lines: the last byte is a newline
     capacity   rows to return at most
     slots      (c,) int32: where the fields of column c go among the wanted ones, or -1
     quote      the quoting byte, 0 for none; ``multiline`` lets a quoted field contain newlines
-    ->         starts, ends (wanted, n) int32; widths (n,) int32 fields in each row, or OPEN_QUOTE
-               or AFTER_QUOTE; lines (n,) int32 lines before each row, rows (n,) int32 its first
-               byte; consumed, lines in it. With ``multiline`` a quote that is still open at the
-               end leaves its row unconsumed.
+    returns    False promises that there are no carriage returns, and saves the look for them
+    ->         starts, ends (wanted, n) int32; widths (n,) int32 fields in each row, or OPEN_QUOTE,
+               AFTER_QUOTE or LONE_RETURN; lines (n,) int32 lines before each row, rows (n,) int32
+               its first byte; consumed, lines in it. With ``multiline`` a quote that is still
+               open at the end leaves its row unconsumed.
     """
     text = data.tobytes()
     wanted = int(slots.max(initial=-1)) + 1
@@ -47,15 +53,18 @@ def split_rows(
     while at < len(text) and len(found) < capacity:
         stop = text.index(b"\n", at) + 1
         content = text[at:stop].strip(b" \t\r\n") if delimiter == BLANKS else text[at:stop]
-        if content.rstrip(b"\r\n") and not (
-            comments and content.lstrip(b" \t\r")[:1] in (b"#", b"%")
-        ):
-            if delimiter == BLANKS:
+        comment = comments and content.lstrip(b" \t\r")[:1] in (b"#", b"%")
+        lone = text[at:stop].rstrip(b" \t\r\n").find(b"\r")
+        if content.rstrip(b"\r\n") and not (comment and lone < 0):
+            if comment:
+                fields, width = [], LONE_RETURN
+            elif delimiter == BLANKS:
                 fields = [
                     (at + m.start(), at + m.end())
                     for m in re.finditer(rb"[^ \t\r\n]+", text[at:stop])
+                    if lone < 0 or m.end() <= lone
                 ]
-                width = len(fields)
+                width = len(fields) if lone < 0 else LONE_RETURN
             else:
                 fields, width, stop = _delimited(text, at, delimiter, quote, multiline)
                 if stop < 0:
@@ -98,8 +107,10 @@ def _delimited(
         else:
             end = text.find(bytes([delimiter]), pos, end_of_line)
             end = end_of_line if end < 0 else end
-            cut = end - 1 if end == end_of_line and text[pos:end].endswith(b"\r") else end
+            cut = pos + len(text[pos:end].rstrip(b"\r")) if end == end_of_line else end
             fields.append((pos, cut))
+            if b"\r" in text[pos:cut]:
+                return fields, LONE_RETURN, end_of_line + 1
             pos = end
         if text[pos] == _NEWLINE:
             return fields, len(fields), pos + 1

@@ -16,12 +16,13 @@ from penstock.errors import UsageError
 from penstock.files import save_json
 from penstock.graph import Graph
 from penstock.manifest import Manifest
-from penstock.pipelines.etl.batch import Piece
+from penstock.pipelines.etl.batch import Layout, Piece
 from penstock.pipelines.etl.job import Job, with_files
-from penstock.pipelines.etl.layout import find_layout, guess_format
+from penstock.pipelines.etl.layout import default_direction, find_layout, guess_format
 from penstock.pipelines.etl.options import EtlOptions
 from penstock.pipelines.etl.pieces import find_pieces
 from penstock.pipelines.etl.report import EtlReport
+from penstock.pipelines.etl.stamps import Inputs
 from penstock.pipelines.etl.tables import build_graph
 from penstock.pipelines.workplace import Workplace, kept_bytes, workplace
 from penstock.sizes import need_disk
@@ -41,6 +42,8 @@ def etl(
 
     etl("follows.parquet", "follows", source="follower", target="followed", directed=True)
     etl(["train.txt"], "fb15k", format="triples", valid="valid.txt", test="test.txt")
+
+    ``directed=None`` decides by the edges: those with relations are directed, others are not.
     """
     sources = [edges] if isinstance(edges, str | Path) else list(edges)
     checked = EtlOptions(**options)
@@ -66,7 +69,7 @@ def make_graph(
                 if (path := getattr(options, name)) is not None
             },
         )
-    report = EtlReport(str(out), directed=options.directed)
+    report = EtlReport(str(out))
     kind = guess_format(edges, options)
     if kind == "tu":
         _make_tu(edges, out, options, report)
@@ -89,7 +92,9 @@ def _make_from_tables(
     report: EtlReport,
     quiet: bool,
 ) -> None:
+    inputs = Inputs.of(edges, kind, options)
     layout = find_layout(edges, options, kind)
+    options = _with_direction(options, kind, layout, report)
     pieces = {"train": find_pieces(edges, kind, layout, options)}
     for name in ("valid", "test"):
         path = getattr(options, name)
@@ -97,6 +102,7 @@ def _make_from_tables(
             pieces[name] = find_pieces([str(path)], kind, layout, options)
     task = {
         "edges": edges,
+        "inputs": inputs.to_dict(),
         "pieces": pieces,
         "options": _lasting(options),
         "cluster": asdict(cluster),
@@ -111,8 +117,13 @@ def _make_from_tables(
         connect(cluster, input_bytes=size, quiet=quiet) as client,
     ):
         can = capacity(client, cluster)
-        job = Job(client, edges, options, layout, place, can.task_memory, can.tasks, quiet, report)
-        manifest = _make_zoo(job, pieces["train"]) if kind == "zoo" else build_graph(job, pieces)
+        job = Job(
+            client, edges, options, layout, place, can.task_memory, can.tasks, quiet, report, inputs
+        )
+        with inputs.reading_nodes():
+            manifest = (
+                _make_zoo(job, pieces["train"]) if kind == "zoo" else build_graph(job, pieces)
+            )
         _finish(place, manifest, edges, options, report)
 
 
@@ -127,9 +138,24 @@ def _make_tu(edges: list[str], out: Path, options: EtlOptions, report: EtlReport
 
     if len(edges) != 1:
         raise UsageError("a TU data set is one folder", got=f"{len(edges)} inputs")
-    with _workplace(out, {"edges": edges, "options": _lasting(options)}, options) as place:
-        manifest = build_tu(edges[0], options, place.result, report)
+    options = _with_direction(options, "tu", None, report)
+    inputs = Inputs.of(edges, "tu", options)
+    task = {"edges": edges, "inputs": inputs.to_dict(), "options": _lasting(options)}
+    with _workplace(out, task, options) as place:
+        with inputs.reading_edges():
+            manifest = build_tu(edges[0], options, place.result, report)
         _finish(place, manifest, edges, options, report)
+
+
+def _with_direction(
+    options: EtlOptions, kind: str, layout: Layout | None, report: EtlReport
+) -> EtlOptions:
+    """Return the options with ``directed`` decided, and tell the report."""
+    directed = options.directed
+    if directed is None:
+        directed, report.directed_because = default_direction(kind, layout)
+    report.directed = directed
+    return replace(options, directed=directed)
 
 
 def _workplace(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -12,8 +13,9 @@ from penstock.csr import CSR, Array
 from penstock.files import FileEntry
 from penstock.kernels import kernel
 from penstock.pipelines.etl import spill
+from penstock.pipelines.etl.merge import Merging, rows_of_keys
 from penstock.pipelines.etl.shuffle import Edges, Shape, put_edges
-from penstock.workers.device import to_device, to_host
+from penstock.workers.device import to_device
 from penstock.writer import write_shard
 
 # Bytes a bin's edge needs while it is built: keys three times, order, columns, rows.
@@ -27,20 +29,19 @@ def build_shard(
     shape: Shape,
     folder: Path,
     *,
-    merge: str,
+    merging: Merging,
     holdout: tuple[int, tuple[int, int], bool] | None,
     root: Path,
 ) -> dict[str, Any]:
     """Write shard ``number`` from its slice of every batch's segments; a step for ``once``.
 
     offsets  where the bin begins and ends in each segment
-    merge    sum, max, first or keep
     holdout  seed, limits and directed of kernels.holdout, or None
     """
 
     def make(folder: Path) -> dict[str, Any]:
         read = _Slices(segments, offsets)
-        csr, merged = _build(read, number, shape, merge)
+        csr, merged = _build(read, number, shape, merging)
         result: dict[str, Any] = {"merged": merged, "valid": 0, "test": 0}
         if holdout is not None:
             csr, apart = _hold_out(csr, *holdout)
@@ -73,9 +74,11 @@ class _Slices:
             if stop > start
         ]
 
+        self.count = sum(stop - start for _, start, stop in self.parts)
+
     def read(self, name: str, dtype: Any) -> Array:
         # Filled in place: concatenating would hold everything twice.
-        whole = np.empty(sum(stop - start for _, start, stop in self.parts), dtype)
+        whole = np.empty(self.count, dtype)
         at = 0
         for folder, start, stop in self.parts:
             whole[at : at + stop - start] = spill.take(
@@ -85,28 +88,21 @@ class _Slices:
         return whole
 
 
-def _build(read: _Slices, number: int, shape: Shape, merge: str) -> tuple[CSR, int]:
-    keys = to_device(read.read("keys", np.uint64))
-    count = len(keys)
-    csr = kernel("csr", keys)
-    payloads = shape.payloads()
-    keys, order = csr.sort_keys(keys, shape.key_bits(number), with_order=bool(payloads))
-    indptr, indices, relations, first = csr.build_rows(
-        keys, shape.rows(number), shape.target_bits, shape.relation_bits, merge=merge != "keep"
+def _build(read: _Slices, number: int, shape: Shape, merging: Merging) -> tuple[CSR, int]:
+    def reader(name: str, dtype: str) -> Callable[[], Any]:
+        return lambda: to_device(read.read(name, dtype))
+
+    built = rows_of_keys(
+        to_device(read.read("keys", np.uint64)),
+        shape.rows(number),
+        shape.target_bits,
+        shape.relation_bits,
+        {name: reader(name, dtype) for name, dtype in shape.payloads()},
+        merging,
+        first_row=shape.starts[number],
     )
-    del keys
-    columns: dict[str, Array] = {}
-    for name, dtype in payloads:
-        how = "first" if merge == "keep" else merge
-        # Merged edges keep the latest time.
-        how = "max" if name == "times" and how == "sum" else how
-        values = to_device(read.read(name, dtype))
-        columns[name] = to_host(csr.merge_values(values, order, first, how))
-    if relations is not None:
-        columns["relations"] = to_host(relations)
-    indices = to_host(indices).astype(shape.dtype, copy=False)
-    built = CSR(to_host(indptr), indices, first_row=shape.starts[number], **columns)
-    return built, count - built.edges
+    built = replace(built, indices=built.indices.astype(shape.dtype, copy=False))
+    return built, read.count - built.edges
 
 
 def _hold_out(

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from penstock.errors import InputError, MissingExtra, UsageError
+from penstock.pipelines.workplace import file_stamp
 
 _SUFFIXES = {
     ".parquet": "parquet", ".pq": "parquet",
@@ -26,6 +27,11 @@ _TABLES = {
     "zoo": ("parquet", "csv", "tsv", "edgelist"),
 }
 _LOOK = 1 << 20
+# By what file systems tell one version of a file from another; fsspec leaves the names to them.
+_TOLD = (
+    "size", "mtime", "created", "updated", "LastModified", "last_modified", "modified",
+    "Last-Modified", "ETag", "etag", "Content-MD5", "Digest", "md5Hash", "generation", "VersionId",
+)  # fmt: skip
 
 
 def format_of(path: str) -> str | None:
@@ -77,6 +83,21 @@ def file_size(path: str) -> int:
         return Path(_local(path)).stat().st_size
     system, inside = _filesystem(path)
     return int(system.size(inside))
+
+
+def stamp_of(path: str) -> Any:
+    """Return by what a file is known to be the same: JSON; None where there is none."""
+    try:
+        if not _is_url(path):
+            return file_stamp(_local(path))
+        system, inside = _filesystem(path)
+        system.invalidate_cache()
+        told = system.info(inside)
+        return sorted((name, str(told[name])) for name in _TOLD if told.get(name) is not None)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise InputError(f"cannot read {path}", got=str(error)) from error
 
 
 @contextmanager

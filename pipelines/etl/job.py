@@ -9,11 +9,12 @@ from typing import Any
 from penstock.csr import Array
 from penstock.files import FileEntry
 from penstock.manifest import Manifest
-from penstock.pipelines.etl.batch import Layout
+from penstock.pipelines.etl.batch import Layout, Piece
 from penstock.pipelines.etl.build import EDGE_BYTES
 from penstock.pipelines.etl.options import EtlOptions
 from penstock.pipelines.etl.report import EtlReport
 from penstock.pipelines.etl.sorted_ids import SortedIds
+from penstock.pipelines.etl.stamps import Inputs
 from penstock.pipelines.stage import run_stage
 from penstock.pipelines.workplace import Workplace
 
@@ -58,6 +59,7 @@ class Job:
     workers: int
     quiet: bool
     report: EtlReport
+    inputs: Inputs = field(default_factory=Inputs)
     relations: tuple[Any, ...] = ()
     heldout_folders: dict[str, list[Path]] = field(default_factory=dict)
 
@@ -74,6 +76,11 @@ class Job:
         return run_stage(
             self.client, title, step, calls, sizes=sizes, unit=unit, quiet=self.quiet, **shared
         )
+
+    def read(self, step: Any, calls: list[Any], pieces: list[Piece]) -> list[Any]:
+        """Run the stage that reads the edges; a file that changes meanwhile ends the run."""
+        with self.inputs.reading_edges():
+            return self.stage("read", step, calls, [piece.bytes for piece in pieces], "B")
 
     @property
     def bin_edges(self) -> int:

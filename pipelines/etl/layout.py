@@ -74,6 +74,19 @@ def find_layout(paths: Sequence[str], options: EtlOptions, kind: str) -> Layout:
     raise InputError(f"there are no rows in {names}", remedy="Check what wrote the input")
 
 
+def default_direction(kind: str, layout: Layout | None) -> tuple[bool, str]:
+    """Return whether edges are directed if nobody says so, and why: their format and columns.
+
+    What a relation says of its source and target it seldom says the other way round. In a zoo it is
+    the kind of a bond as often, and TU folders list their edges both ways.
+    """
+    if kind in ("tu", "zoo"):
+        return False, f"the default of a {'TU folder' if kind == 'tu' else 'zoo'}"
+    if layout is not None and layout.relation is not None:
+        return True, "the default of edges with relations"
+    return False, "the default of edges without relations"
+
+
 def resolve(
     role: str, asked: str | None, names: Sequence[str], position: int | None, path: str, there: str
 ) -> int | None:

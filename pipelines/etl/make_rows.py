@@ -14,6 +14,7 @@ from penstock.manifest import Manifest, ShardEntry
 from penstock.pipelines.etl.build import build_shard, shard_files
 from penstock.pipelines.etl.heldout import collect_heldout
 from penstock.pipelines.etl.job import EncodedBatch, Ids, Job, time_type, with_files
+from penstock.pipelines.etl.merge import Merging
 from penstock.pipelines.etl.node_data import NodeTable
 from penstock.pipelines.etl.shuffle import Numbering, Shape, keep_heldout, make_shape, shuffle_batch
 from penstock.pipelines.etl.trim import (
@@ -59,7 +60,7 @@ def build(
         [r["offsets"] for r in results],
         shape,
         root,
-        merge=options.duplicates,
+        merging=Merging.of(options),
         hold_out=not trimmed,
     )
     order = ids.order
@@ -105,7 +106,7 @@ def build_shards(
     shape: Shape,
     root: Path,
     *,
-    merge: str,
+    merging: Merging,
     hold_out: bool,
 ) -> Manifest:
     """Build every bin's shard under ``root``."""
@@ -113,7 +114,7 @@ def build_shards(
     holdout = None
     if hold_out and options.split_edges is not None:
         limits = np.round(np.cumsum(options.split_edges)[:2] * 2**32).astype(np.int64).tolist()
-        holdout = (options.seed, (limits[0], limits[1]), options.directed)
+        holdout = (options.seed, (limits[0], limits[1]), bool(options.directed))
     folders = [job.place.scratch / root.name / f"{b:05d}" for b in range(shape.bins)]
     calls = [
         (b, segments, [(o[b], o[b + 1]) for o in offsets], shape, folders[b])
@@ -124,11 +125,11 @@ def build_shards(
         build_shard,
         calls,
         [sum(o[b + 1] - o[b] for o in offsets) for b in range(shape.bins)],
-        merge=merge,
+        merging=merging,
         holdout=holdout,
         root=root,
     )
-    if merge != "keep":
+    if merging.how != "keep":
         job.report.duplicates_merged += sum(result["merged"] for result in results)
     if holdout is not None:
         for name in ("valid", "test"):
@@ -137,7 +138,7 @@ def build_shards(
     return Manifest(
         nodes=shape.nodes,
         edges=sum(result["edges"] for result in results),
-        directed=options.directed,
+        directed=bool(options.directed),
         shards=tuple(
             ShardEntry(shape.starts[b], shape.starts[b + 1], result["edges"])
             for b, result in enumerate(results)
@@ -205,6 +206,6 @@ def trim(
         [r["offsets"] for r in results],
         small,
         job.place.result,
-        merge="keep",
+        merging=Merging("keep"),
         hold_out=True,
     ), chosen

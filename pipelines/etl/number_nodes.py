@@ -23,15 +23,13 @@ def encode(job: Job, pieces: dict[str, list[Piece]]) -> list[EncodedBatch]:
     """Read everything once: batches with codes for ids; node table batches come last."""
     listed = [(use, piece) for use, part in pieces.items() for piece in part]
     folders = [job.place.scratch / "pieces" / f"{i:05d}" for i in range(len(listed))]
-    results = job.stage(
-        "read",
+    results = job.read(
         encode_piece,
         [
             (piece, job.layout, job.options, f)
             for (_, piece), f in zip(listed, folders, strict=True)
         ],
-        [piece.bytes for _, piece in listed],
-        "B",
+        [piece for _, piece in listed],
     )
     batches, relations = [], set()
     for (use, _), folder, result in zip(listed, folders, results, strict=True):

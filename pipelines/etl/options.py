@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Literal
 
+from cyclopts import Parameter
 from pydantic import Field
 
 from penstock.errors import UsageError
@@ -31,7 +32,8 @@ class EtlOptions:
     relation: str | None = None
     """column of the edge's relation (type); none: no types [default: relation, if there is one]"""
     time: str | None = None
-    """column of the edge's time: integers, floats or timestamps; it is kept with the edges"""
+    """column of the edge's time: integers, floats or timestamps; it is kept with the edges, and an
+    edge that is repeated at another time is another edge"""
     graph_id: str | None = None
     """zoo: column of the graph an edge belongs to [default: graph_id]"""
     header: Literal["auto", "yes", "no"] = "auto"
@@ -41,19 +43,24 @@ class EtlOptions:
     id_type: Literal["auto", "int64", "uint64", "string"] = "auto"
     """what node ids are; auto looks at the first rows"""
 
-    directed: bool = False
-    """keep the edges' direction; otherwise every edge is stored both ways"""
+    directed: Annotated[bool | None, Parameter(negative="--undirected")] = None
+    """keep the edges' direction, or store every edge both ways [default: triples, and tables with a
+    column of relations, are directed; other edges, zoos and TU folders are undirected]"""
     self_loops: Literal["drop", "keep"] = "drop"
     """edges from a node to itself"""
     duplicates: Merge = "sum"
-    """equal edges become one with the sum, the maximum or the first of the weights, or are kept"""
+    """equal edges (of equal time) become one with the sum, the maximum or the first of the weights,
+    or are kept"""
+    merge_times: bool = False
+    """edges that differ in their time alone are duplicates too: one edge, with the latest time
+    (--duplicates first: the time of the first)"""
     since: str | None = None
     """drop edges before this time: a number, or a date such as 2026-11-20"""
     until: str | None = None
     """drop edges at or after this time"""
 
     min_degree: Annotated[int, Field(ge=0)] = 0
-    """drop nodes with fewer neighbours than this (once, not repeatedly)"""
+    """drop nodes with fewer edges than this (once, not repeatedly)"""
     largest_component: bool = False
     """keep only the largest connected component"""
     drop_isolated: bool = False
@@ -105,6 +112,12 @@ class EtlOptions:
                 check_fractions(name, fractions)
         if self.time is None and (self.since or self.until):
             raise UsageError("--since and --until need --time, the column to look at")
+        if self.merge_times and (self.time is None or self.duplicates == "keep"):
+            raise UsageError(
+                "--merge-times needs --time, the column to look at"
+                if self.time is None
+                else "--merge-times and --duplicates keep cannot go together"
+            )
         if self.nodes is None:
             lonely = [
                 n for n in ("node_id", "label", "split", "feature_columns") if getattr(self, n)

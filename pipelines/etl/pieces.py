@@ -7,13 +7,11 @@ from dataclasses import replace
 
 from penstock.errors import InputError
 from penstock.pipelines.etl.batch import Layout, Piece
-from penstock.pipelines.etl.inputs import codec_of, file_size, find_files, head_of, table_format
+from penstock.pipelines.etl.inputs import codec_of, file_size, find_files, table_format
 from penstock.pipelines.etl.layout import KNOWN, parquet_types
 from penstock.pipelines.etl.options import EtlOptions
-from penstock.pipelines.etl.sample import first_rows, names_columns, whole_lines
+from penstock.pipelines.etl.sample import first_lines, first_rows, names_columns
 from penstock.pipelines.etl.text import Dialect
-
-_HEAD = 1 << 20
 
 
 def find_pieces(
@@ -73,11 +71,11 @@ def _byte_ranges(
     path: str, kind: str, layout: Layout, options: EtlOptions, target: int
 ) -> Iterator[Piece]:
     size = file_size(path)
-    head = head_of(path, _HEAD)
+    head = first_lines(path, kind)
     if not head:
         return
     dialect = Dialect.of(kind, layout.delimiter)
-    _check_header(path, whole_lines(head, path), dialect, layout, options)
+    _check_header(path, head, dialect, layout, options)
     # A quoted value may hold a newline, so where quotes are in use no byte is a safe cut. Quotes
     # around the names alone say nothing: some programs write them always.
     values = head.split(b"\n", 1)[-1] if layout.header else head
@@ -118,7 +116,7 @@ def _check_schema(path: str, schema: object, layout: Layout, options: EtlOptions
 def _check_header(
     path: str, head: bytes, dialect: Dialect, layout: Layout, options: EtlOptions
 ) -> None:
-    rows = first_rows(head, dialect, 1)
+    rows = first_rows(head, dialect, 1, path)
     if not layout.header:
         known = KNOWN["source"], KNOWN["target"]
         if rows and options.header == "auto" and names_columns(rows[0], options, *known):

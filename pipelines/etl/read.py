@@ -105,12 +105,16 @@ def _read_text(piece: Piece, layout: Layout, options: EtlOptions) -> Iterator[Ba
 
 def check_widths(widths: Array, expected: int, checks: RowChecks) -> None:
     """Mark text rows with too few or too many columns, or with wrong quotes."""
-    from penstock.kernels.naive.text import AFTER_QUOTE, OPEN_QUOTE
+    from penstock.kernels.naive.text import AFTER_QUOTE, LONE_RETURN, OPEN_QUOTE
 
     if bool((widths == expected).all()):
         return
+    from penstock.pipelines.etl.text import CONVERT_RETURNS, RETURN_INSIDE
+
     checks.fail(widths == OPEN_QUOTE, "a quote is opened and never closed")
     checks.fail(widths == AFTER_QUOTE, "something follows a closing quote")
+    remedy = f"{CONVERT_RETURNS}; --on-bad-rows skip leaves such rows out"
+    checks.fail(widths == LONE_RETURN, RETURN_INSIDE, remedy)
     checks.fail(widths != expected, lambda row: f"{widths[row]} columns instead of {expected}")
 
 

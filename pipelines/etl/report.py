@@ -16,6 +16,7 @@ class EtlReport:
     nodes: int = 0
     edges: int = 0
     directed: bool = False
+    directed_because: str = "asked for"
     graphs: int | None = None
     bytes: int = 0
     rows_read: int = 0
@@ -45,9 +46,9 @@ class EtlReport:
 
     def text(self) -> str:
         """Return what a person wants to read."""
-        edges = (
-            f"{self.edges:,} edges" if self.directed else f"{self.edges:,} arcs, edges both ways"
-        )
+        edges = f"{self.edges:,} arcs, edges both ways"
+        if self.directed:
+            edges = f"{self.edges:,} directed edges"
         zoo = "" if self.graphs is None else f"{self.graphs:,} graphs, "
         # Below a second or so it is the start that is timed.
         rate = f" ({self.rows_read / self.seconds / 1e6:.2f} M rows/s)" if self.seconds > 2 else ""
@@ -55,6 +56,11 @@ class EtlReport:
             f"{self.graph}: {zoo}{self.nodes:,} nodes, {edges}, {format_bytes(self.bytes)}",
             f"  read {self.rows_read:,} rows in {self.seconds:.1f} s{rate}",
         ]
+        if self.directed_because != EtlReport.directed_because:
+            kind, other = ("directed", "--undirected stores each both ways")
+            if not self.directed:
+                kind, other = ("undirected", "--directed keeps their direction")
+            lines.append(f"  {kind}, {self.directed_because} ({other})")
         counts = [
             ("outside the time window", self.rows_filtered),
             ("bad rows skipped (the first ten are in bad_rows.json)", self.bad_rows),

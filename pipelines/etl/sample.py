@@ -10,14 +10,24 @@ from dataclasses import dataclass
 import numpy as np
 
 from penstock.errors import InputError, UsageError
+from penstock.kernels.naive.text import LONE_RETURN
+from penstock.pipelines.etl.check_rows import shorten
 from penstock.pipelines.etl.inputs import head_of
 from penstock.pipelines.etl.options import EtlOptions
-from penstock.pipelines.etl.text import Dialect, split_head, without_mark
+from penstock.pipelines.etl.text import (
+    CONVERT_RETURNS,
+    RETURN_INSIDE,
+    Block,
+    Dialect,
+    long_line,
+    split_head,
+    without_mark,
+)
 
 Names = tuple[str, ...]
 
 _ROWS = 1000
-_HEAD = 1 << 20
+_HEADS = tuple(1 << bits for bits in (20, 22, 24, 26))  # bytes to look at, if need be
 _NAMED = {"tab": "\t", "\\t": "\t", "space": " ", "comma": ","}
 INTEGER = re.compile(r"\s*[+-]?[0-9]+\s*")
 _NUMBER = re.compile(
@@ -46,26 +56,49 @@ class Sample:
 
 def take_sample(path: str, kind: str, options: EtlOptions) -> Sample:
     """Return the first rows of a file, cut as the format ``kind`` and the options say."""
-    head = whole_lines(head_of(path, _HEAD), path)
+    head = first_lines(path, kind)
     delimiter = _delimiter(head, path, kind, options)
-    return Sample(path, delimiter, first_rows(head, Dialect.of(kind, delimiter), _ROWS))
+    return Sample(path, delimiter, first_rows(head, Dialect.of(kind, delimiter), _ROWS, path))
 
 
-def whole_lines(head: bytes, path: str) -> bytes:
-    """Drop the unfinished last line of a file's first bytes, and the mark before the first."""
-    head = without_mark(head, path)
-    if len(head) >= _HEAD - 3 and b"\n" in head:
-        head = head[: head.rfind(b"\n") + 1]
-    return head if head.endswith(b"\n") or not head else head + b"\n"
+def first_lines(path: str, kind: str) -> bytes:
+    """Return whole lines from a file's beginning, about a megabyte, without the mark before them.
+
+    More of them where they would hold fewer than two rows that the file has: a header may be long,
+    and comments may be many.
+    """
+    for size in _HEADS:
+        head = head_of(path, size)
+        ended = len(head) < size
+        found = without_mark(head, path)
+        if ended:
+            return found if found.endswith(b"\n") or not found else found + b"\n"
+        head = found[: found.rfind(b"\n") + 1]
+        if len(first_rows(head, Dialect(10, comments=kind == "edgelist"), 2)) == 2:
+            return head
+    if head:
+        raise InputError(
+            f"{path} has no two rows in its first {_HEADS[-1] >> 20} MiB",
+            remedy="Drop most of the comments before its rows",
+        )
+    if b"\r" in found:
+        raise _lone_return(path, 1, found[:200].decode("utf-8", "replace"))
+    raise long_line(path)
 
 
-def first_rows(head: bytes, dialect: Dialect, count: int) -> list[list[str]]:
-    """Return the fields of the first rows."""
+def first_rows(head: bytes, dialect: Dialect, count: int, path: str = "") -> list[list[str]]:
+    """Return the fields of the first rows; one that is faulty has none.
+
+    With ``path`` the very first must be whole, as it tells the columns.
+    """
     rows: list[list[str]] = []
     if not head:
         return rows
-    widest = 1
+    widest, first = 1, bool(path)
     for block in split_head(head, np.zeros(0, np.int32), dialect):
+        if first and len(block.widths):
+            _check_first(block, path)
+            first = False
         widest = max(widest, int(block.widths[:count].max(initial=1)))
     for block in split_head(head, np.arange(widest, dtype=np.int32), dialect):
         columns = [block.fields(slot) for slot in range(widest)]
@@ -75,6 +108,20 @@ def first_rows(head: bytes, dialect: Dialect, count: int) -> list[list[str]]:
         if len(rows) == count:
             break
     return rows
+
+
+def _check_first(block: Block, path: str) -> None:
+    if block.widths[0] == LONE_RETURN:
+        raise _lone_return(path, int(block.lines[0]) + 1, block.text(0))
+
+
+def _lone_return(path: str, row: int, text: str) -> InputError:
+    return InputError(
+        f"{path}, row {row}: {RETURN_INSIDE}",
+        expected="lines that end with a newline, or with carriage return and newline",
+        got=shorten(text),
+        remedy=CONVERT_RETURNS,
+    )
 
 
 def has_header(sample: Sample, options: EtlOptions, sources: Names, targets: Names) -> bool:
@@ -157,7 +204,7 @@ def _delimiter(head: bytes, path: str, kind: str, options: EtlOptions) -> str:
         return delimiter
     if kind in ("csv", "tsv"):
         return "," if kind == "csv" else "\t"
-    first = next(iter(first_rows(head, Dialect(10, comments=kind == "edgelist"), 1)), [""])[0]
+    first = next(iter(first_rows(head, Dialect(10, comments=kind == "edgelist"), 1, path)), [""])[0]
     if kind == "triples":
         if "\t" not in first and "," in first and path.lower().find(".csv") > 0:
             return ","

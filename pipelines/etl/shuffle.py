@@ -41,11 +41,6 @@ class Shape:
         """How many rows a bin has."""
         return self.starts[number + 1] - self.starts[number]
 
-    def key_bits(self, number: int) -> int:
-        """How many bits of a bin's keys are used."""
-        row_bits = max(self.rows(number) - 1, 0).bit_length()
-        return row_bits + self.target_bits + self.relation_bits
-
     def payloads(self) -> list[tuple[str, str]]:
         """Return what travels beside the keys: names and dtypes."""
         columns = [("weights", "float32")] if self.weighted else []

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -18,6 +19,8 @@ Array = np.ndarray[Any, Any]
 
 BLOCK = 1 << 24  # bytes in memory at once; also the longest line, and the longest quoted value
 _CHUNK = 1 << 16
+RETURN_INSIDE = "a carriage return without a newline after it"
+CONVERT_RETURNS = r"Convert the ends of lines, for example with tr '\r' '\n' < IN > OUT"
 _BOM = b"\xef\xbb\xbf"
 
 
@@ -117,6 +120,14 @@ def without_mark(data: bytes, path: str = "the file") -> bytes:
     return data.removeprefix(_BOM)
 
 
+def long_line(path: str) -> InputError:
+    """Return the error for a line that does not fit in memory."""
+    return InputError(
+        f"{path} has a line of more than {BLOCK >> 20} MiB",
+        remedy="Is it text, with newlines? If its name misleads, give --format",
+    )
+
+
 @dataclass
 class _Lines:
     """Whole lines, and whether nothing follows; what is left of them goes before the next."""
@@ -144,10 +155,7 @@ def _whole_lines(piece: Piece) -> Iterator[_Lines]:
             cut = data.rfind(b"\n") + 1
             if cut == 0:
                 if len(data) > 2 * BLOCK:
-                    raise InputError(
-                        f"{piece.path} has a line of more than {BLOCK >> 20} MiB",
-                        remedy="Is it a text file? If its name misleads, give --format",
-                    )
+                    raise long_line(piece.path)
                 rest = data
                 continue
             lines = _Lines(data[:cut] if cut < len(data) else data, ended)
@@ -162,10 +170,11 @@ def _split(
 ) -> Iterator[tuple[Block, int]]:
     """Give blocks of rows, each with the lines it took; an open quote waits in ``lines.rest``."""
     whole = np.frombuffer(lines.data, np.uint8)
+    cut = partial(_cut, slots=slots, dialect=dialect, returns=b"\r" in lines.data)
     at = 0
     while at < len(whole):
         capacity = min(int(np.count_nonzero(whole[at:] == 10)), BATCH_ROWS // 2)
-        block, consumed, passed = _cut(whole[at:], capacity, slots, dialect, multiline=multiline)
+        block, consumed, passed = cut(whole[at:], capacity, multiline=multiline)
         yield block, passed
         at += consumed
         if at < len(whole) and len(block.widths) < capacity:  # a quote is open
@@ -174,20 +183,20 @@ def _split(
                 return
             # Never closed: the line on which the quote opens is a bad row, the next one is not.
             stop = lines.data.index(b"\n", at) + 1
-            block, _, passed = _cut(whole[at:stop], 1, slots, dialect, multiline=False)
+            block, _, passed = cut(whole[at:stop], 1, multiline=False)
             yield block, passed
             at = stop
 
 
 def _cut(
-    data: Array, capacity: int, slots: Array, dialect: Dialect, *, multiline: bool
+    data: Array, capacity: int, *, slots: Array, dialect: Dialect, multiline: bool, returns: bool
 ) -> tuple[Block, int, int]:
     """Return a block, and the bytes and lines it took."""
     from penstock.kernels.cpu import text as kernel
 
     starts, ends, widths, lines, rows, consumed, passed = kernel.split_rows(
         data, capacity, slots, dialect.delimiter, dialect.quote,
-        comments=dialect.comments, multiline=multiline,
+        comments=dialect.comments, multiline=multiline, returns=returns,
     )  # fmt: skip
     block = Block(data, starts, ends, widths, lines, rows, dialect.quote)
     return block, consumed, passed

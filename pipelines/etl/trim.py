@@ -54,14 +54,14 @@ def choose_nodes(
     """
     keep = np.ones(nodes, bool) if keep is None else keep.copy()
     if options.min_degree:
-        keep &= _degrees(shards, keep, inward=options.directed) >= options.min_degree
+        keep &= _degrees(shards, keep, inward=bool(options.directed)) >= options.min_degree
     if options.largest_component:
         keep &= _largest_component(shards, keep)
     if options.drop_isolated:
-        keep &= _degrees(shards, keep, inward=options.directed) > 0
+        keep &= _degrees(shards, keep, inward=bool(options.directed)) > 0
     old_id = np.flatnonzero(keep)
     if options.relabel == "degree":
-        degrees = _degrees(shards, keep, inward=options.directed)[old_id]
+        degrees = _degrees(shards, keep, inward=bool(options.directed))[old_id]
         old_id = old_id[np.argsort(-degrees, kind="stable")]
     new_id = np.full(nodes, -1, np.int64)
     new_id[old_id] = np.arange(len(old_id))

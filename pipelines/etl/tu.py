@@ -218,7 +218,7 @@ def _write(
     manifest = Manifest(
         csr.rows,
         csr.edges,
-        options.directed,
+        bool(options.directed),
         tuple(shards),
         {name: str(array.dtype) for name, array in csr.arrays()},
         {},

@@ -80,6 +80,8 @@ def read_numbers(path: str, *, integers: bool, columns: int | None = None) -> Ar
 
     with open_stream(path) as stream:
         text: bytes = b"".join(iter(lambda: stream.read(1 << 24), b"")).rstrip()
+    if b"\r" in text:
+        text = text.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
     if not text:
         return np.empty((0, columns or 0), np.int64 if integers else np.float64)
     if columns is None:

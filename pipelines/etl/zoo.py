@@ -78,15 +78,13 @@ def build_zoo(
     # As for one large graph: text shrinks and compressed files grow.
     need_disk(scratch, 4 * size, "the intermediate data of this zoo")
     folders = [scratch / "runs" / f"{i:05d}" for i in range(len(pieces))]
-    spilled = job.stage(
-        "read",
+    spilled = job.read(
         spill_piece,
         [
             (piece, job.layout, job.options, folder)
             for piece, folder in zip(pieces, folders, strict=True)
         ],
-        [piece.bytes for piece in pieces],
-        "B",
+        pieces,
     )
     for result in spilled:
         job.report.count_input(result)
@@ -180,7 +178,7 @@ def _write(job: Job, built: list[dict[str, Any]], ranges: list[Path], shard_size
     return Manifest(
         nodes=nodes,
         edges=edges,
-        directed=job.options.directed,
+        directed=bool(job.options.directed),
         shards=tuple(
             ShardEntry(shard.start, shard.stop, result["edges"])
             for shard, result in zip(shards, joined, strict=True)

@@ -8,12 +8,14 @@ graph.
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from penstock.csr import CSR, Array
 from penstock.kernels import kernel
+from penstock.pipelines.etl.merge import Merging, rows_of_keys
 from penstock.pipelines.etl.options import EtlOptions
 
 # Rows sorted at a time: few enough that their keys stay near the cache.
@@ -50,23 +52,19 @@ def build_csr(
         both_ways=not options.directed,
         keep_loops=options.self_loops == "keep",
     )
-    merge = options.duplicates
     built: list[CSR] = []
     for number in range(len(starts) - 1):
-        low, high = offsets[number], offsets[number + 1]
-        bin_rows = int(starts[number + 1] - starts[number])
-        bits = max(bin_rows - 1, 0).bit_length() + target_bits + relation_bits
-        bin_keys, order = csr.sort_keys(keys[low:high], bits, with_order=bool(columns))
-        indptr, indices, types, first = csr.build_rows(
-            bin_keys, bin_rows, target_bits, relation_bits, merge=merge != "keep"
+        part = edges[offsets[number] : offsets[number + 1]]
+        built.append(
+            rows_of_keys(
+                keys[offsets[number] : offsets[number + 1]],
+                int(starts[number + 1] - starts[number]),
+                target_bits,
+                relation_bits,
+                {name: partial(np.take, values, part) for name, values in columns.items()},
+                Merging.of(options),
+            )
         )
-        merged = {
-            name: csr.merge_values(values, edges[low:high][order], first, _how(name, merge))
-            for name, values in columns.items()
-        }
-        if types is not None:
-            merged["relations"] = types
-        built.append(CSR(indptr, indices, **merged))
     if not built:
         return _no_rows(relations, columns), 0
     whole = CSR.concatenate(built)
@@ -80,10 +78,10 @@ def keep_nodes(csr: CSR, options: EtlOptions) -> tuple[CSR, Array | None]:
     """
     kept: Array | None = None
     if options.min_degree > 0:
-        kept = _degrees(csr, options.directed) >= options.min_degree
+        kept = _degrees(csr, bool(options.directed)) >= options.min_degree
         csr = _rows_where(csr, kept)
     if options.drop_isolated:
-        touched = _degrees(csr, options.directed) > 0
+        touched = _degrees(csr, bool(options.directed)) > 0
         csr = _rows_where(csr, touched)
         if kept is None:
             kept = touched
@@ -115,13 +113,6 @@ def _rows_where(csr: CSR, kept: Array) -> CSR:
 def _bits(relations: Array) -> int:
     most = int(relations.max()) if len(relations) else 0
     return max(most.bit_length(), 1)
-
-
-def _how(column: str, merge: str) -> str:
-    if merge == "keep":
-        return "first"
-    # Merged edges keep the latest time: times do not add up.
-    return "max" if column == "times" and merge == "sum" else merge
 
 
 def _no_rows(relations: Array | None, columns: dict[str, Array]) -> CSR:

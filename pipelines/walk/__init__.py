@@ -26,7 +26,7 @@ from penstock.pipelines.walk.replicated import WalkJob, walk_replicated
 from penstock.pipelines.walk.report import WalkReport
 from penstock.pipelines.walk.starts import Starts, find_starts
 from penstock.pipelines.walk.survey import Survey, survey, weighted
-from penstock.pipelines.workplace import workplace
+from penstock.pipelines.workplace import file_stamp, workplace
 from penstock.sizes import need_disk
 
 __all__ = ["WalkOptions", "WalkReport", "walk", "walk_array"]
@@ -71,7 +71,13 @@ def make_walks(
     begun = time.monotonic()
     graph = Graph.open(path.absolute())
     check_graph(graph, options)
-    task = {"graph": str(graph.path), "version": _version(graph), "options": lasting(options)}
+    task: dict[str, Any] = {
+        "graph": str(graph.path),
+        "version": _version(graph),
+        "options": lasting(options),
+    }
+    if options.starts is not None and options.starts.is_file():
+        task["inputs"] = {str(options.starts): file_stamp(options.starts)}
     report = WalkReport(str(out), options.app)
     with workplace(
         out.absolute(),

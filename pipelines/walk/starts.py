@@ -90,7 +90,8 @@ def _read(path: Path) -> tuple[Any, Any]:
         column = pq.read_table(path).column(0).combine_chunks()
         return column, range(1, len(column) + 1)
     try:
-        lines = [line.strip() for line in path.read_text(encoding="utf-8").splitlines()]
+        # Not splitlines, which also cuts at what may stand in an id.
+        lines = [line.strip() for line in path.read_text(encoding="utf-8-sig").split("\n")]
     except UnicodeDecodeError as error:
         raise InputError(
             f"cannot read {path}", expected="text in UTF-8, an id a line", got=str(error)

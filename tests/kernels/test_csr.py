@@ -64,6 +64,40 @@ def test_sort_keys_is_stable(backend: Any, same: Any, bits: int, with_order: boo
     np.testing.assert_array_equal(keys, before)
 
 
+@pytest.mark.parametrize("dtype", ["int64", "float64"])
+@pytest.mark.parametrize("keys_differ", [1, 40, 4000])
+@pytest.mark.parametrize("count", [0, 1, 3000])
+def test_sort_times_sorts_equal_keys_alone(
+    backend: Any, same: Any, dtype: str, keys_differ: int, count: int
+) -> None:
+    random = np.random.default_rng(count)
+    keys = np.sort(random.integers(0, keys_differ, count)).astype(np.uint64)
+    order = random.permutation(count).astype(np.int32)
+    times = random.integers(-20, 20, count).astype(dtype)
+    truth = naive.sort_times(keys, order, times)
+    same(backend.module("csr").sort_times(*map(backend.put, (keys, order, times))), truth)
+    places = {int(edge): place for place, edge in enumerate(order)}
+    ranks = [(int(k), float(t), places[int(e)]) for k, e, t in zip(keys, *truth, strict=True)]
+    assert ranks == sorted(ranks)
+
+
+@pytest.mark.parametrize("merge", [False, True])
+@pytest.mark.parametrize("dtype", ["int64", "float64"])
+def test_build_rows_tells_edges_apart_by_time(
+    backend: Any, same: Any, merge: bool, dtype: str
+) -> None:
+    random = np.random.default_rng(3)
+    keys = np.sort(random.integers(0, 1 << 9, 3000)).astype(np.uint64)
+    times = random.integers(0, 4, 3000)
+    times = times[np.lexsort((times, keys))].astype(dtype)
+    truth = naive.build_rows(keys, 32, 4, 0, merge=merge, times=times)
+    module = backend.module("csr")
+    got = module.build_rows(backend.put(keys), 32, 4, 0, merge=merge, times=backend.put(times))
+    same(got, truth)
+    pairs = set(zip(keys.tolist(), times.tolist(), strict=True))
+    assert len(truth[1]) == (len(pairs) if merge else 3000)
+
+
 @pytest.mark.parametrize("merge", [False, True])
 @pytest.mark.parametrize("relation_bits", [0, 3])
 @pytest.mark.parametrize("count", [0, 1, 4000])

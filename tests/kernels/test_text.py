@@ -54,6 +54,7 @@ def test_both_cut_the_same(text, delimiter, quoting, comments, multiline, capaci
     options = {
         "delimiter": delimiter, "quote": '"' if quoting and delimiter != " " else "",
         "comments": comments, "multiline": multiline, "capacity": capacity,
+        "returns": "\r" in text,
     }  # fmt: skip
     for ours, truth in zip(split(cpu, text, **options), split(naive, text, **options), strict=True):
         np.testing.assert_array_equal(ours, truth)
@@ -84,6 +85,24 @@ def test_lines_are_counted_through_quotes_comments_and_empty_lines(backend):
     assert lines.tolist() == [0, 2, 5]
     assert [text[row] for row in rows] == ["a", '"', "d"]
     assert (consumed, passed) == (len(text), 6)
+
+
+@BACKENDS
+@pytest.mark.parametrize("delimiter", [",", " "])
+def test_a_carriage_return_without_a_newline_is_told(backend, delimiter):
+    def rows(text):
+        text = text.replace(",", delimiter)
+        quote = '"' if delimiter == "," else ""
+        return fields(backend, text, delimiter=delimiter, quote=quote, comments=True)
+
+    lone = naive.LONE_RETURN
+    assert rows("1,2\r3,4\n5,6\n") == [lone, [b"5", b"6"]]
+    assert rows("1,2\r\n3,4\r\r\n\r\n\r\r\n") == [[b"1", b"2"], [b"3", b"4"]]
+    assert rows("#1,2\r3,4\n# 5,6\r\n7,8\n") == [lone, [b"7", b"8"]]  # in a comment, too
+    assert rows("1\r,2\n3,4\n") == [lone, [b"3", b"4"]]
+    assert rows("\r1,2\n\r# 3,4\n") == [lone, lone]
+    if delimiter == ",":
+        assert rows('"1\r1",2\n') == [[b"1\r1", b"2"]]  # a value may hold it
 
 
 @BACKENDS

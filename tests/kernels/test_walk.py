@@ -399,6 +399,72 @@ def test_chances_of_all_alike(backend: Any) -> None:
             check_chances(rows, rules, walked(backend, rows, rules, walks, walks % 7))
 
 
+def paths_in_time(
+    edges: list[tuple[int, int, int, float]], start: int, length: int, rules: Rules
+) -> dict[tuple[int, ...], float]:
+    """Return every walk in time over (source, target, time, weight) and its chance, by hand."""
+    near = {(u, v) for u, v, _, _ in edges}
+
+    def go(path: tuple[int, ...], now: float, chance: float) -> None:
+        nexts = [edge for edge in edges if edge[0] == path[-1] and edge[2] >= now]
+        if len(path) == length or not nexts:
+            key = (*path, *[-1] * (length - len(path)))
+            found[key] = found.get(key, 0.0) + chance
+            return
+        factors = [1.0] * len(nexts)
+        if len(path) > 1 and rules.second_order:
+            factors = [
+                rules.return_factor if v == path[-2]
+                else 1.0 if (path[-2], v) in near else rules.far_factor
+                for _, v, _, _ in nexts
+            ]  # fmt: skip
+        shares = [edge[3] * factor for edge, factor in zip(nexts, factors, strict=True)]
+        for (_, target, when, _), share in zip(nexts, shares, strict=True):
+            go((*path, target), when, chance * share / sum(shares))
+
+    found: dict[tuple[int, ...], float] = {}
+    go((start,), -np.inf, 1.0)
+    return found
+
+
+@pytest.mark.parametrize("second", [False, True])
+@pytest.mark.parametrize("symmetric", [False, True])
+@pytest.mark.parametrize("sampler", [D, R, ITS, RESERVOIR])
+def test_neighbours_repeated_at_other_times(
+    backend: Any, sampler: Sampler, symmetric: bool, second: bool
+) -> None:
+    """One neighbour at several times is several edges, each with its own weight and future."""
+    contacts = [
+        (0, 1, 1), (0, 1, 9), (0, 1, 4), (1, 2, 5), (1, 2, 2), (1, 2, 2), (2, 3, 6), (2, 0, 3),
+        (2, 0, 8), (1, 3, 7), (3, 0, 6), (3, 4, 9), (3, 4, 6), (2, 4, 9),
+    ]  # fmt: skip
+    weights = [1.0 if sampler == D else 1.0 + number % 3 for number in range(len(contacts))]
+    edges = [(u, v, when, w) for (u, v, when), w in zip(contacts, weights, strict=True)]
+    if symmetric:
+        edges += [(v, u, when, w) for u, v, when, w in edges]
+    sources, targets, times, shares = (np.array(column) for column in zip(*edges, strict=True))
+    columns = {"times": times.astype(np.int64), "weights": shares.astype(np.float32)}
+    rows = rows_of(sources, targets, 5, **columns)
+    rows = without(rows, "weights") if sampler == D else rows
+    rules = Rules(4, 5, sampler, timed=True, symmetric=symmetric, **(SECOND if second else {}))
+    walks = np.arange(60_000, dtype=np.int64)
+    paths = walked(backend, rows, rules, walks, np.zeros(len(walks), np.int64))
+    truth = paths_in_time(edges, 0, 4, rules)
+    counts = Counter(map(tuple, paths.tolist()))
+    assert set(counts) <= set(truth)
+    expected = np.array([truth[path] for path in truth]) * len(walks)
+    seen = np.array([counts[path] for path in truth])
+    rare = expected < ENOUGH
+    expected = np.append(expected[~rare], expected[rare].sum())
+    seen = np.append(seen[~rare], seen[rare].sum())
+    statistic = ((seen - expected) ** 2 / np.maximum(expected, 1)).sum()
+    assert stats.chi2.sf(statistic, len(expected) - 1) > 1e-6
+    if sampler in (D, R):  # the same walks as the truth, too
+        some = walks[:300]
+        same = naive.walk(prepared(naive, rows, rules), rules, some, np.zeros(300, np.int32))
+        np.testing.assert_array_equal(paths[:300], same)
+
+
 def test_lengths_are_geometric(backend: Any) -> None:
     ring = rows_of(np.arange(9), (np.arange(9) + 1) % 9, 9)
     walks = np.arange(50_000, dtype=np.int64)

@@ -10,9 +10,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from penstock import Graph, etl
+from penstock import Graph, etl, walk_array
 from penstock.cluster.spec import ClusterSpec
 from penstock.errors import InputError, OutputExists, UsageError
+from penstock.pipelines.cli import run
 from penstock.pipelines.etl import number_nodes
 from penstock.pipelines.etl.job import Job
 
@@ -42,6 +43,7 @@ def random_edges(seed: int, kind: str = "int", rows: int = 400, ids: int = 60) -
 def expected_arcs(table: pd.DataFrame, options: dict[str, Any]) -> Arcs:
     """Return {(source, target, relation): weights}, by the steps that docs/etl.md lists."""
     relation = options.get("relation")
+    directed = options.get("directed", relation is not None)
     arcs: Arcs = {}
     for row in table.itertuples():
         u, v, w = row.src, row.dst, float(row.weight) if options.get("weight") else 1.0
@@ -49,7 +51,7 @@ def expected_arcs(table: pd.DataFrame, options: dict[str, Any]) -> Arcs:
             continue
         r = (row.relation,) if relation else ()
         arcs.setdefault((u, v, *r), []).append(w)
-        if not options.get("directed") and u != v:
+        if not directed and u != v:
             arcs.setdefault((v, u, *r), []).append(w)
     if not options.get("weight"):
         if options.get("duplicates") != "keep":
@@ -67,10 +69,10 @@ def expected_nodes(table: pd.DataFrame, arcs: Arcs, options: dict[str, Any]) -> 
     for key, weights in arcs.items():
         graph.add_edges_from([key[:2]] * len(weights))
 
+    directed = options.get("directed", options.get("relation") is not None)
+
     def degree(node: Any) -> int:
-        return int(
-            graph.out_degree(node) + (graph.in_degree(node) if options.get("directed") else 0)
-        )
+        return int(graph.out_degree(node) + (graph.in_degree(node) if directed else 0))
 
     if options.get("min_degree"):
         few = [node for node in graph if degree(node) < options["min_degree"]]
@@ -110,6 +112,7 @@ CASES: list[dict[str, Any]] = [
     {"duplicates": "keep", "directed": True, "self_loops": "keep"},
     {"weight": "weight", "self_loops": "keep"},
     {"relation": "relation", "weight": "weight"},
+    {"relation": "relation", "weight": "weight", "directed": False},
     {"relation": "relation", "directed": True, "drop_isolated": True},
     {"min_degree": 4, "weight": "weight"},
     {"min_degree": 3, "directed": True, "drop_isolated": True, "relation": "relation"},
@@ -148,7 +151,13 @@ def test_internal_ids_follow_the_order_asked_for(tmp_path: Path, cluster: Cluste
     table.to_parquet(tmp_path / "edges.parquet")
     ids = {}
     for relabel in ("sorted", "degree", "random"):
-        etl(tmp_path / "edges.parquet", tmp_path / relabel, cluster=cluster, relabel=relabel)
+        etl(
+            tmp_path / "edges.parquet",
+            tmp_path / relabel,
+            cluster=cluster,
+            relabel=relabel,
+            relation="none",
+        )
         ids[relabel] = Graph.open(tmp_path / relabel).user_ids().to_pylist()
     assert ids["sorted"] == sorted(ids["sorted"])
     degrees = Graph.open(tmp_path / "degree").degrees
@@ -214,7 +223,9 @@ def test_weights_of_both_directions_are_bitwise_equal(tmp_path: Path, cluster: C
     table = random_edges(7, rows=5000, ids=20)
     table["weight"] = np.random.default_rng(0).random(5000).astype(np.float32)
     table.to_parquet(tmp_path / "edges.parquet", row_group_size=999)
-    etl(tmp_path / "edges.parquet", tmp_path / "g", cluster=cluster, weight="weight")
+    etl(
+        tmp_path / "edges.parquet", tmp_path / "g", cluster=cluster, weight="weight", directed=False
+    )
     csr = Graph.open(tmp_path / "g").csr()
     import scipy.sparse as sp
 
@@ -222,7 +233,7 @@ def test_weights_of_both_directions_are_bitwise_equal(tmp_path: Path, cluster: C
     np.testing.assert_array_equal(matrix, matrix.T)
 
 
-def test_times_window_and_latest_of_duplicates(tmp_path: Path, cluster: ClusterSpec) -> None:
+def test_times_outside_the_window_go(tmp_path: Path, cluster: ClusterSpec) -> None:
     table = pd.DataFrame({"src": [1, 1, 2, 3, 1], "dst": [2, 2, 1, 1, 3], "time": [5, 9, 7, 20, 3]})
     table.to_parquet(tmp_path / "edges.parquet")
     report = etl(
@@ -236,8 +247,111 @@ def test_times_window_and_latest_of_duplicates(tmp_path: Path, cluster: ClusterS
     )
     csr = Graph.open(tmp_path / "g").csr()
     assert csr.times is not None
-    assert csr.times.tolist() == [9, 7]
+    assert csr.times.tolist() == [5, 9, 7]
     assert report.rows_filtered == 2
+    assert report.duplicates_merged == 0
+
+
+TIMED: list[dict[str, Any]] = [
+    {},
+    {"weight": "weight"},
+    {"weight": "weight", "duplicates": "first", "directed": True},
+    {"weight": "weight", "duplicates": "max", "relation": "relation", "directed": False},
+    {"weight": "weight", "duplicates": "keep", "relation": "relation", "directed": True},
+    {"weight": "weight", "relation": "relation", "min_degree": 1, "relabel": "random"},
+    {"weight": "weight", "merge_times": True},
+    {"weight": "weight", "merge_times": True, "duplicates": "first", "directed": True},
+    {"merge_times": True, "duplicates": "max", "relation": "relation", "min_degree": 1},
+]
+
+
+@pytest.mark.parametrize("options", TIMED, ids=lambda o: ",".join(f"{k}={v}" for k, v in o.items()))
+@pytest.mark.parametrize("dtype", ["int64", "float64"])
+def test_an_edge_repeated_at_another_time_is_another_edge(
+    tmp_path: Path, cluster: ClusterSpec, options: dict[str, Any], dtype: str
+) -> None:
+    table = random_edges(9, rows=900, ids=12)
+    table["time"] = np.random.default_rng(1).integers(-3, 3, len(table)).astype(dtype)
+    table.to_parquet(tmp_path / "edges.parquet", row_group_size=130)
+    unnamed = {name: "none" for name in ("weight", "relation") if name not in options}
+    report = etl(
+        tmp_path / "edges.parquet", tmp_path / "g", cluster=cluster, time="time",
+        **options, **unnamed,
+    )  # fmt: skip
+    graph = Graph.open(tmp_path / "g")
+    graph.validate()
+    ids, csr = graph.user_ids().to_pylist(), graph.csr()
+    found = [
+        (ids[u], ids[v], 0 if csr.relations is None else int(csr.relations[e]),
+         csr.times[e], 1.0 if csr.weights is None else csr.weights[e])
+        for e, (u, v) in enumerate(zip(csr.sources(), csr.indices, strict=True))
+    ]  # fmt: skip
+    # What pandas makes of it, by the steps of docs/etl.md.
+    frame = table[table.src != table.dst]
+    if not options.get("directed", "relation" in options):
+        back = frame.rename(columns={"src": "dst", "dst": "src"})
+        frame = pd.concat([frame, back]).sort_index(kind="stable")
+    typed = "relation" in options
+    names = {name: i for i, name in enumerate(graph.manifest.relations or ())}
+    frame = frame.assign(
+        relation=frame.relation.map(names) if typed else 0,
+        weight=frame.weight.astype(np.float64) if "weight" in options else 1.0,
+    )
+    by, how = ["src", "dst", "relation", "time"], options.get("duplicates", "sum")
+    arcs = len(frame)
+    if options.get("merge_times"):
+        by.remove("time")
+    if how != "keep":
+        rules = {"weight": how if "weight" in options else "first"}
+        if options.get("merge_times"):
+            rules["time"] = "first" if how == "first" else "max"
+        frame = frame.groupby(by, as_index=False).agg(rules)
+    columns = ["src", "dst", "relation", "time", "weight"]
+    expected = frame[columns].astype({"weight": np.float32}).itertuples(index=False, name=None)
+    assert sorted(found) == sorted(expected)
+    assert report.duplicates_merged == arcs - len(found)
+    # Among edges that are equal else, times ascend.
+    rank = {node: i for i, node in enumerate(ids)}
+    keys = [(rank[u], rank[v], r, when) for u, v, r, when, _ in found]
+    assert keys == sorted(keys)
+
+
+def test_a_walk_in_time_finds_the_way_that_the_first_of_two_edges_opens(
+    tmp_path: Path, cluster: ClusterSpec
+) -> None:
+    (tmp_path / "e.csv").write_text("src,dst,time\na,b,1\nb,c,5\na,b,9\na,b,9\n")
+    etl(tmp_path / "e.csv", tmp_path / "g", cluster=cluster, time="time")
+    paths = walk_array(tmp_path / "g", temporal=True, length=3, walks=40)
+    assert [0, 1, 2] in paths.tolist()
+
+
+def test_merge_times_needs_times_and_merging(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="--merge-times needs --time"):
+        etl(tmp_path / "e.csv", tmp_path / "g", merge_times=True)
+    with pytest.raises(UsageError, match="cannot go together"):
+        etl(tmp_path / "e.csv", tmp_path / "g", time="t", merge_times=True, duplicates="keep")
+
+
+def test_all_times_of_an_edge_are_held_out_together(tmp_path: Path, cluster: ClusterSpec) -> None:
+    table = random_edges(8, rows=3000, ids=40)
+    table.to_parquet(tmp_path / "edges.parquet")
+    for directed in (False, True):
+        out = tmp_path / f"g{directed}"
+        etl(
+            tmp_path / "edges.parquet", out, cluster=cluster, time="time", relation="none",
+            split_edges=(0.6, 0.2, 0.2), directed=directed,
+        )  # fmt: skip
+        graph = Graph.open(out)
+        csr = graph.csr()
+        pairs = {"train": set(zip(csr.sources().tolist(), csr.indices.tolist(), strict=True))}
+        for name in ("valid", "test"):
+            edges = graph.heldout(name)
+            assert len(edges["times"]) == len(edges["sources"])
+            ends = list(zip(edges["sources"].tolist(), edges["targets"].tolist(), strict=True))
+            assert len(ends) > len(set(ends))  # some at several times
+            pairs[name] = set(ends)
+        assert not pairs["train"] & (pairs["valid"] | pairs["test"])
+        assert not pairs["valid"] & pairs["test"]
 
 
 def test_edge_splits_are_disjoint_and_complete(tmp_path: Path, cluster: ClusterSpec) -> None:
@@ -296,6 +410,85 @@ def test_given_heldout_edges(tmp_path: Path, cluster: ClusterSpec) -> None:
         ]
         assert triples == files[name]
     assert set(arcs_of(graph)) == {(h, t, r) for h, r, t in files["train"]}
+
+
+TRIPLES = "a\tlikes\tb\nb\tlikes\ta\na\tlikes\tb\nb\tknows\tc\na\tknows\tb\n"
+
+
+def test_triples_are_directed_and_the_same_triple_twice_is_one(
+    tmp_path: Path, cluster: ClusterSpec
+) -> None:
+    (tmp_path / "kg.txt").write_text(TRIPLES)
+    report = etl(tmp_path / "kg.txt", tmp_path / "g", cluster=cluster)
+    graph = Graph.open(tmp_path / "g")
+    assert graph.manifest.directed
+    assert set(arcs_of(graph)) == {
+        ("a", "b", "likes"), ("b", "a", "likes"), ("b", "c", "knows"), ("a", "b", "knows"),
+    }  # fmt: skip
+    assert report.edges == report.duplicates_merged + 3 == 4
+    assert report.to_dict()["directed_because"] == "the default of edges with relations"
+    assert "directed, the default of edges with relations (--undirected stores" in report.text()
+    report = etl(tmp_path / "kg.txt", tmp_path / "u", cluster=cluster, directed=False)
+    assert not Graph.open(tmp_path / "u").manifest.directed
+    assert report.edges == 6  # likes and knows of a and b, knows of b and c, both ways
+    assert "default" not in report.text()
+
+
+@pytest.mark.parametrize("suffix", ["csv", "parquet", "edgelist"])
+def test_a_column_of_relations_makes_a_table_directed(
+    tmp_path: Path, cluster: ClusterSpec, suffix: str
+) -> None:
+    rows = [line.split("\t") for line in TRIPLES.splitlines()]
+    table, path = pd.DataFrame(rows, columns=["head", "relation", "tail"]), tmp_path / f"e.{suffix}"
+    if suffix == "parquet":
+        table.to_parquet(path)
+    else:
+        table.to_csv(path, index=False, sep="," if suffix == "csv" else " ")
+    typed = etl(path, tmp_path / "typed", cluster=cluster, format="auto")
+    assert (typed.directed, typed.edges) == (True, 4)
+    plain = etl(path, tmp_path / "plain", cluster=cluster, relation="none")
+    assert (plain.directed, plain.edges) == (False, 4)
+    assert "undirected, the default of edges without relations (--directed" in plain.text()
+
+
+def test_relations_of_a_zoo_direct_nothing(tmp_path: Path, cluster: ClusterSpec) -> None:
+    (tmp_path / "z.csv").write_text("graph,source,target,relation\n1,1,2,single\n1,2,3,double\n")
+    report = etl(tmp_path / "z.csv", tmp_path / "g", cluster=cluster, format="zoo")
+    assert (report.directed, report.edges) == (False, 4)
+    assert "undirected, the default of a zoo (--directed" in report.text()
+
+
+def test_the_command_line_asks_for_either_direction(tmp_path: Path) -> None:
+    (tmp_path / "kg.txt").write_text(TRIPLES)
+    for number, (flags, directed) in enumerate(
+        [([], True), (["--undirected"], False), (["--directed"], True)]
+    ):
+        out = tmp_path / f"g{number}"
+        assert run(["etl", str(tmp_path / "kg.txt"), str(out), "-q", *flags]) == 0
+        assert Graph.open(out).manifest.directed == directed
+
+
+def test_triples_are_split_one_by_one(tmp_path: Path, cluster: ClusterSpec) -> None:
+    random = np.random.default_rng(0)
+    rows = {(int(h), int(r), int(t)) for h, r, t in random.integers(0, [60, 3, 60], (4000, 3))}
+    rows = sorted((h, r, t) for h, r, t in rows if h != t)
+    pd.DataFrame(rows).to_csv(tmp_path / "kg.txt", sep="\t", header=False, index=False)
+    etl(
+        tmp_path / "kg.txt", tmp_path / "g", cluster=cluster, format="triples",
+        split_edges=(0.7, 0.15, 0.15),
+    )  # fmt: skip
+    graph = Graph.open(tmp_path / "g")
+    graph.validate()
+    ids, names = graph.user_ids().to_pylist(), [int(name) for name in graph.manifest.relations]
+    csr = graph.csr()
+    found = [list(zip(csr.sources(), csr.relations, csr.indices, strict=True))]
+    for name in ("valid", "test"):
+        edges = graph.heldout(name)
+        columns = (edges[column] for column in ("sources", "relations", "targets"))
+        found.append(list(zip(*columns, strict=True)))
+        assert 0.12 < len(found[-1]) / len(rows) < 0.18
+    triples = [(ids[h], names[r], ids[t]) for part in found for h, r, t in part]
+    assert sorted(triples) == rows  # every triple is in exactly one part
 
 
 def test_an_existing_graph_is_kept_unless_told(tmp_path: Path, cluster: ClusterSpec) -> None:

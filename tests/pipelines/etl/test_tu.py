@@ -244,3 +244,21 @@ def test_proteins(data: Path, tmp_path: Path) -> None:
     assert np.array_equal(labels, numbers("graph_labels"))
     classes = np.array(graph.manifest.classes).astype(int)
     assert np.array_equal(classes[graph.labels()], numbers("node_labels"))
+
+
+def test_files_of_carriage_returns_are_lines(tmp_path: Path) -> None:
+    files = {
+        "A": "1, 2\n2, 1\n3, 4\n4, 3\n",
+        "graph_indicator": "1\n1\n2\n2\n",
+        "graph_labels": "1\n-1\n",
+        "node_attributes": "1,2\n3,4\n5,6\n7,8\n",
+    }
+    found = []
+    for end in ("\n", "\r", "\r\n"):
+        folder = tmp_path / repr(end)
+        folder.mkdir()
+        for name, content in files.items():
+            (folder / f"T_{name}.txt").write_text(content, newline=end)
+        etl(folder, folder / "g")
+        found.append(Graph.open(folder / "g").manifest.files)
+    assert found[0] == found[1] == found[2]

@@ -82,6 +82,7 @@ def make_zoo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
         place.result.mkdir(parents=True, exist_ok=True)
         place.scratch.mkdir(exist_ok=True)
         layout = Layout("source", "target", graph="graph", id_type=id_type, **has)
+        options = {"time": has["time"], "directed": False} | options
         job = Serial(
             None, [], EtlOptions(**options), layout, place, memory, 2, True, report or EtlReport("")
         )
@@ -123,6 +124,7 @@ def expected_graphs(
     directed: bool = False,
     self_loops: str = "drop",
     duplicates: str = "sum",
+    merge_times: bool = False,
     min_degree: int = 0,
     drop_isolated: bool = False,
 ) -> dict[Any, tuple[list[Any], list[tuple[Any, ...]]]]:
@@ -139,10 +141,11 @@ def expected_graphs(
         if self_loops == "drop":
             edges = edges[edges["source"] != edges["target"]]
         by = ["source", "target", *(["relation"] if "relation" in columns else [])]
+        by += ["time"] if "time" in columns and not merge_times else []
         edges = edges.sort_values(by, kind="stable")
         if duplicates != "keep":
             how = {"weight": duplicates, "time": "max" if duplicates == "sum" else duplicates}
-            how = {name: rule for name, rule in how.items() if name in columns}
+            how = {name: how[name] for name in columns if name in how and name not in by}
             if "weight" in how:
                 edges = edges.astype({"weight": np.float64})
             edges = (
@@ -208,6 +211,7 @@ CHOICES = {
 @given(
     table=zoos(),
     options=st.fixed_dictionaries(CHOICES),
+    merge_times=st.booleans(),
     batch_rows=st.integers(1, 40),
     pieces=st.integers(1, 3),
     shard_size=st.integers(1, 60),
@@ -218,12 +222,15 @@ def test_zoo_is_what_pandas_makes(
     make_zoo: Any,
     table: pa.Table,
     options: dict[str, Any],
+    merge_times: bool,
     batch_rows: int,
     pieces: int,
     shard_size: int,
     together: int,
     row_bits: int,
 ) -> None:
+    if "time" in table.column_names and options["duplicates"] != "keep":
+        options["merge_times"] = merge_times
     cuts = np.linspace(0, len(table), pieces + 1).astype(int)
     tables = [table.slice(a, b - a) for a, b in pairwise(cuts)]
     graph = make_zoo(

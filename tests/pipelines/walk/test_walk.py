@@ -251,6 +251,34 @@ def test_an_interrupted_run_goes_on(
     assert checksums(tmp_path / "w") == checksums(tmp_path / "whole")
 
 
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+def test_starts_are_lines_however_they_end(make_graph: Any, tmp_path: Path, end: str) -> None:
+    graph = make_graph()
+    ids = [str(name) for name in graph.user_ids().to_pylist()[:3]]
+    (tmp_path / "starts").write_bytes(b"\xef\xbb\xbf" + end.join(ids).encode())
+    paths = walk_array(graph, starts=tmp_path / "starts", length=2)
+    assert graph.user_ids().take(paths[:, 0]).to_pylist() == [
+        type(graph.user_ids()[0].as_py())(i) for i in ids
+    ]
+
+
+def test_resume_knows_the_file_of_starts(
+    make_graph: Any, tmp_path: Path, small_parts: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph, starts = make_graph(), tmp_path / "starts"
+    ids = [str(name) for name in graph.user_ids().to_pylist()[:64]]
+    starts.write_text("\n".join(ids))
+    with monkeypatch.context() as patched:
+        patched.setattr("penstock.pipelines.walk.WalkWriter", _Break)
+        with pytest.raises(OSError, match="cable"):
+            walk(graph, tmp_path / "w", starts=starts, walks=40)
+    other = tmp_path / "other"
+    other.write_text("\n".join(ids[::-1]))
+    other.replace(starts)
+    with pytest.raises(UsageError, match="starts changed since the run in"):
+        walk(graph, tmp_path / "w", starts=starts, walks=40, resume=True)
+
+
 KILLED = """
 import sys
 import threading
