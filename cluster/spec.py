@@ -9,16 +9,30 @@ from typing import Annotated, Any, Literal
 
 import psutil
 from cyclopts import Group, Parameter
-from pydantic import Field
+from pydantic import AfterValidator, BeforeValidator, Field
 
 from penstock.errors import UsageError
-from penstock.options import options
+from penstock.options import ClientPath, options
+from penstock.paths import client_path, worker_path
 from penstock.sizes import parse_bytes
 
 # Whatever is not one of these is an address, a scheduler file, a YAML file, or a started cluster.
 KINDS = ("auto", "local", "threads", "mpi", "cuda", "slurm")
 
 _WHERE = Group("Where it runs", sort_key=8)
+
+
+def _where(text: str) -> str:
+    named = text.endswith((".json", ".yaml", ".yml")) and "://" not in text
+    return str(client_path(text)) if named else text
+
+
+def _hosts(text: str) -> str:
+    return str(client_path(text)) if "/" in text or Path(text).is_file() else text
+
+
+def _program(text: str) -> str:
+    return str(client_path(text)) if "/" in text else text  # else PATH says where it is
 
 
 @options
@@ -29,7 +43,9 @@ class ClusterSpec:
     of Dask's, or ``DASK_PENSTOCK__CLUSTER__WORKERS=4``).
     """
 
-    cluster: Annotated[str, Parameter(name=("--cluster", "--kind"), group=_WHERE)] = "auto"
+    cluster: Annotated[
+        str, AfterValidator(_where), Parameter(name=("--cluster", "--kind"), group=_WHERE)
+    ] = "auto"
     """threads: in this process; local: processes on this machine; mpi: ranks that mpiexec starts;
     cuda: a process a GPU; slurm: batch jobs; tcp://host:port, a scheduler file, or the name of a
     cluster that runs already; a YAML file with these options; auto: what fits the job"""
@@ -39,9 +55,11 @@ class ClusterSpec:
     """threads of one worker [default: 1; with threads: one a core]"""
     memory_limit: Annotated[str | None, Parameter(group=_WHERE)] = None
     """memory of one worker, such as 1.5GB [default: its share of three quarters of the machine]"""
-    hosts: Annotated[str | None, Parameter(group=_WHERE)] = None
+    hosts: Annotated[Annotated[str, AfterValidator(_hosts)] | None, Parameter(group=_WHERE)] = None
     """hosts of kind mpi: names with slots, such as h1:4,h2:4, or a hostfile [default: here]"""
-    mpiexec: Annotated[str | None, Parameter(group=_WHERE)] = None
+    mpiexec: Annotated[Annotated[str, AfterValidator(_program)] | None, Parameter(group=_WHERE)] = (
+        None
+    )
     """the mpiexec that starts ranks, or srun [default: that of the MPI which mpi4py loads]"""
     device: Annotated[Literal["auto", "cpu", "gpu"], Parameter(group=_WHERE)] = "auto"
     """what workers compute on; auto: on a GPU where there is one"""
@@ -49,7 +67,9 @@ class ClusterSpec:
     """GPU memory to take at the start, such as 40GB or 0.8 of it [default: as needed]"""
     device_limit: Annotated[str | None, Parameter(group=_WHERE)] = None
     """GPU memory beyond which results move to host memory, such as 60GB or 0.8 of it"""
-    worker_scratch: Annotated[Path | None, Parameter(group=_WHERE)] = None
+    worker_scratch: Annotated[
+        Annotated[Path, BeforeValidator(worker_path)] | None, Parameter(group=_WHERE)
+    ] = None
     """fast local disk of the workers [default: the fastest that they can write to]"""
     interface: Annotated[str | None, Parameter(group=_WHERE)] = None
     """network interface that scheduler and workers use, such as ib0"""
@@ -59,7 +79,7 @@ class ClusterSpec:
     """address of the dashboard, or none"""
     start_timeout: Annotated[float, Field(gt=0), Parameter(group=_WHERE)] = 60.0
     """seconds within which every worker must have arrived"""
-    tls: Annotated[Path | None, Parameter(group=_WHERE)] = None
+    tls: Annotated[ClientPath | None, Parameter(group=_WHERE)] = None
     """a folder with ca.pem, cert.pem and key.pem: every connection is encrypted and checked"""
 
     def configured(self) -> ClusterSpec:

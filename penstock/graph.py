@@ -19,6 +19,7 @@ import numpy as np
 from penstock.csr import CSR, EDGE_COLUMNS, Array
 from penstock.errors import CorruptFile, MissingFile, UsageError
 from penstock.manifest import Manifest
+from penstock.paths import client_path
 from penstock.sizes import need_memory
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ class Graph:
     @classmethod
     def open(cls, path: str | Path) -> Graph:
         """Open a graph directory, or say which file is wrong and what to do."""
-        path = Path(path)
+        path = client_path(path)
         manifest = Manifest.load(path)
         manifest.check_files(path)
         return cls(path, manifest)

@@ -13,7 +13,7 @@ from pydantic import Field, field_validator
 from penstock.files import fresh_directory, refuse_existing, sha256_of
 from penstock.graph import Graph
 from penstock.manifest import FILE_NAME as GRAPH_FILE
-from penstock.options import options
+from penstock.options import ClientPath, options
 from penstock.pipelines.output import Output
 from penstock.sizes import need_disk, need_memory, parse_bytes
 
@@ -68,7 +68,7 @@ def partition_graph(
 
 
 def command(
-    graph: Annotated[Path, Parameter(help="a graph's directory")],
+    graph: Annotated[ClientPath, Parameter(help="a graph's directory")],
     /,
     *,
     options: PartitionOptions,

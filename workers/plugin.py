@@ -10,6 +10,7 @@ from typing import Any
 from distributed import WorkerPlugin, get_worker
 
 from penstock.errors import PenstockError, UsageError
+from penstock.paths import worker_path
 from penstock.sizes import available_memory
 from penstock.workers import device as devices
 from penstock.workers.cache import DeviceCache
@@ -105,8 +106,7 @@ class PenstockWorker(WorkerPlugin):  # type: ignore[misc]
     ) -> None:
         if device_pool is not None:
             pool_bytes(device_pool, 1 << 60)  # what cannot be read is said here, not by workers
-        if scratch is not None and not scratch.startswith(("/", "~", "$")):
-            scratch = str(Path(scratch).absolute())  # to the client's folder
+        scratch = None if scratch is None else str(worker_path(scratch))
         self.options = {"device": device, "device_pool": device_pool, "scratch": scratch}
         self._held: Resources | PenstockError | None = None
 

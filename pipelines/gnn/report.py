@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.graph import SPLITS
+from penstock.paths import shown
 from penstock.pipelines.gnn.profile import hidden_share, profile_text
 from penstock.sizes import format_bytes, format_count
 from penstock.workers.gnn.task import Trained
@@ -45,8 +46,9 @@ class TrainReport:
         alike = len(set(kinds)) == 1
         layers = f"{len(kinds)} {kinds[0] + ' ' if alike else ''}layer{'s' * (len(kinds) != 1)}"
         layers += "" if alike else f" ({', '.join(kinds)})"
+        run = shown(self.run)
         lines = [
-            f"{self.run}: {layers} of width "
+            f"{run}: {layers} of width "
             f"{', '.join(widths)}; {done.parameters:,} parameters; "
             f"{'sparse' if done.sparse else 'dense'} features",
             "",
@@ -66,10 +68,8 @@ class TrainReport:
             )
         if self.ranks > 1:
             lines.append(f"  {self.ranks} ranks; {_communication(done.shares)}")
-        lines.append(f"  {self.run}/checkpoints/best.safetensors, metrics.jsonl, plan.txt")
-        lines.append(
-            f"  next: penstock gnn evaluate {self.run}, penstock gnn predict {self.run} OUT"
-        )
+        lines.append(f"  {run}/checkpoints/best.safetensors, metrics.jsonl, plan.txt")
+        lines.append(f"  next: penstock gnn evaluate {run}, penstock gnn predict {run} OUT")
         if (profile := self._profile()) is not None:
             lines += ["", profile_text(profile)]
         return "\n".join(lines)
@@ -117,9 +117,9 @@ class PredictReport:
         """Return what a person wants to read."""
         parts = f"{self.parts} part{'s' * (self.parts != 1)}"
         return (
-            f"{self.predictions}: {self.nodes:,} predictions in {parts}, "
+            f"{shown(self.predictions)}: {self.nodes:,} predictions in {parts}, "
             f"{format_bytes(self.bytes)}\n"
-            f"  by the {self.checkpoint} weights of {self.run}, in {self.seconds:.1f} s"
+            f"  by the {self.checkpoint} weights of {shown(self.run)}, in {self.seconds:.1f} s"
         )
 
 
@@ -144,7 +144,9 @@ class EvaluateReport:
     def text(self) -> str:
         """Return what a person wants to read."""
         found = self.scores
-        lines = [f"{self.run}: {found['nodes']:,} nodes of {self.split}, {self.graph}"]
+        lines = [
+            f"{shown(self.run)}: {found['nodes']:,} nodes of {self.split}, {shown(self.graph)}"
+        ]
         names = {"accuracy": "accuracy", "macro_f1": "macro F1", "micro_f1": "micro F1"}
         for key, name in names.items():
             if key in found:

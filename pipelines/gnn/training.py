@@ -37,10 +37,10 @@ def train_model(
 ) -> TrainReport:
     """Run the whole job; ``declared`` is a model that was made in Python."""
     begun = time.monotonic()
-    graph = Graph.open(path.absolute())
+    graph = Graph.open(path)
     model, training = complete(graph, options, declared)
     run = run_of(graph, model, training, options)
-    folder = out.absolute()
+    folder = out
     with (
         run_folder(folder, run, resume=options.resume, overwrite=options.overwrite),
         open_ranks(graph, options.parts, cluster, quiet=quiet) as ranks,
