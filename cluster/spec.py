@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import psutil
 from cyclopts import Group, Parameter
 from pydantic import AfterValidator, BeforeValidator, Field
 
 from penstock.errors import UsageError
+from penstock.limits import SMALLEST_LIMIT, WORKER_ITSELF, cores, total_memory
 from penstock.options import ClientPath, options
 from penstock.paths import client_path, worker_path
-from penstock.sizes import parse_bytes
+from penstock.sizes import format_bytes, parse_bytes
 
 # Whatever is not one of these is an address, a scheduler file, a YAML file, or a started cluster.
 KINDS = ("auto", "local", "threads", "mpi", "cuda", "slurm")
@@ -35,6 +34,24 @@ def _program(text: str) -> str:
     return str(client_path(text)) if "/" in text else text  # else PATH says where it is
 
 
+def _worker_memory(text: str) -> str:
+    try:
+        size = parse_bytes(text)
+    except UsageError as error:
+        raise ValueError(error.expected) from None
+    if size < SMALLEST_LIMIT:
+        raise ValueError(
+            f"at least {format_bytes(SMALLEST_LIMIT)}: a worker itself takes about "
+            f"{format_bytes(WORKER_ITSELF)}, and gets no tasks beyond 80 % of its limit"
+        )
+    return text
+
+
+def _shared() -> int:
+    """Return what all workers of this machine may use together."""
+    return total_memory() * 3 // 4
+
+
 @options
 class ClusterSpec:
     """Options that say where a job's tasks run.
@@ -50,11 +67,15 @@ class ClusterSpec:
     cuda: a process a GPU; slurm: batch jobs; tcp://host:port, a scheduler file, or the name of a
     cluster that runs already; a YAML file with these options; auto: what fits the job"""
     workers: Annotated[int | None, Field(gt=0), Parameter(alias="-n", group=_WHERE)] = None
-    """how many workers, which are ranks for mpi [default: one a core, GPU or slot]"""
+    """how many workers, which are ranks for mpi [default: one a core, GPU or slot; fewer where
+    memory is scarce]"""
     threads: Annotated[int | None, Field(gt=0), Parameter(group=_WHERE)] = None
     """threads of one worker [default: 1; with threads: one a core]"""
-    memory_limit: Annotated[str | None, Parameter(group=_WHERE)] = None
-    """memory of one worker, such as 1.5GB [default: its share of three quarters of the machine]"""
+    memory_limit: Annotated[
+        Annotated[str, AfterValidator(_worker_memory)] | None, Parameter(group=_WHERE)
+    ] = None
+    """memory of one worker, such as 1.5GB [default: its share of three quarters of what the
+    machine, or its control group, allows]"""
     hosts: Annotated[Annotated[str, AfterValidator(_hosts)] | None, Parameter(group=_WHERE)] = None
     """hosts of kind mpi: names with slots, such as h1:4,h2:4, or a hostfile [default: here]"""
     mpiexec: Annotated[Annotated[str, AfterValidator(_program)] | None, Parameter(group=_WHERE)] = (
@@ -108,14 +129,14 @@ class ClusterSpec:
         return replace(self, **missing)
 
     def worker_count(self) -> int:
-        """Return how many workers to start on this machine."""
-        return self.workers or max(1, len(os.sched_getaffinity(0)))
+        """Return how many workers to start here: one a core, fewer where memory is scarce."""
+        return self.workers or max(1, min(cores(), _shared() // (2 * SMALLEST_LIMIT)))
 
     def worker_memory(self) -> int:
         """Return how many bytes one worker may use."""
         if self.memory_limit is not None:
             return parse_bytes(self.memory_limit)
-        return int(psutil.virtual_memory().total * 3 // 4 // self.worker_count())
+        return _shared() // self.worker_count()
 
 
 def _read_yaml(path: str) -> Any:

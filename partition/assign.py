@@ -22,6 +22,7 @@ from penstock.csr import Array
 from penstock.errors import CapacityError, InputError, PenstockError, UsageError
 from penstock.graph import Graph
 from penstock.kernels import kernel
+from penstock.limits import available_memory
 from penstock.partition import scatter
 from penstock.partition.assignment import Assignment, Step
 from penstock.partition.balance import Balance, even_out, fill_empty
@@ -268,11 +269,9 @@ class _Work:
         return True
 
     def _metis_memory(self) -> tuple[int, int]:
-        import psutil
-
         limit = self.memory_limit
         if limit is None:
-            limit = int(psutil.virtual_memory().available * 0.9)
+            limit = int(available_memory() * 0.9)
         return memory_needed(self.graph), limit
 
     def _bound(self, tolerance: float, *, reachable: bool = True) -> int:

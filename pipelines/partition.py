@@ -79,11 +79,11 @@ def command(
 
 
 def _partition(graph: Graph, options: PartitionOptions, *, quiet: bool) -> PartitionReport:
+    from penstock.limits import cores
     from penstock.partition.assign import assign
     from penstock.partition.build import build_parts, disk_needed, memory_needed
     from penstock.partition.part import partition_path
     from penstock.partition.report import PartitionReport
-    from penstock.partition.threads import cores
 
     path = partition_path(graph, options.k)
     refuse_existing(path, overwrite=options.overwrite, kind="partition")
