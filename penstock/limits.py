@@ -25,7 +25,8 @@ def total_memory() -> int:
     import psutil
 
     groups = (limit for kind, group in _groups("memory") for limit in _group_limits(kind, group))
-    return min([int(psutil.virtual_memory().total), *groups, *_resident_limit()])
+    machine = int(psutil.virtual_memory().total)
+    return min([machine, *groups, *_resident_limit()])
 
 
 def available_memory() -> int:
@@ -38,7 +39,7 @@ def available_memory() -> int:
         if used is not None:
             used -= _reclaimable(kind, group)
             left += [max(0, limit - used) for limit in _group_limits(kind, group)]
-    mine = [max(0, limit - psutil.Process().memory_info().rss) for limit in _resident_limit()]
+    mine = [max(0, limit - int(psutil.Process().memory_info().rss)) for limit in _resident_limit()]
     return min([*left, *mine])
 
 
@@ -106,7 +107,7 @@ def _resident_limit() -> list[int]:
     try:
         import resource
 
-        limit = resource.getrlimit(resource.RLIMIT_RSS)[1]
+        limit = int(resource.getrlimit(resource.RLIMIT_RSS)[1])
     except (ImportError, OSError, ValueError):
         return []
     return [limit] if limit > 0 else []

@@ -43,6 +43,8 @@ class PartitionOptions:
     """memory that METIS may use, such as 8GB [default: nine tenths of what is available]"""
     passes: Annotated[int, Field(ge=1)] = 10
     """how often the streaming method reads the graph"""
+    time_limit: Annotated[float, Field(ge=0)] = 300.0
+    """auto: seconds that METIS may take, by estimate; what takes longer is streamed and refined"""
     width: Annotated[int | None, Field(ge=1)] = None
     """columns for which halo bytes are predicted [default: the features', or 128]"""
     overwrite: Annotated[bool, Parameter(negative="")] = False
@@ -102,6 +104,7 @@ def _partition(graph: Graph, options: PartitionOptions, *, quiet: bool) -> Parti
         seed=options.seed,
         memory_limit=limit,
         passes=options.passes,
+        time_limit=options.time_limit,
         quiet=quiet,
     )
     assigned, took = time.monotonic(), assignment.metis_seconds
