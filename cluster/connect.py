@@ -16,10 +16,12 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from penstock.cluster.count import check_count
 from penstock.cluster.running import Running
 from penstock.cluster.spec import KINDS, ClusterSpec
 from penstock.documents import parse_json
 from penstock.errors import ClusterError, UsageError
+from penstock.limits import usable_memory
 
 # Starting processes costs about two seconds; below this much input it is not worth it.
 SMALL_INPUT = 256 << 20
@@ -46,8 +48,8 @@ def capacity(client: Any, spec: ClusterSpec) -> Capacity:
             "the cluster has no workers", remedy="Start workers, or leave --cluster away"
         )
     # Workers without a limit of their own share this machine.
-    memory = min((limit // threads for threads, limit in found if limit), default=0)
-    return Capacity(tasks, memory or spec.worker_memory())
+    limited = [usable_memory(limit) // threads for threads, limit in found if limit]
+    return Capacity(tasks, min(limited) if limited else spec.worker_memory())
 
 
 @contextmanager
@@ -79,6 +81,7 @@ def connect(
     spec = cluster if isinstance(cluster, ClusterSpec) else ClusterSpec(cluster=cluster, **options)
     spec = spec.configured()
     kind = kind_for(spec, input_bytes, ranks, on_gpu=on_gpu)
+    check_count(spec, kind, ranks)
     with _opened(replace(spec, cluster=kind), ranks, quiet) as running:
         used = running.security
         with Client(running.target, security=used, timeout=spec.start_timeout) as client:

@@ -153,8 +153,8 @@ def _claimed(
     entry = started.this_process(
         name,
         spec.cluster,
-        tls=str(spec.tls.expanduser().absolute()) if spec.tls else None,
-        scheduler_file=str(scheduler_file.absolute()) if scheduler_file else None,
+        tls=str(spec.tls) if spec.tls else None,
+        scheduler_file=str(scheduler_file) if scheduler_file else None,
         temporary=tempfile.mkdtemp(prefix=started.TEMPORARY),
     )
     draft = folder or started.draft()

@@ -2,24 +2,55 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import psutil
 from cyclopts import Group, Parameter
-from pydantic import Field
+from pydantic import AfterValidator, BeforeValidator, Field
 
 from penstock.documents import parse_yaml
 from penstock.errors import UsageError
-from penstock.options import options
-from penstock.sizes import parse_bytes
+from penstock.limits import SMALLEST_LIMIT, WORKER_ITSELF, cores, total_memory
+from penstock.options import ClientPath, options
+from penstock.paths import client_path, worker_path
+from penstock.sizes import format_bytes, parse_bytes
 
 # Whatever is not one of these is an address, a scheduler file, a YAML file, or a started cluster.
 KINDS = ("auto", "local", "threads", "mpi", "cuda", "slurm")
 
 _WHERE = Group("Where it runs", sort_key=8)
+
+
+def _where(text: str) -> str:
+    named = text.endswith((".json", ".yaml", ".yml")) and "://" not in text
+    return str(client_path(text)) if named else text
+
+
+def _hosts(text: str) -> str:
+    return str(client_path(text)) if "/" in text or Path(text).is_file() else text
+
+
+def _program(text: str) -> str:
+    return str(client_path(text)) if "/" in text else text  # else PATH says where it is
+
+
+def _worker_memory(text: str) -> str:
+    try:
+        size = parse_bytes(text)
+    except UsageError as error:
+        raise ValueError(error.expected) from None
+    if size < SMALLEST_LIMIT:
+        raise ValueError(
+            f"at least {format_bytes(SMALLEST_LIMIT)}: a worker itself takes about "
+            f"{format_bytes(WORKER_ITSELF)}, and gets no tasks beyond 80 % of its limit"
+        )
+    return text
+
+
+def _shared() -> int:
+    """Return what all workers of this machine may use together."""
+    return total_memory() * 3 // 4
 
 
 @options
@@ -30,19 +61,27 @@ class ClusterSpec:
     of Dask's, or ``DASK_PENSTOCK__CLUSTER__WORKERS=4``).
     """
 
-    cluster: Annotated[str, Parameter(name=("--cluster", "--kind"), group=_WHERE)] = "auto"
+    cluster: Annotated[
+        str, AfterValidator(_where), Parameter(name=("--cluster", "--kind"), group=_WHERE)
+    ] = "auto"
     """threads: in this process; local: processes on this machine; mpi: ranks that mpiexec starts;
     cuda: a process a GPU; slurm: batch jobs; tcp://host:port, a scheduler file, or the name of a
     cluster that runs already; a YAML file with these options; auto: what fits the job"""
     workers: Annotated[int | None, Field(gt=0), Parameter(alias="-n", group=_WHERE)] = None
-    """how many workers, which are ranks for mpi [default: one a core, GPU or slot]"""
+    """how many workers, which are ranks for mpi [default: one a core, GPU or slot; fewer where
+    memory is scarce]"""
     threads: Annotated[int | None, Field(gt=0), Parameter(group=_WHERE)] = None
     """threads of one worker [default: 1; with threads: one a core]"""
-    memory_limit: Annotated[str | None, Parameter(group=_WHERE)] = None
-    """memory of one worker, such as 1.5GB [default: its share of three quarters of the machine]"""
-    hosts: Annotated[str | None, Parameter(group=_WHERE)] = None
+    memory_limit: Annotated[
+        Annotated[str, AfterValidator(_worker_memory)] | None, Parameter(group=_WHERE)
+    ] = None
+    """memory of one worker, such as 1.5GB [default: its share of three quarters of what the
+    machine, or its control group, allows]"""
+    hosts: Annotated[Annotated[str, AfterValidator(_hosts)] | None, Parameter(group=_WHERE)] = None
     """hosts of kind mpi: names with slots, such as h1:4,h2:4, or a hostfile [default: here]"""
-    mpiexec: Annotated[str | None, Parameter(group=_WHERE)] = None
+    mpiexec: Annotated[Annotated[str, AfterValidator(_program)] | None, Parameter(group=_WHERE)] = (
+        None
+    )
     """the mpiexec that starts ranks, or srun [default: that of the MPI which mpi4py loads]"""
     device: Annotated[Literal["auto", "cpu", "gpu"], Parameter(group=_WHERE)] = "auto"
     """what workers compute on; auto: on a GPU where there is one"""
@@ -50,7 +89,9 @@ class ClusterSpec:
     """GPU memory to take at the start, such as 40GB or 0.8 of it [default: as needed]"""
     device_limit: Annotated[str | None, Parameter(group=_WHERE)] = None
     """GPU memory beyond which results move to host memory, such as 60GB or 0.8 of it"""
-    worker_scratch: Annotated[Path | None, Parameter(group=_WHERE)] = None
+    worker_scratch: Annotated[
+        Annotated[Path, BeforeValidator(worker_path)] | None, Parameter(group=_WHERE)
+    ] = None
     """fast local disk of the workers [default: the fastest that they can write to]"""
     interface: Annotated[str | None, Parameter(group=_WHERE)] = None
     """network interface that scheduler and workers use, such as ib0"""
@@ -60,7 +101,7 @@ class ClusterSpec:
     """address of the dashboard, or none"""
     start_timeout: Annotated[float, Field(gt=0), Parameter(group=_WHERE)] = 60.0
     """seconds within which every worker must have arrived"""
-    tls: Annotated[Path | None, Parameter(group=_WHERE)] = None
+    tls: Annotated[ClientPath | None, Parameter(group=_WHERE)] = None
     """a folder with ca.pem, cert.pem and key.pem: every connection is encrypted and checked"""
 
     def configured(self) -> ClusterSpec:
@@ -89,14 +130,14 @@ class ClusterSpec:
         return replace(self, **missing)
 
     def worker_count(self) -> int:
-        """Return how many workers to start on this machine."""
-        return self.workers or max(1, len(os.sched_getaffinity(0)))
+        """Return how many workers to start here: one a core, fewer where memory is scarce."""
+        return self.workers or max(1, min(cores(), _shared() // (2 * SMALLEST_LIMIT)))
 
     def worker_memory(self) -> int:
         """Return how many bytes one worker may use."""
         if self.memory_limit is not None:
             return parse_bytes(self.memory_limit)
-        return int(psutil.virtual_memory().total * 3 // 4 // self.worker_count())
+        return _shared() // self.worker_count()
 
 
 def _read_yaml(path: str) -> Any:

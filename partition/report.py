@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from penstock.partition.manifest import PartitionManifest
+from penstock.paths import shown
 from penstock.sizes import format_bytes
 
 _VALUE_BYTES = 4  # float32
@@ -89,7 +90,7 @@ class PartitionReport:
         if self.reachable_load > 1.05:
             forced = f" (the heaviest node alone forces {self.reachable_load:.3f})"
         lines = [
-            f"{self.path}: {self.nodes:,} nodes and {self.arcs:,} arcs in {self.k} parts",
+            f"{shown(self.path)}: {self.nodes:,} nodes and {self.arcs:,} arcs in {self.k} parts",
             *(f"  {s['phase']:<18}{s['outcome']}: {s['why']}" for s in self.steps),
             f"edge cut           {self.cut_edges:,} arcs, {self.cut_share:.2%}",
             f"ghosts             {self.ghosts:,}, at most {self.max_ghosts:,} a part; "

@@ -20,6 +20,7 @@ from penstock.bounds import check_indices, check_indptr, check_rows
 from penstock.csr import CSR, EDGE_COLUMNS, Array
 from penstock.errors import CorruptFile, MissingFile, UsageError
 from penstock.manifest import Manifest
+from penstock.paths import client_path
 from penstock.sizes import need_memory
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ class Graph:
     @classmethod
     def open(cls, path: str | Path) -> Graph:
         """Open a graph directory, or say which file is wrong and what to do."""
-        path = Path(path)
+        path = client_path(path)
         manifest = Manifest.load(path)
         manifest.check_files(path)
         return cls(path, manifest)

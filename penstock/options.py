@@ -12,18 +12,31 @@ when the object is made; what is wrong raises UsageError with the option's name.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, TypeVar, dataclass_transform
+from pathlib import Path
+from typing import Annotated, Any, TypeVar, dataclass_transform
 
 from cyclopts import Parameter
-from pydantic import ConfigDict, ValidationError
+from pydantic import BeforeValidator, ConfigDict, ValidationError
 from pydantic.dataclasses import dataclass as pydantic_dataclass
 
 from penstock.errors import UsageError
+from penstock.paths import client_input, client_path
 
 T = TypeVar("T")
 
 _CONFIG = ConfigDict(extra="forbid", validate_default=True, allow_inf_nan=False)
 _SHOWN = 100  # characters of a bad value
+# The types of options and arguments that are paths: see penstock.paths.
+ClientPath = Annotated[
+    Path,
+    BeforeValidator(client_path),
+    Parameter(converter=lambda kind, tokens: client_path(tokens[0].value)),
+]
+ClientInput = Annotated[
+    str,
+    BeforeValidator(client_input),
+    Parameter(converter=lambda kind, tokens: client_input(tokens[0].value)),
+]
 
 
 @dataclass_transform(kw_only_default=True, frozen_default=True)

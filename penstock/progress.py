@@ -54,6 +54,9 @@ class Progress:
             self._bar.stop()
 
     def _draw(self) -> None:
+        self._update(self._state(time.monotonic() - self._start), self.done)
+
+    def _update(self, state: str, done: float) -> None:
         if self._bar is None:
             from rich import progress as rich_progress
             from rich.console import Console
@@ -67,11 +70,46 @@ class Progress:
             )
             self._task = self._bar.add_task(self.title, total=self.total, state="")
             self._bar.start()
-        elapsed = time.monotonic() - self._start
-        self._bar.update(self._task, completed=self.done, state=self._state(elapsed))
+        self._bar.update(self._task, completed=done, state=state)
 
     def _state(self, elapsed: float) -> str:
         show = format_bytes if self.unit == "B" else format_count
         unit = "" if self.unit == "B" else f" {self.unit}"
         share = min(100 * self.done // self.total, 100)
         return f"{share} %, {show(self.done / max(elapsed, 1e-9))}{unit}/s"
+
+
+class Elapsed(Progress):
+    """Time of work that tells nothing of itself, against how long it was estimated to take.
+
+    with Elapsed("METIS", estimated=90) as elapsed:
+        while not done():
+            elapsed.show()
+
+    In a log there is a line a tenth of the estimate, and then one each time that it doubles.
+    """
+
+    def __init__(self, title: str, *, estimated: float, quiet: bool = False) -> None:
+        super().__init__(title, total=1, unit="s", quiet=quiet)
+        self.estimated = self.total = max(estimated, 1e-9)  # type: ignore[assignment]
+        self._next_at = self.estimated / _LINES
+
+    def show(self) -> None:
+        """Show where it is; to be called a few times a second."""
+        elapsed = time.monotonic() - self._start
+        if self.quiet or elapsed < 2:
+            return
+        text = f"{_time(elapsed)} of about {_time(self.estimated)}"
+        if elapsed > self.estimated:
+            text = f"{_time(elapsed)}, longer than the estimated {_time(self.estimated)}"
+        if self._terminal:
+            self._update(text, min(elapsed, self.estimated))
+        elif elapsed >= self._next_at:
+            while elapsed >= self._next_at:
+                small = self._next_at < self.estimated
+                self._next_at += self.estimated / _LINES if small else self._next_at
+            print(f"{self.title}: {text}", file=sys.stderr, flush=True)
+
+
+def _time(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.1f} minutes"

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Iterator
-from itertools import product
 from pathlib import Path
 
 from penstock.errors import CapacityError, UsageError
+from penstock.limits import available_memory
 
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
 _UNITS |= {"ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
@@ -67,45 +66,3 @@ def need_memory(size: int, purpose: str, *, remedy: str, limit: int | None = Non
             got=format_bytes(available),
             remedy=remedy,
         )
-
-
-def available_memory() -> int:
-    """Return how many bytes this process may still take: of the machine, or of its control group.
-
-    Containers and batch systems set limits that the machine's figures do not show; beyond them
-    the kernel kills without a word.
-    """
-    import psutil
-
-    return min([int(psutil.virtual_memory().available), *_group_limits(Path("/"))])
-
-
-# Control groups of version 2 and 1: the line in /proc/self/cgroup, the folder below
-# /sys/fs/cgroup, and the files with the limit and with what is used.
-_GROUPS = (
-    ("0::", "", "memory.max", "memory.current", "inactive_file"),
-    (":memory:", "memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
-)
-
-
-def _group_limits(top: Path) -> Iterator[int]:
-    """Yield what is left to each control group that this process is in, and to their parents."""
-    try:
-        memberships = (top / "proc/self/cgroup").read_text().splitlines()
-    except OSError:
-        return
-    for (mark, folder, limit, used, reclaimable), line in product(_GROUPS, memberships):
-        if mark not in line or (mark == "0::" and not line.startswith(mark)):
-            continue
-        mount = top / "sys/fs/cgroup" / folder
-        group = mount / line.partition(mark)[2].lstrip("/")
-        for place in (group, *group.parents):
-            if not place.is_relative_to(mount):
-                break
-            try:
-                left = int((place / limit).read_text()) - int((place / used).read_text())
-                pages = dict(x.split() for x in (place / "memory.stat").read_text().splitlines())
-            except (OSError, ValueError):  # no such file here, or "max": no limit
-                continue
-            # File pages that nobody uses go when memory is asked for.
-            yield max(0, left + int(pages.get(reclaimable, 0)))

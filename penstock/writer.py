@@ -15,6 +15,7 @@ from penstock.errors import InputError
 from penstock.files import FileEntry, atomic, file_entry, fresh_directory, save_npy
 from penstock.graph import SPLITS, Graph
 from penstock.manifest import FeatureEntry, Manifest, ShardEntry
+from penstock.paths import client_path
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -85,7 +86,7 @@ def create_graph(path: str | Path, *, overwrite: bool = False) -> Iterator[Graph
         writer.nodes(ids, label=labels)
         writer.manifest = replace(writer.manifest, directed=False)
     """
-    with fresh_directory(Path(path), overwrite=overwrite) as root:
+    with fresh_directory(client_path(path), overwrite=overwrite) as root:
         writer = GraphWriter(root)
         yield writer
         writer.check()

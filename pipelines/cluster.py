@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 import time
 from dataclasses import replace
-from pathlib import Path
 from typing import Annotated
 
 from cyclopts import App, Group, Parameter
@@ -16,6 +15,7 @@ from penstock.cluster.slurm_script import SlurmScript, slurm_script
 from penstock.cluster.spec import KINDS, ClusterSpec
 from penstock.cluster.started import Started, all_started, check_name, find, type_this
 from penstock.errors import ClusterError, PenstockError, UsageError
+from penstock.options import ClientPath
 from penstock.pipelines.cluster_report import StartReport, StatusReport, StopReport
 from penstock.pipelines.output import Output
 
@@ -35,7 +35,7 @@ def start(
     *,
     name: Name = "default",
     foreground: Annotated[bool, Parameter(negative="")] = False,
-    scheduler_file: Path | None = None,
+    scheduler_file: ClientPath | None = None,
     spec: ClusterSpec = ClusterSpec(),
     output: Output = Output(),
 ) -> None:
@@ -52,7 +52,7 @@ def start(
 
     check_name(name)
     spec = _startable(spec)
-    if scheduler_file is not None and not scheduler_file.absolute().parent.is_dir():
+    if scheduler_file is not None and not scheduler_file.parent.is_dir():
         raise UsageError(
             f"--scheduler-file lies in no folder: {scheduler_file}", remedy="Make the folder first"
         )

@@ -21,7 +21,8 @@ from pydantic import Field
 from penstock.cluster.spec import ClusterSpec
 from penstock.errors import PenstockError
 from penstock.files import refuse_existing, save_json
-from penstock.options import options
+from penstock.options import ClientPath, options
+from penstock.paths import client_path
 from penstock.pipelines.output import Output
 from penstock.sizes import format_count
 
@@ -276,7 +277,7 @@ class DemoReport:
 
 def demo(folder: str | Path = "penstock-demo", *, quiet: bool = True, **options: Any) -> DemoReport:
     """Run all stages into ``folder``; the options are those of DemoOptions."""
-    return run_demo(Path(folder), DemoOptions(**options), quiet=quiet)
+    return run_demo(client_path(folder), DemoOptions(**options), quiet=quiet)
 
 
 def run_demo(folder: Path, options: DemoOptions, *, quiet: bool) -> DemoReport:
@@ -314,7 +315,7 @@ def why_alone() -> str | None:
 
 
 def command(
-    folder: Annotated[Path, Parameter(help="the folder to write")] = Path("penstock-demo"),
+    folder: Annotated[ClientPath, Parameter(help="the folder to write")] = Path("penstock-demo"),
     /,
     *,
     options: DemoOptions | None = None,
@@ -322,4 +323,4 @@ def command(
 ) -> None:
     """Do everything once, small: make tables, a graph, parts, walks, train, predict."""
     options = options or DemoOptions()
-    output.show(run_demo(folder, options, quiet=output.quiet or output.json))
+    output.show(run_demo(client_path(folder), options, quiet=output.quiet or output.json))

@@ -12,6 +12,7 @@ from cyclopts import Parameter
 from penstock.csr import CSR, Array
 from penstock.errors import GraphError
 from penstock.graph import Graph
+from penstock.options import ClientPath
 from penstock.pipelines.info_text import info_text
 from penstock.pipelines.output import Output
 from penstock.progress import Progress
@@ -249,7 +250,7 @@ def _partition(path: Path, graph: Graph) -> dict[str, Any]:
 
 
 def command(
-    graph: Annotated[Path, Parameter(help="a graph's directory")],
+    graph: Annotated[ClientPath, Parameter(help="a graph's directory")],
     /,
     *,
     output: Output = Output(),

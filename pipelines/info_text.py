@@ -6,6 +6,7 @@ import textwrap
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from penstock.paths import shown
 from penstock.sizes import format_bytes
 
 _WIDTH = 80  # of a line
@@ -15,7 +16,7 @@ _SHOWN = 8  # relations and classes before the rest is summed up
 
 def info_text(found: dict[str, Any]) -> str:
     """Return the lines for what ``GraphInfo.to_dict`` holds."""
-    lines = [found["path"], ""]
+    lines = [shown(found["path"]), ""]
     rows = [*_counts(found), *_edge_data(found), *_node_data(found), *_storage(found)]
     width = max(len(label) for label, _ in rows)
     for label, value in rows:

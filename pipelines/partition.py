@@ -14,7 +14,7 @@ from penstock.errors import OutputExists
 from penstock.files import fresh_directory, refuse_existing, sha256_of
 from penstock.graph import Graph
 from penstock.manifest import FILE_NAME as GRAPH_FILE
-from penstock.options import options
+from penstock.options import ClientPath, options
 from penstock.pipelines.output import Output
 from penstock.sizes import need_disk, need_memory, parse_bytes
 
@@ -44,6 +44,8 @@ class PartitionOptions:
     """memory that METIS may use, such as 8GB [default: nine tenths of what is available]"""
     passes: Annotated[int, Field(ge=1)] = 10
     """how often the streaming method reads the graph"""
+    time_limit: Annotated[float, Field(ge=0)] = 300.0
+    """auto: seconds that METIS may take, by estimate; what takes longer is streamed and refined"""
     width: Annotated[int | None, Field(ge=1)] = None
     """columns for which halo bytes are predicted [default: the features', or 128]"""
     overwrite: Annotated[bool, Parameter(negative="")] = False
@@ -80,7 +82,7 @@ def make_partition(graph: Graph, k: int, *, quiet: bool) -> None:
 
 
 def command(
-    graph: Annotated[Path, Parameter(help="a graph's directory")],
+    graph: Annotated[ClientPath, Parameter(help="a graph's directory")],
     /,
     *,
     options: PartitionOptions,
@@ -93,11 +95,11 @@ def command(
 def _partition(
     graph: Graph, options: PartitionOptions, *, quiet: bool, wait: bool = False
 ) -> PartitionReport:
+    from penstock.limits import cores
     from penstock.partition.assign import assign
     from penstock.partition.build import build_parts, disk_needed, memory_needed
     from penstock.partition.part import partition_path
     from penstock.partition.report import PartitionReport
-    from penstock.partition.threads import cores
 
     path = partition_path(graph, options.k)
     refuse_existing(path, overwrite=options.overwrite, kind="partition")
@@ -119,6 +121,7 @@ def _partition(
             seed=options.seed,
             memory_limit=limit,
             passes=options.passes,
+            time_limit=options.time_limit,
             quiet=quiet,
         )
         assigned, took = time.monotonic(), assignment.metis_seconds

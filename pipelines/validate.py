@@ -10,6 +10,8 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 
 from penstock.graph import Graph
+from penstock.options import ClientPath
+from penstock.paths import shown
 from penstock.pipelines.output import Output
 from penstock.sizes import format_bytes
 
@@ -32,7 +34,7 @@ class Validation:
     def text(self) -> str:
         """Return one line for people."""
         return (
-            f"{self.path} is whole: {self.files:,} files of {format_bytes(self.bytes)}, "
+            f"{shown(self.path)} is whole: {self.files:,} files of {format_bytes(self.bytes)}, "
             f"{self.nodes:,} nodes, {self.arcs:,} arcs, read in {self.seconds:.1f} s"
         )
 
@@ -57,7 +59,7 @@ def validate(path: str | Path, *, quiet: bool = True) -> Validation:
 
 
 def command(
-    graph: Annotated[Path, Parameter(help="a graph's directory")],
+    graph: Annotated[ClientPath, Parameter(help="a graph's directory")],
     /,
     *,
     output: Output = Output(),

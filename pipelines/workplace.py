@@ -76,7 +76,7 @@ def workplace(
 def _scratch(home: Path, scratch: Path | None, out: Path) -> Path:
     if scratch is None:
         return home / "scratch"
-    name = hashlib.sha256(str(out.absolute()).encode()).hexdigest()[:12]
+    name = hashlib.sha256(str(out).encode()).hexdigest()[:12]
     return scratch / f"penstock-{name}"
 
 

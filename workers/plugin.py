@@ -10,7 +10,8 @@ from typing import Any
 from distributed import WorkerPlugin, get_worker
 
 from penstock.errors import PenstockError, UsageError
-from penstock.sizes import available_memory
+from penstock.limits import available_memory, total_memory, usable_memory
+from penstock.paths import worker_path
 from penstock.workers import device as devices
 from penstock.workers.cache import DeviceCache
 from penstock.workers.pool import pool_bytes, take_pool, taken_bytes
@@ -66,9 +67,11 @@ class Resources:
             return self._root
 
     def memory_bytes(self) -> int:
-        """Return how much the worker may use in all, of its device's memory or of the host's."""
+        """Return how much tasks may use in all, of the device's memory or of the host's."""
         if self.device is None:
-            return self._memory_limit or available_memory()
+            if not self._memory_limit:
+                return available_memory()
+            return usable_memory(min(self._memory_limit, total_memory()))
         import cupy
 
         return taken_bytes() or int(cupy.cuda.runtime.memGetInfo()[1])
@@ -105,8 +108,7 @@ class PenstockWorker(WorkerPlugin):  # type: ignore[misc]
     ) -> None:
         if device_pool is not None:
             pool_bytes(device_pool, 1 << 60)  # what cannot be read is said here, not by workers
-        if scratch is not None and not scratch.startswith(("/", "~", "$")):
-            scratch = str(Path(scratch).absolute())  # to the client's folder
+        scratch = None if scratch is None else str(worker_path(scratch))
         self.options = {"device": device, "device_pool": device_pool, "scratch": scratch}
         self._held: Resources | PenstockError | None = None
 

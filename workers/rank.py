@@ -65,15 +65,14 @@ def _exit_soon() -> None:
 
 def share_of_host() -> int:
     """Return this rank's share of three quarters of its host's memory: all ranks call it."""
-    from distributed.system import MEMORY_LIMIT
-
+    from penstock.limits import total_memory
     from penstock.workers.mpi import load_mpi
 
     mpi = load_mpi()
     here = mpi.COMM_WORLD.Split_type(mpi.COMM_TYPE_SHARED)
     ranks = int(here.size)
     here.Free()
-    return int(MEMORY_LIMIT * 3 // 4 // ranks)
+    return total_memory() * 3 // 4 // ranks
 
 
 def _own_address(scheduler: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Iterable
 from contextlib import AbstractContextManager
@@ -16,6 +15,7 @@ from penstock.errors import UsageError
 from penstock.files import save_json
 from penstock.graph import Graph
 from penstock.manifest import Manifest
+from penstock.paths import client_input, client_path
 from penstock.pipelines.etl.batch import Layout, Piece
 from penstock.pipelines.etl.job import Job, with_files
 from penstock.pipelines.etl.layout import default_direction, find_layout, guess_format
@@ -48,7 +48,11 @@ def etl(
     sources = [edges] if isinstance(edges, str | Path) else list(edges)
     checked = EtlOptions(**options)
     return make_graph(
-        [str(s) for s in sources], Path(out), checked, cluster or ClusterSpec(), quiet
+        [client_input(source) for source in sources],
+        client_path(out),
+        checked,
+        cluster or ClusterSpec(),
+        quiet,
     )
 
 
@@ -57,18 +61,6 @@ def make_graph(
 ) -> EtlReport:
     """Run all of ETL; ``etl`` with its options checked."""
     start = time.monotonic()
-    if "://" in cluster.cluster:
-        # Workers that somebody else started have another current folder.
-        edges = [edge if "://" in edge else os.path.abspath(edge) for edge in edges]  # noqa: PTH100
-        out = out.absolute()
-        options = replace(
-            options,
-            **{
-                name: path.absolute()
-                for name in ("valid", "test", "scratch")
-                if (path := getattr(options, name)) is not None
-            },
-        )
     report = EtlReport(str(out))
     kind = guess_format(edges, options)
     if kind == "tu":
@@ -99,7 +91,7 @@ def _make_from_tables(
     for name in ("valid", "test"):
         path = getattr(options, name)
         if path is not None:
-            pieces[name] = find_pieces([str(path)], kind, layout, options)
+            pieces[name] = find_pieces([path], kind, layout, options)
     task = {
         "edges": edges,
         "inputs": inputs.to_dict(),
@@ -110,7 +102,7 @@ def _make_from_tables(
     size = sum(piece.bytes for part in pieces.values() for piece in part)
     # Text shrinks and compressed files grow: four times the input has held for both.
     held = kept_bytes(out, options.scratch) if options.resume else 0
-    folder = options.scratch or out.absolute().parent
+    folder = options.scratch or out.parent
     need_disk(folder, max(0, 4 * size - held), "the making of this graph")
     with (
         _workplace(out, task, options) as place,

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from penstock.cluster.spec import ClusterSpec
+from penstock.options import ClientInput, ClientPath
 from penstock.pipelines.etl import make_graph
 from penstock.pipelines.etl.options import EtlOptions
 from penstock.pipelines.output import Output
 
 
 def command(
-    edges: list[str],
-    out: Path,
+    edges: list[ClientInput],
+    out: ClientPath,
     /,
     *,
     options: EtlOptions = EtlOptions(),

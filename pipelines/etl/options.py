@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated, Literal
 
 from cyclopts import Parameter
 from pydantic import Field
 
 from penstock.errors import UsageError
-from penstock.options import check_fractions, options
+from penstock.options import ClientInput, ClientPath, check_fractions, options
 
 Format = Literal["auto", "parquet", "csv", "tsv", "edgelist", "npz", "triples", "tu", "zoo"]
 Merge = Literal["sum", "max", "first", "keep"]
@@ -72,14 +71,14 @@ class EtlOptions:
 
     split_edges: tuple[float, float, float] | None = None
     """fractions of edges for train, valid and test; valid and test are kept apart in heldout/"""
-    valid: Path | None = None
+    valid: ClientInput | None = None
     """a file of edges to keep apart as heldout/valid, of the same format as the edges"""
-    test: Path | None = None
+    test: ClientInput | None = None
     """a file of edges to keep apart as heldout/test"""
     split_nodes: tuple[float, float, float] | None = None
     """fractions of nodes for train, valid and test; with --label, of those that have one"""
 
-    nodes: Path | None = None
+    nodes: ClientInput | None = None
     """table of nodes: parquet, csv or tsv; nodes without edges come from here"""
     node_id: str | None = None
     """column of the node table with the ids [default: id]"""
@@ -92,7 +91,7 @@ class EtlOptions:
     """column of the node table that says train, valid or test"""
     feature_columns: tuple[str, ...] = ()
     """columns of the node table that are features; x* takes all that begin with x"""
-    features: Path | None = None
+    features: ClientPath | None = None
     """features as .npy (dense) or .npz (SciPy CSR), a row a row of the node table"""
     unknown_nodes: Literal["error", "add", "drop"] = "error"
     """edges to nodes that are not in the node table: stop, add the nodes, or drop the edges"""
@@ -103,7 +102,7 @@ class EtlOptions:
     """go on where an interrupted run of the same command stopped"""
     overwrite: bool = False
     """replace the output if it is a graph already"""
-    scratch: Path | None = None
+    scratch: ClientPath | None = None
     """where intermediate files go; every worker must see it [default: beside the output]"""
 
     def __post_init__(self) -> None:

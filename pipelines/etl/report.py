@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from penstock.paths import shown
 from penstock.sizes import format_bytes
 
 
@@ -53,7 +54,7 @@ class EtlReport:
         # Below a second or so it is the start that is timed.
         rate = f" ({self.rows_read / self.seconds / 1e6:.2f} M rows/s)" if self.seconds > 2 else ""
         lines = [
-            f"{self.graph}: {zoo}{self.nodes:,} nodes, {edges}, {format_bytes(self.bytes)}",
+            f"{shown(self.graph)}: {zoo}{self.nodes:,} nodes, {edges}, {format_bytes(self.bytes)}",
             f"  read {self.rows_read:,} rows in {self.seconds:.1f} s{rate}",
         ]
         if self.directed_because != EtlReport.directed_because:

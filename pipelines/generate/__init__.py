@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from penstock.errors import UsageError
+from penstock.paths import client_path
 
 if TYPE_CHECKING:
     from penstock.pipelines.generate.report import Report
@@ -23,7 +24,7 @@ def generate(kind: str, out: str | Path, *, quiet: bool = False, **options: Any)
     """Make a graph of ``kind`` at ``out``; the options are those of ``penstock generate KIND``."""
     from penstock.pipelines.generate import options as known
 
-    path = Path(out)
+    path = client_path(out)
     if kind == "rmat":
         from penstock.pipelines.generate.rmat import generate_rmat
 

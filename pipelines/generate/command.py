@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 from cyclopts import App, Group, Parameter
 
+from penstock.options import ClientPath
 from penstock.pipelines.generate.options import (
     KnowledgeOptions,
     RmatOptions,
@@ -23,7 +23,7 @@ app = App(
     result_action="return_value",
 )
 
-Out = Annotated[Path, Parameter(help="the graph directory to write")]
+Out = Annotated[ClientPath, Parameter(help="the graph directory to write")]
 
 
 @app.command(name="rmat", sort_key=1)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.manifest import Manifest
+from penstock.paths import shown
 from penstock.sizes import format_bytes, format_count
 
 
@@ -33,7 +34,7 @@ class Report:
         """Return what a person wants to read."""
         rate = format_count(self.edges / max(self.seconds, 1e-9))
         lines = [
-            f"{self.path}: {self.kind}, {self.nodes:,} nodes, {self.edges:,} edges"
+            f"{shown(self.path)}: {self.kind}, {self.nodes:,} nodes, {self.edges:,} edges"
             f" in {self.shards} shard{'' if self.shards == 1 else 's'}",
             f"{self.drawn:,} edges drawn, {format_bytes(self.bytes)} written"
             f" in {self.seconds:.1f} s ({rate} edges/s)",

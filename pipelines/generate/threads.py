@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
@@ -12,6 +11,7 @@ import numpy as np
 from penstock.csr import Array
 from penstock.errors import CapacityError
 from penstock.kernels.cpu.scramble import scramble
+from penstock.limits import available_memory, cores
 from penstock.sizes import format_bytes, parse_bytes
 
 Item = TypeVar("Item")
@@ -56,10 +56,8 @@ class Budget:
     """Memory that a run may use, and the parts of it that are spoken for."""
 
     def __init__(self, memory: str | None = None, threads: int | None = None) -> None:
-        import psutil
-
-        self.limit = parse_bytes(memory) if memory else psutil.virtual_memory().available // 2
-        self.threads = threads or min(len(os.sched_getaffinity(0)), _MOST_THREADS)
+        self.limit = parse_bytes(memory) if memory else available_memory() // 2
+        self.threads = threads or min(cores(), _MOST_THREADS)
         self.left = self.limit
         self.take(_INTERPRETER, "Python itself")
 

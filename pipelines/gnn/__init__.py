@@ -16,6 +16,7 @@ from typing import Any
 
 from penstock.cluster.spec import ClusterSpec
 from penstock.graph import Graph
+from penstock.paths import client_path
 from penstock.pipelines.gnn.options import (
     EvaluateOptions,
     GnnOptions,
@@ -62,7 +63,7 @@ def train(
     declared, options = _declared(spec, options)
     given = GnnOptions(**options)
     where = cluster or ClusterSpec()
-    return train_model(_path(graph), Path(run), given, where, quiet, declared)
+    return train_model(_path(graph), client_path(run), given, where, quiet, declared)
 
 
 def predict(
@@ -80,7 +81,7 @@ def predict(
     from penstock.pipelines.gnn.prediction import predict_nodes
 
     given = PredictOptions(**_with_path(options))
-    return predict_nodes(Path(run), Path(out), given, cluster or ClusterSpec(), quiet)
+    return predict_nodes(client_path(run), client_path(out), given, cluster or ClusterSpec(), quiet)
 
 
 def evaluate(
@@ -94,7 +95,7 @@ def evaluate(
     from penstock.pipelines.gnn.evaluation import evaluate_run
 
     given = EvaluateOptions(**_with_path(options))
-    return evaluate_run(Path(run), given, cluster or ClusterSpec(), quiet)
+    return evaluate_run(client_path(run), given, cluster or ClusterSpec(), quiet)
 
 
 def plan(
@@ -132,4 +133,4 @@ def _with_path(options: dict[str, Any]) -> dict[str, Any]:
 
 
 def _path(graph: str | Path | Graph) -> Path:
-    return graph.path if isinstance(graph, Graph) else Path(graph)
+    return graph.path if isinstance(graph, Graph) else client_path(graph)

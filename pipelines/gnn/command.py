@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 from typing import Annotated
 
 from cyclopts import App, Group, Parameter
 
 from penstock.cluster.spec import ClusterSpec
+from penstock.options import ClientPath
 from penstock.pipelines.gnn.options import (
     EvaluateOptions,
     GnnOptions,
@@ -25,15 +25,15 @@ app = App(
     result_action="return_value",
 )
 
-GraphAt = Annotated[Path, Parameter(help="a graph's directory")]
-RunAt = Annotated[Path, Parameter(help="the folder of a run")]
-Out = Annotated[Path, Parameter(help="the directory of predictions to write")]
+GraphAt = Annotated[ClientPath, Parameter(help="a graph's directory")]
+RunAt = Annotated[ClientPath, Parameter(help="the folder of a run")]
+Out = Annotated[ClientPath, Parameter(help="the directory of predictions to write")]
 
 
 @app.command(name="train", sort_key=1)
 def train(
     graph: GraphAt,
-    run: Annotated[Path, Parameter(help="the folder of the run to write")],
+    run: Annotated[ClientPath, Parameter(help="the folder of the run to write")],
     /,
     *,
     options: GnnOptions = GnnOptions(),

@@ -33,7 +33,7 @@ def evaluate_run(
     # Beside the weights: ranks on other hosts can write there, too.
     with tempfile.TemporaryDirectory(prefix=".evaluate-", dir=run_at) as folder:
         predict_into(
-            Path(folder).absolute(), job, options, cluster, quiet,
+            Path(folder), job, options, cluster, quiet,
             probabilities=run.task != "value",
         )  # fmt: skip
         scores = _scored(Path(folder), run, graph, counted)

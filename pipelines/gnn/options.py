@@ -9,7 +9,7 @@ from cyclopts import Group, Parameter
 from pydantic import Field
 
 from penstock.errors import UsageError
-from penstock.options import check_fractions, flag, options
+from penstock.options import ClientPath, check_fractions, flag, options
 from penstock.workers.gnn.spec import LEAST_ROUNDS
 
 _MODEL = Group("The model", sort_key=2)
@@ -68,7 +68,7 @@ class ModelOptions:
     gin, whose sums grow with degrees]"""
     residual: Annotated[bool, Parameter(negative="", group=_MODEL)] = False
     """add a node's value before each layer but the last to what the layer gives"""
-    spec: Annotated[Path | None, Parameter(group=_MODEL)] = None
+    spec: Annotated[ClientPath | None, Parameter(group=_MODEL)] = None
     """a YAML file that declares the model, layer by layer, in place of these options"""
 
     split: Annotated[tuple[float, float, float] | None, Parameter(group=_TRAINING)] = None
@@ -196,7 +196,7 @@ class GnnOptions(ModelOptions):
 class WeightsOptions:
     """Which weights predict, on which graph and how many ranks."""
 
-    graph: Path | None = None
+    graph: ClientPath | None = None
     """another graph with the same features, found by name [default: the one of the run]"""
     checkpoint: Literal["best", "last"] = "best"
     """weights of the epoch with the best validation loss, or of the last one saved"""

@@ -24,7 +24,7 @@ def plan_model(
     from penstock.pipelines.room import room_of
     from penstock.workers.gnn.plan import lower
 
-    graph = Graph.open(path.absolute())
+    graph = Graph.open(path)
     model, training = complete(graph, options, declared)
     spec = cluster.configured()
     ranks_there = spec.workers if kind_for(spec, 0, None, on_gpu=True) == "mpi" else None

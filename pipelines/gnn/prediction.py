@@ -39,7 +39,7 @@ def predict_nodes(
     run, graph = job.run, job.graph
     width = sum(layer.width or 0 for layer in run.model.layers[-2:-1]) or run.features
     size = 24 + 4 * (width * options.embeddings + _outputs(run) * options.probabilities)
-    folder = out.absolute()
+    folder = out
     need_disk(folder.parent, graph.num_nodes * size, f"predictions for {graph.num_nodes:,} nodes")
     with fresh_directory(folder, overwrite=options.overwrite, kind=KIND) as partial:
         count, device = predict_into(
@@ -47,7 +47,7 @@ def predict_nodes(
             embeddings=options.embeddings, probabilities=options.probabilities,
         )  # fmt: skip
         about = {
-            "run": str(run_at.absolute()),
+            "run": str(run_at),
             "checkpoint": options.checkpoint,
             "checkpoint_sha256": sha256_of(run.checkpoint(run_at, options.checkpoint)),
             "graph": str(graph.path),
@@ -93,7 +93,7 @@ def opened(run_at: Path, options: WeightsOptions, *, quiet: bool) -> Opened:
             f"the graph of {run_at} is not at {run.graph} any more",
             remedy="Say where it is, or which other graph to take, with --graph",
         )
-    graph = Graph.open((options.graph or Path(run.graph)).absolute())
+    graph = Graph.open(options.graph or run.graph)
     check_graph(graph, run.training, learns=False)
     same = sha256_of(graph.path / GRAPH_FILE) == run.graph_sha256
     features = match_features(run, run_at, graph, same=same)
@@ -150,7 +150,7 @@ def predict_into(
             ranks.partition,
             run.model,
             run.training,
-            run.checkpoint(job.at, options.checkpoint).absolute(),
+            run.checkpoint(job.at, options.checkpoint),
             folder,
             feature_columns=job.features.columns,
             split=job.split,

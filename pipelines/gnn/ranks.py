@@ -12,10 +12,11 @@ from typing import Any
 from uuid import uuid4
 
 from penstock.cluster.connect import connect, kind_for
+from penstock.cluster.count import check_count
 from penstock.cluster.spec import ClusterSpec
 from penstock.errors import ClusterError, GangError, PenstockError, UsageError
 from penstock.graph import Graph
-from penstock.partition.threads import cores
+from penstock.limits import cores
 from penstock.pipelines.gnn.progress import EpochBar
 from penstock.pipelines.parts import partition_into
 from penstock.pipelines.room import Room, room_of
@@ -58,6 +59,8 @@ def open_ranks(
         # One process that has the machine, rather than one of many that has a core.
         spec = replace(spec, workers=1, threads=spec.threads or cores())
     if not alone and parts is not None:
+        # Before a partition is made for ranks that cannot be started.
+        check_count(spec, kind_for(spec, 0, parts, on_gpu=True), parts)
         partition_into(graph, parts, quiet=quiet)
     ranks = None if alone else parts
     with connect(spec, ranks=ranks, on_gpu=True, quiet=quiet) as client:

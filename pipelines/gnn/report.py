@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.graph import SPLITS
+from penstock.paths import shown
 from penstock.pipelines.gnn.profile import profile_text
 from penstock.pipelines.gnn.split import DrawnSplit
 from penstock.sizes import format_bytes, format_count
@@ -49,8 +50,9 @@ class TrainReport:
         alike = len(set(kinds)) == 1
         layers = f"{len(kinds)} {kinds[0] + ' ' if alike else ''}layer{'s' * (len(kinds) != 1)}"
         layers += "" if alike else f" ({', '.join(kinds)})"
+        run = shown(self.run)
         lines = [
-            f"{self.run}: {layers} of width "
+            f"{run}: {layers} of width "
             f"{', '.join(widths)}; {done.parameters:,} parameters; "
             f"{'sparse' if done.sparse else 'dense'} features",
             "",
@@ -77,10 +79,8 @@ class TrainReport:
                 lines += [f"  {line}" for line in overlap_lines(done.overlap)]
         if self.split is not None:
             lines.append(f"  {self.split.text()}")
-        lines.append(f"  {self.run}/checkpoints/best.safetensors, metrics.jsonl, plan.txt")
-        lines.append(
-            f"  next: penstock gnn evaluate {self.run}, penstock gnn predict {self.run} OUT"
-        )
+        lines.append(f"  {run}/checkpoints/best.safetensors, metrics.jsonl, plan.txt")
+        lines.append(f"  next: penstock gnn evaluate {run}, penstock gnn predict {run} OUT")
         if (profile := self._profile()) is not None:
             lines += ["", profile_text(profile)]
         return "\n".join(lines)
@@ -134,9 +134,9 @@ class PredictReport:
         """Return what a person wants to read."""
         parts = f"{self.parts} part{'s' * (self.parts != 1)}"
         return (
-            f"{self.predictions}: {self.nodes:,} predictions in {parts}, "
+            f"{shown(self.predictions)}: {self.nodes:,} predictions in {parts}, "
             f"{format_bytes(self.bytes)}\n"
-            f"  by the {self.checkpoint} weights of {self.run}, in {self.seconds:.1f} s"
+            f"  by the {self.checkpoint} weights of {shown(self.run)}, in {self.seconds:.1f} s"
         )
 
 
@@ -165,7 +165,7 @@ class EvaluateReport:
         """Return what a person wants to read."""
         found = self.scores
         split = f"{self.split}{', as the training drew it' * self.drawn}"
-        lines = [f"{self.run}: {found['nodes']:,} nodes of {split}, {self.graph}"]
+        lines = [f"{shown(self.run)}: {found['nodes']:,} nodes of {split}, {shown(self.graph)}"]
         names = {"accuracy": "accuracy", "macro_f1": "macro F1", "micro_f1": "micro F1"}
         for key, name in names.items():
             if key in found:

@@ -48,7 +48,7 @@ def train_model(
 ) -> TrainReport:
     """Run the whole job; ``declared`` is a model that was made in Python."""
     begun = time.monotonic()
-    graph, folder = Graph.open(path.absolute()), out.absolute()
+    graph, folder = Graph.open(path), out
     goes_on = options.resume and (folder / "run.json").is_file()
     split, roles = declared_split(options), None
     if goes_on:

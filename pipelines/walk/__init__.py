@@ -16,6 +16,7 @@ from penstock.files import sha256_of
 from penstock.graph import Graph
 from penstock.kernels.walk_rules import MAX_WALKS
 from penstock.manifest import FILE_NAME as GRAPH_FILE
+from penstock.paths import client_path
 from penstock.pipelines.room import room_of
 from penstock.pipelines.walk.choice import Choice, check_graph, choose
 from penstock.pipelines.walk.options import WalkOptions
@@ -47,8 +48,9 @@ def walk(
     walk("follows", "walks", app="node2vec", p=2, q=0.5, walks=10)
     walk("kg", "walks", app="metapath", schema="born_in,part_of")
     """
-    path = graph.path if isinstance(graph, Graph) else Path(graph)
-    return make_walks(path, Path(out), WalkOptions(**options), cluster or ClusterSpec(), quiet)
+    path = graph.path if isinstance(graph, Graph) else client_path(graph)
+    given = WalkOptions(**options)
+    return make_walks(path, client_path(out), given, cluster or ClusterSpec(), quiet)
 
 
 def walk_array(graph: str | Path | Graph | CSR, *, device: str = "auto", **options: Any) -> Array:
@@ -69,7 +71,7 @@ def make_walks(
 ) -> WalkReport:
     """Run the whole job; ``walk`` with its options checked."""
     begun = time.monotonic()
-    graph = Graph.open(path.absolute())
+    graph = Graph.open(path)
     check_graph(graph, options)
     task: dict[str, Any] = {
         "graph": str(graph.path),
@@ -80,7 +82,7 @@ def make_walks(
         task["inputs"] = {str(options.starts): file_stamp(options.starts)}
     report = WalkReport(str(out), options.app)
     with workplace(
-        out.absolute(),
+        out,
         task,
         command="penstock walk",
         kind=KIND,
@@ -183,7 +185,7 @@ def _walk_count(starts: Starts, options: WalkOptions) -> int:
 
 def _need_disk(out: Path, graph: Graph, parts: Parts, options: WalkOptions, left: float) -> None:
     """Raise CapacityError where the share of the walks that is ``left`` has no room."""
-    folder, size = out.absolute().parent, int(_disk_bytes(graph, parts, options) * left)
+    folder, size = out.parent, int(_disk_bytes(graph, parts, options) * left)
     try:
         need_disk(folder, size, f"room for {parts.walks:,} walks")
     except CapacityError as error:

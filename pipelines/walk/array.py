@@ -14,13 +14,14 @@ from penstock.errors import PenstockWarning
 from penstock.graph import Graph
 from penstock.kernels import kernel
 from penstock.kernels.walk_rules import Rows, Rules
+from penstock.limits import available_memory
 from penstock.partition.threads import spread
 from penstock.pipelines.walk.choice import Choice, check_graph, choose
 from penstock.pipelines.walk.options import WalkOptions
 from penstock.pipelines.walk.replicated import columns_of
 from penstock.pipelines.walk.starts import listed_starts
 from penstock.pipelines.walk.survey import Survey, judged, look_at, weighted
-from penstock.sizes import available_memory, need_memory
+from penstock.sizes import need_memory
 from penstock.workers.device import computes_on_gpu, gpu, unused_gpu
 from penstock.workers.walk_rows import single
 

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from penstock.cluster.spec import ClusterSpec
+from penstock.options import ClientPath
 from penstock.pipelines.output import Output
 from penstock.pipelines.walk import make_walks
 from penstock.pipelines.walk.options import WalkOptions
 
 
 def command(
-    graph: Path,
-    out: Path,
+    graph: ClientPath,
+    out: ClientPath,
     /,
     *,
     options: WalkOptions = WalkOptions(),

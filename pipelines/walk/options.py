@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated, Literal
 
 from cyclopts import Parameter
@@ -11,7 +10,7 @@ from pydantic import Field
 from penstock.errors import UsageError
 from penstock.kernels.expression import Expression
 from penstock.kernels.walk_rules import MAX_LENGTH
-from penstock.options import flag, options
+from penstock.options import ClientPath, flag, options
 
 App = Literal["deepwalk", "ppr", "node2vec", "metapath", "custom"]
 Sampling = Literal["auto", "reservoir", "its", "alias", "rejection"]
@@ -43,7 +42,7 @@ class WalkOptions:
 
     start: tuple[str, ...] = ()
     """ids of the nodes to start from; may be repeated [default: every node]"""
-    starts: Path | None = None
+    starts: ClientPath | None = None
     """a file of ids to start from, one a line; or .parquet, its first column"""
     fraction: Annotated[float, Field(gt=0, le=1)] | None = None
     """start from this share of the nodes, drawn by the seed"""

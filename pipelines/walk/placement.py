@@ -12,7 +12,7 @@ from penstock.errors import CapacityError, UsageError
 from penstock.graph import Graph
 from penstock.kernels.expression import Expression
 from penstock.kernels.walk_rules import Rules, Sampler
-from penstock.partition.threads import cores
+from penstock.limits import cores
 from penstock.pipelines.room import Room
 from penstock.pipelines.walk.options import WalkOptions
 from penstock.sizes import format_bytes

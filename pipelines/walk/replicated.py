@@ -14,7 +14,8 @@ import numpy as np
 from penstock.graph import Graph
 from penstock.kernels import kernel
 from penstock.kernels.walk_rules import Rows
-from penstock.partition.threads import cores, spread
+from penstock.limits import cores
+from penstock.partition.threads import spread
 from penstock.pipelines.stage import run_stage
 from penstock.pipelines.walk.output import Parts, WalkWriter
 from penstock.pipelines.walk.starts import Starts

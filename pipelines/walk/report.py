@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from penstock.paths import shown
 from penstock.sizes import format_bytes, format_count
 
 
@@ -44,8 +45,8 @@ class WalkReport:
         # Below a second or so it is the start that is timed.
         rate = f", {format_count(self.steps / walking)} steps/s" if walking > 1 else ""
         lines = [
-            f"{self.walks_at}: {self.walks:,} walks of {mean:.1f} nodes, {self.parts} parts, "
-            f"{format_bytes(self.bytes)}",
+            f"{shown(self.walks_at)}: {self.walks:,} walks of {mean:.1f} nodes, "
+            f"{self.parts} parts, {format_bytes(self.bytes)}",
             f"  {self.app}, sampler {self.sampler}, {self.placement} on {self.devices}",
             f"  {self.steps:,} steps in {self.seconds:.1f} s{rate}",
         ]

@@ -70,7 +70,7 @@ def test_a_failing_kway_is_followed_by_recursive_bisection(ring, monkeypatch):
     seen = []
     run = module.run_metis
 
-    def failing(adjacency, k, *, tolerance, recursive, seed):
+    def failing(adjacency, k, *, tolerance, recursive, seed, quiet):
         seen.append((tolerance, recursive))
         if not recursive:
             raise MetisError("no convergence")
@@ -184,6 +184,28 @@ def test_what_metis_cannot_hold_is_streamed(ring):
     assert "1 kB may be used" in made.steps[1].why
     assert load_imbalance(ring, made.parts, 4) <= 1.05
     assert cut(ring, made.parts) < 0.5 * cut(ring, assign(ring, 4, method="random").parts)
+
+
+def test_what_metis_takes_too_long_for_is_streamed_and_refined(ring, capsys):
+    made = assign(ring, 4, time_limit=1e-6, quiet=False)
+    assert outcomes(made)[1:] == [("metis-kway", "skipped"), ("streaming", "taken")]
+    assert "many times more on meshes" in made.steps[1].why  # what is given up
+    assert "moves made it" in made.steps[2].why
+    assert load_imbalance(ring, made.parts, 4) <= 1.05
+    streamed = assign(ring, 4, method="streaming")
+    assert cut(ring, made.parts) <= cut(ring, streamed.parts)
+    assert "METIS is skipped: it would take about" in capsys.readouterr().err
+    assert assign(ring, 4, method="metis", time_limit=1e-6).path == "metis-kway"
+
+
+def test_refining_moves_nodes_of_a_directed_graph_too(tmp_path):
+    rng = np.random.default_rng(3)
+    edges = np.unique(rng.integers(0, 500, (4000, 2)), axis=0)
+    graph = write(tmp_path / "g", edges[:, 0], edges[:, 1], 500, directed=True)
+    made = assign(graph, 4, time_limit=0)
+    assert made.path == "streaming"
+    assert cut(graph, made.parts) < cut(graph, assign(graph, 4, method="streaming").parts)
+    assert load_imbalance(graph, made.parts, 4) <= 1.05
 
 
 def test_metis_asked_for_but_too_big_is_an_error(ring):

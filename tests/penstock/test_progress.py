@@ -4,7 +4,7 @@ import sys
 import pytest
 
 from penstock import progress as module
-from penstock.progress import Progress
+from penstock.progress import Elapsed, Progress
 
 
 @pytest.fixture
@@ -72,3 +72,36 @@ def test_a_terminal_gets_a_bar_that_is_closed(clock, capsys, monkeypatch):
         raise KeyError
     assert not progress._bar.live.is_started
     assert "count" in capsys.readouterr().err
+
+
+def wait(clock, *, estimated, seconds, **options):
+    with Elapsed("METIS", estimated=estimated, **options) as elapsed:
+        for _ in range(int(seconds / 0.5)):
+            clock(0.5)
+            elapsed.show()
+
+
+def test_work_that_tells_nothing_shows_its_time(clock, capsys):
+    wait(clock, estimated=1044, seconds=1000)
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 9
+    assert lines[0] == "METIS: 1.7 minutes of about 17.4 minutes"
+
+
+def test_work_that_takes_longer_than_estimated_says_so_ever_less_often(clock, capsys):
+    wait(clock, estimated=10, seconds=1000)
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) < 18
+    assert lines[-1] == "METIS: 10.7 minutes, longer than the estimated 10 s"
+
+
+@pytest.mark.parametrize(("seconds", "quiet"), [(1.5, False), (100, True)])
+def test_short_or_quiet_waits_are_silent(clock, capsys, seconds, quiet):
+    wait(clock, estimated=1, seconds=seconds, quiet=quiet)
+    assert capsys.readouterr() == ("", "")
+
+
+def test_a_terminal_shows_time_as_a_bar(clock, capsys, monkeypatch):
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    wait(clock, estimated=60, seconds=30)
+    assert "30 s of about 60 s" in capsys.readouterr().err

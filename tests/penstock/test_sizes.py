@@ -1,14 +1,9 @@
-from pathlib import Path
-
-import psutil
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock import sizes
 from penstock.errors import CapacityError, UsageError
 from penstock.sizes import (
-    available_memory,
     format_bytes,
     format_count,
     need_disk,
@@ -82,35 +77,3 @@ def test_a_memory_that_is_too_small_is_refused():
         need_memory(2 * 10**9, "it", limit=10**9, remedy="Use less")
     with pytest.raises(CapacityError):
         need_memory(1 << 60, "it", remedy="Use less")
-
-
-def test_no_more_than_the_machine_has_is_available():
-    assert 0 < available_memory() <= psutil.virtual_memory().total
-
-
-def write(path: Path, text: str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text)
-
-
-def test_a_control_group_of_version_2_limits(tmp_path):
-    write(tmp_path / "proc/self/cgroup", "0::/batch/job\n")
-    batch = tmp_path / "sys/fs/cgroup/batch"
-    for folder, limit, used in ((batch, "1000", "400"), (batch / "job", "max", "300")):
-        write(folder / "memory.max", limit)
-        write(folder / "memory.current", used)
-        write(folder / "memory.stat", "anon 5\ninactive_file 50\n")
-    assert list(sizes._group_limits(tmp_path)) == [650]
-
-
-def test_a_control_group_of_version_1_limits(tmp_path):
-    write(tmp_path / "proc/self/cgroup", "9:cpu:/\n4:memory:/job\n0::/\n")
-    job = tmp_path / "sys/fs/cgroup/memory/job"
-    write(job / "memory.limit_in_bytes", "1000\n")
-    write(job / "memory.usage_in_bytes", "1200\n")
-    write(job / "memory.stat", "total_inactive_file 100\n")
-    assert list(sizes._group_limits(tmp_path)) == [0]
-
-
-def test_no_control_group_is_no_limit(tmp_path):
-    assert list(sizes._group_limits(tmp_path)) == []

@@ -18,6 +18,7 @@ from distributed import Client, LocalCluster
 
 from penstock.errors import CapacityError, MissingExtra, UsageError
 from penstock.graph import Graph
+from penstock.limits import usable_memory
 from penstock.workers import device, plugin
 from penstock.workers.plugin import PenstockWorker, Resources, equip, resources
 from penstock.workers.storage import Speed
@@ -135,7 +136,7 @@ def test_worker_processes(steps: Any, tmp_path: Path, make_graph: Callable[..., 
         assert len({path for path, _ in staged}) == 1
         assert sum(copies for _, copies in staged) == 1
         Graph.open(staged[0][0]).validate()
-        assert on_each(client, steps.hold_an_array) == [(80, 250_000_000)] * 2
+        assert on_each(client, steps.hold_an_array) == [(80, usable_memory(10**9) // 4)] * 2
         assert client.run(lambda dask_worker: resources(dask_worker).device) == dict.fromkeys(
             client.run(lambda: None)
         )

@@ -17,7 +17,7 @@ from penstock.errors import PenstockError
 from penstock.files import save_json
 from penstock.kernels import kernel
 from penstock.kernels.gnn_rules import Block
-from penstock.partition.threads import cores
+from penstock.limits import cores
 from penstock.workers.device import to_device
 from penstock.workers.gnn.workforce import Workforce, edge_cuts
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 from typing import Any
 
-from penstock.partition.threads import cores
+from penstock.limits import cores
 
 
 def threads_of(comm: Any) -> int:

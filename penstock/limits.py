@@ -1,0 +1,137 @@
+"""How much memory and how many cores this process may use: of the machine, or of what it was given.
+
+Containers and batch systems set limits that the machine's own figures do not show: those of control
+groups, of version 1 or 2, for the group that a process is in or for any above it, and resource
+limits. Beyond them the kernel kills without a word. ``distributed.system`` and ``dask.system`` look
+at the top of the hierarchy alone, or at the process' own group alone, and so miss nested limits.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+_TOP = Path("/")
+_USED = {"memory": "memory.current", "memory.v1": "memory.usage_in_bytes"}
+# File pages that nobody uses go when memory is asked for.
+_RECLAIMABLE = {"memory": "inactive_file", "memory.v1": "total_inactive_file"}
+_LIMITS = {"memory": ("memory.max", "memory.high"), "memory.v1": ("memory.limit_in_bytes",)}
+
+
+def total_memory() -> int:
+    """Return how many bytes this process and all others of its groups may take together."""
+    import psutil
+
+    groups = (limit for kind, group in _groups("memory") for limit in _group_limits(kind, group))
+    machine = int(psutil.virtual_memory().total)
+    return min([machine, *groups, *_resident_limit()])
+
+
+def available_memory() -> int:
+    """Return how many bytes this process may still take."""
+    import psutil
+
+    left = [int(psutil.virtual_memory().available)]
+    for kind, group in _groups("memory"):
+        used = _number(group / _USED[kind])
+        if used is not None:
+            used -= _reclaimable(kind, group)
+            left += [max(0, limit - used) for limit in _group_limits(kind, group)]
+    mine = [max(0, limit - int(psutil.Process().memory_info().rss)) for limit in _resident_limit()]
+    return min([*left, *mine])
+
+
+def cores() -> int:
+    """Return how many cores this process may use; a part of one counts as one."""
+    if hasattr(os, "sched_getaffinity"):
+        count = len(os.sched_getaffinity(0))
+    else:
+        count = os.cpu_count() or 1
+    return max(1, min([count, *(math.ceil(share) for share in _shares())]))
+
+
+def _shares() -> Iterator[float]:
+    """Yield the shares of processor time that groups are held to, in cores."""
+    for kind, group in _groups("cpu"):
+        if kind == "cpu":
+            words = (_text(group / "cpu.max") or "").split()
+        else:
+            words = [_text(group / f"cpu.cfs_{name}_us") or "" for name in ("quota", "period")]
+        if len(words) == 2 and all(word.isdecimal() for word in words) and int(words[1]):
+            yield int(words[0]) / int(words[1])  # a quota of "max" or -1 is none
+
+
+def _group_limits(kind: str, group: Path) -> Iterator[int]:
+    for name in _LIMITS[kind]:
+        if (limit := _number(group / name)) is not None:
+            yield limit
+
+
+def _reclaimable(kind: str, group: Path) -> int:
+    for line in (_text(group / "memory.stat") or "").splitlines():
+        name, _, count = line.partition(" ")
+        if name == _RECLAIMABLE[kind] and count.isdecimal():
+            return int(count)
+    return 0
+
+
+def _groups(controller: str) -> Iterator[tuple[str, Path]]:
+    """Yield the groups that hold this process, inner ones first: their kind, and their folder.
+
+    In a container the own group may lie at the top, though its path says otherwise.
+    """
+    for line in (_text(_TOP / "proc/self/cgroup") or "").splitlines():
+        number, _, rest = line.partition(":")
+        controllers, _, path = rest.partition(":")
+        mounts = _TOP / "sys/fs/cgroup"
+        if number == "0" and not controllers:
+            found = [(controller, mounts), (controller, mounts / "unified")]
+        elif controller in controllers.split(","):
+            found = [(f"{controller}.v1", mounts / controllers)]
+            if controllers != controller:
+                found.append((f"{controller}.v1", mounts / controller))
+        else:
+            continue
+        for kind, mount in found:
+            group = mount / path.lstrip("/")
+            for place in (group, *group.parents):
+                if not place.is_relative_to(mount):
+                    break
+                yield kind, place
+
+
+def _resident_limit() -> list[int]:
+    """Return the limit of resident memory, RLIMIT_RSS, where one is set."""
+    try:
+        import resource
+
+        limit = int(resource.getrlimit(resource.RLIMIT_RSS)[1])
+    except (ImportError, OSError, ValueError):
+        return []
+    return [limit] if limit > 0 else []
+
+
+def _number(path: Path) -> int | None:
+    text = _text(path)
+    return int(text) if text is not None and text.isdecimal() else None  # "max": no limit
+
+
+def _text(path: Path) -> str | None:
+    try:
+        return path.read_text().strip()
+    except OSError:
+        return None
+
+
+# What a worker takes with the libraries of any job loaded, measured, and the share of its limit
+# beyond which Dask gives it no more tasks.
+WORKER_ITSELF = 300_000_000
+_PAUSED_AT = 0.8
+SMALLEST_LIMIT = round(WORKER_ITSELF / _PAUSED_AT)
+
+
+def usable_memory(limit: int) -> int:
+    """Return what is left to the tasks of a worker, a process of its own, below ``limit``."""
+    return max(limit // 16, int(limit * _PAUSED_AT) - WORKER_ITSELF)

@@ -1,0 +1,53 @@
+"""Paths as the client means them: relative to its current folder, wherever the work is done.
+
+Every path that a user gives passes here once, where options and arguments come in. Workers that
+somebody else started have another current folder, and a relative path would mean another file
+there. Symbolic links stay as they are: what is opened through a link shall be found through it.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+from pathlib import Path
+
+_LOCAL = ("file", "local")  # protocols of fsspec that mean files of this machine
+
+
+def client_path(path: str | Path) -> Path:
+    """Return ``path`` absolute, by the current folder of this process; ``~`` is the user's home."""
+    return Path(os.path.expanduser(path)).absolute()  # noqa: PTH111  (leaves ~nobody alone)
+
+
+def client_input(path: str | Path) -> str:
+    """Return an input absolute: a file, a folder, a glob, or a URL of fsspec.
+
+    Of a URL only what names files of this machine is: ``file://a.csv``, and the archive in
+    ``zip://a.csv::archive.zip``.
+    """
+    *outer, last = str(path).split("::") if "://" in str(path) else [str(path)]
+    protocol, mark, inside = last.partition("://")
+    if not mark:
+        # In a chain, fsspec takes a word of letters only for a protocol.
+        return "::".join([*outer, last if outer and last.isalpha() else _absolute(last)])
+    return "::".join([*outer, f"{protocol}://{_absolute(inside)}" if protocol in _LOCAL else last])
+
+
+def worker_path(path: str | Path) -> Path:
+    """Return a folder of the workers: one that begins with ~ or $ means what it does there."""
+    return Path(path) if str(path).startswith(("~", "$")) else client_path(path)
+
+
+def shown(path: str | Path) -> str:
+    """Return ``path`` for people: relative where it lies in or below the current folder."""
+    path = Path(path)
+    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)
+
+
+def _absolute(path: str) -> str:
+    absolute = str(client_path(path))
+    if not glob.has_magic(path) or os.path.lexists(absolute):
+        return absolute
+    # The current folder is no pattern, whatever its name.
+    local = os.path.expanduser(path)  # noqa: PTH111
+    return local if local.startswith("/") else str(Path(glob.escape(str(Path.cwd())), local))

@@ -1,0 +1,95 @@
+"""What this machine cannot run is refused before anything is started."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from penstock.cluster import count
+from penstock.cluster.count import check_count
+from penstock.cluster.spec import ClusterSpec
+from penstock.errors import UsageError
+from penstock.pipelines.cli import run
+
+
+@pytest.fixture(autouse=True)
+def two_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(count, "cores", lambda: 2)
+    monkeypatch.setattr(count, "total_memory", lambda: 16 << 30)
+
+
+@pytest.mark.parametrize(
+    ("kind", "spec", "ranks", "match"),
+    [
+        ("local", {"workers": 10**6}, None, "1000000 workers.*at most 32.*got -n 1000000"),
+        ("mpi", {"workers": 33}, None, "at most 32"),
+        ("mpi", {}, 100, "at most 32.*got 100 ranks"),
+        ("threads", {"threads": 10**6}, None, "--threads 1000000"),
+    ],
+)
+def test_more_than_the_cores_bear(kind: str, spec: dict, ranks: int | None, match: str) -> None:
+    with pytest.raises(UsageError, match=match):
+        check_count(ClusterSpec(**spec), kind, ranks)
+
+
+def test_more_than_the_memory_bears(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(count, "total_memory", lambda: 4 << 30)
+    check_count(ClusterSpec(workers=8), "local")
+    with pytest.raises(UsageError, match="9 workers do not fit.*at most 8.*got -n 9"):
+        check_count(ClusterSpec(workers=9), "local")
+    check_count(ClusterSpec(workers=9, memory_limit="400MB"), "local")  # as was asked for
+
+
+@pytest.mark.parametrize(
+    ("kind", "spec"),
+    [
+        ("mpi", {"workers": 32}),
+        ("mpi", {"workers": 1000, "hosts": "h1:1000"}),
+        ("mpi", {"workers": 1000, "mpiexec": "srun"}),
+        ("slurm", {"workers": 1000}),
+        ("tcp://h:1", {}),
+    ],
+)
+def test_what_is_elsewhere_is_not_ours_to_judge(kind: str, spec: dict) -> None:
+    check_count(ClusterSpec(**spec), kind, 1000 if kind.startswith("tcp") else None)
+
+
+def test_inside_an_mpi_job_ranks_are_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PMI_RANK", "0")
+    monkeypatch.setenv("PMI_SIZE", "1000")
+    check_count(ClusterSpec(workers=999), "mpi")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ("--memory-limit abc", "Expected something like 1.5GB or 512MiB, got 'abc'"),
+        ("--memory-limit 1B", "Expected at least 375 MB: a worker itself takes about 300 MB"),
+        ("-n 1000000", "Expected at most 32"),
+    ],
+)
+@pytest.mark.parametrize("job", ["etl e.csv g", "walk g w", "gnn train g r"])
+def test_every_job_refuses_at_once(
+    job: str, options: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str], make_graph,
+) -> None:  # fmt: skip
+    make_graph(features="dense", labels=2, name="g" if "etl" not in job else "other")
+    (tmp_path / "e.csv").write_text("src,dst\n1,2\n")
+    monkeypatch.chdir(tmp_path)
+    before = sorted(tmp_path.iterdir())
+    begun = time.monotonic()
+    assert run([*job.split(), *options.split()]) == 2
+    assert time.monotonic() - begun < 5
+    assert message in capsys.readouterr().err
+    assert [path for path in sorted(tmp_path.iterdir()) if ".partial" not in path.name] == before
+
+
+def test_parts_are_refused_before_the_graph_is_cut(make_graph) -> None:
+    from penstock import gnn
+
+    graph = make_graph(features="dense", labels=2)
+    with pytest.raises(UsageError, match="100 workers are more"):
+        gnn.train(graph, graph.path.parent / "r", parts=100)
+    assert not (graph.path / "partition").exists()

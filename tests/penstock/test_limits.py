@@ -1,0 +1,163 @@
+"""Limits of control groups and of resources count as the machine's own do."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import dask.system
+import distributed.system
+import psutil
+import pytest
+
+from penstock import limits
+from penstock.cluster.spec import ClusterSpec
+from penstock.limits import available_memory, cores, total_memory, usable_memory
+
+GiB = 1 << 30
+
+
+@pytest.fixture
+def system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty tree in which control groups are looked for."""
+    monkeypatch.setattr(limits, "_TOP", tmp_path)
+    return tmp_path
+
+
+def write(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+
+
+def test_the_machine_itself_is_a_limit(system: Path) -> None:
+    assert total_memory() == psutil.virtual_memory().total
+    assert 0 < available_memory() <= total_memory()
+    assert cores() == len(os.sched_getaffinity(0))
+
+
+def test_nothing_is_more_than_dask_sees() -> None:
+    assert total_memory() <= distributed.system.MEMORY_LIMIT
+    assert available_memory() <= distributed.system.MEMORY_LIMIT
+    assert cores() <= dask.system.CPU_COUNT
+
+
+def test_groups_of_version_2(system: Path) -> None:
+    write(system / "proc/self/cgroup", "0::/batch/job/step\n")
+    batch = system / "sys/fs/cgroup/batch"
+    for folder, limit, used in (
+        (batch, str(3 * GiB), str(GiB)),
+        (batch / "job", str(2 * GiB), "300"),
+        (batch / "job/step", "max", "300"),
+    ):
+        write(folder / "memory.max", f"{limit}\n")
+        write(folder / "memory.current", f"{used}\n")
+        write(folder / "memory.stat", "anon 5\ninactive_file 50\n")
+    write(batch / "job/cpu.max", "100000 100000\n")
+    write(batch / "job/step/cpu.max", "max 100000\n")
+    assert total_memory() == 2 * GiB
+    assert available_memory() == 2 * GiB - 250
+    assert cores() == 1
+    write(batch / "job/step/memory.high", str(GiB))  # held back beyond it, though not killed
+    assert total_memory() == GiB
+
+
+def test_groups_of_version_1(system: Path) -> None:
+    write(system / "proc/self/cgroup", "9:cpu,cpuacct:/job\n4:memory:/job/step\n0::/\n")
+    job = system / "sys/fs/cgroup/memory/job"
+    write(job / "memory.limit_in_bytes", f"{2 * GiB}\n")
+    write(job / "memory.usage_in_bytes", f"{2 * GiB + 200}\n")
+    write(job / "memory.stat", "total_inactive_file 100\n")
+    write(job / "step/memory.limit_in_bytes", "9223372036854771712\n")
+    cpu = system / "sys/fs/cgroup/cpu,cpuacct/job"
+    write(cpu / "cpu.cfs_quota_us", "50000\n")
+    write(cpu / "cpu.cfs_period_us", "100000\n")
+    assert total_memory() == 2 * GiB
+    assert available_memory() == 0
+    assert cores() == 1
+    write(cpu / "cpu.cfs_quota_us", "-1\n")
+    assert cores() == len(os.sched_getaffinity(0))
+
+
+def test_a_container_sees_its_group_at_the_top(system: Path) -> None:
+    write(system / "proc/self/cgroup", "0::/docker/1234\n")
+    write(system / "sys/fs/cgroup/memory.max", str(GiB))
+    assert total_memory() == GiB
+
+
+def test_a_limit_of_resident_memory(system: Path) -> None:
+    code = (
+        "import resource; resource.setrlimit(resource.RLIMIT_RSS, (1 << 30, 1 << 30))\n"
+        "from penstock.limits import *; print(total_memory(), available_memory())"
+    )
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", code], capture_output=True, text=True, check=True
+    )
+    total, available = map(int, done.stdout.split())
+    assert total == GiB
+    assert 0.8 * GiB < available < GiB
+
+
+def test_every_estimate_goes_by_them(system: Path) -> None:
+    from penstock.partition.assign import _Work
+    from penstock.pipelines.generate.threads import Budget
+    from penstock.workers.plugin import Resources
+
+    write(system / "proc/self/cgroup", "0::/job\n")
+    write(system / "sys/fs/cgroup/job/memory.max", str(2 * GiB))
+    write(system / "sys/fs/cgroup/job/memory.current", str(GiB))
+    assert ClusterSpec(workers=1).worker_memory() == 2 * GiB * 3 // 4
+    assert ClusterSpec().worker_count() <= 2
+    assert Budget().limit == GiB // 2
+    assert Resources(memory_limit=20 * GiB).memory_bytes() == usable_memory(2 * GiB)
+    assert Resources().memory_bytes() == GiB
+    work = _Work.__new__(_Work)
+    work.memory_limit = None
+    work.graph = type("", (), {"num_nodes": 1, "num_edges": 1, "manifest": None})()
+    work.graph.manifest = type("", (), {"directed": False})()
+    assert work._metis_memory()[1] == int(0.9 * GiB)
+
+
+def test_what_is_left_of_a_workers_limit() -> None:
+    assert usable_memory(10**9) == 500_000_000
+    assert 0 < usable_memory(limits.SMALLEST_LIMIT) < 50_000_000
+
+
+@pytest.fixture
+def group() -> Iterator[Path]:
+    """A real control group of 1 GiB below our own."""
+    lines = [line.split(":", 2) for line in Path("/proc/self/cgroup").read_text().splitlines()]
+    found = {names: path for _, names, path in lines}
+    if "memory" in found:
+        parent, limit = Path("/sys/fs/cgroup/memory" + found["memory"]), "memory.limit_in_bytes"
+    else:
+        parent, limit = Path("/sys/fs/cgroup" + found.get("", "/nowhere")), "memory.max"
+    group = parent / f"penstock-test-{os.getpid()}"
+    try:
+        group.mkdir()
+        (group / limit).write_text(str(GiB))
+    except OSError as error:
+        if group.is_dir():
+            group.rmdir()
+        pytest.skip(f"needs the right to make a control group: {error}")
+    yield group
+    group.rmdir()
+
+
+def test_a_real_group(group: Path) -> None:
+    # In the group before Python begins, as a container's or a batch job's processes are.
+    code = (
+        "from penstock import ClusterSpec; from penstock.limits import *;"
+        "print(total_memory(), available_memory(), ClusterSpec(workers=1).worker_memory())"
+    )
+    done = subprocess.run(
+        ["sh", "-c", 'echo $$ > "$0/cgroup.procs" && exec "$@"', str(group),
+         sys.executable, "-P", "-c", code],
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    total, available, worker = map(int, done.stdout.split())
+    assert total == GiB
+    assert available < GiB
+    assert worker == GiB * 3 // 4

@@ -1,0 +1,136 @@
+"""On a cluster that somebody else started, in another folder, paths are still the client's."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from penstock import Graph, etl, generate, gnn, info, partition_graph, walk, walk_array
+from penstock.cluster.connect import connect
+from penstock.cluster.spec import ClusterSpec
+from penstock.pipelines.cli import run
+
+
+@pytest.fixture(scope="module")
+def far(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, ClusterSpec, Path]]:
+    """A folder with a running cluster, the cluster, and another folder with data."""
+    theirs, ours = tmp_path_factory.mktemp("theirs"), tmp_path_factory.mktemp("ours")
+    random = np.random.default_rng(1)
+    lines = "\n".join(f"{a},{b}" for a, b in random.integers(0, 100, (500, 2)))
+    for name in ("edges-1.csv", "valid.csv", "test.csv"):
+        (ours / name).write_text(f"src,dst\n{lines}\n")
+    rows = (f"{i},{i % 2},{'train valid test'.split()[i % 3]},{i % 2}" for i in range(100))
+    (ours / "nodes.csv").write_text("id,label,split,x\n" + "\n".join(rows) + "\n")
+    np.save(ours / "x.npy", random.random((100, 4), dtype=np.float32))
+    (ours / "starts.txt").write_text("3\n5\n")
+    (ours / "model.yaml").write_text("layers: [{kind: gcn}]\n")
+    before = Path.cwd()
+    os.chdir(theirs)
+    try:
+        with connect(ClusterSpec(cluster="local", workers=2), input_bytes=0) as owner:
+            owner.write_scheduler_file("scheduler.json")
+            (theirs / "scheduler.json").rename(ours / "scheduler.json")
+            # As a started cluster's name, this is no address.
+            yield theirs, ClusterSpec(cluster=str(ours / "scheduler.json")), ours
+    finally:
+        os.chdir(before)
+
+
+NODES = {"nodes": "nodes.csv", "label": "label", "split": "split"}
+
+
+@pytest.fixture
+def ours(far: tuple[Path, ClusterSpec, Path], monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The current folder; that of the workers stays empty."""
+    theirs, cluster, folder = far
+    monkeypatch.chdir(folder)
+    if not Path("g").exists():
+        etl("edges-1.csv", "g", cluster=cluster, features="x.npy", **NODES)
+    yield folder
+    assert not list(theirs.iterdir())
+
+
+@pytest.fixture
+def cluster(far: tuple[Path, ClusterSpec, Path]) -> ClusterSpec:
+    return far[1]
+
+
+def test_etl(ours: Path, cluster: ClusterSpec) -> None:
+    held = {"valid": "valid.csv", "test": "test.csv", "scratch": "scratch", "min_degree": 1}
+    report = etl(["edges-*.csv"], "g2", cluster=cluster, **NODES, **held)
+    assert report.heldout == {"valid": 500, "test": 500}
+    graph = Graph.open(ours / "g2")
+    graph.validate()
+    assert graph.manifest.made["edges"] == [str(ours / "edges-*.csv")]
+    assert (ours / "scratch").is_dir()
+
+
+def test_walk(ours: Path, cluster: ClusterSpec) -> None:
+    report = walk("g", "w", cluster=cluster, starts="starts.txt", length=5)
+    assert report.walks == 2
+    assert (ours / "w/_walks.json").is_file()
+    assert walk_array("g", length=5).shape == (100, 5)
+
+
+def test_gnn(ours: Path, cluster: ClusterSpec) -> None:
+    gnn.train("g", "run", spec="model.yaml", epochs=2, cluster=cluster, profile=True)
+    assert (ours / "run/checkpoints/last.safetensors").is_file()
+    assert gnn.evaluate("run", cluster=cluster, graph="g").scores["nodes"] > 0
+    gnn.predict("run", "predictions", cluster=cluster, graph="g")
+    assert (ours / "predictions/_predictions.json").is_file()
+    assert gnn.plan("g", spec="model.yaml", cluster=cluster).text()
+
+
+def test_jobs_without_a_cluster(ours: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    generate("sbm", "made", nodes=50, quiet=True)
+    assert info("made").to_dict()["path"] == str(ours / "made")
+    partition_graph("made", k=2, quiet=True)
+    assert (ours / "made/partition/k2/partition.json").is_file()
+    with Graph.create("written") as writer:
+        writer.edges(Graph.open("made").csr())
+        writer.nodes()
+    graph = Graph.open("written")
+    monkeypatch.chdir("/")
+    assert graph.num_edges == len(graph.csr().indices)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "etl edges-*.csv cli/g --nodes nodes.csv --features x.npy --valid valid.csv "
+        "--scratch cli/scratch --cluster scheduler.json",
+        "walk g cli/w --starts starts.txt --length 5 --cluster scheduler.json",
+        "gnn train g cli/r --spec model.yaml --epochs 2 --cluster scheduler.json",
+        "gnn evaluate cli/r --graph g --cluster scheduler.json",
+        "gnn predict cli/r cli/p --graph g --cluster scheduler.json",
+        "gnn plan g --spec model.yaml --cluster scheduler.json",
+        "generate rmat cli/rmat --scale 5",
+        "partition cli/rmat -k 2",
+        "info cli/rmat",
+        "validate cli/rmat",
+    ],
+)
+def test_commands(ours: Path, command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Each takes up what those before it have left."""
+    assert run(command.split()) == 0, capsys.readouterr().err
+    assert str(ours) not in capsys.readouterr().out  # people see what they typed
+
+
+def test_options_of_a_cluster(ours: Path) -> None:
+    (ours / "hostfile").write_text("h1 slots=2\n")
+    spec = ClusterSpec(
+        cluster="cluster.yaml", hosts="hostfile", mpiexec="bin/mpiexec", tls="tls",
+        worker_scratch="fast",
+    )  # fmt: skip
+    assert spec.cluster == str(ours / "cluster.yaml")
+    assert spec.hosts == str(ours / "hostfile")
+    assert spec.mpiexec == str(ours / "bin/mpiexec")
+    assert (spec.tls, spec.worker_scratch) == (ours / "tls", ours / "fast")
+    spec = ClusterSpec(hosts="h1:2,h2", mpiexec="srun", worker_scratch="$TMPDIR/fast")
+    assert (spec.hosts, spec.mpiexec) == ("h1:2,h2", "srun")
+    assert spec.worker_scratch == Path("$TMPDIR/fast")
+    assert ClusterSpec(cluster="tcp://h:1/x.json").cluster == "tcp://h:1/x.json"
