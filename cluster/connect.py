@@ -16,6 +16,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from penstock.caches import have_home
 from penstock.cluster.running import Running
 from penstock.cluster.spec import KINDS, ClusterSpec
 from penstock.errors import ClusterError, UsageError
@@ -75,6 +76,7 @@ def connect(
     from penstock.workers.interrupts import LeaveInterruptsToClient
     from penstock.workers.plugin import equip
 
+    have_home()
     spec = cluster if isinstance(cluster, ClusterSpec) else ClusterSpec(cluster=cluster, **options)
     spec = spec.configured()
     kind = kind_for(spec, input_bytes, ranks, on_gpu=on_gpu)

@@ -96,6 +96,12 @@ def check_graph(graph: Graph, training: Training, *, learns: bool = True) -> Non
             f"{graph.path} has no labels to learn",
             remedy="Name their column with penstock etl --label",
         )
+    if about.labels == "class" and about.classes is not None and len(about.classes) < 2:
+        raise UsageError(
+            f"all labels of {graph.path} are one class, of which nothing can be learnt",
+            expected="two classes or more",
+            got=", ".join(about.classes) or "none",
+        )
     wanted = LOSSES[about.labels]
     if training.loss not in ("auto", wanted):
         raise UsageError(
