@@ -16,6 +16,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from penstock.caches import have_home
 from penstock.cluster.count import check_count
 from penstock.cluster.running import Running
 from penstock.cluster.spec import KINDS, ClusterSpec
@@ -78,6 +79,7 @@ def connect(
     from penstock.workers.interrupts import LeaveInterruptsToClient
     from penstock.workers.plugin import equip
 
+    have_home()
     spec = cluster if isinstance(cluster, ClusterSpec) else ClusterSpec(cluster=cluster, **options)
     spec = spec.configured()
     kind = kind_for(spec, input_bytes, ranks, on_gpu=on_gpu)

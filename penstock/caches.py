@@ -52,6 +52,12 @@ def in_home(variable: str, default: str) -> Path | None:
         return None
 
 
+def have_home() -> None:
+    """See to it that libraries find a home directory: Bokeh cannot be imported without one."""
+    if in_home("", "") is None:
+        os.environ["HOME"] = "/"  # as containers do for a user who has none
+
+
 def shared_folder(purpose: str) -> Path | None:
     """Return this user's own folder for ``purpose`` in a temporary folder that all share."""
     for where in (os.environ.get("TMPDIR"), *_SHARED):

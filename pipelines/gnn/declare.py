@@ -102,6 +102,12 @@ def check_graph(
             f"{graph.path} has no labels to learn",
             remedy="Name their column with penstock etl --label",
         )
+    if about.labels == "class" and about.classes is not None and len(about.classes) < 2:
+        raise UsageError(
+            f"all labels of {graph.path} are one class, of which nothing can be learnt",
+            expected="two classes or more",
+            got=", ".join(about.classes) or "none",
+        )
     if not drawn and not about.splits.get("train"):
         found = ", ".join(f"{name} {count}" for name, count in about.splits.items())
         raise UsageError(

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
+import subprocess
+import sys
 import time
 from typing import Any
 
@@ -128,3 +130,20 @@ def test_a_cluster_that_will_not_close_is_ended(monkeypatch: pytest.MonkeyPatch)
     time.sleep(1)  # enough for a nanny that still watches to start them again
     children = psutil.Process().children(recursive=True)
     assert not [child for child in children if "spawn_main" in " ".join(child.cmdline())]
+
+
+def test_a_user_without_a_home(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As user ids of containers may be: not in the list of users, and HOME is not set."""
+    code = (
+        "import pwd\n"
+        "def nobody(uid): raise KeyError(uid)\n"
+        "pwd.getpwuid = nobody\n"
+        "from penstock import connect\n"
+        "if __name__ == '__main__':\n"
+        "    with connect('local', workers=1) as client: print(client.submit(sum, [1, 2]).result())"
+    )
+    monkeypatch.delenv("HOME")
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", code], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout) == (0, "3\n"), done.stderr

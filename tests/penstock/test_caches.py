@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -180,3 +181,13 @@ def test_a_command_where_nothing_can_be_written(
     command = [*sealed, sys.executable, "-P", "-m", "penstock", "info", str(make_graph().path)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_kernels_take_njit_from_one_place(root: Path) -> None:
+    """Numba's own raises where it can keep nothing."""
+    folders = ("penstock", "kernels", "partition", "workers", "cluster", "pipelines")
+    files = [file for folder in folders for file in (root / folder).rglob("*.py")]
+    own = re.compile(r"from numba import.*\b(njit|jit|vectorize|guvectorize)\b|@numba\.")
+    found = [str(f.relative_to(root)) for f in files if own.search(f.read_text(encoding="utf-8"))]
+    assert len(files) > 100
+    assert found == []
