@@ -18,7 +18,7 @@ from penstock.workers.gnn import epoch_times, rates
 from penstock.workers.gnn.spec import Layer, Model, Training, make_model
 
 ELSEWHERE = {"cluster", "device", "directed", "source", "target", "nodes", "label", "split-nodes"}
-ELSEWHERE |= {"help"}
+ELSEWHERE |= {"help", "relation"}
 
 
 @pytest.fixture(scope="module")
