@@ -30,7 +30,7 @@ ELSEWHERE = {
     "label",
     "split-nodes",
 }
-ELSEWHERE |= {"help"}
+ELSEWHERE |= {"help", "relation"}
 
 
 @pytest.fixture(scope="module")
