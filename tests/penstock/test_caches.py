@@ -180,7 +180,9 @@ def test_a_command_where_nothing_can_be_written(
 ) -> None:
     command = [*sealed, sys.executable, "-P", "-m", "penstock", "info", str(make_graph().path)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr) == (0, "")
+    progress = "read edges"  # shown where it takes over two seconds
+    said = [line for line in done.stderr.splitlines() if not line.startswith(progress)]
+    assert (done.returncode, said) == (0, [])
 
 
 def test_kernels_take_njit_from_one_place(root: Path) -> None:
