@@ -29,10 +29,11 @@ class GradientSum:
         *,
         overlap: bool = True,
         clock: Clock | None = None,
-        settle: Callable[[], None] | None = None,
+        wait: Callable[[Any], None] | None = None,
     ) -> None:
         self._comm = comm if comm is not None and comm.size > 1 else None
-        self.overlap, self._clock, self._settle = overlap, clock, settle
+        self.overlap, self._clock = overlap, clock
+        self._wait = wait if wait is not None or comm is None else comm.wait
         self._requests: list[Any] = []
         self.sent_bytes = 0  # summed so far; what MPI sends for that depends on its algorithm
 
@@ -58,11 +59,9 @@ class GradientSum:
     def wait(self) -> None:
         """Return when all sums are there."""
         if self._requests:
-            assert self._comm is not None
-            if self._settle is not None:
-                self._settle()
+            assert self._wait is not None
             with self._span("gradient: wait"):
-                self._comm.wait(self._requests)
+                self._wait(self._requests)
                 self._requests.clear()
 
     def _span(self, name: str) -> AbstractContextManager[None]:

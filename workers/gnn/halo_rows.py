@@ -8,28 +8,39 @@ import numpy as np
 from numba import njit
 
 from penstock.csr import Array
+from penstock.kernels import kernel
 from penstock.kernels.cpu.aggregate_tiles import prefetch, zeros
 from penstock.kernels.cpu.walk_arrays import pointer
 
 _AHEAD, _LINE = 16, 16  # rows that are asked for before they are read; numbers at a time
 
 
+def one_slice(rows: Array) -> slice | None:
+    """Return rows as a slice, where they follow each other."""
+    if not len(rows) or int(rows[-1]) - int(rows[0]) != len(rows) - 1 or (np.diff(rows) != 1).any():
+        return None
+    return slice(int(rows[0]), int(rows[-1]) + 1)
+
+
 def take_rows(x: Any, rows: Any, buffer: Any) -> None:
-    """Copy some rows of ``x`` to ``buffer``."""
-    if isinstance(x, np.ndarray):
+    """Copy some rows of ``x``, a slice or their numbers, to ``buffer``."""
+    if isinstance(rows, slice):
+        buffer[...] = x[rows]
+    elif isinstance(x, np.ndarray):
         _take_rows(x, rows, buffer)
     else:
-        x.take(rows, axis=0, out=buffer)
+        kernel("ghost_rows", x).take_rows(x, rows, buffer)
 
 
 def add_rows(x: Any, rows: Any, buffer: Any) -> None:
-    """Add ``buffer`` to rows of ``x``, each of which is named once."""
-    if isinstance(x, np.ndarray):
+    """Add ``buffer`` to rows of ``x``, a slice or their numbers, each of which is named once."""
+    if isinstance(rows, slice):
+        some = x[rows]
+        some += buffer
+    elif isinstance(x, np.ndarray):
         _add_rows(x, rows, buffer)
     else:
-        import cupy
-
-        cupy.add.at(x, rows, buffer)  # in one pass; no row is added to twice, so in no order
+        kernel("ghost_rows", x).add_rows(x, rows, buffer)
 
 
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
