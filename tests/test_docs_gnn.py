@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 from collections.abc import Iterator
@@ -14,8 +15,9 @@ import yaml
 from penstock.pipelines.cli import app, run
 from penstock.pipelines.gnn import ranks
 from penstock.pipelines.gnn.options import EvaluateOptions, GnnOptions, PredictOptions
-from penstock.workers.gnn import epoch_times, rates
-from penstock.workers.gnn.spec import Layer, Model, Training, make_model
+from penstock.workers.gnn import rates
+from penstock.workers.gnn.overlap import KINDS
+from penstock.workers.gnn.spec import LEAST_ROUNDS, Layer, Model, Training, make_model
 
 ELSEWHERE = {"cluster", "device", "directed", "source", "target", "nodes", "label", "split-nodes"}
 ELSEWHERE |= {"help"}
@@ -75,7 +77,7 @@ def place(page: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_commands_parse(page: str) -> None:
     found = list(commands(page))
-    assert len(found) == 8
+    assert len(found) == 9
     for words in found:
         app.parse_args(words, exit_on_error=False, print_error=False)
 
@@ -92,8 +94,13 @@ def test_the_command_with_ranks_runs(
     page: str, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(place)
-    (words,) = (words for words in commands(page) if "mpi" in words)
-    assert run(short(words)) == 0
+    with_ranks = [words for words in commands(page) if "mpi" in words]
+    assert [words[-1] for words in with_ranks] == ["--profile", "15"]
+    for words in with_ranks:
+        assert run(short(words)) == 0
+    found = json.loads((place / "run5/run.json").read_text())["results"]["overlap"]
+    assert found["rounds"] == 15
+    assert found["transport"] == {"rows": "shared memory of one host", "sums": "MPI messages"}
 
 
 def test_the_python_runs(page: str, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -137,8 +144,8 @@ def test_options_and_their_defaults_are_the_codes(page: str) -> None:
 
 
 def test_numbers_are_the_codes(page: str) -> None:
-    alone = epoch_times._ALONE
-    assert f"In epochs {alone.start + 1} to {alone.stop} the" in page
+    words = {3: "three"}
+    assert f"rounds (at least {LEAST_ROUNDS}) of {words[len(KINDS)]} epochs each" in page
     assert {2: "twice at most"}[ranks.RETRIES] in page
 
 

@@ -282,6 +282,10 @@ class Communicator:
         """Return when every rank has come here."""
         self.wait([self._host.ibarrier()])
 
+    def transport(self, array: Any) -> str:
+        """Return by what arrays like this one travel: MPI messages, NCCL, ..."""
+        return self._exchange(array).transport
+
     # What the client sees during the run
 
     def advance(self, amount: int = 1) -> None:

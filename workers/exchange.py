@@ -9,6 +9,9 @@ from typing import Any, Protocol
 class Exchange(Protocol):
     """How arrays of one kind of memory travel; requests are MPI's, lists of them, or Pending."""
 
+    transport: str
+    """what people call it"""
+
     def isend(self, array: Any, to: int, tag: int) -> Any:
         """Start to send."""
 

@@ -51,6 +51,8 @@ def as_bytes(array: Any) -> Any:
 class MpiExchange:
     """What one rank of a gang says to the others through its MPI communicator."""
 
+    transport = "MPI messages"
+
     def __init__(self, comm: Any) -> None:
         self._mpi, self._comm = load_mpi(), comm
         self.rank, self.size = int(comm.rank), int(comm.size)

@@ -104,6 +104,8 @@ class _Batch:
 class NcclExchange:
     """What one rank of a gang says to the others through an NCCL communicator."""
 
+    transport = "NCCL"
+
     def __init__(self, comm: Any, waiter: Waiter, key: Any, link: Link, timeout: float) -> None:
         import cupy
         from cupy.cuda import nccl

@@ -19,6 +19,8 @@ from penstock.workers.mpi import load_mpi
 class StagedExchange:
     """GPU to pinned memory, MPI, pinned memory to GPU: works everywhere, at the speed of hosts."""
 
+    transport = "MPI messages from pinned host memory"
+
     def __init__(self, comm: Any) -> None:
         import cupy
 
@@ -143,6 +145,8 @@ class AwareExchange(StagedExchange):
     Reductions and broadcasts go through the host all the same: libraries that take GPU memory in
     messages do not all take it in collectives that do not block.
     """
+
+    transport = "MPI messages from GPU memory"
 
     def isend(self, array: Any, to: int, tag: int) -> Any:
         """Start to send, once the caller's stream made the array: MPI knows no streams."""

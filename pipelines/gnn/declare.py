@@ -67,6 +67,7 @@ def declared_training(options: ModelOptions) -> Training:
         precision=options.precision,
         record=options.record,
         profile=options.profile,
+        measure_overlap=options.measure_overlap,
     )
 
 

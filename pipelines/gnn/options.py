@@ -10,6 +10,7 @@ from pydantic import Field
 
 from penstock.errors import UsageError
 from penstock.options import flag, options
+from penstock.workers.gnn.spec import LEAST_ROUNDS
 
 _MODEL = Group("The model", sort_key=2)
 _TRAINING = Group("Its training", sort_key=3)
@@ -135,6 +136,9 @@ class ModelOptions:
     """on one GPU, record an epoch's kernels and launch them as one"""
     profile: Annotated[bool, Parameter(negative="", group=_WORK)] = False
     """measure where the time goes: a table, and a timeline of one epoch"""
+    measure_overlap: Annotated[int | None, Field(ge=LEAST_ROUNDS), Parameter(group=_WORK)] = None
+    """of several ranks: after the training, measure which share of their communication is hidden,
+    in so many rounds of three epochs, at least 7, which change nothing"""
 
     def __post_init__(self) -> None:
         if self.spec is not None and (changed := self._changed(_DECLARING)):
@@ -149,6 +153,12 @@ class ModelOptions:
                 raise UsageError(
                     f"option {flag(name)} needs {flag(of)} {choice}", got=f"{flag(of)} {said}"
                 )
+        if self.measure_overlap is not None and not self.overlap:
+            raise UsageError(
+                "--measure-overlap and --no-overlap cannot go together",
+                expected="a training whose ranks exchange while they compute",
+                remedy="Leave --no-overlap away: epochs without overlap are measured too",
+            )
 
     def _changed(self, names: tuple[str, ...]) -> list[str]:
         return [name for name in names if getattr(self, name) != getattr(type(self), name)]

@@ -1,8 +1,7 @@
 """Where the time of an epoch went: a table by rank, and a timeline of one epoch.
 
-profile.json: {"ranks": [{"timeline": [[epoch, name, kind, start, end], ...]}, ...], "alone": [...]}
-Epochs count from 0 in this run. A span may lie within another, whose own time is then the rest. In
-the epochs ``alone`` nothing was computed while ranks exchanged, to see what exchanges take.
+profile.json: {"ranks": [{"timeline": [[epoch, name, kind, start, end], ...]}, ...]}
+Epochs count from 0 in this run. A span may lie within another, whose own time is then the rest.
 """
 
 from __future__ import annotations
@@ -21,23 +20,13 @@ _KINDS = ("compute", "halo", "gradient")
 Spans = Sequence[Sequence[Any]]
 
 
-def hidden_share(kinds: dict[str, float], names: tuple[str, ...]) -> float | None:
-    """Return which share of the time that exchanges take alone is not waited for."""
-    alone = sum(kinds.get(f"{name}_alone", 0.0) for name in names)
-    if alone <= 0:
-        return None
-    exposed = sum(kinds.get(name, 0.0) for name in names)
-    return min(max(1 - exposed / alone, 0.0), 1.0)
-
-
 def rank_times(profile: dict[str, Any]) -> list[dict[str, float]]:
     """Return the median seconds an epoch of each kind, rank by rank.
 
-    halo, gradient              waited for
-    halo_hidden, gradient_hidden  what they take alone, less that: where it was measured
-    imbalance                   the rank's computing over the mean of all ranks
+    halo, gradient  packing, waiting for messages and slower ranks, adding
+    imbalance       the rank's computing over the mean of all ranks
     """
-    alone, found = set(profile.get("alone", ())), []
+    found = []
     for rank in profile["ranks"]:
         epochs = _by_epoch(rank["timeline"])
         # The first compiles, and what comes after the last is no whole epoch.
@@ -45,11 +34,7 @@ def rank_times(profile: dict[str, Any]) -> list[dict[str, float]]:
         own = {n: _own_seconds(epochs[n]) for n in whole}
         times: dict[str, float] = {}
         for kind in _KINDS:
-            usual = [own[n].get(kind, 0.0) for n in whole if n not in alone]
-            taken = [own[n].get(kind, 0.0) for n in whole if n in alone]
-            times[kind] = median(usual) if usual else 0.0
-            if kind != "compute" and taken:
-                times[f"{kind}_hidden"] = max(median(taken) - times[kind], 0.0)
+            times[kind] = median([own[n].get(kind, 0.0) for n in whole] or [0.0])
         found.append(times)
     mean = sum(times["compute"] for times in found) / len(found)
     return [{**times, "imbalance": times["compute"] / mean if mean else 1.0} for times in found]
@@ -61,15 +46,10 @@ def profile_text(profile: dict[str, Any]) -> str:
 
 
 def _table(ranks: list[dict[str, float]]) -> list[str]:
-    heads = [("rank", ""), ("compute", "ms"), ("halo", "waited"), ("halo", "hidden")]
-    heads += [("gradients", "waited"), ("gradients", "hidden"), ("imbalance", "")]
-    names = ("compute", "halo", "halo_hidden", "gradient", "gradient_hidden")
+    heads = [("rank", ""), ("compute", "ms"), ("halo", "ms"), ("gradients", "ms")]
+    heads += [("imbalance", "")]
     rows = [
-        [
-            str(number),
-            *(_ms(times[name]) if name in times else "-" for name in names),
-            f"{times['imbalance']:.2f}",
-        ]
+        [str(number), *(_ms(times[kind]) for kind in _KINDS), f"{times['imbalance']:.2f}"]
         for number, times in enumerate(ranks)
     ]
     if len(ranks) == 1:
@@ -82,13 +62,12 @@ def _table(ranks: list[dict[str, float]]) -> list[str]:
 def _timeline(profile: dict[str, Any]) -> list[str]:
     """Draw one epoch of every rank: the last whole one that all have."""
     ranks = [_by_epoch(rank["timeline"]) for rank in profile["ranks"]]
-    alone = set(profile.get("alone", ()))
     shared = set.intersection(
         *({n for n, spans in epochs.items() if _is_whole(spans)} for epochs in ranks)
     )
     if not shared:
         return ["  no timeline: no epoch was whole"]
-    epoch = max(shared, key=lambda n: (n not in alone, n))
+    epoch = max(shared)
     spans = [epochs[epoch] for epochs in ranks]
     first = min(span[3] for one in spans for span in one)
     last = max(span[4] for one in spans for span in one)

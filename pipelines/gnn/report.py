@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from penstock.graph import SPLITS
-from penstock.pipelines.gnn.profile import hidden_share, profile_text
+from penstock.pipelines.gnn.profile import profile_text
 from penstock.sizes import format_bytes, format_count
 from penstock.workers.gnn.task import Trained
 
@@ -65,7 +66,9 @@ class TrainReport:
                 f"{' a ' + self.device if self.ranks > 1 else ''}"
             )
         if self.ranks > 1:
-            lines.append(f"  {self.ranks} ranks; {_communication(done.shares)}")
+            lines.append(f"  {self.ranks} ranks; {_waited(done.shares)}")
+            if done.overlap is not None:
+                lines += [f"  {line}" for line in overlap_lines(done.overlap)]
         lines.append(f"  {self.run}/checkpoints/best.safetensors, metrics.jsonl, plan.txt")
         lines.append(
             f"  next: penstock gnn evaluate {self.run}, penstock gnn predict {self.run} OUT"
@@ -176,19 +179,40 @@ class EvaluateReport:
         return lines + [f"    {n:>{width},}  {one} as {other}" for n, one, other in pairs[:5]]
 
 
-def _communication(shares: dict[str, float]) -> str:
-    parts = [
-        f"{name} {100 * share:.0f} %"
-        for name, word in (("halo", "halo"), ("gradients", "gradient"))
-        if (share := hidden_share(shares, (word,))) is not None
+def overlap_lines(found: dict[str, Any]) -> list[str]:
+    """Return the hidden share of the communication, with what it means and what it was made of."""
+    by = found["transport"]
+    exposed, whole = (_quartiles(found[name], _time) for name in ("exposed", "whole"))
+    what = f"rows by {by['rows']}, sums by {by['sums']}; {found['rounds']} rounds"
+    if found["hidden"] is None:
+        lines = [f"hidden communication: too little to measure ({what})"]
+    else:
+        share = _quartiles(found["hidden"], lambda value: f"{100 * value:.0f} %")
+        lines = [f"hidden communication: {share} ({what})"]
+    return [
+        *lines,
+        f"  exposed {exposed}: what an epoch is longer than with the communication left out",
+        f"  whole {whole}: the same where nothing overlaps, barriers before exchanges not counted",
+        "  hidden: 1 - exposed / whole; medians, and quartiles in brackets",
     ]
-    both = hidden_share(shares, ("halo", "gradient"))
-    if both is None:
-        return "nothing to exchange"
-    return f"{100 * both:.0f} % of the communication was hidden ({', '.join(parts)})"
+
+
+def _quartiles(values: list[float], text: Callable[[float], str]) -> str:
+    lower, middle, upper = map(text, values)
+    return f"{middle} ({lower} to {upper})"
+
+
+def _waited(shares: dict[str, float]) -> str:
+    """Return what an epoch spends on exchanges, the mean over ranks."""
+    if not shares:
+        return "nothing was exchanged"
+    return (
+        f"{_time(shares['halo'])} of an epoch go to halos, {_time(shares['gradient'])} to sums of "
+        "gradients, waiting for slower ranks included"
+    )
 
 
 def _time(seconds: float) -> str:
-    if seconds < 1e-3:
+    if abs(seconds) < 1e-3:
         return f"{1e6 * seconds:.0f} us"
-    return f"{1e3 * seconds:.3g} ms" if seconds < 1 else f"{seconds:.3g} s"
+    return f"{1e3 * seconds:.3g} ms" if abs(seconds) < 1 else f"{seconds:.3g} s"

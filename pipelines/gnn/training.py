@@ -7,7 +7,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from penstock.cluster.spec import ClusterSpec
-from penstock.errors import PenstockError
+from penstock.errors import PenstockError, UsageError
 from penstock.files import sha256_of
 from penstock.graph import Graph
 from penstock.manifest import FILE_NAME as GRAPH_FILE
@@ -45,6 +45,12 @@ def train_model(
         run_folder(folder, run, resume=options.resume, overwrite=options.overwrite),
         open_ranks(graph, options.parts, cluster, quiet=quiet) as ranks,
     ):
+        if training.measure_overlap is not None and ranks.count == 1:
+            raise UsageError(
+                "--measure-overlap measures what several ranks say to each other",
+                got="one rank",
+                remedy="Train with -k 2 or more, or leave --measure-overlap away",
+            )
         run = replace(run, parts=ranks.count)
         run.save(folder)
         facts, rates = facts_and_rates(ranks, graph, training)

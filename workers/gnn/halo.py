@@ -45,6 +45,9 @@ class Halo:
     """One rank's side of these exchanges; one of each direction may be under way.
 
     overlap     False: what is started is waited for at once; may change between exchanges
+    leave_out   nothing is exchanged, packed or added: rows of ghosts are whatever was there; the
+                same on all ranks, it may change between exchanges
+    before      called before an exchange that is waited for at once
     sent_bytes  how much of rows this rank has sent so far, or written into others' memory
     sharing     whether ranks of one host write into each other's memory; without, they send
                 messages too. The same on all ranks, it may change between exchanges
@@ -62,6 +65,8 @@ class Halo:
     ) -> None:
         self._comm, self.overlap, self._clock = comm, overlap, clock
         self._wait = wait if wait is not None or comm is None else comm.wait
+        self.leave_out = False
+        self.before: Callable[[], None] | None = None
         self._owned = local.owned
         self._sends = sorted(local.send.items())
         self._receives = sorted(local.receive.items())
@@ -71,7 +76,7 @@ class Halo:
             self._receives.sort(key=lambda one: (comm.rank - one[0]) % comm.size)
         # Of two ranks of an undirected graph, each wants all rows of the other that have ghosts.
         self._together = {p: found for p, rows in self._sends if (found := one_slice(rows))}
-        peers = {*local.send, *local.receive}
+        self._peers = peers = frozenset({*local.send, *local.receive})
         self._alone = comm is None or not peers
         self.sharing = shared and comm is not None and comm.size > 1
         self._landings: dict[int, Landing] = {}
@@ -105,6 +110,11 @@ class Halo:
         assert self._moves is None, "an exchange is under way"
         if self._comm is None or (self._alone and not self.sharing):
             return
+        if self.leave_out:
+            self._apart = self._stale(x) if apart else None
+            return
+        if self.before is not None:
+            self.before()
         with self._span("halo: pack and post"):
             landing = self._turned(x, _OUT)
             if self._alone:
@@ -163,6 +173,8 @@ class Halo:
         if self._comm is None or (self._alone and not self.sharing):
             return []
         assert self._came is None, "an exchange is under way"
+        if self.leave_out:
+            return [(rows, x[rows]) for _, rows in self._receives]
         with self._span("halo: pack and post"):
             landing = self._turned(x, _BACK)
         self._targeted, self._target = True, landing
@@ -177,8 +189,10 @@ class Halo:
         Until ``wait_back``, rows of ghosts are not to be touched; those of owned nodes may be.
         """
         assert self._came is None, "an exchange is under way"
-        if self._comm is None or (self._alone and not self.sharing):
+        if self._comm is None or self.leave_out or (self._alone and not self.sharing):
             return
+        if self.before is not None:
+            self.before()
         with self._span("halo: pack and post"):
             written, self._targeted = self._targeted, False
             landing = self._target if written else self._turned(x, _BACK)
@@ -237,6 +251,24 @@ class Halo:
 
     def _span(self, name: str) -> AbstractContextManager[None]:
         return _unmeasured if self._clock is None else self._clock.span(name, "halo")
+
+    def transports(self, x: Any) -> list[str]:
+        """Return by what this rank's rows have travelled, where they are of an array like ``x``."""
+        if self._comm is None or self._alone:
+            return []
+        landing = self._landings.get(_OUT) if isinstance(x, np.ndarray) else None
+        near = landing.shared if landing is not None and self.sharing else frozenset()
+        ways = ["shared memory of one host"] if near else []
+        if near != self._peers:
+            ways.append(self._comm.transport(x))
+        return ways
+
+    def _stale(self, x: Any) -> Any:
+        """Return where ghosts' rows of an exchange before lie, as if it were of ``x``."""
+        landing = self._landings.get(_OUT) if isinstance(x, np.ndarray) else None
+        if landing is None or not self.sharing or not landing.shared:
+            return None
+        return landing.stale(x.shape[1], x.dtype)
 
     def _turned(self, x: Any, way: int) -> Landing | None:
         """Return the memory of this exchange; every rank comes here, also one without peers."""

@@ -121,6 +121,15 @@ class Landing:
         assert self._mine is not None, "nobody writes here"
         return self._mine.rows(self._number, 0, self._rows, self._width, self._dtype)
 
+    def stale(self, width: int, dtype: Any) -> Array | None:
+        """Return what the last exchange brought here, as rows of ``width`` values; None: no room.
+
+        Only where no peer is about to write: all ranks leave exchanges out.
+        """
+        if self._mine is None or width * np.dtype(dtype).itemsize > self._widest:
+            return None
+        return self._mine.rows(self._number, 0, self._rows, width, dtype)
+
     def there(self, peer: int) -> Array:
         """Return where this rank's rows go in the memory of one of ``shared``."""
         memory, first, last = self._theirs[peer]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -81,6 +82,22 @@ class Network:
         """Help messages on: called between pieces of computation."""
         self.halo.test()
         self.sums.test()
+
+    def exchange(
+        self,
+        *,
+        overlap: bool,
+        leave_out: bool = False,
+        before: Callable[[], None] | None = None,
+    ) -> None:
+        """Say how ranks exchange from now on; the same on all, between two passes.
+
+        overlap    compute meanwhile; without, wait for each exchange at once
+        leave_out  exchange nothing: what is computed is of no use but to see how long it takes
+        before     called before each exchange
+        """
+        for one in (self.halo, self.sums):
+            one.overlap, one.leave_out, one.before = overlap, leave_out, before
 
     def forward(self, *, epoch: int = 0, training: bool = False) -> Any:
         """Return the owned nodes' outputs; they are overwritten by the next pass."""

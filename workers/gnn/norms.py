@@ -110,7 +110,7 @@ class BatchNorm:
         return self._over_ranks(sums)
 
     def _over_ranks(self, sums: Any) -> Any:
-        return sums if self.around.alone else self.around.comm.allreduce(sums.copy())
+        return sums if self.around.alone else self.around.sums.total(sums.copy())
 
     def _of(self, name: str) -> Any:
         return self.around.parameters[f"{self.prefix}.{name}"]

@@ -32,7 +32,9 @@ _STRICT = ConfigDict(extra="forbid", validate_default=True)
 PASSING = (
     "epochs", "patience", "evaluate_every", "checkpoint_epochs", "checkpoint_minutes",
     "overlap", "fold", "path", "order", "transpose", "profile", "record",
+    "measure_overlap",
 )  # fmt: skip
+LEAST_ROUNDS = 7  # of a measurement whose spread is to mean something
 # The loss that suits each kind of labels.
 LOSSES = {"class": "cross_entropy", "multi": "binary", "value": "squared"}
 
@@ -196,6 +198,8 @@ class Training:
     precision   on GPUs. tf32: products with factors rounded to 10 bits; bf16: that, and neighbours'
                 values rounded to 8 bits before they are added up in float32
     record      on one GPU: launch an epoch's kernels as one, recorded once
+    measure_overlap   rounds of epochs after the training, which measure how much of the
+                communication is hidden and change nothing; None: none
     """
 
     epochs: Positive = 200
@@ -226,6 +230,7 @@ class Training:
     precision: Literal["fp32", "tf32", "bf16"] = "fp32"
     profile: bool = False
     record: bool = True
+    measure_overlap: Annotated[int, Field(ge=LEAST_ROUNDS)] | None = None
 
     def rate_at(self, epoch: int) -> float:
         """Return the rate of epoch 0, 1, ..."""

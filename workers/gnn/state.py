@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import time
+from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
@@ -61,6 +62,20 @@ class State:
             decay=training.decay, decoupled=training.optimizer == "adamw", scale=scale,
             step=self.epoch,
         )  # fmt: skip
+
+    def restorer(self) -> Callable[[], None]:
+        """Return what puts everything that an epoch changes back to what it is now."""
+        network, epoch = self.network, self.epoch
+        kept = [network.parameters.values, network.parameters.gradients, *self.vectors]
+        kept += network.moments().values()
+        copies = [array.copy() for array in kept]
+
+        def restore() -> None:
+            self.epoch = epoch
+            for array, copy in zip(kept, copies, strict=True):
+                array[...] = copy
+
+        return restore
 
     def judge(self, metrics: dict[str, dict[str, float]]) -> None:
         """Remember the parameters if their validation (or else training) loss is the best."""

@@ -34,9 +34,10 @@ class Trained:
     metrics  of the best epoch: {"train": {"loss": , "score": }, "valid": ..., "test": ...}, those
              splits that the graph has; score is accuracy, or micro F1 for several classes
     seconds  for reading, folding and all epochs; epoch_seconds: the median epoch
-    shares   median seconds an epoch of each kind: compute, halo (exposed), gradient (exposed),
-             halo_alone and gradient_alone (what they take when nothing is computed meanwhile),
-             imbalance
+    shares   median seconds an epoch of each kind, the mean over ranks: compute, halo and gradient
+             (packing, waiting, adding; waiting for slower ranks included), other; imbalance
+    overlap  what was measured of the hidden share of the communication, as overlap.py says; None
+             where that was not asked for, or one rank trained
     stopped  why it ended: epochs, patience, or nan
     """
 
@@ -54,6 +55,7 @@ class Trained:
     memory: int
     shares: dict[str, float] = field(default_factory=dict)
     first_epoch: int = 0
+    overlap: dict[str, Any] | None = None
 
 
 @dataclass(frozen=True)

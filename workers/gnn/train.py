@@ -17,6 +17,7 @@ from penstock.workers.gnn.clock import Clock
 from penstock.workers.gnn.epoch_times import Times, write_profile
 from penstock.workers.gnn.local import Local, open_local
 from penstock.workers.gnn.network import Loss, Network
+from penstock.workers.gnn.overlap import measure_overlap
 from penstock.workers.gnn.planned import plan_of
 from penstock.workers.gnn.recorded import Recorded, own_stream
 from penstock.workers.gnn.spec import LOSSES, Training
@@ -83,7 +84,7 @@ class _Run:
 
     def through(self, started: float) -> Trained:
         """Run all epochs."""
-        state, times = self.state, Times(self.training, self.comm)
+        state, times = self.state, Times(self.comm)
         if self.task.resume:
             state.resume(self.first_rank)
         if self.first_rank:
@@ -91,7 +92,6 @@ class _Run:
         first_epoch, stopped = state.epoch, "epochs"
         while state.epoch < self.training.epochs:
             begun = time.perf_counter()
-            times.before(state.epoch - first_epoch, self.network)
             metrics = self._epoch()
             seconds = time.perf_counter() - begun
             kinds = self.clock.epoch_done()
@@ -110,13 +110,14 @@ class _Run:
         state.save_best(self.first_rank)
         if self.training.profile:
             path = self.task.run / "profile.json"
-            write_profile(path, self.comm, self.clock, times, state.epoch - first_epoch)
+            write_profile(path, self.comm, self.clock, state.epoch - first_epoch)
+        done = time.monotonic()
         return Trained(
             epochs=state.epoch,
             best_epoch=state.best_epoch,
             metrics=state.best_metrics,
             loss=self.loss_kind,
-            seconds=time.monotonic() - started,
+            seconds=done - started,
             epoch_seconds=times.epoch_seconds(),
             nodes=self.local.nodes,
             edges=self.local.edges,
@@ -125,6 +126,7 @@ class _Run:
             sparse=self.plan.sparse,
             memory=max(self._peak, _peak_bytes() + self.passes.bytes),
             shares=times.shares(),
+            overlap=None if stopped == "nan" else self._overlap(),
             first_epoch=first_epoch,
         )
 
@@ -132,9 +134,9 @@ class _Run:
         """Train one epoch; return its metrics."""
         network, state, training = self.network, self.state, self.training
         loss = self.passes("train", state.epoch, self._forward_and_back, training=True)
-        if not _alone(self.comm):
+        if training.profile and not _alone(self.comm):
             with self.clock.span("wait for slower ranks", "other"):
-                self.comm.barrier()  # which is no communication's fault
+                self.comm.barrier()  # so that gradients are not blamed for it
         network.sums.wait()
         metrics = _metrics(loss())
         if not math.isfinite(metrics["train"]["loss"]):
@@ -158,6 +160,23 @@ class _Run:
         network.back(grad)
         return loss
 
+    def _overlap(self) -> dict[str, Any] | None:
+        """Measure which share of the communication is hidden, where that was asked for.
+
+        Everything was saved and judged before; nothing of it changes what was trained.
+        """
+        rounds = self.training.measure_overlap
+        if rounds is None or _alone(self.comm):
+            return None
+
+        def epoch() -> None:
+            loss = self._forward_and_back()
+            self.network.sums.wait()
+            loss()
+            self.state.update()
+
+        return measure_overlap(self.comm, self.network, epoch, self.state.restorer(), rounds)
+
     def _last_look(self) -> None:
         """Judge the last update too, where epochs are judged before their own."""
         if self.same:
@@ -173,12 +192,11 @@ class _Run:
 
     def _over_ranks(self, sums: Any) -> Callable[[], Any]:
         """Start to add sums up over all ranks; what is returned waits for them."""
-        request = None if _alone(self.comm) else self.comm.iallreduce(sums)
+        wait = self.network.sums.later(sums)
 
         def finish() -> Any:
-            if request is not None:
-                with self.clock.span("loss of all ranks", "other"):
-                    self.comm.wait(request)
+            with self.clock.span("loss of all ranks", "other"):
+                wait()
             self.network.synchronize()
             return to_host(sums)
 

@@ -85,6 +85,11 @@ def test_a_file_declares_the_whole_model(tmp_path: Path) -> None:
         ({"hidden": 0}, "--hidden has a bad value"),
         ({"dropout": 1}, "--dropout has a bad value"),
         ({"resume": True, "overwrite": True}, "--resume and --overwrite cannot go together"),
+        ({"measure_overlap": 6}, "--measure-overlap"),
+        (
+            {"measure_overlap": 7, "overlap": False},
+            "--measure-overlap and --no-overlap cannot go together",
+        ),
     ],
     ids=str,
 )

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from penstock.pipelines.gnn.profile import hidden_share, profile_text, rank_times
+from penstock.pipelines.gnn.profile import profile_text, rank_times
 
 
 def epoch(number: int, halo: float, gradient: float, compute: float = 0.6) -> list[list[Any]]:
@@ -24,11 +24,11 @@ def epoch(number: int, halo: float, gradient: float, compute: float = 0.6) -> li
 def profile() -> dict[str, Any]:
     def rank(compute: float) -> dict[str, Any]:
         rows = epoch(0, 0.3, 0.3)  # it compiles
-        rows += epoch(1, 0.05, 0.02, compute) + epoch(2, 0.2, 0.1, compute)
+        rows += epoch(1, 0.05, 0.02, compute) + epoch(2, 0.05, 0.02, compute)
         rows += epoch(3, 0.05, 0.02, compute)
         return {"timeline": [*rows, [4, "loss", "compute", 4.0, 4.5]]}
 
-    return {"ranks": [rank(0.55), rank(0.35)], "alone": [2]}
+    return {"ranks": [rank(0.55), rank(0.35)]}
 
 
 def test_inner_spans_are_not_counted_twice(profile: dict[str, Any]) -> None:
@@ -36,18 +36,16 @@ def test_inner_spans_are_not_counted_twice(profile: dict[str, Any]) -> None:
     assert first["compute"] == pytest.approx(0.6)
     assert second["compute"] == pytest.approx(0.4)
     assert first["halo"] == pytest.approx(0.05)
-    assert first["halo_hidden"] == pytest.approx(0.15)
     assert first["gradient"] == pytest.approx(0.02)
-    assert first["gradient_hidden"] == pytest.approx(0.08)
     assert first["imbalance"] == pytest.approx(1.2)
     assert second["imbalance"] == pytest.approx(0.8)
 
 
 def test_the_text_has_a_line_a_rank_and_a_bar_a_rank(profile: dict[str, Any]) -> None:
     lines = profile_text(profile).splitlines()
-    assert lines[0].split() == "rank compute halo halo gradients gradients imbalance".split()
-    assert lines[1].split() == "ms waited hidden waited hidden".split()
-    assert lines[2].split() == ["0", "600.0", "50.000", "150.0", "20.000", "80.000", "1.20"]
+    assert lines[0].split() == "rank compute halo gradients imbalance".split()
+    assert lines[1].split() == ["ms", "ms", "ms"]
+    assert lines[2].split() == ["0", "600.0", "50.000", "20.000", "1.20"]
     bars = [line for line in lines if "█" in line and "compute" not in line]
     assert len(bars) == 2
     drawn = bars[0].split(maxsplit=1)[1]
@@ -66,11 +64,3 @@ def test_one_rank_exchanges_nothing() -> None:
 
 def test_no_whole_epoch_no_timeline() -> None:
     assert "no timeline" in profile_text({"ranks": [{"timeline": []}]})
-
-
-def test_the_hidden_share() -> None:
-    shares = {"halo": 1.0, "halo_alone": 4.0, "gradient": 2.0, "gradient_alone": 1.0}
-    assert hidden_share(shares, ("halo",)) == 0.75
-    assert hidden_share(shares, ("gradient",)) == 0.0
-    assert hidden_share(shares, ("halo", "gradient")) == pytest.approx(0.4)
-    assert hidden_share({}, ("halo",)) is None

@@ -23,6 +23,7 @@ from penstock.errors import (
 )
 from penstock.pipelines.gnn.folder import Run
 from penstock.pipelines.gnn.progress import EpochBar
+from penstock.pipelines.gnn.report import overlap_lines
 from penstock.workers.gnn.task import TrainTask
 
 
@@ -291,3 +292,30 @@ def test_the_bar_begins_where_the_run_goes_on_and_goes_back(
         bar.tell({"loss": 0.2})
         assert bar.done == 10
     assert "train 0" not in capsys.readouterr().err
+
+
+def test_one_rank_has_no_communication_to_measure(train: Any, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="--measure-overlap measures what several ranks") as caught:
+        train(measure_overlap=7)
+    assert "-k 2 or more" in str(caught.value)
+
+
+def test_the_hidden_share_is_told_with_what_it_means() -> None:
+    found = {
+        "rounds": 9,
+        "exposed": [0.002, 0.003, 0.0041],
+        "whole": [0.0091, 0.01, 0.011],
+        "hidden": [0.59, 0.7, 0.8],
+        "transport": {"rows": "MPI messages", "sums": "NCCL"},
+    }
+    first, *others = overlap_lines(found)
+    assert first == (
+        "hidden communication: 70 % (59 % to 80 %) (rows by MPI messages, sums by NCCL; 9 rounds)"
+    )
+    text = "\n".join(others)
+    assert "exposed 3 ms (2 ms to 4.1 ms): what an epoch is longer than with the comm" in text
+    assert "whole 10 ms (9.1 ms to 11 ms): the same where nothing overlaps, barriers" in text
+    assert "hidden: 1 - exposed / whole" in text
+    assert overlap_lines({**found, "hidden": None})[0].startswith(
+        "hidden communication: too little to measure (rows by MPI messages"
+    )

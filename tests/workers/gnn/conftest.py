@@ -45,6 +45,7 @@ class ThreadComm:
     def __init__(self, shared: _Shared, rank: int) -> None:
         self._shared, self.rank, self.size = shared, rank, shared.size
         self.messages: list[tuple[str, int, int]] = []  # what was posted: how, peer, bytes
+        self.barriers = 0
 
     def isend(self, array: Any, to: int, tag: int = 0) -> Any:
         assert array.flags.c_contiguous
@@ -76,6 +77,13 @@ class ThreadComm:
         found = list(self._shared.gathered)
         self._shared.barrier.wait()
         return found
+
+    def barrier(self) -> None:
+        self.barriers += 1
+        self._shared.barrier.wait()
+
+    def transport(self, array: Any) -> str:
+        return "messages between threads"
 
     def start(self) -> None:
         """Nothing to do."""
