@@ -35,7 +35,7 @@ struct Adding {
   const Value* came;
   int width;
   __device__ __forceinline__ void operator()(i64 row, int place) const {
-    Value* const at = x + __ldg(rows + row) * x_stride + Vec * place;
+    Value* const at = x + (rows ? __ldg(rows + row) : row) * x_stride + Vec * place;
     auto sum = Pack<Value, Vec>::read(at);
     const auto more = Pack<Value, Vec>::load(came + row * width + Vec * place);
 #pragma unroll
@@ -53,7 +53,8 @@ __launch_bounds__(256) __global__
   each_place<4>(0, count, width, Taking<Word>{x, x_stride, rows, out, width});
 }
 
-// Each row is named once, so nothing is added in an order that could change.
+// Each row is named once, so nothing is added in an order that could change. Without ``rows`` they
+// are the first of x.
 template <typename Value, int Vec>
 __launch_bounds__(256) __global__
     void add_rows(Value* x, i64 x_stride, const i64* rows, i64 count, int width,

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from penstock.kernels.cuda.gnn_launch import c_value, flat, is_aligned, matrix
+from penstock.kernels.cuda.gnn_launch import NULL, c_value, flat, is_aligned, matrix
 from penstock.kernels.cuda.module import launch_blocks
 
 Array = Any  # a cupy.ndarray
@@ -40,10 +40,14 @@ def take_rows(x: Array, rows: Array, out: Array) -> None:
 
 
 def add_rows(x: Array, rows: Array, came: Array) -> None:
-    """Add ``came``, row by row, to the rows of ``x`` that ``rows`` (int64) names once each."""
-    width = x.shape[1]
-    if not len(rows) or not width:
+    """Add ``came`` to rows of ``x``: a slice, or those that ``rows`` (int64) names once each."""
+    width, count = came.shape[1], len(came)
+    if not count or not width:
         return
+    if isinstance(rows, slice):
+        x, named = x[rows], NULL
+    else:
+        named = flat(rows, np.int64)
     flat(came, x.dtype)
     vec = next(
         vec
@@ -54,10 +58,9 @@ def add_rows(x: Array, rows: Array, came: Array) -> None:
     launch_blocks(
         _FILE,
         f"add_rows<{c_value(x)}, {vec}>",
-        _blocks(len(rows), width // vec),
+        _blocks(count, width // vec),
         _THREADS,
-        *matrix(x),
-        *(flat(rows, np.int64), np.int64(len(rows)), np.int32(width), came),
+        *(*matrix(x), named, np.int64(count), np.int32(width), came),
     )
 
 

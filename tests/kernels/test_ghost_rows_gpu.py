@@ -53,6 +53,10 @@ def test_add(module: Any, dtype: str, width: int, nodes: int, count: int) -> Non
     module.add_rows(on_gpu, cp.asarray(rows), cp.asarray(came))
     x[rows] += came
     np.testing.assert_array_equal(on_gpu.get(), x)
+    first = nodes - count
+    module.add_rows(on_gpu, slice(first, nodes), cp.asarray(came))
+    x[first:] += came
+    np.testing.assert_array_equal(on_gpu.get(), x)
 
 
 def test_rows_that_begin_anywhere(module: Any) -> None:

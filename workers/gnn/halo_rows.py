@@ -34,13 +34,13 @@ def take_rows(x: Any, rows: Any, buffer: Any) -> None:
 
 def add_rows(x: Any, rows: Any, buffer: Any) -> None:
     """Add ``buffer`` to rows of ``x``, a slice or their numbers, each of which is named once."""
-    if isinstance(rows, slice):
+    if not isinstance(x, np.ndarray):
+        kernel("ghost_rows", x).add_rows(x, rows, buffer)
+    elif isinstance(rows, slice):
         some = x[rows]
         some += buffer
-    elif isinstance(x, np.ndarray):
-        _add_rows(x, rows, buffer)
     else:
-        kernel("ghost_rows", x).add_rows(x, rows, buffer)
+        _add_rows(x, rows, buffer)
 
 
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
