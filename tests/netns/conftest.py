@@ -88,7 +88,7 @@ class Hosts:
 
     def shape(self, host: str, rate: str) -> None:
         """Bound what the host receives, and what it sends, to a rate such as 100mbit."""
-        bucket = f"root tbf rate {rate} burst 64kb latency 50ms"
+        bucket = f"root tbf rate {rate} burst 80kb latency 50ms"
         for place, device in ((self._switch, f"port-{host}"), (self._first[host], "eth0")):
             _in_network(place, "tc", f"qdisc replace dev {device} {bucket}")
 

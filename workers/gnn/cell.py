@@ -12,8 +12,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
-
 from penstock.kernels import kernel
 from penstock.kernels.gnn_rules import Activation, Finish
 from penstock.workers.gnn.inputs import Input
@@ -139,8 +137,7 @@ class Cell:
             more = around.buffers.scratch(len(grad), self.inputs, dx)
             around.crew.product(kept, parameters[f"{self.prefix}.residual"].T, more)
             kept = more
-        np.add(dx, kept, out=dx)
-        return dx
+        return around.add(dx, kept, dx)
 
     def bias_back(self, grad: Any, before: Callable[[int, int], None] | None = None) -> None:
         """Write the gradient of the bias, of rows that ``before(first, last)`` makes."""

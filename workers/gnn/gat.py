@@ -60,10 +60,15 @@ class Gat(Cell):
                     self.rows_of, first, last, z.shape[1],
                     lambda a, b: module.attend(self.rows_of, z, heads, sums, a, b),
                 )  # fmt: skip
-        if self.layer.join == "concat":
-            out[...] = sums
-        else:
-            np.mean(sums.reshape(owned, self.heads, self.each), axis=1, out=out)
+        apart = sums.reshape(owned, self.heads, self.each)
+
+        def join(first: int, last: int) -> None:
+            if self.layer.join == "concat":
+                out[first:last] = sums[first:last]
+            else:
+                np.mean(apart[first:last], axis=1, out=out[first:last])
+
+        around.rows(0, owned, sums.shape[1], join)
         if how is not None:
             self.finish(out, how)
 

@@ -28,12 +28,13 @@ import numpy as np
 
 from penstock.workers.device import to_device
 from penstock.workers.gnn.clock import Clock
-from penstock.workers.gnn.halo_rows import add_rows, one_slice, take_rows
+from penstock.workers.gnn.halo_rows import add_rows, copy_rows, one_slice, take_rows
 from penstock.workers.gnn.landing import Landing, near_ranks
 from penstock.workers.gnn.local import Local
 
 if TYPE_CHECKING:
     from penstock.workers.communicator import Communicator
+    from penstock.workers.gnn.workforce import Workforce
 
 _OUT, _BACK = 1, 2  # tags
 _WORD = np.zeros(1, np.uint8)  # what says that rows were written: its value means nothing
@@ -62,7 +63,9 @@ class Halo:
         clock: Clock | None = None,
         shared: bool = True,
         wait: Callable[[Any], None] | None = None,
+        crew: Workforce | None = None,
     ) -> None:
+        self._crew = crew  # whose threads pack and add
         self._comm, self.overlap, self._clock = comm, overlap, clock
         self._wait = wait if wait is not None or comm is None else comm.wait
         self.leave_out = False
@@ -136,14 +139,14 @@ class Halo:
             for peer, _ in self._sends:
                 if landing is not None and peer in shared:
                     buffer = landing.there(peer)
-                    take_rows(x, where[peer], buffer)
+                    take_rows(x, where[peer], buffer, self._crew)
                     self._out.append(self._comm.isend(_WORD, peer, _OUT))
                 else:
                     buffer = buffers.get(peer)
                     if buffer is None:  # rows that lie together travel from where they are
-                        buffer = x[where[peer]]
+                        buffer = x[self._together[peer]]
                     else:
-                        take_rows(x, where[peer], buffer)
+                        take_rows(x, where[peer], buffer, self._crew)
                     self._out.append(self._comm.isend(buffer, peer, _OUT))
                 self.sent_bytes += buffer.nbytes
             self._answer(shared, self._sends, _OUT, self._out)
@@ -159,7 +162,7 @@ class Halo:
         if moves:
             with self._span("halo: copy"):
                 for to, source in moves:
-                    to[...] = source
+                    copy_rows(source, to, self._crew)
 
     def ghosts(self, x: Any) -> Any:
         """Return the ghosts' rows of the last exchange, that of ``x``; they stay to the next."""
@@ -212,7 +215,7 @@ class Halo:
                 mine = x[rows]
                 if landing is not None and peer in shared:
                     if not written:
-                        landing.there(peer)[...] = mine
+                        copy_rows(mine, landing.there(peer), self._crew)
                     self._back.append(self._comm.isend(_WORD, peer, _BACK))
                 else:
                     self._back.append(self._comm.isend(mine, peer, _BACK))
@@ -232,7 +235,7 @@ class Halo:
         with self._span("halo: add"):
             where = self._rows_of(x)
             for peer in sorted(came):
-                add_rows(x, where[peer], came[peer])
+                add_rows(x, where[peer], came[peer], self._crew)
 
     def test(self) -> None:
         """Let messages travel on: to be called between pieces of computation."""
@@ -322,9 +325,11 @@ class Halo:
         return buffers
 
     def _rows_of(self, x: Any) -> dict[int, Any]:
-        """Return the rows that each peer wants: a slice, or their numbers where ``x`` lives."""
+        """Return the rows that each peer wants, where ``x`` lives; on a GPU perhaps as a slice."""
         host = isinstance(x, np.ndarray)
         if host not in self._rows:
-            self._rows[host] = {p: r if host else to_device(r) for p, r in self._sends}
-            self._rows[host].update(self._together)
+            rows = dict(self._sends)
+            if not host:
+                rows = {p: self._together.get(p) or to_device(r) for p, r in self._sends}
+            self._rows[host] = rows
         return self._rows[host]

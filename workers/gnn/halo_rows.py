@@ -1,8 +1,13 @@
-"""Rows that are packed for other ranks, and what came of them added, on either device."""
+"""Rows that are packed for other ranks, and what came of them added, on either device.
+
+In host memory pieces of rows are shared among the threads of a rank. No two pieces write to the
+same row, so sums do not depend on how many threads there are.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numba import njit
@@ -12,7 +17,13 @@ from penstock.kernels import kernel
 from penstock.kernels.cpu.aggregate_tiles import prefetch, zeros
 from penstock.kernels.cpu.walk_arrays import pointer
 
+if TYPE_CHECKING:
+    from penstock.workers.gnn.workforce import Workforce
+
 _AHEAD, _LINE = 16, 16  # rows that are asked for before they are read; numbers at a time
+# Values of a piece at least, some 20 microseconds; and pieces for a thread at most, so that one
+# that comes late does less.
+_LEAST, _PIECES = 1 << 15, 4
 
 
 def one_slice(rows: Array) -> slice | None:
@@ -22,25 +33,38 @@ def one_slice(rows: Array) -> slice | None:
     return slice(int(rows[0]), int(rows[-1]) + 1)
 
 
-def take_rows(x: Any, rows: Any, buffer: Any) -> None:
-    """Copy some rows of ``x``, a slice or their numbers, to ``buffer``."""
-    if isinstance(rows, slice):
-        buffer[...] = x[rows]
-    elif isinstance(x, np.ndarray):
-        _take_rows(x, rows, buffer)
+def take_rows(x: Any, rows: Any, buffer: Any, crew: Workforce | None = None) -> None:
+    """Copy some rows of ``x`` to ``buffer``."""
+    if isinstance(x, np.ndarray):
+        _over(crew, x, len(rows), lambda a, b: _take_rows(x, rows[a:b], buffer[a:b]))
     else:
         kernel("ghost_rows", x).take_rows(x, rows, buffer)
 
 
-def add_rows(x: Any, rows: Any, buffer: Any) -> None:
-    """Add ``buffer`` to rows of ``x``, a slice or their numbers, each of which is named once."""
-    if not isinstance(x, np.ndarray):
-        kernel("ghost_rows", x).add_rows(x, rows, buffer)
-    elif isinstance(rows, slice):
-        some = x[rows]
-        some += buffer
+def add_rows(x: Any, rows: Any, buffer: Any, crew: Workforce | None = None) -> None:
+    """Add ``buffer`` to rows of ``x``, each of which is named once; on a GPU also a slice."""
+    if isinstance(x, np.ndarray):
+        _over(crew, x, len(rows), lambda a, b: _add_rows(x, rows[a:b], buffer[a:b]))
     else:
-        _add_rows(x, rows, buffer)
+        kernel("ghost_rows", x).add_rows(x, rows, buffer)
+
+
+def copy_rows(source: Any, to: Any, crew: Workforce | None = None) -> None:
+    """Copy ``source`` to ``to``, row by row."""
+
+    def work(first: int, last: int) -> None:
+        to[first:last] = source[first:last]
+
+    _over(crew, source, len(source), work)
+
+
+def _over(crew: Workforce | None, x: Any, rows: int, work: Callable[[int, int], None]) -> None:
+    pieces = rows * x.shape[1] // _LEAST
+    if crew is None or crew.threads == 1 or pieces < 2 or not isinstance(x, np.ndarray):
+        work(0, rows)
+        return
+    pieces = min(pieces, _PIECES * crew.threads)
+    crew.over([rows * i // pieces for i in range(pieces + 1)], work, progress=False)
 
 
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]

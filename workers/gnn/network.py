@@ -57,7 +57,7 @@ class Network:
         # With NCCL the GPU waits for messages, not the host, which goes on launching.
         wait = comm.follow if device and comm is not None else None
         how: dict[str, Any] = {"overlap": training.overlap, "clock": self.clock, "wait": wait}
-        self.halo, self.sums = Halo(comm, local, **how), GradientSum(comm, **how)
+        self.halo, self.sums = Halo(comm, local, crew=crew, **how), GradientSum(comm, **how)
         self.around = Surroundings(
             local, self.parameters, self.halo, self.sums, crew, self.clock, comm,
             self.parameters.values[:0], training.seed, training.transpose == "implicit",

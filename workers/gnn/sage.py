@@ -33,7 +33,7 @@ class Sage(Gathered):
             x.product(around.parameters[f"{self.prefix}.self"], own)
         how = how or Finish()
         if how.skip is not None:
-            np.add(own, how.skip, out=own)
+            around.add(own, how.skip, own)
         super().mix(x, out, replace(how, skip=own))
 
     def let_go(self, x: Input) -> None:
@@ -55,7 +55,7 @@ class Sage(Gathered):
             if own is None:
                 return None
             dx = self.product_back(mixed, self.weight, own)
-            return np.add(dx, own, out=dx)
+            return around.add(dx, own, dx)
         with self.span("product back"):
             around.crew.product_of_columns(self._mixed, grad, self.slope)
         self.add_up()

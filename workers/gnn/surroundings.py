@@ -175,6 +175,15 @@ class Surroundings:
         if last > first:
             self.crew.over(self._cuts(block, first, last, width), work)
 
+    def add(self, a: Any, b: Any, out: Any) -> Any:
+        """Write ``a + b`` at ``out``, which may be one of them, and return it."""
+
+        def work(first: int, last: int) -> None:
+            np.add(a[first:last], b[first:last], out=out[first:last])
+
+        self.rows(0, len(out), out.shape[1], work)
+        return out
+
     def column_sums(
         self, x: Any, out: Any, before: Callable[[int, int], Any] | None = None
     ) -> None:

@@ -45,13 +45,18 @@ class Workforce:
         if self._pool is not None:
             self._pool.shutdown()
 
-    def over(self, cuts: Sequence[int], work: Callable[[int, int], Any]) -> None:
-        """Call ``work(first, last)`` for each two neighbours of ``cuts``, on all threads."""
-        pieces = len(cuts) - 1
+    def over(
+        self, cuts: Sequence[int], work: Callable[[int, int], Any], *, progress: bool = True
+    ) -> None:
+        """Call ``work(first, last)`` for each two neighbours of ``cuts``, on all threads.
+
+        progress  False: messages are not looked after meanwhile, as in the middle of posting them
+        """
+        pieces, help_on = len(cuts) - 1, self.progress if progress else None
         if pieces == 1:
             work(cuts[0], cuts[1])
-            if self.progress is not None:
-                self.progress()
+            if help_on is not None:
+                help_on()
             return
         numbers = count()
 
@@ -63,7 +68,7 @@ class Workforce:
 
         others = [self._pool.submit(take) for _ in range(self.threads - 1)] if self._pool else []
         try:
-            take(self.progress)
+            take(help_on)
         finally:
             for other in others:
                 other.result()
