@@ -142,11 +142,11 @@ class Halo:
                     take_rows(x, where[peer], buffer, self._crew)
                     self._out.append(self._comm.isend(_WORD, peer, _OUT))
                 else:
-                    buffer = buffers.get(peer)
-                    if buffer is None:  # rows that lie together travel from where they are
-                        buffer = x[self._together[peer]]
-                    else:
+                    if peer in buffers:
+                        buffer = buffers[peer]
                         take_rows(x, where[peer], buffer, self._crew)
+                    else:  # rows that lie together travel from where they are
+                        buffer = x[self._together[peer]]
                     self._out.append(self._comm.isend(buffer, peer, _OUT))
                 self.sent_bytes += buffer.nbytes
             self._answer(shared, self._sends, _OUT, self._out)
@@ -328,7 +328,7 @@ class Halo:
         """Return the rows that each peer wants, where ``x`` lives; on a GPU perhaps as a slice."""
         host = isinstance(x, np.ndarray)
         if host not in self._rows:
-            rows = dict(self._sends)
+            rows: dict[int, Any] = dict(self._sends)
             if not host:
                 rows = {p: self._together.get(p) or to_device(r) for p, r in self._sends}
             self._rows[host] = rows

@@ -155,4 +155,4 @@ class _Timer:
             return 0.0
         import cupy
 
-        return sum(cupy.cuda.get_elapsed_time(*pair) for pair in meetings) / 1e3
+        return sum(float(cupy.cuda.get_elapsed_time(*pair)) for pair in meetings) / 1e3
