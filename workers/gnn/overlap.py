@@ -19,6 +19,10 @@ in another part of an epoch, the wait for it is in the usual epochs only, and lo
 share. Packing rows, adding what came, and looking after messages are communication, which the
 epochs that leave it out do not do.
 
+On GPUs the barrier is in the streams, a sum over all ranks between two events: a host that waited
+for the GPU in every exchange would launch late what comes next, and that would count as
+communication.
+
 What is computed on stale rows is of no use, so whatever an epoch changes is put back after each:
 ``restore`` does that, outside of what is timed.
 """
