@@ -164,7 +164,7 @@ class _Cost:
             return None
         size = _FLOAT * ghosts * width * times
         seconds = size / self.rates.exchange + times * self.rates.latency
-        return Step("halo (hidden while rows without ghosts are computed)", 0, size, seconds)
+        return Step("halo (while rows without ghosts are computed)", 0, size, seconds)
 
     def stream(self, name: str, values: float) -> Step:
         """Return a pass over so many values."""
