@@ -6,6 +6,9 @@
         comm.wait(requests)
         comm.allreduce(gradient)            # in place, over all ranks
 
+On GPUs ``comm.follow(requests)`` lets the current stream wait in place of the host, which goes on
+launching; ``comm.synchronize()`` waits for all of it.
+
 NumPy arrays travel through MPI, CuPy arrays through NCCL where every rank has a GPU of its own,
 else through CUDA-aware MPI or pinned host memory. Arrays are contiguous, and sender and receiver
 agree on type and size. A communicator belongs to one gang and to the thread that runs it.
@@ -13,6 +16,7 @@ agree on type and size. A communicator belongs to one gang and to the thread tha
 
 from __future__ import annotations
 
+import math
 import pickle
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
@@ -37,6 +41,8 @@ from penstock.workers.wait import Cancelled, Waiter
 
 # What mpi4py says to types that MPI does not know; they travel as bytes.
 _NOT_FOR_MPI = (KeyError, BufferError)
+# An epoch, usually: a nap would end later than what is waited for.
+_GPU_SPIN_SECONDS = 0.1
 OPERATIONS = ("sum", "min", "max", "prod")
 
 
@@ -138,6 +144,45 @@ class Communicator:
         else:
             self._receives[:] = [one for one in self._receives if under_way(one)]
             self._sends[:] = [one for one in self._sends if under_way(one)]
+
+    def follow(self, requests: Any) -> None:
+        """Let the GPU's current stream wait for requests, in place of the host.
+
+        What is launched on it afterwards finds them done, and the host goes on: what went wrong
+        shows when it waits next, in ``synchronize``. Arrays that travel through MPI are waited for.
+        """
+        if self._device is not None:
+            self._device.start()
+        rest = []
+        for one in flatten(requests):
+            if not isinstance(one, Pending) or one.follow is None:
+                rest.append(one)
+                continue
+            one.follow()
+            one.follow = one.poll = None
+            one.finish()
+        if rest:
+            self.wait(rest)
+        else:
+            self._receives[:] = [one for one in self._receives if under_way(one)]
+            self._sends[:] = [one for one in self._sends if under_way(one)]
+
+    def synchronize(self) -> None:
+        """Return when the GPU has done what was launched on the current stream.
+
+        Like ``wait`` it ends with the gang. What the stream waits for, in ``follow``, may take its
+        time-out each, from when the one before was there; computing may take as long as it does.
+        """
+        if self._device is None:
+            return
+        import cupy
+
+        self._device.start()
+        end = cupy.cuda.Event(disable_timing=True)
+        end.record()
+        for reached in self._device.followed():
+            self.waiter.wait_until(reached, self.wait_timeout, spin=_GPU_SPIN_SECONDS)
+        self.waiter.wait_until(lambda: bool(end.done), math.inf, spin=_GPU_SPIN_SECONDS)
 
     def test(self, requests: Any) -> bool:
         """Return whether all are done, and help them on: called between chunks of computation.

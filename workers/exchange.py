@@ -30,6 +30,9 @@ class Exchange(Protocol):
     def start(self) -> None:
         """Let everything travel that was posted so far."""
 
+    def followed(self) -> list[Callable[[], bool]]:
+        """Return how to ask for what a stream waits for since the last call, in that order."""
+
     def abort(self) -> None:
         """End what is under way; nothing can be sent afterwards."""
 
@@ -44,6 +47,7 @@ class Pending:
     poll      whether the rest is done; None: there is no rest
     finish    what remains to be done then, once
     keep      memory that must live until then
+    follow    lets the current stream wait for the rest, in place of the host; None: it cannot
     """
 
     def __init__(
@@ -52,9 +56,10 @@ class Pending:
         poll: Callable[[], bool] | None = None,
         finish: Callable[[], None] | None = None,
         keep: Any = None,
+        follow: Callable[[], None] | None = None,
     ) -> None:
         self.requests, self.poll, self._finish = list(requests), poll, finish
-        self.keep = keep
+        self.keep, self.follow = keep, follow
 
     def finish(self) -> None:
         """Do what remains to be done, once."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -110,6 +110,10 @@ class MpiExchange:
 
     def start(self) -> None:
         """Nothing to do: MPI starts what is posted."""
+
+    def followed(self) -> list[Callable[[], bool]]:
+        """Return nothing: the host waits for MPI's messages."""
+        return []
 
     def abort(self) -> None:
         """Nothing to do: the communicator withdraws what it posted."""

@@ -6,6 +6,9 @@ launch. So messages are collected, and launched together when somebody waits for
 Collectives are launched at once. Ranks must begin batches and collectives in the same order.
 
 Everything runs in a stream of its own, after what the caller's current stream holds at the launch.
+That stream has a higher priority than those that compute: a kernel of NCCL takes a few whole
+multiprocessors, and would wait else until the last block of a sum that was launched before it has
+begun.
 """
 
 from __future__ import annotations
@@ -28,6 +31,8 @@ from penstock.workers.wait import Waiter
 _NAMES = {"b": "INT8", "B": "UINT8", "i": "INT32", "I": "UINT32", "e": "FLOAT16", "f": "FLOAT32"}
 _NAMES |= {"d": "FLOAT64", "l": "INT64", "q": "INT64", "L": "UINT64", "Q": "UINT64"}
 _WIDER = {"h": np.dtype(np.int32), "H": np.dtype(np.uint32)}
+
+_REMEMBERED = 1000  # events, until those that came are dropped
 
 _SENDER, _RECEIVER = TAGS + 2, TAGS + 3  # of the messages with which two ranks meet
 
@@ -112,6 +117,8 @@ class NcclExchange:
         self._nccl_comm, self._stream = link.communicator, link.stream
         self._ready = self._event()
         self._batch = _Batch()
+        # Streams of the caller, and the events of ours that they wait for.
+        self._followed: list[tuple[int, Any]] = []
 
     # Messages
 
@@ -138,12 +145,20 @@ class NcclExchange:
         if not array.nbytes:
             return Pending()
         messages.append((tag, peer, array))
-        return Pending(poll=partial(self._through, self._batch))
+        batch = self._batch
+        return Pending(
+            poll=partial(self._through, batch), follow=partial(self._follow_batch, batch)
+        )
 
     def _through(self, batch: _Batch) -> bool:
         if batch.end is None:
             self.start()
         return self._link.reached(batch.end)
+
+    def _follow_batch(self, batch: _Batch) -> None:
+        if batch.end is None:
+            self.start()
+        self._wait_in_stream(batch.end)
 
     def _exchange(self, sends: Sequence[Message], receives: Sequence[Message]) -> None:
         """Send and receive as one group, in which nothing waits for anything."""
@@ -234,6 +249,21 @@ class NcclExchange:
 
     # The stream
 
+    def followed(self) -> list[Callable[[], bool]]:
+        """Return how to ask for what a stream waits for since the last call, in that order."""
+        followed, self._followed = self._followed, []
+        return [partial(self._link.reached, event) for _, event in followed]
+
+    def _wait_in_stream(self, end: Any) -> None:
+        """Let the caller's stream wait for an event of ours."""
+        stream = self._cuda.get_current_stream()
+        if (stream.ptr, end) in self._followed[-1:]:
+            return  # messages of one batch have the same end
+        stream.wait_event(end)
+        if len(self._followed) >= _REMEMBERED:  # by who never asks
+            self._followed = [one for one in self._followed if not self._link.reached(one[1])]
+        self._followed.append((stream.ptr, end))
+
     def _follow(self) -> None:
         """Let what is launched next wait for what the caller's stream holds now."""
         self._ready.record()
@@ -249,7 +279,13 @@ class NcclExchange:
 
     def _until_end(self, arrays: list[Any], finish: Callable[[], None] | None = None) -> Any:
         # The arrays live as long as the request, since another stream uses them.
-        return Pending(poll=partial(self._link.reached, self._end()), finish=finish, keep=arrays)
+        end = self._end()
+        return Pending(
+            poll=partial(self._link.reached, end),
+            finish=finish,
+            keep=arrays,
+            follow=partial(self._wait_in_stream, end),
+        )
 
     # The end
 

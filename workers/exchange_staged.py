@@ -79,6 +79,10 @@ class StagedExchange:
     def start(self) -> None:
         """Nothing to do: MPI starts what is posted."""
 
+    def followed(self) -> list[Callable[[], bool]]:
+        """Return nothing: the host waits for MPI's messages."""
+        return []
+
     def abort(self) -> None:
         """Nothing to do: the communicator withdraws what it posted."""
 

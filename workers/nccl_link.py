@@ -19,6 +19,7 @@ _KEPT = 2  # communicators: each may take two GB of the GPU's memory
 _ABORT_SECONDS = 3.0
 _ID_BYTES = 128
 _NOT_READY = 600  # cudaErrorNotReady
+_FIRST = -100  # the highest priority of a stream: CUDA takes the nearest that there is
 
 _kept: dict[Hashable, Link] = {}  # the latest last
 _lock = threading.Lock()
@@ -32,7 +33,7 @@ class Link:
         import cupy
 
         self.communicator, self.name = communicator, name
-        self.stream = cupy.cuda.Stream(non_blocking=True)
+        self.stream = cupy.cuda.Stream(non_blocking=True, priority=_FIRST)
         # What ranks are connected for: a peer and whether we send, a collective and its size.
         self.met: set[tuple[int | str, int]] = set()
 

@@ -139,8 +139,13 @@ class Waiter:
         self._raise(answer)
         return answer == _DONE
 
-    def wait_until(self, done: Callable[[], bool], timeout: float) -> None:
-        """Return when ``done()`` says so; raise Cancelled or WaitTimeout."""
+    def wait_until(
+        self, done: Callable[[], bool], timeout: float, *, spin: float = _SPIN_SECONDS
+    ) -> None:
+        """Return when ``done()`` says so; raise Cancelled or WaitTimeout.
+
+        It is asked all the time for ``spin`` seconds, and now and then afterwards.
+        """
         start = time.monotonic()
         while not done():
             if self.cancelled:
@@ -148,7 +153,7 @@ class Waiter:
             waited = time.monotonic() - start
             if waited > timeout:
                 raise WaitTimeout
-            if waited < _SPIN_SECONDS:
+            if waited < spin:
                 os.sched_yield()  # a sleep of 0 s takes 80 us
             else:
                 time.sleep(_NAP)

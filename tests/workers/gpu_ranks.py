@@ -230,6 +230,83 @@ def streams(c: Communicator) -> None:
             assert (add.get() == 50 + c.size + round_).all(), round_
 
 
+def followed(c: Communicator) -> None:
+    """A stream waits for what travels, and the host does not: what is launched next finds it."""
+    import cupy
+
+    right, left = (c.rank + 1) % c.size, (c.rank - 1) % c.size
+    size = 1 << 20
+    streams = [cupy.cuda.Stream(non_blocking=True) for _ in range(2)]
+    for round_ in range(30):
+        with streams[round_ % 2]:
+            out, came = cupy.zeros(size, np.float32), cupy.full(size, np.nan, np.float32)
+            for _ in range(20):
+                out += 1
+            out += c.rank + round_
+            requests = [c.irecv(came, left), c.isend(out, right)]
+            c.start()
+            c.follow(requests)
+            came += 1
+            total, small = came.copy(), cupy.full(3, c.rank + 1, np.int16)
+            c.follow([c.iallreduce(total), c.iallreduce(small)])
+            total -= 1
+            c.follow(c.isend(np.full(1, c.rank), right))  # by MPI: waited for
+            word = np.zeros(1, int)
+            c.follow(c.irecv(word, left))
+            assert word[0] == left
+            c.synchronize()
+            assert cupy.cuda.get_current_stream().done
+            assert (came.get() == 21 + left + round_).all(), round_
+            every = sum(21 + rank + round_ for rank in range(c.size))
+            assert (total.get() == every - 1).all(), round_
+            assert (small.get() == c.size * (c.size + 1) // 2).all()
+    assert not c._sends
+    assert not c._receives
+
+
+def overlapped(c: Communicator) -> None:
+    """What NCCL moves is there before a sum ends that was launched before it could begin."""
+    import cupy
+
+    if type(c._device).__name__ != "NcclExchange":
+        return
+    # Many short blocks, as of a sum over neighbours: those that wait are as many as the GPU holds
+    # at once, many times over.
+    compute = cupy.RawKernel(
+        """extern "C" __global__ void spin(long long cycles) {
+            const long long begun = clock64();
+            while (clock64() - begun < cycles) {}
+        }""",
+        "spin",
+    )
+    many = cupy.cuda.Device().attributes["MultiProcessorCount"] * 16 * 100
+    right, left = (c.rank + 1) % c.size, (c.rank - 1) % c.size
+    out, came = cupy.ones(1 << 22, np.float32), cupy.zeros(1 << 22, np.float32)
+    sums, other = cupy.ones(1000, np.float32), cupy.cuda.Stream(non_blocking=True)
+    everything(c)
+    c.allreduce(sums)  # they are connected
+    for _ in range(3):
+        c.synchronize()
+        c.barrier()
+        begun, computed, moved = (cupy.cuda.Event() for _ in range(3))
+        with other:  # a tenth of a second
+            begun.record()
+            compute((many,), (128,), (np.int64(2_000_000),))
+            computed.record()
+        requests = [c.irecv(came, left), c.isend(out, right)]
+        c.start()
+        requests.append(c.iallreduce(sums))
+        moved.record(c._device._stream)
+        c.follow(requests)
+        c.synchronize()
+        other.synchronize()
+        total = cupy.cuda.get_elapsed_time(begun, computed)
+        first = cupy.cuda.get_elapsed_time(begun, moved)
+    if c.rank == 0:
+        print(f"    computed {total:.1f} ms, there after {first:.1f} ms", flush=True)
+    assert first < total / 4, (first, total)
+
+
 def large(c: Communicator) -> None:
     """More than 2^31 elements, in a message and in a reduction."""
     import cupy
@@ -371,6 +448,44 @@ def stuck_at_meeting(c: Communicator) -> None:
     import cupy
 
     ended_early(lambda gone: gone.wait(gone.irecv(cupy.zeros(10), c.size - 1)), warm=False)
+
+
+def stuck_stream(c: Communicator) -> None:
+    """A stream that waits for a receive that is never answered, and the host for the stream."""
+    import cupy
+
+    def begin(gone: Communicator) -> None:
+        gone.follow(gone.irecv(cupy.zeros(1 << 20), c.size - 1))
+        gone.synchronize()
+
+    ended_early(begin, warm=True)
+
+
+def late_stream(c: Communicator) -> None:
+    """What a stream waits for is missed in time; computing may take longer than that."""
+    import cupy
+
+    if type(c._device).__name__ != "NcclExchange":
+        return
+    everything(c)
+    inner = gang("late", wait_timeout=0.5)
+    everything(inner)
+    array = cupy.full(1000, float(c.rank))
+    if c.rank == 0:
+        inner.follow(inner.iallreduce(array))
+        try:
+            inner.synchronize()
+        except WaitTimeout:
+            pass
+        else:
+            raise AssertionError("it did not wait")
+        c.wait([c.isend(np.zeros(1), to) for to in range(1, c.size)])
+    else:
+        c.wait(c.irecv(np.zeros(1), 0))
+        inner.follow(inner.iallreduce(array))
+    inner.synchronize()
+    assert int(array[0]) == c.size * (c.size - 1) // 2
+    inner.leave()
 
 
 def stuck_receive(c: Communicator) -> None:

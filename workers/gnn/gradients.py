@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from penstock.workers.gnn.clock import Clock
@@ -30,6 +31,7 @@ class GradientSum:
     overlap    False: what is started is waited for at once; may change between sums
     leave_out  nothing is summed: arrays stay this rank's own
     before     called before a sum that is waited for at once
+    wait       what waits for requests of the ranks, if not their own wait
     """
 
     def __init__(
@@ -38,10 +40,11 @@ class GradientSum:
         *,
         overlap: bool = True,
         clock: Clock | None = None,
-        settle: Callable[[], None] | None = None,
+        wait: Callable[[Any], None] | None = None,
     ) -> None:
         self._comm = comm if comm is not None and comm.size > 1 else None
-        self.overlap, self._clock, self._settle = overlap, clock, settle
+        self.overlap, self._clock = overlap, clock
+        self._wait = wait if wait is not None or comm is None else comm.wait
         self.leave_out = False
         self.before: Callable[[], None] | None = None
         self._requests: list[Any] = []
@@ -64,13 +67,13 @@ class GradientSum:
         """Start to sum an array; return what waits for it alone."""
         if self._comm is None or self.leave_out:
             return _nothing
-        comm = self._comm
+        assert self._wait is not None
         if self.before is not None:
             self.before()
-        request = comm.iallreduce(array)
+        finish = partial(self._wait, self._comm.iallreduce(array))
         if self.overlap:
-            return lambda: comm.wait(request)
-        comm.wait(request)
+            return finish
+        finish()
         return _nothing
 
     def total(self, array: Any) -> Any:
@@ -89,11 +92,9 @@ class GradientSum:
     def wait(self) -> None:
         """Return when all sums are there."""
         if self._requests:
-            assert self._comm is not None
-            if self._settle is not None:
-                self._settle()
+            assert self._wait is not None
             with self._span("gradient: wait"):
-                self._comm.wait(self._requests)
+                self._wait(self._requests)
                 self._requests.clear()
 
     def _span(self, name: str) -> AbstractContextManager[None]:

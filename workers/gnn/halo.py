@@ -12,8 +12,10 @@ message that they are there. Who gathers over ghosts alone reads them where they
     halo.wait()
     halo.ghosts(x)          (ghosts, width), until the next start
 
-Between hosts, what arrives is received in place; what is sent home is sent from where it lies. MPI
-makes no progress by itself, so messages travel while somebody tests them.
+Between hosts, what arrives is received in place; what is sent home is sent from where it lies, and
+so are rows that lie together. MPI makes no progress by itself, so messages travel while somebody
+tests them. Between GPUs that NCCL connects, rows travel in a stream of their own: ``wait`` lets the
+stream that computes wait for them, and the host goes on launching.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ import numpy as np
 
 from penstock.workers.device import to_device
 from penstock.workers.gnn.clock import Clock
-from penstock.workers.gnn.halo_rows import add_rows, copy_rows, take_rows
+from penstock.workers.gnn.halo_rows import add_rows, copy_rows, one_slice, take_rows
 from penstock.workers.gnn.landing import Landing, near_ranks
 from penstock.workers.gnn.local import Local
 
@@ -60,11 +62,12 @@ class Halo:
         overlap: bool = True,
         clock: Clock | None = None,
         shared: bool = True,
-        settle: Callable[[], None] | None = None,
+        wait: Callable[[Any], None] | None = None,
         crew: Workforce | None = None,
     ) -> None:
         self._crew = crew  # whose threads pack and add
-        self._comm, self.overlap, self._clock, self._settle = comm, overlap, clock, settle
+        self._comm, self.overlap, self._clock = comm, overlap, clock
+        self._wait = wait if wait is not None or comm is None else comm.wait
         self.leave_out = False
         self.before: Callable[[], None] | None = None
         self._owned = local.owned
@@ -74,6 +77,8 @@ class Halo:
             # Everybody begins with another neighbour.
             self._sends.sort(key=lambda one: (one[0] - comm.rank) % comm.size)
             self._receives.sort(key=lambda one: (comm.rank - one[0]) % comm.size)
+        # Of two ranks of an undirected graph, each wants all rows of the other that have ghosts.
+        self._together = {p: found for p, rows in self._sends if (found := one_slice(rows))}
         self._peers = peers = frozenset({*local.send, *local.receive})
         self._alone = comm is None or not peers
         self.sharing = shared and comm is not None and comm.size > 1
@@ -137,8 +142,11 @@ class Halo:
                     take_rows(x, where[peer], buffer, self._crew)
                     self._out.append(self._comm.isend(_WORD, peer, _OUT))
                 else:
-                    buffer = buffers[peer]
-                    take_rows(x, where[peer], buffer, self._crew)
+                    if peer in buffers:
+                        buffer = buffers[peer]
+                        take_rows(x, where[peer], buffer, self._crew)
+                    else:  # rows that lie together travel from where they are
+                        buffer = x[self._together[peer]]
                     self._out.append(self._comm.isend(buffer, peer, _OUT))
                 self.sent_bytes += buffer.nbytes
             self._answer(shared, self._sends, _OUT, self._out)
@@ -239,11 +247,9 @@ class Halo:
                         requests.clear()
 
     def _finish(self, requests: list[Any]) -> None:
-        assert self._comm is not None
-        if self._settle is not None:
-            self._settle()
+        assert self._wait is not None
         with self._span("halo: wait"):
-            self._comm.wait(requests)
+            self._wait(requests)
             requests.clear()
 
     def _span(self, name: str) -> AbstractContextManager[None]:
@@ -313,13 +319,17 @@ class Halo:
             self._buffers[key] = {}
         buffers = self._buffers[key]
         for peer, rows in self._sends:
-            if peer not in shared and peer not in buffers:
+            packed = way == _BACK or peer not in self._together
+            if packed and peer not in shared and peer not in buffers:
                 buffers[peer] = np.empty_like(x, shape=(len(rows), x.shape[1]))
         return buffers
 
     def _rows_of(self, x: Any) -> dict[int, Any]:
-        """Return the rows that each peer wants, where ``x`` lives."""
+        """Return the rows that each peer wants, where ``x`` lives; on a GPU perhaps as a slice."""
         host = isinstance(x, np.ndarray)
         if host not in self._rows:
-            self._rows[host] = {p: r if host else to_device(r) for p, r in self._sends}
+            rows: dict[int, Any] = dict(self._sends)
+            if not host:
+                rows = {p: self._together.get(p) or to_device(r) for p, r in self._sends}
+            self._rows[host] = rows
         return self._rows[host]

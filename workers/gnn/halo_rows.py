@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from penstock.csr import Array
+from penstock.kernels import kernel
 from penstock.kernels.compiled import njit
 from penstock.kernels.cpu.aggregate_tiles import prefetch, zeros
 from penstock.kernels.cpu.walk_arrays import pointer
@@ -25,22 +26,27 @@ _AHEAD, _LINE = 16, 16  # rows that are asked for before they are read; numbers 
 _LEAST, _PIECES = 1 << 15, 4
 
 
+def one_slice(rows: Array) -> slice | None:
+    """Return rows as a slice, where they follow each other."""
+    if not len(rows) or int(rows[-1]) - int(rows[0]) != len(rows) - 1 or (np.diff(rows) != 1).any():
+        return None
+    return slice(int(rows[0]), int(rows[-1]) + 1)
+
+
 def take_rows(x: Any, rows: Any, buffer: Any, crew: Workforce | None = None) -> None:
     """Copy some rows of ``x`` to ``buffer``."""
     if isinstance(x, np.ndarray):
         _over(crew, x, len(rows), lambda a, b: _take_rows(x, rows[a:b], buffer[a:b]))
     else:
-        x.take(rows, axis=0, out=buffer)
+        kernel("ghost_rows", x).take_rows(x, rows, buffer)
 
 
 def add_rows(x: Any, rows: Any, buffer: Any, crew: Workforce | None = None) -> None:
-    """Add ``buffer`` to rows of ``x``, each of which is named once."""
+    """Add ``buffer`` to rows of ``x``, each of which is named once; on a GPU also a slice."""
     if isinstance(x, np.ndarray):
         _over(crew, x, len(rows), lambda a, b: _add_rows(x, rows[a:b], buffer[a:b]))
     else:
-        import cupy
-
-        cupy.add.at(x, rows, buffer)  # in one pass; no row is added to twice, so in no order
+        kernel("ghost_rows", x).add_rows(x, rows, buffer)
 
 
 def copy_rows(source: Any, to: Any, crew: Workforce | None = None) -> None:

@@ -54,10 +54,9 @@ class Network:
         self.cells = [_cell(layer) for layer in plan.layers]
         entries = [entry for cell in self.cells for entry in cell.entries()]
         self.parameters = Parameters(entries, dtype, training.seed, device=device)
-        settle = self._settle if device else None
-        how: dict[str, Any] = {
-            "overlap": training.overlap, "clock": self.clock, "settle": settle,
-        }  # fmt: skip
+        # With NCCL the GPU waits for messages, not the host, which goes on launching.
+        wait = comm.follow if device and comm is not None else None
+        how: dict[str, Any] = {"overlap": training.overlap, "clock": self.clock, "wait": wait}
         self.halo, self.sums = Halo(comm, local, crew=crew, **how), GradientSum(comm, **how)
         self.around = Surroundings(
             local, self.parameters, self.halo, self.sums, crew, self.clock, comm,
@@ -71,13 +70,13 @@ class Network:
         for cell in self.cells:
             cell.prepare(self.around)
 
-    def _settle(self) -> None:
-        """Wait for the GPU before waiting for messages: what it still computes is not their time.
+    def synchronize(self) -> None:
+        """Return when this rank's GPU, if it has one, has computed what was asked for.
 
-        Little is lost, since after a message there is always something that needs it.
+        Where there are other ranks it waits for what they send, too, and ends with the gang.
         """
-        with self.clock.span("computing", "compute"):
-            wait_for_gpu()
+        if self.around.on_gpu:
+            wait_for_gpu() if self.around.alone else self.around.comm.synchronize()
 
     def progress(self) -> None:
         """Help messages on: called between pieces of computation."""

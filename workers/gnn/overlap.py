@@ -19,6 +19,10 @@ in another part of an epoch, the wait for it is in the usual epochs only, and lo
 share. Packing rows, adding what came, and looking after messages are communication, which the
 epochs that leave it out do not do.
 
+On GPUs the barrier is in the streams, a sum over all ranks between two events: a host that waited
+for the GPU in every exchange would launch late what comes next, and that would count as
+communication.
+
 What is computed on stale rows is of no use, so whatever an epoch changes is put back after each:
 ``restore`` does that, outside of what is timed.
 """
@@ -32,7 +36,6 @@ from typing import Any, Literal
 import numpy as np
 
 from penstock.csr import Array
-from penstock.workers.device import wait_for_gpu
 from penstock.workers.gnn.network import Network
 
 Kind = Literal["usual", "left out", "not overlapped"]
@@ -108,6 +111,8 @@ class _Timer:
     def __init__(self, comm: Any, network: Network) -> None:
         self._comm, self._network = comm, network
         self._met = 0.0  # seconds in barriers, in this epoch
+        self._meetings: list[tuple[Any, Any]] = []  # events around them, where a GPU waits
+        self._word = np.zeros_like(network.around.like, shape=1)
 
     def time(self, kind: Kind, epoch: Callable[[], Any]) -> float:
         """Return the seconds of an epoch on this rank, those in barriers left out."""
@@ -116,21 +121,42 @@ class _Timer:
             leave_out=kind == "left out",
             before=self._meet if kind == "not overlapped" else None,
         )
-        self._settle()
+        self._network.synchronize()
         self._comm.barrier()
         self._met = 0.0
         start = perf_counter()
         epoch()
-        self._settle()
-        return perf_counter() - start - self._met
+        self._network.synchronize()
+        seconds = perf_counter() - start
+        return seconds - self._met - self._between_events()
 
     def _meet(self) -> None:
-        """Wait until all ranks come to this exchange; what a GPU still computes is no wait."""
-        self._settle()
+        """Wait until all ranks come to this exchange."""
+        if self._network.around.on_gpu:
+            self._meet_in_stream()
+            return
         start = perf_counter()
         self._comm.barrier()
         self._met += perf_counter() - start
 
-    def _settle(self) -> None:
-        if self._network.around.on_gpu:
-            wait_for_gpu()
+    def _meet_in_stream(self) -> None:
+        """Let the GPU wait for the others, by a sum over all ranks.
+
+        A host that waited here would launch too late what comes next, and be taken for messages.
+        """
+        import cupy
+
+        begun, done = cupy.cuda.Event(), cupy.cuda.Event()
+        begun.record()
+        self._comm.follow(self._comm.iallreduce(self._word))
+        done.record()
+        self._meetings.append((begun, done))
+
+    def _between_events(self) -> float:
+        """Return the seconds in barriers of the GPU's, which has come through them."""
+        meetings, self._meetings = self._meetings, []
+        if not meetings:
+            return 0.0
+        import cupy
+
+        return sum(float(cupy.cuda.get_elapsed_time(*pair)) for pair in meetings) / 1e3

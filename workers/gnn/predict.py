@@ -42,7 +42,9 @@ def predict(comm: Any, task: PredictTask) -> Predicted:
         checkpoint.check_model(task.checkpoint, about, model)
         network = Network(plan, model, task.training, local, crew, comm=comm, device=gpu())
         load_tensors(network, tensors)
-        outputs = to_host(network.forward())
+        outputs = network.forward()
+        network.synchronize()
+        outputs = to_host(outputs)
         hidden = None
         if task.embeddings:
             hidden = to_host(network.last_hidden())

@@ -63,7 +63,10 @@ class _Run:
         self.comm, self.task, self.local, self.report = comm, task, local, report
         self.training = task.training
         profile = task.training.profile
-        self.clock = Clock(profile, wait_for_gpu if profile and gpu() else None)
+        settle = None
+        if profile and gpu():
+            settle = wait_for_gpu if _alone(comm) else comm.synchronize
+        self.clock = Clock(profile, settle)
         self.first_rank = comm is None or comm.rank == 0
         if self.training.precision != "fp32" and not gpu():
             raise UsageError(
@@ -228,6 +231,7 @@ class _Run:
         def finish() -> Any:
             with self.clock.span("loss of all ranks", "other"):
                 wait()
+            self.network.synchronize()
             return to_host(sums)
 
         return finish

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,8 +12,11 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
+from penstock import connect, gang, partition_graph
 from penstock.csr import CSR
 from penstock.errors import UsageError
+from penstock.graph import Graph
+from penstock.partition.part import partition_path
 from penstock.workers import device
 from penstock.workers.gnn.spec import Layer, Model, Training
 from penstock.workers.gnn.task import Trained, TrainTask
@@ -162,6 +165,42 @@ def test_a_profile_waits_for_the_gpu(run: Train) -> None:
     trained, _ = run("dense", MODELS["gcn"], profile=True)
     assert 0 < trained.shares["compute"] <= trained.epoch_seconds
     assert trained.memory > 0
+
+
+@pytest.fixture(scope="module")
+def two_gpus() -> Iterator[Any]:
+    with connect("mpi", workers=2, device="gpu") as client:
+        yield client
+
+
+@pytest.mark.multigpu
+@pytest.mark.mpi
+@pytest.mark.parametrize("graph", ["dense", "directed"])
+@pytest.mark.parametrize("name", MODELS)
+def test_two_gpus_compute_as_one(
+    name: str, graph: str, run: Train, graphs: Path, tmp_path: Path, two_gpus: Any
+) -> None:
+    options = {"epochs": 6, "rate": 5e-3, "path": "dense"}
+    _, expected = run(graph, MODELS[name], **options)
+    partition = partition_path(Graph.open(graphs / graph), 2)
+    if not partition.exists():
+        partition_graph(Graph.open(graphs / graph), k=2, method="random", quiet=True)
+    found = {}
+    for overlap in (True, False):
+        folder = tmp_path / f"two-{overlap}"
+        (folder / "checkpoints").mkdir(parents=True)
+        training = Training(**options, overlap=overlap, measure_overlap=7 if overlap else None)
+        task = TrainTask(graphs / graph, partition, MODELS[name], training, folder)
+        first, second = gang.run(two_gpus, train, (task,), ranks=2)
+        assert first.metrics == second.metrics
+        if overlap:
+            assert first.overlap["transport"] == {"rows": "NCCL", "sums": "NCCL"}
+        lines = (folder / "metrics.jsonl").read_text().splitlines()
+        found[overlap] = [
+            [json.loads(line)[split]["loss"] for split in ("train", "valid")] for line in lines
+        ]
+    np.testing.assert_allclose(found[True], expected, rtol=2e-4)
+    np.testing.assert_array_equal(found[True], found[False])
 
 
 def test_cores_refuse_what_only_gpus_can(run: Train) -> None:

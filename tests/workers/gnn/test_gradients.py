@@ -46,16 +46,23 @@ def test_one_rank_sums_nothing(on_threads: Callable[..., list[Any]]) -> None:
     on_threads(1, rank)
 
 
-def test_computing_is_waited_for_before_messages_are(on_threads: Callable[..., list[Any]]) -> None:
-    def rank(comm: Any) -> list[str]:
-        order: list[str] = []
-        waits = comm.wait
-        comm.wait = lambda requests: (order.append("messages"), waits(requests))
-        sums = GradientSum(comm, settle=lambda: order.append("computing"))
-        sums.wait()
-        assert order == [], "there is nothing to wait for"
-        sums.start(np.ones(3))
-        sums.wait()
-        return order
+def test_another_way_to_wait_takes_the_place_of_the_ranks(
+    on_threads: Callable[..., list[Any]],
+) -> None:
+    def rank(comm: Any) -> list[int]:
+        waits, comm.wait = comm.wait, None
+        waited: list[int] = []
 
-    assert on_threads(2, rank) == [["computing", "messages"]] * 2
+        def follow(requests: Any) -> None:
+            waited.append(len(requests))
+            waits(requests)
+
+        sums = GradientSum(comm, wait=follow)
+        sums.wait()
+        assert waited == [], "there is nothing to wait for"
+        sums.start(np.ones(3))
+        sums.start(np.ones(2))
+        sums.wait()
+        return waited
+
+    assert on_threads(2, rank) == [[2]] * 2

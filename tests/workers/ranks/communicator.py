@@ -208,6 +208,26 @@ def what_wait_takes(comm: Communicator) -> None:
     comm.barrier()
 
 
+def following(comm: Communicator) -> None:
+    """No stream waits for arrays in host memory: the host does, and there is no GPU to wait for."""
+    left, right = neighbours(comm)
+    came, half = np.zeros(MANY, int), np.full(MANY, comm.rank, np.float16)
+    before = len(comm._sends), len(comm._receives)
+    comm.follow(
+        [
+            comm.irecv(came, left),
+            [comm.isend(np.full(MANY, comm.rank), right), None],
+            comm.iallreduce(half, "max"),
+        ]
+    )
+    assert (came == left).all()
+    assert (half == comm.size - 1).all()
+    assert (len(comm._sends), len(comm._receives)) == before
+    comm.follow(None)
+    comm.synchronize()
+    refused(lambda: comm.follow([5]), "what isend and its like return")
+
+
 def testing(comm: Communicator) -> None:
     left, right = neighbours(comm)
     for size in (3, MANY):
@@ -657,6 +677,7 @@ CASES = [
     many_out_of_order,
     one_tag_keeps_its_order,
     what_wait_takes,
+    following,
     testing,
     reductions,
     several_reductions_at_once,
