@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -86,7 +86,10 @@ def connect(
     check_count(spec, kind, ranks)
     with _opened(replace(spec, cluster=kind), ranks, quiet) as running:
         used = running.security
-        with Client(running.target, security=used, timeout=spec.start_timeout) as client:
+        with (
+            Client(running.target, security=used, timeout=spec.start_timeout) as client,
+            _watched(client, kind, spec, quiet=quiet),
+        ):
             if not quiet and running.dashboard:
                 print(f"dashboard: {running.dashboard}", file=sys.stderr)
             if running.attach is not None:
@@ -105,6 +108,16 @@ def connect(
             )
             warn_of_unused_gpus(client)
             yield client
+
+
+def _watched(
+    client: Any, kind: str, spec: ClusterSpec, *, quiet: bool
+) -> AbstractContextManager[None]:
+    from penstock.cluster.watch import watching
+
+    if kind == "threads":  # they live and stand still as this process does
+        return nullcontext()
+    return watching(client, spec.worker_timeout, quiet=quiet)
 
 
 def kind_for(

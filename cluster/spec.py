@@ -101,6 +101,8 @@ class ClusterSpec:
     """address of the dashboard, or none"""
     start_timeout: Annotated[float, Field(gt=0), Parameter(group=_WHERE)] = 60.0
     """seconds within which every worker must have arrived"""
+    worker_timeout: Annotated[float, Field(ge=1, le=86400), Parameter(group=_WHERE)] = 30.0
+    """seconds without a sign of life after which a worker counts as lost: its tasks run again"""
     tls: Annotated[ClientPath | None, Parameter(group=_WHERE)] = None
     """a folder with ca.pem, cert.pem and key.pem: every connection is encrypted and checked"""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from types import TracebackType
-from typing import Any
+from typing import Any, Self
 
 from penstock.sizes import format_bytes, format_count
 
@@ -27,7 +27,7 @@ class Progress:
         self._bar: Any = None
         self._next_line = 1
 
-    def __enter__(self) -> Progress:
+    def __enter__(self) -> Self:
         self._start = time.monotonic()
         self._terminal = sys.stderr.isatty()
         return self

@@ -10,9 +10,12 @@ from uuid import uuid4
 
 from penstock.errors import CapacityError, ClusterError, PenstockError
 from penstock.progress import Progress
+from penstock.sizes import format_bytes
 
 # A worker that died is back within a few seconds.
 NO_WORKER_TIMEOUT = 60
+# Dask resumes a worker as soon as its memory shrinks.
+PAUSED_TIMEOUT = 30.0
 _ASK_EVERY = 5
 _POLL = 0.005
 
@@ -58,35 +61,62 @@ def run_stage(
 
 
 def _watched(done: Any, client: Any, title: str) -> Iterator[Any]:
-    """Yield futures as they are done; raise once no worker has been there for a while.
+    """Yield futures as they are done; raise once nobody could work on them for a while.
 
-    Dask itself would wait for ever: workers that cannot even load a task leave without a word.
+    Dask itself would wait for ever: for workers that cannot even load a task and leave without a
+    word, and for those that it has paused because of their memory.
     """
-    alone_since, asked = None, time.monotonic()
+    alone_since = paused_since = None
+    asked = time.monotonic()
     while not done.is_empty():
         if done.has_ready():
             yield from done.next_batch(block=False)
+            paused_since = None
             continue
         time.sleep(_POLL)
         now = time.monotonic()
         if now - asked < _ASK_EVERY:
             continue
         asked = now
-        if client.run_on_scheduler(_count_workers):
-            alone_since = None
-        elif alone_since is None:
-            alone_since = now
-        elif now - alone_since > NO_WORKER_TIMEOUT:
+        workers = client.run_on_scheduler(_look)
+        alone_since = None if workers else alone_since or now
+        if alone_since is not None and now - alone_since > NO_WORKER_TIMEOUT:
             raise ClusterError(
                 f"no worker is left in the stage {title!r}",
                 expected=f"one to come back within {NO_WORKER_TIMEOUT} s",
                 remedy="Look into the workers' logs: they ended for want of memory, or have "
                 "another penstock than this machine",
             )
+        stuck = bool(workers) and all(each["paused"] and not each["tasks"] for each in workers)
+        paused_since = (paused_since or now) if stuck else None
+        if paused_since is not None and now - paused_since > PAUSED_TIMEOUT:
+            raise _all_paused(workers, title)
 
 
-def _count_workers(dask_scheduler: Any) -> int:
-    return len(dask_scheduler.workers)
+def _look(dask_scheduler: Any) -> list[dict[str, Any]]:
+    # Runs on the scheduler. A paused worker ends what it has begun, and begins nothing.
+    return [
+        {
+            "name": str(worker.name),
+            "paused": worker.status.name == "paused",
+            "tasks": len(worker.executing),
+            "memory": int(worker.metrics.get("memory", 0)),
+            "limit": int(worker.memory_limit or 0),
+        }
+        for worker in dask_scheduler.workers.values()
+    ]
+
+
+def _all_paused(workers: list[dict[str, Any]], title: str) -> CapacityError:
+    fullest = max(workers, key=lambda worker: worker["memory"] / max(worker["limit"], 1))
+    count = "the only worker is" if len(workers) == 1 else f"all {len(workers)} workers are"
+    return CapacityError(
+        f"{count} paused for want of memory in the stage {title!r}",
+        expected="less than 80 % of --memory-limit in use, beyond which a worker begins no task",
+        got=f"{format_bytes(fullest['memory'])} of {format_bytes(fullest['limit'])} on worker "
+        f"{fullest['name']}, and nothing has moved for {PAUSED_TIMEOUT:.0f} s",
+        remedy="Give workers more memory with --memory-limit, or start fewer with -n",
+    )
 
 
 def _as_user_sees(error: BaseException, title: str) -> BaseException:

@@ -21,6 +21,7 @@ from penstock.cluster import coordinator, ending, gang, keeper, presence, world
 from penstock.cluster.slurm_script import SlurmScript
 from penstock.cluster.spec import KINDS, ClusterSpec
 from penstock.options import flag
+from penstock.pipelines import stage
 from penstock.pipelines.cli import app
 from penstock.workers.communicator import Communicator
 from penstock.workers.exchange_mpi import TAGS
@@ -143,6 +144,9 @@ def test_waits_last_as_long_as_the_table_says(pages: dict[str, str]) -> None:
         [parameters["start_timeout"].default],
         [parameters["wait_timeout"].default],
         [],
+        [ClusterSpec().worker_timeout],
+        [stage.PAUSED_TIMEOUT],
+        [stage.NO_WORKER_TIMEOUT],
         [GRACE],
         [coordinator._SILENT, coordinator._TELL_TIMEOUT],
         [world._TRIES, start],

@@ -77,8 +77,11 @@ def facts_and_rates(ranks: Ranks, graph: Graph, training: Training) -> tuple[Any
 
     on_gpu = ranks.room.on_gpu
     facts = facts_of(graph, ranks.partition, training=training, on_gpu=on_gpu)
-    asked = ranks.client.submit(machine_rates, "gpu" if on_gpu else "cpu", pure=False)
-    return facts, asked.result()
+    calls = [("gpu" if on_gpu else "cpu",)]
+    rates = run_stage(
+        ranks.client, "measure", machine_rates, calls, sizes=[1], unit="machines", quiet=True
+    )
+    return facts, rates[0]
 
 
 def train_on(ranks: Ranks, task: TrainTask, *, scored: bool, quiet: bool) -> Trained:

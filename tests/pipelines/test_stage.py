@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 import sys
 from collections.abc import Iterator
 from importlib import import_module
@@ -9,6 +11,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import psutil
 import pytest
 
 from penstock.cluster.connect import connect
@@ -36,6 +39,22 @@ def fail(kind):
     if kind == "memory":
         raise MemoryError
     raise ZeroDivisionError
+
+
+HELD = []
+
+
+def hold(size):
+    # Memory that the worker keeps, as a cache or the libraries of a job do.
+    HELD.append(b"x" * size)
+
+
+def stop_once(marker):
+    # Stand still for ever, the first time.
+    if not Path(marker).exists():
+        Path(marker).touch()
+        os.kill(os.getpid(), signal.SIGSTOP)
+    return "went on"
 
 
 def die(marker, times):
@@ -115,6 +134,40 @@ def test_a_cluster_without_workers_is_not_waited_for(monkeypatch: pytest.MonkeyP
         pytest.raises(ClusterError, match="no worker is left in the stage 'try'"),
     ):
         run(client, ghost.step, [()])
+
+
+def test_workers_that_are_all_paused_are_not_waited_for(
+    steps: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stage, "PAUSED_TIMEOUT", 1.0)
+    monkeypatch.setattr(stage, "_ASK_EVERY", 0.2)
+    with connect("local", workers=1, memory_limit="400MB") as client:
+        run(client, steps.hold, [(250 << 20,)])  # with Python itself, 80 to 95 %
+        message = r"the only worker is paused.*80 %.*got 3\d\d MB of 400 MB on worker 0.*1 s"
+        with pytest.raises(CapacityError, match=message):
+            for _ in range(100):  # it is paused within some tenths of a second
+                run(client, steps.slow_square, [(2,)], plus=0)
+
+
+@pytest.mark.slow
+def test_a_worker_that_stands_still_is_lost(
+    steps: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    marker = str(tmp_path / "marker")
+    with connect("local", workers=2, worker_timeout=2, quiet=False) as client:
+        pids = set(client.run(os.getpid).values())
+        assert run(client, steps.stop_once, [(marker,)]) == ["went on"]
+        stopped = [pid for pid in pids if not psutil.pid_exists(pid)]
+        assert len(stopped) == 1
+    told = capsys.readouterr().err
+    assert re.search(
+        rf"worker \d \(process {stopped[0]} on 127.0.0.1\) has given no sign of life for .* s, "
+        r"it is stopped \(SIGSTOP\); after \d+ s it counts as lost",
+        told,
+    )
+    assert (
+        f"process {stopped[0]} on 127.0.0.1) has given no sign of life for 5 s and counts" in told
+    )
 
 
 def test_a_stage_may_be_run_again(client: Any, steps: Any) -> None:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from penstock import walk
+from penstock.cluster.spec import ClusterSpec
 from penstock.errors import CapacityError, UsageError
 from penstock.kernels.walk_rules import Sampler
 from penstock.pipelines.walk.choice import choose
@@ -103,6 +106,15 @@ def test_surveys_add_up(make_graph: Any) -> None:
     assert whole.trials == pytest.approx(expected / visits)
     flat = np.full_like(csr.weights, 3)
     assert judged(graph, [look_at(csr.indptr, csr.indices, flat)], WalkOptions()).alike
+
+
+def test_what_a_worker_itself_takes_is_not_there_for_the_graph(
+    make_graph: Any, tmp_path: Path
+) -> None:
+    graph = make_graph(nodes=3000, edges=1_500_000)  # 10 MB of rows
+    cluster = ClusterSpec(cluster="local", workers=1, memory_limit="380MB")
+    with pytest.raises(CapacityError, match="do not fit on a worker.*--memory-limit"):
+        walk(graph, tmp_path / "walks", cluster=cluster, length=5)
 
 
 def test_where_the_graph_goes(make_graph: Any) -> None:

@@ -1,0 +1,192 @@
+"""Workers that give no sign of life: named on the screen, and then treated as lost.
+
+A worker sends the scheduler a heartbeat about twice a second. One that is stopped, that waits in a
+call which lets no other thread run, or whose host lost its network sends none; Dask would wait for
+it for five to ten minutes, and for an answer of it for ever. Here a worker with a nanny is ended
+and started again; a rank is taken from its world, which is then started again. Tasks are run anew.
+
+Long computations that hold the GIL send no heartbeat either. Of a worker on this host the time that
+it computes is therefore a sign of life, too.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+_ANSWER = 10.0  # seconds for the scheduler to say what it knows; it may be busy
+_COMPUTES = 0.01  # share of the time
+_BEATS = 10  # heartbeats that may be missing; with many workers they come less often
+
+
+@dataclass
+class Sign:
+    """A worker's last sign of life, as the scheduler dates it.
+
+    cpu     seconds that it has computed, None where that is not to be seen
+    silent  seconds since then, as far as this process was awake to see them
+    named   whether the user was told
+    """
+
+    seen: float
+    cpu: float | None = None
+    silent: float = 0.0
+    named: bool = False
+
+
+@dataclass(frozen=True)
+class Who:
+    """A worker as people know it."""
+
+    name: str
+    pid: int
+    host: str
+
+    def __str__(self) -> str:
+        return f"worker {self.name} (process {self.pid} on {self.host})"
+
+    def state(self) -> str:
+        """Return what is to be seen of it, where it runs on this host."""
+        import psutil
+
+        with suppress(psutil.Error):
+            if self._is_here() and psutil.Process(self.pid).status() == psutil.STATUS_STOPPED:
+                return ", it is stopped (SIGSTOP)"
+        return ""
+
+    def cpu_seconds(self) -> float | None:
+        """Return how long it has computed, where it runs on this host."""
+        import psutil
+
+        with suppress(psutil.Error):
+            if self._is_here():
+                times = psutil.Process(self.pid).cpu_times()
+                return float(times.user + times.system)
+        return None
+
+    def _is_here(self) -> bool:
+        return self.host in _own_addresses()
+
+
+@cache
+def _own_addresses() -> set[str]:
+    import psutil
+
+    return {entry.address for entries in psutil.net_if_addrs().values() for entry in entries}
+
+
+@contextmanager
+def watching(client: Any, timeout: float, *, quiet: bool) -> Iterator[None]:
+    """Watch the workers of ``client``'s cluster while the block runs.
+
+    timeout  seconds without a sign of life after which a worker is lost; after half of them it is
+             named, unless ``quiet``
+    """
+    done = threading.Event()
+
+    def say(text: str) -> None:
+        if not quiet:
+            print(text, file=sys.stderr, flush=True)
+
+    watch = Watch(client, timeout, say)
+    every = min(max(timeout / 20, 0.1), 2.0)
+    thread = threading.Thread(
+        target=watch.run, args=(done, every), name="penstock-watch", daemon=True
+    )
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join(1.0)  # it may wait for a scheduler that has gone
+
+
+class Watch:
+    """What is known of the signs of life of each worker."""
+
+    def __init__(self, client: Any, timeout: float, say: Callable[[str], None]) -> None:
+        self._client, self._timeout, self._say = client, timeout, say
+        self._signs: dict[str, Sign] = {}
+
+    def run(self, done: threading.Event, every: float) -> None:
+        """Look every so many seconds until ``done``."""
+        last = time.monotonic()
+        while not done.wait(every):
+            with suppress(Exception):  # the scheduler is busy, or has gone: others tell of that
+                found, interval = self._ask(_signs)
+                # A time in which this process itself stood still is nobody's silence.
+                passed = min(time.monotonic() - last, 2 * every)
+                self.look(found, passed, max(self._timeout, _BEATS * interval))
+            last = time.monotonic()
+
+    def look(
+        self, found: dict[str, tuple[float, str, int, str]], passed: float, timeout: float
+    ) -> None:
+        """Take what the scheduler says, ``passed`` seconds after the last time."""
+        self._signs = {address: s for address, s in self._signs.items() if address in found}
+        for address, (seen, name, pid, host) in found.items():
+            who, sign = Who(name, pid, host), self._signs.get(address)
+            if sign is None or seen != sign.seen:
+                if sign is not None and sign.named:
+                    self._say(f"{who} gives signs of life again")
+                self._signs[address] = Sign(seen, who.cpu_seconds())
+                continue
+            cpu = who.cpu_seconds()
+            computed = 0.0 if cpu is None or sign.cpu is None else cpu - sign.cpu
+            sign.cpu = cpu
+            sign.silent = 0.0 if computed > _COMPUTES * passed else sign.silent + passed
+            if sign.silent > timeout:
+                del self._signs[address]
+                self._say(
+                    f"{who} has given no sign of life for {timeout:.3g} s and counts as lost: what "
+                    "it had to do is done again"
+                )
+                self._ask(_lose, address, wait=False)
+            elif sign.silent > timeout / 2 and not sign.named:
+                sign.named = True
+                self._say(
+                    f"{who} has given no sign of life for {sign.silent:.3g} s{who.state()}; after "
+                    f"{timeout:.3g} s it counts as lost (--worker-timeout)"
+                )
+
+    def _ask(self, function: Callable[..., Any], *args: Any, wait: bool = True) -> Any:
+        return self._client.sync(
+            self._client._run_on_scheduler, function, *args, wait=wait, callback_timeout=_ANSWER
+        )
+
+
+# Run on the scheduler: they travel by value, to a process that may not have penstock.
+
+
+def _by_value(function: Any) -> Any:
+    function.__module__ = "__main__"
+    return function
+
+
+@_by_value
+def _signs(dask_scheduler: Any) -> tuple[dict[str, tuple[float, str, int, str]], float]:
+    from distributed.scheduler import heartbeat_interval
+
+    found = {
+        address: (state.last_seen, str(state.name), state.pid, state.host)
+        for address, state in dask_scheduler.workers.items()
+    }
+    return found, heartbeat_interval(len(found))
+
+
+@_by_value
+async def _lose(address: str, dask_scheduler: Any) -> None:
+    # Ends a worker by its nanny, which starts another; without a nanny it only takes leave of it.
+    await dask_scheduler.restart_workers(
+        [address],
+        timeout=15,
+        wait_for_workers=False,
+        on_error="return",
+        stimulus_id="penstock-silent",
+    )
