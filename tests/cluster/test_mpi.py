@@ -23,6 +23,7 @@ from penstock.cluster.mpiexec import (
 )
 from penstock.cluster.spec import ClusterSpec
 from penstock.errors import ClusterError, UsageError
+from penstock.limits import usable_memory
 
 pytestmark = pytest.mark.mpi
 
@@ -50,7 +51,7 @@ def test_ranks_are_workers_and_leave_nothing_behind(temporary: Path) -> None:
     spec = ClusterSpec(cluster="mpi", workers=3, memory_limit="500MB", threads=2)
     with connect(spec) as client:
         can = capacity(client, spec)
-        assert (can.tasks, can.task_memory) == (6, 250_000_000)
+        assert (can.tasks, can.task_memory) == (6, usable_memory(500_000_000) // 2)
         pids = list(client.run(os.getpid).values())
         assert len(set(pids)) == 3
         assert client.submit(lambda: 5, pure=False).result() == 5
