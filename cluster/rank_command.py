@@ -13,6 +13,8 @@ from penstock.cluster.mpiexec import Launcher, Library, launch_environment
 from penstock.cluster.security import tls_environment
 from penstock.cluster.spec import ClusterSpec
 
+_DEATH_MARGIN = 15.0  # seconds: whoever waits for the ranks gives up first, and says so
+
 
 @dataclass(frozen=True)
 class WorldPlan:
@@ -41,6 +43,8 @@ def rank_program(plan: WorldPlan) -> list[str]:
     if spec.interface:
         words += ["--interface", spec.interface]
     options = {"dashboard": False, "device": spec.device, "device_limit": spec.device_limit}
+    # A rank whose scheduler never answers ends by itself, wherever it is.
+    options["death_timeout"] = spec.start_timeout + _DEATH_MARGIN
     return [*words, "--worker-options", json.dumps(options)]
 
 

@@ -33,6 +33,7 @@ from penstock.cluster.mpiexec import (
 )
 from penstock.cluster.rank_command import WorldPlan, rank_program, world_environment
 from penstock.cluster.spec import ClusterSpec
+from penstock.cluster.supervisor import Supervised
 from penstock.workers.rank import STARTS
 from penstock.workers.segments import sweep_segments
 
@@ -64,7 +65,7 @@ class World:
         self._token, self._generation = uuid4().hex[:8], 0
         self._closing = threading.Event()
         self._arrived = threading.Event()
-        self._process: subprocess.Popen[bytes] | None = None
+        self._supervised: Supervised | None = None
         self.failed: str | None = None
         self._thread = threading.Thread(target=self._keep, name="penstock-world", daemon=True)
 
@@ -97,9 +98,9 @@ class World:
         self._closing.set()
         if self._thread.is_alive():
             self._thread.join()
-        process = self._process
-        if process is not None:
-            self._end(process)
+        if self._supervised is not None:
+            self._end(self._supervised.process)
+            self._supervised.let_go()
         sweep_segments()
 
     def tail(self) -> str:
@@ -158,15 +159,9 @@ class World:
             exported=exported_names(env),
         )
         with self.log.open("wb") as log:
-            process = subprocess.Popen(
-                command,
-                env=env,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,  # Ctrl-C is for the client, which ends the job in order
-            )
-        self._process, self._lost = process, False
+            supervised = Supervised(command, env=env, folder=self._folder, log=log)
+        process = supervised.process
+        self._supervised, self._lost = supervised, False
         self._first_seen = self._next_look = 0.0
         self._next_names = time.monotonic() + _NAMES_EVERY
         deadline = time.monotonic() + self._spec.start_timeout
@@ -194,6 +189,8 @@ class World:
         if code is None and not self._closing.is_set():
             self._kill(process)
             process.wait()
+        if process.poll() is not None:
+            supervised.let_go()
         return code
 
     def _plan(self) -> WorldPlan:

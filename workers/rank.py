@@ -15,12 +15,15 @@ import threading
 from typing import Any
 from urllib.parse import urlsplit
 
+from penstock.workers.processes import end_with_parent
+
 STARTS = "penstock rank starts on"
 _EXIT_SECONDS = 1.0  # for closing the worker, and again for leaving MPI
 
 
 def main(arguments: list[str]) -> None:
     """Be a Dask worker until the scheduler goes."""
+    end_with_parent()
     # Whole lines, so that mpiexec does not mix those of several ranks.
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(line_buffering=True, write_through=False)  # type: ignore[union-attr]

@@ -43,7 +43,12 @@ def test_options_reach_the_rank() -> None:
     assert option(words, "--memory-limit") == "2000000000"
     assert option(words, "--interface") == "ib0"
     told = json.loads(option(words, "--worker-options") or "")
-    assert told == {"dashboard": False, "device": "gpu", "device_limit": None}
+    assert told == {
+        "dashboard": False,
+        "device": "gpu",
+        "device_limit": None,
+        "death_timeout": 75.0,  # a while after --start-timeout, when nobody waits for it any more
+    }
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,159 @@
+"""Run a command that ends when the process which started it ends, however that ends.
+
+    python -P -m penstock.cluster.supervisor FD FOLDER mpiexec -n 4 ...
+
+FD is the read end of a pipe whose write end the starting process alone holds: the kernel closes
+that with the process, after ``kill -9`` too. Then, or after SIGTERM, the command is told to end,
+and killed with all that it started if it does not. FOLDER, its temporary files, goes with a
+starter that had no time to remove it.
+
+PR_SET_PDEATHSIG alone would not do in a process that starts MPI: it follows the thread that started
+a child, not its process. Here there is one thread.
+"""
+
+from __future__ import annotations
+
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import IO
+
+from penstock.workers.processes import adopt_orphans, end_with_parent
+
+_GRACE_SECONDS = 1.0  # from SIGTERM to SIGKILL
+_POLL = 0.02
+
+
+class Supervised:
+    """A command under a supervisor, ``process``, which exits as the command does."""
+
+    def __init__(
+        self, command: Sequence[str], *, env: dict[str, str], folder: Path, log: IO[bytes]
+    ) -> None:
+        hear, self._held = os.pipe()
+        try:
+            self.process = subprocess.Popen(
+                [sys.executable, "-P", "-m", __name__, str(hear), str(folder), *command],
+                env=env,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                pass_fds=(hear,),
+                start_new_session=True,  # Ctrl-C is for the client, which ends the job in order
+            )
+        except BaseException:
+            os.close(self._held)
+            raise
+        finally:
+            os.close(hear)
+
+    def let_go(self) -> None:
+        """Close the pipe: what still runs ends."""
+        if self._held >= 0:
+            os.close(self._held)
+            self._held = -1
+
+
+def main(descriptor: int, folder: str, command: Sequence[str]) -> None:
+    """Run ``command`` until it ends, or the pipe closes, and exit as it does."""
+    os.set_inheritable(descriptor, False)
+    adopt_orphans()
+    woken, wake = os.pipe()
+    for end in (woken, wake):
+        os.set_blocking(end, False)
+    signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
+    told: list[int] = []
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, lambda number, frame: told.append(number))
+    signal.signal(signal.SIGCHLD, lambda number, frame: None)
+    child = _start(command)
+    with selectors.DefaultSelector() as selector:
+        selector.register(descriptor, selectors.EVENT_READ)
+        selector.register(woken, selectors.EVENT_READ)
+        alone = False
+        while (status := _ended(child)) is None and not told and not alone:
+            for key, _ in selector.select():
+                if key.fd == woken:
+                    os.read(woken, 4096)
+                else:
+                    alone = True  # nobody writes to it: it can only have closed
+    if status is None:
+        status = _end(child)
+    if alone:
+        _tidy(folder)
+    if os.WIFSIGNALED(status):
+        number = os.WTERMSIG(status)
+        if number != signal.SIGKILL:
+            signal.signal(number, signal.SIG_DFL)
+        os.kill(os.getpid(), number)
+    os._exit(os.waitstatus_to_exitcode(status))
+
+
+def _start(command: Sequence[str]) -> int:
+    child = os.fork()
+    if child:
+        return child
+    try:
+        end_with_parent()
+        os.execvp(command[0], list(command))
+    except OSError as error:
+        print(f"{command[0]}: {error.strerror}", file=sys.stderr, flush=True)
+    os._exit(127)
+
+
+def _ended(child: int) -> int | None:
+    """Return how ``child`` ended, if it did; take leave of whatever else ended."""
+    with suppress(ChildProcessError):
+        while (found := os.waitpid(-1, os.WNOHANG))[0]:
+            if found[0] == child:
+                return found[1]
+    return None
+
+
+def _end(child: int) -> int:
+    """End ``child`` and all that it started; return how it ended."""
+    with suppress(ProcessLookupError):
+        os.kill(child, signal.SIGTERM)
+    deadline = time.monotonic() + _GRACE_SECONDS
+    while (status := _ended(child)) is None and time.monotonic() < deadline:
+        time.sleep(_POLL)
+    # What dies hands its children to this process, generation by generation.
+    while children := _children():
+        for one in children:
+            with suppress(ProcessLookupError):
+                os.kill(one, signal.SIGKILL)
+        with suppress(ChildProcessError):
+            one, how = os.waitpid(-1, 0)
+            status = how if one == child else status
+    assert status is not None
+    return status
+
+
+def _children() -> list[int]:
+    own = os.getpid()
+    try:
+        text = Path(f"/proc/{own}/task/{own}/children").read_text()
+    except OSError:  # a kernel without that file
+        import psutil
+
+        return [one.pid for one in psutil.Process().children()]
+    return [int(pid) for pid in text.split()]
+
+
+def _tidy(folder: str) -> None:
+    import shutil
+
+    from penstock.workers.segments import sweep_segments
+
+    shutil.rmtree(folder, ignore_errors=True)
+    sweep_segments()
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), sys.argv[2], sys.argv[3:])
