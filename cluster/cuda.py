@@ -17,6 +17,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from penstock.cluster.local import close as close_local
+from penstock.cluster.local import start_resource_tracker
 from penstock.cluster.place import scheduler_place
 from penstock.cluster.running import Running
 from penstock.cluster.security import security
@@ -73,6 +74,7 @@ def open_cuda(spec: ClusterSpec, *, quiet: bool) -> Iterator[Running]:
         )
     from dask_cuda import LocalCUDACluster
 
+    start_resource_tracker()
     folder = tempfile.mkdtemp(prefix="penstock-cuda-")
     # Made in two steps, so that what the second one has started ends even if it fails.
     cluster = LocalCUDACluster.__new__(LocalCUDACluster)

@@ -4,7 +4,7 @@
 
 FD is the read end of a pipe whose write end the starting process alone holds: the kernel closes
 that with the process, after ``kill -9`` too. Then, or after SIGTERM, the command is told to end,
-and killed with all that it started if it does not. FOLDER, its temporary files, goes with a
+and killed if it does not. What it leaves behind when it fails is killed too. FOLDER, its temporary files, goes with a
 starter that had no time to remove it.
 
 PR_SET_PDEATHSIG alone would not do in a process that starts MPI: it follows the thread that started
@@ -84,7 +84,10 @@ def main(descriptor: int, folder: str, command: Sequence[str]) -> None:
                 else:
                     alone = True  # nobody writes to it: it can only have closed
     if status is None:
-        status = _end(child)
+        _tell(child)
+        status = _ended(child)
+    if status != 0:
+        status = _kill_rest(child, status)
     if alone:
         _tidy(folder)
     if os.WIFSIGNALED(status):
@@ -116,13 +119,19 @@ def _ended(child: int) -> int | None:
     return None
 
 
-def _end(child: int) -> int:
-    """End ``child`` and all that it started; return how it ended."""
+def _tell(child: int) -> None:
+    """Let ``child`` end by itself, for a while; it is waited for by ``_kill_rest``."""
     with suppress(ProcessLookupError):
         os.kill(child, signal.SIGTERM)
     deadline = time.monotonic() + _GRACE_SECONDS
-    while (status := _ended(child)) is None and time.monotonic() < deadline:
+    while time.monotonic() < deadline:
+        if os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None:
+            return
         time.sleep(_POLL)
+
+
+def _kill_rest(child: int, status: int | None) -> int:
+    """Kill ``child`` and all that it started; return how it ended, if not as ``status`` says."""
     # What dies hands its children to this process, generation by generation.
     while children := _children():
         for one in children:

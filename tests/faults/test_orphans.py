@@ -134,7 +134,7 @@ def test_ranks_end_with_the_second_interrupt(edges: Path, temporary: Path) -> No
 @pytest.mark.slow
 @pytest.mark.parametrize("victim", ["supervisor", "mpiexec"])
 def test_ranks_end_with_what_is_between(edges: Path, temporary: Path, victim: str) -> None:
-    process, family = command_with_ranks(edges, temporary, "import")
+    process, family = command_with_ranks(edges, temporary, "register")
     found = psutil.Process(process.pid).children()
     supervisor = next(one for one in found if "penstock.cluster.supervisor" in one.cmdline())
     one = supervisor if victim == "supervisor" else supervisor.children()[0]
@@ -159,14 +159,24 @@ def supervised(log: Path, folder: Path, command: str) -> Supervised:
         return Supervised(["sh", "-c", command], env=dict(os.environ), folder=folder, log=file)
 
 
-@pytest.mark.parametrize(("command", "code"), [("exit 0", 0), ("exit 3", 3), ("kill -9 $$", -9)])
+@pytest.mark.parametrize(
+    ("command", "code"), [("exit 0", 0), ("sleep 600 & exit 3", 3), ("sleep 600 & kill -9 $$", -9)]
+)
 def test_a_supervisor_ends_as_its_command(
     log: Path, temporary: Path, command: str, code: int
 ) -> None:
-    started = supervised(log, temporary, command)
+    marked = f"{temporary}/marked"
+    started = supervised(log, temporary, f"exec 7>{marked}; {command}")
     assert started.process.wait(10) == code
     started.let_go()
     assert temporary.is_dir()
+    assert not [one for one in psutil.process_iter() if has_open(one, marked)]
+
+
+def has_open(process: psutil.Process, path: str) -> bool:
+    with suppress(psutil.Error):
+        return any(file.path == path for file in process.open_files())
+    return False
 
 
 def test_a_command_that_is_not_there(log: Path, temporary: Path) -> None:
