@@ -8,12 +8,13 @@ import shutil
 import signal
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
+from penstock.cluster.credentials import credentials
 from penstock.cluster.place import dashboard_link, scheduler_place
 from penstock.cluster.running import Running
-from penstock.cluster.security import security
 from penstock.cluster.spec import ClusterSpec
 
 CLOSE_TIMEOUT = 5
@@ -29,32 +30,37 @@ def open_local(spec: ClusterSpec, *, processes: bool) -> Iterator[Running]:
     try:
         if processes:
             start_resource_tracker()
-        place = scheduler_place(spec, folder, remote=False, dashboard=processes)
-        if not processes:
-            place.pop("host", None)  # nobody else can reach it
-        # Made in two steps, so that what the second one has started ends even if it fails, or is
-        # interrupted.
-        cluster = LocalCluster.__new__(LocalCluster)
-        try:
+        with ExitStack() as stack:
+            used = stack.enter_context(credentials(spec, Path(folder))) if processes else None
+            place = scheduler_place(spec, folder, used=used, remote=False, dashboard=processes)
+            if not processes:  # nobody else can reach it
+                place.pop("host", None)
+                place |= {"protocol": "inproc", "scheduler_port": 0}
+            # Made in two steps, so that what the second one has started ends even if it fails, or
+            # is interrupted.
+            cluster = LocalCluster.__new__(LocalCluster)
+            stack.callback(close, cluster)
             cluster.__init__(
                 processes=processes,
-                n_workers=cores if processes else 1,
+                n_workers=cores if processes else 0,
                 threads_per_worker=(spec.threads or 1) if processes else spec.threads or cores,
                 memory_limit=spec.worker_memory() if processes else None,
                 local_directory=str(spec.worker_scratch or folder),
-                security=security(spec) if processes else None,
+                security=used,
                 # A failed task is reported once, by the job, with its remedy.
                 silence_logs=logging.CRITICAL,
                 **place,
             )
+            if not processes:
+                # In place of every interface of this host, for what nobody looks at.
+                cluster.new_spec["options"]["dashboard_address"] = "localhost:0"
+                cluster.scale(1)
             yield Running(
                 cluster,
                 cores if processes else 1,
                 dashboard=dashboard_link(cluster, spec) if processes else None,
                 missing=lambda names: [str(n) for n in range(cores) if str(n) not in names],
             )
-        finally:
-            close(cluster)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from penstock.cluster.mpiexec import Launcher, Library, launch_environment
 from penstock.cluster.security import tls_environment
@@ -25,6 +26,7 @@ class WorldPlan:
     name: str  # of the world; the workers are called name-rank
     folder: Path  # for logs and temporary files, on this host
     remote: bool  # whether there are ranks on other hosts
+    security: Any = None  # the scheduler's credentials, as files
 
 
 def rank_program(plan: WorldPlan) -> list[str]:
@@ -55,7 +57,7 @@ def world_environment(
     import dask
 
     env = launch_environment(launcher, environ, root=os.geteuid() == 0, library=library)
-    env |= tls_environment(plan.spec)
+    env |= tls_environment(plan.security)
     # Ranks are configured as their client is, also by what it set while running.
     env["DASK_INTERNAL_INHERIT_CONFIG"] = dask.config.serialize(dask.config.global_config)
     env.pop("PYTHONUNBUFFERED", None)  # ranks write whole lines

@@ -60,7 +60,11 @@ class ClusterSpec:
     start_timeout: Annotated[float, Field(gt=0), Parameter(group=_WHERE)] = 60.0
     """seconds within which every worker must have arrived"""
     tls: Annotated[Path | None, Parameter(group=_WHERE)] = None
-    """a folder with ca.pem, cert.pem and key.pem: every connection is encrypted and checked"""
+    """a folder with ca.pem, cert.pem and key.pem for encrypted connections [default: what penstock
+    starts makes its own, for itself alone]"""
+    no_tls: Annotated[bool, Parameter(negative="", group=_WHERE)] = False
+    """start without encryption: whoever reaches the scheduler's port (on one host every local user,
+    with --hosts the network) can run code as you"""
 
     def configured(self) -> ClusterSpec:
         """Return this with what is not given taken from the YAML file or Dask's configuration."""

@@ -4,8 +4,8 @@
 
 FD is the read end of a pipe whose write end the starting process alone holds: the kernel closes
 that with the process, after ``kill -9`` too. Then, or after SIGTERM, the command is told to end,
-and killed if it does not. What it leaves behind when it fails is killed too. FOLDER, its temporary files, goes with a
-starter that had no time to remove it.
+and killed if it does not; what a command that failed leaves behind is killed too. FOLDER, its
+temporary files, goes with a starter that had no time to remove it.
 
 PR_SET_PDEATHSIG alone would not do in a process that starts MPI: it follows the thread that started
 a child, not its process. Here there is one thread.

@@ -20,6 +20,7 @@ from uuid import uuid4
 
 import psutil
 
+from penstock.cluster.credentials import as_files
 from penstock.cluster.hosts import Host, check_hosts, host_of_ranks, parse_hosts
 from penstock.cluster.mpiexec import (
     Launcher,
@@ -81,6 +82,8 @@ class World:
 
     def start(self, client: Any) -> None:
         """Start the ranks as workers of the client's scheduler, again and again until ``close``."""
+        # Of a cluster that somebody else made they may be texts, which nobody else may read.
+        self._security = as_files(client.security, self._folder / "tls-of-client")
         # The client may be closed before the world is.
         self._client, self._scheduler = client, client.scheduler.address
         self._thread.start()
@@ -194,7 +197,9 @@ class World:
         return code
 
     def _plan(self) -> WorldPlan:
-        return WorldPlan(self._spec, self._scheduler, self.name, self._folder, self.remote)
+        return WorldPlan(
+            self._spec, self._scheduler, self.name, self._folder, self.remote, self._security
+        )
 
     def _tell(self, state: str, note: str = "") -> None:
         with suppress(Exception):  # the scheduler may have gone

@@ -28,6 +28,7 @@ def main(arguments: list[str]) -> None:
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(line_buffering=True, write_through=False)  # type: ignore[union-attr]
     print(f"{STARTS} {socket.gethostname()}, pid {os.getpid()}", flush=True)
+    _check_credentials()
     _choose_device()
     from penstock.workers.mpi import load_mpi
     from penstock.workers.segments import forget_segments, note_segments, sweep_segments
@@ -46,6 +47,15 @@ def main(arguments: list[str]) -> None:
     _exit_soon()
     mpi.Finalize()  # which removes its shared memory; until then, the note must stand
     forget_segments()
+
+
+def _check_credentials() -> None:
+    path = os.environ.get("DASK_DISTRIBUTED__COMM__TLS__WORKER__KEY")
+    if path and not os.access(path, os.R_OK):
+        sys.exit(
+            f"host {socket.gethostname()} does not see the credentials in {path}: name a folder "
+            "that all hosts share with PENSTOCK_STATE, or one of your own with --tls"
+        )
 
 
 def _choose_device() -> None:
