@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import json
+import os
 import secrets
 import shutil
 from collections.abc import Iterator
@@ -125,6 +126,35 @@ def save_json(path: Path, value: Any) -> None:
     """Write ``value`` atomically as indented JSON."""
     with atomic(path) as temporary:
         temporary.write_text(json.dumps(value, indent=1, allow_nan=False) + "\n")
+
+
+@contextmanager
+def lock_file(path: Path) -> Iterator[int]:
+    """Give the descriptor of ``path``, which is made if need be and never truncated.
+
+    A symbolic link is refused: in a folder that others can write to it may lead anywhere.
+    """
+    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+    try:
+        descriptor = os.open(path, flags, 0o600)
+    except OSError as error:
+        if error.errno != errno.ELOOP:
+            raise
+        refuse_link(path)
+        raise
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def refuse_link(path: Path) -> None:
+    """Raise OutputExists where ``path``, a name of ours, is a symbolic link: that is not ours."""
+    if path.is_symlink():
+        raise OutputExists(
+            f"{path} is a symbolic link, and we write nothing through it",
+            remedy="Remove it, and ask who made it: it is not ours",
+        )
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.errors import InputError, OutputExists, UsageError
-from penstock.files import publish, refuse_existing
+from penstock.files import lock_file, publish, refuse_existing, refuse_link, save_json
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,9 @@ def workplace(
     home = out.with_name(f".{out.name}.partial")
     place = Workplace(home / kind, _scratch(home, scratch, out))
     home.mkdir(parents=True, exist_ok=True)
-    with (home / "lock").open("w") as lock:
+    for folder in (home, place.result, place.scratch):
+        refuse_link(folder)
+    with lock_file(home / "lock") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -90,7 +92,7 @@ def _prepare(home: Path, place: Workplace, task: dict[str, Any], *, resume: bool
     else:
         shutil.rmtree(place.result, ignore_errors=True)
         shutil.rmtree(place.scratch, ignore_errors=True)
-        record.write_text(json.dumps(task))
+        save_json(record, task)
     place.result.mkdir(parents=True, exist_ok=True)
     place.scratch.mkdir(parents=True, exist_ok=True)
 

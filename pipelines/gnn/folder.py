@@ -27,7 +27,7 @@ from penstock.errors import (
     PenstockError,
     UsageError,
 )
-from penstock.files import refuse_existing, save_json
+from penstock.files import lock_file, refuse_existing, save_json
 from penstock.workers.gnn.spec import PASSING, Model, Training, differences, make_model
 
 FORMAT = "penstock-gnn"
@@ -139,7 +139,7 @@ def run_folder(out: Path, run: Run, *, resume: bool, overwrite: bool) -> Iterato
             yield out
         except BaseException as error:
             if before is not None and isinstance(error, PenstockError) and error.exit_code == 2:
-                (out / f"{KIND}.json").write_text(before)
+                save_json(out / f"{KIND}.json", json.loads(before))
             elif before is None and not _has_begun(out):
                 shutil.rmtree(out, ignore_errors=True)
                 if old is not None:
@@ -219,7 +219,7 @@ def _tell(out: Path) -> None:
 def _locked(out: Path) -> Iterator[None]:
     """Keep a second training out of the folder."""
     path = out.with_name(f".{out.name}.lock")
-    with path.open("w") as lock:
+    with lock_file(path) as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
