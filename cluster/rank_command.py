@@ -29,6 +29,14 @@ class WorldPlan:
     security: Any = None  # the scheduler's credentials, as files
 
 
+def _stay_on_this_host(env: dict[str, str]) -> None:
+    """Have MPI listen on the loopback interface alone, unless the user chose its networks."""
+    if not any(name.startswith("UCX_") for name in env):
+        env["UCX_NET_DEVICES"] = "lo"  # MPICH's wheel; shared memory is another matter
+    env.setdefault("FI_TCP_IFACE", "lo")  # other builds of MPICH, Intel MPI
+    env.setdefault("OMPI_MCA_btl_tcp_if_include", "lo")
+
+
 def rank_program(plan: WorldPlan) -> list[str]:
     """Return the command of one rank, the same for all."""
     spec = plan.spec
@@ -65,4 +73,5 @@ def world_environment(
     env.setdefault("DASK_LOGGING__DISTRIBUTED", "warning")
     if not plan.remote:
         env["TMPDIR"] = str(plan.folder / "mpi")
+        _stay_on_this_host(env)
     return env

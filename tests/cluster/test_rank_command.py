@@ -52,6 +52,24 @@ def test_options_reach_the_rank() -> None:
 
 
 @pytest.mark.parametrize(
+    ("remote", "environ", "device"),
+    [
+        (False, {}, "lo"),
+        (True, {}, None),
+        (False, {"UCX_NET_DEVICES": "ib0"}, "ib0"),
+        (False, {"UCX_TLS": "rc"}, None),
+    ],
+)
+def test_ranks_of_one_host_listen_on_it_alone(
+    remote: bool, environ: dict[str, str], device: str | None
+) -> None:
+    env = world_environment(replace(PLAN, remote=remote), HYDRA, MPICH, environ)
+    assert env.get("UCX_NET_DEVICES") == device
+    assert env.get("FI_TCP_IFACE") == (None if remote else "lo")
+    assert env.get("OMPI_MCA_btl_tcp_if_include") == (None if remote else "lo")
+
+
+@pytest.mark.parametrize(
     ("scratch", "remote", "found"),
     [
         (None, False, "/tmp/w/workers"),

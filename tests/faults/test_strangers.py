@@ -225,3 +225,14 @@ def test_credentials_that_somebody_waits_for(tmp_path: Path) -> None:
     (tmp_path / "tls").symlink_to(tempfile.gettempdir())
     with pytest.raises(FileExistsError):
         make_credentials(tmp_path / "tls")
+
+
+@pytest.mark.mpi
+def test_workers_and_ranks_of_one_host_listen_on_loopback_alone(temporary: Path) -> None:
+    with connect("mpi", workers=2) as client:
+        for pid in [os.getpid(), *client.run(os.getpid).values()]:
+            for entry in psutil.Process(pid).net_connections("tcp"):
+                # MPICH's ranks inherit the port that mpiexec listens on.
+                inherited = entry.laddr.ip == "0.0.0.0" and pid != os.getpid()
+                if entry.status == psutil.CONN_LISTEN and not inherited:
+                    assert entry.laddr.ip in ("127.0.0.1", "::1")
