@@ -16,6 +16,7 @@ from __future__ import annotations
 import os
 import selectors
 import signal
+import stat
 import subprocess
 import sys
 import time
@@ -26,8 +27,9 @@ from typing import IO
 
 from penstock.workers.processes import adopt_orphans, end_with_parent
 
-_GRACE_SECONDS = 1.0  # from SIGTERM to SIGKILL
+_GRACE_SECONDS = 0.7  # from SIGTERM to SIGKILL
 _POLL = 0.02
+_LOOK_EVERY, _LOOK_SECONDS = 0.25, 120.0
 
 
 class Supervised:
@@ -76,18 +78,21 @@ def main(descriptor: int, folder: str, command: Sequence[str]) -> None:
     with selectors.DefaultSelector() as selector:
         selector.register(descriptor, selectors.EVENT_READ)
         selector.register(woken, selectors.EVENT_READ)
-        alone = False
+        alone, left = False, Remains()
         while (status := _ended(child)) is None and not told and not alone:
-            for key, _ in selector.select():
+            left.look()
+            for key, _ in selector.select(left.look_again):
                 if key.fd == woken:
                     os.read(woken, 4096)
                 else:
                     alone = True  # nobody writes to it: it can only have closed
     if status is None:
+        left.look()
         _tell(child)
         status = _ended(child)
     if status != 0:
         status = _kill_rest(child, status)
+        left.remove()
     if alone:
         _tidy(folder)
     if os.WIFSIGNALED(status):
@@ -96,6 +101,41 @@ def main(descriptor: int, folder: str, command: Sequence[str]) -> None:
             signal.signal(number, signal.SIG_DFL)
         os.kill(os.getpid(), number)
     os._exit(os.waitstatus_to_exitcode(status))
+
+
+class Remains:
+    """Shared memory of MPICH that processes below this one map, and leave when they are killed.
+
+    They do so from within MPI_Init on, and note it only behind that (penstock.workers.segments).
+    """
+
+    def __init__(self) -> None:
+        self._files: set[Path] = set()
+        self._started = time.monotonic()
+
+    @property
+    def look_again(self) -> float | None:
+        """Seconds until the next look; None: ranks that start have started."""
+        return _LOOK_EVERY if time.monotonic() - self._started < _LOOK_SECONDS else None
+
+    def look(self) -> None:
+        """Find the files of all processes below this one."""
+        todo = _children()
+        while todo:
+            pid = todo.pop()
+            with suppress(OSError, ValueError):
+                todo += _children(pid)
+                for line in Path(f"/proc/{pid}/maps").read_bytes().splitlines():
+                    if b" /dev/shm/mpich_shm_" in line and not line.endswith(b"(deleted)"):
+                        self._files.add(Path(os.fsdecode(line.split(None, 5)[5])))
+
+    def remove(self) -> None:
+        """Remove what was found and is this user's; all who used it are dead."""
+        for file in self._files:
+            with suppress(OSError):
+                found = file.lstat()
+                if stat.S_ISREG(found.st_mode) and found.st_uid == os.getuid():
+                    file.unlink()
 
 
 def _start(command: Sequence[str]) -> int:
@@ -144,14 +184,15 @@ def _kill_rest(child: int, status: int | None) -> int:
     return status
 
 
-def _children() -> list[int]:
-    own = os.getpid()
+def _children(pid: int | None = None) -> list[int]:
+    """Return the children of a process that has one thread, of this one if none is named."""
+    pid = pid or os.getpid()
     try:
-        text = Path(f"/proc/{own}/task/{own}/children").read_text()
+        text = Path(f"/proc/{pid}/task/{pid}/children").read_text()
     except OSError:  # a kernel without that file
         import psutil
 
-        return [one.pid for one in psutil.Process().children()]
+        return [one.pid for one in psutil.Process(pid).children()]
     return [int(pid) for pid in text.split()]
 
 

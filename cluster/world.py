@@ -280,9 +280,14 @@ class World:
 
     def _kill(self, process: subprocess.Popen[bytes], family: Sequence[Any] = ()) -> None:
         """Kill mpiexec and the ranks of this host; those of others end when it has gone."""
-        for one in [*_family(process), process, *family]:
+        members = [*_family(process), *family]
+        process.terminate()  # the supervisor removes what they leave
+        for one in members:
             with suppress(psutil.Error, ProcessLookupError):
                 one.kill()
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(_KILL_SECONDS)
+        process.kill()
 
 
 def _family(process: subprocess.Popen[bytes]) -> list[Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from penstock.cluster.mpiexec import find_launcher, launch_environment, loaded_library
 from penstock.cluster.supervisor import Supervised
 
 # What every rank runs first of all, so that it stays where it is: loading its libraries, in
@@ -115,6 +117,59 @@ def test_ranks_end_with_their_client(
     process.communicate()
     assert not alive
     assert not list(temporary.iterdir())
+
+
+def files_of(family: list[psutil.Process]) -> set[Path]:
+    """The shared memory of MPICH that processes use."""
+    found = set()
+    for one in family:
+        with suppress(psutil.Error):
+            names = [entry.path for entry in one.memory_maps()]
+            found |= {Path(name) for name in names if name.startswith("/dev/shm/mpich_shm_")}
+    return {path for path in found if path.exists()}
+
+
+@pytest.mark.mpi
+@pytest.mark.slow
+@pytest.mark.parametrize("who", ["client", "mpiexec", "rank"])
+def test_a_death_in_mpi_init_leaves_no_shared_memory(
+    edges: Path, temporary: Path, who: str
+) -> None:
+    if loaded_library().name != "mpich":
+        pytest.skip("needs MPICH")
+    process, family = command_with_ranks(edges, temporary, "mpi")
+    files = files_of(family)
+    assert len(files) == 1
+    if who == "client":
+        process.kill()
+    elif who == "mpiexec":
+        next(one for one in family if one.name() == "mpiexec").kill()
+    else:
+        next(one for one in family if is_rank(one)).kill()
+    _, alive = psutil.wait_procs(family, timeout=ENDED_WITHIN)
+    kill_all(alive)
+    process.communicate(timeout=20)
+    assert not alive
+    assert not [path for path in files if path.exists()]
+
+
+@pytest.mark.mpi
+def test_a_killed_mpiexec_leaves_no_description_of_the_host(tmp_path: Path) -> None:
+    library = loaded_library()
+    if library.name != "mpich" or os.geteuid() != 0 or shutil.which("unshare") is None:
+        pytest.skip("needs MPICH, and root for a /tmp of its own")
+    launcher = find_launcher(None, library)
+    env = launch_environment(launcher, os.environ, root=True, library=library)
+    init = "from mpi4py import MPI; import time; time.sleep(9)"
+    killed = f"timeout -s KILL 3 {launcher.path} -n 1 {sys.executable} -c '{init}'"
+    script = f"mount -t tmpfs tmpfs /tmp && {{ {killed}; ls /tmp; }}"
+    command = ["unshare", "-m", "sh", "-c", script]
+    done = subprocess.run(command, env=env, stdout=subprocess.PIPE, text=True, timeout=30, cwd="/")
+    assert done.stdout == ""
+    del env["HWLOC_XMLFILE"]
+    done = subprocess.run(command, env=env, stdout=subprocess.PIPE, text=True, timeout=30, cwd="/")
+    if done.returncode == 0:
+        assert done.stdout.startswith("hydra_hwloc_xmlfile_")  # what it would have left
 
 
 @pytest.mark.mpi
