@@ -163,24 +163,25 @@ def _opened(spec: ClusterSpec, ranks: int | None, quiet: bool) -> AbstractContex
         from penstock.cluster.slurm import open_slurm
 
         return open_slurm(spec, quiet=quiet)
-    return _open_existing(spec)
+    return _open_existing(spec, quiet)
 
 
 @contextmanager
-def _open_existing(spec: ClusterSpec) -> Iterator[Running]:
+def _open_existing(spec: ClusterSpec, quiet: bool) -> Iterator[Running]:
     """Find a scheduler that runs already, which stays when its client goes."""
     from penstock.cluster.security import refusals_explained, security
-    from penstock.cluster.started import find
+    from penstock.cluster.started import Started, all_started, find
 
     where = spec.cluster
+    started: Started | None = None
     if "://" in where:
         address = where
+        started = next((one for one in all_started() if one.address == address), None)
     elif where.endswith(".json"):
         address = _read_scheduler_file(Path(where))
+        started = next((one for one in all_started() if one.address == address), None)
     elif (started := find(where)) is not None:
         address = started.reachable()
-        if started.tls and spec.tls is None:
-            spec = replace(spec, tls=Path(started.tls))
     else:
         raise UsageError(
             f"there is no cluster {where!r}",
@@ -188,7 +189,15 @@ def _open_existing(spec: ClusterSpec) -> Iterator[Running]:
             "its scheduler file (.json), options in a file (.yaml), or the name of a started "
             "cluster, which penstock cluster status lists",
         )
+    if started is not None and started.tls and spec.tls is None:
+        spec = replace(spec, tls=Path(started.tls))
     used = security(spec)
+    if started is None and not quiet and address.startswith("tcp://"):
+        print(
+            f"the scheduler at {address} is open: connections are not encrypted, and whoever "
+            "reaches that port can run code there",
+            file=sys.stderr,
+        )
     with refusals_explained(address, used):
         _somebody_at(address, spec, used)
     yield Running(address, security=used)

@@ -11,25 +11,28 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
+from penstock.cluster.credentials import credentials
 from penstock.cluster.local import close as close_local
+from penstock.cluster.local import start_resource_tracker
 from penstock.cluster.place import scheduler_place
 from penstock.cluster.running import Running
-from penstock.cluster.security import security
 from penstock.cluster.spec import ClusterSpec
 from penstock.errors import ClusterError, MissingExtra, UsageError
 from penstock.workers.device import devices_here, visible_devices
 from penstock.workers.spill import device_share
 
 
-def cuda_options(spec: ClusterSpec, gpus: Sequence[str]) -> dict[str, Any]:
+def cuda_options(spec: ClusterSpec, gpus: Sequence[str], used: Any = None) -> dict[str, Any]:
     """Return the keyword arguments of ``dask_cuda.LocalCUDACluster`` that concern its workers.
 
-    ``gpus`` are those of this machine, as CUDA_VISIBLE_DEVICES names them; the first ones are used.
+    ``gpus`` are those of this machine, as CUDA_VISIBLE_DEVICES names them; the first
+    ones are used. ``used`` are the credentials.
     """
     if spec.device == "cpu":
         raise UsageError(
@@ -50,7 +53,7 @@ def cuda_options(spec: ClusterSpec, gpus: Sequence[str]) -> dict[str, Any]:
         "threads_per_worker": spec.threads or 1,
         "memory_limit": replace(spec, workers=count).worker_memory(),
         "device_memory_limit": device_share(spec.device_limit) if spec.device_limit else "default",
-        "security": security(spec),
+        "security": used,
         # A worker that does not start is told after this time, in place of waiting for ever.
         "death_timeout": spec.start_timeout,
         # A failed task is reported once, by the job, with its remedy.
@@ -73,13 +76,16 @@ def open_cuda(spec: ClusterSpec, *, quiet: bool) -> Iterator[Running]:
         )
     from dask_cuda import LocalCUDACluster
 
+    start_resource_tracker()
     folder = tempfile.mkdtemp(prefix="penstock-cuda-")
     # Made in two steps, so that what the second one has started ends even if it fails.
     cluster = LocalCUDACluster.__new__(LocalCUDACluster)
+    stack = ExitStack()
     try:
-        options = {"local_directory": folder} | cuda_options(spec, gpus)
+        used = stack.enter_context(credentials(spec, Path(folder)))
+        options = {"local_directory": folder} | cuda_options(spec, gpus, used)
         try:
-            cluster.__init__(**options, **scheduler_place(spec, folder, remote=False))
+            cluster.__init__(**options, **scheduler_place(spec, folder, used=used, remote=False))
         except (OSError, RuntimeError, TimeoutError, ValueError) as error:
             raise _not_started(error) from error
         names = [str(name) for name in cluster.worker_spec]
@@ -94,6 +100,7 @@ def open_cuda(spec: ClusterSpec, *, quiet: bool) -> Iterator[Running]:
     finally:
         if hasattr(cluster, "workers"):  # it came as far as being a cluster
             close_local(cluster)
+        stack.close()
         shutil.rmtree(folder, ignore_errors=True)
 
 

@@ -24,9 +24,11 @@ from typing import Any, BinaryIO
 
 from penstock import errors
 from penstock.cluster import started
+from penstock.cluster.credentials import make_credentials
 from penstock.cluster.ending import STOP_TIMEOUT, end, end_rest
+from penstock.cluster.security import security
 from penstock.cluster.spec import ClusterSpec
-from penstock.cluster.started import TOKEN, Started
+from penstock.cluster.started import CREDENTIALS, TOKEN, Started
 from penstock.errors import ClusterError, PenstockError
 
 # Before a cluster starts to start, Python and its libraries are loaded, maybe from a shared disk.
@@ -55,6 +57,8 @@ def keep(
     from penstock.cluster.place import dashboard_link
 
     entry = _claimed(name, spec, folder, scheduler_file)
+    if entry.tls is not None:
+        spec = replace(spec, tls=Path(entry.tls))
     os.environ[TOKEN] = entry.token  # for all processes to come
     arrived = failed = False
     try:
@@ -161,6 +165,10 @@ def _claimed(
     if folder is not None:
         entry = replace(entry, log=str(entry.folder / "log"))
     try:
+        if security(spec) is None and not spec.no_tls:
+            # For clients too, who find the cluster here.
+            make_credentials(draft / CREDENTIALS)
+            entry = replace(entry, tls=str(entry.folder / CREDENTIALS))
         dead = started.claim(entry, draft)
     except BaseException:
         shutil.rmtree(draft, ignore_errors=True)

@@ -8,12 +8,13 @@ import shutil
 import signal
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
+from penstock.cluster.credentials import credentials
 from penstock.cluster.place import dashboard_link, scheduler_place
 from penstock.cluster.running import Running
-from penstock.cluster.security import security
 from penstock.cluster.spec import ClusterSpec
 
 CLOSE_TIMEOUT = 5
@@ -27,48 +28,78 @@ def open_local(spec: ClusterSpec, *, processes: bool) -> Iterator[Running]:
     cores = spec.worker_count()
     folder = tempfile.mkdtemp(prefix="penstock-local-")
     try:
-        place = scheduler_place(spec, folder, remote=False, dashboard=processes)
-        if not processes:
-            place.pop("host", None)  # nobody else can reach it
-        cluster = LocalCluster(
-            processes=processes,
-            n_workers=cores if processes else 1,
-            threads_per_worker=(spec.threads or 1) if processes else spec.threads or cores,
-            memory_limit=spec.worker_memory() if processes else None,
-            local_directory=str(spec.worker_scratch or folder),
-            security=security(spec) if processes else None,
-            # A failed task is reported once, by the job, with its remedy.
-            silence_logs=logging.CRITICAL,
-            **place,
-        )
-        try:
+        if processes:
+            start_resource_tracker()
+        with ExitStack() as stack:
+            used = stack.enter_context(credentials(spec, Path(folder))) if processes else None
+            place = scheduler_place(spec, folder, used=used, remote=False, dashboard=processes)
+            if not processes:  # nobody else can reach it
+                place.pop("host", None)
+                place |= {"protocol": "inproc", "scheduler_port": 0}
+            # Made in two steps, so that what the second one has started ends even if it fails, or
+            # is interrupted.
+            cluster = LocalCluster.__new__(LocalCluster)
+            stack.callback(close, cluster)
+            cluster.__init__(
+                processes=processes,
+                n_workers=cores if processes else 0,
+                threads_per_worker=(spec.threads or 1) if processes else spec.threads or cores,
+                memory_limit=spec.worker_memory() if processes else None,
+                local_directory=str(spec.worker_scratch or folder),
+                security=used,
+                # A failed task is reported once, by the job, with its remedy.
+                silence_logs=logging.CRITICAL,
+                **place,
+            )
+            if not processes:
+                # In place of every interface of this host, for what nobody looks at.
+                cluster.new_spec["options"]["dashboard_address"] = "localhost:0"
+                cluster.scale(1)
             yield Running(
                 cluster,
                 cores if processes else 1,
                 dashboard=dashboard_link(cluster, spec) if processes else None,
                 missing=lambda names: [str(n) for n in range(cores) if str(n) not in names],
             )
-        finally:
-            close(cluster)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def close(cluster: Any) -> None:
-    """End a cluster that this process started, in bounded time.
+def start_resource_tracker() -> None:
+    """Start Python's helper for processes so that a terminal which closes does not end it.
 
-    After workers died over and over, closing can wait for one that will never answer.
+    It ignores SIGINT and SIGTERM; without it, ending the workers in order fails, with tracebacks.
+    """
+    from multiprocessing import resource_tracker
+
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})
+    try:
+        resource_tracker.ensure_running()
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def close(cluster: Any) -> None:
+    """End a cluster that this process started, in bounded time, however far it came.
+
+    After workers died over and over, closing can wait for one that will never answer; while they
+    start, it waits for each of them first.
     """
     from distributed import Nanny
     from distributed.core import Status
 
-    nannies = [worker for worker in cluster.workers.values() if isinstance(worker, Nanny)]
-    try:
-        cluster.close(timeout=CLOSE_TIMEOUT)
-    except TimeoutError:
-        cluster.shutdown_on_close = False  # nor at the end of this process
-        for nanny in nannies:
-            nanny.status = Status.failed  # so that it does not start its worker again
-            if nanny.pid is not None:
-                with suppress(ProcessLookupError):
-                    os.kill(nanny.pid, signal.SIGKILL)
+    if not hasattr(cluster, "workers"):
+        return  # not even begun
+    nannies = [worker for worker in set(cluster._created) if isinstance(worker, Nanny)]
+    if not any(nanny.status == Status.init for nanny in nannies):
+        with suppress(TimeoutError):
+            cluster.close(timeout=CLOSE_TIMEOUT)
+            return
+    cluster.shutdown_on_close = False  # nor at the end of this process
+    # That workers fail to start is meant from here on, and no news.
+    cluster.loop.asyncio_loop.set_exception_handler(lambda loop, context: None)
+    for nanny in nannies:
+        nanny.status = Status.failed  # so that it does not start its worker again
+        if nanny.pid is not None:
+            with suppress(ProcessLookupError):
+                os.kill(nanny.pid, signal.SIGKILL)

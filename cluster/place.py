@@ -12,11 +12,12 @@ from penstock.errors import ClusterError, UsageError
 
 
 def scheduler_place(
-    spec: ClusterSpec, folder: str, *, remote: bool, dashboard: bool = True
+    spec: ClusterSpec, folder: str, *, used: Any, remote: bool, dashboard: bool = True
 ) -> dict[str, Any]:
     """Return where the scheduler listens, as options of LocalCluster.
 
     folder  for its files
+    used    its credentials, or None
     remote  whether workers come from other hosts: then it is not bound to this one alone
     """
     dashboard = dashboard and spec.dashboard != "none"
@@ -31,8 +32,7 @@ def scheduler_place(
         place["interface"] = _known(spec.interface)
     else:
         place["host"] = _own_address() if remote else "127.0.0.1"
-    if spec.tls is not None:
-        place["protocol"] = "tls"
+    place["protocol"] = "tcp" if used is None or not used.require_encryption else "tls"
     _free(spec.scheduler_port, place.get("host", ""), "--scheduler-port")
     if dashboard:
         host, _, port = spec.dashboard.rpartition(":")

@@ -8,11 +8,14 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from penstock.caches import cache_folder
 from penstock.cluster.mpiexec import Launcher, Library, launch_environment
 from penstock.cluster.security import tls_environment
 from penstock.cluster.spec import ClusterSpec
+
+_DEATH_MARGIN = 15.0  # seconds: whoever waits for the ranks gives up first, and says so
 
 
 @dataclass(frozen=True)
@@ -24,6 +27,15 @@ class WorldPlan:
     name: str  # of the world; the workers are called name-rank
     folder: Path  # for logs and temporary files, on this host
     remote: bool  # whether there are ranks on other hosts
+    security: Any = None  # the scheduler's credentials, as files
+
+
+def _stay_on_this_host(env: dict[str, str]) -> None:
+    """Have MPI listen on the loopback interface alone, unless the user chose its networks."""
+    if not any(name.startswith("UCX_") for name in env):
+        env["UCX_NET_DEVICES"] = "lo"  # MPICH's wheel; shared memory is another matter
+    env.setdefault("FI_TCP_IFACE", "lo")  # other builds of MPICH, Intel MPI
+    env.setdefault("OMPI_MCA_btl_tcp_if_include", "lo")
 
 
 def rank_program(plan: WorldPlan) -> list[str]:
@@ -42,6 +54,8 @@ def rank_program(plan: WorldPlan) -> list[str]:
     if spec.interface:
         words += ["--interface", spec.interface]
     options = {"dashboard": False, "device": spec.device, "device_limit": spec.device_limit}
+    # A rank whose scheduler never answers ends by itself, wherever it is.
+    options["death_timeout"] = spec.start_timeout + _DEATH_MARGIN
     return [*words, "--worker-options", json.dumps(options)]
 
 
@@ -52,7 +66,7 @@ def world_environment(
     import dask
 
     env = launch_environment(launcher, environ, root=os.geteuid() == 0, library=library)
-    env |= tls_environment(plan.spec)
+    env |= tls_environment(plan.security)
     # Ranks are configured as their client is, also by what it set while running.
     env["DASK_INTERNAL_INHERIT_CONFIG"] = dask.config.serialize(dask.config.global_config)
     env.pop("PYTHONUNBUFFERED", None)  # ranks write whole lines
@@ -63,4 +77,5 @@ def world_environment(
         # What ranks compile would end with it.
         if (cache := cache_folder()) is not None:
             env["PENSTOCK_CACHE"] = str(cache)
+        _stay_on_this_host(env)
     return env

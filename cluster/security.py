@@ -2,7 +2,8 @@
 
 ``--tls DIR`` names a folder with ca.pem (whom to trust), cert.pem (who we are, signed by that) and
 key.pem (its private key). All processes of a cluster use the same three. Without ``--tls``, what
-Dask's own configuration says under ``distributed.comm`` holds.
+Dask's own configuration says under ``distributed.comm`` holds; where that says nothing, a cluster
+that penstock starts gets credentials of its own (credentials.py).
 """
 
 from __future__ import annotations
@@ -22,26 +23,28 @@ _SETTINGS = ("ciphers", "min-version", "max-version")
 
 
 def security(spec: ClusterSpec) -> Any:
-    """Return the ``distributed.Security`` that every connection uses, or None: no encryption.
+    """Return the ``distributed.Security`` that the user named, or None.
 
     What is started with one listens to encrypted connections only, and checks that the other side
     has a certificate of the same authority.
     """
-    found = _configured() if spec.tls is None else _of_folder(spec.tls)
+    if spec.no_tls:
+        _refuse_required(spec)
+        return None
+    found = _configured() if spec.tls is None else of_folder(spec.tls)
     if found is not None:
         source = "Dask's configuration" if spec.tls is None else str(spec.tls)
         _check(found, source)
     return found
 
 
-def tls_environment(spec: ClusterSpec) -> dict[str, str]:
+def tls_environment(used: Any) -> dict[str, str]:
     """Return the variables by which processes started elsewhere use the same credentials.
 
-    The files must lie under the same path there.
+    They name files, which must lie under the same path there.
     """
     import dask
 
-    used = security(spec)
     if used is None:
         return {}
     values = {"TLS__CA_FILE": used.tls_ca_file}
@@ -93,7 +96,8 @@ def refusals_explained(address: str, used: Any) -> Iterator[None]:
         raise
 
 
-def _of_folder(folder: Path) -> Any:
+def of_folder(folder: Path) -> Any:
+    """Return the ``distributed.Security`` of a folder with ca.pem, cert.pem and key.pem."""
     from distributed import Security
 
     # Workers have another current directory.
@@ -116,6 +120,18 @@ def _of_folder(folder: Path) -> Any:
         files[f"tls_{role}_cert"] = str(folder / "cert.pem")
         files[f"tls_{role}_key"] = str(folder / "key.pem")
     return Security(require_encryption=True, **files)
+
+
+def _refuse_required(spec: ClusterSpec) -> None:
+    import dask
+
+    if spec.tls is not None:
+        raise UsageError("--tls and --no-tls exclude each other")
+    if dask.config.get("distributed.comm.require-encryption", None):
+        raise UsageError(
+            "Dask's configuration asks for encryption, and --no-tls for none",
+            remedy="Leave --no-tls away, or distributed.comm.require-encryption",
+        )
 
 
 def _readable(path: Path) -> None:

@@ -17,9 +17,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from penstock.cluster.credentials import credentials
 from penstock.cluster.place import dashboard_link, scheduler_place
 from penstock.cluster.running import Running
-from penstock.cluster.security import security
 from penstock.cluster.slurm_jobs import Jobs
 from penstock.cluster.spec import ClusterSpec
 from penstock.errors import ClusterError, MissingExtra, UsageError
@@ -28,8 +28,8 @@ from penstock.sizes import parse_bytes
 CLOSE_TIMEOUT = 4.0
 
 
-def slurm_options(spec: ClusterSpec) -> dict[str, Any]:
-    """Return the keyword arguments of ``dask_jobqueue.SLURMCluster``.
+def slurm_options(spec: ClusterSpec, used: Any = None) -> dict[str, Any]:
+    """Return the keyword arguments of ``dask_jobqueue.SLURMCluster``; ``used``: the credentials.
 
     Where the site's configuration says something that ``spec`` does not, that holds.
     """
@@ -48,9 +48,8 @@ def slurm_options(spec: ClusterSpec) -> dict[str, Any]:
             remedy="Say it with --memory-limit, or for every job in Dask's configuration: "
             "jobqueue.slurm.memory",
         )
-    credentials = security(spec)
-    if credentials is not None:
-        _refuse_odd_paths(credentials)
+    if used is not None:
+        _refuse_odd_paths(used)
     scheduler = dict(site.get("scheduler-options") or {})
     if spec.dashboard != ClusterSpec().dashboard or "dashboard_address" not in scheduler:
         scheduler["dashboard_address"] = spec.dashboard
@@ -76,7 +75,7 @@ def slurm_options(spec: ClusterSpec) -> dict[str, Any]:
             *(site.get("worker-extra-args") or []),
         ],
         "scheduler_options": scheduler,
-        "security": credentials,
+        "security": used,
         # A failed task is reported once, by the job, with its remedy.
         "silence_logs": logging.CRITICAL,
     }
@@ -110,12 +109,13 @@ def open_slurm(spec: ClusterSpec, *, quiet: bool) -> Iterator[Running]:
     _need_slurm()
     from dask_jobqueue import SLURMCluster
 
-    options = slurm_options(spec)
     with (
+        credentials(spec, None) as used,
         tempfile.TemporaryDirectory(prefix="penstock-slurm-") as folder,
         _log_folder() as (named, logs),
     ):
-        scheduler_place(spec, folder, remote=False)  # refuses what cannot be used
+        options = slurm_options(spec, used)
+        scheduler_place(spec, folder, used=used, remote=False)  # refuses what cannot be used
         options["scheduler_options"].setdefault("local_directory", folder)
         jobs = Jobs(logs)
         try:
@@ -222,5 +222,5 @@ def _refuse_odd_paths(credentials: Any) -> None:
             raise UsageError(
                 f"{path} cannot be passed to SLURM jobs",
                 expected="paths without spaces and quotes",
-                remedy="Name the folder of --tls through a link without them",
+                remedy="Name the folder of --tls, or PENSTOCK_STATE, through a link without them",
             )

@@ -181,7 +181,11 @@ def _command(spec: ClusterSpec, job: SlurmScript) -> Iterator[str]:
         return
     command = job.command or ("penstock", "cluster", "start", "--foreground")
     words = shlex.join([*command, "--cluster", "mpi", "--mpiexec", starter])
-    more = shlex.join(w for name, value in given.items() for w in (flag(name), str(value)))
+    more = shlex.join(
+        word
+        for name, value in given.items()
+        for word in ([flag(name)] if value is True else [flag(name), str(value)])
+    )
     yield f'exec {words} -n "$ranks" {more}'.rstrip()
 
 

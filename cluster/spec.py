@@ -104,7 +104,11 @@ class ClusterSpec:
     worker_timeout: Annotated[float, Field(ge=1, le=86400), Parameter(group=_WHERE)] = 30.0
     """seconds without a sign of life after which a worker counts as lost: its tasks run again"""
     tls: Annotated[ClientPath | None, Parameter(group=_WHERE)] = None
-    """a folder with ca.pem, cert.pem and key.pem: every connection is encrypted and checked"""
+    """a folder with ca.pem, cert.pem and key.pem for encrypted connections [default: what penstock
+    starts makes its own, for itself alone]"""
+    no_tls: Annotated[bool, Parameter(negative="", group=_WHERE)] = False
+    """start without encryption: whoever reaches the scheduler's port (on one host every local user,
+    with --hosts the network) can run code as you"""
 
     def configured(self) -> ClusterSpec:
         """Return this with what is not given taken from the YAML file or Dask's configuration."""

@@ -2,6 +2,7 @@
 
 <state>/<name>@<host>/cluster.json    a Started: who keeps the cluster, and where it answers
 <state>/<name>@<host>/log             what its keeper and workers wrote
+<state>/<name>@<host>/tls             its credentials, which its owner alone can read
 
 The home folder may be shared by many hosts, so an entry names its own; whether the keeper still
 lives is known on that host only. The state folder outlives a login and a restart of the machine,
@@ -41,6 +42,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _FILES = (".yaml", ".yml", ".json")  # what --cluster takes for a file
 _REGISTER = "penstock/clusters"
 _ENTRY = "cluster.json"
+CREDENTIALS = "tls"
 
 
 @dataclass(frozen=True)
@@ -222,6 +224,7 @@ def release(entry: Started, *, keep_log: bool = False) -> None:
         log = entry.folder / "log"
         if keep_log and log.exists() and log.stat().st_size:
             (entry.folder / _ENTRY).unlink()
+            shutil.rmtree(entry.folder / CREDENTIALS, ignore_errors=True)
         else:
             shutil.rmtree(entry.folder, ignore_errors=True)
 

@@ -20,6 +20,7 @@ from uuid import uuid4
 
 import psutil
 
+from penstock.cluster.credentials import as_files
 from penstock.cluster.hosts import Host, check_hosts, host_of_ranks, parse_hosts
 from penstock.cluster.mpiexec import (
     Launcher,
@@ -33,6 +34,7 @@ from penstock.cluster.mpiexec import (
 )
 from penstock.cluster.rank_command import WorldPlan, rank_program, world_environment
 from penstock.cluster.spec import ClusterSpec
+from penstock.cluster.supervisor import Supervised
 from penstock.workers.rank import STARTS
 from penstock.workers.segments import sweep_segments
 
@@ -64,7 +66,7 @@ class World:
         self._token, self._generation = uuid4().hex[:8], 0
         self._closing = threading.Event()
         self._arrived = threading.Event()
-        self._process: subprocess.Popen[bytes] | None = None
+        self._supervised: Supervised | None = None
         self.failed: str | None = None
         self._thread = threading.Thread(target=self._keep, name="penstock-world", daemon=True)
 
@@ -80,6 +82,8 @@ class World:
 
     def start(self, client: Any) -> None:
         """Start the ranks as workers of the client's scheduler, again and again until ``close``."""
+        # Of a cluster that somebody else made they may be texts, which nobody else may read.
+        self._security = as_files(client.security, self._folder / "tls-of-client")
         # The client may be closed before the world is.
         self._client, self._scheduler = client, client.scheduler.address
         self._thread.start()
@@ -97,9 +101,9 @@ class World:
         self._closing.set()
         if self._thread.is_alive():
             self._thread.join()
-        process = self._process
-        if process is not None:
-            self._end(process)
+        if self._supervised is not None:
+            self._end(self._supervised.process)
+            self._supervised.let_go()
         sweep_segments()
 
     def tail(self) -> str:
@@ -158,15 +162,9 @@ class World:
             exported=exported_names(env),
         )
         with self.log.open("wb") as log:
-            process = subprocess.Popen(
-                command,
-                env=env,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,  # Ctrl-C is for the client, which ends the job in order
-            )
-        self._process, self._lost = process, False
+            supervised = Supervised(command, env=env, folder=self._folder, log=log)
+        process = supervised.process
+        self._supervised, self._lost = supervised, False
         self._first_seen = self._next_look = 0.0
         self._next_names = time.monotonic() + _NAMES_EVERY
         deadline = time.monotonic() + self._spec.start_timeout
@@ -194,10 +192,14 @@ class World:
         if code is None and not self._closing.is_set():
             self._kill(process)
             process.wait()
+        if process.poll() is not None:
+            supervised.let_go()
         return code
 
     def _plan(self) -> WorldPlan:
-        return WorldPlan(self._spec, self._scheduler, self.name, self._folder, self.remote)
+        return WorldPlan(
+            self._spec, self._scheduler, self.name, self._folder, self.remote, self._security
+        )
 
     def _tell(self, state: str, note: str = "") -> None:
         with suppress(Exception):  # the scheduler may have gone
@@ -278,9 +280,14 @@ class World:
 
     def _kill(self, process: subprocess.Popen[bytes], family: Sequence[Any] = ()) -> None:
         """Kill mpiexec and the ranks of this host; those of others end when it has gone."""
-        for one in [*_family(process), process, *family]:
+        members = [*_family(process), *family]
+        process.terminate()  # the supervisor removes what they leave
+        for one in members:
             with suppress(psutil.Error, ProcessLookupError):
                 one.kill()
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(_KILL_SECONDS)
+        process.kill()
 
 
 def _family(process: subprocess.Popen[bytes]) -> list[Any]:

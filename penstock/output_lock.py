@@ -65,20 +65,30 @@ def own_directory(path: Path) -> None:
     Its name is known beforehand: in a folder that others write to, somebody may have put a link
     or a directory of his there.
     """
+    refuse_link(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     try:
         path.mkdir(mode=0o700)
     except FileExistsError:
         found = path.lstat()
-        if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
-            kind = "a symbolic link" if stat.S_ISLNK(found.st_mode) else "no directory"
-            whose = f"owned by user {found.st_uid}" if stat.S_ISDIR(found.st_mode) else kind
-            raise UsageError(
-                f"{path} is not ours",
-                expected=f"nothing, or a directory of user {os.geteuid()}",
-                got=whose,
-                remedy="Remove it, or name another output",
-            ) from None
+        if stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid():
+            return
+        whose = f"user {found.st_uid}" if stat.S_ISDIR(found.st_mode) else "no directory"
+        raise OutputExists(
+            f"{path} is not ours",
+            expected=f"nothing, or a directory of user {os.geteuid()}",
+            got=whose,
+            remedy="Remove it, or name another output",
+        ) from None
+
+
+def refuse_link(path: Path) -> None:
+    """Raise OutputExists where ``path``, a name of ours, is a symbolic link: that is not ours."""
+    if path.is_symlink():
+        raise OutputExists(
+            f"{path} is a symbolic link, and we write nothing through it",
+            remedy="Remove it, and ask who made it: it is not ours",
+        )
 
 
 def _try(name: Path) -> int | None:
@@ -91,11 +101,7 @@ def _try(name: Path) -> int | None:
             continue  # another writer, which failed, removed the folder that it had made
         except OSError as error:
             if error.errno == errno.ELOOP:
-                raise UsageError(
-                    f"{name} is a symbolic link",
-                    expected="a lock file, or nothing",
-                    remedy="Remove it",
-                ) from None
+                refuse_link(name)
             raise
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

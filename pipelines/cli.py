@@ -17,6 +17,7 @@ from cyclopts import App, CycloptsError, Group
 from penstock import __version__
 from penstock.errors import CapacityError, PenstockError, PenstockWarning
 from penstock.pipelines.help_page import HelpPage
+from penstock.pipelines.signals import Terminated, raise_terminations
 from penstock.pipelines.usage import usage_error
 
 app = App(
@@ -119,7 +120,8 @@ app.command(
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Run a command and exit: 0 done, 1 failed, 2 bad usage."""
+    """Run a command and exit: 0 done, 1 failed, 2 bad usage, 143 and 129 told to end."""
+    raise_terminations()
     sys.exit(run(sys.argv[1:] if arguments is None else arguments))
 
 
@@ -135,7 +137,8 @@ def run(arguments: list[str]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except (Exception, KeyboardInterrupt) as error:
-        return _fail(_as_ours(error), arguments)
+        code = _fail(_as_ours(error), arguments)
+        return error.exit_code if isinstance(error, Terminated) else code
     return 0
 
 
@@ -162,6 +165,10 @@ def _as_ours(error: BaseException) -> PenstockError:
         return error
     if isinstance(error, CycloptsError):
         return usage_error(error)
+    if isinstance(error, Terminated):
+        return PenstockError(
+            f"ended by {error.number.name}", remedy="Nothing half-written was left in place"
+        )
     if isinstance(error, KeyboardInterrupt):
         return PenstockError("interrupted", remedy="Nothing half-written was left in place")
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):

@@ -15,7 +15,7 @@ from typing import Any
 from penstock.documents import parse_json
 from penstock.errors import InputError, UsageError
 from penstock.files import publish, recover, refuse_existing, save_json
-from penstock.output_lock import output_lock, own_directory
+from penstock.output_lock import output_lock, own_directory, refuse_link
 
 
 @dataclass(frozen=True)
@@ -53,6 +53,7 @@ def workplace(
         recover(out)
         refuse_existing(out, overwrite=overwrite, kind=kind)
         own_directory(home)
+        refuse_link(place.result)
         _prepare(home, place, task, resume=resume)
         try:
             yield place

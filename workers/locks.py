@@ -42,7 +42,7 @@ class FileLock:
 def try_lock(path: Path, *, shared: bool = False) -> FileLock | None:
     """Take the lock of ``path``, which is made if need be, or return None if others have it."""
     while True:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         try:
             if not _flock(descriptor, path, shared=shared):
                 os.close(descriptor)

@@ -1,8 +1,14 @@
-"""Telling a process from a later one of the same number."""
+"""Telling a process from a later one of the same number, and ending those whose parent has gone."""
 
 from __future__ import annotations
 
+import ctypes
+import os
+import signal
+from contextlib import suppress
 from pathlib import Path
+
+_SET_PDEATHSIG, _SET_CHILD_SUBREAPER = 1, 36  # of prctl(2)
 
 
 def process_start(pid: int) -> int | None:
@@ -13,3 +19,25 @@ def process_start(pid: int) -> int | None:
         return None
     fields = text.rpartition(")")[2].split()
     return None if fields[0] in "ZX" else int(fields[19])
+
+
+def end_with_parent() -> None:
+    """Have the kernel kill this process when its parent ends.
+
+    It does so when the thread ends that started this process: only where the parent has one thread,
+    or starts processes from one that stays.
+    """
+    parent = os.getppid()
+    _prctl(_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:  # it ended before this one was watched
+        os._exit(1)
+
+
+def adopt_orphans() -> None:
+    """Become the parent of what the children of this process leave behind."""
+    _prctl(_SET_CHILD_SUBREAPER, 1)
+
+
+def _prctl(option: int, value: int) -> None:
+    with suppress(OSError, AttributeError):  # there is no such call
+        ctypes.CDLL(None).prctl(option, value, 0, 0, 0)

@@ -15,16 +15,20 @@ import threading
 from typing import Any
 from urllib.parse import urlsplit
 
+from penstock.workers.processes import end_with_parent
+
 STARTS = "penstock rank starts on"
 _EXIT_SECONDS = 1.0  # for closing the worker, and again for leaving MPI
 
 
 def main(arguments: list[str]) -> None:
     """Be a Dask worker until the scheduler goes."""
+    end_with_parent()
     # Whole lines, so that mpiexec does not mix those of several ranks.
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(line_buffering=True, write_through=False)  # type: ignore[union-attr]
     print(f"{STARTS} {socket.gethostname()}, pid {os.getpid()}", flush=True)
+    _check_credentials()
     _choose_device()
     from penstock.workers.mpi import load_mpi
     from penstock.workers.segments import forget_segments, note_segments, sweep_segments
@@ -43,6 +47,15 @@ def main(arguments: list[str]) -> None:
     _exit_soon()
     mpi.Finalize()  # which removes its shared memory; until then, the note must stand
     forget_segments()
+
+
+def _check_credentials() -> None:
+    path = os.environ.get("DASK_DISTRIBUTED__COMM__TLS__WORKER__KEY")
+    if path and not os.access(path, os.R_OK):
+        sys.exit(
+            f"host {socket.gethostname()} does not see the credentials in {path}: name a folder "
+            "that all hosts share with PENSTOCK_STATE, or one of your own with --tls"
+        )
 
 
 def _choose_device() -> None:

@@ -25,7 +25,10 @@ def note_segments() -> None:
         mapped = _mapped(pid)
         if mapped:
             note = _SHM / f"penstock-{os.getuid()}-{pid}-{process_start(pid)}"
-            note.write_text("\n".join(mapped), encoding="utf-8")
+            # Anybody may write there: never through a link, nor into a file of theirs.
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+            with os.fdopen(os.open(note, flags, 0o600), "w", encoding="utf-8") as file:
+                file.write("\n".join(mapped))
 
 
 def forget_segments() -> None:

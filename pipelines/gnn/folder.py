@@ -155,7 +155,7 @@ def run_folder(out: Path, run: Run, *, resume: bool, overwrite: bool) -> Iterato
             yield out
         except BaseException as error:
             if before is not None and isinstance(error, PenstockError) and error.exit_code == 2:
-                (out / f"{KIND}.json").write_text(before)
+                save_json(out / f"{KIND}.json", parse_json(before))
             elif before is None and not _has_begun(out):
                 shutil.rmtree(out, ignore_errors=True)
                 if old is not None:

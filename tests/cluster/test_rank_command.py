@@ -43,7 +43,30 @@ def test_options_reach_the_rank() -> None:
     assert option(words, "--memory-limit") == "2000000000"
     assert option(words, "--interface") == "ib0"
     told = json.loads(option(words, "--worker-options") or "")
-    assert told == {"dashboard": False, "device": "gpu", "device_limit": None}
+    assert told == {
+        "dashboard": False,
+        "device": "gpu",
+        "device_limit": None,
+        "death_timeout": 75.0,  # a while after --start-timeout, when nobody waits for it any more
+    }
+
+
+@pytest.mark.parametrize(
+    ("remote", "environ", "device"),
+    [
+        (False, {}, "lo"),
+        (True, {}, None),
+        (False, {"UCX_NET_DEVICES": "ib0"}, "ib0"),
+        (False, {"UCX_TLS": "rc"}, None),
+    ],
+)
+def test_ranks_of_one_host_listen_on_it_alone(
+    remote: bool, environ: dict[str, str], device: str | None
+) -> None:
+    env = world_environment(replace(PLAN, remote=remote), HYDRA, MPICH, environ)
+    assert env.get("UCX_NET_DEVICES") == device
+    assert env.get("FI_TCP_IFACE") == (None if remote else "lo")
+    assert env.get("OMPI_MCA_btl_tcp_if_include") == (None if remote else "lo")
 
 
 @pytest.mark.parametrize(

@@ -50,7 +50,7 @@ def tls(folder: Path) -> ClusterSpec:
 
 def test_nothing_asked_nothing_encrypted() -> None:
     assert security(ClusterSpec()) is None
-    assert tls_environment(ClusterSpec()) == {}
+    assert tls_environment(None) == {}
 
 
 def test_every_role_uses_the_three_files(
@@ -172,7 +172,7 @@ def test_a_configuration_with_a_wrong_path(certificates: Path) -> None:
 
 def test_processes_read_the_variables_as_the_same_credentials(certificates: Path) -> None:
     with dask.config.set({"distributed.comm.tls.ciphers": "ECDHE+AESGCM"}):
-        variables = tls_environment(tls(certificates))
+        variables = tls_environment(security(tls(certificates)))
         expected = security(tls(certificates))
     fields = [*Security.__slots__]
     program = (
@@ -194,7 +194,7 @@ def encrypted(certificates: Path, tmp_path_factory: pytest.TempPathFactory) -> I
     """The address of a scheduler with one worker, each a process that only has the variables."""
     folder = tmp_path_factory.mktemp("cluster")
     file = folder / "scheduler.json"
-    environment = os.environ | tls_environment(tls(certificates))
+    environment = os.environ | tls_environment(security(tls(certificates)))
     common = ["--scheduler-file", str(file), "--no-dashboard"]
     programs = [
         ["dask_scheduler", "--host", "127.0.0.1", "--port", "0", "--protocol", "tls", *common],

@@ -80,9 +80,11 @@ def test_a_port_in_use_is_told(option: str) -> None:
 
 
 def test_everything_listens_on_this_machine_alone_unless_told() -> None:
-    place = scheduler_place(ClusterSpec(), "/tmp", remote=False)
+    place = scheduler_place(ClusterSpec(), "/tmp", used=None, remote=False)
     assert (place["host"], place["dashboard_address"]) == ("127.0.0.1", "localhost:0")
-    assert "host" not in scheduler_place(ClusterSpec(interface="lo"), "/tmp", remote=True)
+    assert "host" not in scheduler_place(
+        ClusterSpec(interface="lo"), "/tmp", used=None, remote=True
+    )
 
 
 @pytest.mark.parametrize(
@@ -97,9 +99,34 @@ def test_a_bad_scheduler_file(tmp_path: Path, text: str | None, match: str) -> N
         pass
 
 
-def test_a_scheduler_file_leads_to_the_cluster(tmp_path: Path) -> None:
-    with connect("local", workers=1) as owner:
+def test_a_scheduler_file_leads_to_the_cluster(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with connect("local", workers=1, no_tls=True) as owner:
         file = tmp_path / "scheduler.json"
         owner.write_scheduler_file(str(file))
         with connect(str(file)) as guest:
             assert guest.submit(lambda: 6, pure=False).result() == 6
+        assert capsys.readouterr().err == ""
+        with connect(str(file), quiet=False):
+            pass
+        said = f"the scheduler at {owner.scheduler.address} is open: connections are not encrypted"
+        assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("values", "match"),
+    [
+        ({"tls": "/nowhere"}, "--tls and --no-tls exclude each other"),
+        ({}, "Dask's configuration asks for encryption, and --no-tls for none"),
+    ],
+)
+def test_no_tls_contradicts(values: dict[str, Any], match: str) -> None:
+    import dask
+
+    with (
+        dask.config.set({"distributed.comm.require-encryption": not values}),
+        pytest.raises(UsageError, match=match),
+        connect("local", workers=1, no_tls=True, **values),
+    ):
+        pass

@@ -1,0 +1,164 @@
+"""The credentials of a cluster that penstock starts: made for it alone, and gone with it.
+
+Scheduler, workers and clients show each other one certificate, which none but the holder of its key
+can show, and speak TLS. Key and certificate lie in files of a folder that only their owner can
+enter; ranks and jobs get the folder's path, never what is in it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+import shutil
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from penstock.cluster.security import of_folder, security
+from penstock.cluster.spec import ClusterSpec
+from penstock.cluster.started import state_folder
+from penstock.errors import ClusterError, MissingExtra
+from penstock.workers.processes import process_start
+
+# Clocks of hosts differ; and the key is deleted long before this is over.
+_BEFORE, _VALID = timedelta(days=1), timedelta(days=3650)
+_UNUSED = (
+    *("content_commitment", "key_encipherment", "data_encipherment", "key_agreement"),
+    *("crl_sign", "encipher_only", "decipher_only"),
+)
+_SHARED = re.compile(r"\.credentials@(.+)-(\d+)-(\d+)-[0-9a-f]{8}")
+
+
+@contextmanager
+def credentials(spec: ClusterSpec, folder: Path | None) -> Iterator[Any]:
+    """Give the ``distributed.Security`` of a cluster that is about to start; None for --no-tls.
+
+    Those that the user named hold. Otherwise they are made below ``folder``, which is the owner's
+    alone; None: below the state folder, which other hosts see where the home folder is shared.
+    """
+    named = security(spec)
+    if named is not None or spec.no_tls:
+        yield named
+    elif folder is not None:
+        yield of_folder(make_credentials(folder / "tls"))
+    else:
+        with _shared_folder() as shared:
+            yield of_folder(make_credentials(shared / "tls"))
+
+
+def make_credentials(folder: Path) -> Path:
+    """Write ca.pem, cert.pem and key.pem to ``folder``, which is made, for its owner only."""
+    shown, key = certificate()
+    folder.mkdir(mode=0o700)
+    for name, text in (("ca.pem", shown), ("cert.pem", shown), ("key.pem", key)):
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        with os.fdopen(os.open(folder / name, flags, 0o600), "wb") as file:
+            file.write(text)
+    return folder
+
+
+def as_files(used: Any, folder: Path) -> Any:
+    """Return what ``used`` says with files in place of texts, which another process can be told."""
+    from distributed import Security
+
+    if used is None or not any("\n" in str(text) for _, text in _parts(used)):
+        return used
+    folder.mkdir(mode=0o700)
+    files: dict[str, Any] = {"require_encryption": used.require_encryption}
+    for name, text in _parts(used):
+        files[name] = text
+        if text is not None and "\n" in text:
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+            with os.fdopen(os.open(folder / name, flags, 0o600), "w") as file:
+                file.write(text)
+            files[name] = str(folder / name)
+    return Security(**files)
+
+
+def _parts(used: Any) -> list[tuple[str, str | None]]:
+    names = [f"tls_{role}_{part}" for role in ("client", "scheduler", "worker") for part in
+             ("cert", "key")]  # fmt: skip
+    return [(name, getattr(used, name)) for name in ("tls_ca_file", *names)]
+
+
+def certificate() -> tuple[bytes, bytes]:
+    """Return a certificate that is its own authority, and its key, both as PEM."""
+    try:
+        from cryptography import x509
+        from cryptography.hazmat.primitives import hashes, serialization
+        from cryptography.hazmat.primitives.asymmetric import ec
+        from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+    except ImportError as error:
+        raise MissingExtra(
+            "credentials of a cluster are made with cryptography, which is not installed",
+            remedy="Install it (pip install cryptography), or bring credentials of your own: "
+            "--tls DIR",
+        ) from error
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"penstock-{secrets.token_hex(8)}")])
+    now = datetime.now(UTC)
+    identifier = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
+    usage: dict[str, Any] = dict.fromkeys(_UNUSED, False)
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - _BEFORE)
+        .not_valid_after(now + _VALID)
+        # What OpenSSL asks of an authority, and of both ends of a connection, when it is strict.
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(
+            x509.KeyUsage(digital_signature=True, key_cert_sign=True, **usage), critical=True
+        )
+        .add_extension(
+            x509.ExtendedKeyUsage(
+                [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
+            ),
+            critical=False,
+        )
+        .add_extension(identifier, critical=False)
+        .add_extension(
+            x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(identifier),
+            critical=False,
+        )
+        .sign(key, hashes.SHA256())
+    )
+    pem = serialization.Encoding.PEM
+    return made.public_bytes(pem), key.private_bytes(
+        pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+
+
+@contextmanager
+def _shared_folder() -> Iterator[Path]:
+    """Give a folder that other hosts see, and remove it; also those of processes that were killed.
+
+    It says whose it is by its name: host, process, when that began.
+    """
+    state, host = state_folder(), re.sub(r"[^\w.-]", "_", socket.gethostname())
+    name = f".credentials@{host}-{os.getpid()}-{process_start(os.getpid())}-{secrets.token_hex(4)}"
+    try:
+        state.mkdir(parents=True, exist_ok=True, mode=0o700)
+        (state / name).mkdir(mode=0o700)
+    except OSError as error:
+        raise ClusterError(
+            f"the credentials for workers on other hosts cannot be written to {state}",
+            got=error.strerror,
+            remedy="Name a folder that all hosts see with PENSTOCK_STATE, or bring credentials of "
+            "your own: --tls DIR",
+        ) from error
+    with suppress(OSError):
+        for old in state.iterdir():
+            found = _SHARED.fullmatch(old.name)
+            if found and found[1] == host and process_start(int(found[2])) != int(found[3]):
+                shutil.rmtree(old, ignore_errors=True)
+    try:
+        yield state / name
+    finally:
+        shutil.rmtree(state / name, ignore_errors=True)

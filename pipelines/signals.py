@@ -1,0 +1,42 @@
+"""SIGTERM and SIGHUP end a command as Ctrl-C does.
+
+Batch systems, ``timeout`` and terminals that close send them. Where they cannot be heard at once,
+as in a kernel that runs in the main thread, they are heard after it.
+"""
+
+from __future__ import annotations
+
+import signal
+from typing import Any
+
+_NUMBERS = (signal.SIGTERM, signal.SIGHUP)
+
+
+class Terminated(KeyboardInterrupt):
+    """The process was told to end by a signal other than Ctrl-C's."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = signal.Signals(number)
+
+    @property
+    def exit_code(self) -> int:
+        """What a shell makes of the signal."""
+        return 128 + self.number
+
+
+def raise_terminations() -> None:
+    """Raise Terminated in the main thread at the first SIGTERM or SIGHUP from now on.
+
+    Those that follow must not disturb the end: ``timeout`` sends two. A signal that is ignored, as
+    SIGHUP is under nohup, stays ignored.
+    """
+
+    def tell(number: int, frame: Any) -> None:
+        for each in _NUMBERS:
+            signal.signal(each, lambda number, frame: None)
+        raise Terminated(number)
+
+    for each in _NUMBERS:
+        if signal.getsignal(each) == signal.SIG_DFL:
+            signal.signal(each, tell)

@@ -1,0 +1,284 @@
+"""Ranks and mpiexec end with the process that started them, whatever they do at that moment."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from itertools import product
+from pathlib import Path
+
+import psutil
+import pytest
+
+from penstock.cluster.mpiexec import find_launcher, launch_environment, loaded_library
+from penstock.cluster.supervisor import Supervised
+
+# What every rank runs first of all, so that it stays where it is: loading its libraries, in
+# MPI_Init, where rank 0 waits for the other, and with MPI up but unknown to the scheduler.
+PHASES = {
+    "import": "import time; time.sleep(600)",
+    "mpi": "import time; time.sleep(600 * (rank == '1'))",
+    "register": "import asyncio, distributed\n"
+    "    async def never(self): await asyncio.sleep(600)\n"
+    "    distributed.Worker.start_unsafe = never",
+}
+ENDED_WITHIN = 10.0
+
+
+@pytest.fixture
+def temporary(tmp_path: Path) -> Path:
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    return folder
+
+
+@pytest.fixture
+def edges(tmp_path: Path) -> Path:
+    path = tmp_path / "edges.txt"
+    path.write_text("".join(f"{i} {i * 7 % 100}\n" for i in range(100)))
+    return path
+
+
+def site(folder: Path, phase: str) -> dict[str, str]:
+    folder.mkdir()
+    (folder / "sitecustomize.py").write_text(
+        "import os\n"
+        "rank = os.environ.get('PMI_RANK') or os.environ.get('OMPI_COMM_WORLD_RANK')\n"
+        f"if rank is not None:\n    {PHASES[phase]}\n"
+    )
+    rest = os.environ.get("PYTHONPATH")
+    return {"PYTHONPATH": f"{folder}:{rest}" if rest else str(folder)}
+
+
+def below(process: subprocess.Popen[str]) -> list[psutil.Process]:
+    with suppress(psutil.Error):
+        return list(psutil.Process(process.pid).children(recursive=True))
+    return []
+
+
+def is_rank(process: psutil.Process) -> bool:
+    with suppress(psutil.Error):
+        words = process.cmdline()
+        return words[1:4] == ["-P", "-m", "penstock.workers.rank"]
+    return False
+
+
+def kill_all(processes: list[psutil.Process]) -> None:
+    for one in processes:
+        with suppress(psutil.Error):
+            one.kill()
+
+
+def command_with_ranks(
+    edges: Path, temporary: Path, phase: str
+) -> tuple[subprocess.Popen[str], list[psutil.Process]]:
+    """Start etl on two ranks, and return it and all below it once both are in ``phase``."""
+    command = [sys.executable, "-P", "-m", "penstock", "etl", str(edges), str(edges.parent / "g")]
+    process = subprocess.Popen(
+        [*command, "--cluster", "mpi", "-n", "2"],
+        env={**os.environ, "TMPDIR": str(temporary)} | site(edges.parent / "site", phase),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    deadline = time.monotonic() + 60
+    while len([one for one in below(process) if is_rank(one)]) < 2:
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    if phase != "import":
+        time.sleep(2.0)
+    return process, below(process)
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize(
+    ("phase", "number"),
+    [
+        pytest.param(phase, number, marks=[pytest.mark.slow] * (place > 0))
+        for place, (phase, number) in enumerate(
+            product(PHASES, (signal.SIGKILL, signal.SIGTERM, signal.SIGHUP))
+        )
+    ],
+)
+def test_ranks_end_with_their_client(
+    edges: Path, temporary: Path, phase: str, number: signal.Signals
+) -> None:
+    process, family = command_with_ranks(edges, temporary, phase)
+    process.send_signal(number)
+    _, alive = psutil.wait_procs(family, timeout=ENDED_WITHIN)
+    kill_all(alive)
+    process.communicate()
+    assert not alive
+    assert not list(temporary.iterdir())
+
+
+def files_of(family: list[psutil.Process]) -> set[Path]:
+    """The shared memory of MPICH that processes use."""
+    found = set()
+    for one in family:
+        with suppress(psutil.Error):
+            names = [entry.path for entry in one.memory_maps()]
+            found |= {Path(name) for name in names if name.startswith("/dev/shm/mpich_shm_")}
+    return {path for path in found if path.exists()}
+
+
+@pytest.mark.mpi
+@pytest.mark.slow
+@pytest.mark.parametrize("who", ["client", "mpiexec", "rank"])
+def test_a_death_in_mpi_init_leaves_no_shared_memory(
+    edges: Path, temporary: Path, who: str
+) -> None:
+    if loaded_library().name != "mpich":
+        pytest.skip("needs MPICH")
+    process, family = command_with_ranks(edges, temporary, "mpi")
+    files = files_of(family)
+    assert len(files) == 1
+    if who == "client":
+        process.kill()
+    elif who == "mpiexec":
+        next(one for one in family if one.name() == "mpiexec").kill()
+    else:
+        next(one for one in family if is_rank(one)).kill()
+    _, alive = psutil.wait_procs(family, timeout=ENDED_WITHIN)
+    kill_all(alive)
+    process.communicate(timeout=20)
+    assert not alive
+    assert not [path for path in files if path.exists()]
+
+
+@pytest.mark.mpi
+def test_a_killed_mpiexec_leaves_no_description_of_the_host(tmp_path: Path) -> None:
+    library = loaded_library()
+    if library.name != "mpich" or os.geteuid() != 0 or shutil.which("unshare") is None:
+        pytest.skip("needs MPICH, and root for a /tmp of its own")
+    launcher = find_launcher(None, library)
+    env = launch_environment(launcher, os.environ, root=True, library=library)
+    init = "from mpi4py import MPI; import time; time.sleep(9)"
+    killed = f"timeout -s KILL 3 {launcher.path} -n 1 {sys.executable} -c '{init}'"
+    script = f"mount -t tmpfs tmpfs /tmp && {{ {killed}; ls /tmp; }}"
+    command = ["unshare", "-m", "sh", "-c", script]
+    done = subprocess.run(command, env=env, stdout=subprocess.PIPE, text=True, timeout=30, cwd="/")
+    assert done.stdout == ""
+    del env["HWLOC_XMLFILE"]
+    done = subprocess.run(command, env=env, stdout=subprocess.PIPE, text=True, timeout=30, cwd="/")
+    if done.returncode == 0:
+        assert done.stdout.startswith("hydra_hwloc_xmlfile_")  # what it would have left
+
+
+@pytest.mark.mpi
+@pytest.mark.slow
+def test_ranks_end_with_the_second_interrupt(edges: Path, temporary: Path) -> None:
+    process, family = command_with_ranks(edges, temporary, "register")
+    process.send_signal(signal.SIGINT)
+    time.sleep(0.3)
+    process.send_signal(signal.SIGINT)
+    _, alive = psutil.wait_procs(family, timeout=ENDED_WITHIN)
+    kill_all(alive)
+    process.communicate()
+    assert not alive
+
+
+@pytest.mark.mpi
+@pytest.mark.slow
+@pytest.mark.parametrize("victim", ["supervisor", "mpiexec"])
+def test_ranks_end_with_what_is_between(edges: Path, temporary: Path, victim: str) -> None:
+    process, family = command_with_ranks(edges, temporary, "register")
+    found = psutil.Process(process.pid).children()
+    supervisor = next(one for one in found if "penstock.cluster.supervisor" in one.cmdline())
+    one = supervisor if victim == "supervisor" else supervisor.children()[0]
+    one.kill()
+    _, alive = psutil.wait_procs(family, timeout=ENDED_WITHIN)
+    kill_all(alive)
+    error = process.communicate(timeout=20)[1]
+    assert not alive
+    assert "the workers did not start" in error
+
+
+# -- the supervisor -------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    return tmp_path / "log"
+
+
+def supervised(log: Path, folder: Path, command: str) -> Supervised:
+    with log.open("wb") as file:
+        return Supervised(["sh", "-c", command], env=dict(os.environ), folder=folder, log=file)
+
+
+@pytest.mark.parametrize(
+    ("command", "code"), [("exit 0", 0), ("sleep 600 & exit 3", 3), ("sleep 600 & kill -9 $$", -9)]
+)
+def test_a_supervisor_ends_as_its_command(
+    log: Path, temporary: Path, command: str, code: int
+) -> None:
+    marked = f"{temporary}/marked"
+    started = supervised(log, temporary, f"exec 7>{marked}; {command}")
+    assert started.process.wait(10) == code
+    started.let_go()
+    assert temporary.is_dir()
+    assert not [one for one in psutil.process_iter() if has_open(one, marked)]
+
+
+def has_open(process: psutil.Process, path: str) -> bool:
+    with suppress(psutil.Error):
+        return any(file.path == path for file in process.open_files())
+    return False
+
+
+def test_a_command_that_is_not_there(log: Path, temporary: Path) -> None:
+    with log.open("wb") as file:
+        started = Supervised(["/no/such"], env=dict(os.environ), folder=temporary, log=file)
+    assert started.process.wait(10) == 127
+    started.let_go()
+    assert log.read_text() == "/no/such: No such file or directory\n"
+
+
+def grandchildren(started: Supervised, count: int) -> list[psutil.Process]:
+    deadline = time.monotonic() + 20
+    while time.monotonic() < deadline:
+        found = psutil.Process(started.process.pid).children(recursive=True)
+        if len(found) == count and all(one.name() in ("sh", "sleep") for one in found):
+            return list(found)
+        time.sleep(0.02)
+    pytest.fail("the command did not start")
+
+
+# The second outlives its parent, in a session of its own; the first does not hear SIGTERM.
+STUBBORN = "trap '' TERM; (setsid sleep 600 & exit 0); sleep 600; sleep 600"
+
+
+@pytest.mark.parametrize("how", ["pipe", "SIGTERM"])
+def test_a_supervisor_ends_all_that_was_started(log: Path, temporary: Path, how: str) -> None:
+    (temporary / "file").touch()
+    started = supervised(log, temporary, STUBBORN)
+    family = grandchildren(started, 3)
+    if how == "pipe":
+        started.let_go()
+    else:
+        started.process.terminate()
+    started.process.wait(10)
+    _, alive = psutil.wait_procs(family, timeout=1)
+    kill_all(alive)
+    assert not alive
+    assert temporary.exists() == (how == "SIGTERM")  # who tells it to end is there to tidy up
+    started.let_go()
+
+
+def test_a_command_ends_with_its_supervisor(log: Path, temporary: Path) -> None:
+    started = supervised(log, temporary, "exec sleep 600")
+    family = grandchildren(started, 1)
+    started.process.kill()
+    _, alive = psutil.wait_procs(family, timeout=5)
+    kill_all(alive)
+    assert not alive
+    started.process.wait()
+    started.let_go()

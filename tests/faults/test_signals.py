@@ -1,0 +1,159 @@
+"""SIGTERM and SIGHUP, which batch systems, timeout and terminals send, end a command in order."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+CODES = {signal.SIGTERM: 143, signal.SIGHUP: 129}
+
+
+@pytest.fixture(scope="module")
+def edges(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two million edges: seconds of work."""
+    folder = tmp_path_factory.mktemp("edges")
+    for part in range(4):
+        ends = np.random.default_rng(part).integers(0, 400_000, (2, 500_000))
+        pq.write_table(pa.table({"src": ends[0], "dst": ends[1]}), folder / f"{part}.parquet")
+    return folder
+
+
+@pytest.fixture
+def temporary(tmp_path: Path) -> Path:
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    return folder
+
+
+def start(temporary: Path, *command: object, before: tuple[str, ...] = ()) -> Any:
+    words = [*before, sys.executable, "-P", "-m", "penstock", *map(str, command)]
+    return subprocess.Popen(
+        words,
+        env={**os.environ, "TMPDIR": str(temporary)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def until(true: Callable[[], Any], process: Any) -> None:
+    deadline = time.monotonic() + 120
+    while not true():
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def family(process: Any) -> list[psutil.Process]:
+    with suppress(psutil.Error):
+        return list(psutil.Process(process.pid).children(recursive=True))
+    return []
+
+
+def ends_in_order(process: Any, code: int, name: str, temporary: Path) -> str:
+    """Check what a process leaves and says that has just been told to end; return the rest."""
+    below = family(process)
+    began = time.monotonic()
+    try:
+        _, said = process.communicate(timeout=60)
+    finally:
+        _, alive = psutil.wait_procs(below, timeout=5)
+        for one in alive:
+            one.kill()
+    assert process.returncode == code, said
+    assert not alive
+    lines = [line for line in said.splitlines() if not line.startswith("dashboard")]
+    assert lines[-1] == f"penstock: ended by {name}. Nothing half-written was left in place."
+    assert "Traceback" not in said
+    assert not [line for line in lines if "distributed" in line or "tracker" in line], said
+    assert not list(temporary.iterdir())
+    assert time.monotonic() - began < 30
+    return "\n".join(lines[:-1])
+
+
+@pytest.mark.parametrize("whole_group", [False, True])
+@pytest.mark.parametrize("number", CODES)
+@pytest.mark.parametrize(
+    "cluster",
+    ["threads", "local", pytest.param("mpi", marks=[pytest.mark.mpi, pytest.mark.slow])],
+)
+def test_a_command_ends_in_order(
+    edges: Path,
+    tmp_path: Path,
+    temporary: Path,
+    cluster: str,
+    number: signal.Signals,
+    whole_group: bool,
+) -> None:
+    out = tmp_path / "g"
+    more = [] if cluster == "threads" else ["-n", 2]
+    process = start(temporary, "etl", edges, out, "--cluster", cluster, *more)
+    until(lambda: list(tmp_path.glob(".g.partial/scratch/pieces/*/done.json")), process)
+    if whole_group:  # as a terminal that closes does, and a batch system
+        os.killpg(process.pid, number)
+    else:
+        process.send_signal(number)
+    said = ends_in_order(process, CODES[number], number.name, temporary)
+    assert "--resume" in said
+    assert not out.exists()
+
+
+@pytest.mark.skipif(shutil.which("timeout") is None, reason="needs coreutils' timeout")
+def test_under_timeout(edges: Path, tmp_path: Path, temporary: Path) -> None:
+    process = start(
+        temporary, "etl", edges, tmp_path / "g", "--cluster", "local", "-n", 2,
+        before=("timeout", "--preserve-status", "7"),
+    )  # fmt: skip
+    ends_in_order(process, 143, "SIGTERM", temporary)
+
+
+def test_while_workers_start(edges: Path, tmp_path: Path, temporary: Path) -> None:
+    process = start(temporary, "etl", edges, tmp_path / "g", "--cluster", "local", "-n", 2)
+    until(lambda: len(family(process)) >= 2, process)
+    process.send_signal(signal.SIGTERM)
+    ends_in_order(process, 143, "SIGTERM", temporary)
+
+
+def test_a_signal_that_is_ignored_stays_ignored(
+    edges: Path, tmp_path: Path, temporary: Path
+) -> None:
+    process = start(
+        temporary, "etl", edges / "0.parquet", tmp_path / "g", "--cluster", "threads",
+        before=("nohup",),
+    )  # fmt: skip
+    until(lambda: list(tmp_path.glob(".g.partial/*")), process)
+    process.send_signal(signal.SIGHUP)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 0, said
+
+
+def test_before_the_command_is_loaded(tmp_path: Path, temporary: Path) -> None:
+    """Even while modules are imported it is a sentence, once the program has begun."""
+    code = (
+        "import os, signal\n"
+        "from penstock.pipelines import cli\n"
+        "from cyclopts import App\n"
+        "def tell(*a, **k): os.kill(os.getpid(), signal.SIGTERM); os.kill(os.getpid(), 15)\n"
+        "cli.app = tell\n"
+        "cli.main(['info', 'g'])\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", code], capture_output=True, text=True, timeout=30
+    )
+    assert done.returncode == 143
+    assert done.stderr == "penstock: ended by SIGTERM. Nothing half-written was left in place.\n"

@@ -1,0 +1,238 @@
+"""Another user of the host is turned away by every cluster that penstock starts."""
+
+from __future__ import annotations
+
+import os
+import stat
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from penstock import connect
+from penstock.cluster.mpiexec import (
+    find_launcher,
+    launch_command,
+    launch_environment,
+    loaded_library,
+)
+from penstock.pipelines.cli import run as penstock
+
+STRANGER = Path(__file__).with_name("stranger.py")
+NOBODY = 65534
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root to become another user")
+
+
+@pytest.fixture
+def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    # Only what penstock itself closes shall keep a stranger out.
+    for place in (*tmp_path.parents, tmp_path, folder):
+        if place.is_relative_to("/tmp") and place != Path("/tmp"):
+            place.chmod(0o755)
+    monkeypatch.setenv("TMPDIR", str(folder))
+    monkeypatch.setattr("tempfile.tempdir", str(folder))
+    monkeypatch.setenv("PENSTOCK_STATE", str(tmp_path / "state"))
+    return folder
+
+
+def listening(pids: list[int]) -> list[str]:
+    """Return where the processes, and all below them, wait for connections."""
+    found = set()
+    for pid in pids:
+        with suppress(psutil.Error):
+            process = psutil.Process(pid)
+            for one in [process, *process.children(recursive=True)]:
+                with suppress(psutil.Error):
+                    for entry in one.net_connections("tcp"):
+                        if entry.status == psutil.CONN_LISTEN:
+                            host = "127.0.0.1" if entry.laddr.ip == "0.0.0.0" else entry.laddr.ip
+                            found.add(f"{host}:{entry.laddr.port}")
+    return sorted(found)
+
+
+def files(*folders: Path) -> list[Path]:
+    return [path for folder in folders for path in folder.rglob("*") if path.is_file()]
+
+
+def knocked(pids: list[int], secret: list[Path]) -> tuple[list[str], list[str]]:
+    """Let a stranger try every port; return what was answered, and which files it read."""
+    ports = listening(pids)
+    assert ports
+    command = [sys.executable, "-P", str(STRANGER), str(NOBODY), ":".join(map(str, secret))]
+    with tempfile.TemporaryDirectory(dir="/tmp") as own:
+        done = subprocess.run(
+            [*command, *ports],
+            capture_output=True,
+            text=True,
+            timeout=120,
+            env={**os.environ, "TMPDIR": own},
+        )
+    lines = done.stdout.splitlines()
+    assert lines, done.stderr
+    assert "'status': 'OK'" in lines[0], "the stranger itself does not work"
+    read = [line.removeprefix("read ") for line in lines if line.startswith("read ")]
+    tried = [line for line in lines[1:] if not line.startswith("read ")]
+    assert len(tried) == 2 * len(ports)
+    return [line for line in tried if " refused " not in line], read
+
+
+def nobody_got_in(client: Any, temporary: Path, *more: Path) -> None:
+    keys = [path for path in files(temporary, *more) if path.suffix == ".pem"]
+    pids = [os.getpid(), *client.run(os.getpid).values()]
+    answered, read = knocked(pids, keys)
+    assert answered == []
+    assert read == []
+    for path in keys:
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+        assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+    below = [one for pid in pids for one in psutil.Process(pid).children(recursive=True)]
+    for process in [*map(psutil.Process, pids), *below]:
+        with suppress(psutil.Error):
+            told = " ".join([*process.cmdline(), *process.environ().values()])
+            assert "PRIVATE KEY" not in told
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["local", pytest.param("mpi", marks=pytest.mark.mpi)])
+def test_a_cluster_of_one_command(kind: str, temporary: Path) -> None:
+    with connect(kind, workers=2) as client:
+        assert client.scheduler.address.startswith("tls://")
+        assert client.submit(sum, [1, 2]).result() == 3
+        nobody_got_in(client, temporary)
+    assert not list(temporary.iterdir())
+
+
+@pytest.mark.slow
+def test_the_stranger_gets_in_where_nothing_is_encrypted(temporary: Path) -> None:
+    with connect("local", workers=1, no_tls=True) as client:
+        answered, _ = knocked([os.getpid()], [])
+        assert client.scheduler.address.startswith("tcp://")
+    assert any("'status': 'OK', 'result'" in line for line in answered)
+
+
+def test_threads_listen_for_nobody(temporary: Path) -> None:
+    before = listening([os.getpid()])
+    with connect("threads", scheduler_port=0) as client:
+        assert client.scheduler.address.startswith("inproc://")
+        http = set(listening([os.getpid()])) - set(before)
+        assert all(place.startswith("127.0.0.1:") for place in http)
+        answered, _ = knocked([os.getpid()], []) if http else ([], [])
+    assert answered == []
+
+
+@pytest.fixture
+def kept(temporary: Path) -> Iterator[None]:
+    yield
+    penstock(["cluster", "stop", "-q"])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["local", pytest.param("mpi", marks=pytest.mark.mpi)])
+def test_a_cluster_that_stays(
+    kind: str, temporary: Path, kept: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from penstock.cluster.started import find
+
+    assert penstock(["cluster", "start", "--kind", kind, "-n", "2", "-q"]) == 0
+    entry = find("default")
+    assert entry is not None
+    assert entry.address is not None
+    with connect("default") as client:
+        assert client.submit(sum, [1, 2]).result() == 3
+        keys = [path for path in files(tmp_path / "state") if path.suffix == ".pem"]
+        assert len(keys) == 3
+        answered, read = knocked([entry.pid], [*keys, *files(temporary)])
+        assert (answered, read) == ([], [])
+        nobody_got_in(client, temporary, tmp_path / "state")
+    with connect(entry.address) as client:  # its credentials are found by its address too
+        assert client.submit(sum, [1, 2]).result() == 3
+    capsys.readouterr()
+    assert penstock(["cluster", "status"]) == 0
+    assert "running  2/2" in capsys.readouterr().out
+    assert penstock(["cluster", "stop", "-q"]) == 0
+    assert not files(tmp_path / "state")
+
+
+@pytest.mark.slow
+@pytest.mark.mpi
+def test_ranks_beside_a_local_cluster(temporary: Path) -> None:
+    from penstock import gang
+
+    with connect("local", workers=1) as client:
+        assert gang.run(client, lambda comm: comm.size, ranks=2) == [2, 2]
+        nobody_got_in(client, temporary)
+
+
+@pytest.mark.slow
+@pytest.mark.mpi
+@pytest.mark.filterwarnings("ignore")
+def test_ranks_beside_a_cluster_of_dasks_with_texts(temporary: Path) -> None:
+    from distributed import Client, LocalCluster, Security
+
+    from penstock import gang
+
+    used = Security.temporary()
+    options = {"n_workers": 1, "threads_per_worker": 1, "dashboard_address": "127.0.0.1:0"}
+    with LocalCluster(security=used, **options) as cluster, Client(cluster) as client:
+        assert gang.run(client, lambda comm: comm.size, ranks=2) == [2, 2]
+        keys = files(*temporary.glob("penstock-world-*/tls-of-client"))
+        assert keys
+        assert all(stat.S_IMODE(path.stat().st_mode) == 0o600 for path in keys)
+
+
+JOB = """
+import os, psutil, subprocess, sys
+from penstock import connect
+with connect("mpi", dashboard="none") as client:
+    assert client.scheduler.address.startswith("tls://"), client.scheduler.address
+    assert client.submit(sum, [1, 2]).result() == 3
+    sys.path.insert(0, sys.argv[1])
+    import test_strangers as t
+    above = psutil.Process().parent().pid
+    print(*t.knocked([above], []), "nobody got in")
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.mpi
+def test_a_script_that_is_an_mpi_job_itself(tmp_path: Path, temporary: Path) -> None:
+    job = tmp_path / "job.py"
+    job.write_text(JOB)
+    launcher = find_launcher(None, loaded_library())
+    program = [sys.executable, "-P", str(job), str(STRANGER.parent)]
+    command = launch_command(launcher, program, ranks=3, hosts=None)
+    env = launch_environment(launcher, os.environ, root=True)
+    done = subprocess.run(
+        command, env=env, capture_output=True, text=True, timeout=150, check=False, cwd=tmp_path
+    )
+    assert done.returncode == 0, done.stderr
+    assert "[] [] nobody got in" in done.stdout
+
+
+def test_credentials_that_somebody_waits_for(tmp_path: Path) -> None:
+    """Nobody can have put a link, or a file, where the key is written."""
+    from penstock.cluster.credentials import make_credentials
+
+    (tmp_path / "tls").symlink_to(tempfile.gettempdir())
+    with pytest.raises(FileExistsError):
+        make_credentials(tmp_path / "tls")
+
+
+@pytest.mark.mpi
+def test_workers_and_ranks_of_one_host_listen_on_loopback_alone(temporary: Path) -> None:
+    with connect("mpi", workers=2) as client:
+        for pid in [os.getpid(), *client.run(os.getpid).values()]:
+            for entry in psutil.Process(pid).net_connections("tcp"):
+                # MPICH's ranks inherit the port that mpiexec listens on.
+                inherited = entry.laddr.ip == "0.0.0.0" and pid != os.getpid()
+                if entry.status == psutil.CONN_LISTEN and not inherited:
+                    assert entry.laddr.ip in ("127.0.0.1", "::1")
