@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 from uuid import uuid4
 
+from penstock.cluster.answer import SilentScheduler, ask_scheduler
 from penstock.errors import CapacityError, ClusterError, PenstockError
 from penstock.progress import Progress
 
@@ -52,7 +53,8 @@ def run_stage(
                 results[i] = future.result()
                 progress.advance(sizes[i])
     except BaseException as error:
-        client.cancel(futures, force=True)
+        if not isinstance(error, SilentScheduler):  # it would not hear that
+            client.cancel(futures, force=True)
         raise _as_user_sees(error, title) from error
     return results
 
@@ -72,7 +74,7 @@ def _watched(done: Any, client: Any, title: str) -> Iterator[Any]:
         if now - asked < _ASK_EVERY:
             continue
         asked = now
-        if client.run_on_scheduler(_count_workers):
+        if ask_scheduler(client, _count_workers):
             alone_since = None
         elif alone_since is None:
             alone_since = now
