@@ -7,11 +7,13 @@ import time
 from typing import Any
 
 from penstock import __version__
+from penstock.cluster.answer import ask_scheduler
 from penstock.cluster.running import Running
 from penstock.errors import ClusterError
 from penstock.progress import Progress
 
 _POLL = 0.02
+_LAST_WORD = 1.0  # seconds that a scheduler has to answer when the time is over
 _NAMED = 8  # of the workers that are missing
 
 
@@ -22,7 +24,8 @@ def wait_for_workers(client: Any, running: Running, timeout: float, *, quiet: bo
     deadline, here = time.monotonic() + timeout, 0
     with Progress("start workers", total=running.workers, unit="workers", quiet=quiet) as progress:
         while True:
-            names = client.run_on_scheduler(_names)
+            left = max(deadline - time.monotonic(), _LAST_WORD)
+            names = ask_scheduler(client, _names, timeout=left)
             progress.advance(len(names) - here)
             here = len(names)
             if here >= running.workers:
@@ -56,7 +59,7 @@ def check_versions(client: Any) -> None:
     _compare("the scheduler", {"python": _minor(scheduler["host"]["python"])}, ours)
     # What a worker of another Python would make of our functions nobody knows: ask for the
     # versions that it told when it registered.
-    for address, python in client.run_on_scheduler(_pythons).items():
+    for address, python in ask_scheduler(client, _pythons).items():
         _compare(f"the worker at {address}", {"python": _minor(python)}, ours)
     for address, version in client.run(_penstock, on_error="return").items():
         found = version if isinstance(version, str) else "none that can be imported"

@@ -10,13 +10,14 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from penstock.caches import have_home
+from penstock.cluster.answer import ask_scheduler
 from penstock.cluster.count import check_count
 from penstock.cluster.running import Running
 from penstock.cluster.spec import KINDS, ClusterSpec
@@ -26,6 +27,7 @@ from penstock.limits import usable_memory
 
 # Starting processes costs about two seconds; below this much input it is not worth it.
 SMALL_INPUT = 256 << 20
+_CLOSE_SECONDS = 10.0
 
 
 @dataclass(frozen=True)
@@ -42,7 +44,7 @@ def capacity(client: Any, spec: ClusterSpec) -> Capacity:
     def workers(dask_scheduler: Any) -> list[tuple[int, int]]:
         return [(w.nthreads, w.memory_limit or 0) for w in dask_scheduler.workers.values()]
 
-    found = client.run_on_scheduler(workers)
+    found = ask_scheduler(client, workers)
     tasks = sum(threads for threads, _ in found)
     if not tasks:
         raise ClusterError(
@@ -87,7 +89,7 @@ def connect(
     with _opened(replace(spec, cluster=kind), ranks, quiet) as running:
         used = running.security
         with (
-            Client(running.target, security=used, timeout=spec.start_timeout) as client,
+            _closing(Client(running.target, security=used, timeout=spec.start_timeout)) as client,
             _watched(client, kind, spec, quiet=quiet),
         ):
             if not quiet and running.dashboard:
@@ -118,6 +120,17 @@ def _watched(
     if kind == "threads":  # they live and stand still as this process does
         return nullcontext()
     return watching(client, spec.worker_timeout, quiet=quiet)
+
+
+@contextmanager
+def _closing(client: Any) -> Iterator[Any]:
+    """Close ``client`` in the end, also where its scheduler has hung and will not take leave."""
+    with client.as_current():
+        try:
+            yield client
+        finally:
+            with suppress(TimeoutError):
+                client.close(timeout=_CLOSE_SECONDS)
 
 
 def kind_for(
@@ -218,14 +231,14 @@ def _read_scheduler_file(path: Path) -> str:
 
 
 def _somebody_at(address: str, spec: ClusterSpec, used: Any) -> None:
-    from distributed import Client
+    from penstock.cluster.answer import identity
 
     try:
-        Client(address, timeout=spec.start_timeout, security=used, set_as_default=False).close()
+        identity(address, used, timeout=spec.start_timeout)
     except (OSError, TimeoutError, ValueError) as error:
         raise ClusterError(
             f"no Dask scheduler answers at {address}",
             expected=f"one within {spec.start_timeout:g} s",
-            got=str(error),
+            got=str(error) or "a connection, and no word",
             remedy="Start one with penstock cluster start, or check address and firewall",
         ) from error

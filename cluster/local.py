@@ -7,10 +7,13 @@ import os
 import shutil
 import signal
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
+
+import psutil
 
 from penstock.cluster.credentials import credentials
 from penstock.cluster.place import dashboard_link, scheduler_place
@@ -18,6 +21,7 @@ from penstock.cluster.running import Running
 from penstock.cluster.spec import ClusterSpec
 
 CLOSE_TIMEOUT = 5
+_STARTING = 0.5  # seconds that a process which is being started may take to be seen
 
 
 @contextmanager
@@ -39,7 +43,8 @@ def open_local(spec: ClusterSpec, *, processes: bool) -> Iterator[Running]:
             # Made in two steps, so that what the second one has started ends even if it fails, or
             # is interrupted.
             cluster = LocalCluster.__new__(LocalCluster)
-            stack.callback(close, cluster)
+            before = frozenset(child.pid for child in psutil.Process().children())
+            stack.callback(close, cluster, before)
             cluster.__init__(
                 processes=processes,
                 n_workers=cores if processes else 0,
@@ -79,11 +84,13 @@ def start_resource_tracker() -> None:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def close(cluster: Any) -> None:
+def close(cluster: Any, before: frozenset[int] = frozenset()) -> None:
     """End a cluster that this process started, in bounded time, however far it came.
 
     After workers died over and over, closing can wait for one that will never answer; while they
     start, it waits for each of them first.
+
+    before  children of this process that were there before the cluster
     """
     from distributed import Nanny
     from distributed.core import Status
@@ -103,3 +110,18 @@ def close(cluster: Any) -> None:
         if nanny.pid is not None:
             with suppress(ProcessLookupError):
                 os.kill(nanny.pid, signal.SIGKILL)
+    _end_those_that_start(before)
+
+
+def _end_those_that_start(before: frozenset[int]) -> None:
+    """End processes of workers that no nanny knows yet: its thread is just starting them.
+
+    Left alone they would find their folder gone, and say so in a traceback.
+    """
+    deadline = time.monotonic() + _STARTING
+    while time.monotonic() < deadline:
+        for child in psutil.Process().children():
+            with suppress(psutil.Error):
+                if child.pid not in before and "spawn_main" in " ".join(child.cmdline()):
+                    child.kill()
+        time.sleep(0.02)

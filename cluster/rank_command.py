@@ -53,7 +53,8 @@ def rank_program(plan: WorldPlan) -> list[str]:
         words += ["--local-directory", str(plan.folder / "workers")]
     if spec.interface:
         words += ["--interface", spec.interface]
-    options = {"dashboard": False, "device": spec.device, "device_limit": spec.device_limit}
+    options: dict[str, Any] = {"dashboard": False, "device": spec.device}
+    options["device_limit"] = spec.device_limit
     # A rank whose scheduler never answers ends by itself, wherever it is.
     options["death_timeout"] = spec.start_timeout + _DEATH_MARGIN
     return [*words, "--worker-options", json.dumps(options)]

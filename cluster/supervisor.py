@@ -96,10 +96,10 @@ def main(descriptor: int, folder: str, command: Sequence[str]) -> None:
     if alone:
         _tidy(folder)
     if os.WIFSIGNALED(status):
-        number = os.WTERMSIG(status)
-        if number != signal.SIGKILL:
-            signal.signal(number, signal.SIG_DFL)
-        os.kill(os.getpid(), number)
+        killed_by = os.WTERMSIG(status)
+        if killed_by != signal.SIGKILL:
+            signal.signal(killed_by, signal.SIG_DFL)
+        os.kill(os.getpid(), killed_by)
     os._exit(os.waitstatus_to_exitcode(status))
 
 

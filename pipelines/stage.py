@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 from uuid import uuid4
 
+from penstock.cluster.answer import SilentScheduler, ask_scheduler
 from penstock.errors import CapacityError, ClusterError, PenstockError
 from penstock.progress import Progress
 from penstock.sizes import format_bytes
@@ -55,7 +56,8 @@ def run_stage(
                 results[i] = future.result()
                 progress.advance(sizes[i])
     except BaseException as error:
-        client.cancel(futures, force=True)
+        if not isinstance(error, SilentScheduler):  # it would not hear that
+            client.cancel(futures, force=True)
         raise _as_user_sees(error, title) from error
     return results
 
@@ -78,7 +80,7 @@ def _watched(done: Any, client: Any, title: str) -> Iterator[Any]:
         if now - asked < _ASK_EVERY:
             continue
         asked = now
-        workers = client.run_on_scheduler(_look)
+        workers = ask_scheduler(client, _look)
         alone_since = None if workers else alone_since or now
         if alone_since is not None and now - alone_since > NO_WORKER_TIMEOUT:
             raise ClusterError(

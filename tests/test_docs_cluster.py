@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 import yaml
 
-from penstock.cluster import coordinator, ending, gang, keeper, presence, world
+from penstock.cluster import answer, coordinator, ending, gang, keeper, presence, world
 from penstock.cluster.slurm_script import SlurmScript
 from penstock.cluster.spec import KINDS, ClusterSpec
 from penstock.options import flag
@@ -140,6 +140,7 @@ def test_waits_last_as_long_as_the_table_says(pages: dict[str, str]) -> None:
     start = ClusterSpec().start_timeout
     assert said == [
         [start],
+        [answer.SILENT_SECONDS],
         [start],
         [parameters["start_timeout"].default],
         [parameters["wait_timeout"].default],

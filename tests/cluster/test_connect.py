@@ -80,7 +80,7 @@ def test_auto_gives_a_job_for_gpus_a_worker_each(
 
 
 def test_a_cluster_that_runs_already_is_left_running() -> None:
-    with connect(ClusterSpec(cluster="local", workers=1), input_bytes=0) as owner:
+    with connect(ClusterSpec(cluster="local", workers=1, no_tls=True), input_bytes=0) as owner:
         address = owner.scheduler.address
         with connect(ClusterSpec(cluster=address), input_bytes=0) as guest:
             assert capacity(guest, ClusterSpec()).tasks == 1
