@@ -19,6 +19,7 @@ import pytest
 
 from penstock.cluster import ending, keeper, presence, started
 from penstock.cluster.connect import connect
+from penstock.cluster.security import of_folder
 from penstock.cluster.started import Started, all_started, find
 from penstock.pipelines.cli import run
 from penstock.workers.processes import process_start
@@ -177,7 +178,11 @@ def test_started_used_stopped_and_nothing_left(
     told = answer(capsys)
     assert (told["name"], told["kind"], told["workers"]) == ("default", kind, 2)
     assert told["dashboard"].startswith("http://")
-    with connect("default") as client, Client(scheduler_file=str(file)) as other:
+    used = of_folder(Path(find("default").tls))
+    with (
+        connect("default") as client,
+        Client(scheduler_file=str(file), security=used) as other,
+    ):
         assert other.scheduler.address == told["address"]
         pids = set(client.run(os.getpid).values())
     keeper_of = psutil.Process(told["pid"])
