@@ -29,7 +29,7 @@ class Cluster:
         assert function == self.versions
         return self.versions_said
 
-    def run_on_scheduler(self, function: Any) -> dict[str, str]:
+    def run_on_scheduler(self, function: Any, **_: Any) -> dict[str, str]:
         return self.workers
 
     def run(self, function: Any, on_error: str) -> dict[str, Any]:
