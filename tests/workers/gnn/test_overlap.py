@@ -188,7 +188,7 @@ def with_run(graph: Path, tmp_path: Path, on_threads: Any) -> Callable[..., list
             with open_local(comm, graph, partition, weighted=False) as local, Workforce(1) as crew:
                 run = _Run(comm, task, local, crew, None)
                 for _ in range(2):
-                    run._epoch()
+                    run.bare_epoch()
                 return work(run)
 
         return on_threads(2, rank)
@@ -208,13 +208,13 @@ def test_everything_that_an_epoch_changes_is_put_back(name: str, with_run: Any) 
         before, restore = (state_of(run), run.state.epoch), run.state.restorer()
         for leave_out in (False, True):
             run.network.exchange(overlap=True, leave_out=leave_out)
-            run._epoch()
+            run.bare_epoch()
             run.state.network.parameters.values += 1  # whatever came of it
             assert all(a != b for a, b in zip(state_of(run), before[0], strict=True))
             restore()
             assert (state_of(run), run.state.epoch) == before
         run.network.exchange(overlap=True)
-        assert np.isfinite(run._epoch()["train"]["loss"])
+        assert np.isfinite(run.bare_epoch()["train"]["loss"])
 
     with_run(MODELS[name], work)
 
@@ -226,7 +226,7 @@ def test_an_epoch_that_leaves_the_communication_out_says_nothing(
 ) -> None:
     def work(run: Any) -> None:
         run.network.halo.sharing = sharing
-        run._epoch()  # stale rows are those of an exchange by the same transport
+        run.bare_epoch()  # stale rows are those of an exchange by the same transport
         said: list[str] = []
         for name in ("isend", "irecv", "iallreduce", "barrier", "allgather"):
             setattr(run.comm, name, _overheard(name, getattr(run.comm, name), said))
@@ -238,7 +238,7 @@ def test_an_epoch_that_leaves_the_communication_out_says_nothing(
                 before=run.comm.barrier if kind == "not overlapped" else None,
             )
             sent = run.network.halo.sent_bytes
-            run._epoch()
+            run.bare_epoch()
             now = said[len(told) :]
             assert (run.network.halo.sent_bytes > sent) == (kind != "left out")
             assert bool(now) == (kind != "left out"), kind
@@ -265,7 +265,7 @@ def test_a_slower_rank_is_no_communication(with_run: Any) -> None:
         def epoch() -> None:
             if run.comm.rank == 1:
                 time.sleep(nap)
-            run._epoch()
+            run.bare_epoch()
 
         return measure_overlap(run.comm, run.network, epoch, run.state.restorer(), 7)
 
