@@ -6,8 +6,14 @@ as in a kernel that runs in the main thread, they are heard after it.
 
 from __future__ import annotations
 
+import os
 import signal
+import sys
+import time
 from typing import Any
+
+# Until then a second Ctrl-C is one too many: it would only break off the closing of what runs.
+_CLOSING = 5.0
 
 _NUMBERS = (signal.SIGTERM, signal.SIGHUP)
 
@@ -40,3 +46,18 @@ def raise_terminations() -> None:
     for each in _NUMBERS:
         if signal.getsignal(each) == signal.SIG_DFL:
             signal.signal(each, tell)
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, _interrupt)
+
+
+def _interrupt(number: int, frame: Any) -> None:
+    """Raise KeyboardInterrupt once; end at once where closing takes too long and one more comes."""
+    began = time.monotonic()
+
+    def again(number: int, frame: Any) -> None:
+        if time.monotonic() - began > _CLOSING:
+            print("penstock: interrupted again, and ended at once", file=sys.stderr, flush=True)
+            os._exit(1)
+
+    signal.signal(signal.SIGINT, again)
+    raise KeyboardInterrupt

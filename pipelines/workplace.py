@@ -15,6 +15,7 @@ from typing import Any
 from penstock.documents import parse_json
 from penstock.errors import InputError, UsageError
 from penstock.files import publish, recover, refuse_existing, save_json
+from penstock.options import flag
 from penstock.output_lock import output_lock, own_directory, refuse_link
 
 
@@ -42,7 +43,8 @@ def workplace(
     task           what the run does, as JSON: ``resume`` goes on only where it is the same; under
                    ``inputs`` the stamps of the files that it reads, by path
     command, kind  what runs, and what it makes: a directory that holds ``<kind>.json``
-    Bad input or options leave nothing; an interrupted run leaves what it has done for ``resume``.
+    Bad input or options leave nothing new; an interrupted run leaves what it has done for
+    ``resume``.
     """
     # Through symbolic links, to the disk that the result will really stand on.
     out = out.resolve()
@@ -55,13 +57,12 @@ def workplace(
         own_directory(home)
         refuse_link(place.result)
         _prepare(home, place, task, resume=resume)
+        found = _has_work(place)  # of the run that this one resumes
         try:
             yield place
-        except (InputError, UsageError):
-            _remove(home, place)
-            raise
-        except BaseException:
-            if not _has_work(place):
+        except BaseException as error:
+            bad = isinstance(error, InputError | UsageError) and not found
+            if bad or not _has_work(place):
                 _remove(home, place)
                 raise
             print(
@@ -91,6 +92,7 @@ def _prepare(home: Path, place: Workplace, task: dict[str, Any], *, resume: bool
             raise UsageError(
                 f"the run interrupted in {home} was another one",
                 expected="the same inputs and options",
+                got=_differing(before, task),
                 remedy="Repeat its command, or run without --resume to start anew",
             )
     else:
@@ -99,6 +101,18 @@ def _prepare(home: Path, place: Workplace, task: dict[str, Any], *, resume: bool
         save_json(record, task)
     place.result.mkdir(parents=True, exist_ok=True)
     own_directory(place.scratch)
+
+
+def _differing(before: dict[str, Any], task: dict[str, Any]) -> str:
+    """Return the names of what is not the same in two runs."""
+    names = []
+    for name in sorted({*before, *task}):
+        old, new = before.get(name), task.get(name)
+        if isinstance(old, dict) and isinstance(new, dict):
+            names += [flag(key) for key in sorted({*old, *new}) if old.get(key) != new.get(key)]
+        elif old != new:
+            names.append(name)
+    return f"another {', '.join(names)}"
 
 
 def _read(record: Path) -> dict[str, Any]:

@@ -9,7 +9,7 @@ import threading
 import pytest
 
 from penstock import Graph, generate, partition_graph
-from penstock.errors import CorruptFile, OutputExists, PenstockError
+from penstock.errors import CorruptFile, OutputExists, PenstockError, UsageError
 from penstock.files import FileEntry, fresh_directory, publish, recover
 from penstock.output_lock import output_lock, own_directory
 from penstock.pipelines.parts import partition_into
@@ -254,3 +254,57 @@ def test_a_graph_and_a_partition_with_such_names_are_not_opened(graph, name):
         manifest.write_text(json.dumps(body))
         with pytest.raises(PenstockError, match="no name of a file"):
             opened()
+
+
+# -- what an interrupted run has done -----------------------------------------------------------
+
+
+def interrupted(out, work=True):
+    options = {"command": "etl", "kind": "graph", "overwrite": False}
+    with (
+        pytest.raises(KeyboardInterrupt),
+        workplace(out, {"options": {"a": 1}}, resume=False, **options) as place,
+    ):
+        if work:
+            (place.result / "part").touch()
+        raise KeyboardInterrupt
+    return options
+
+
+def test_bad_usage_at_resume_takes_no_work_away(tmp_path, capsys):
+    """A mistyped --cluster did."""
+    options = interrupted(tmp_path / "g")
+    with (
+        pytest.raises(UsageError, match="no cluster"),
+        workplace(tmp_path / "g", {"options": {"a": 1}}, resume=True, **options),
+    ):
+        raise UsageError("there is no cluster 'nosuch'")
+    assert (tmp_path / ".g.partial/graph/part").exists()
+    assert capsys.readouterr().err.count("--resume") == 2
+
+
+def test_bad_usage_at_first_leaves_nothing(tmp_path, capsys):
+    with (
+        pytest.raises(UsageError),
+        workplace(
+            tmp_path / "g", {}, command="etl", kind="graph", resume=False, overwrite=False
+        ) as place,
+    ):
+        (place.result / "part").touch()
+        raise UsageError("bad")
+    assert os.listdir(tmp_path) == []
+    interrupted(tmp_path / "g", work=False)
+    assert os.listdir(tmp_path) == []
+    assert capsys.readouterr().err == ""
+
+
+def test_another_run_is_told_by_what_differs(tmp_path):
+    options = interrupted(tmp_path / "g")
+    with (
+        pytest.raises(UsageError, match="got another cluster, --a-b"),
+        workplace(
+            tmp_path / "g", {"options": {"a": 1, "a_b": 2}, "cluster": "x"}, resume=True, **options
+        ),
+    ):
+        pass
+    assert (tmp_path / ".g.partial/graph/part").exists()

@@ -157,3 +157,28 @@ def test_before_the_command_is_loaded(tmp_path: Path, temporary: Path) -> None:
     )
     assert done.returncode == 143
     assert done.stderr == "penstock: ended by SIGTERM. Nothing half-written was left in place.\n"
+
+
+def test_a_second_ctrl_c_does_not_make_the_end_slower(edges: Path, tmp_path: Path) -> None:
+    """It broke off the closing of the cluster; the interpreter then waited ten seconds at exit."""
+    listen = (
+        "import signal\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # may be ignored here
+        "from penstock.pipelines.cli import main\n"
+        "main()\n"
+    )
+    words = ["etl", str(edges), str(tmp_path / "g"), "--cluster", "threads"]
+    process = subprocess.Popen(
+        [sys.executable, "-P", "-c", listen, *words], stderr=subprocess.PIPE, text=True,
+        start_new_session=True,
+    )  # fmt: skip
+    until(lambda: list(tmp_path.glob(".g.partial/scratch/pieces/*/done.json")), process)
+    process.send_signal(signal.SIGINT)
+    time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    began = time.monotonic()
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert time.monotonic() - began < 8, said
+    assert said.rstrip().endswith("penstock: interrupted. Nothing half-written was left in place.")
+    assert "Traceback" not in said
