@@ -62,6 +62,13 @@ def check_versions(client: Any) -> None:
     for address, python in ask_scheduler(client, _pythons).items():
         _compare(f"the worker at {address}", {"python": _minor(python)}, ours)
     for address, version in client.run(_penstock, on_error="return").items():
+        if isinstance(version, Exception) and not isinstance(version, ImportError):
+            # It died, or the connection did: that says nothing of what is installed there.
+            raise ClusterError(
+                f"the worker at {address} does not say which penstock it has",
+                got=f"{type(version).__name__}: {version}",
+                remedy="Look at its log; if it has ended, start the cluster again",
+            ) from version
         found = version if isinstance(version, str) else "none that can be imported"
         _compare(f"the worker at {address}", {"penstock": found}, ours)
 

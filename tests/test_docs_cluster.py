@@ -161,7 +161,7 @@ def test_waits_last_as_long_as_the_table_says(pages: dict[str, str]) -> None:
 def texts_of(root: Path) -> list[str]:
     """Return the strings in the code; what is filled in is three dots."""
     found: list[str] = []
-    for folder in ("cluster", "workers", "pipelines"):
+    for folder in ("penstock", "cluster", "workers", "pipelines"):
         for file in (root / folder).rglob("*.py"):
             for node in ast.walk(ast.parse(file.read_text())):
                 if isinstance(node, ast.JoinedStr):

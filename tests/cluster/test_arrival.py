@@ -60,6 +60,11 @@ def test_another_patch_release_is_no_other_python() -> None:
             Cluster(PYTHON, {"tcp://b": PYTHON}, {"tcp://b": ModuleNotFoundError("penstock")}),
             "got penstock none that can be imported",
         ),
+        (
+            Cluster(PYTHON, {"tcp://b": PYTHON}, {"tcp://b": OSError("connection lost")}),
+            "the worker at tcp://b does not say which penstock it has. Got OSError: connection "
+            "lost",
+        ),
     ],
 )
 def test_others_are_refused(cluster: Any, match: str) -> None:

@@ -348,7 +348,8 @@ def test_a_client_that_goes_takes_its_gang_along(client: Any) -> None:
             comm.barrier()
             time.sleep(0.01)
 
-    guest, working = Client(client.scheduler.address, set_as_default=False), threading.Event()
+    guest = Client(client.scheduler.address, security=client.security, set_as_default=False)
+    working = threading.Event()
 
     def run_in_vain() -> None:
         with suppress(BaseException):
@@ -423,7 +424,8 @@ def test_a_scheduler_that_goes_ends_the_wait() -> None:
             time.sleep(0.01)
 
     with connect("mpi", workers=2) as owner:
-        guest, working = Client(owner.scheduler.address, set_as_default=False), threading.Event()
+        guest = Client(owner.scheduler.address, security=owner.security, set_as_default=False)
+        working = threading.Event()
 
         def close() -> None:
             # Not before the client waits for members: what it asks the scheduler itself meanwhile

@@ -297,7 +297,7 @@ def test_what_start_prints(
         ("--kind threads", "kind 'threads': threads belong to the process of one job"),
         ("--kind tcp://h:1", "kind 'tcp://h:1': that is not a kind of cluster. Expected one of "),
         ("--kind moon", "Expected one of local, mpi, cuda, slurm"),
-        ("--kind none.yaml", "there is no file none.yaml with cluster options"),
+        ("--kind none.yaml", "there is no file {here}/none.yaml with cluster options"),
         ("--scheduler-file /no/where/file", "--scheduler-file lies in no folder"),
         ("-n 0", "option --workers has a bad value"),
     ],
@@ -308,7 +308,7 @@ def test_bad_options_start_nothing(
     assert run(["cluster", "start", *line.split()]) == 2
     out, err = capsys.readouterr()
     assert (out, err.count("\n")) == ("", 1)
-    assert message in err
+    assert message.format(here=Path.cwd()) in err
     assert not state.exists()
 
 
