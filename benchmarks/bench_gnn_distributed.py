@@ -13,8 +13,8 @@ with edges at random have no better parts than random ones, which --method rando
 After the plain training, --rounds rounds of epochs measure the hidden share, as --measure-overlap
 of penstock gnn train does: exposed is what an epoch is longer than with the communication left out,
 whole the same where nothing overlaps and each exchange begins after a barrier that is not counted,
-hidden = 1 - exposed / whole; medians, and quartiles in brackets. Ends with 1 where a promise is
-broken. With more ranks than cores only the curves mean something.
+hidden = 1 - exposed / the median whole; medians, and quartiles in brackets. Ends with 1 where a
+promise is broken. With more ranks than cores only the curves mean something.
 """
 
 import argparse
@@ -110,7 +110,7 @@ def compare(graph, folder, counts, given):
             for name in ("exposed", "whole"):
                 cells.append(quartiles([1e3 * value for value in overlap[name]], ".2f"))
             share = overlap["hidden"]
-            cells.append("too little" if share is None else quartiles(share, ".0%"))
+            cells.append("too little to tell" if share is None else quartiles(share, ".0%"))
         if ranks == 1:
             first["ms"] = took["plain"]
         cells += [f"{apart[name]:.1e}" if name in apart else "" for name in ("plain", "dropout")]

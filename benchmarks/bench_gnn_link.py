@@ -7,7 +7,8 @@ tc tbf, as in tests/netns; that takes root, and two cores, one for each host. Ra
 messages. Graph and model are those of bench_gnn_distributed.py, curves are compared there. What is
 measured is what penstock gnn train --measure-overlap measures: exposed is what an epoch is longer
 than with the communication left out, whole the same where nothing overlaps and each exchange begins
-after a barrier that is not counted, hidden = 1 - exposed / whole; medians, quartiles in brackets.
+after a barrier that is not counted, hidden = 1 - exposed / the median whole; medians, quartiles in
+brackets.
 """
 
 import argparse
@@ -88,7 +89,7 @@ def main():
                     for name in ("usual", "left_out", "exposed", "whole")
                 ]
                 hidden = found["hidden"]
-                times.append("too little" if hidden is None else quartiles(hidden, ".0%"))
+                times.append("too little to tell" if hidden is None else quartiles(hidden, ".0%"))
                 cells = [f"{share:.1%}", f"{ghosts:.2f}", rate, *times]
                 print(f"| {' | '.join(cells)} |", flush=True)
 

@@ -49,6 +49,17 @@ def check_count(spec: ClusterSpec, kind: str, ranks: int | None = None) -> None:
         )
 
 
+def check_ranks(kind: str) -> None:
+    """Raise UsageError where a gang is to run, on several ranks, on threads of this process."""
+    if kind == "threads":
+        raise UsageError(
+            "a gang needs workers that are processes",
+            expected="--cluster mpi or local",
+            got="--cluster threads",
+            remedy="Take one of these, or one rank: gnn without -k, walk --placement replicated",
+        )
+
+
 def _elsewhere(spec: ClusterSpec, kind: str) -> bool:
     """Return whether ranks are started by somebody else, or on other hosts."""
     if kind != "mpi":

@@ -30,7 +30,7 @@ ELSEWHERE = {
     "label",
     "split-nodes",
 }
-ELSEWHERE |= {"help", "relation"}
+ELSEWHERE |= {"help", "json", "relation", "time", "duplicates"}
 
 
 @pytest.fixture(scope="module")

@@ -214,7 +214,8 @@ def _roles(
     for role, option in asked.items():
         if role == "graph" and kind != "zoo":
             continue
-        if option == "none" and role not in needed and "none" not in names:
+        left_out = role not in needed or role == "relation"
+        if option == "none" and left_out and "none" not in names:
             continue
         position = fallback.get(role)
         if position is not None and position >= len(names):

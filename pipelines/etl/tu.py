@@ -73,6 +73,8 @@ def build_tu(
     """Write the TU data set in ``folder`` into ``root``; return its manifest, not yet saved."""
     _refuse_tu_options(options)
     data = read_tu(folder)
+    if options.relation == "none":
+        data = replace(data, relations=None, relation_names=None)
     csr, merged = build_csr(
         data.sources, data.targets, len(data.graph_of), data.relations, {}, options
     )
@@ -134,7 +136,8 @@ def _refuse_tu_options(options: EtlOptions) -> None:
     refuse_options(options)
     defaults = EtlOptions()
     for name in _COLUMN_OPTIONS:
-        if getattr(options, name) != getattr(defaults, name):
+        given = getattr(options, name)
+        if given != getattr(defaults, name) and (name, given) != ("relation", "none"):
             raise UsageError(
                 f"{flag(name)} cannot be used with a TU folder",
                 remedy="The names of its files say what they hold",

@@ -131,18 +131,36 @@ def ignored(graph: Graph) -> list[str]:
 
 def tell_ignored(graph: Graph, *, quiet: bool) -> None:
     """Say what is ignored before anything is computed, and what that makes of parallel edges."""
-    names = ignored(graph)
-    if quiet or not names:
+    names, about = ignored(graph), graph.manifest
+    by_etl = about.made.get("by") == "penstock etl"
+    kept = by_etl and about.made.get("options", {}).get("duplicates") == "keep"
+    if quiet or not (names or kept):
         return
-    relations = len(graph.manifest.relations or ())
+    relations = len(about.relations or ())
     what = [f"{relations} relations" if name == "relations" else name for name in names]
-    options = " and ".join(f"--{name.removesuffix('s')}" for name in names)
-    print(
-        f"{graph.path}: gnn ignores its {' and '.join(what)}. All edges are alike, and each of "
-        "several from one node to another counts. For one edge instead, make the graph without "
-        f"{options}",
-        file=sys.stderr,
+    said = [f"gnn ignores its {' and '.join(what)}"] if names else []
+    said += ["its duplicate edges were kept"] if kept else []
+    text = (
+        f"{graph.path}: {', and '.join(said)}. All edges are alike, and each of several from one "
+        "node to another counts"
     )
+    if by_etl:
+        text += f". For one edge instead, make the graph {_one_edge(names, about.directed, kept)}"
+    print(text, file=sys.stderr)
+
+
+def _one_edge(names: list[str], directed: bool, kept: bool) -> str:
+    """Return which options of etl make one edge of several between two nodes."""
+    found = []
+    if "relations" in names:
+        # A column named relation is taken without being asked for, and without relations the
+        # default is undirected.
+        found.append(f"with --relation none{' --directed' * directed}")
+    left = ["--time"] if "times" in names else []
+    left += ["--duplicates keep"] if kept else []
+    if left:
+        found.append(f"without {' and '.join(left)}")
+    return " and ".join(found)
 
 
 def task_of(graph: Graph) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 from uuid import uuid4
 
 from penstock.cluster.connect import connect, kind_for
-from penstock.cluster.count import check_count
+from penstock.cluster.count import check_count, check_ranks
 from penstock.cluster.spec import ClusterSpec
 from penstock.errors import ClusterError, GangError, PenstockError, UsageError
 from penstock.graph import Graph
@@ -60,7 +60,9 @@ def open_ranks(
         spec = replace(spec, workers=1, threads=spec.threads or cores())
     if not alone and parts is not None:
         # Before a partition is made for ranks that cannot be started.
-        check_count(spec, kind_for(spec, 0, parts, on_gpu=True), parts)
+        kind = kind_for(spec, 0, parts, on_gpu=True)
+        check_ranks(kind)
+        check_count(spec, kind, parts)
         partition_into(graph, parts, quiet=quiet)
     ranks = None if alone else parts
     with connect(spec, ranks=ranks, on_gpu=True, quiet=quiet) as client:

@@ -13,6 +13,7 @@ from penstock.paths import shown
 from penstock.pipelines.gnn.profile import profile_text
 from penstock.pipelines.gnn.split import DrawnSplit
 from penstock.sizes import format_bytes, format_count
+from penstock.workers.gnn.spec import WIDEST
 from penstock.workers.gnn.task import Trained
 
 _SCORES = {"class": "accuracy", "multi": "micro F1", "value": ""}
@@ -203,15 +204,19 @@ def overlap_lines(found: dict[str, Any]) -> list[str]:
     exposed, whole = (_quartiles(found[name], _time) for name in ("exposed", "whole"))
     what = f"rows by {by['rows']}, sums by {by['sums']}; {found['rounds']} rounds"
     if found["hidden"] is None:
-        lines = [f"hidden communication: too little to measure ({what})"]
+        share = "too little to tell"
+        means = (
+            f"no share: the quartiles (in brackets) of exposed or whole are further apart than "
+            f"{100 * WIDEST:.0f} % of the median whole"
+        )
     else:
         share = _quartiles(found["hidden"], lambda value: f"{100 * value:.0f} %")
-        lines = [f"hidden communication: {share} ({what})"]
+        means = "hidden: 1 - exposed / the median whole; medians, and quartiles in brackets"
     return [
-        *lines,
+        f"hidden communication: {share} ({what})",
         f"  exposed {exposed}: what an epoch is longer than with the communication left out",
         f"  whole {whole}: the same where nothing overlaps, barriers before exchanges not counted",
-        "  hidden: 1 - exposed / whole; medians, and quartiles in brackets",
+        f"  {means}",
     ]
 
 

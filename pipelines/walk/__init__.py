@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.cluster.connect import connect
+from penstock.cluster.count import check_ranks
 from penstock.cluster.spec import ClusterSpec
 from penstock.csr import CSR, Array, id_dtype
 from penstock.errors import CapacityError, UsageError
@@ -119,6 +120,8 @@ def _run(
 ) -> Choice:
     """Walk every part that is not there yet, and say what was chosen."""
     ranks = ranks_wanted(graph, options, cluster)
+    if options.placement == "partitioned":
+        check_ranks(cluster.configured().cluster)  # before a partition is made
     size = sum(entry.bytes for entry in graph.manifest.files.values())
     with connect(cluster, input_bytes=size, ranks=ranks, on_gpu=True, quiet=quiet) as client:
         look = Survey()

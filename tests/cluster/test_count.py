@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from penstock.cluster import count
-from penstock.cluster.count import check_count
+from penstock.cluster.count import check_count, check_ranks
 from penstock.cluster.spec import ClusterSpec
 from penstock.errors import UsageError
 from penstock.pipelines.cli import run
@@ -54,6 +54,40 @@ def test_more_than_the_memory_bears(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def test_what_is_elsewhere_is_not_ours_to_judge(kind: str, spec: dict) -> None:
     check_count(ClusterSpec(**spec), kind, 1000 if kind.startswith("tcp") else None)
+
+
+def test_threads_are_no_ranks() -> None:
+    for kind in ("mpi", "local", "cuda", "slurm", "tcp://h:1"):
+        check_ranks(kind)
+    with pytest.raises(UsageError, match=r"are processes.*mpi or local.*got --cluster threads"):
+        check_ranks("threads")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "gnn train g out -k 2 --epochs 1",
+        "gnn train g out -k 1 --epochs 1 && gnn predict out p -k 2",
+        "walk g out --placement partitioned --parts 2 --length 2",
+    ],
+)
+def test_a_gang_on_threads_is_refused_before_a_partition_is_made(
+    words: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run(["generate", "sbm", "g", "--nodes", "300", "-q"]) == 0
+    *before, last = ([*line.split(), "--cluster", "threads"] for line in words.split("&&"))
+    for line in before:
+        assert run([*line, "-q"]) == 0
+    capsys.readouterr()
+    assert run(last) == 2
+    said = capsys.readouterr().err
+    assert "a gang needs workers that are processes" in said
+    assert "has no partition" not in said
+    assert not (tmp_path / "g/partition").exists()
 
 
 def test_inside_an_mpi_job_ranks_are_there(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,8 +20,9 @@ pytestmark = [pytest.mark.netns, pytest.mark.mpi, pytest.mark.slow]
 RATE = "250mbit"
 # What cannot be hidden is packing, copying into and out of sockets, looking after messages, and
 # adding: 4 to 10 ms of the 40 that the exchanges take at this rate. So 75 to 90 % are hidden, also
-# on two cores with ten other busy processes. Where every exchange is waited for it is 18 %: the
-# other rank packs and adds meanwhile.
+# on two cores with ten other busy processes. No overlap at all, every exchange waited for at once,
+# gave 18 % in one run and -7 % in another: without barriers one rank packs and adds while the other
+# still does.
 LEAST_HIDDEN = 0.6
 LINK_SECONDS = 0.02  # half of what the bytes of an epoch take on a link of this rate
 

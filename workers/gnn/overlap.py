@@ -11,7 +11,7 @@ not overlapped  each exchange begins after a barrier, whose time is not counted,
 
     exposed = usual - left out          what an epoch is longer because ranks communicate
     whole   = not overlapped - left out what there is to hide
-    hidden  = 1 - exposed / whole
+    hidden  = 1 - exposed / whole, that is a round's exposed / the median whole of all rounds
 
 Times are wall times, those of the rank that takes longest. So a rank that has more to compute is in
 all three, and waiting for it counts as communication nowhere; where another rank is the slower one
@@ -37,6 +37,7 @@ import numpy as np
 
 from penstock.csr import Array
 from penstock.workers.gnn.network import Network
+from penstock.workers.gnn.spec import WIDEST
 
 Kind = Literal["usual", "left out", "not overlapped"]
 KINDS: tuple[Kind, ...] = ("usual", "left out", "not overlapped")
@@ -81,9 +82,10 @@ def summary(seconds: Array) -> dict[str, Any]:
     """Return medians and quartiles, [lower, median, upper], of seconds by round and kind.
 
     usual, left_out, not_overlapped, exposed and whole in seconds; hidden, a share, or None where
-    the whole is not above 0 in three rounds of four: there is nothing that could be measured.
+    the quartiles of exposed, or of whole, are further apart than WIDEST of the median whole.
     A round's hidden share is 1 - its exposed time / the median whole: so the median is that of the
-    medians, and one round with a small whole counts no more than others.
+    medians, and one round with a small whole counts no more than others. Its quartiles are those of
+    exposed alone, so the whole is looked at by itself.
     """
     usual, left_out, not_overlapped = seconds.T
     exposed, whole = usual - left_out, not_overlapped - left_out
@@ -96,8 +98,10 @@ def summary(seconds: Array) -> dict[str, Any]:
         "whole": _quartiles(whole),
         "hidden": None,
     }
-    if found["whole"][0] > 0:
-        found["hidden"] = _quartiles(1 - exposed / found["whole"][1])
+    whole_median = found["whole"][1]
+    spread = max(upper - lower for lower, _, upper in (found["exposed"], found["whole"]))
+    if whole_median > 0 and spread <= WIDEST * whole_median:
+        found["hidden"] = _quartiles(1 - exposed / whole_median)
     return found
 
 

@@ -36,6 +36,9 @@ PASSING = (
     "measure_overlap",
 )  # fmt: skip
 LEAST_ROUNDS = 7  # of a measurement whose spread is to mean something
+# How far apart the quartiles of a measurement may be, as a share of what is measured against. So
+# far apart, the median of 15 rounds has a standard error of 0.93 * 0.75 / sqrt(15) = 18 points.
+WIDEST = 0.75
 # The loss of each kind of labels: there is no choice.
 LOSSES = {"class": "cross_entropy", "multi": "binary", "value": "squared"}
 

@@ -9,7 +9,7 @@ import pytest
 import scipy.sparse as sp
 
 from penstock.errors import InputError, UsageError
-from penstock.pipelines.etl.layout import find_layout, guess_format
+from penstock.pipelines.etl.layout import default_direction, find_layout, guess_format
 from penstock.pipelines.etl.options import EtlOptions
 
 
@@ -322,6 +322,13 @@ def test_triples_and_zoo_have_their_order(layout):
     table = pd.DataFrame({"head": ["a"], "relation": ["r"], "tail": ["b"]})
     parquet = layout("a.parquet", table, format="triples")
     assert (parquet.source, parquet.relation, parquet.target) == ("head", "relation", "tail")
+
+
+@pytest.mark.parametrize("options", [{}, {"format": "triples"}])
+def test_triples_without_their_relations(layout, options):
+    found = layout("a.txt", "a\tlikes\tb\n", relation="none", **options)
+    assert (found.source, found.relation, found.target) == (0, None, 2)
+    assert default_direction("triples", found) == (False, "the default of edges without relations")
 
 
 def test_matrix(tmp_path):

@@ -110,6 +110,17 @@ def test_small_folder(make_folder: Callable[..., Path], tmp_path: Path, zipped: 
     }
 
 
+def test_edge_labels_are_left_out(make_folder: Callable[..., Path], tmp_path: Path) -> None:
+    # One pair of nodes by two labels, which are one edge without them.
+    folder = make_folder(A="1, 2\n1, 2\n5, 6\n", edge_labels="4\n9\n4\n")
+    etl(folder, tmp_path / "typed")
+    etl(folder, tmp_path / "plain", relation="none")
+    typed, plain = (Graph.open(tmp_path / name).manifest for name in ("typed", "plain"))
+    assert (typed.relations, typed.edges) == (("4", "9"), 6)
+    assert (plain.relations, plain.edges) == (None, 4)
+    assert "relations" not in plain.dtypes
+
+
 def test_dropped_nodes_take_their_data_along(
     make_folder: Callable[..., Path], tmp_path: Path
 ) -> None:

@@ -369,10 +369,13 @@ def test_relations_are_ignored_and_that_is_said(
     nodes = "\n".join(f"n{i},{i % 2},{'train' if i % 3 else 'test'},{i}" for i in range(30))
     (tmp_path / "nodes.csv").write_text("id,label,split,x\n" + nodes)
     etl = ["etl", str(tmp_path / "edges.csv"), str(tmp_path / "g"), "-q", "--cluster", "threads"]
-    etl += ["--relation", "relation", "--nodes", str(tmp_path / "nodes.csv"), "--label", "label"]
+    etl += ["--nodes", str(tmp_path / "nodes.csv"), "--label", "label"]
     etl += ["--split", "split", "--feature-columns", "x"]
-    assert run(etl) == 0
-    said = "g: gnn ignores its 3 relations. All edges are alike, and each of several from one"
+    assert run(etl) == 0  # a column named relation is taken without being asked for
+    said = (
+        "g: gnn ignores its 3 relations. All edges are alike, and each of several from one node to "
+        "another counts. For one edge instead, make the graph with --relation none --directed\n"
+    )
     graph, folder = str(tmp_path / "g"), str(tmp_path / "run")
     train = ["gnn", "train", graph, folder, "--epochs", "2", "--cluster", "threads"]
     for line in (
@@ -387,6 +390,52 @@ def test_relations_are_ignored_and_that_is_said(
     assert capsys.readouterr().err == ""
     report = gnn.train(tmp_path / "g", tmp_path / "run2", epochs=1, cluster=cluster)
     assert report.to_dict()["ignored"] == ["relations"]
+    capsys.readouterr()
+    assert run([*etl, "--overwrite", "--relation", "none", "--directed"]) == 0
+    distinct = {(a, b) for a, b in pairs.T.tolist() if a != b}
+    made = Graph.open(tmp_path / "g").manifest
+    assert (made.edges, made.directed, made.relations) == (len(distinct), True, None)
+    assert run([*train, "--overwrite"]) == 0
+    assert "gnn ignores" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        (
+            ["--duplicates", "keep"],
+            "g: its duplicate edges were kept. All edges are alike, and each of several from one "
+            "node to another counts. For one edge instead, make the graph without --duplicates "
+            "keep\n",
+        ),
+        (
+            ["--duplicates", "keep", "--time", "when"],
+            "g: gnn ignores its times, and its duplicate edges were kept. All edges are alike, and "
+            "each of several from one node to another counts. For one edge instead, make the graph "
+            "without --time and --duplicates keep\n",
+        ),
+        (
+            ["--relation", "kind", "--undirected", "--time", "when"],
+            "g: gnn ignores its 2 relations and times. All edges are alike, and each of several "
+            "from one node to another counts. For one edge instead, make the graph with --relation "
+            "none and without --time\n",
+        ),
+        ([], None),
+        (["--duplicates", "max"], None),
+    ],
+)
+def test_what_makes_parallel_edges_is_said(
+    asked: list[str], said: str | None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "e.csv").write_text("source,target,kind,when\na,b,r,1\na,b,s,2\na,b,s,2\nb,c,r,3\n")
+    (tmp_path / "n.csv").write_text("id,label,split,x\na,0,train,1\nb,1,train,2\nc,1,test,3\n")
+    etl = ["etl", str(tmp_path / "e.csv"), str(tmp_path / "g"), "-q", "--cluster", "threads"]
+    etl += ["--nodes", str(tmp_path / "n.csv"), "--label", "label", "--split", "split"]
+    assert run([*etl, "--feature-columns", "x", *asked]) == 0
+    capsys.readouterr()
+    assert run(["gnn", "plan", str(tmp_path / "g"), "--cluster", "threads"]) == 0
+    told = capsys.readouterr().err
+    assert told.endswith(said) if said else told == ""
 
 
 # -- plans -----------------------------------------------------------------------------------------

@@ -128,6 +128,32 @@ def test_medians_and_quartiles() -> None:
 def test_what_cannot_be_told_from_noise_has_no_share() -> None:
     rng = np.random.default_rng(1)
     assert summary(1 + 0.1 * rng.normal(size=(9, 3)))["hidden"] is None
+    assert summary(np.ones((7, 3)))["hidden"] is None
+
+
+@pytest.mark.parametrize(
+    ("exposed", "whole", "told"),
+    [
+        ([6.0, 10.5, 16.6], [1.4, 10.4, 18.1], False),  # a link of 10 Gbit/s, two cores
+        ([8.0, 12.9, 18.0], [38.0, 42.1, 46.1], True),  # of 1 Gbit/s
+        ([20.9, 27.2, 35.0], [21.5, 32.4, 39.0], True),
+        ([1.0, 4.0, 9.0], [10.0, 10.0, 10.0], False),
+        ([1.0, 4.0, 8.0], [10.0, 10.0, 10.0], True),
+        ([4.0, 4.0, 4.0], [1.0, 10.0, 10.0], False),
+    ],
+)
+def test_a_share_whose_quartiles_are_far_apart_is_not_told(
+    exposed: list[float], whole: list[float], told: bool
+) -> None:
+    ones = np.full(9, 1000.0)
+
+    def rounds(quartiles: list[float]) -> Any:
+        return ones + np.repeat(quartiles, 3)  # 3 of 9 each: the quartiles are these
+
+    found = summary(np.stack([rounds(exposed), ones, rounds(whole)], axis=1))
+    assert found["exposed"] == pytest.approx(exposed)
+    assert found["whole"] == pytest.approx(whole)
+    assert (found["hidden"] is not None) == told
 
 
 def test_what_is_worse_than_no_overlap_is_negative() -> None:
