@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from penstock.errors import InputError, UsageError
+from penstock.moments import moment
 from penstock.options import flag
 from penstock.pipelines.etl.batch import Layout
 from penstock.pipelines.etl.inputs import find_files, format_of, is_folder, table_format
@@ -21,7 +22,6 @@ from penstock.pipelines.etl.sample import (
     take_sample,
     time_type_of,
 )  # fmt: skip
-from penstock.pipelines.etl.times import moment
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -256,7 +256,7 @@ def test_time_types(layout, values, time_type):
 def test_window(layout):
     numbers = "src,dst,t\n1,2,3\n"
     found = layout("a.csv", numbers, time="t", since="10", until="20.5")
-    assert (found.since, found.until) == (10, 20.5)
+    assert (found.since, found.until) == (10, 21)  # whole, as the times
     dates = "src,dst,t\n1,2,2026-11-20\n"
     found = layout("a.csv", dates, time="t", since="2026-11-20", until="2026-11-20T02:00:00+02:00")
     assert found.since == found.until == pd.Timestamp("2026-11-20").value
