@@ -269,6 +269,24 @@ def test_window(layout):
 
 
 @pytest.mark.parametrize(
+    ("header", "said"),
+    [
+        ("src,dst,w,w", "several columns that may be the weight: w, w.*--weight"),
+        ("src,Src,dst,w", "several columns that may be the source: src, Src.*--source"),
+        ("src,dst,relation,relation", "may be the relation: relation, relation.*--relation"),
+    ],
+)
+def test_columns_of_one_known_name_are_refused(layout, header, said):
+    with pytest.raises(InputError, match=said):
+        layout("a.csv", f"{header}\n1,2,3,4\n")
+
+
+def test_a_number_says_which_column_of_one_name(layout):
+    assert layout("a.csv", "src,dst,w,w\n1,2,3,4\n", weight="3").weight == 3
+    assert layout("a.csv", "src,dst,w,w\n1,2,3,4\n", weight="none").weight is None
+
+
+@pytest.mark.parametrize(
     ("name", "text", "options", "said"),
     [
         ("a.csv", "a,b\n1,2\n", {}, "no column for the source.*columns a, b.*--source"),
