@@ -14,6 +14,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from penstock.moments import TimeType
+
 if TYPE_CHECKING:
     import pyarrow as pa
 
@@ -48,11 +50,11 @@ class Layout:
     delimiter: str = ","
     names: tuple[str, ...] = ()  # the columns of a text file in order, from its header or made up
     id_type: str = "int64"  # int64, uint64, string or binary; every batch's ids have it
-    time_type: str = "int64"  # int64, float64 or timestamp
+    time_type: TimeType = "int64"
     relation_type: str = "string"  # string or int64
     graph_type: str = "int64"  # int64 or string
-    since: float | None = None  # in the unit of the time column
-    until: float | None = None
+    since: int | float | None = None  # in the unit of the time column, an int where that is whole
+    until: int | float | None = None
 
 
 @dataclass(frozen=True)

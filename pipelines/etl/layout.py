@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from penstock.errors import InputError, UsageError
+from penstock.moments import moment
 from penstock.options import flag
 from penstock.pipelines.etl.batch import Layout
+from penstock.pipelines.etl.column_names import known_column, only_column
 from penstock.pipelines.etl.inputs import find_files, format_of, is_folder, table_format
 from penstock.pipelines.etl.options import EtlOptions
 from penstock.pipelines.etl.sample import (
@@ -21,7 +23,6 @@ from penstock.pipelines.etl.sample import (
     take_sample,
     time_type_of,
 )  # fmt: skip
-from penstock.pipelines.etl.times import moment
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -98,11 +99,7 @@ def resolve(
     """
     if asked is not None:
         if asked in names:
-            if list(names).count(asked) > 1:
-                raise InputError(
-                    f"{path} has several columns named {asked}", remedy="Name it by its number"
-                )
-            return list(names).index(asked)
+            return only_column(names, asked, path, flag(_OPTION.get(role, role)))
         if asked.isdecimal() and int(asked) < len(names):
             return int(asked)
         raise InputError(
@@ -111,11 +108,8 @@ def resolve(
             got=there,
             remedy="Name one of these columns, or give its number from 0",
         )
-    lower = [name.strip().lower() for name in names]
-    for name in KNOWN[role]:
-        if name in lower:
-            return lower.index(name)
-    return position
+    found = known_column(names, KNOWN[role], role, path, flag(_OPTION.get(role, role)))
+    return position if found is None else found
 
 
 def _layout_of(path: str, options: EtlOptions, kind: str) -> Layout | None:

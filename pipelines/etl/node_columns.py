@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
@@ -12,6 +12,7 @@ import numpy as np
 from penstock.errors import InputError
 from penstock.pipelines.etl import columns as convert
 from penstock.pipelines.etl.check_rows import RowChecks
+from penstock.pipelines.etl.column_names import check_features, known_column, only_column
 from penstock.pipelines.etl.columns import Fields
 from penstock.pipelines.etl.labels import parquet_label_type, text_label_type
 from penstock.pipelines.etl.options import EtlOptions
@@ -59,7 +60,7 @@ class NodeLayout:
 
         names = list(schema.names)
         id_, label, split, features = _find(path, names, None, options)
-        named = _different(names[number] for number in features)
+        named = tuple(names[number] for number in features) or None
         check_ids(schema.field(id_).type, id_type, path)
         for number in features:
             kind = schema.field(number).type
@@ -98,7 +99,7 @@ class NodeLayout:
         kind = ""
         if label is not None:
             kind = text_label_type(sample.column(label, header=header), options.label_kind)
-        named = _different(names[number] for number in features) if header else None
+        named = tuple(names[number] for number in features) or None if header else None
         return cls(id_, label, split, tuple(features), tuple(names), header, kind, named)
 
     def ordered_as(self, wanted: tuple[str, ...] | None, path: str) -> NodeLayout:
@@ -181,8 +182,8 @@ def _find(
     """Return the numbers of the columns that hold ids, labels, splits and features."""
     id_ = _number(path, names, options.node_id, "node-id")
     if id_ is None:
-        lower = [name.lower() for name in names]
-        id_ = next((lower.index(name) for name in _ID_NAMES if name in lower), position)
+        id_ = known_column(names, _ID_NAMES, "node's id", path, "--node-id")
+        id_ = position if id_ is None else id_
     if id_ is None:
         raise InputError(
             f"{path} has no column for the node's id", expected="one named id",
@@ -201,20 +202,15 @@ def _find(
                 got=f"columns {', '.join(names[:20])}",
             )
         features += [number for number in found if number not in features]
+    check_features(names, features, path)
     return id_, label, split, features
-
-
-def _different(names: Iterable[str]) -> tuple[str, ...] | None:
-    """Return names by which columns can be told apart, or None."""
-    found = tuple(names)
-    return found if found and len({*found}) == len(found) else None
 
 
 def _number(path: str, names: Sequence[str], asked: str | None, option: str) -> int | None:
     if asked is None:
         return None
     if asked in names:
-        return list(names).index(asked)
+        return only_column(names, asked, path, f"--{option}")
     if asked.isdecimal() and int(asked) < len(names):
         return int(asked)
     raise InputError(

@@ -8,6 +8,7 @@ from cyclopts import Parameter
 from pydantic import Field
 
 from penstock.errors import UsageError
+from penstock.moments import Moment
 from penstock.options import ClientInput, ClientPath, check_fractions, options
 
 Format = Literal["auto", "parquet", "csv", "tsv", "edgelist", "npz", "triples", "tu", "zoo"]
@@ -54,9 +55,9 @@ class EtlOptions:
     merge_times: bool = False
     """edges that differ in their time alone are duplicates too: one edge, with the latest time
     (--duplicates first: the time of the first)"""
-    since: str | None = None
-    """drop edges before this time: a number, or a date such as 2026-11-20"""
-    until: str | None = None
+    since: Moment | None = None
+    """drop edges before this time: a number, or of timestamps a date such as 2026-11-20"""
+    until: Moment | None = None
     """drop edges at or after this time"""
 
     min_degree: Annotated[int, Field(ge=0)] = 0
@@ -110,7 +111,7 @@ class EtlOptions:
         for name in ("split_edges", "split_nodes"):
             if (fractions := getattr(self, name)) is not None:
                 check_fractions(name, fractions)
-        if self.time is None and (self.since or self.until):
+        if self.time is None and not (self.since is self.until is None):
             raise UsageError("--since and --until need --time, the column to look at")
         if self.merge_times and (self.time is None or self.duplicates == "keep"):
             raise UsageError(

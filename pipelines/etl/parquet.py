@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from penstock.errors import InputError
+from penstock.moments import TimeType
 from penstock.pipelines.etl.batch import BATCH_ROWS
 from penstock.pipelines.etl.columns import is_text
 from penstock.pipelines.etl.inputs import open_file
@@ -98,7 +99,7 @@ def check_ids(kind: pa.DataType, asked: str, path: str) -> str:
     raise _wrong_type("node ids", "integers, strings or bytes", kind, path)
 
 
-def time_type(kind: pa.DataType, path: str) -> str:
+def time_type(kind: pa.DataType, path: str) -> TimeType:
     """Return how a time column is kept."""
     import pyarrow as pa
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from penstock.errors import InputError, UsageError
 from penstock.kernels.naive.text import LONE_RETURN
+from penstock.moments import TimeType
 from penstock.pipelines.etl.check_rows import shorten
 from penstock.pipelines.etl.inputs import head_of
 from penstock.pipelines.etl.options import EtlOptions
@@ -185,7 +186,7 @@ def id_type_of(values: Sequence[str], path: str) -> str:
     )
 
 
-def time_type_of(values: Sequence[str]) -> str:
+def time_type_of(values: Sequence[str]) -> TimeType:
     """Return the type of times that look like ``values``: numbers if at least half of them are."""
     numbers = [value for value in values if is_number(value)]
     if 2 * len(numbers) < len(values):

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import math
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from penstock.errors import UsageError
 from penstock.pipelines.etl.check_rows import RowChecks, shorten
 from penstock.pipelines.etl.columns import (
     Fields,
@@ -45,35 +42,13 @@ def times(column: Fields | pa.Array, time_type: str, checks: RowChecks) -> Array
     return np.asarray(stamps.cast(pa.int64()).fill_null(0))
 
 
-def moment(text: str | None, time_type: str, name: str) -> float | None:
-    """Return a moment in the unit of the time column: nanoseconds where it holds timestamps."""
-    if text is None:
-        return None
-    try:
-        if time_type == "timestamp":
-            stamp = datetime.fromisoformat(text)
-            stamp = stamp if stamp.tzinfo else stamp.replace(tzinfo=UTC)
-            return float(round(stamp.timestamp() * 1e6) * 1000)
-        number = float(text)
-        if math.isfinite(number):
-            return number
-    except ValueError:
-        pass
-    expected = f"a number, as the time column holds {time_type}"
-    if time_type == "timestamp":
-        expected = "a date such as 2026-11-20, as the time column has"
-    raise UsageError(f"{name} has a bad value", expected=expected, got=repr(text))
-
-
 def inside_window(values: Array, since: float | None, until: float | None) -> Array:
-    """Return a mask of the times from ``since`` on and before ``until``."""
+    """Return a mask of the times from ``since`` on and before ``until``; see ``moment``."""
     inside = np.ones(len(values), bool)
-    # Whole bounds for whole times: compared as floats, nanoseconds would be rounded.
-    whole = values.dtype.kind == "i"
     if since is not None:
-        inside &= values >= (math.ceil(since) if whole else since)
+        inside &= values >= since
     if until is not None:
-        inside &= values < (math.ceil(until) if whole else until)
+        inside &= values < until
     return inside
 
 

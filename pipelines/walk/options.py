@@ -10,6 +10,7 @@ from pydantic import Field
 from penstock.errors import UsageError
 from penstock.kernels.expression import Expression
 from penstock.kernels.walk_rules import MAX_LENGTH
+from penstock.moments import Moment
 from penstock.options import ClientPath, flag, options
 
 App = Literal["deepwalk", "ppr", "node2vec", "metapath", "custom"]
@@ -66,9 +67,10 @@ class WalkOptions:
     """take the graph's weights, if it has any"""
     temporal: Annotated[bool, Parameter(negative="")] = False
     """a step is never earlier than the one before: needs a graph with times"""
-    since: str | None = None
-    """only edges of this time or later, a number or a date; walks go forward in time"""
-    until: str | None = None
+    since: Moment | None = None
+    """only edges of this time or later: a number, or of timestamps a date such as 2026-11-20; walks
+    go forward in time"""
+    until: Moment | None = None
     """only edges before this time; walks go forward in time"""
     zero_rows: Literal["error", "end"] = "error"
     """nodes all of whose edges have weight 0: stop with an error, or end walks there"""

@@ -256,7 +256,7 @@ def test_time_types(layout, values, time_type):
 def test_window(layout):
     numbers = "src,dst,t\n1,2,3\n"
     found = layout("a.csv", numbers, time="t", since="10", until="20.5")
-    assert (found.since, found.until) == (10, 20.5)
+    assert (found.since, found.until) == (10, 21)  # whole, as the times
     dates = "src,dst,t\n1,2,2026-11-20\n"
     found = layout("a.csv", dates, time="t", since="2026-11-20", until="2026-11-20T02:00:00+02:00")
     assert found.since == found.until == pd.Timestamp("2026-11-20").value
@@ -266,6 +266,24 @@ def test_window(layout):
         layout("a.csv", dates, time="t", until="5")
     with pytest.raises(UsageError, match="--until has a bad value"):
         layout("a.csv", numbers, time="t", until="nan")
+
+
+@pytest.mark.parametrize(
+    ("header", "said"),
+    [
+        ("src,dst,w,w", "several columns that may be the weight: w, w.*--weight"),
+        ("src,Src,dst,w", "several columns that may be the source: src, Src.*--source"),
+        ("src,dst,relation,relation", "may be the relation: relation, relation.*--relation"),
+    ],
+)
+def test_columns_of_one_known_name_are_refused(layout, header, said):
+    with pytest.raises(InputError, match=said):
+        layout("a.csv", f"{header}\n1,2,3,4\n")
+
+
+def test_a_number_says_which_column_of_one_name(layout):
+    assert layout("a.csv", "src,dst,w,w\n1,2,3,4\n", weight="3").weight == 3
+    assert layout("a.csv", "src,dst,w,w\n1,2,3,4\n", weight="none").weight is None
 
 
 @pytest.mark.parametrize(

@@ -325,3 +325,36 @@ def test_features_that_are_not_finite(tmp_path, monkeypatch, value):
         with pytest.raises(InputError, match=r"x\.np[yz], row 8: a feature is NaN or not finite"):
             open_features(tmp_path / name)
         assert open_features(tmp_path / name, checked=False).shape == (10, 3)
+
+
+@pytest.mark.parametrize("suffix", ["csv", "tsv", "parquet"])
+@pytest.mark.parametrize(
+    ("header", "options"),
+    [
+        ("id,label,x1,x1", {"feature_columns": ("x1",)}),
+        ("id,label,x1,x1", {"feature_columns": ("x*",)}),
+        ("id,label,label,x1", {"label": "label"}),
+        ("id,fold,fold,x1", {"split": "fold"}),
+        ("key,key,label,x1", {"node_id": "key"}),
+        ("id,ID,label,x1", {}),  # names of ids are known whatever their case
+    ],
+)
+def test_a_name_of_several_columns_is_refused(tmp_path, suffix, header, options):
+    names = header.split(",")
+    path = tmp_path / f"n.{suffix}"
+    if suffix == "parquet":
+        pq.write_table(pa.table([pa.array([n, n + 1]) for n in range(4)], names=names), path)
+    else:
+        mark = "," if suffix == "csv" else "\t"
+        path.write_text("".join(mark.join(row) + "\n" for row in (names, "0123", "1234")))
+    with pytest.raises(InputError, match=r"n\.\w+ has (several|2) columns .*[Rr]ename"):
+        read(str(path), **options)
+
+
+@pytest.mark.parametrize("suffix", ["csv", "tsv"])
+def test_a_number_tells_columns_of_one_name_apart(tmp_path, suffix):
+    path = tmp_path / f"n.{suffix}"
+    rows = (["id", "label", "label", "x1", "x1"], "01234", "12345")
+    path.write_text("".join(("," if suffix == "csv" else "\t").join(row) + "\n" for row in rows))
+    found = read(str(path), label="2", label_kind="class")
+    assert found["label"] == [2, 3]

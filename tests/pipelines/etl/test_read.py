@@ -270,6 +270,41 @@ def test_nanoseconds_are_exact_at_the_edge_of_the_window(tmp_path):
     assert batch.table["source"].to_pylist() == [1]
 
 
+BASE, NOON = 17 * 10**17, "2026-11-20T12:00:00"
+
+
+@pytest.mark.parametrize(
+    ("values", "since", "until", "kept"),
+    [
+        # Milliseconds of today, whose nanoseconds no float holds.
+        ([f"2026-11-20T12:00:00.00{n}" for n in (1, 3, 5)], f"{NOON}.003", None, [1, 2]),
+        ([f"2026-11-20T12:00:00.00{n}" for n in (1, 3, 5)], None, f"{NOON}.003", [0]),
+        # Nanoseconds, with and without a zone.
+        (
+            [f"2026-11-20T12:00:00.00000000{n}" for n in (1, 2, 3)],
+            "2026-11-20T14:00:00.000000002+02:00",
+            "2026-11-20 12:00:00.000000003",
+            [1],
+        ),
+        ([BASE + n for n in (1, 51, 101)], str(BASE + 50), None, [1, 2]),
+        ([BASE + n for n in (1, 51, 101)], None, str(BASE + 51), [0]),
+        ([BASE + n for n in (1, 51, 101)], BASE + 51, BASE + 101, [1]),  # as a number, from Python
+        # Between whole numbers, and beyond them.
+        ([2, 3, 4], "2.5", "3.5", [1]),
+        ([-(2**63), 0, 2**63 - 1], str(-(2**70)), "1e30", [0, 1, 2]),
+        ([-(2**63), 0, 2**63 - 1], str(2**63), None, []),
+        ([0.1, 0.2, 0.3], "0.2", 0.3, [1]),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+def test_a_window_is_cut_exactly_at_its_bounds(tmp_path, suffix, values, since, until, kept):
+    frame = pd.DataFrame({"src": range(3), "dst": range(3), "t": values})
+    path = tmp_path / f"a.{suffix}"
+    frame.to_parquet(path) if suffix == "parquet" else frame.to_csv(path, index=False)
+    (batch,) = batches(path, time="t", since=since, until=until)
+    assert batch.table["source"].to_pylist() == kept
+
+
 MARK = "0,0,1,0\n1,1,1,1\n"  # two good rows before each bad one
 
 

@@ -1,0 +1,101 @@
+"""Bounds in time: exact, in whatever way they are given."""
+
+from datetime import UTC, date, datetime
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.errors import UsageError
+from penstock.moments import LEAST, MOST, Moment, moment, time_text
+from penstock.options import options
+
+
+@options
+class Window:
+    since: Moment | None = None
+
+
+@given(st.integers(LEAST, MOST))
+def test_whole_numbers_and_nanoseconds_come_back_exactly(number: int) -> None:
+    assert moment(str(number), "int64", "--since") == number
+    assert moment(time_text(number, timestamp=True), "timestamp", "--since") == number
+    assert moment(f"{number}e-1", "int64", "--since") == -(-number // 10)
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        (2, "2"),
+        (np.int64(2**62 + 1), str(2**62 + 1)),
+        (0.1, "0.1"),
+        (date(2026, 11, 20), "2026-11-20"),
+        (datetime(2026, 11, 20, 12, tzinfo=UTC), "2026-11-20T12:00:00+00:00"),
+        (pd.Timestamp("2026-11-20T12:00:00.000000001"), "2026-11-20T12:00:00.000000001"),
+        (np.datetime64("2026-11-20T12:00:00.003"), "2026-11-20T12:00:00.003"),
+    ],
+)
+def test_numbers_and_dates_of_python_are_taken(given: Any, text: str) -> None:
+    assert Window(since=given).since == text
+
+
+@pytest.mark.parametrize("given", [True, [1], object()])
+def test_what_is_no_moment_is_refused(given: Any) -> None:
+    with pytest.raises(UsageError, match="--since has a bad value"):
+        Window(since=given)
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ("2026", "timestamp"),
+        ("nan", "timestamp"),
+        ("0001-01-01T00:00:00.", "timestamp"),
+        ("2026-11-20", "int64"),
+        ("2026-11-20", "float64"),
+        ("nan", "int64"),
+        ("inf", "int64"),
+        ("inf", "float64"),
+        ("1e9999999999999999999999", "int64"),
+        ("2026-11-20T12.5", "timestamp"),
+        ("1,5", "int64"),
+        ("", None),
+        ("yesterday", None),
+    ],
+)
+def test_a_bad_moment_is_told_with_what_is_expected(text: str, kind: Any) -> None:
+    with pytest.raises(UsageError, match=r"option --since has a bad value\. Expected a "):
+        moment(text, kind, "--since")
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "value"),
+    [
+        ("1e999999", "int64", MOST + 1),
+        ("-1e999999", "int64", LEAST),
+        ("1e-999999", "int64", 1),
+        ("20261121", "timestamp", pd.Timestamp("2026-11-21").value),
+        ("20261121", None, 20261121),
+        ("2026-11-21", None, pd.Timestamp("2026-11-21").value),
+        ("1600-01-01", "timestamp", LEAST),
+        ("9999-12-31", "timestamp", MOST + 1),
+        ("1969-12-31T23:59:59.9999999991", "timestamp", 0),
+        ("19700101T000000,5+0100", "timestamp", 500_000_000 - 3600 * 10**9),
+    ],
+)
+def test_bounds_at_the_edges(text: str, kind: Any, value: int) -> None:
+    found = moment(text, kind, "--since")
+    assert found == value
+    assert isinstance(found, int)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(0, "1970-01-01"), (-1, "1969-12-31T23:59:59.999999999"), (10**6, "1970-01-01T00:00:00.001")],
+)
+def test_times_for_people(value: int, text: str) -> None:
+    assert time_text(value, timestamp=True) == text
+    assert time_text(value, timestamp=False) == str(value)
