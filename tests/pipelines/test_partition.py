@@ -109,7 +109,7 @@ def test_a_folder_that_is_not_ours_is_never_replaced(path):
         ([], 2, "k"),
         (["-k", "401"], 1, "at most as many parts as nodes, 400"),
         (["-k", "2", "--method", "voodoo"], 2, "voodoo"),
-        (["-k", "2", "--memory-limit", "lots"], 2, "lots"),
+        (["-k", "2", "--memory-limit", "lots"], 2, "option --memory-limit has a bad"),
         (["-k", "2", "--method", "metis", "--memory-limit", "1kB"], 1, "--method streaming"),
     ],
 )
