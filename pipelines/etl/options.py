@@ -29,7 +29,8 @@ class EtlOptions:
     weight: str | None = None
     """column of the edge's weight; none: no weights [default: weight, if there is one]"""
     relation: str | None = None
-    """column of the edge's relation (type); none: no types [default: relation, if there is one]"""
+    """column of the edge's relation (type); none: no types [default: relation, if there is one;
+    triples: the second]"""
     time: str | None = None
     """column of the edge's time: integers, floats or timestamps; it is kept with the edges, and an
     edge that is repeated at another time is another edge"""
