@@ -175,7 +175,7 @@ def test_ctrl_c_while_parts_are_built_leaves_nothing(path):
     assert time.monotonic() - started < 10
     assert process.returncode == 1
     assert "interrupted" in message
-    assert [*(path / "partition").iterdir()] == []
+    assert not (path / "partition").exists()
 
 
 def test_what_metis_cannot_hold_is_streamed_and_the_report_says_why(path):
