@@ -14,7 +14,7 @@ from penstock.errors import UsageError
 from penstock.limits import SMALLEST_LIMIT, WORKER_ITSELF, cores, total_memory
 from penstock.options import ClientPath, options
 from penstock.paths import client_path, worker_path
-from penstock.sizes import format_bytes, parse_bytes
+from penstock.sizes import checked_size, format_bytes, parse_bytes
 
 # Whatever is not one of these is an address, a scheduler file, a YAML file, or a started cluster.
 KINDS = ("auto", "local", "threads", "mpi", "cuda", "slurm")
@@ -36,10 +36,7 @@ def _program(text: str) -> str:
 
 
 def _worker_memory(text: str) -> str:
-    try:
-        size = parse_bytes(text)
-    except UsageError as error:
-        raise ValueError(error.expected) from None
+    size = parse_bytes(checked_size(text))
     if size < SMALLEST_LIMIT:
         raise ValueError(
             f"at least {format_bytes(SMALLEST_LIMIT)}: a worker itself takes about "

@@ -34,7 +34,9 @@ _ROUNDS, _LONG_ROUNDS = 10, 20  # of refinement at each level; 10 is METIS' own 
 BYTES_AT_LEAST = 100 << 20
 BYTES_A_NODE = 250
 BYTES_AN_ENTRY = 150
-# And about how long it takes: from 5e-7 for a small graph to 3e-6 on a busy machine.
+# And about how long it takes: to start a process that imports pymetis, and then from 5e-7 an entry
+# for a small graph to 3e-6 on a busy machine.
+SECONDS_AT_LEAST = 1.0
 SECONDS_AN_ENTRY = 2e-6
 _LOOK_EVERY = 0.2  # seconds
 
@@ -77,7 +79,11 @@ def adjacency_needed(graph: Graph) -> int:
 
 def seconds_needed(graph: Graph) -> float:
     """Return about how many seconds METIS takes for ``graph``, before anything is read."""
-    return _entries(graph) * SECONDS_AN_ENTRY
+    return _seconds(_entries(graph))
+
+
+def _seconds(entries: int) -> float:
+    return SECONDS_AT_LEAST + SECONDS_AN_ENTRY * entries
 
 
 def _entries(graph: Graph) -> int:
@@ -147,7 +153,7 @@ def run_metis(
         command, pass_fds=[graph.file], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
     title = "METIS, recursive" if recursive else "METIS"
-    estimated = len(graph.indices) * SECONDS_AN_ENTRY
+    estimated = _seconds(len(graph.indices))
     try:
         with Elapsed(title, estimated=estimated, quiet=quiet) as elapsed:
             answer, complaint = _answer(process, elapsed)

@@ -10,6 +10,7 @@ from typing import Any, Self
 from penstock.sizes import format_bytes, format_count
 
 _LINES = 10  # in a log, however long the run
+_SILENT = 10.0  # seconds for which a log gets no line of work that tells nothing
 
 
 class Progress:
@@ -86,13 +87,15 @@ class Elapsed(Progress):
         while not done():
             elapsed.show()
 
-    In a log there is a line a tenth of the estimate, and then one each time that it doubles.
+    In a log there is, after ten seconds, a line a tenth of the estimate, and then one each time
+    that it doubles.
     """
 
     def __init__(self, title: str, *, estimated: float, quiet: bool = False) -> None:
         super().__init__(title, total=1, unit="s", quiet=quiet)
         self.estimated = self.total = max(estimated, 1e-9)  # type: ignore[assignment]
-        self._next_at = self.estimated / _LINES
+        self._next_at = max(self.estimated / _LINES, _SILENT)
+        self._said = ""
 
     def show(self) -> None:
         """Show where it is; to be called a few times a second."""
@@ -108,7 +111,9 @@ class Elapsed(Progress):
             while elapsed >= self._next_at:
                 small = self._next_at < self.estimated
                 self._next_at += self.estimated / _LINES if small else self._next_at
-            print(f"{self.title}: {text}", file=sys.stderr, flush=True)
+            if text != self._said:  # rounded, a later time may read the same
+                print(f"{self.title}: {text}", file=sys.stderr, flush=True)
+            self._said = text
 
 
 def _time(seconds: float) -> str:

@@ -23,6 +23,18 @@ def parse_bytes(text: str | int) -> int:
     return int(float(match[1]) * _UNITS[match[2]])
 
 
+def checked_size(text: str) -> str:
+    """Return what ``parse_bytes`` can read; ValueError, so that the option is named, if it cannot.
+
+    For the types and validators of options.
+    """
+    try:
+        parse_bytes(text)
+    except UsageError as error:
+        raise ValueError(error.expected) from None
+    return text
+
+
 def format_bytes(count: float) -> str:
     """Return a size for people: 1234567 -> ``1.2 MB``."""
     for unit in ("B", "kB", "MB", "GB"):

@@ -16,7 +16,7 @@ from penstock.graph import Graph
 from penstock.manifest import FILE_NAME as GRAPH_FILE
 from penstock.options import ClientPath, options
 from penstock.pipelines.output import Output
-from penstock.sizes import need_disk, need_memory, parse_bytes
+from penstock.sizes import checked_size, need_disk, need_memory, parse_bytes
 
 if TYPE_CHECKING:
     from penstock.partition.assignment import Assignment
@@ -36,12 +36,14 @@ class PartitionOptions:
     """how many parts"""
     method: Method = "auto"
     """auto: what fits, in the order of the paper; metis: fewest edges cut; components: no edge
-    cut; greedy: even load, whatever the cut; streaming: for what METIS cannot hold in memory;
-    random: even counts; hash: by the user's id, the same every day"""
+    cut; greedy: even load, whatever the cut; streaming: for what METIS cannot hold in memory or
+    takes too long for, then refined if memory allows; random: even counts; hash: by the user's id,
+    the same every day"""
     seed: Annotated[int, Field(ge=0)] = 0
     """the same seed gives the same parts"""
     memory_limit: str | None = None
-    """memory that METIS may use, such as 8GB [default: nine tenths of what is available]"""
+    """memory that METIS and the refinement of streamed parts may use, such as 8GB [default: nine
+    tenths of what is available]"""
     passes: Annotated[int, Field(ge=1)] = 10
     """how often the streaming method reads the graph"""
     time_limit: Annotated[float, Field(ge=0)] = 300.0
@@ -54,9 +56,7 @@ class PartitionOptions:
     @field_validator("memory_limit")
     @classmethod
     def _is_a_size(cls, value: str | None) -> str | None:
-        if value is not None:
-            parse_bytes(value)
-        return value
+        return None if value is None else checked_size(value)
 
 
 def partition_graph(

@@ -18,7 +18,12 @@ from penstock.manifest import Manifest
 from penstock.paths import client_input, client_path
 from penstock.pipelines.etl.batch import Layout, Piece
 from penstock.pipelines.etl.job import Job, with_files
-from penstock.pipelines.etl.layout import default_direction, find_layout, guess_format
+from penstock.pipelines.etl.layout import (
+    columns_by_position,
+    default_direction,
+    find_layout,
+    guess_format,
+)
 from penstock.pipelines.etl.options import EtlOptions
 from penstock.pipelines.etl.pieces import find_pieces
 from penstock.pipelines.etl.report import EtlReport
@@ -87,6 +92,7 @@ def _make_from_tables(
     inputs = Inputs.of(edges, kind, options)
     layout = find_layout(edges, options, kind)
     options = _with_direction(options, kind, layout, report)
+    report.columns, report.columns_unread = columns_by_position(layout)
     pieces = {"train": find_pieces(edges, kind, layout, options)}
     for name in ("valid", "test"):
         path = getattr(options, name)

@@ -88,6 +88,16 @@ def default_direction(kind: str, layout: Layout | None) -> tuple[bool, str]:
     return False, "the default of edges without relations"
 
 
+def columns_by_position(layout: Layout) -> tuple[dict[str, int], list[int]]:
+    """Return the column of each role of a text without names, and those that are not read."""
+    if layout.header or not layout.names:
+        return {}, []
+    roles = {role: getattr(layout, role) for role in KNOWN}
+    taken = {role: at for role, at in roles.items() if isinstance(at, int)}
+    unread = [at for at in range(len(layout.names)) if at not in taken.values()]
+    return (taken, unread) if taken else ({}, [])
+
+
 def resolve(
     role: str, asked: str | None, names: Sequence[str], position: int | None, path: str, there: str
 ) -> int | None:
@@ -200,7 +210,10 @@ def _roles(
     """Return the number of each column that is there; raise where a needed one is not."""
     asked = {role: getattr(options, _OPTION.get(role, role)) for role in KNOWN}
     needed = ["source", "target"]
-    needed += ["relation"] if kind == "triples" else ["graph"] if kind == "zoo" else []
+    if kind == "zoo":
+        needed.append("graph")
+    elif kind == "triples" and (options.relation != "none" or "none" in names):
+        needed.append("relation")
     there = _listed(names)
     if shown is not None:
         there = f"no header, {len(names)} columns, and the first row {' '.join(shown)!r}"

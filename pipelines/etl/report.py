@@ -18,6 +18,8 @@ class EtlReport:
     edges: int = 0
     directed: bool = False
     directed_because: str = "asked for"
+    columns: dict[str, int] = field(default_factory=dict)  # of a text without names: {role: column}
+    columns_unread: list[int] = field(default_factory=list)
     graphs: int | None = None
     bytes: int = 0
     rows_read: int = 0
@@ -62,6 +64,12 @@ class EtlReport:
             if not self.directed:
                 kind, other = ("undirected", "--directed keeps their direction")
             lines.append(f"  {kind}, {self.directed_because} ({other})")
+        if self.columns_unread:
+            taken = ", ".join(f"{role} is column {at}" for role, at in self.columns.items())
+            rest = ", ".join(map(str, self.columns_unread))
+            lines.append(
+                f"  {taken}; not read: {rest} (--source, --target and others name columns)"
+            )
         counts = [
             ("outside the time window", self.rows_filtered),
             ("bad rows skipped (the first ten are in bad_rows.json)", self.bad_rows),

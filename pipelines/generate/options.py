@@ -7,9 +7,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from penstock.errors import UsageError
 from penstock.options import options
-from penstock.sizes import parse_bytes
+from penstock.sizes import checked_size
 
 LARGEST = 2**31 - 1  # ids are drawn as 32-bit numbers
 
@@ -42,18 +41,10 @@ def weight_range(text: str) -> tuple[float, float]:
     return low, high
 
 
-def _checked_size(text: str) -> str:
-    try:
-        parse_bytes(text)
-    except UsageError as error:
-        raise ValueError(error.expected) from None
-    return text
-
-
 WeightRange = Annotated[
     str | None, BeforeValidator(_as_text), AfterValidator(_if_given(_checked_range))
 ]
-Size = Annotated[str | None, AfterValidator(_if_given(_checked_size))]
+Size = Annotated[str | None, AfterValidator(_if_given(checked_size))]
 
 
 @options

@@ -41,7 +41,7 @@ def evaluate_run(
         run=str(run_at),
         graph=str(graph.path),
         split=options.split,
-        drawn=job.split is not None,
+        drawn=job.split is not None and options.split != "all",
         checkpoint=options.checkpoint,
         task=run.task,
         classes=run.classes or tuple(str(c) for c in range(run.model.layers[-1].width or 1)),

@@ -28,10 +28,12 @@ class Matched:
     def note(self, run_at: Path, graph: Graph) -> str | None:
         """Return what must be said before a prediction."""
         if self.by == "order":
-            whose = run_at if graph.manifest.feature_names else graph.path
+            whose, its = graph.path, "its features"
+            if graph.manifest.feature_names:
+                whose, its = run_at, f"those of {graph.path}"
             return (
-                f"{whose} has no names of features: those of {graph.path} are taken to be in the "
-                "order in which they were learnt from"
+                f"{whose} has no names of features: {its} are taken to be in the order in which "
+                "they were learnt from"
             )
         if self.ignored:
             count = len(self.ignored)
@@ -58,6 +60,8 @@ def match_features(run: Run, run_at: Path, graph: Graph, *, same: bool) -> Match
                 f"{graph.path} has other features than the graph of {run_at}",
                 expected=f"{run.features} of them",
                 got=str(entry.width),
+                remedy="Make the graph with the features, in the order, that the run learnt from: "
+                "penstock etl --features or --feature-columns",
             )
         return Matched("order")
     place = {name: number for number, name in enumerate(names)}

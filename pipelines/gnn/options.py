@@ -72,8 +72,8 @@ class ModelOptions:
     """a YAML file that declares the model, layer by layer, in place of these options"""
 
     split: Annotated[tuple[float, float, float] | None, Parameter(group=_TRAINING)] = None
-    """draw which nodes train, validate and test: fractions of those with a label, by --seed; what
-    is left of one is in none [default: the graph's own split]"""
+    """draw which nodes train, validate and test: fractions of those with a label, by --seed; the
+    rest is in no split [default: the graph's own split]"""
     split_stratified: Annotated[bool, Parameter(negative="", group=_TRAINING)] = False
     """take the fractions of every class"""
     epochs: Annotated[Count, Parameter(group=_TRAINING)] = 200
@@ -132,8 +132,8 @@ class ModelOptions:
     path: Annotated[Literal["auto", "dense", "sparse"], Parameter(group=_WORK)] = "auto"
     """how features are held; auto: what is faster on this machine"""
     transpose: Annotated[Literal["keep", "implicit"], Parameter(group=_WORK)] = "keep"
-    """keep edges turned round for the way back, or go back over them as they are: less memory, more
-    time; only for parts and directed graphs, not for gat and sage max"""
+    """keep the transposed edges for the backward pass, or do it over the edges as they are: less
+    memory, more time; only for parts and directed graphs, not for gat and sage max"""
     order: Annotated[Literal["auto", "transform", "aggregate"], Parameter(group=_WORK)] = "auto"
     """what a layer does first; auto: what costs less"""
     precision: Annotated[Literal["fp32", "tf32", "bf16"], Parameter(group=_WORK)] = "fp32"
@@ -157,7 +157,7 @@ class ModelOptions:
         if self.spec is not None and (changed := self._changed(_DECLARING)):
             raise UsageError(
                 f"{flag(changed[0])} and --spec cannot go together",
-                remedy="Say it in the file, or leave --spec away",
+                remedy="Say it in the file, or leave --spec out",
             )
         for name, (of, choices) in _BELONGS.items():
             said = getattr(self, of)
@@ -170,7 +170,7 @@ class ModelOptions:
             raise UsageError(
                 "--measure-overlap and --no-overlap cannot go together",
                 expected="a training whose ranks exchange while they compute",
-                remedy="Leave --no-overlap away: epochs without overlap are measured too",
+                remedy="Leave --no-overlap out: epochs without overlap are measured too",
             )
 
     def _changed(self, names: tuple[str, ...]) -> list[str]:
@@ -199,7 +199,8 @@ class WeightsOptions:
     graph: ClientPath | None = None
     """another graph with the same features, found by name [default: the one of the run]"""
     checkpoint: Literal["best", "last"] = "best"
-    """weights of the epoch with the best validation loss, or of the last one saved"""
+    """weights of the epoch with the best validation loss (training loss where no node validates),
+    or of the last one saved"""
     parts: Annotated[Count | None, Parameter(alias="-k")] = None
     """cut the graph into so many parts, each on a rank of its own [default: as for train]"""
 

@@ -103,7 +103,8 @@ def train_on(ranks: Ranks, task: TrainTask, *, scored: bool, quiet: bool) -> Tra
 
             # Whoever comes after a lost rank finds what was saved last.
             found = _gang(ranks, train, task, quiet=quiet, on_metrics=hear)[0]
-        bar.tell({"epoch": found.epochs})  # not every epoch is told of
+        if found.epochs > found.first_epoch:
+            bar.tell({"epoch": found.epochs})  # not every epoch is told of
         return found
 
 

@@ -28,6 +28,7 @@ class TrainReport:
     task: str
     model: dict[str, Any]
     patience: int | None
+    evaluate_every: int
     ranks: int
     device: str
     trained: Trained
@@ -63,7 +64,9 @@ class TrainReport:
         again = f", {done.first_epoch} of them before" if done.first_epoch else ""
         why = ""
         if done.stopped == "patience":
-            why = f", then none better in {self.patience} evaluation{'s' * (self.patience != 1)}"
+            # More than the patience, where a run that had gone on without one is resumed with it.
+            count = done.epochs // self.evaluate_every - done.best_epoch // self.evaluate_every
+            why = f", then none better in {count} evaluation{'s' * (count != 1)}"
         lines.append(f"  best epoch {done.best_epoch} of {done.epochs}{again}{why}")
         if done.epochs > done.first_epoch:
             epoch = ""

@@ -71,7 +71,7 @@ def draw_split(declared: DrawnSplit, graph: Graph, seed: int) -> tuple[DrawnSpli
             "--split-stratified draws class by class",
             expected="labels of kind class, one a node",
             got=f"labels of kind {graph.manifest.labels}",
-            remedy="Leave --split-stratified away",
+            remedy="Leave --split-stratified out",
         )
     need_memory(
         graph.num_nodes * _NODE_BYTES,

@@ -69,7 +69,7 @@ def train_model(
             raise UsageError(
                 "--measure-overlap measures what several ranks say to each other",
                 got="one rank",
-                remedy="Train with -k 2 or more, or leave --measure-overlap away",
+                remedy="Train with -k 2 or more, or leave --measure-overlap out",
             )
         run = replace(run, parts=ranks.count)
         run.save(folder)
@@ -77,7 +77,7 @@ def train_model(
             keep_split(folder, graph, roles)
         if split is not None and not quiet:
             does = "Goes on with the" if goes_on else "Drew a"
-            print(f"{does} {split.text()}", file=sys.stderr)
+            print(f"{does} split {split.declared}", file=sys.stderr)
         facts, rates = facts_and_rates(ranks, graph, training)
         need_room(ranks, model, facts, training, rates)
         need_disk_to_train(folder, model, facts.features, training.epochs)
@@ -98,6 +98,7 @@ def train_model(
         task=run.task,
         model=model.to_dict(),
         patience=training.patience,
+        evaluate_every=training.evaluate_every,
         split=split,
         ranks=run.parts,
         device=devices,

@@ -62,11 +62,17 @@ def check_graph(graph: Graph, options: WalkOptions) -> None:
                 "the expression",
             )
         if "relation" in names and "relations" not in about.dtypes:
-            raise UsageError(f"{graph.path} has no relations, which --weight names")
+            raise UsageError(
+                f"{graph.path} has no relations, which --weight names",
+                remedy="Make it again with penstock etl --relation COLUMN, or leave relation out "
+                "of the expression",
+            )
         if "label" in names and about.labels != "class":
             raise UsageError(
                 f"--weight names label, which needs a class for each node of {graph.path}",
                 got=f"labels of kind {about.labels}" if about.labels else "no labels",
+                remedy="Make it again with penstock etl --nodes TABLE --label COLUMN --label-kind "
+                "class, or leave label out of the expression",
             )
 
 

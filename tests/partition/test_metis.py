@@ -125,3 +125,10 @@ def test_the_memory_estimate_counts_both_directions(graph):
     undirected = Graph(graph.path, replace(graph.manifest, directed=False))
     more = metis.memory_needed(graph) - metis.memory_needed(undirected)
     assert more == metis.BYTES_AN_ENTRY * graph.num_edges
+
+
+def test_the_time_estimate_counts_the_start_of_a_process(graph):
+    assert metis.seconds_needed(graph) >= 1
+    assert metis.seconds_needed(graph) == pytest.approx(
+        metis.SECONDS_AT_LEAST + 2 * graph.num_edges * metis.SECONDS_AN_ENTRY
+    )

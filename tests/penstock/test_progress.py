@@ -95,7 +95,15 @@ def test_work_that_takes_longer_than_estimated_says_so_ever_less_often(clock, ca
     assert lines[-1] == "METIS: 10.7 minutes, longer than the estimated 10 s"
 
 
-@pytest.mark.parametrize(("seconds", "quiet"), [(1.5, False), (100, True)])
+def test_a_log_repeats_no_rounded_time(clock, capsys):
+    wait(clock, estimated=120, seconds=1000)
+    lines = capsys.readouterr().err.splitlines()
+    assert len(set(lines)) == len(lines)
+    wait(clock, estimated=0.5, seconds=1000)
+    assert capsys.readouterr().err.splitlines()[0] == "METIS: 10 s, longer than the estimated 0 s"
+
+
+@pytest.mark.parametrize(("seconds", "quiet"), [(9.5, False), (100, True)])
 def test_short_or_quiet_waits_are_silent(clock, capsys, seconds, quiet):
     wait(clock, estimated=1, seconds=seconds, quiet=quiet)
     assert capsys.readouterr() == ("", "")

@@ -109,7 +109,7 @@ def test_a_folder_that_is_not_ours_is_never_replaced(path):
         ([], 2, "k"),
         (["-k", "401"], 1, "at most as many parts as nodes, 400"),
         (["-k", "2", "--method", "voodoo"], 2, "voodoo"),
-        (["-k", "2", "--memory-limit", "lots"], 2, "lots"),
+        (["-k", "2", "--memory-limit", "lots"], 2, "option --memory-limit has a bad"),
         (["-k", "2", "--method", "metis", "--memory-limit", "1kB"], 1, "--method streaming"),
     ],
 )
@@ -175,7 +175,7 @@ def test_ctrl_c_while_parts_are_built_leaves_nothing(path):
     assert time.monotonic() - started < 10
     assert process.returncode == 1
     assert "interrupted" in message
-    assert [*(path / "partition").iterdir()] == []
+    assert not (path / "partition").exists()
 
 
 def test_what_metis_cannot_hold_is_streamed_and_the_report_says_why(path):

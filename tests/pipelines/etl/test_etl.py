@@ -415,6 +415,29 @@ def test_given_heldout_edges(tmp_path: Path, cluster: ClusterSpec) -> None:
 TRIPLES = "a\tlikes\tb\nb\tlikes\ta\na\tlikes\tb\nb\tknows\tc\na\tknows\tb\n"
 
 
+@pytest.mark.parametrize(
+    ("kind", "arcs", "said"),
+    [
+        ("triples", {"ab", "ba", "bc", "cb"}, "target is column 2; not read: 1"),
+        ("tsv", {"a-", "b-", "-a", "-b"}, "target is column 1; not read: 2"),
+    ],
+)
+def test_triples_without_relations_and_the_columns_that_were_read(
+    tmp_path: Path, cluster: ClusterSpec, kind: str, arcs: set[str], said: str
+) -> None:
+    (tmp_path / "kg.txt").write_text("a\t-\tb\nb\t-\tc\na\t-\tb\n")
+    out = tmp_path / "g"
+    report = etl(tmp_path / "kg.txt", out, cluster=cluster, format=kind, relation="none")
+    graph = Graph.open(out)
+    assert graph.manifest.relations is None
+    ids, csr = graph.user_ids().to_pylist(), graph.csr()
+    assert {ids[u] + ids[v] for u, v in zip(csr.sources(), csr.indices, strict=True)} == arcs
+    assert said in report.text()
+    assert report.to_dict()["columns"]["source"] == 0
+    report = etl(tmp_path / "kg.txt", tmp_path / "typed", cluster=cluster, format="triples")
+    assert "not read" not in report.text()
+
+
 def test_triples_are_directed_and_the_same_triple_twice_is_one(
     tmp_path: Path, cluster: ClusterSpec
 ) -> None:

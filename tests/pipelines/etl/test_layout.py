@@ -349,6 +349,19 @@ def test_triples_without_their_relations(layout, options):
     assert default_direction("triples", found) == (False, "the default of edges without relations")
 
 
+@pytest.mark.parametrize(
+    ("name", "content", "ends"),
+    [
+        ("a.txt", "a\tlikes\tb\n", (0, 2)),
+        ("a.tsv", "head\trelation\ttail\na\tlikes\tb\n", ("head", "tail")),
+        ("a.parquet", pd.DataFrame({"head": ["a"], "tail": ["b"]}), ("head", "tail")),
+    ],
+)
+def test_triples_may_leave_their_relations_out(layout, name, content, ends):
+    found = layout(name, content, format="triples", relation="none")
+    assert (found.source, found.target, found.relation) == (*ends, None)
+
+
 def test_matrix(tmp_path):
     matrix = sp.random(5, 5, 0.5, "csr", random_state=0)
     sp.save_npz(tmp_path / "w.npz", matrix)

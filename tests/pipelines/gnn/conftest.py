@@ -64,6 +64,7 @@ class FakeRank:
     at_start: Callable[[TrainTask], None] = lambda task: None
     tasks: list[TrainTask] = field(default_factory=list)
     stopped: str = "epochs"
+    best: int | None = None
 
     def __call__(self, comm: Any, task: TrainTask, report: Any = None) -> Trained:
         self.tasks.append(task)
@@ -81,7 +82,7 @@ class FakeRank:
                 report(1, {"epoch": epoch, "loss": 1 / epoch, "train": 0.5, "valid": 0.25})
         return Trained(
             epochs=task.training.epochs,
-            best_epoch=task.training.epochs,
+            best_epoch=task.training.epochs if self.best is None else self.best,
             metrics={"train": {"loss": 0.5, "score": 0.75}, "test": {"loss": 0.7, "score": 0.5}},
             loss="cross_entropy",
             seconds=1.0,

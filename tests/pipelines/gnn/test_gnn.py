@@ -217,13 +217,13 @@ def test_features_without_names_are_taken_in_their_order(
         assert gnn.predict(folder, tmp_path / "p", graph=graph, **options).features_by == "order"
         return capsys.readouterr().err
 
-    assert f"{unnamed} has no names of features: those of {unnamed} are taken" in told(unnamed)
+    assert f"{unnamed} has no names of features: its features are taken" in told(unnamed)
     # A run of an earlier penstock.
     body = json.loads((folder / "run.json").read_text())
     del body["feature_names"]
     (folder / "run.json").write_text(json.dumps(body))
     assert f"{folder} has no names of features: those of {named} are taken" in told(named)
-    with pytest.raises(UsageError, match="other features .* Expected 2 of them, got 1"):
+    with pytest.raises(UsageError, match=r"other features .* Expected 2 of them, got 1\. Make"):
         told(people("narrow", "age"))
 
 

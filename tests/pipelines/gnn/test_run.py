@@ -127,9 +127,24 @@ def test_what_no_epoch_was_timed_for_has_no_speed(
 
 
 def test_patience_is_told_in_evaluations(train: Any, rank: Any) -> None:
-    rank.stopped = "patience"
-    text = train(patience=3, evaluate_every=2).text()
-    assert "best epoch 5 of 5, then none better in 3 evaluations" in text
+    rank.stopped, rank.best = "patience", 2
+    text = train(patience=2, evaluate_every=2, epochs=7).text()
+    assert "best epoch 2 of 7, then none better in 2 evaluations" in text
+    # A finished run that patience would have ended long before.
+    text = train(patience=1, evaluate_every=2, epochs=7, overwrite=True).text()
+    assert "best epoch 2 of 7, then none better in 2 evaluations" in text
+
+
+def test_the_bar_is_told_of_no_epoch_where_none_was_left(
+    train: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[int] = []
+    monkeypatch.setattr(EpochBar, "advance", lambda bar, amount: told.append(amount))
+    train()
+    assert told
+    told.clear()
+    train(resume=True, patience=3)
+    assert not told
 
 
 def test_another_run_is_refused_and_says_what_differs(

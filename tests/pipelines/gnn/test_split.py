@@ -145,7 +145,8 @@ def test_a_graph_without_a_split_is_trained_on(
     assert run([*line, "--epochs", "2", *fractions]) == 0
     out, err = capsys.readouterr()
     told = "split 0.5 0.25 0.15: train 40, valid 21, test 12"
-    assert f"Drew a {told}\n" in err
+    assert "Drew a split 0.5 0.25 0.15\n" in err
+    assert "train 40" not in err, "the report counts"
     assert told in out
     splits = kept(folder)
     assert sum(split is None for split in splits.values()) == 17, "nine of them have no label"
@@ -154,7 +155,9 @@ def test_a_graph_without_a_split_is_trained_on(
     line[2] = str(tmp_path / "moved")
     before = (folder / "split.parquet").read_bytes()
     assert run([*line, "--epochs", "4", "--resume"]) == 0
-    assert f"Goes on with the {told}\n" in capsys.readouterr().err
+    out, err = capsys.readouterr()
+    assert "Goes on with the split 0.5 0.25 0.15\n" in err
+    assert told in out
     assert (folder / "split.parquet").read_bytes() == before
     assert len((folder / "metrics.jsonl").read_text().splitlines()) == 4
     assert run([*line, "--epochs", "4", "--resume", "--split", "0.6", "0.2", "0.2"]) == 2
@@ -162,6 +165,13 @@ def test_a_graph_without_a_split_is_trained_on(
     assert run(["gnn", "evaluate", str(folder), "--json", "--cluster", "threads"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert (found["nodes"], found["drawn"]) == (12, True)
+    line_of_all = ["gnn", "evaluate", str(folder), "--split", "all", "--cluster", "threads"]
+    assert run([*line_of_all, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["nodes"], found["drawn"]) == (81, False), "with a label, whatever was drawn"
+    assert run(line_of_all) == 0
+    assert "81 nodes of all, " in (text := capsys.readouterr().out)
+    assert "as the training drew it" not in text
     assert run(["gnn", "predict", str(folder), str(tmp_path / "p"), "--cluster", "threads"]) == 0
     names = ("train", "valid", "test")
     expected = {user: None if n is None else names[n] for user, n in splits.items()}
@@ -180,7 +190,7 @@ def test_it_takes_the_place_of_the_graphs(
     drawn = {"split": (0.6, 0.2, 0.2), "split_stratified": True}
     report = gnn.train(graph, tmp_path / "run", quiet=False, **drawn, **options)
     instead = "it takes the place of the graph's (train 30, valid 30, test 30)"
-    assert instead in capsys.readouterr().err
+    assert instead not in capsys.readouterr().err
     assert instead in report.text()
     assert "split 0.6 0.2 0.2 by class" in report.text()
     body = json.loads(json.dumps(report.to_dict()))
