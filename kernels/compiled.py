@@ -7,13 +7,16 @@ neither. Here they go to the folder of ``penstock.caches`` then, or are compiled
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numba
 from numba.core import config
+from numba.core.event import Listener, install_listener
 
 from penstock import __version__
 from penstock.caches import cache_folder, can_write, private_folder
@@ -38,6 +41,32 @@ def njit(*signatures: Any, cache: bool = False, **options: Any) -> Any:
             config.CACHE_DIR = named  # others' functions go where they went
 
     return compiled
+
+
+@contextmanager
+def compiling() -> Iterator[list[float]]:
+    """Give a list that gets the seconds of each compilation within; loads from a cache are none."""
+    timer = _Timer()
+    with install_listener("numba:compile", timer):
+        yield timer.seconds
+
+
+class _Timer(Listener):  # type: ignore[misc]
+    """Times compilations, those that another one asks for as part of it; Numba does one at once."""
+
+    def __init__(self) -> None:
+        self.seconds: list[float] = []
+        self._depth, self._started = 0, 0.0
+
+    def on_start(self, event: Any) -> None:
+        if self._depth == 0:
+            self._started = time.monotonic()
+        self._depth += 1
+
+    def on_end(self, event: Any) -> None:
+        self._depth -= 1
+        if self._depth == 0:
+            self.seconds.append(time.monotonic() - self._started)
 
 
 @cache

@@ -210,7 +210,7 @@ class _Work:
 
     def _skip_metis(self, why: str, instead: str) -> None:
         """Note what is given up, and say at once in short that it is."""
-        self.note("metis-kway", "skipped", f"{why}; {_GIVEN_UP} ({instead})")
+        self.note("metis-kway", "skipped", f"{why}; {_GIVEN_UP}; {instead}")
         if not self.quiet:
             print(f"Streams the graph: {why}", file=sys.stderr, flush=True)
 

@@ -95,6 +95,7 @@ def command(
 def _partition(
     graph: Graph, options: PartitionOptions, *, quiet: bool, wait: bool = False
 ) -> PartitionReport:
+    from penstock.kernels.compiled import compiling
     from penstock.limits import cores
     from penstock.partition.assign import assign
     from penstock.partition.build import build_parts, disk_needed, memory_needed
@@ -111,9 +112,16 @@ def _partition(
     )
     limit = None if options.memory_limit is None else parse_bytes(options.memory_limit)
     started = time.monotonic()
-    with fresh_directory(
-        path, overwrite=options.overwrite, kind="partition", command="penstock partition", wait=wait
-    ) as root:
+    with (
+        fresh_directory(
+            path,
+            overwrite=options.overwrite,
+            kind="partition",
+            command="penstock partition",
+            wait=wait,
+        ) as root,
+        compiling() as compiled,
+    ):
         assignment = assign(
             graph,
             options.k,
@@ -134,6 +142,8 @@ def _partition(
                 "assign": round(assigned - started, 3),
                 **({"METIS": round(took, 3)} if took else {}),
                 "build": round(time.monotonic() - assigned, 3),
+                # Once after an installation, and within the times before.
+                **({"compiling kernels": round(sum(compiled), 3)} if compiled else {}),
             },
         )
         manifest.save(root)

@@ -182,3 +182,23 @@ def test_what_metis_cannot_hold_is_streamed_and_the_report_says_why(path):
     report = partition_graph(path, k=2, memory_limit="1kB", quiet=True)
     assert report.made_by == "streaming"
     assert "METIS needs about" in report.text()
+
+
+def test_the_time_says_how_much_of_it_was_compiling(path, monkeypatch):
+    from numba import njit
+
+    from penstock.partition import assign as module
+
+    assign = module.assign
+
+    def cold(*given, **options):
+        njit("int64(int64)")(lambda x: x + 1)
+        return assign(*given, **options)
+
+    partition_graph(path, k=2, method="hash", quiet=True)
+    report = partition_graph(path, k=2, method="hash", overwrite=True, quiet=True)
+    assert "compiling kernels" not in report.seconds
+    monkeypatch.setattr(module, "assign", cold)
+    report = partition_graph(path, k=2, method="hash", overwrite=True, quiet=True)
+    assert 0 < report.seconds["compiling kernels"] <= report.seconds["assign"]
+    assert ", compiling kernels " in report.text()
