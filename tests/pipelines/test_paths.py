@@ -31,7 +31,7 @@ def far(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Cluste
     before = Path.cwd()
     os.chdir(theirs)
     try:
-        with connect(ClusterSpec(cluster="local", workers=2), input_bytes=0) as owner:
+        with connect(ClusterSpec(cluster="local", workers=2, no_tls=True), input_bytes=0) as owner:
             owner.write_scheduler_file("scheduler.json")
             (theirs / "scheduler.json").rename(ours / "scheduler.json")
             # As a started cluster's name, this is no address.
