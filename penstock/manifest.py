@@ -50,6 +50,7 @@ class Manifest:
     shards: tuple[ShardEntry, ...]
     dtypes: dict[str, str]  # indptr, indices and the edge columns that exist
     files: dict[str, FileEntry]
+    times: str | None = None  # "timestamp" (nanoseconds since 1970) or "number"; None: not known
     relations: tuple[str, ...] | None = None
     features: FeatureEntry | None = None
     feature_names: tuple[str, ...] | None = None  # all different; None: they have no names
@@ -107,6 +108,8 @@ class Manifest:
             raise TypeError(f"shards that do not add up to {self.edges} edges")
         if self.labels not in (None, "class", "multi", "value"):
             raise TypeError(f"labels of kind {self.labels!r}")
+        if self.times not in (None, "timestamp", "number"):
+            raise TypeError(f"times of kind {self.times!r}")
         if not set(self.heldout) <= {"valid", "test"}:
             raise KeyError(f"heldout {sorted(self.heldout)}")
         for name in ("indptr", "indices"):

@@ -109,7 +109,7 @@ def _nanoseconds(text: str) -> int:
     since = stamp - _EPOCH
     seconds = since.days * 86400 + since.seconds
     # A zone may have microseconds; of digits beyond nanoseconds the next nanosecond is meant.
-    fraction = -(-int(digits) * 10**9 // 10 ** len(digits))
+    fraction = int(digits[:9].ljust(9, "0")) + bool(digits[9:].strip("0"))
     return seconds * 10**9 + since.microseconds * 1000 + fraction
 
 

@@ -98,3 +98,10 @@ def time_type(layout: Layout) -> str | None:
     if layout.time is None:
         return None
     return "float64" if layout.time_type == "float64" else "int64"
+
+
+def time_kind(layout: Layout) -> str | None:
+    """Return what times are, as graph.json says it."""
+    if layout.time is None:
+        return None
+    return "timestamp" if layout.time_type == "timestamp" else "number"

@@ -13,7 +13,7 @@ from penstock.csr import CSR, EDGE_COLUMNS, Array
 from penstock.manifest import Manifest, ShardEntry
 from penstock.pipelines.etl.build import build_shard, shard_files
 from penstock.pipelines.etl.heldout import collect_heldout
-from penstock.pipelines.etl.job import EncodedBatch, Ids, Job, time_type, with_files
+from penstock.pipelines.etl.job import EncodedBatch, Ids, Job, time_kind, time_type, with_files
 from penstock.pipelines.etl.merge import Merging
 from penstock.pipelines.etl.node_data import NodeTable
 from penstock.pipelines.etl.shuffle import Numbering, Shape, keep_heldout, make_shape, shuffle_batch
@@ -145,6 +145,7 @@ def build_shards(
         ),
         dtypes=results[0]["dtypes"],
         files={entry.name: entry for entry in entries},
+        times=time_kind(job.layout),
         relations=tuple(str(name) for name in job.relations) or None,
     )
 

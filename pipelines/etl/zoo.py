@@ -21,7 +21,7 @@ from penstock.manifest import Manifest, ShardEntry
 from penstock.options import flag
 from penstock.pipelines.etl import spill
 from penstock.pipelines.etl.batch import Piece
-from penstock.pipelines.etl.job import Job, time_type
+from penstock.pipelines.etl.job import Job, time_kind, time_type
 from penstock.pipelines.etl.options import EtlOptions
 from penstock.pipelines.etl.zoo_range import build_range
 from penstock.pipelines.etl.zoo_runs import Range, choose_ranges, spill_piece
@@ -185,6 +185,7 @@ def _write(job: Job, built: list[dict[str, Any]], ranges: list[Path], shard_size
         ),
         dtypes=joined[0]["dtypes"],
         files={entry.name: entry for entry in entries},
+        times=time_kind(job.layout),
         relations=tuple(str(name) for name in job.relations) or None,
         graphs=graphs,
     )

@@ -28,6 +28,7 @@ from penstock.pipelines.walk.replicated import WalkJob, walk_replicated
 from penstock.pipelines.walk.report import WalkReport
 from penstock.pipelines.walk.starts import Starts, find_starts
 from penstock.pipelines.walk.survey import Survey, survey, weighted
+from penstock.pipelines.walk.window import what_window_left
 from penstock.pipelines.workplace import file_stamp, workplace
 from penstock.sizes import need_disk
 
@@ -163,6 +164,7 @@ def _finish(
     counted = save_manifest(writer, parts, about)
     report.walks, report.nodes, report.bytes = (counted[n] for n in ("walks", "nodes", "bytes"))
     report.parts = parts.count
+    report.window = what_window_left(graph, options, report.steps)
 
 
 def lasting(options: WalkOptions) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from penstock.pipelines.walk.options import WalkOptions
 from penstock.pipelines.walk.replicated import columns_of
 from penstock.pipelines.walk.starts import listed_starts
 from penstock.pipelines.walk.survey import Survey, judged, look_at, weighted
+from penstock.pipelines.walk.window import what_window_left
 from penstock.sizes import need_memory
 from penstock.workers.device import computes_on_gpu, gpu, unused_gpu
 from penstock.workers.walk_rows import single
@@ -51,9 +52,14 @@ def _walked(graph: Graph, options: WalkOptions, device: str) -> Array:
     if choice.instead:
         warnings.warn(choice.instead, PenstockWarning, stacklevel=4)  # at walk_array's caller
     if on_gpu:
-        return _on_gpu(graph, choice, starts)
-    rows = choice.recipe.build(columns_of(graph, choice.recipe))
-    return _on_threads(rows, choice.recipe.rules, starts)
+        paths = _on_gpu(graph, choice, starts)
+    else:
+        rows = choice.recipe.build(columns_of(graph, choice.recipe))
+        paths = _on_threads(rows, choice.recipe.rules, starts)
+    window = what_window_left(graph, options, int(np.count_nonzero(paths[:, 1:] >= 0)))
+    if window:
+        warnings.warn(window, PenstockWarning, stacklevel=4)
+    return paths
 
 
 def _wanted_gpu(device: str) -> bool:

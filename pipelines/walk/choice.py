@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 
 from penstock.csr import id_dtype
 from penstock.errors import UsageError
@@ -11,8 +10,9 @@ from penstock.graph import Graph
 from penstock.kernels.walk_rules import Rules, Sampler
 from penstock.pipelines.walk.options import WalkOptions
 from penstock.pipelines.walk.survey import Survey, weighted
+from penstock.pipelines.walk.window import time_window
 from penstock.sizes import format_bytes
-from penstock.workers.walk_rows import Recipe, time_keys
+from penstock.workers.walk_rows import Recipe
 
 # A proposal costs a read; a table costs a pass over all edges and memory for as long as the job.
 _MOST_TRIALS = 4.0
@@ -26,7 +26,6 @@ _SAMPLERS = {
     "alias": Sampler.ALIAS,
     "rejection": Sampler.REJECTION,
 }
-_LARGEST_TIME = (1 << 63) - 1
 
 
 @dataclass(frozen=True)
@@ -170,44 +169,6 @@ def schema_numbers(graph: Graph, options: WalkOptions) -> tuple[int, ...]:
                 expected=f"one of {known}, or a number below {len(names)}",
             )
     return tuple(numbers)
-
-
-def time_window(graph: Graph, options: WalkOptions) -> tuple[int, int]:
-    """Return the keys of the first and the last time that may be taken."""
-    dtype = graph.manifest.dtypes["times"]
-    since = _time_key(options.since, dtype, "--since")
-    until = _time_key(options.until, dtype, "--until")
-    earliest = -_LARGEST_TIME - 1 if since is None else since
-    latest = _LARGEST_TIME if until is None else until - 1
-    if earliest > latest:
-        raise UsageError(
-            "no time is both --since and --until",
-            got=f"--since {options.since} --until {options.until}",
-        )
-    return earliest, latest
-
-
-def _time_key(text: str | None, dtype: str, name: str) -> int | None:
-    import numpy as np
-
-    if text is None:
-        return None
-    try:
-        if dtype == "float64":
-            value = float(text)
-            if not np.isnan(value):
-                return int(time_keys(np.array([value]))[0])
-        elif text.lstrip("+-").isdigit():
-            return min(max(int(text), -_LARGEST_TIME), _LARGEST_TIME)
-        else:
-            stamp = datetime.fromisoformat(text)
-            stamp = stamp if stamp.tzinfo else stamp.replace(tzinfo=UTC)
-            nanoseconds = round(stamp.timestamp() * 1e6) * 1000
-            return min(max(nanoseconds, -_LARGEST_TIME), _LARGEST_TIME)
-    except ValueError:
-        pass
-    expected = "a number" if dtype == "float64" else "a whole number, or a date such as 2026-11-20"
-    raise UsageError(f"option {name} has a bad value", expected=expected, got=repr(text))
 
 
 def _recipe(graph: Graph, options: WalkOptions, weighted: bool) -> Recipe:

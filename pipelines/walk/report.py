@@ -18,6 +18,7 @@ class WalkReport:
     sampler: str = ""
     why: str = ""
     instead: str = ""
+    window: str = ""
     placement: str = ""
     devices: str = ""
     walks: int = 0
@@ -52,6 +53,8 @@ class WalkReport:
         ]
         if self.instead:
             lines.append(f"  {self.instead}")
+        if self.window:
+            lines.append(f"  {self.window}")
         if self.resumed_parts:
             lines.append(f"  {self.resumed_parts} parts were there from the run before")
         if self.zero_rows:

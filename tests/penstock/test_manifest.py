@@ -13,6 +13,7 @@ FULL = Manifest(
     shards=(ShardEntry(0, 2, 3), ShardEntry(2, 3, 1)),
     dtypes={"indptr": "int64", "indices": "int32"},
     files={"a.npy": FileEntry("a.npy", 3, "0" * 64)},
+    times="timestamp",
     relations=("likes", "wants"),
     features=FeatureEntry("sparse", 10, "float32", (0, 2), 6),
     feature_names=tuple("abcdefghij"),

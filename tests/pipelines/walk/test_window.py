@@ -1,0 +1,120 @@
+"""The window in time of a walk: what bounds mean, and what is said when nothing lies in it."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from penstock import CSR, ClusterSpec, Graph, etl, walk, walk_array
+from penstock.errors import CorruptFile, PenstockWarning, UsageError
+
+DAY = 86400 * 10**9
+NOON = 20_777 * DAY + DAY // 2  # 2026-11-20
+
+
+def chain(tmp_path: Path, times: Any, kind: str | None) -> Graph:
+    """Return a path of nodes, whose edge n has the n-th time; ``kind`` is what graph.json says."""
+    nodes = np.arange(len(times))
+    with Graph.create(tmp_path / "g") as writer:
+        writer.edges(CSR.from_edges(nodes, nodes + 1, len(times) + 1, times=np.asarray(times)))
+        writer.nodes()
+    said = json.loads((tmp_path / "g" / "graph.json").read_text())
+    (tmp_path / "g" / "graph.json").write_text(json.dumps(said | {"times": kind}))
+    return Graph.open(tmp_path / "g")
+
+
+def taken(graph: Graph, **options: Any) -> list[int]:
+    """Return which edges may be taken."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", PenstockWarning)
+        paths = walk_array(graph, length=2, **options)
+    return [n for n, path in enumerate(paths[:-1].tolist()) if path[1] >= 0]
+
+
+@pytest.fixture(scope="module")
+def tables(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Graphs as etl makes them: by what their times are."""
+    folder = tmp_path_factory.mktemp("tables")
+    columns = {
+        "dates": ["2026-11-20", "2026-11-21"],
+        "whole": ["20261120", "20261121"],
+        "floats": ["0.5", "1.5"],
+    }
+    made = {}
+    for name, times in columns.items():
+        rows = [f"{n},{n + 1},{time}\n" for n, time in enumerate(times)]
+        (folder / f"{name}.csv").write_text("src,dst,t\n" + "".join(rows))
+        made[name] = folder / name
+        cluster = ClusterSpec(workers=1)
+        etl(folder / f"{name}.csv", made[name], time="t", directed=True, cluster=cluster)
+    return made
+
+
+def test_a_date_is_a_date_on_timestamps_and_a_number_on_numbers(tables: dict[str, Path]) -> None:
+    graphs = {name: Graph.open(path) for name, path in tables.items()}
+    kinds = {name: graph.manifest.times for name, graph in graphs.items()}
+    assert kinds == {"dates": "timestamp", "whole": "number", "floats": "number"}
+    for text in ("20261121", "2026-11-21", "2026-11-21T01:00:00+01:00"):
+        assert taken(graphs["dates"], since=text) == [1]
+        assert taken(graphs["dates"], until=text) == [0]
+    assert taken(graphs["whole"], until="20261121") == [0]
+    assert taken(graphs["floats"], since="1") == [1]
+    for bad in ("2026", "5", 1_700_000_000_000_000_000):
+        with pytest.raises(UsageError, match="--until has a bad value.*a date such as"):
+            walk_array(graphs["dates"], until=bad)
+    for name in ("whole", "floats"):
+        with pytest.raises(UsageError, match="--since has a bad value.*a number, as the times"):
+            walk_array(graphs[name], since="2026-11-21")
+
+
+def test_bounds_are_exact_and_may_be_numbers_or_dates(tmp_path: Path) -> None:
+    graph = chain(tmp_path / "stamps", NOON + np.arange(4), "timestamp")
+    noon = "2026-11-20T12:00:00"
+    assert taken(graph, since=f"{noon}.000000002") == [2, 3]
+    assert taken(graph, until=np.datetime64(f"{noon}.000000001")) == [0]
+    assert taken(graph, since=datetime(2026, 11, 20, 12)) == [0, 1, 2, 3]  # as UTC
+    most = 2**63 - 1
+    graph = chain(tmp_path / "whole", [-most - 1, 0, 2, most], "number")
+    assert taken(graph, since=2) == [2, 3]
+    assert taken(graph, since="0.5", until="2.5") == [2]
+    assert taken(graph, since=-(2**70), until=2**70) == [0, 1, 2, 3]
+    with pytest.raises(UsageError, match="no time is both"):
+        walk_array(graph, since=2**63)
+    assert taken(chain(tmp_path / "floats", [0.1, 0.2], "number"), until=0.2) == [0]
+
+
+def test_a_graph_that_says_no_kind_takes_numbers_and_dates(tmp_path: Path) -> None:
+    graph = chain(tmp_path, [20_261_121, NOON], None)
+    assert taken(graph, until=20_261_122) == [0]
+    assert taken(graph, since="2026-11-20T12:00:00") == [1]
+
+
+def test_a_window_without_an_edge_is_told(tmp_path: Path) -> None:
+    graph = chain(tmp_path, [NOON, NOON + 10**6], "timestamp")
+    said = (
+        "no walk left its start: no edge lies in --since 2026-11-21, the times of edges go from "
+        "2026-11-20T12:00:00 to 2026-11-20T12:00:00.001"
+    )
+    report = walk(graph, tmp_path / "w", since="2026-11-21", cluster=ClusterSpec(workers=1))
+    assert report.window == report.to_dict()["window"] == said
+    assert said in report.text()
+    with pytest.warns(PenstockWarning, match=said):
+        walk_array(graph, since="2026-11-21")
+    with pytest.warns(PenstockWarning, match="no start has an edge in --until 2026-11-20T12"):
+        walk_array(graph, until="2026-11-20T12:00:00.001", start=("1",))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        walk_array(graph, until="2026-11-21")
+        walk_array(graph, since="2026-11-21", length=1)
+        walk_array(graph, temporal=True, start=("2",))
+
+
+def test_a_kind_of_times_that_nobody_knows_is_damage(tmp_path: Path) -> None:
+    with pytest.raises(CorruptFile, match="times of kind 'moons'"):
+        chain(tmp_path, [1], "moons")
