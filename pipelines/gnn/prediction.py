@@ -140,10 +140,11 @@ def _own_split_for(run_at: Path, run: Run, graph: Graph) -> tuple[SplitFile | No
     has_own = any(graph.manifest.splits.values())
     file = None if graph.manifest.graphs is not None else own_split_file(run_at)
     if file is not None:
-        count = f"{file.found(graph):,} of its {graph.num_nodes:,} nodes"
-        others = f"have that of {graph.path}" if has_own else "are in none"
+        found = file.found(graph)
+        others = f"; the others have that of {graph.path}" if has_own else "; the others are in none"
         return file, (
-            f"{changed}: {count} keep the split of the training, found by id; the others {others}"
+            f"{changed}: {found:,} of its {graph.num_nodes:,} nodes keep the split of the training, "
+            f"found by id{others if found < graph.num_nodes else ''}"
         )
     why = (
         "nodes of a zoo cannot be found by id"
