@@ -130,7 +130,7 @@ def _split_for(
     )
 
 
-def _own_split_for(run_at: Path, run: Run, graph: Graph) -> tuple[SplitFile | None, str]:
+def _own_split_for(run_at: Path, run: Run, graph: Graph) -> tuple[SplitFile | None, str | None]:
     """Return the split that counts after a training on its graph's own, and what to say of it."""
     changed = (
         f"{graph.path} has changed since {run_at} was trained on it"
@@ -140,11 +140,17 @@ def _own_split_for(run_at: Path, run: Run, graph: Graph) -> tuple[SplitFile | No
     has_own = any(graph.manifest.splits.values())
     file = None if graph.manifest.graphs is not None else own_split_file(run_at)
     if file is not None:
-        found = file.found(graph)
-        others = f"; the others have that of {graph.path}" if has_own else "; the others are in none"
+        moved = file.differing(graph)
+        if not moved:  # the two say the same
+            return None, None
+        count = f"{moved:,} of its {graph.num_nodes:,} nodes"
+        if not has_own:
+            return file, (
+                f"{changed}, and has no split: {count} have that of the training, found by id"
+            )
         return file, (
-            f"{changed}: {found:,} of its {graph.num_nodes:,} nodes keep the split of the training, "
-            f"found by id{others if found < graph.num_nodes else ''}"
+            f"{changed}: {count} are in another split there than in the training, whose split "
+            "counts, by id"
         )
     why = (
         "nodes of a zoo cannot be found by id"

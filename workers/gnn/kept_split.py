@@ -7,7 +7,7 @@ split   int8: 0 train, 1 valid, 2 test; null: none
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -50,13 +50,13 @@ class SplitFile:
         elif len(roles) != graph.num_nodes:
             raise self._damaged(f"{len(roles)} rows for {graph.num_nodes} nodes")
         if self.rest and graph.manifest.splits:
-            own = np.asarray(graph.node_column("split").fill_null(-1))
-            roles = np.where(roles >= 0, roles, own).astype(np.int8)
+            roles = np.where(roles >= 0, roles, _own_roles(graph)).astype(np.int8)
         return roles if nodes is None else roles[nodes]
 
-    def found(self, graph: Graph) -> int:
-        """Return how many nodes of a graph are in one of its splits, by their ids."""
-        return int(np.count_nonzero(replace(self, by_id=True, rest=False).roles(graph) >= 0))
+    def differing(self, graph: Graph) -> int:
+        """Return how many nodes are in another split than the graph's own says."""
+        own = _own_roles(graph) if graph.manifest.splits else -1
+        return int(np.count_nonzero(self.roles(graph) != own))
 
     def _damaged(self, got: str) -> CorruptFile:
         return CorruptFile(
@@ -65,6 +65,10 @@ class SplitFile:
             got=got,
             remedy="Copy the run again, or train again with --overwrite",
         )
+
+
+def _own_roles(graph: Graph) -> Array:
+    return np.asarray(graph.node_column("split").fill_null(-1))
 
 
 def save_split(path: Path, graph: Graph, roles: Array) -> None:

@@ -252,14 +252,14 @@ def test_a_graph_remade_with_another_split_does_not_test_on_what_was_trained_on(
     ring(order=turned, split=np.full(90, 2, np.int8))  # everything is to test on
     assert run([*evaluate, "--json"]) == 0
     out, err = capsys.readouterr()
-    assert f"{graph.path} has changed since {folder} was trained on it: 80 of its 90 nodes" in err
+    assert f"{graph.path} has changed since {folder} was trained on it: 60 of its 90 nodes" in err
     found = json.loads(out)
     # Of the 20 that tested 18 have a label; of the ten that were in none, nine.
     assert (found["nodes"], found["drawn"], found["split_by"]) == (27, False, "run")
     assert run(evaluate) == 0
     assert "27 nodes of test, as in the training" in capsys.readouterr().out
     assert run(["gnn", "predict", str(folder), str(tmp_path / "p"), "--cluster", "threads"]) == 0
-    assert "found by id" in capsys.readouterr().err
+    assert "the training, whose split counts, by id" in capsys.readouterr().err
     names = ("train", "valid", "test")
     assert predicted(tmp_path / "p") == {
         user: names[2 if n is None else n] for user, n in before.items()
@@ -286,7 +286,7 @@ def test_new_nodes_have_the_split_of_their_graph(
     report = gnn.evaluate(tmp_path / "run", graph=other, cluster=cluster, quiet=False)
     err = capsys.readouterr().err
     assert "is another graph than the one that" in err
-    assert "45 of its 90 nodes" in err
+    assert "15 of its 90 nodes are in another split there" in err
     labelled = other.labelled()
     assert report.scores["nodes"] == int(labelled[15:].sum()), "15 of them validated"
     valid = gnn.evaluate(tmp_path / "run", graph=other, split="valid", cluster=cluster)
@@ -294,7 +294,7 @@ def test_new_nodes_have_the_split_of_their_graph(
     bare = ring("bare", least=90)
     report = gnn.evaluate(tmp_path / "run", graph=bare, cluster=cluster, quiet=False)
     assert report.scores["nodes"] == int(labelled[15:45].sum())
-    assert "the others are in none" in capsys.readouterr().err
+    assert "has no split: 45 of its 90 nodes have that of the training" in capsys.readouterr().err
 
 
 def test_a_split_that_is_lost_is_drawn_again_or_missed(
