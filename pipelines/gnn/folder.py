@@ -1,7 +1,7 @@
 """The folder of a run, in which the ranks write while they train.
 
 run.json                        what is trained, on what, how it stands; what it came to
-split.parquet                   with --split: which nodes train, validate and test
+split.parquet                   which nodes train, validate and test
 metrics.jsonl, plan.txt         a line an epoch; what was computed, and in which order
 checkpoints/{last,best}.safetensors
 profile.json                    with --profile

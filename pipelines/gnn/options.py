@@ -24,6 +24,8 @@ _DECLARING = (
     "model", "layers", "hidden", "heads", "aggregate", "activation",
     "dropout", "input_dropout", "attention_dropout", "norm", "residual",
 )  # fmt: skip
+# Flags of layers before the last, which a model of one layer has not.
+_BETWEEN = ("hidden", "heads", "activation", "dropout", "norm", "residual")
 # Options that mean something to one choice only.
 _BELONGS = {
     "heads": ("model", ("gat",)),
@@ -45,7 +47,7 @@ class ModelOptions:
     model: Annotated[Literal["gcn", "sage", "gin", "gat"], Parameter(group=_MODEL)] = "gcn"
     """what the layers are"""
     layers: Annotated[int, Field(ge=1, le=64), Parameter(group=_MODEL)] = 2
-    """how many"""
+    """how many; with 1 it is the last, and options of the layers before it are refused"""
     hidden: Annotated[Count, Parameter(group=_MODEL)] = 64
     """values of a node between layers; for gat, those of all heads together"""
     heads: Annotated[Count | None, Parameter(group=_MODEL)] = None
@@ -158,6 +160,12 @@ class ModelOptions:
             raise UsageError(
                 f"{flag(changed[0])} and --spec cannot go together",
                 remedy="Say it in the file, or leave --spec out",
+            )
+        if self.layers == 1 and (changed := self._changed(_BETWEEN)):
+            raise UsageError(
+                f"option {flag(changed[0])} needs --layers 2 or more",
+                got="--layers 1, whose only layer is the last",
+                remedy=f"Leave {flag(changed[0])} away, or declare the layer in a file: --spec",
             )
         for name, (of, choices) in _BELONGS.items():
             said = getattr(self, of)

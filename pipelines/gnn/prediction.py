@@ -20,7 +20,7 @@ from penstock.pipelines.gnn.memory import need_room_to_predict
 from penstock.pipelines.gnn.options import PredictOptions, WeightsOptions
 from penstock.pipelines.gnn.ranks import facts_and_rates, open_ranks, predict_on
 from penstock.pipelines.gnn.report import PredictReport
-from penstock.pipelines.gnn.split import counts_text, split_file
+from penstock.pipelines.gnn.split import counts_text, own_split_file, split_file
 from penstock.sizes import need_disk
 from penstock.workers.gnn.kept_split import SplitFile
 from penstock.workers.gnn.task import PredictTask
@@ -54,6 +54,7 @@ def predict_nodes(
             "graph_sha256": sha256_of(graph.path / GRAPH_FILE),
             "task": run.task,
             "classes": run.classes,
+            "split_by": "graph" if job.split is None else "run",
             "features": {"by": job.features.by, "ignored": job.features.ignored},
         }
         entries = _save_manifest(partial, about, graph.num_nodes)
@@ -109,11 +110,13 @@ def _split_for(
 ) -> tuple[SplitFile | None, str | None]:
     """Return the split that counts on a graph, None for its own, and what to say of it.
 
-    That of a run holds on every graph: a node that was trained on must not count as one to test on
-    because another graph says so.
+    That of a training holds on every graph: a node that was trained on must not count as one to
+    test on because another graph says so.
     """
-    if run.split is None or same:
+    if same:
         return split_file(run_at, run.split), None
+    if run.split is None:
+        return _own_split_for(run_at, run, graph)
     own = graph.manifest.splits
     if graph.manifest.graphs is not None:
         counts = f"that of {graph.path} counts" if any(own.values()) else "no node is in a split"
@@ -124,6 +127,41 @@ def _split_for(
     instead = f", not that of {graph.path} ({counts_text(own)})" if any(own.values()) else ""
     return split_file(run_at, run.split, by_id=True), (
         f"The split that {run_at} drew counts{instead}: nodes are found by id, new ones are in none"
+    )
+
+
+def _own_split_for(run_at: Path, run: Run, graph: Graph) -> tuple[SplitFile | None, str | None]:
+    """Return the split that counts after a training on its graph's own, and what to say of it."""
+    changed = (
+        f"{graph.path} has changed since {run_at} was trained on it"
+        if str(graph.path) == run.graph
+        else f"{graph.path} is another graph than the one that {run_at} was trained on"
+    )
+    has_own = any(graph.manifest.splits.values())
+    file = None if graph.manifest.graphs is not None else own_split_file(run_at)
+    if file is not None:
+        moved = file.differing(graph)
+        if not moved:  # the two say the same
+            return None, None
+        count = f"{moved:,} of its {graph.num_nodes:,} nodes"
+        if not has_own:
+            return file, (
+                f"{changed}, and has no split: {count} have that of the training, found by id"
+            )
+        return file, (
+            f"{changed}: {count} are in another split there than in the training, whose split "
+            "counts, by id"
+        )
+    why = (
+        "nodes of a zoo cannot be found by id"
+        if graph.manifest.graphs is not None
+        else f"{run_at} keeps no split"
+    )
+    if not has_own:
+        return None, f"{changed}, and {why}: no node is in a split"
+    return None, (
+        f"{changed}, and {why}: the split of {graph.path} counts, so nodes that were trained on "
+        "may be among those to validate and test"
     )
 
 

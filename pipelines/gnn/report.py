@@ -152,6 +152,7 @@ class EvaluateReport:
     graph: str
     split: str
     drawn: bool  # whether by the split that the training drew
+    split_by: str  # run: by the split.parquet of the run; graph: by the graph's own split
     checkpoint: str
     task: str
     classes: tuple[str, ...]
@@ -168,7 +169,8 @@ class EvaluateReport:
     def text(self) -> str:
         """Return what a person wants to read."""
         found = self.scores
-        split = f"{self.split}{', as the training drew it' * self.drawn}"
+        kept = ", as the training drew it" if self.drawn else ", as in the training"
+        split = f"{self.split}{kept * (self.split_by == 'run')}"
         lines = [f"{shown(self.run)}: {found['nodes']:,} nodes of {split}, {shown(self.graph)}"]
         names = {"accuracy": "accuracy", "macro_f1": "macro F1", "micro_f1": "micro F1"}
         for key, name in names.items():

@@ -1,4 +1,4 @@
-"""The split that a training draws with ``--split``, and keeps with its run."""
+"""The split that a training draws with ``--split`` or takes from its graph; both are kept."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from penstock.csr import Array
 from penstock.errors import UsageError
 from penstock.graph import SPLITS, Graph
 from penstock.sizes import need_memory
-from penstock.workers.gnn.kept_split import SplitFile, save_split
+from penstock.workers.gnn.kept_split import SplitFile, copy_split, save_split
 
 if TYPE_CHECKING:
     from penstock.pipelines.gnn.options import ModelOptions
@@ -92,14 +92,27 @@ def draw_split(declared: DrawnSplit, graph: Graph, seed: int) -> tuple[DrawnSpli
     return replace(declared, nodes=nodes, replaces=own if any(own.values()) else None), roles
 
 
-def keep_split(folder: Path, graph: Graph, roles: Array) -> None:
-    """Write a split into the folder of a run."""
-    save_split(folder / FILE_NAME, graph, roles)
+def keep_split(folder: Path, graph: Graph, roles: Array | None) -> None:
+    """Write a split into the folder of a run; None: the graph's own, if it is not there yet."""
+    path = folder / FILE_NAME
+    if roles is not None:
+        save_split(path, graph, roles)
+    elif graph.manifest.graphs is None and not path.is_file():
+        copy_split(path, graph)
 
 
 def split_file(run_at: Path, split: DrawnSplit | None, *, by_id: bool = False) -> SplitFile | None:
-    """Return the split that a run keeps; None: it goes by the graph's own."""
+    """Return the split that a run drew; None: it goes by the graph's own."""
     return None if split is None else SplitFile((run_at / FILE_NAME).absolute(), by_id)
+
+
+def own_split_file(run_at: Path) -> SplitFile | None:
+    """Return the split of the graph that a run was trained on, for another graph's nodes.
+
+    None where the run has none: one of an earlier version, or trained on a zoo.
+    """
+    path = (run_at / FILE_NAME).absolute()
+    return SplitFile(path, by_id=True, rest=True) if path.is_file() else None
 
 
 def counts_text(nodes: dict[str, int]) -> str:

@@ -73,7 +73,7 @@ def train_model(
             )
         run = replace(run, parts=ranks.count)
         run.save(folder)
-        if roles is not None:
+        if roles is not None or split is None:
             keep_split(folder, graph, roles)
         if split is not None and not quiet:
             does = "Goes on with the" if goes_on else "Drew a"

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from penstock.csr import CSR, Array, id_dtype
-from penstock.errors import PenstockWarning
+from penstock.errors import PenstockWarning, UsageError
 from penstock.graph import Graph
 from penstock.kernels import kernel
 from penstock.kernels.walk_rules import Rows, Rules
@@ -38,6 +38,12 @@ def array_of_walks(graph: Any, options: WalkOptions, device: str) -> Array:
 
 
 def _walked(graph: Graph, options: WalkOptions, device: str) -> Array:
+    if options.in_parts:
+        raise UsageError(
+            "walk_array walks a whole graph, in this process",
+            got="parts" if options.parts else "placement='partitioned'",
+            remedy="Let penstock.walk walk a graph in parts, and write the walks to disk",
+        )
     check_graph(graph, options)
     on_gpu = _wanted_gpu(device)
     listed = listed_starts(graph, options)

@@ -93,7 +93,7 @@ def choose(graph: Graph, options: WalkOptions, survey: Survey, memory: int) -> C
         return Choice(with_sampler(Sampler.RESERVOIR), "reservoir, as asked for")
     largest, smallest = _factors(recipe.rules)
     skewed = options.app == "node2vec" and largest > _MOST_FACTOR * smallest
-    if options.sampler == "auto" and skewed and options.placement != "partitioned":
+    if options.sampler == "auto" and skewed and not options.in_parts:
         return Choice(
             with_sampler(Sampler.RESERVOIR),
             f"reservoir: with factors from {smallest:g} to {largest:g} most proposals would fail",

@@ -78,9 +78,10 @@ class WalkOptions:
     sampler: Sampling = "auto"
     """how an edge is drawn; -v says what auto took and why"""
     placement: Literal["auto", "replicated", "partitioned"] = "auto"
-    """a copy of the graph on every worker, or a part of it on every rank"""
+    """a copy of the graph on every worker, or a part of it on every rank [auto: by what fits, but
+    partitioned with --parts]"""
     parts: Annotated[int, Field(ge=1)] | None = None
-    """partitioned: into how many parts [default: the ranks of the cluster]"""
+    """place the graph partitioned, into so many parts [default: the ranks of the cluster]"""
 
     ids: Literal["user", "internal"] = "user"
     """which ids the paths hold: your own, or the graph's numbers"""
@@ -107,6 +108,12 @@ class WalkOptions:
                 expected="--sampler reservoir or auto",
                 got=f"--sampler {self.sampler}",
             )
+        if self.parts is not None and self.placement == "replicated":
+            raise UsageError(
+                "--parts and --placement replicated cannot go together",
+                expected="--placement partitioned or auto",
+                remedy="Leave --parts away: every worker has a copy of the whole graph",
+            )
         if not self.weighted and "weight" in self.names:
             raise UsageError(
                 "--weight names weight, which --no-weighted leaves away",
@@ -120,6 +127,11 @@ class WalkOptions:
                 expected="--sampler rejection, its, reservoir or auto",
                 got="--sampler alias",
             )
+
+    @property
+    def in_parts(self) -> bool:
+        """Whether the graph is to be partitioned, whether it fits on a worker or not."""
+        return self.placement == "partitioned" or self.parts is not None
 
     @property
     def timed(self) -> bool:

@@ -27,7 +27,7 @@ def ranks_wanted(graph: Graph, options: WalkOptions, cluster: ClusterSpec) -> in
     """Return how many ranks to start for a gang, or None where plain workers will do."""
     if options.placement == "replicated":
         return None
-    if options.placement == "auto" and not _too_large_here(graph, cluster.configured()):
+    if not options.in_parts and not _too_large_here(graph, cluster.configured()):
         return None
     return options.parts or cluster.workers or max(2, cores())
 
@@ -36,12 +36,12 @@ def place(graph: Graph, options: WalkOptions, recipe: Recipe, room: Room) -> Pla
     """Return where the graph goes, or say why it does not go where it was asked to."""
     needed = recipe.bytes(graph.num_nodes, graph.num_edges, id_dtype(graph.num_nodes).itemsize)
     reason = not_in_parts(recipe.rules, on_gpu=room.on_gpu)
-    if options.placement == "partitioned":
+    if options.in_parts:
         if reason is not None:
             raise UsageError(
                 f"walks with {reason} need a whole graph on every worker",
-                expected="--placement replicated",
-                got="--placement partitioned",
+                expected="--placement replicated, without --parts",
+                got=f"--parts {options.parts}" if options.parts else "--placement partitioned",
             )
         return "partitioned"
     fits = needed <= room.rows

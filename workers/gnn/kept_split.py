@@ -1,4 +1,4 @@
-"""The split that a run keeps: split.parquet, a row a node of the graph that it was drawn for.
+"""The split that a run keeps: split.parquet, a row a node of the graph that it was trained on.
 
 id      the user's id
 split   int8: 0 train, 1 valid, 2 test; null: none
@@ -17,17 +17,21 @@ from penstock.errors import CorruptFile, UsageError
 from penstock.files import atomic
 from penstock.graph import Graph
 
+_BATCH = 1 << 20  # nodes that are copied at a time
+
 
 @dataclass(frozen=True)
 class SplitFile:
     """A split.parquet, and how its rows are found for a graph's nodes.
 
-    by_id  by the user's ids, for another graph than the one it was drawn for: nodes that it does
+    by_id  by the user's ids, for another graph than the one it was kept for: nodes that it does
            not list are in no split. Otherwise row i is node i
+    rest   nodes that it has in no split are in that of their graph, if it has one
     """
 
     path: Path
     by_id: bool = False
+    rest: bool = False
 
     def roles(self, graph: Graph, nodes: Array | None = None) -> Array:
         """Return 0, 1, 2 or -1 (none) for nodes of a graph, by default all: (nodes,) int8."""
@@ -45,7 +49,14 @@ class SplitFile:
                 roles[place[place >= 0]] = listed[place >= 0]
         elif len(roles) != graph.num_nodes:
             raise self._damaged(f"{len(roles)} rows for {graph.num_nodes} nodes")
+        if self.rest and graph.manifest.splits:
+            roles = np.where(roles >= 0, roles, _own_roles(graph)).astype(np.int8)
         return roles if nodes is None else roles[nodes]
+
+    def differing(self, graph: Graph) -> int:
+        """Return how many nodes are in another split than the graph's own says."""
+        own = _own_roles(graph) if graph.manifest.splits else -1
+        return int(np.count_nonzero(self.roles(graph) != own))
 
     def _damaged(self, got: str) -> CorruptFile:
         return CorruptFile(
@@ -56,6 +67,10 @@ class SplitFile:
         )
 
 
+def _own_roles(graph: Graph) -> Array:
+    return np.asarray(graph.node_column("split").fill_null(-1))
+
+
 def save_split(path: Path, graph: Graph, roles: Array) -> None:
     """Write split.parquet for the nodes of a graph."""
     import pyarrow as pa
@@ -64,3 +79,16 @@ def save_split(path: Path, graph: Graph, roles: Array) -> None:
     table = pa.table({"id": graph.user_ids(), "split": pa.array(roles, mask=roles < 0)})
     with atomic(path) as temporary:
         pq.write_table(table, temporary, compression="zstd")
+
+
+def copy_split(path: Path, graph: Graph) -> None:
+    """Write split.parquet with the graph's own split, a batch of nodes at a time."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    names = ["id", "split"]
+    with atomic(path) as temporary, pq.ParquetFile(graph.path / "nodes.parquet") as nodes:
+        schema = pa.schema([nodes.schema_arrow.field(name) for name in names])
+        with pq.ParquetWriter(temporary, schema, compression="zstd") as kept:
+            for batch in nodes.iter_batches(_BATCH, columns=names):
+                kept.write_batch(batch.select(names))

@@ -102,6 +102,36 @@ def test_what_contradicts_itself(options: dict[str, Any], message: str) -> None:
     assert message in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("hidden", 7),
+        ("heads", 4),
+        ("activation", "tanh"),
+        ("dropout", 0.9),
+        ("norm", "batch"),
+        ("residual", True),
+    ],
+)
+def test_one_layer_knows_nothing_of_layers_before_the_last(
+    name: str, value: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = "gat" if name == "heads" else "gcn"
+    ModelOptions(layers=2, model=model, **{name: value})
+    with pytest.raises(UsageError, match=f"--{name} needs --layers 2 or more. Got --layers 1"):
+        ModelOptions(layers=1, model=model, **{name: value})
+    said = [f"--{name}"] if value is True else [f"--{name}", str(value)]
+    assert run(["gnn", "plan", "g", "--layers", "1", "--model", model, *said]) == 2
+    assert f"--{name} needs --layers 2 or more" in capsys.readouterr().err
+
+
+def test_one_layer_takes_what_the_last_has() -> None:
+    only = declared_model(ModelOptions(layers=1, model="sage", aggregate="max", input_dropout=0.1))
+    assert only == Model(layers=(Layer("sage", aggregate="max"),), input_dropout=0.1)
+    only = declared_model(ModelOptions(layers=1, model="gat", attention_dropout=0.2))
+    assert only == Model(layers=(Layer("gat", attention_dropout=0.2),))
+
+
 def test_a_model_made_in_python_stands_alone(blocks: Graph, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="--hidden and --spec cannot go together"):
         gnn.train(blocks, tmp_path / "run", spec=Model(layers=(Layer(),)), hidden=3)

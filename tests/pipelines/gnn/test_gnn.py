@@ -236,7 +236,10 @@ def test_a_split_without_nodes(
     nodes = nodes.set_column(place, "split", pa.array(np.zeros(400, np.int8)))
     with Graph.create(own_blocks.path.with_name("h")) as writer:
         writer.edges(own_blocks.csr())
-        writer.nodes(**{name: nodes[name] for name in nodes.column_names if name != "id"})
+        writer.nodes(
+            np.arange(400) + 1000,
+            **{name: nodes[name] for name in nodes.column_names if name != "id"},
+        )
         writer.features(own_blocks.features())
         about = own_blocks.manifest
         writer.manifest = replace(writer.manifest, labels="class", classes=about.classes)

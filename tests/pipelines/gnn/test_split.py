@@ -30,7 +30,7 @@ CLASSES = ("a", "b", "c")
 def ring(tmp_path: Path) -> Callable[..., Graph]:
     """Write a ring of 90 nodes; every tenth has no label. Nothing is said of a split."""
 
-    def make(name: str = "g", *, order: Any = None, **columns: Any) -> Graph:
+    def make(name: str = "g", *, order: Any = None, least: int = 0, **columns: Any) -> Graph:
         count = 90
         order = np.arange(count) if order is None else order
         ends = np.argsort(order)  # where each user's id is
@@ -39,7 +39,7 @@ def ring(tmp_path: Path) -> Callable[..., Graph]:
         label = pa.array(rng.integers(0, 3, count)[order], pa.int32(), mask=order % 10 == 0)
         with Graph.create(tmp_path / name) as writer:
             writer.edges(CSR.from_edges(np.r_[ends, there], np.r_[there, ends], count))
-            writer.nodes(order * 2, **{"label": label, **columns})
+            writer.nodes(order * 2 + least, **{"label": label, **columns})
             writer.features(rng.random((count, 5), np.float32)[order])
             about = {"directed": False, "labels": "class", "classes": CLASSES}
             writer.manifest = replace(writer.manifest, **about)
@@ -199,12 +199,12 @@ def test_it_takes_the_place_of_the_graphs(
         assert gnn.evaluate(tmp_path / "run", split=name, cluster=cluster).scores["nodes"] == count
     # Nor can a run on the graph's own go on with another.
     gnn.train(graph, tmp_path / "own", **options)
-    assert not (tmp_path / "own/split.parquet").exists()
+    assert kept(tmp_path / "own") == {2 * node: node // 30 for node in range(90)}
     with pytest.raises(UsageError, match=r"split: 0.6 0.2 0.2 by class, in the run the graph's"):
         gnn.train(graph, tmp_path / "own", resume=True, **drawn, **options)
     gnn.train(graph, tmp_path / "run", overwrite=True, **options)
     assert Run.load(tmp_path / "run").split is None
-    assert not (tmp_path / "run/split.parquet").exists()
+    assert kept(tmp_path / "run") == kept(tmp_path / "own"), "not what was drawn before"
 
 
 def test_another_graph_does_not_make_test_nodes_of_what_was_trained_on(
@@ -235,6 +235,76 @@ def test_another_graph_does_not_make_test_nodes_of_what_was_trained_on(
         there = gnn.evaluate(folder, **options).scores
         assert there["confusion"] == gnn.evaluate(folder, cluster=cluster).scores["confusion"]
         shutil.rmtree(other.path)
+
+
+def test_a_graph_remade_with_another_split_does_not_test_on_what_was_trained_on(
+    ring: Callable[..., Graph], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """On the command line, with the graph's own split, in which ten nodes were in none."""
+    folder = tmp_path / "run"
+    first = np.repeat([0, 1, 2], 30).astype(np.int8)
+    graph = ring(split=pa.array(first, mask=np.arange(90) >= 80))
+    line = ["--epochs", "2", "--hidden", "8", "--cluster", "threads"]
+    assert run(["gnn", "train", str(graph.path), str(folder), *line]) == 0
+    assert Run.load(folder).split is None
+    before = {2 * node: int(first[node]) if node < 80 else None for node in range(90)}
+    assert kept(folder) == before
+    evaluate = ["gnn", "evaluate", str(folder), "--cluster", "threads"]
+    capsys.readouterr()
+    assert run([*evaluate, "--json"]) == 0
+    out, err = capsys.readouterr()
+    found = json.loads(out)
+    assert (found["nodes"], found["drawn"], found["split_by"]) == (18, False, "graph")
+    assert "split" not in err
+
+    shutil.rmtree(graph.path)
+    turned = np.random.default_rng(1).permutation(90)
+    ring(order=turned, split=np.full(90, 2, np.int8))  # everything is to test on
+    assert run([*evaluate, "--json"]) == 0
+    out, err = capsys.readouterr()
+    assert f"{graph.path} has changed since {folder} was trained on it: 60 of its 90 nodes" in err
+    found = json.loads(out)
+    # Of the 20 that tested 18 have a label; of the ten that were in none, nine.
+    assert (found["nodes"], found["drawn"], found["split_by"]) == (27, False, "run")
+    assert run(evaluate) == 0
+    assert "27 nodes of test, as in the training" in capsys.readouterr().out
+    assert run(["gnn", "predict", str(folder), str(tmp_path / "p"), "--cluster", "threads"]) == 0
+    assert "the training, whose split counts, by id" in capsys.readouterr().err
+    names = ("train", "valid", "test")
+    assert predicted(tmp_path / "p") == {
+        user: names[2 if n is None else n] for user, n in before.items()
+    }
+    # A run of an earlier version keeps no split: that is said.
+    (folder / "split.parquet").unlink()
+    assert run([*evaluate, "--json"]) == 0
+    out, err = capsys.readouterr()
+    assert "keeps no split" in err
+    assert "trained on may be among those to validate and test" in err
+    assert (json.loads(out)["nodes"], json.loads(out)["split_by"]) == (81, "graph")
+
+
+def test_new_nodes_have_the_split_of_their_graph(
+    ring: Callable[..., Graph],
+    tmp_path: Path,
+    cluster: ClusterSpec,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    first = ring(split=np.repeat([0, 1, 2], 30).astype(np.int8))
+    gnn.train(first, tmp_path / "run", epochs=2, hidden=8, cluster=cluster)
+    # Its first 45 nodes have the ids of the last 45 that were there, the others new ones.
+    other = ring("other", least=90, split=np.full(90, 2, np.int8))
+    report = gnn.evaluate(tmp_path / "run", graph=other, cluster=cluster, quiet=False)
+    err = capsys.readouterr().err
+    assert "is another graph than the one that" in err
+    assert "15 of its 90 nodes are in another split there" in err
+    labelled = other.labelled()
+    assert report.scores["nodes"] == int(labelled[15:].sum()), "15 of them validated"
+    valid = gnn.evaluate(tmp_path / "run", graph=other, split="valid", cluster=cluster)
+    assert valid.scores["nodes"] == int(labelled[:15].sum())
+    bare = ring("bare", least=90)
+    report = gnn.evaluate(tmp_path / "run", graph=bare, cluster=cluster, quiet=False)
+    assert report.scores["nodes"] == int(labelled[15:45].sum())
+    assert "has no split: 45 of its 90 nodes have that of the training" in capsys.readouterr().err
 
 
 def test_a_split_that_is_lost_is_drawn_again_or_missed(

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from penstock import walk
+from penstock import walk, walk_array
 from penstock.cluster.spec import ClusterSpec
 from penstock.errors import CapacityError, UsageError
 from penstock.kernels.walk_rules import Sampler
 from penstock.pipelines.walk.choice import choose
 from penstock.pipelines.walk.options import WalkOptions
-from penstock.pipelines.walk.placement import Room, not_in_parts, place
+from penstock.pipelines.walk.placement import Room, not_in_parts, place, ranks_wanted
 from penstock.pipelines.walk.survey import Survey, judged, look_at
 
 LITTLE, MUCH = 1, 1 << 40
@@ -142,3 +142,23 @@ def test_where_the_graph_goes(make_graph: Any) -> None:
     near = {"app": "custom", "weight": "2 if is_neighbor else 1"}
     with pytest.raises(UsageError, match="is_neighbor"):
         where(MUCH, placement="partitioned", **near)
+
+
+def test_parts_mean_a_graph_in_parts(make_graph: Any) -> None:
+    graph = make_graph(weights=True)
+
+    def where(**options: Any) -> str:
+        checked = WalkOptions(parts=3, **options)
+        assert ranks_wanted(graph, checked, ClusterSpec()) == 3
+        recipe = choose(graph, checked, EVEN, MUCH).recipe
+        return place(graph, checked, recipe, Room(MUCH, MUCH, on_gpu=False, workers=3))
+
+    assert where() == where(placement="partitioned") == "partitioned"
+    assert where(app="node2vec", p=1e-3) == "partitioned", "which a reservoir could not"
+    with pytest.raises(UsageError, match=r"whole graph on every worker.* got --parts 3"):
+        where(app="node2vec", p=2, sampler="reservoir")
+    with pytest.raises(UsageError, match="--placement replicated cannot go together"):
+        WalkOptions(parts=3, placement="replicated")
+    for options in ({"parts": 3}, {"placement": "partitioned"}):
+        with pytest.raises(UsageError, match="walk_array walks a whole graph"):
+            walk_array(graph, **options)

@@ -415,6 +415,7 @@ def test_unknown_starts_are_named_with_their_line(make_graph: Any, tmp_path: Pat
         ({"start": ("1",), "fraction": 0.5}, "cannot go together"),
         ({"app": "metapath", "schema": "0", "restart": 0.5}, "cannot go together"),
         ({"walks": 1 << 40}, "these are"),
+        ({"parts": 3, "placement": "replicated"}, "--parts and --placement replicated cannot"),
     ],
     ids=str,
 )
@@ -597,6 +598,10 @@ def test_a_graph_in_parts_gives_the_same_walks(
     assert (graph.path / "partition/k2").is_dir()
     assert checksums(tmp_path / "w") == checksums(tmp_path / "whole")
     assert (parted.walks, parted.nodes) == (whole.walks, whole.nodes)
+    three = walk(graph, tmp_path / "three", cluster=ClusterSpec(), parts=3, **options)
+    assert three.placement == "partitioned", "as --parts says, though the graph would fit"
+    assert (graph.path / "partition/k3").is_dir()
+    assert checksums(tmp_path / "three") == checksums(tmp_path / "whole")
 
 
 # -- on a GPU --------------------------------------------------------------------------------------
