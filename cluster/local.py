@@ -101,6 +101,7 @@ def close(cluster: Any, before: frozenset[int] = frozenset()) -> None:
     if not any(nanny.status == Status.init for nanny in nannies):
         with suppress(TimeoutError):
             cluster.close(timeout=CLOSE_TIMEOUT)
+            _leave_folder(cluster)
             return
     cluster.shutdown_on_close = False  # nor at the end of this process
     # That workers fail to start is meant from here on, and no news.
@@ -111,6 +112,16 @@ def close(cluster: Any, before: frozenset[int] = frozenset()) -> None:
             with suppress(ProcessLookupError):
                 os.kill(nanny.pid, signal.SIGKILL)
     _end_those_that_start(before)
+    _leave_folder(cluster)
+
+
+def _leave_folder(cluster: Any) -> None:
+    """Have the scheduler give up its folder, also where its start was cut off and nothing ends it.
+
+    At the end of this process it would find that folder gone, and log an error.
+    """
+    if (place := getattr(cluster.scheduler, "_workdir", None)) is not None:
+        place.release()
 
 
 def _end_those_that_start(before: frozenset[int]) -> None:

@@ -129,6 +129,13 @@ def test_while_workers_start(edges: Path, tmp_path: Path, temporary: Path) -> No
     ends_in_order(process, 143, "SIGTERM", temporary)
 
 
+def test_while_the_scheduler_starts(edges: Path, tmp_path: Path, temporary: Path) -> None:
+    process = start(temporary, "etl", edges, tmp_path / "g", "--cluster", "local", "-n", 2)
+    until(lambda: list(temporary.glob("penstock-local-*/*/scheduler-*")), process)
+    process.send_signal(signal.SIGTERM)
+    ends_in_order(process, 143, "SIGTERM", temporary)
+
+
 def test_a_signal_that_is_ignored_stays_ignored(
     edges: Path, tmp_path: Path, temporary: Path
 ) -> None:
