@@ -44,7 +44,7 @@ def damage(whole):
 
 
 def run(*words):
-    command = [sys.executable, "-m", "penstock", *map(str, words)]
+    command = [sys.executable, "-P", "-m", "penstock", *map(str, words)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     return done.returncode, done.stderr
 

@@ -23,7 +23,7 @@ def graph(tmp_path):
 
 
 def penstock(*words, **more):
-    command = [sys.executable, "-m", "penstock", *map(str, words)]
+    command = [sys.executable, "-P", "-m", "penstock", *map(str, words)]
     return subprocess.Popen(command, text=True, stderr=subprocess.PIPE, **more)
 
 
