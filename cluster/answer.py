@@ -7,13 +7,9 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from penstock.errors import ClusterError
+from penstock.errors import SilentScheduler
 
 SILENT_SECONDS = 30.0
-
-
-class SilentScheduler(ClusterError):
-    """A scheduler is there, and does not answer."""
 
 
 def ask_scheduler(

@@ -12,6 +12,7 @@ PenstockError                exit 1
 ├── CapacityError            memory, disk or GPU memory will not do; estimated before the run
 ├── OutputExists             the place to write to is taken
 ├── ClusterError             workers did not come, or went
+│   ├── SilentScheduler      a scheduler is there, and does not answer
 │   └── GangError            a rank of a gang failed, and with it the gang
 └── MissingExtra             an optional dependency is not installed
 
@@ -117,6 +118,10 @@ class OutputExists(PenstockError):
 
 class ClusterError(PenstockError):
     """Workers did not come, or went away."""
+
+
+class SilentScheduler(ClusterError):
+    """A scheduler is there, and does not answer."""
 
 
 class GangError(ClusterError):

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from penstock.writer import GraphWriter
 
 SPLITS = ("train", "valid", "test")
+_UNNAMED = 1 << 31  # relations of a graph that does not name them: any number will do
 REMEDY = "Copy the graph again from where it came from, or make it again with penstock etl"
 
 
@@ -94,12 +95,14 @@ class Graph:
     def shard(self, number: int) -> CSR:
         """Return one row range, mapped; its first use in a process checks every index."""
         folder, entry = self._shard_folder(number), self.manifest.shards[number]
+        names_of_relations = self.manifest.relations
+        relations = _UNNAMED if names_of_relations is None else len(names_of_relations)
         names = [n for n in ("indptr", "indices", *EDGE_COLUMNS) if n in self.manifest.dtypes]
         arrays = {name: load_npy(folder / f"{name}.npy") for name in names}
         csr = CSR(first_row=entry.start, **arrays)
         check_rows(
             csr, folder, rows=entry.stop - entry.start, edges=entry.edges, nodes=self.num_nodes,
-            relations=len(self.manifest.relations or ()), remedy=REMEDY,
+            relations=relations, remedy=REMEDY,
         )  # fmt: skip
         return csr
 

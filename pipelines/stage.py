@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 from uuid import uuid4
 
-from penstock.cluster.answer import SilentScheduler, ask_scheduler
-from penstock.errors import CapacityError, ClusterError, PenstockError
+from penstock.cluster.answer import ask_scheduler
+from penstock.errors import CapacityError, ClusterError, PenstockError, SilentScheduler
 from penstock.progress import Progress
 from penstock.sizes import format_bytes
 

@@ -48,6 +48,8 @@ def start(temporary: Path, *command: object, before: tuple[str, ...] = ()) -> An
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
+        # Where these tests run under nohup it would be ignored.
+        preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL),
     )
 
 
@@ -117,7 +119,7 @@ def test_a_command_ends_in_order(
 def test_under_timeout(edges: Path, tmp_path: Path, temporary: Path) -> None:
     process = start(
         temporary, "etl", edges, tmp_path / "g", "--cluster", "local", "-n", 2,
-        before=("timeout", "--preserve-status", "7"),
+        before=("timeout", "--preserve-status", "4"),
     )  # fmt: skip
     ends_in_order(process, 143, "SIGTERM", temporary)
 
