@@ -6,11 +6,12 @@ compute on GPUs all, or none of them.
 
 from __future__ import annotations
 
+import time
 import warnings
 from collections.abc import Sequence
 from typing import Any
 
-from penstock.errors import ClusterError, PenstockWarning
+from penstock.errors import ClusterError, GangError, PenstockWarning
 from penstock.workers import device
 from penstock.workers.device import Gpu
 
@@ -19,8 +20,8 @@ _NAMED = 4  # hosts, each with its reason
 
 def warn_of_unused_gpus(client: Any) -> None:
     """Warn where workers compute on the CPU of a host that has a GPU, and say why."""
-    found: list[Gpu | None] = list(client.run(device.unused_gpu).values())
-    unused = [gpu for gpu in found if gpu is not None]
+    found = list(client.run(device.unused_gpu, on_error="return").values())
+    unused = [gpu for gpu in found if isinstance(gpu, Gpu)]  # a worker that went is no GPU's fault
     if not unused:
         return
     hosts = list(dict.fromkeys(f"{gpu.host}: {gpu.reason}" for gpu in unused))
@@ -34,15 +35,32 @@ def warn_of_unused_gpus(client: Any) -> None:
     )
 
 
+_ASKED, _PAUSE = 5, 0.3  # times that ranks are asked, and seconds between
+
 _gpus: dict[tuple[str, str], Gpu] = {}  # by world and address
 
 
 def uses_gpu(client: Any, world: str, addresses: Sequence[str]) -> bool:
     """Return whether the ranks of a gang compute on GPUs, asked once; raise where some do not."""
     unknown = [address for address in addresses if (world, address) not in _gpus]
+    for _ in range(_ASKED):
+        if not unknown:
+            break
+        for address, gpu in client.run(device.this_gpu, workers=unknown, on_error="return").items():
+            if isinstance(gpu, Gpu):
+                _gpus[world, address] = gpu
+            elif not isinstance(gpu, OSError):  # a worker's own error
+                raise gpu
+        unknown = [address for address in unknown if (world, address) not in _gpus]
+        if unknown:  # the scheduler closed its connection: the worker goes, or another had its port
+            time.sleep(_PAUSE)
     if unknown:
-        for address, gpu in client.run(device.this_gpu, workers=unknown).items():
-            _gpus[world, address] = gpu
+        raise GangError(
+            f"{len(unknown)} of {len(addresses)} ranks went before the gang began",
+            got=", ".join(unknown),
+            remedy="Run it again, or let gang.run(retries=...) do so from a checkpoint",
+            may_retry=True,
+        )
     found = [_gpus[world, address] for address in addresses]
     without = [rank for rank, gpu in enumerate(found) if not gpu.used]
     if without and len(without) < len(found):
