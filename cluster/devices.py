@@ -6,7 +6,6 @@ compute on GPUs all, or none of them.
 
 from __future__ import annotations
 
-import time
 import warnings
 from collections.abc import Sequence
 from typing import Any
@@ -35,25 +34,20 @@ def warn_of_unused_gpus(client: Any) -> None:
     )
 
 
-_ASKED, _PAUSE = 5, 0.3  # times that ranks are asked, and seconds between
-
 _gpus: dict[tuple[str, str], Gpu] = {}  # by world and address
 
 
 def uses_gpu(client: Any, world: str, addresses: Sequence[str]) -> bool:
     """Return whether the ranks of a gang compute on GPUs, asked once; raise where some do not."""
     unknown = [address for address in addresses if (world, address) not in _gpus]
-    for _ in range(_ASKED):
-        if not unknown:
-            break
+    if unknown:
         for address, gpu in client.run(device.this_gpu, workers=unknown, on_error="return").items():
             if isinstance(gpu, Gpu):
                 _gpus[world, address] = gpu
             elif not isinstance(gpu, OSError):  # a worker's own error
                 raise gpu
-        unknown = [address for address in unknown if (world, address) not in _gpus]
-        if unknown:  # the scheduler closed its connection: the worker goes, or another had its port
-            time.sleep(_PAUSE)
+    # Of a worker that went the scheduler has closed the connection; asking again takes 30 s.
+    unknown = [address for address in unknown if (world, address) not in _gpus]
     if unknown:
         raise GangError(
             f"{len(unknown)} of {len(addresses)} ranks went before the gang began",
