@@ -26,7 +26,6 @@ from distributed.protocol.pickle import dumps
 
 from penstock.cluster import gang_error
 from penstock.cluster.admission import admit
-from penstock.cluster.devices import uses_gpu
 from penstock.errors import ClusterError, GangError, UsageError
 from penstock.progress import Progress
 from penstock.workers.gang import GRACE, TOPIC, Outcome, Plan, describe, run_member
@@ -138,7 +137,6 @@ class _Attempt:
 
     def _submit(self, admitted: dict[str, Any], function: Any, args: Any, kwargs: Any) -> list[Any]:
         members = tuple(rank for rank, _ in admitted["members"])
-        gpu = uses_gpu(self.client, admitted["world"], self.addresses)
         # Read by the members themselves, so that one that cannot says so as an error of its own.
         pickled = dumps(function)
         futures = []
@@ -149,7 +147,6 @@ class _Attempt:
                 rank,
                 members,
                 admitted["world"],
-                gpu,
                 self.start_timeout,
                 self.wait_timeout,
             )

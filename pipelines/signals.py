@@ -6,6 +6,7 @@ as in a kernel that runs in the main thread, they are heard after it.
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import sys
@@ -41,6 +42,7 @@ def raise_terminations() -> None:
     def tell(number: int, frame: Any) -> None:
         for each in _NUMBERS:
             signal.signal(each, lambda number, frame: None)
+        _stop_logging()
         raise Terminated(number)
 
     for each in _NUMBERS:
@@ -60,4 +62,13 @@ def _interrupt(number: int, frame: Any) -> None:
             os._exit(1)
 
     signal.signal(signal.SIGINT, again)
+    _stop_logging()
     raise KeyboardInterrupt
+
+
+def _stop_logging() -> None:
+    """Have Dask say nothing more: that connections break off, at the end of a process, is no news.
+
+    Dask restores its loggers' levels when a cluster closes, and handshakes may fail after that.
+    """
+    logging.disable(logging.CRITICAL)

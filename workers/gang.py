@@ -23,7 +23,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from penstock.errors import ClusterError
+from penstock.errors import ClusterError, MissingExtra
+from penstock.workers import device as devices
 from penstock.workers.communicator import Communicator
 from penstock.workers.mpi import load_mpi
 from penstock.workers.wait import Cancelled, Waiter, WaitTimeout
@@ -43,7 +44,6 @@ class Plan:
     rank: int
     members: tuple[int, ...]  # their ranks in the MPI world
     world: str
-    gpu: bool
     start_timeout: float
     wait_timeout: float
 
@@ -150,15 +150,20 @@ def _communicator(plan: Plan, waiter: Waiter, report: Any) -> Communicator:
             remedy="Start workers as MPI ranks themselves: dask-mpi --worker-class "
             "distributed.Worker, not in a nanny's child",
         )
-    _meet(world, plan, waiter)
+    own = devices.this_gpu()
+    on_gpus = _meet(world, plan, waiter, own.used)
     group = world.Get_group()
     chosen = group.Incl(plan.members)
     comm = world.Create_group(chosen, plan.tag)
     chosen.Free()
     group.Free()
     comm.Set_errhandler(mpi.ERRORS_RETURN)
+    if 0 < on_gpus < len(plan.members):
+        error = _disagreement(comm.allgather(own))
+        comm.Free()
+        raise error
     device = None
-    if plan.gpu:
+    if on_gpus:
         from penstock.workers.exchange_device import device_exchange
 
         try:
@@ -171,8 +176,22 @@ def _communicator(plan: Plan, waiter: Waiter, report: Any) -> Communicator:
     return Communicator(comm, waiter, wait_timeout=plan.wait_timeout, device=device, report=report)
 
 
-def _meet(world: Any, plan: Plan, waiter: Waiter) -> None:
-    """Return once all members are here.
+def _disagreement(found: list[devices.Gpu]) -> MissingExtra:
+    """Return the error of a gang of which some ranks compute on a GPU and others cannot."""
+    without = [rank for rank, gpu in enumerate(found) if not gpu.used]
+    rank = without[0]
+    other = next(number for number, gpu in enumerate(found) if gpu.used)
+    return MissingExtra(
+        "some ranks of this gang compute on a GPU, and others cannot",
+        expected=f"all of them to do as rank {other} on host {found[other].host} does",
+        got=f"rank {rank} on host {found[rank].host}: {found[rank].reason}"
+        + (f" ({len(without)} such ranks)" if len(without) > 1 else ""),
+        remedy=f"{found[rank].remedy}, or give --device cpu, and all compute on CPUs",
+    )
+
+
+def _meet(world: Any, plan: Plan, waiter: Waiter, on_gpu: bool) -> int:
+    """Return once all members are here: how many of them compute on a GPU.
 
     Making a communicator blocks until all are in it and cannot be cancelled, so nobody begins
     before. Messages carry the gang's number: a gang that was cancelled here may have left some.
@@ -181,27 +200,30 @@ def _meet(world: Any, plan: Plan, waiter: Waiter) -> None:
     posted: list[Any] = []
 
     def hear(source: int) -> Any:
-        number = np.zeros(1, np.int64)
-        posted.append((world.Irecv(number, source, plan.tag), number, source))
+        message = np.zeros(2, np.int64)
+        posted.append((world.Irecv(message, source, plan.tag), message, source))
         return posted[-1]
 
-    def say(to: int) -> None:
-        waiter.wait([world.Isend(np.array([plan.number]), to, plan.tag)], plan.start_timeout)
+    def say(to: int, on_gpus: int) -> None:
+        message = np.array([plan.number, on_gpus])
+        waiter.wait([world.Isend(message, to, plan.tag)], plan.start_timeout)
 
-    def gather(sources: tuple[int, ...]) -> None:
-        waiting = [hear(source) for source in sources]
+    def gather(sources: tuple[int, ...]) -> int:
+        waiting, on_gpus = [hear(source) for source in sources], 0
         while waiting:
             waiter.wait([request for request, _, _ in waiting], plan.start_timeout)
-            waiting = [hear(s) for _, number, s in waiting if number[0] != plan.number]
+            on_gpus += sum(int(told[1]) for _, told, _ in waiting if told[0] == plan.number)
+            waiting = [hear(s) for _, told, s in waiting if told[0] != plan.number]
+        return on_gpus
 
     try:
         if world.rank == first:
-            gather(others)
+            on_gpus = on_gpu + gather(others)
             for other in others:
-                say(other)
-        else:
-            say(first)
-            gather((first,))
+                say(other, on_gpus)
+            return on_gpus
+        say(first, on_gpu)
+        return gather((first,))
     except BaseException as error:
         missing = [source for request, _, source in posted if request]
         for request, _, _ in posted:
