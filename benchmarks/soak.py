@@ -251,7 +251,7 @@ class Soak:
                 raise SystemExit(f"{name} does not run: {(self.folder / 'log').read_text()}")
             self.seconds[name] = time.monotonic() - begun
             self.truth[name] = self.digest(name, out)
-            shutil.rmtree(out)
+            out.rename(self.folder / f"truth-{len(self.truth)}")
             print(f"{name}: {self.seconds[name]:.1f} s undisturbed", flush=True)
         self.tally = Tally()
 
@@ -277,6 +277,23 @@ class Soak:
             found.update(str(path.relative_to(where)).encode() + path.read_bytes())
         return found.hexdigest()
 
+    def differences(self, name: str, truth: Path, out: Path) -> str:
+        """Return which files differ; of trained weights, by how much."""
+        found = []
+        for path in sorted(truth.rglob("*")):
+            other = out / path.relative_to(truth)
+            if not path.name.endswith(KINDS[name].suffixes):
+                continue
+            if not other.exists() or path.read_bytes() != other.read_bytes():
+                found.append(str(path.relative_to(truth)))
+                if path.suffix == ".safetensors" and other.exists():
+                    from safetensors.numpy import load_file
+
+                    ours, theirs = load_file(path), load_file(other)
+                    far = max(float(np.abs(ours[key] - theirs[key]).max()) for key in ours)
+                    found[-1] += f" (weights differ by up to {far:.2g})"
+        return ", ".join(found[:5]) or "other files"
+
     def job(self, number: int) -> None:
         name = self.random.choice(list(KINDS))
         out, before = self.out(name), self.files()
@@ -287,7 +304,8 @@ class Soak:
         self.left(name)
         if code == 0:
             if self.digest(name, out) != self.truth[name]:
-                self.tally.fault("wrong", name)
+                truth = self.folder / f"truth-{1 + list(self.truth).index(name)}"
+                self.tally.fault("wrong", f"{name}: {self.differences(name, truth, out)}")
         elif code is not None:
             self.tally.fault("wrong", f"{name} never succeeded, exit code {code}")
         for path in self.folder.glob("out"):
