@@ -274,7 +274,7 @@ class Soak:
         files = [p for p in sorted(where.rglob("*")) if p.name.endswith(KINDS[name].suffixes)]
         assert files, name
         for path in files:
-            found.update(str(path.relative_to(where)).encode() + path.read_bytes())
+            found.update(str(path.relative_to(where)).encode() + content(path))
         return found.hexdigest()
 
     def differences(self, name: str, truth: Path, out: Path) -> str:
@@ -284,7 +284,7 @@ class Soak:
             other = out / path.relative_to(truth)
             if not path.name.endswith(KINDS[name].suffixes):
                 continue
-            if not other.exists() or path.read_bytes() != other.read_bytes():
+            if not other.exists() or content(path) != content(other):
                 found.append(str(path.relative_to(truth)))
                 if path.suffix == ".safetensors" and other.exists():
                     from safetensors.numpy import load_file
@@ -329,6 +329,17 @@ class Soak:
             except psutil.Error:
                 continue  # one that was replaced
         return total
+
+
+def content(path: Path) -> bytes:
+    """Return what must be the same; safetensors writes its metadata in any order."""
+    if path.suffix != ".safetensors":
+        return path.read_bytes()
+    from safetensors.numpy import load_file
+
+    return b"".join(
+        name.encode() + array.tobytes() for name, array in sorted(load_file(path).items())
+    )
 
 
 def send(pid: int, number: int) -> None:
