@@ -88,11 +88,11 @@ def exchange_times(comm, mine, size: int, messages: int, repeats: int, again: bo
 
 def rank() -> None:
     """Be one of two ranks."""
-    from penstock.workers.mpi import load_mpi
+    from penstock.workers.comm.mpi import load_mpi
 
     mpi = load_mpi()
-    from penstock.workers.communicator import Communicator
-    from penstock.workers.wait import Waiter
+    from penstock.workers.comm.communicator import Communicator
+    from penstock.workers.comm.wait import Waiter
 
     mine = mpi.COMM_WORLD.Dup()
     comm = Communicator(mine.Dup(), Waiter(), wait_timeout=60)
@@ -110,7 +110,7 @@ def rank() -> None:
 
 def messages() -> tuple[dict, str]:
     """Return what two ranks measured, and with which MPI."""
-    from penstock.cluster.mpiexec import (
+    from penstock.cluster.mpi.mpiexec import (
         find_launcher,
         launch_command,
         launch_environment,

@@ -36,7 +36,7 @@ class Method(NamedTuple):
 
 def launch(given: argparse.Namespace) -> int:
     """Start the ranks and return their exit code."""
-    from penstock.cluster.mpiexec import find_launcher, launch_environment, loaded_library
+    from penstock.cluster.mpi.mpiexec import find_launcher, launch_environment, loaded_library
 
     library = loaded_library()
     launcher = find_launcher(None, library)
@@ -53,12 +53,12 @@ class Rank:
     """One rank: the three communicators, and the arrays that they share."""
 
     def __init__(self, largest: int) -> None:
-        from penstock.workers.device import devices_here, local_rank, visible_devices
+        from penstock.workers.resources.device import devices_here, local_rank, visible_devices
 
         visible = os.environ.get("CUDA_VISIBLE_DEVICES")
         here = local_rank(os.environ) or 0
         os.environ["CUDA_VISIBLE_DEVICES"] = visible_devices(here, devices_here(), visible)
-        from penstock.workers.mpi import load_mpi
+        from penstock.workers.comm.mpi import load_mpi
 
         self.world = load_mpi().COMM_WORLD
         self.rank, self.size = self.world.rank, self.world.size
@@ -102,10 +102,10 @@ class Rank:
 
     def gang(self, staged: bool = False) -> tuple[Any, float]:
         """Return a communicator of all ranks, and in how many seconds it was made."""
-        from penstock.workers.communicator import Communicator
-        from penstock.workers.exchange_device import device_exchange
-        from penstock.workers.exchange_staged import StagedExchange
-        from penstock.workers.wait import Waiter
+        from penstock.workers.comm.communicator import Communicator
+        from penstock.workers.comm.exchange_device import device_exchange
+        from penstock.workers.comm.exchange_staged import StagedExchange
+        from penstock.workers.comm.wait import Waiter
 
         comm, waiter = self.world.Dup(), Waiter()
         self.world.Barrier()

@@ -62,7 +62,7 @@ def accuracy(python: str, threads: int, peer_results: Path | None) -> bool:
 
 def our_accuracy(folder: Path, data: Data, kind: str, seed: int, roles: Any) -> float:
     """Train one model, and return the test accuracy of the weights that the training keeps."""
-    from penstock.workers.gnn.spec import Layer, Model, Training
+    from penstock.workers.gnn.plan.spec import Layer, Model, Training
     from penstock.workers.gnn.task import TrainTask
     from penstock.workers.gnn.train import train
 

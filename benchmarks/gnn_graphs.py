@@ -124,7 +124,7 @@ def write_graph(path: Path, data: Data, roles: Any) -> None:
 
 def first_weights(widths: list[int]) -> dict[str, Any]:
     """Return the weights that our network begins with, for seed 0; biases begin at 0."""
-    from penstock.workers.gnn.parameters import Parameters, constant, glorot
+    from penstock.workers.gnn.layers.parameters import Parameters, constant, glorot
 
     entries = []
     for number, (inputs, outputs) in enumerate(pairwise(widths)):

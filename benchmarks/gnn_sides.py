@@ -22,7 +22,7 @@ def ours(
 
     dask.config.set({"penstock.device": device})
     imported = _resident()
-    from penstock.workers.gnn.spec import Layer, Model, Training
+    from penstock.workers.gnn.plan.spec import Layer, Model, Training
     from penstock.workers.gnn.task import TrainTask
     from penstock.workers.gnn.train import train
 

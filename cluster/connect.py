@@ -76,8 +76,8 @@ def connect(
     """
     from distributed import Client
 
-    from penstock.cluster.arrival import check_versions, wait_for_workers
     from penstock.cluster.devices import warn_of_unused_gpus
+    from penstock.cluster.startup import check_versions, wait_for_workers
     from penstock.workers.interrupts import LeaveInterruptsToClient
     from penstock.workers.plugin import equip
 
@@ -143,7 +143,7 @@ def kind_for(
         return "mpi"
     asked = spec.workers is not None or spec.memory_limit is not None
     if on_gpu and not asked and spec.device != "cpu" and find_spec("cupy") is not None:
-        from penstock.workers.device import devices_here
+        from penstock.workers.resources.device import devices_here
 
         if (gpus := devices_here()) > 0:
             # Processes of their own would each load the job's data onto the same GPU.
@@ -158,14 +158,14 @@ def _opened(spec: ClusterSpec, ranks: int | None, quiet: bool) -> AbstractContex
 
         return open_local(spec, processes=kind == "local")
     if kind == "mpi":
-        from penstock.cluster.mpiexec import inside_mpi_job
+        from penstock.cluster.mpi.mpiexec import inside_mpi_job
 
         place = inside_mpi_job(os.environ)
         if place is not None:
-            from penstock.cluster.inside import open_inside
+            from penstock.cluster.mpi.inside import open_inside
 
             return open_inside(spec, place[1])
-        from penstock.cluster.mpi import open_mpi
+        from penstock.cluster.mpi.cluster import open_mpi
 
         return open_mpi(spec, ranks=ranks)
     if kind == "cuda":
@@ -173,7 +173,7 @@ def _opened(spec: ClusterSpec, ranks: int | None, quiet: bool) -> AbstractContex
 
         return open_cuda(spec, quiet=quiet)
     if kind == "slurm":
-        from penstock.cluster.slurm import open_slurm
+        from penstock.cluster.slurm.cluster import open_slurm
 
         return open_slurm(spec, quiet=quiet)
     return _open_existing(spec, quiet)
@@ -182,8 +182,8 @@ def _opened(spec: ClusterSpec, ranks: int | None, quiet: bool) -> AbstractContex
 @contextmanager
 def _open_existing(spec: ClusterSpec, quiet: bool) -> Iterator[Running]:
     """Find a scheduler that runs already, which stays when its client goes."""
+    from penstock.cluster.daemon.registry import Started, all_started, find
     from penstock.cluster.security import refusals_explained, security
-    from penstock.cluster.started import Started, all_started, find
 
     where = spec.cluster
     started: Started | None = None

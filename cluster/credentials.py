@@ -18,9 +18,9 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from penstock.cluster.daemon.registry import state_folder
 from penstock.cluster.security import of_folder, security
 from penstock.cluster.spec import ClusterSpec
-from penstock.cluster.started import state_folder
 from penstock.errors import ClusterError, MissingExtra
 from penstock.workers.processes import process_start
 

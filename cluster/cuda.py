@@ -17,15 +17,15 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from penstock.cluster.addresses import scheduler_place
 from penstock.cluster.credentials import credentials
 from penstock.cluster.local import close as close_local
 from penstock.cluster.local import start_resource_tracker
-from penstock.cluster.place import scheduler_place
 from penstock.cluster.running import Running
 from penstock.cluster.spec import ClusterSpec
 from penstock.errors import ClusterError, MissingExtra, UsageError
-from penstock.workers.device import devices_here, visible_devices
-from penstock.workers.spill import device_share
+from penstock.workers.resources.device import devices_here, visible_devices
+from penstock.workers.resources.spill import device_share
 
 
 def cuda_options(spec: ClusterSpec, gpus: Sequence[str], used: Any = None) -> dict[str, Any]:

@@ -9,8 +9,8 @@ import warnings
 from typing import Any
 
 from penstock.errors import PenstockWarning
-from penstock.workers import device
-from penstock.workers.device import Gpu
+from penstock.workers.resources import device
+from penstock.workers.resources.device import Gpu
 
 _NAMED = 4  # hosts, each with its reason
 

@@ -24,8 +24,8 @@ from weakref import WeakKeyDictionary
 
 from distributed.protocol.pickle import dumps
 
-from penstock.cluster import gang_error
-from penstock.cluster.admission import admit
+from penstock.cluster.gangs import errors
+from penstock.cluster.gangs.admission import admit
 from penstock.errors import ClusterError, GangError, UsageError
 from penstock.progress import Progress
 from penstock.workers.gang import GRACE, TOPIC, Outcome, Plan, describe, run_member
@@ -108,14 +108,14 @@ class _Attempt:
         timeout: float | None,
     ) -> list[Any]:
         """Return the results of all ranks, or raise."""
-        with gang_error.scheduler_there():
+        with errors.scheduler_there():
             admitted = admit(self.client, ranks, self.start_timeout)
         self.gang, self.world = admitted["gang"], admitted["world"]
         self.addresses = [address for _, address in admitted["members"]]
         futures: list[Any] = []
         with _listening(self):
             try:
-                with gang_error.scheduler_there():
+                with errors.scheduler_there():
                     futures = self._submit(admitted, function, args, kwargs)
                 self._follow(timeout)
                 if self._failed():
@@ -172,7 +172,7 @@ class _Attempt:
         deadline = time.monotonic() + timeout if timeout is not None else None
         while len(self.outcomes) < len(self.addresses) and not self._failed():
             if self.client.status != "running":
-                raise gang_error.scheduler_gone()
+                raise errors.scheduler_gone()
             left = _POLL if deadline is None else min(_POLL, deadline - time.monotonic())
             if left <= 0:
                 self.late = True
@@ -272,12 +272,12 @@ class _Attempt:
         tracebacks = {rank: o.text for rank, o in sorted(self.outcomes.items()) if o.text}
         tracebacks |= {rank: text for rank, text in self.stacks.items() if text}
         if self.late:
-            return gang_error.of_late(self.lost, size, tracebacks)
-        if raised and not (self.lost_first or (self.lost and gang_error.is_mpis(raised[0].error))):
-            return gang_error.of_raised(raised[0], size, tracebacks)
+            return errors.of_late(self.lost, size, tracebacks)
+        if raised and not (self.lost_first or (self.lost and errors.is_mpis(raised[0].error))):
+            return errors.of_raised(raised[0], size, tracebacks)
         if self.lost:
-            return gang_error.of_lost(self.lost[0], size, self._why_lost(), tracebacks)
-        return gang_error.scheduler_gone()  # nobody failed, but Dask gave the tasks up
+            return errors.of_lost(self.lost[0], size, self._why_lost(), tracebacks)
+        return errors.scheduler_gone()  # nobody failed, but Dask gave the tasks up
 
     def _why_lost(self) -> str:
         """Return what mpiexec said, which takes it a moment after the rank has gone."""

@@ -15,8 +15,8 @@ from typing import Any
 
 import psutil
 
+from penstock.cluster.addresses import dashboard_link, scheduler_place
 from penstock.cluster.credentials import credentials
-from penstock.cluster.place import dashboard_link, scheduler_place
 from penstock.cluster.running import Running
 from penstock.cluster.spec import ClusterSpec
 

@@ -106,7 +106,7 @@ def main(descriptor: int, folder: str, command: Sequence[str]) -> None:
 class Remains:
     """Shared memory of MPICH that processes below this one map, and leave when they are killed.
 
-    They do so from within MPI_Init on, and note it only behind that (penstock.workers.segments).
+    They do so from within MPI_Init on, and note it only behind that (workers/comm/segments.py).
     """
 
     def __init__(self) -> None:
@@ -199,7 +199,7 @@ def _children(pid: int | None = None) -> list[int]:
 def _tidy(folder: str) -> None:
     import shutil
 
-    from penstock.workers.segments import sweep_segments
+    from penstock.workers.comm.segments import sweep_segments
 
     shutil.rmtree(folder, ignore_errors=True)
     sweep_segments()

@@ -9,11 +9,11 @@ from typing import Annotated
 
 from cyclopts import App, Group, Parameter
 
-from penstock.cluster.ending import stop as end_cluster
-from penstock.cluster.presence import Presence, look
-from penstock.cluster.slurm_script import SlurmScript, slurm_script
+from penstock.cluster.daemon.registry import Started, all_started, check_name, find, type_this
+from penstock.cluster.daemon.status import Presence, look
+from penstock.cluster.daemon.stop import stop as end_cluster
+from penstock.cluster.slurm.script import SlurmScript, slurm_script
 from penstock.cluster.spec import KINDS, ClusterSpec
-from penstock.cluster.started import Started, all_started, check_name, find, type_this
 from penstock.errors import ClusterError, PenstockError, UsageError
 from penstock.options import ClientPath
 from penstock.pipelines.cluster_report import StartReport, StatusReport, StopReport
@@ -48,7 +48,7 @@ def start(
     scheduler_file
         also write the scheduler's address to this file, for Dask's own tools
     """
-    from penstock.cluster.keeper import keep, launch
+    from penstock.cluster.daemon.daemon import keep, launch
 
     check_name(name)
     spec = _startable(spec)

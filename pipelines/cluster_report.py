@@ -7,8 +7,8 @@ from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any
 
-from penstock.cluster.presence import Presence, Worker
-from penstock.cluster.started import Started, type_this
+from penstock.cluster.daemon.registry import Started, type_this
+from penstock.cluster.daemon.status import Presence, Worker
 from penstock.sizes import format_bytes
 
 _TEXTS = {

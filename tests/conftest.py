@@ -87,7 +87,7 @@ def mpirun() -> Callable[..., subprocess.CompletedProcess[str]]:
     """
     import psutil
 
-    from penstock.cluster.mpiexec import (
+    from penstock.cluster.mpi.mpiexec import (
         exported_names,
         find_launcher,
         launch_command,
@@ -161,7 +161,7 @@ def pretend_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cal
 
     pretend_gpu("raise ImportError('libnvrtc.so.12: cannot open shared object file')")
     """
-    from penstock.workers import device
+    from penstock.workers.resources import device
 
     def pretend(cupy: str) -> None:
         folder = tmp_path / "pretended"

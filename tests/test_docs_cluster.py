@@ -17,14 +17,17 @@ from typing import Any
 import pytest
 import yaml
 
-from penstock.cluster import answer, coordinator, ending, gang, keeper, presence, world
-from penstock.cluster.slurm_script import SlurmScript
+from penstock.cluster import answer, gang
+from penstock.cluster.daemon import daemon, status, stop
+from penstock.cluster.gangs import coordinator
+from penstock.cluster.mpi import world
+from penstock.cluster.slurm.script import SlurmScript
 from penstock.cluster.spec import KINDS, ClusterSpec
 from penstock.options import flag
 from penstock.pipelines import stage
 from penstock.pipelines.cli import app
-from penstock.workers.communicator import Communicator
-from penstock.workers.exchange_mpi import TAGS
+from penstock.workers.comm.communicator import Communicator
+from penstock.workers.comm.exchange_mpi import TAGS
 from penstock.workers.gang import GRACE
 
 # In the first columns of hangs.md, where Dask or a person speaks.
@@ -151,10 +154,10 @@ def test_waits_last_as_long_as_the_table_says(pages: dict[str, str]) -> None:
         [GRACE],
         [coordinator._SILENT, coordinator._TELL_TIMEOUT],
         [world._TRIES, start],
-        [ending.STOP_TIMEOUT],
-        [presence.ANSWER_TIMEOUT],
+        [stop.STOP_TIMEOUT],
+        [status.ANSWER_TIMEOUT],
     ]
-    assert f"{keeper._LOADING:.0f} later at most" in pages["hangs"]
+    assert f"{daemon._LOADING:.0f} later at most" in pages["hangs"]
     assert parameters["timeout"].default is None
 
 

@@ -15,9 +15,9 @@ import yaml
 from penstock.pipelines.cli import app, run
 from penstock.pipelines.gnn import ranks
 from penstock.pipelines.gnn.options import EvaluateOptions, GnnOptions, PredictOptions
-from penstock.workers.gnn import rates
-from penstock.workers.gnn.overlap import KINDS
-from penstock.workers.gnn.spec import LEAST_ROUNDS, Layer, Model, Training, make_model
+from penstock.workers.gnn.halo.overlap import KINDS
+from penstock.workers.gnn.plan import rates
+from penstock.workers.gnn.plan.spec import LEAST_ROUNDS, Layer, Model, Training, make_model
 
 ELSEWHERE = {
     "cluster",

@@ -24,10 +24,10 @@ from typing import Any, Literal
 import numpy as np
 
 from penstock.errors import ClusterError, MissingExtra
-from penstock.workers import device as devices
-from penstock.workers.communicator import Communicator
-from penstock.workers.mpi import load_mpi
-from penstock.workers.wait import Cancelled, Waiter, WaitTimeout
+from penstock.workers.comm.communicator import Communicator
+from penstock.workers.comm.mpi import load_mpi
+from penstock.workers.comm.wait import Cancelled, Waiter, WaitTimeout
+from penstock.workers.resources import device as devices
 
 GRACE = 3.0  # seconds in which a member that was told to end may still do so
 TOPIC = "penstock-gang"  # of the events that members send to the client
@@ -164,7 +164,7 @@ def _communicator(plan: Plan, waiter: Waiter, report: Any) -> Communicator:
         raise error
     device = None
     if on_gpus:
-        from penstock.workers.exchange_device import device_exchange
+        from penstock.workers.comm.exchange_device import device_exchange
 
         try:
             device = device_exchange(

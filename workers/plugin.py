@@ -12,11 +12,11 @@ from distributed import WorkerPlugin, get_worker
 from penstock.errors import PenstockError, UsageError
 from penstock.limits import available_memory, total_memory, usable_memory
 from penstock.paths import worker_path
-from penstock.workers import device as devices
-from penstock.workers.cache import DeviceCache
-from penstock.workers.pool import pool_bytes, take_pool, taken_bytes
-from penstock.workers.scratch import Scratch, find_scratch
-from penstock.workers.stage import Stage
+from penstock.workers.resources import device as devices
+from penstock.workers.resources.cache import DeviceCache
+from penstock.workers.resources.pool import pool_bytes, take_pool, taken_bytes
+from penstock.workers.resources.scratch import Scratch, find_scratch
+from penstock.workers.staging import Stage
 
 NAME = "penstock"
 # Of the device's memory, or of a worker's: the rest is for what the jobs compute.

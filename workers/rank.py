@@ -30,8 +30,8 @@ def main(arguments: list[str]) -> None:
     print(f"{STARTS} {socket.gethostname()}, pid {os.getpid()}", flush=True)
     _check_credentials()
     _choose_device()
-    from penstock.workers.mpi import load_mpi
-    from penstock.workers.segments import forget_segments, note_segments, sweep_segments
+    from penstock.workers.comm.mpi import load_mpi
+    from penstock.workers.comm.segments import forget_segments, note_segments, sweep_segments
 
     sweep_segments()
     mpi = load_mpi()  # before distributed, which starts threads
@@ -59,8 +59,8 @@ def _check_credentials() -> None:
 
 
 def _choose_device() -> None:
-    from penstock.workers.device import devices_here, local_rank, visible_devices
-    from penstock.workers.spill import stay_near_gpu
+    from penstock.workers.resources.device import devices_here, local_rank, visible_devices
+    from penstock.workers.resources.spill import stay_near_gpu
 
     count, here = devices_here(), local_rank(os.environ)
     if count and here is not None:
@@ -79,7 +79,7 @@ def _exit_soon() -> None:
 def share_of_host() -> int:
     """Return this rank's share of three quarters of its host's memory: all ranks call it."""
     from penstock.limits import total_memory
-    from penstock.workers.mpi import load_mpi
+    from penstock.workers.comm.mpi import load_mpi
 
     mpi = load_mpi()
     here = mpi.COMM_WORLD.Split_type(mpi.COMM_TYPE_SHARED)
@@ -105,7 +105,7 @@ def __getattr__(name: str) -> Any:
     import dask
     from distributed import Worker
 
-    from penstock.workers.spill import spill_data
+    from penstock.workers.resources.spill import spill_data
 
     class RankWorker(Worker):  # type: ignore[misc]
         """A worker that is reached where the scheduler is, and closes without waiting for tasks."""

@@ -16,19 +16,19 @@ from penstock.files import save_json
 from penstock.graph import Graph
 from penstock.manifest import Manifest
 from penstock.paths import client_input, client_path
-from penstock.pipelines.etl.batch import Layout, Piece
 from penstock.pipelines.etl.job import Job, with_files
-from penstock.pipelines.etl.layout import (
+from penstock.pipelines.etl.options import EtlOptions
+from penstock.pipelines.etl.reading.batch import Layout, Piece
+from penstock.pipelines.etl.reading.layout import (
     columns_by_position,
     default_direction,
     find_layout,
     guess_format,
 )
-from penstock.pipelines.etl.options import EtlOptions
-from penstock.pipelines.etl.pieces import find_pieces
+from penstock.pipelines.etl.reading.pieces import find_pieces
+from penstock.pipelines.etl.reading.stamps import Inputs
 from penstock.pipelines.etl.report import EtlReport
-from penstock.pipelines.etl.stamps import Inputs
-from penstock.pipelines.etl.tables import build_graph
+from penstock.pipelines.etl.stages import build_graph
 from penstock.pipelines.workplace import Workplace, kept_bytes, workplace
 from penstock.sizes import need_disk
 
@@ -126,13 +126,13 @@ def _make_from_tables(
 
 
 def _make_zoo(job: Job, pieces: list[Piece]) -> Manifest:
-    from penstock.pipelines.etl.zoo import build_zoo
+    from penstock.pipelines.etl.zoos.build import build_zoo
 
     return build_zoo(job, pieces)
 
 
 def _make_tu(edges: list[str], out: Path, options: EtlOptions, report: EtlReport) -> None:
-    from penstock.pipelines.etl.tu import build_tu
+    from penstock.pipelines.etl.zoos.tu import build_tu
 
     if len(edges) != 1:
         raise UsageError("a TU data set is one folder", got=f"{len(edges)} inputs")

@@ -9,12 +9,12 @@ from typing import Any
 from penstock.csr import Array
 from penstock.files import FileEntry
 from penstock.manifest import Manifest
-from penstock.pipelines.etl.batch import Layout, Piece
-from penstock.pipelines.etl.build import EDGE_BYTES
+from penstock.pipelines.etl.nodes.sorted_ids import SortedIds
 from penstock.pipelines.etl.options import EtlOptions
+from penstock.pipelines.etl.reading.batch import Layout, Piece
+from penstock.pipelines.etl.reading.stamps import Inputs
 from penstock.pipelines.etl.report import EtlReport
-from penstock.pipelines.etl.sorted_ids import SortedIds
-from penstock.pipelines.etl.stamps import Inputs
+from penstock.pipelines.etl.writing.build import EDGE_BYTES
 from penstock.pipelines.stage import run_stage
 from penstock.pipelines.workplace import Workplace
 

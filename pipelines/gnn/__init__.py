@@ -24,7 +24,7 @@ from penstock.pipelines.gnn.options import (
     PredictOptions,
 )
 from penstock.pipelines.gnn.report import EvaluateReport, PredictReport, TrainReport
-from penstock.workers.gnn.spec import Layer, Model, Training
+from penstock.workers.gnn.plan.spec import Layer, Model, Training
 
 __all__ = [
     "EvaluateOptions",

@@ -9,7 +9,7 @@ from typing import Any
 from penstock.errors import UsageError
 from penstock.graph import Graph
 from penstock.pipelines.gnn.options import ModelOptions
-from penstock.workers.gnn.spec import Layer, Model, Training, read_model
+from penstock.workers.gnn.plan.spec import Layer, Model, Training, read_model
 
 
 def declared_model(options: ModelOptions) -> Model:

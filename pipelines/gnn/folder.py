@@ -30,7 +30,7 @@ from penstock.errors import (
 from penstock.files import refuse_existing, save_json
 from penstock.output_lock import output_lock
 from penstock.pipelines.gnn.split import DrawnSplit
-from penstock.workers.gnn.spec import (
+from penstock.workers.gnn.plan.spec import (
     PASSING,
     Model,
     Training,

@@ -9,7 +9,7 @@ from penstock.errors import CapacityError
 from penstock.pipelines.gnn.declare import scaled
 from penstock.pipelines.gnn.ranks import Ranks
 from penstock.sizes import format_bytes, need_disk
-from penstock.workers.gnn.spec import Model, Training
+from penstock.workers.gnn.plan.spec import Model, Training
 
 _LINE, _LINES = 400, 10_000  # bytes of metrics.jsonl an epoch; more epochs than anybody waits for
 _REST = 1 << 15  # run.json, plan.txt and the heads of checkpoints
@@ -17,7 +17,7 @@ _REST = 1 << 15  # run.json, plan.txt and the heads of checkpoints
 
 def need_room(ranks: Ranks, model: Model, facts: Any, training: Training, rates: Any) -> None:
     """Raise CapacityError where a plan's peak is more than a worker has."""
-    from penstock.workers.gnn.plan import lower
+    from penstock.workers.gnn.plan.lowering import lower
 
     plan = lower(model, facts, training, rates)
     needed, there = plan.memory_bytes, ranks.room.memory
@@ -53,7 +53,7 @@ def need_room_to_predict(
     ranks: Ranks, model: Model, facts: Any, training: Training, rates: Any
 ) -> None:
     """Raise CapacityError where predicting takes more than a worker has."""
-    from penstock.workers.gnn.plan import GRADIENTS, lower
+    from penstock.workers.gnn.plan.lowering import GRADIENTS, lower
 
     plan = lower(model, facts, training, rates)
     # One of the matrices that gradients would be written to in turn is what a layer works in.
@@ -81,7 +81,7 @@ def _largest_that_fits(
     model: Model, facts: Any, training: Training, rates: Any, there: int
 ) -> str | None:
     """Return the largest widths that fit, as an option or as a list; None: none does."""
-    from penstock.workers.gnn.plan import lower
+    from penstock.workers.gnn.plan.lowering import lower
 
     widths = [layer.width for layer in model.layers[:-1] if layer.width is not None]
     if not widths:

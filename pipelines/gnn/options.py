@@ -10,7 +10,7 @@ from pydantic import Field
 
 from penstock.errors import UsageError
 from penstock.options import ClientPath, check_fractions, flag, options
-from penstock.workers.gnn.spec import LEAST_ROUNDS
+from penstock.workers.gnn.plan.spec import LEAST_ROUNDS
 
 _MODEL = Group("The model", sort_key=2)
 _TRAINING = Group("Its training", sort_key=3)

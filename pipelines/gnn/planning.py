@@ -14,15 +14,15 @@ from penstock.pipelines.gnn.memory import need_room
 from penstock.pipelines.gnn.options import ModelOptions
 from penstock.pipelines.gnn.ranks import Ranks, facts_and_rates
 from penstock.pipelines.gnn.training import complete
-from penstock.workers.gnn.spec import Model
+from penstock.workers.gnn.plan.spec import Model
 
 
 def plan_model(
     path: Path, options: ModelOptions, cluster: ClusterSpec, declared: Model | None = None
 ) -> tuple[Any, CapacityError | None]:
     """Return the plan, and what says that it does not fit."""
-    from penstock.pipelines.room import room_of
-    from penstock.workers.gnn.plan import lower
+    from penstock.pipelines.capacity import room_of
+    from penstock.workers.gnn.plan.lowering import lower
 
     graph = Graph.open(path)
     model, training = complete(graph, options, declared)

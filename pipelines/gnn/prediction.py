@@ -22,7 +22,7 @@ from penstock.pipelines.gnn.ranks import facts_and_rates, open_ranks, predict_on
 from penstock.pipelines.gnn.report import PredictReport
 from penstock.pipelines.gnn.split import counts_text, own_split_file, split_file
 from penstock.sizes import need_disk
-from penstock.workers.gnn.kept_split import SplitFile
+from penstock.workers.gnn.data.kept_split import SplitFile
 from penstock.workers.gnn.task import PredictTask
 
 FORMAT = "penstock-predictions"

@@ -17,11 +17,11 @@ from penstock.cluster.spec import ClusterSpec
 from penstock.errors import ClusterError, GangError, PenstockError, UsageError
 from penstock.graph import Graph
 from penstock.limits import cores
+from penstock.pipelines.capacity import Room, room_of
 from penstock.pipelines.gnn.progress import EpochBar
 from penstock.pipelines.parts import partition_into
-from penstock.pipelines.room import Room, room_of
 from penstock.pipelines.stage import run_stage
-from penstock.workers.gnn.spec import Training
+from penstock.workers.gnn.plan.spec import Training
 from penstock.workers.gnn.task import Predicted, PredictTask, Trained, TrainTask
 
 # A rank that dies takes its world with it, which is started again.
@@ -74,8 +74,8 @@ def open_ranks(
 
 def facts_and_rates(ranks: Ranks, graph: Graph, training: Training) -> tuple[Any, Any]:
     """Return what a plan needs: about the graph, and about the machine that a worker runs on."""
-    from penstock.workers.gnn.facts import facts_of
-    from penstock.workers.gnn.rates import machine_rates
+    from penstock.workers.gnn.plan.facts import facts_of
+    from penstock.workers.gnn.plan.rates import machine_rates
 
     on_gpu = ranks.room.on_gpu
     facts = facts_of(graph, ranks.partition, training=training, on_gpu=on_gpu)

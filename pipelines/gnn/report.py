@@ -13,7 +13,7 @@ from penstock.paths import shown
 from penstock.pipelines.gnn.profile import profile_text
 from penstock.pipelines.gnn.split import DrawnSplit
 from penstock.sizes import format_bytes, format_count
-from penstock.workers.gnn.spec import WIDEST
+from penstock.workers.gnn.plan.spec import WIDEST
 from penstock.workers.gnn.task import Trained
 
 _SCORES = {"class": "accuracy", "multi": "micro F1", "value": ""}

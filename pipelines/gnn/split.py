@@ -12,7 +12,7 @@ from penstock.csr import Array
 from penstock.errors import UsageError
 from penstock.graph import SPLITS, Graph
 from penstock.sizes import need_memory
-from penstock.workers.gnn.kept_split import SplitFile, copy_split, save_split
+from penstock.workers.gnn.data.kept_split import SplitFile, copy_split, save_split
 
 if TYPE_CHECKING:
     from penstock.pipelines.gnn.options import ModelOptions

@@ -33,8 +33,8 @@ from penstock.pipelines.gnn.split import (
     keep_split,
     split_file,
 )
-from penstock.workers.gnn.facts import outputs_of
-from penstock.workers.gnn.spec import Model, Training
+from penstock.workers.gnn.plan.facts import outputs_of
+from penstock.workers.gnn.plan.spec import Model, Training
 from penstock.workers.gnn.task import Trained, TrainTask
 
 

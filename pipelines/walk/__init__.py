@@ -18,7 +18,7 @@ from penstock.graph import Graph
 from penstock.kernels.walk_rules import MAX_WALKS
 from penstock.manifest import FILE_NAME as GRAPH_FILE
 from penstock.paths import client_path
-from penstock.pipelines.room import room_of
+from penstock.pipelines.capacity import room_of
 from penstock.pipelines.walk.choice import Choice, check_graph, choose
 from penstock.pipelines.walk.options import WalkOptions
 from penstock.pipelines.walk.output import KIND, Parts, WalkWriter, save_manifest

@@ -23,8 +23,8 @@ from penstock.pipelines.walk.starts import listed_starts
 from penstock.pipelines.walk.survey import Survey, judged, look_at, weighted
 from penstock.pipelines.walk.window import what_window_left
 from penstock.sizes import need_memory
-from penstock.workers.device import computes_on_gpu, gpu, unused_gpu
-from penstock.workers.walk_rows import single
+from penstock.workers.resources.device import computes_on_gpu, gpu, unused_gpu
+from penstock.workers.walk.rows import single
 
 _BATCH_IDS = 1 << 20  # that a thread walks at a time
 

@@ -12,7 +12,7 @@ from penstock.pipelines.walk.options import WalkOptions
 from penstock.pipelines.walk.survey import Survey, weighted
 from penstock.pipelines.walk.window import time_window
 from penstock.sizes import format_bytes
-from penstock.workers.walk_rows import Recipe
+from penstock.workers.walk.rows import Recipe
 
 # A proposal costs a read; a table costs a pass over all edges and memory for as long as the job.
 _MOST_TRIALS = 4.0

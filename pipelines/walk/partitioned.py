@@ -8,12 +8,12 @@ from penstock.cluster import gang
 from penstock.errors import CapacityError, GangError
 from penstock.graph import Graph
 from penstock.partition.manifest import PartitionManifest
+from penstock.pipelines.capacity import Room
 from penstock.pipelines.parts import partition_into
-from penstock.pipelines.room import Room
 from penstock.pipelines.walk.replicated import WalkJob
 from penstock.sizes import format_bytes
-from penstock.workers.walk import walk_part
-from penstock.workers.walk_waves import PartedWalk, memory_needed
+from penstock.workers.walk.partitioned import walk_part
+from penstock.workers.walk.waves import PartedWalk, memory_needed
 
 # A rank that dies takes its world with it; parts that are written stay, and the rest is made anew.
 _RETRIES = 2

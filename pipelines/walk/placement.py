@@ -13,10 +13,10 @@ from penstock.graph import Graph
 from penstock.kernels.expression import Expression
 from penstock.kernels.walk_rules import Rules, Sampler
 from penstock.limits import cores
-from penstock.pipelines.room import Room
+from penstock.pipelines.capacity import Room
 from penstock.pipelines.walk.options import WalkOptions
 from penstock.sizes import format_bytes
-from penstock.workers.walk_rows import Recipe
+from penstock.workers.walk.rows import Recipe
 
 Placement = Literal["replicated", "partitioned"]
 

@@ -20,7 +20,7 @@ from penstock.pipelines.stage import run_stage
 from penstock.pipelines.walk.output import Parts, WalkWriter
 from penstock.pipelines.walk.starts import Starts
 from penstock.workers.plugin import Resources, resources
-from penstock.workers.walk_rows import Recipe
+from penstock.workers.walk.rows import Recipe
 
 # On a GPU a part takes milliseconds, and writing it most of a second: a task has several, whose
 # writing takes all cores, so that tasks of one process take turns.

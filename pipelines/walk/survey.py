@@ -14,7 +14,7 @@ from penstock.kernels import kernel
 from penstock.pipelines.stage import run_stage
 from penstock.pipelines.walk.options import WalkOptions
 from penstock.workers.plugin import resources
-from penstock.workers.walk_rows import single
+from penstock.workers.walk.rows import single
 
 
 @dataclass(frozen=True)

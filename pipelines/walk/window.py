@@ -12,7 +12,7 @@ from penstock.errors import UsageError
 from penstock.graph import Graph
 from penstock.moments import LEAST, MOST, TimeType, moment, time_text
 from penstock.pipelines.walk.options import WalkOptions
-from penstock.workers.walk_rows import time_keys
+from penstock.workers.walk.rows import time_keys
 
 _PIECE = 1 << 20  # edges looked at together
 

@@ -72,7 +72,7 @@ def test_auto_starts_processes_where_they_pay(
 def test_auto_gives_a_job_for_gpus_a_worker_each(
     monkeypatch: pytest.MonkeyPatch, gpus: int, installed: set[str], options: Any, kind: str
 ) -> None:
-    monkeypatch.setattr("penstock.workers.device.devices_here", lambda: gpus)
+    monkeypatch.setattr("penstock.workers.resources.device.devices_here", lambda: gpus)
     monkeypatch.setattr(
         "penstock.cluster.connect.find_spec", lambda name: name in installed or None
     )

@@ -14,7 +14,7 @@ import pytest
 
 from penstock import connect, gang
 from penstock.errors import ClusterError, MissingExtra, PenstockWarning
-from penstock.workers import device
+from penstock.workers.resources import device
 
 Pretend = Callable[[str], None]
 HOST = socket.gethostname()
@@ -23,7 +23,7 @@ BROKEN = f"raise ImportError({LOST_LIBRARY!r})"
 # The second of two ranks finds another CuPy than the first, which works as far as looking goes.
 ON_RANK_1 = f"""
 import os
-from penstock.workers.device import local_rank
+from penstock.workers.resources.device import local_rank
 if local_rank(os.environ) == 1:
     {BROKEN}
 class runtime:

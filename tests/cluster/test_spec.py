@@ -13,7 +13,7 @@ import dask
 import pytest
 
 from penstock import ClusterSpec, connect
-from penstock.cluster.place import scheduler_place
+from penstock.cluster.addresses import scheduler_place
 from penstock.errors import ClusterError, UsageError
 
 

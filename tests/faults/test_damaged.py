@@ -117,7 +117,7 @@ def test_an_assignment(whole, damage, name, value):
 
 def test_splits_of_a_part(whole, damage):
     from penstock.manifest import Manifest
-    from penstock.workers.gnn.node_data import nodes_of_part, read_nodes
+    from penstock.workers.gnn.data.node_data import nodes_of_part, read_nodes
 
     damage("partition/k2/parts/00000/split.npy", 3, 7)
     part = Partition.open(partition_path(Graph.open(whole), 2)).part(0)

@@ -15,9 +15,9 @@ import pytest
 
 from penstock import connect
 from penstock.cluster import answer
-from penstock.cluster.arrival import wait_for_workers
+from penstock.cluster.daemon.registry import Started, find
 from penstock.cluster.running import Running
-from penstock.cluster.started import Started, find
+from penstock.cluster.startup import wait_for_workers
 from penstock.errors import ClusterError
 from penstock.pipelines.cli import run as penstock
 from penstock.pipelines.stage import run_stage

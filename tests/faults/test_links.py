@@ -13,7 +13,7 @@ from penstock.errors import OutputExists
 from penstock.output_lock import output_lock
 from penstock.pipelines.etl import etl
 from penstock.pipelines.workplace import workplace
-from penstock.workers import segments
+from penstock.workers.comm import segments
 from penstock.workers.locks import try_lock
 
 TEXT = "precious\n"

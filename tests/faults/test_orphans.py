@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from penstock.cluster.mpiexec import find_launcher, launch_environment, loaded_library
+from penstock.cluster.mpi.mpiexec import find_launcher, launch_environment, loaded_library
 from penstock.cluster.supervisor import Supervised
 
 # What every rank runs first of all, so that it stays where it is: loading its libraries, in

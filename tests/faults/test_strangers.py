@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 from penstock import connect
-from penstock.cluster.mpiexec import (
+from penstock.cluster.mpi.mpiexec import (
     find_launcher,
     launch_command,
     launch_environment,
@@ -140,7 +140,7 @@ def kept(temporary: Path) -> Iterator[None]:
 def test_a_cluster_that_stays(
     kind: str, temporary: Path, kept: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from penstock.cluster.started import find
+    from penstock.cluster.daemon.registry import find
 
     assert penstock(["cluster", "start", "--kind", kind, "-n", "2", "-q"]) == 0
     entry = find("default")

@@ -13,7 +13,7 @@ import threading
 
 import pytest
 
-from penstock.cluster.mpiexec import find_launcher, loaded_library
+from penstock.cluster.mpi.mpiexec import find_launcher, loaded_library
 from penstock.errors import PenstockError
 
 pytestmark = [pytest.mark.netns, pytest.mark.mpi]

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from penstock import Graph, generate, partition_graph
-from penstock.cluster.mpiexec import find_launcher, loaded_library
+from penstock.cluster.mpi.mpiexec import find_launcher, loaded_library
 from penstock.errors import PenstockError
 
 pytestmark = [pytest.mark.netns, pytest.mark.mpi, pytest.mark.slow]

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.cluster.mpiexec import find_launcher, loaded_library
+from penstock.cluster.mpi.mpiexec import find_launcher, loaded_library
 from penstock.errors import PenstockError
 
 pytestmark = pytest.mark.netns

@@ -15,7 +15,7 @@ import penstock
 import penstock.kernels
 from penstock import caches
 from penstock.caches import cache_folder, could_write, keep_cupy_kernels, private_folder
-from penstock.cluster.started import state_folder
+from penstock.cluster.daemon.registry import state_folder
 from penstock.errors import PenstockWarning
 
 NOBODY = 65534

@@ -17,10 +17,10 @@ from typing import Any
 import psutil
 import pytest
 
-from penstock.cluster import ending, keeper, presence, started
 from penstock.cluster.connect import connect
+from penstock.cluster.daemon import daemon, registry, status, stop
+from penstock.cluster.daemon.registry import Started, all_started, find
 from penstock.cluster.security import of_folder
-from penstock.cluster.started import Started, all_started, find
 from penstock.pipelines.cli import run
 from penstock.workers.processes import process_start
 
@@ -170,7 +170,7 @@ def test_started_used_stopped_and_nothing_left(
 ) -> None:
     from distributed import Client
 
-    monkeypatch.setattr(ending, "STOP_TIMEOUT", 20)  # in order, however busy the machine is
+    monkeypatch.setattr(stop, "STOP_TIMEOUT", 20)  # in order, however busy the machine is
 
     file = tmp_path / "scheduler.json"
     line = f"cluster start --kind {kind} -n 2 --scheduler-file {file} --json"
@@ -238,7 +238,7 @@ def test_a_keeper_that_is_suspended_or_killed(
     assert run(["cluster", "status", "--name", "big", "--json"]) == 0
     assert len(answer(capsys)["clusters"][0]["present"]) == 2
     os.kill(entry.pid, signal.SIGSTOP)
-    monkeypatch.setattr(presence, "ANSWER_TIMEOUT", 0.3)
+    monkeypatch.setattr(status, "ANSWER_TIMEOUT", 0.3)
     began = time.monotonic()
     assert run(["cluster", "status"]) == 0
     assert run(["cluster", "status", "--name", "big"]) == 1
@@ -269,7 +269,7 @@ def test_what_start_prints(
     fake: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     fake("works")
-    monkeypatch.setattr(keeper, "_SAY_AFTER", 0)
+    monkeypatch.setattr(daemon, "_SAY_AFTER", 0)
     assert run("cluster start --name big --kind cuda -n 2".split()) == 0
     out, err = capsys.readouterr()
     assert err == "waiting for 2 workers of cluster big (cuda), up to 60 s\n"
@@ -369,7 +369,7 @@ def test_workers_that_never_arrive(
     fake: Any, state: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     fake("hangs")
-    monkeypatch.setattr(keeper, "_LOADING", 1)
+    monkeypatch.setattr(daemon, "_LOADING", 1)
     assert run("cluster start -n 3 --start-timeout 0.5".split()) == 1
     assert (
         "cluster 'default' is not ready after 2 s. Expected 3 workers within 0.5 s. Give it longer"
@@ -417,9 +417,9 @@ def test_a_cluster_that_nobody_waits_for_ends(fake: Any, state: Path) -> None:
     fake("works")
     hear, tell = os.pipe()
     os.close(hear)
-    folder = started.draft()
+    folder = registry.draft()
     order = {"name": "default", "spec": {}, "folder": str(folder), "scheduler_file": None}
-    arguments = [sys.executable, "-P", "-m", keeper.__name__, json.dumps(order), str(tell)]
+    arguments = [sys.executable, "-P", "-m", daemon.__name__, json.dumps(order), str(tell)]
     try:
         done = subprocess.run(arguments, pass_fds=[tell], timeout=20, stderr=subprocess.DEVNULL)
     finally:
@@ -493,7 +493,7 @@ def test_a_keeper_that_does_not_end_is_killed(
     fake: Any, state: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     fake("stays")
-    monkeypatch.setattr(ending, "STOP_TIMEOUT", 0.3)
+    monkeypatch.setattr(stop, "STOP_TIMEOUT", 0.3)
     assert run(["cluster", "start", "-q"]) == 0
     assert len(processes(state)) == 2
     assert run(["cluster", "stop", "--json"]) == 0
@@ -535,9 +535,9 @@ def test_another_process_of_the_same_number_is_left_alone(
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as stranger:
         ticks = process_start(stranger.pid)
         assert ticks is not None
-        mine = started.this_process("default", "local")
+        mine = registry.this_process("default", "local")
         entry = replace(mine, pid=stranger.pid, pid_started=ticks - 1)
-        started.claim(entry, started.draft())
+        registry.claim(entry, registry.draft())
         assert run(["cluster", "stop"]) == 0
         assert "had ended without a word" in capsys.readouterr().out
         assert stranger.poll() is None
@@ -588,11 +588,11 @@ def test_the_log_of_a_cluster_that_ended(
 def test_a_cluster_of_another_host(
     state: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(presence, "ANSWER_TIMEOUT", 0.5)
-    mine = started.this_process("default", "mpi")
+    monkeypatch.setattr(status, "ANSWER_TIMEOUT", 0.5)
+    mine = registry.this_process("default", "mpi")
     # Nobody listens there; on its own host the keeper may live all the same.
     there = replace(mine, host="far.host", address="tcp://127.0.0.1:1", workers=4, pid_started=1)
-    started.claim(there, started.draft())
+    registry.claim(there, registry.draft())
     assert run(["cluster", "status"]) == 0
     out = capsys.readouterr().out
     assert "default  silent  -/4      mpi   far.host" in out
@@ -611,8 +611,8 @@ def test_a_cluster_of_another_host(
 
 
 def test_the_names_of_another_host_are_free(fake: Any, state: Path) -> None:
-    there = replace(started.this_process("default", "mpi"), host="far.host", pid_started=1)
-    started.claim(there, started.draft())
+    there = replace(registry.this_process("default", "mpi"), host="far.host", pid_started=1)
+    registry.claim(there, registry.draft())
     fake("works")
     assert run(["cluster", "start", "-q"]) == 0
     assert [entry.host for entry in all_started()] == ["far.host", os.uname().nodename]

@@ -19,15 +19,16 @@ from distributed import Client, LocalCluster
 from penstock.errors import CapacityError, MissingExtra, UsageError
 from penstock.graph import Graph
 from penstock.limits import usable_memory
-from penstock.workers import device, plugin
+from penstock.workers import plugin
 from penstock.workers.plugin import PenstockWorker, Resources, equip, resources
-from penstock.workers.storage import Speed
+from penstock.workers.resources import device
+from penstock.workers.resources.storage import Speed
 
 STEPS = """
 import os, sys, threading
 from pathlib import Path
 from penstock.workers.plugin import resources
-from penstock.workers.storage import Speed
+from penstock.workers.resources.storage import Speed
 
 
 def look():
@@ -210,7 +211,7 @@ def test_scratch_without_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     def full(folder: Path, size: int, purpose: str) -> None:
         raise CapacityError(f"{purpose} does not fit on the disk of {folder}")
 
-    monkeypatch.setattr("penstock.workers.scratch.need_disk", full)
+    monkeypatch.setattr("penstock.workers.resources.scratch.need_disk", full)
     with (
         cluster(1, processes=False) as client,
         pytest.raises(CapacityError, match="the scratch of a worker does not fit"),

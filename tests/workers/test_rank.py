@@ -17,7 +17,7 @@ from typing import Any
 import psutil
 import pytest
 
-from penstock.cluster.mpiexec import rank_lines
+from penstock.cluster.mpi.mpiexec import rank_lines
 from penstock.workers import rank
 
 PROGRAM = ["-m", "penstock.workers.rank"]

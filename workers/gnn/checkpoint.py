@@ -18,8 +18,8 @@ import numpy as np
 from penstock.csr import Array
 from penstock.errors import CorruptFile, MissingFile, NewerVersion, UsageError
 from penstock.files import atomic
-from penstock.workers.device import to_host
-from penstock.workers.gnn.spec import Model, differences
+from penstock.workers.gnn.plan.spec import Model, differences
+from penstock.workers.resources.device import to_host
 
 FORMAT = "penstock-gnn"
 VERSION = 1

@@ -9,15 +9,15 @@ import numpy as np
 
 from penstock.files import atomic
 from penstock.graph import SPLITS, Graph
-from penstock.workers.device import gpu, to_host
 from penstock.workers.gnn import checkpoint
-from penstock.workers.gnn.local import Local, open_local
-from penstock.workers.gnn.network import Network
-from penstock.workers.gnn.planned import plan_of
+from penstock.workers.gnn.data.local import Local, open_local
+from penstock.workers.gnn.layers.network import Network
+from penstock.workers.gnn.plan.agreed import plan_of
 from penstock.workers.gnn.state import load_tensors
 from penstock.workers.gnn.task import Predicted, PredictTask
+from penstock.workers.gnn.thread_pool import Workforce
 from penstock.workers.gnn.threads import threads_of
-from penstock.workers.gnn.workforce import Workforce
+from penstock.workers.resources.device import gpu, to_host
 
 _PIECE = 1 << 16  # nodes that are made into a table at once
 

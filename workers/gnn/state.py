@@ -13,11 +13,11 @@ import numpy as np
 
 from penstock.errors import UsageError
 from penstock.kernels import kernel
-from penstock.workers.device import to_device, to_host
 from penstock.workers.gnn import checkpoint
-from penstock.workers.gnn.network import Network
-from penstock.workers.gnn.spec import PASSING, Model, Training, differences, make_training
+from penstock.workers.gnn.layers.network import Network
+from penstock.workers.gnn.plan.spec import PASSING, Model, Training, differences, make_training
 from penstock.workers.gnn.task import TrainTask
+from penstock.workers.resources.device import to_device, to_host
 
 Weights = tuple[Any, dict[str, Any]]  # all parameters as one vector, and moments by name
 Metrics = dict[str, dict[str, float]]  # loss and score of each split

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from penstock.workers.gnn.kept_split import SplitFile
-from penstock.workers.gnn.spec import Model, Training
+from penstock.workers.gnn.data.kept_split import SplitFile
+from penstock.workers.gnn.plan.spec import Model, Training
 
 
 @dataclass(frozen=True)

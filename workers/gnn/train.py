@@ -12,19 +12,19 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from penstock.errors import UsageError
-from penstock.workers.device import gpu, to_host, wait_for_gpu
 from penstock.workers.gnn.clock import Clock
+from penstock.workers.gnn.cuda_graph import Recorded, own_stream
+from penstock.workers.gnn.data.local import Local, open_local
 from penstock.workers.gnn.epoch_times import Times, write_profile
-from penstock.workers.gnn.local import Local, open_local
-from penstock.workers.gnn.network import Loss, Network
-from penstock.workers.gnn.overlap import measure_overlap
-from penstock.workers.gnn.planned import plan_of
-from penstock.workers.gnn.recorded import Recorded, own_stream
-from penstock.workers.gnn.spec import LOSSES
+from penstock.workers.gnn.halo.overlap import measure_overlap
+from penstock.workers.gnn.layers.network import Loss, Network
+from penstock.workers.gnn.plan.agreed import plan_of
+from penstock.workers.gnn.plan.spec import LOSSES
 from penstock.workers.gnn.state import Metrics, State
 from penstock.workers.gnn.task import Trained, TrainTask
+from penstock.workers.gnn.thread_pool import Workforce
 from penstock.workers.gnn.threads import threads_of
-from penstock.workers.gnn.workforce import Workforce
+from penstock.workers.resources.device import gpu, to_host, wait_for_gpu
 
 SPLITS = ("train", "valid", "test")
 Report = Callable[[int, dict[str, Any]], None]

@@ -14,8 +14,8 @@ from penstock import Graph, etl, walk_array
 from penstock.cluster.spec import ClusterSpec
 from penstock.errors import InputError, OutputExists, UsageError
 from penstock.pipelines.cli import run
-from penstock.pipelines.etl import number_nodes
 from penstock.pipelines.etl.job import Job
+from penstock.pipelines.etl.nodes import number as number_nodes
 
 Arcs = dict[tuple[Any, ...], list[float]]
 

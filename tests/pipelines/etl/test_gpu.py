@@ -15,7 +15,7 @@ import pytest
 
 from penstock import Graph, etl
 from penstock.cluster.spec import ClusterSpec
-from penstock.workers import device
+from penstock.workers.resources import device
 
 pytestmark = pytest.mark.gpu
 

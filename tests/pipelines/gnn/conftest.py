@@ -100,9 +100,11 @@ class FakeRank:
 @pytest.fixture
 def rank(monkeypatch: pytest.MonkeyPatch) -> FakeRank:
     """What ranks do, in this process, in place of training."""
-    from penstock.workers.gnn.rates import GUESS
+    from penstock.workers.gnn.plan.rates import GUESS
 
     fake = FakeRank()
     monkeypatch.setattr("penstock.workers.gnn.train.train", fake)
-    monkeypatch.setattr("penstock.workers.gnn.rates.machine_rates", lambda device: GUESS["cpu"])
+    monkeypatch.setattr(
+        "penstock.workers.gnn.plan.rates.machine_rates", lambda device: GUESS["cpu"]
+    )
     return fake

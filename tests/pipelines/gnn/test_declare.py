@@ -19,8 +19,8 @@ from penstock.pipelines.gnn.declare import (
     scaled,
 )
 from penstock.pipelines.gnn.options import GnnOptions, ModelOptions
-from penstock.workers.gnn.facts import outputs_of
-from penstock.workers.gnn.spec import Layer, Model, Training
+from penstock.workers.gnn.plan.facts import outputs_of
+from penstock.workers.gnn.plan.spec import Layer, Model, Training
 
 
 def test_flags_declare_layers() -> None:

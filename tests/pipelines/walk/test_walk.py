@@ -31,7 +31,7 @@ from penstock.errors import (
 from penstock.pipelines.cli import run
 from penstock.pipelines.walk import output
 from penstock.pipelines.walk.output import Parts, WalkWriter
-from penstock.workers.device import look_again
+from penstock.workers.resources.device import look_again
 
 
 def paths_of(folder: Path) -> list[list[Any]]:

@@ -18,7 +18,7 @@ from penstock import partition_graph
 from penstock.csr import CSR
 from penstock.graph import Graph
 from penstock.partition.part import partition_path
-from penstock.workers.gnn.local import Local, open_local
+from penstock.workers.gnn.data.local import Local, open_local
 from penstock.writer import create_graph
 
 _PATIENCE = 120  # a kernel may be compiled meanwhile, on a busy machine

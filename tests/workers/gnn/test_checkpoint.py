@@ -11,7 +11,7 @@ import pytest
 from penstock.errors import CorruptFile, MissingFile, NewerVersion, UsageError
 from penstock.workers.gnn import checkpoint
 from penstock.workers.gnn.checkpoint import check_model, load, save
-from penstock.workers.gnn.spec import Layer, Model
+from penstock.workers.gnn.plan.spec import Layer, Model
 
 PARAMETERS = {
     "layer1.weight": np.arange(6, dtype=np.float32).reshape(2, 3),

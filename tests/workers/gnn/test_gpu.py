@@ -17,10 +17,10 @@ from penstock.csr import CSR
 from penstock.errors import UsageError
 from penstock.graph import Graph
 from penstock.partition.part import partition_path
-from penstock.workers import device
-from penstock.workers.gnn.spec import Layer, Model, Training
+from penstock.workers.gnn.plan.spec import Layer, Model, Training
 from penstock.workers.gnn.task import Trained, TrainTask
 from penstock.workers.gnn.train import train
+from penstock.workers.resources import device
 from penstock.writer import create_graph
 
 NODES, CLASSES = 1200, 5

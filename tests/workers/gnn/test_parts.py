@@ -13,13 +13,13 @@ from penstock.csr import CSR
 from penstock.graph import Graph
 from penstock.partition.part import partition_path
 from penstock.pipelines.partition import partition_graph
-from penstock.workers.gnn.facts import facts_of
-from penstock.workers.gnn.local import open_local
-from penstock.workers.gnn.network import Loss, Network
-from penstock.workers.gnn.plan import lower
-from penstock.workers.gnn.rates import GUESS
-from penstock.workers.gnn.spec import Layer, Model, Training
-from penstock.workers.gnn.workforce import Workforce
+from penstock.workers.gnn.data.local import open_local
+from penstock.workers.gnn.layers.network import Loss, Network
+from penstock.workers.gnn.plan.facts import facts_of
+from penstock.workers.gnn.plan.lowering import lower
+from penstock.workers.gnn.plan.rates import GUESS
+from penstock.workers.gnn.plan.spec import Layer, Model, Training
+from penstock.workers.gnn.thread_pool import Workforce
 
 NODES, CLASSES = 60, 4
 MODELS = {

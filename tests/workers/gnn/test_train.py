@@ -13,8 +13,8 @@ from penstock.errors import UsageError
 from penstock.pipelines.generate import generate
 from penstock.workers.gnn import checkpoint
 from penstock.workers.gnn import train as training
+from penstock.workers.gnn.plan.spec import Layer, Model, Training
 from penstock.workers.gnn.predict import predict
-from penstock.workers.gnn.spec import Layer, Model, Training
 from penstock.workers.gnn.task import PredictTask, Trained, TrainTask
 from penstock.workers.gnn.train import train
 

@@ -1,0 +1,1 @@
+"""Clusters that stay: ``penstock cluster start``."""

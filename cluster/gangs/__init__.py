@@ -1,0 +1,1 @@
+"""Who may be in which gang, and what is said of one that failed."""

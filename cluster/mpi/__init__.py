@@ -1,0 +1,1 @@
+"""MPI worlds of Dask workers."""

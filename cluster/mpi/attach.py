@@ -1,0 +1,89 @@
+"""An MPI world beside the workers of a cluster that has none: ``gang.run`` on any local cluster."""
+
+from __future__ import annotations
+
+import atexit
+import shutil
+import tempfile
+import threading
+import time
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from penstock.cluster.mpi.world import World, worker_names
+from penstock.cluster.running import Running
+from penstock.cluster.spec import ClusterSpec
+from penstock.cluster.startup import not_all
+from penstock.errors import ClusterError
+
+_POLL = 0.02
+
+
+def start_world(client: Any, ranks: int | None, timeout: float) -> None:
+    """Start ``ranks`` ranks on this host as further workers of the client's scheduler.
+
+    They end with the scheduler, or with this process.
+    """
+    address = client.scheduler.address
+    if address.startswith("inproc:"):
+        raise ClusterError(
+            "a gang needs workers that are processes, and this cluster lies within one",
+            remedy=f"Use connect('mpi', workers={ranks or 2}), or --cluster mpi",
+        )
+    elsewhere = [
+        host for host in (_host(address), *client.run_on_scheduler(_hosts)) if not _is_here(host)
+    ]
+    if elsewhere:
+        raise ClusterError(
+            "no worker of this cluster is an MPI rank, which a gang needs",
+            got=f"scheduler or workers on another host, {elsewhere[0]}",
+            remedy="Start the cluster with --cluster mpi, or ranks of your own for it: mpiexec -n "
+            f"{ranks or 4} dask-mpi {address} --no-scheduler --worker-class distributed.Worker",
+        )
+    folder = Path(tempfile.mkdtemp(prefix="penstock-world-"))
+    try:
+        world = World(ClusterSpec(cluster="mpi", start_timeout=timeout), folder, size=ranks)
+        world.start(client)
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+    threading.Thread(target=_tidy, args=(world, folder), daemon=True).start()
+    atexit.register(_close, world, folder)
+    _wait(client, world, timeout)
+
+
+def _wait(client: Any, world: World, timeout: float) -> None:
+    running = Running(None, world.size, log=world.tail, missing=world.missing)
+    deadline = time.monotonic() + timeout
+    while not world.arrived():
+        if world.failed is not None or time.monotonic() > deadline:
+            error = not_all(running, client.run_on_scheduler(worker_names), world.failed, timeout)
+            world.close()
+            raise error
+        time.sleep(_POLL)
+
+
+def _host(address: str) -> str:
+    return urlsplit(address).hostname or ""
+
+
+def _hosts(dask_scheduler: Any) -> list[str]:
+    return sorted({state.host for state in dask_scheduler.workers.values()})
+
+
+def _is_here(host: str) -> bool:
+    import psutil
+
+    own = {entry.address for entries in psutil.net_if_addrs().values() for entry in entries}
+    return host in own
+
+
+def _tidy(world: World, folder: Path) -> None:
+    world.join()
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def _close(world: World, folder: Path) -> None:
+    world.close()
+    shutil.rmtree(folder, ignore_errors=True)

@@ -1,0 +1,60 @@
+"""The kind ``mpi``: the scheduler in this process, the workers in an MPI world."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from penstock.cluster.addresses import dashboard_link, scheduler_place
+from penstock.cluster.credentials import credentials
+from penstock.cluster.running import Running
+from penstock.cluster.spec import ClusterSpec
+
+CLOSE_TIMEOUT = 2
+
+
+@contextmanager
+def open_mpi(spec: ClusterSpec, *, ranks: int | None = None) -> Iterator[Running]:
+    """Give a scheduler here, and a world of ranks that joins it once a client is there."""
+    from distributed import LocalCluster
+
+    from penstock.cluster.mpi.world import World
+
+    folder = Path(tempfile.mkdtemp(prefix="penstock-world-"))
+    try:
+        world = World(spec, folder, size=spec.workers or ranks)
+        with credentials(spec, None if world.remote else folder) as used:
+            place = scheduler_place(spec, str(folder), used=used, remote=world.remote)
+            cluster = LocalCluster(
+                n_workers=0,
+                **place,
+                security=used,
+                silence_logs=logging.CRITICAL,
+            )
+            try:
+                yield Running(
+                    cluster,
+                    world.size,
+                    dashboard=dashboard_link(cluster, spec),
+                    log=world.tail,
+                    missing=world.missing,
+                    failure=lambda: world.failed,
+                    attach=lambda client: _attach(client, world),
+                )
+            finally:
+                cluster.close(timeout=CLOSE_TIMEOUT)
+                world.close()
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _attach(client: Any, world: Any) -> None:
+    from penstock.cluster.gangs.coordinator import install
+
+    install(client)
+    world.start(client)

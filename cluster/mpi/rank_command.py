@@ -1,0 +1,82 @@
+"""What the ranks of a world are started with, as data: their command and their environment."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from penstock.caches import cache_folder
+from penstock.cluster.mpi.mpiexec import Launcher, Library, launch_environment
+from penstock.cluster.security import tls_environment
+from penstock.cluster.spec import ClusterSpec
+
+_DEATH_MARGIN = 15.0  # seconds: whoever waits for the ranks gives up first, and says so
+
+
+@dataclass(frozen=True)
+class WorldPlan:
+    """A world that is about to be started."""
+
+    spec: ClusterSpec
+    scheduler: str  # its address
+    name: str  # of the world; the workers are called name-rank
+    folder: Path  # for logs and temporary files, on this host
+    remote: bool  # whether there are ranks on other hosts
+    security: Any = None  # the scheduler's credentials, as files
+
+
+def _stay_on_this_host(env: dict[str, str]) -> None:
+    """Have MPI listen on the loopback interface alone, unless the user chose its networks."""
+    if not any(name.startswith("UCX_") for name in env):
+        env["UCX_NET_DEVICES"] = "lo"  # MPICH's wheel; shared memory is another matter
+    env.setdefault("FI_TCP_IFACE", "lo")  # other builds of MPICH, Intel MPI
+    env.setdefault("OMPI_MCA_btl_tcp_if_include", "lo")
+
+
+def rank_program(plan: WorldPlan) -> list[str]:
+    """Return the command of one rank, the same for all."""
+    spec = plan.spec
+    words = [sys.executable, "-P", "-m", "penstock.workers.rank", plan.scheduler]
+    words += ["--no-scheduler", "--worker-class", "penstock.workers.rank.RankWorker"]
+    words += ["--name", plan.name, "--nthreads", str(spec.threads or 1)]
+    # Without a limit each takes its share of its host.
+    limited = spec.memory_limit is not None
+    words += ["--memory-limit", str(spec.worker_memory()) if limited else "auto"]
+    if spec.worker_scratch is not None:
+        words += ["--local-directory", str(spec.worker_scratch)]
+    elif not plan.remote:
+        words += ["--local-directory", str(plan.folder / "workers")]
+    if spec.interface:
+        words += ["--interface", spec.interface]
+    options: dict[str, Any] = {"dashboard": False, "device": spec.device}
+    options["device_limit"] = spec.device_limit
+    # A rank whose scheduler never answers ends by itself, wherever it is.
+    options["death_timeout"] = spec.start_timeout + _DEATH_MARGIN
+    return [*words, "--worker-options", json.dumps(options)]
+
+
+def world_environment(
+    plan: WorldPlan, launcher: Launcher, library: Library, environ: Mapping[str, str]
+) -> dict[str, str]:
+    """Return the environment of mpiexec, which hands it on to the ranks."""
+    import dask
+
+    env = launch_environment(launcher, environ, root=os.geteuid() == 0, library=library)
+    env |= tls_environment(plan.security)
+    # Ranks are configured as their client is, also by what it set while running.
+    env["DASK_INTERNAL_INHERIT_CONFIG"] = dask.config.serialize(dask.config.global_config)
+    env.pop("PYTHONUNBUFFERED", None)  # ranks write whole lines
+    env.setdefault("HOME", "/")  # Open MPI 5 wants one
+    env.setdefault("DASK_LOGGING__DISTRIBUTED", "warning")
+    if not plan.remote:
+        env["TMPDIR"] = str(plan.folder / "mpi")
+        # What ranks compile would end with it.
+        if (cache := cache_folder()) is not None:
+            env["PENSTOCK_CACHE"] = str(cache)
+        _stay_on_this_host(env)
+    return env

@@ -1,0 +1,302 @@
+"""An MPI world of Dask workers: started by mpiexec, watched, and started again when it ends.
+
+Scheduler and client are not in it, so they outlive it: if one rank dies, mpiexec ends the others,
+and a new world takes their place at the same scheduler.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import psutil
+
+from penstock.cluster.credentials import as_files
+from penstock.cluster.mpi.hosts import Host, check_hosts, host_of_ranks, parse_hosts
+from penstock.cluster.mpi.mpiexec import (
+    Launcher,
+    exported_names,
+    failure_in,
+    find_launcher,
+    launch_command,
+    loaded_library,
+    log_tail,
+    rank_lines,
+)
+from penstock.cluster.mpi.rank_command import WorldPlan, rank_program, world_environment
+from penstock.cluster.spec import ClusterSpec
+from penstock.cluster.supervisor import Supervised
+from penstock.workers.comm.segments import sweep_segments
+from penstock.workers.rank import STARTS
+
+_TRIES = 3  # worlds in a row that end before they are whole, then it is given up
+_CLOSE_SECONDS = 1.5  # for mpiexec to end by itself once the scheduler has gone, then it is told
+_KILL_SECONDS = 1.0
+_POLL = 0.03
+_LOOK_EVERY = 0.3
+_BROKEN_SECONDS = 2.0  # from a rank's leave of the scheduler to the end of a world without it
+_NAMES_EVERY, _NAMED = 3.0, 4  # seconds, and how many of the ranks that are missing
+_FORK_SECONDS = 1.0  # after the first rank is there, mpiexec has started the others
+
+
+class World:
+    """``size`` ranks that are workers of one scheduler. ``folder`` is for logs and for MPI."""
+
+    def __init__(self, spec: ClusterSpec, folder: Path, *, size: int | None = None) -> None:
+        self.hosts: tuple[Host, ...] | None = parse_hosts(spec.hosts) if spec.hosts else None
+        slots = sum(host.slots for host in self.hosts or ())
+        self.size = size or spec.workers or slots or spec.worker_count()
+        if self.hosts:
+            check_hosts(self.hosts, self.size)
+        library = loaded_library()
+        self.launcher: Launcher = find_launcher(spec.mpiexec, library)
+        # Within SLURM ranks may be on other hosts, which only srun knows.
+        self.remote = self.hosts is not None or self.launcher.family == "srun"
+        self._spec, self._folder = spec, folder
+        self._library = library
+        self._token, self._generation = uuid4().hex[:8], 0
+        self._closing = threading.Event()
+        self._arrived = threading.Event()
+        self._supervised: Supervised | None = None
+        self.failed: str | None = None
+        self._thread = threading.Thread(target=self._keep, name="penstock-world", daemon=True)
+
+    @property
+    def name(self) -> str:
+        """The name of the latest generation; its workers are called name-rank."""
+        return f"mpi-{self._token}.{self._generation}"
+
+    @property
+    def log(self) -> Path:
+        """What the ranks of the latest generation write."""
+        return self._folder / f"world-{self._generation}.log"
+
+    def start(self, client: Any) -> None:
+        """Start the ranks as workers of the client's scheduler, again and again until ``close``."""
+        # Of a cluster that somebody else made they may be texts, which nobody else may read.
+        self._security = as_files(client.security, self._folder / "tls-of-client")
+        # The client may be closed before the world is.
+        self._client, self._scheduler = client, client.scheduler.address
+        self._thread.start()
+
+    def arrived(self) -> bool:
+        """Whether every rank of the latest generation is there."""
+        return self._arrived.is_set()
+
+    def join(self) -> None:
+        """Wait until no ranks are started any more."""
+        self._thread.join()
+
+    def close(self) -> None:
+        """End the ranks; the scheduler has gone before, so they are about to end by themselves."""
+        self._closing.set()
+        if self._thread.is_alive():
+            self._thread.join()
+        if self._supervised is not None:
+            self._end(self._supervised.process)
+            self._supervised.let_go()
+        sweep_segments()
+
+    def tail(self) -> str:
+        """Return the last lines that the ranks wrote."""
+        return log_tail(self.log)
+
+    def missing(self, arrived: set[str]) -> list[str]:
+        """Return the ranks that are not among the named workers, with the host of each."""
+        planned = host_of_ranks(self.hosts, self.size) if self.hosts else None
+        lines = rank_lines(self._text())
+        absent = []
+        for rank in range(self.size):
+            if f"{self.name}-{rank}" in arrived:
+                continue
+            text = f"rank {rank}"
+            said = re.search(rf"{STARTS} (\S+), pid (\d+)", "\n".join(lines.get(rank, [])))
+            if said:
+                text += f" on host {said[1]} (process {said[2]} runs, but has not arrived)"
+            elif planned:
+                text += f" on host {planned[rank]} (never started)"
+            else:
+                text += " (never started)"
+            absent.append(text)
+        return absent
+
+    # Keeping it running
+
+    def _keep(self) -> None:
+        failures, why = 0, ""
+        while not self._closing.is_set():
+            self._generation += 1
+            self._arrived.clear()
+            self._tell("starting", why)
+            started = time.monotonic()
+            code = self._run()
+            if self._closing.is_set() or self._client.status != "running":
+                return  # ranks end with their scheduler
+            self._former = why = self._why(code, time.monotonic() - started)
+            failures = 0 if self._arrived.is_set() else failures + 1
+            if failures == _TRIES or (self._generation == 1 and failures):
+                self.failed = why
+                self._tell("failed", self.failed)
+                return
+
+    def _run(self) -> int | None:
+        if not self.remote:
+            (self._folder / "mpi").mkdir(exist_ok=True)
+        env = world_environment(self._plan(), self.launcher, self._library, os.environ)
+        command = launch_command(
+            self.launcher,
+            rank_program(self._plan()),
+            ranks=self.size,
+            hosts=self.hosts,
+            agent=os.environ.get("PENSTOCK_LAUNCH_AGENT"),
+            gpus=self._spec.device == "gpu",
+            exported=exported_names(env),
+        )
+        with self.log.open("wb") as log:
+            supervised = Supervised(command, env=env, folder=self._folder, log=log)
+        process = supervised.process
+        self._supervised, self._lost = supervised, False
+        self._first_seen = self._next_look = 0.0
+        self._next_names = time.monotonic() + _NAMES_EVERY
+        deadline = time.monotonic() + self._spec.start_timeout
+        whole = looked = time.monotonic()
+        while (code := process.poll()) is None:
+            if self._arrived.is_set() and time.monotonic() - looked > _LOOK_EVERY:
+                looked = time.monotonic()
+                whole = looked if self._all_present() else whole
+                if looked - whole > _BROKEN_SECONDS:
+                    break
+            if not self._arrived.is_set() and self._all_present():
+                self._arrived.set()
+                whole = time.monotonic()
+                self._tell("up")
+            if not self._arrived.is_set() and self._generation > 1:
+                self._name_missing()
+            if not self._arrived.is_set() and self._lost_one(process):
+                self._lost = True
+                self._kill(process)
+            # The first generation's time-out is its client's, who waits for it and then closes.
+            late = self._generation > 1 and time.monotonic() > deadline
+            if self._closing.is_set() or (late and not self._arrived.is_set()):
+                break
+            time.sleep(_POLL)
+        if code is None and not self._closing.is_set():
+            self._kill(process)
+            process.wait()
+        if process.poll() is not None:
+            supervised.let_go()
+        return code
+
+    def _plan(self) -> WorldPlan:
+        return WorldPlan(
+            self._spec, self._scheduler, self.name, self._folder, self.remote, self._security
+        )
+
+    def _tell(self, state: str, note: str = "") -> None:
+        with suppress(Exception):  # the scheduler may have gone
+            client = self._client
+            client.sync(
+                client.scheduler.gang_world,
+                name=self.name,
+                size=self.size,
+                state=state,
+                note=note,
+            )
+
+    def _all_present(self) -> bool:
+        return {f"{self.name}-{rank}" for rank in range(self.size)} <= self._names()
+
+    def _names(self) -> set[str]:
+        with suppress(Exception):  # the scheduler may have gone
+            return set(self._client.run_on_scheduler(worker_names))
+        return set()
+
+    def _name_missing(self) -> None:
+        """Tell, now and then, who a new generation still waits for."""
+        if time.monotonic() > self._next_names:
+            self._next_names = time.monotonic() + _NAMES_EVERY
+            missing = ", ".join(self.missing(self._names())[:_NAMED])
+            self._tell("starting", f"{self._former}; since then without {missing}")
+
+    def _lost_one(self, process: subprocess.Popen[bytes]) -> bool:
+        """Return whether a rank of this host ended before MPI was up, which MPICH waits out."""
+        now = time.monotonic()
+        if self.remote or now < self._next_look:
+            return False
+        self._next_look = now + _LOOK_EVERY
+        there = 0
+        # Open MPI 5 may hang over a rank that dies while it is started, before there are others:
+        # what that rank wrote, or left as a zombie, is then the only sign that one was started.
+        seen = bool(rank_lines(self._text()))
+        with suppress(psutil.Error):
+            for child in psutil.Process(process.pid).children(recursive=True):
+                try:
+                    there += child.cmdline()[:4] == rank_program(self._plan())[:4]
+                except psutil.ZombieProcess:
+                    seen = True
+                except psutil.Error:
+                    pass
+        if (there or seen) and not self._first_seen:
+            self._first_seen = now
+        forked = self._first_seen and now > self._first_seen + _FORK_SECONDS
+        return bool(forked) and there < self.size
+
+    def _why(self, code: int | None, seconds: float) -> str:
+        said = failure_in(self._text())
+        if said:
+            return said
+        if code is None or code < 0:  # killed by us
+            return "a rank ended before it arrived" if self._lost else "ranks did not arrive"
+        return f"mpiexec ended with exit code {code} after {seconds:.0f} s"
+
+    def _text(self) -> str:
+        try:
+            return self.log.read_text(errors="replace")
+        except FileNotFoundError:
+            return ""
+
+    # Ending it
+
+    def _end(self, process: subprocess.Popen[bytes]) -> None:
+        family = _family(process)  # what mpiexec leaves behind, such as an ssh that hangs
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(_CLOSE_SECONDS)
+        if process.poll() is None:
+            family = _family(process)
+            process.send_signal(signal.SIGTERM)
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(_KILL_SECONDS)
+        self._kill(process, family)
+        psutil.wait_procs(family, timeout=_KILL_SECONDS)  # killed is not yet gone
+
+    def _kill(self, process: subprocess.Popen[bytes], family: Sequence[Any] = ()) -> None:
+        """Kill mpiexec and the ranks of this host; those of others end when it has gone."""
+        members = [*_family(process), *family]
+        process.terminate()  # the supervisor removes what they leave
+        for one in members:
+            with suppress(psutil.Error, ProcessLookupError):
+                one.kill()
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(_KILL_SECONDS)
+        process.kill()
+
+
+def _family(process: subprocess.Popen[bytes]) -> list[Any]:
+    with suppress(psutil.Error):
+        found: list[Any] = psutil.Process(process.pid).children(recursive=True)
+        return found
+    return []
+
+
+def worker_names(dask_scheduler: Any) -> set[str]:
+    """Return the names of all workers: run on the scheduler."""
+    return {str(state.name) for state in dask_scheduler.workers.values()}

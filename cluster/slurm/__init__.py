@@ -1,0 +1,1 @@
+"""Clusters and jobs on SLURM."""

@@ -1,0 +1,122 @@
+"""What became of the batch jobs of one cluster: asked of squeue, and read from their logs."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from penstock.cluster.daemon.registry import tail
+
+ASK_TIMEOUT = 10.0
+LOOK_EVERY = 5.0  # seconds between questions to SLURM's controller, which all users share
+_LOG_LINES, _LOG_JOBS = 8, 3
+
+# Of a job in one of these states no worker will come any more.
+_ENDED = {
+    *("BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL"),
+    *("OUT_OF_MEMORY", "PREEMPTED", "REVOKED", "TIMEOUT", "ENDED"),
+}
+
+
+class Jobs:
+    """The jobs of one cluster, by the names of their workers."""
+
+    def __init__(self, logs: Path) -> None:
+        self.cluster: Any = None
+        self.ids: dict[str, str] = {}  # of worker names
+        self.cancelled: set[str] = set()
+        self.refused: str | None = None  # what sbatch said
+        self._logs = logs
+        self._next_look = time.monotonic() + LOOK_EVERY
+
+    def missing(self, arrived: set[str]) -> list[str]:
+        """Say of each worker that did not arrive what its job does."""
+        waiting = self._without(arrived)
+        states = _states(waiting)
+        told = [f"job {job} {_told(states, job)}" for job in waiting]
+        if self.refused is None:
+            unanswered = {str(name) for name in list(self.cluster.worker_spec)} - set(self.ids)
+            told += [f"{name}: sbatch has not answered" for name in sorted(unanswered)]
+        return told
+
+    def failure(self) -> str | None:
+        """Say why the cluster cannot become whole: a job that was refused, or ended already."""
+        if self.refused is not None:
+            return f"sbatch refused a job: {self.refused}"
+        if time.monotonic() < self._next_look:
+            return None
+        waiting = self._without(self._arrived())
+        states = _states(waiting)
+        self._next_look = time.monotonic() + LOOK_EVERY
+        if states is None:
+            return None
+        ended = [job for job in waiting if _state(states, job)[0] in _ENDED]
+        return f"{len(ended)} of {len(self.ids)} batch jobs ended" if ended else None
+
+    def log(self) -> str:
+        """Return the last lines that the jobs of missing workers wrote, of some of them."""
+        shown: list[str] = []
+        for job in self._without(self._arrived()):
+            texts = [tail(file, _LOG_LINES) for file in sorted(self._logs.glob(f"*-{job}.*"))]
+            if text := "\n".join(text for text in texts if text):
+                shown.append(f"job {job}:\n{text}")
+        return "\n".join(shown[:_LOG_JOBS])
+
+    def cancel(self) -> None:
+        """Cancel the jobs that are not cancelled yet."""
+        rest = set(self.ids.values()) - self.cancelled
+        if rest:
+            with suppress(OSError, subprocess.TimeoutExpired):
+                subprocess.run(
+                    ["scancel", *sorted(rest)],
+                    capture_output=True,
+                    timeout=ASK_TIMEOUT,
+                    check=False,
+                )
+            self.cancelled |= rest
+
+    def _without(self, arrived: set[str]) -> list[str]:
+        # A copy: the cluster's thread adds jobs as sbatch answers.
+        return [job for name, job in list(self.ids.items()) if name not in arrived]
+
+    def _arrived(self) -> set[str]:
+        return {str(worker.name) for worker in list(self.cluster.scheduler.workers.values())}
+
+
+def _states(jobs: list[str]) -> dict[str, tuple[str, str]] | None:
+    """Return what squeue says: PENDING and why, RUNNING and where; None if it says nothing."""
+    if not jobs:
+        return {}
+    command = ["squeue", "--noheader", "--states=all", "--format=%i|%T|%R", "--jobs"]
+    try:
+        answer = subprocess.run(
+            [*command, ",".join(jobs)],
+            capture_output=True,
+            text=True,
+            timeout=ASK_TIMEOUT,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    # Asked for one job that it has forgotten, it fails; of several it leaves those out.
+    if answer.returncode and "Invalid job id" not in answer.stderr:
+        return None
+    rows = [line.strip().split("|", 2) for line in answer.stdout.splitlines() if "|" in line]
+    return {job: (state, place.strip("()")) for job, state, place in rows}
+
+
+def _state(states: dict[str, tuple[str, str]], job: str) -> tuple[str, str]:
+    return states.get(job, ("ENDED", "SLURM knows it no more"))
+
+
+def _told(states: dict[str, tuple[str, str]] | None, job: str) -> str:
+    if states is None:
+        return "in a state that squeue did not tell"
+    state, place = _state(states, job)
+    word = state.lower().replace("_", " ")
+    if not place:
+        return word
+    return f"{word} on {place}" if state == "RUNNING" else f"{word}: {place}"

@@ -1,0 +1,219 @@
+"""Which columns of a node table are what, and how they become ids, labels, splits, features."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from penstock.errors import InputError
+from penstock.pipelines.etl.nodes.labels import parquet_label_type, text_label_type
+from penstock.pipelines.etl.options import EtlOptions
+from penstock.pipelines.etl.reading import columns as convert
+from penstock.pipelines.etl.reading.check_rows import RowChecks
+from penstock.pipelines.etl.reading.column_names import check_features, known_column, only_column
+from penstock.pipelines.etl.reading.columns import Fields
+from penstock.pipelines.etl.reading.parquet import check_ids, need_number
+from penstock.pipelines.etl.reading.sample import Sample, has_header
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+Array = np.ndarray[Any, Any]
+
+_ID_NAMES = ("id", "node_id", "node", "nodeid")
+_SPLITS = {
+    "train": 0, "training": 0, "0": 0,
+    "valid": 1, "val": 1, "validation": 1, "dev": 1, "1": 1,
+    "test": 2, "testing": 2, "2": 2,
+    "": -1,
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class NodeLayout:
+    """The columns of a node table: names in Parquet, positions in text."""
+
+    id: str | int
+    label: str | int | None
+    split: str | int | None
+    features: tuple[str | int, ...]
+    names: tuple[str, ...]
+    header: bool = False
+    label_type: str = ""  # see labels.py
+    feature_names: tuple[str, ...] | None = None  # None: a list's items, or columns of no name
+
+    def columns(self) -> list[Any]:
+        """Return every column that is needed."""
+        wanted = [self.id, self.label, self.split, *self.features]
+        return [column for column in wanted if column is not None]
+
+    @classmethod
+    def of_schema(
+        cls, path: str, schema: pa.Schema, id_type: str, options: EtlOptions
+    ) -> NodeLayout:
+        """Find the columns of a Parquet file."""
+        import pyarrow as pa
+
+        names = list(schema.names)
+        id_, label, split, features = _find(path, names, None, options)
+        named = tuple(names[number] for number in features) or None
+        check_ids(schema.field(id_).type, id_type, path)
+        for number in features:
+            kind = schema.field(number).type
+            nested = (
+                pa.types.is_list(kind)
+                or pa.types.is_fixed_size_list(kind)
+                or (pa.types.is_large_list(kind))
+            )
+            need_number(kind.value_type if nested else kind, f"features {names[number]}", path)
+            if nested and len(features) > 1:
+                raise InputError(
+                    f"{path} has lists in {names[number]}, one of several features",
+                    remedy="Give one column of lists, or only columns of numbers",
+                )
+            named = None if nested else named
+        return cls(
+            names[id_],
+            None if label is None else names[label],
+            None if split is None else names[split],
+            tuple(names[number] for number in features),
+            tuple(names),
+            label_type=parquet_label_type(options.label_kind),
+            feature_names=named,
+        )
+
+    @classmethod
+    def of_sample(cls, sample: Sample, options: EtlOptions) -> NodeLayout:
+        """Find the columns of a text file."""
+        asked = tuple(n.lower() for n in (options.node_id, options.label, options.split)
+                      if n is not None and not n.isdecimal())  # fmt: skip
+        known = (*_ID_NAMES, *asked)
+        header = has_header(sample, options, known, known)
+        first = [name.strip() for name in sample.rows[0]]
+        names = first if header else [str(i) for i in range(sample.width)]
+        id_, label, split, features = _find(sample.path, names, None if header else 0, options)
+        kind = ""
+        if label is not None:
+            kind = text_label_type(sample.column(label, header=header), options.label_kind)
+        named = tuple(names[number] for number in features) or None if header else None
+        return cls(id_, label, split, tuple(features), tuple(names), header, kind, named)
+
+    def ordered_as(self, wanted: tuple[str, ...] | None, path: str) -> NodeLayout:
+        """Return the layout with its features in the order of the first file's."""
+        if wanted is None or wanted == self.feature_names:
+            return self
+        own = self.feature_names or ()
+        if {*wanted} != {*own}:
+            other = sorted({*wanted} ^ {*own})
+            raise InputError(
+                f"{path} has other features than the first file",
+                expected=", ".join(wanted[:20]),
+                got=", ".join(own[:20]) or "features without names",
+                remedy=f"Give all files the same columns: {', '.join(other[:5])} are not in both",
+            )
+        place = dict(zip(own, self.features, strict=True))
+        return replace(self, features=tuple(place[name] for name in wanted), feature_names=wanted)
+
+
+def splits_of(column: Fields | pa.Array, checks: RowChecks) -> Array:
+    """Return 0 for train, 1 for valid, 2 for test, -1 for none."""
+    texts = convert.strings(column, "split", RowChecks(len(column)))
+    coded = texts.dictionary_encode()
+    names = coded.dictionary.to_pylist()
+    values = np.array([_SPLITS.get(name.strip().lower(), -9) for name in names], np.int8)
+    numbers = values[np.asarray(coded.indices)] if len(coded) else np.empty(0, np.int8)
+    checks.fail(
+        numbers == -9,
+        lambda row: f"split {coded[row].as_py()!r} is none of train, valid and test",
+    )
+    return numbers
+
+
+def features_of(
+    columns: Sequence[Fields | pa.Array], layout: NodeLayout, checks: RowChecks
+) -> Array:
+    """Return the features as one (n, F) float32 array; all are finite."""
+    names = [layout.names[c] if isinstance(c, int) else c for c in layout.features]
+    if (
+        not isinstance(columns[0], Fields)
+        and hasattr(columns[0], "flatten")
+        and (columns[0].type.num_fields == 1)
+    ):
+        return _listed_features(columns[0], names[0], checks)
+    features = np.empty((checks.count, len(columns)), np.float32)
+    for i, column in enumerate(columns):
+        what = f"feature {names[i]}"
+        values = convert.floats(column, what, checks)
+        with np.errstate(over="ignore"):
+            features[:, i] = values
+        finite = np.isfinite(features[:, i])
+        if not finite.all():
+            checks.fail(~finite, f"{what} is NaN or not finite in 32 bits")
+    return features
+
+
+def _listed_features(column: pa.Array, name: str, checks: RowChecks) -> Array:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    lengths = np.asarray(pc.list_value_length(column).fill_null(-1))
+    width = int(np.bincount(lengths[lengths >= 0]).argmax()) if (lengths >= 0).any() else 0
+    wrong = lengths != width
+    checks.fail(wrong, lambda row: f"{name} has {max(lengths[row], 0)} numbers instead of {width}")
+    features = np.zeros((checks.count, width), np.float32)
+    flat = column.filter(pa.array(~wrong)).flatten()
+    inner = RowChecks(len(flat))
+    with np.errstate(over="ignore"):
+        features[~wrong] = convert.floats(flat, name, inner).reshape(-1, width)
+    bad: Array = np.asarray(~np.isfinite(features).all(axis=1))
+    if inner.bad is not None:
+        bad[~wrong] |= inner.bad.reshape(-1, width).any(axis=1)
+    checks.fail(bad, f"a feature of {name} is missing, NaN or not finite in 32 bits")
+    return features
+
+
+def _find(
+    path: str, names: Sequence[str], position: int | None, options: EtlOptions
+) -> tuple[int, int | None, int | None, list[int]]:
+    """Return the numbers of the columns that hold ids, labels, splits and features."""
+    id_ = _number(path, names, options.node_id, "node-id")
+    if id_ is None:
+        id_ = known_column(names, _ID_NAMES, "node's id", path, "--node-id")
+        id_ = position if id_ is None else id_
+    if id_ is None:
+        raise InputError(
+            f"{path} has no column for the node's id", expected="one named id",
+            got=f"columns {', '.join(names[:20])}", remedy="Name it with --node-id",
+        )  # fmt: skip
+    label = _number(path, names, options.label, "label")
+    split = _number(path, names, options.split, "split")
+    taken = {id_, label, split}
+    features: list[int] = []
+    for pattern in options.feature_columns:
+        found = [i for i, name in enumerate(names)
+                 if name == pattern or (fnmatchcase(name, pattern) and i not in taken)]  # fmt: skip
+        if not found:
+            raise InputError(
+                f"{path} has no column that fits --feature-columns {pattern}",
+                got=f"columns {', '.join(names[:20])}",
+            )
+        features += [number for number in found if number not in features]
+    check_features(names, features, path)
+    return id_, label, split, features
+
+
+def _number(path: str, names: Sequence[str], asked: str | None, option: str) -> int | None:
+    if asked is None:
+        return None
+    if asked in names:
+        return only_column(names, asked, path, f"--{option}")
+    if asked.isdecimal() and int(asked) < len(names):
+        return int(asked)
+    raise InputError(
+        f"{path} has no column {asked!r}", expected=f"it there, as --{option} says",
+        got=f"columns {', '.join(names[:20])}",
+    )  # fmt: skip

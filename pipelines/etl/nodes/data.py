@@ -1,0 +1,224 @@
+"""What belongs to nodes: the user's ids, labels, splits and features, in internal order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from penstock.csr import Array
+from penstock.errors import InputError
+from penstock.files import FileEntry, atomic, file_entry
+from penstock.graph import SPLITS
+from penstock.manifest import FeatureEntry
+from penstock.pipelines.etl.nodes.labels import without_nan
+from penstock.pipelines.etl.nodes.sorted_ids import SortedIds
+from penstock.pipelines.etl.options import EtlOptions
+from penstock.pipelines.splits import draw_splits
+from penstock.writer import write_feature_files
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_ROW_GROUP = 1 << 20
+
+
+@dataclass(frozen=True)
+class NodeTable:
+    """The node table, read and checked: row by row as the user wrote it."""
+
+    row_of: Array  # (nodes,) int64 by sorted id: row of the table, -1 where the node is not in it
+    labels: pa.ChunkedArray | None
+    splits: Array | None  # (rows,) int8: 0, 1, 2 as in SPLITS, -1 none
+    # Dense (mapped) or SciPy CSR, and which of its rows belongs to each row of the table.
+    features: tuple[Any, Array] | None = None
+    feature_names: tuple[str, ...] | None = None
+
+
+@dataclass
+class NodeResult:
+    """What the manifest says about nodes."""
+
+    files: list[FileEntry] = field(default_factory=list)
+    features: FeatureEntry | None = None
+    feature_names: tuple[str, ...] | None = None
+    labels: str | None = None
+    classes: tuple[str, ...] | None = None
+    splits: dict[str, int] = field(default_factory=dict)
+
+
+def rows_of_ids(
+    codes: Array, table_rows: Array, nodes: int, name: str, ids: Callable[[int], Any]
+) -> Array:
+    """Return for each node its clean row in the node table, -1 for none; a duplicate is an error.
+
+    codes       (clean rows,) node of each row
+    table_rows  (clean rows,) where in the table each is, for the message, as ``ids`` gives a
+                node's user id
+    """
+    row_of = np.full(nodes, -1, np.int64)
+    row_of[codes] = np.arange(len(codes))
+    twice = np.flatnonzero(row_of[codes] != np.arange(len(codes)))
+    if len(twice):
+        row = int(twice[0])
+        first, second = table_rows[row] + 1, table_rows[row_of[codes[row]]] + 1
+        raise InputError(
+            f"{name}: rows {first} and {second} of the table have the same id",
+            expected="every id once",
+            got=f"{ids(int(codes[row]))!r} again, {len(twice)} such rows in all",
+            remedy="Remove the duplicates",
+        )
+    return row_of
+
+
+def write_node_data(
+    root: Path,
+    ranges: list[SortedIds],
+    order: Array | None,
+    table: NodeTable | None,
+    options: EtlOptions,
+    *,
+    unsigned: bool,
+) -> NodeResult:
+    """Write nodes.parquet and features/.
+
+    ranges   the user's ids, ascending
+    order    (nodes,) position among all ids of each internal id; None: they are the same
+    """
+    import pyarrow as pa
+
+    result = NodeResult()
+    count = sum(len(ids) for ids in ranges) if order is None else len(order)
+    columns: dict[str, pa.Array | pa.ChunkedArray] = {}
+    rows = None
+    if table is not None:
+        rows = table.row_of if order is None else table.row_of[order]
+        nothing = pa.array(rows < 0)
+        if table.labels is not None:
+            labels, result.labels, result.classes = _coded_labels(table.labels, options)
+            columns["label"] = labels.take(pa.array(rows, mask=np.asarray(nothing)))
+        if table.splits is not None:
+            splits = np.where(rows < 0, -1, table.splits[rows])
+            columns["split"] = pa.array(splits.astype(np.int8), mask=splits < 0)
+    if options.split_nodes is not None:
+        chosen = np.ones(count, bool)
+        if "label" in columns:
+            chosen = np.asarray(columns["label"].is_valid())
+        splits = draw_splits(order, chosen, options.split_nodes, options.seed)
+        columns["split"] = pa.array(splits, mask=splits < 0)
+    if "split" in columns:
+        numbers = np.asarray(columns["split"].fill_null(-1))
+        result.splits = {name: int(np.sum(numbers == i)) for i, name in enumerate(SPLITS)}
+    result.files.append(_write_nodes(root, ranges, order, columns, count, unsigned=unsigned))
+    if table is not None and table.features is not None:
+        assert rows is not None
+        features, feature_rows = table.features
+        rows = np.where(rows < 0, -1, feature_rows[rows])
+        result.features, files = write_feature_files(
+            root, count, features.shape[1], _gather(features, rows)
+        )
+        result.files += files
+        result.feature_names = table.feature_names
+    return result
+
+
+def _write_nodes(
+    root: Path,
+    ranges: list[SortedIds],
+    order: Array | None,
+    columns: dict[str, Any],
+    count: int,
+    *,
+    unsigned: bool,
+) -> FileEntry:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    ids = pa.chunked_array([r.to_arrow() for r in ranges])
+    schema = pa.schema(
+        [("id", pa.uint64() if unsigned else ids.type), *((n, c.type) for n, c in columns.items())]
+    )
+    name = "nodes.parquet"
+    with (
+        atomic(root / name) as temporary,
+        pq.ParquetWriter(temporary, schema, compression="zstd") as writer,
+    ):
+        for start in range(0, max(count, 1), _ROW_GROUP):
+            size = min(_ROW_GROUP, count - start)
+            part = (
+                ids.slice(start, size) if order is None else ids.take(order[start : start + size])
+            )
+            if unsigned:
+                shifted = part.to_numpy().view(np.uint64) ^ np.uint64(1 << 63)
+                part = pa.array(shifted)
+            pieces = {n: c.slice(start, size) for n, c in columns.items()}
+            writer.write_table(pa.table({"id": part, **pieces}, schema=schema))
+    return file_entry(root, name)
+
+
+def _coded_labels(
+    labels: pa.ChunkedArray, options: EtlOptions
+) -> tuple[pa.Array, str, tuple[str, ...] | None]:
+    """Return labels as class numbers, lists of class numbers, or values; their kind; the names."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    flat = labels.combine_chunks()
+    if isinstance(flat, pa.ChunkedArray):
+        flat = flat.chunk(0) if flat.num_chunks else pa.array([], labels.type)
+    if pa.types.is_fixed_size_list(flat.type):
+        flat = flat.cast(pa.list_(flat.type.value_type))
+    kind = options.label_kind
+    listed = pa.types.is_list(flat.type) or pa.types.is_large_list(flat.type)
+    if kind == "auto":
+        number = pa.types.is_floating(flat.type)
+        kind = "multi" if listed else "value" if number else "class"
+    if kind == "value":
+        return flat.cast(pa.float32()), kind, None
+    items = without_nan(flat.flatten()) if listed else flat
+    names = pc.unique(items.drop_null())
+    names = names.take(pc.sort_indices(names))
+    numbers = pc.index_in(items, value_set=names)
+    classes = tuple(str(name) for name in names.to_pylist())
+    return _lists(flat, numbers) if listed else numbers, kind, classes
+
+
+def _lists(lists: pa.Array, numbers: pa.Array) -> pa.Array:
+    """Return lists with class numbers in place of their items, those that are missing left out.
+
+    An empty list says that a node has none of the classes. No list, or one in which all items are
+    missing, says nothing: that node has no label.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    lengths = np.asarray(pc.fill_null(pc.list_value_length(lists), 0))  # flatten() skips null lists
+    known = np.asarray(numbers.is_valid())
+    rows = np.repeat(np.arange(len(lengths)), lengths)[known]
+    kept = np.bincount(rows, minlength=len(lengths))
+    nothing = np.asarray(lists.is_null()) | ((lengths > 0) & (kept == 0))
+    offsets = pa.array(np.append(0, np.cumsum(kept)).astype(np.int32))
+    return pa.ListArray.from_arrays(offsets, numbers.drop_null(), mask=pa.array(nothing))
+
+
+def _gather(features: Any, rows: Array) -> Callable[[int, int], Any]:
+    """Return a function that gives the features of a range of nodes; unknown nodes get zeros."""
+
+    def piece(start: int, stop: int) -> Any:
+        wanted = rows[start:stop]
+        known = wanted >= 0
+        if hasattr(features, "tocsr"):
+            import scipy.sparse as sp
+
+            picked = features[np.where(known, wanted, 0)]
+            return (
+                sp.diags_array(known.astype(features.dtype)) @ picked if not known.all() else picked
+            )
+        picked = np.asarray(features[np.where(known, wanted, 0)])
+        picked[~known] = 0
+        return picked
+
+    return piece

@@ -1,0 +1,214 @@
+"""The node table goes through the id stages like one more batch of edges, without any edge."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from penstock.csr import Array
+from penstock.errors import InputError
+from penstock.pipelines.etl.nodes.data import NodeTable, rows_of_ids
+from penstock.pipelines.etl.nodes.encode import encode_nodes
+from penstock.pipelines.etl.nodes.sorted_ids import SortedIds
+from penstock.pipelines.etl.options import EtlOptions
+from penstock.pipelines.etl.reading.batch import Layout
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_ID_BATCH = 1 << 22
+
+
+@dataclass
+class NodeInput:
+    """A node table that was read: its ids are spilled in ``folders``, the rest is here."""
+
+    name: str
+    rows: int  # bad ones included
+    folders: list[Path]
+    table_rows: Array  # (clean rows,) row of the table, from 0, of each clean row
+    feature_rows: Array  # (clean rows,) row of the features of each clean row
+    labels: pa.ChunkedArray | None = None
+    splits: Array | None = None
+    features: Any = None
+    feature_names: tuple[str, ...] | None = None
+    bad: list[dict[str, Any]] = field(default_factory=list)
+    bad_count: int = 0
+
+    def table(self, codes: Array, ids: list[SortedIds], options: EtlOptions) -> NodeTable:
+        """Check the table against the edges, now that every row's node is known.
+
+        codes (rows,) the node of each row, by position among all ids
+        """
+        count = sum(len(part) for part in ids)
+        user_id = _lookup(ids)
+        row_of = rows_of_ids(codes, self.table_rows, count, self.name, user_id)
+        unknown = np.flatnonzero(row_of < 0)
+        if len(unknown) and options.unknown_nodes == "error":
+            raise InputError(
+                f"{len(unknown)} nodes of the edges are not in {self.name}",
+                expected=f"each among its {self.rows} rows",
+                got=f"{user_id(int(unknown[0]))!r} first",
+                remedy="Add them to the table, or give --unknown-nodes add or drop",
+            )
+        features = None if self.features is None else (self.features, self.feature_rows)
+        return NodeTable(row_of, self.labels, self.splits, features, self.feature_names)
+
+
+def encode_node_table(
+    options: EtlOptions, layout: Layout, edges: list[str], folder: Path
+) -> NodeInput | None:
+    """Read the node table, or make one for features or a matrix that number nodes from 0."""
+    if options.nodes is not None:
+        return _read_table(options, layout, folder)
+    size, name = _numbered_nodes(options, edges)
+    if size is None:
+        return None
+    if layout.id_type not in ("int64", "uint64"):
+        raise InputError(
+            f"{name} numbers nodes from 0, but the edges' ids are not integers",
+            remedy="Give --nodes, a table whose rows say which id each row of features is for",
+        )
+    folders = []
+    for i, start in enumerate(range(0, size, _ID_BATCH)):
+        folders.append(folder / f"{i:05d}")
+        encode_nodes(_numbers(start, min(size, start + _ID_BATCH), layout.id_type), folders[-1])
+    features = _open_features(options, size)
+    rows = np.arange(size)
+    return NodeInput(name, size, [f / "000" for f in folders], rows, rows, features=features)
+
+
+def _read_table(options: EtlOptions, layout: Layout, folder: Path) -> NodeInput:
+    import pyarrow as pa
+
+    from penstock.pipelines.etl.nodes.table import read_nodes
+
+    assert options.nodes is not None
+    nothing = np.empty(0, np.int64)
+    found = NodeInput(str(options.nodes), 0, [], nothing, nothing)
+    labels, splits, rows = [], [], []
+    width = 0
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "features.raw").open("wb") as spilled:
+        for i, batch in enumerate(read_nodes(options.nodes, options, layout.id_type)):
+            found.folders.append(folder / f"{i:05d}" / "000")
+            encode_nodes(pa.chunked_array([batch.id]), found.folders[-1].parent)
+            rows.append(batch.rows)
+            if batch.label is not None:
+                labels.append(batch.label)
+            if batch.split is not None:
+                splits.append(np.asarray(batch.split))
+            if batch.features is not None:
+                width = _same_width(batch.features.shape[1], width, found.name)
+                found.feature_names = batch.feature_names
+                batch.features.astype(np.float32, copy=False).tofile(spilled)
+            found.bad = (found.bad + [vars(bad) for bad in batch.bad])[:10]
+            found.bad_count += batch.bad_count
+    found.table_rows = found.feature_rows = np.concatenate(rows)
+    clean = len(found.table_rows)
+    found.rows = clean + found.bad_count
+    found.labels = _joined(labels, found.name) if labels else None
+    found.splits = np.concatenate(splits) if splits else None
+    found.features = _open_features(options, found.rows)
+    if width:
+        # Columns of the table were spilled clean row by clean row.
+        found.features = np.memmap(folder / "features.raw", np.float32, "r", shape=(clean, width))
+        found.feature_rows = np.arange(clean)
+    return found
+
+
+def _joined(labels: list[pa.Array], name: str) -> pa.ChunkedArray:
+    """Return the labels of all files as one column; a file without any has no type of its own."""
+    import pyarrow as pa
+
+    some = [array for array in labels if array.null_count < len(array)] or labels[:1]
+    types = list(dict.fromkeys(array.type for array in some))
+    if len(types) > 1:
+        types = list(dict.fromkeys(map(_widest, types)))
+    if len(types) > 1:
+        raise InputError(
+            f"the labels of {name} have one type in one file and another in another",
+            expected=f"{types[0]}, as the first file has",
+            got=str(types[1]),
+            remedy="Write all files with the same type, or say what they are with --label-kind",
+        )
+    empty = [array.null_count == len(array) for array in labels]
+    return pa.chunked_array(
+        [
+            pa.nulls(len(array), types[0]) if nothing else array.cast(types[0])
+            for array, nothing in zip(labels, empty, strict=True)
+        ]
+    )
+
+
+def _widest(kind: pa.DataType) -> pa.DataType:
+    """Return the type that stands for all of a kind: files of one table may differ in width."""
+    import pyarrow as pa
+
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        return pa.large_string()
+    if pa.types.is_floating(kind):
+        return pa.float64()
+    return pa.int64() if pa.types.is_integer(kind) and kind != pa.uint64() else kind
+
+
+def _same_width(width: int, before: int, name: str) -> int:
+    if before not in (0, width):
+        raise InputError(
+            f"the features of {name} do not all have the same length",
+            expected=f"{before} numbers a node, as in the first rows",
+            got=str(width),
+        )
+    return width
+
+
+def _numbered_nodes(options: EtlOptions, edges: list[str]) -> tuple[int | None, str]:
+    if options.features is not None:
+        from penstock.pipelines.etl.nodes.features import open_features
+
+        return open_features(options.features, checked=False).shape[0], str(options.features)
+    if len(edges) == 1 and edges[0].endswith(".npz"):
+        from penstock.pipelines.etl.reading.matrix import matrix_nodes
+
+        return matrix_nodes(edges[0]), edges[0]
+    return None, ""
+
+
+def _open_features(options: EtlOptions, rows: int) -> Any:
+    if options.features is None:
+        return None
+    from penstock.pipelines.etl.nodes.features import open_features
+
+    features = open_features(options.features)
+    if features.shape[0] != rows:
+        raise InputError(
+            f"{options.features} has the wrong number of rows",
+            expected=f"{rows}, one a row of {options.nodes}",
+            got=str(features.shape[0]),
+            remedy="Make one row of features for every row of the node table",
+        )
+    return features
+
+
+def _numbers(start: int, stop: int, id_type: str) -> pa.ChunkedArray:
+    import pyarrow as pa
+
+    numbers = np.arange(start, stop, dtype=np.int64)
+    if id_type == "uint64":
+        numbers = (numbers.view(np.uint64) ^ np.uint64(1 << 63)).view(np.int64)
+    return pa.chunked_array([pa.array(numbers)])
+
+
+def _lookup(ids: list[SortedIds]) -> Callable[[int], Any]:
+    def user_id(position: int) -> Any:
+        for part in ids:
+            if position < len(part):
+                return part.slice(position, position + 1)[0].as_py()
+            position -= len(part)
+        raise IndexError(position)
+
+    return user_id

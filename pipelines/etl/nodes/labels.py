@@ -1,0 +1,142 @@
+"""Labels of nodes: classes, lists of classes, or values; a node may have none.
+
+Their type is one of int64, float64, string, "list of int64", "list of string", class (as Parquet
+has it, but whole) and "" (as Parquet has it).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from penstock.errors import InputError
+from penstock.pipelines.etl.reading import columns as convert
+from penstock.pipelines.etl.reading.check_rows import RowChecks
+from penstock.pipelines.etl.reading.columns import Fields
+from penstock.pipelines.etl.reading.sample import INTEGER, is_number
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+Array = np.ndarray[Any, Any]
+
+_SEPARATOR = re.compile(r"[;|\s]+")
+
+
+def text_label_type(values: Sequence[str], kind: str) -> str:
+    """Return the type of labels that look like ``values``; ``kind`` is --label-kind."""
+    if kind == "value":
+        return "float64"
+    if kind == "multi":
+        numbers = all(INTEGER.fullmatch(part) for value in values for part in _parts(value))
+        return "list of int64" if numbers else "list of string"
+    if all(map(INTEGER.fullmatch, values)):
+        return "int64"
+    return "float64" if kind == "auto" and all(map(is_number, values)) else "string"
+
+
+def parquet_label_type(kind: str) -> str:
+    """Return the type of labels in Parquet, where texts stay texts."""
+    return {"value": "float64", "multi": "list of string", "class": "class"}.get(kind, "")
+
+
+def labels_of(column: Fields | pa.Array, label_type: str, checks: RowChecks) -> pa.Array:
+    """Return labels of a type; a missing one is null."""
+    import pyarrow as pa
+
+    if isinstance(column, Fields):
+        missing = column.empty
+    else:
+        column = _checked(column, label_type)
+        missing = convert.nulls_of(column)
+        if label_type == "class" and pa.types.is_floating(column.type):
+            label_type = "int64"
+        if label_type in ("", "class") or pa.types.is_nested(column.type):
+            _check_finite(column, checks)
+            return column
+    inner = RowChecks(len(column))
+    values: Any
+    if label_type == "int64":
+        values = convert.integers(column, "int64", "label", inner)
+    elif label_type == "float64":
+        values = convert.floats(column, "label", inner)
+        inner.fail(~np.isfinite(values), "label is not finite")
+    else:
+        values = convert.strings(column, "label", inner)
+        if label_type.startswith("list"):
+            values = _lists(values, label_type, inner)
+    checks.take(inner, except_for=missing)
+    if isinstance(values, np.ndarray):
+        return pa.array(values, mask=missing)
+    return pa.compute.if_else(pa.array(missing), pa.scalar(None, values.type), values)
+
+
+def _lists(texts: pa.Array, label_type: str, checks: RowChecks) -> pa.Array:
+    import pyarrow as pa
+
+    parts = [_parts(text) for text in texts.to_pylist()]
+    if label_type == "list of string":
+        return pa.array([part or None for part in parts], pa.list_(pa.string()))
+    bad = np.array([not all(map(INTEGER.fullmatch, part)) for part in parts], bool)
+    checks.fail(bad, lambda row: f"label {texts[row].as_py()!r} holds more than integers")
+    numbers = [
+        [int(p) for p in part] if part and not wrong else None
+        for part, wrong in zip(parts, bad, strict=True)
+    ]
+    return pa.array(numbers, pa.list_(pa.int64()))
+
+
+def _parts(text: str) -> list[str]:
+    return [part for part in _SEPARATOR.split(text) if part]
+
+
+def without_nan(column: pa.Array) -> pa.Array:
+    """Return a column with null for NaN, which pandas writes for a missing label."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if not pa.types.is_floating(column.type):
+        return column
+    return pc.if_else(pc.is_nan(column), pa.scalar(None, column.type), column)
+
+
+def _checked(column: pa.Array, label_type: str) -> pa.Array:
+    """Return a Parquet column with null for what stands for no label: NaN and the empty text."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    types = pa.types
+    if types.is_null(column.type):
+        return column.cast(pa.string())
+    if types.is_floating(column.type):
+        return without_nan(column)
+    if convert.is_text(column.type):
+        return pc.if_else(pc.equal(column, ""), pa.scalar(None, column.type), column)
+    if types.is_nested(column.type) and label_type in ("class", "float64"):
+        kind = "class" if label_type == "class" else "value"
+        raise InputError(
+            f"the labels are lists, and --label-kind {kind} takes one a node",
+            expected="--label-kind multi or auto",
+            got=str(column.type),
+        )
+    if not (
+        types.is_integer(column.type) or types.is_boolean(column.type)
+        or convert.is_text(column.type) or types.is_nested(column.type)
+    ):  # fmt: skip
+        raise InputError(
+            "the labels have the wrong type",
+            expected="integers, floats, strings or lists",
+            got=str(column.type),
+        )
+    return column
+
+
+def _check_finite(column: pa.Array, checks: RowChecks) -> None:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if pa.types.is_floating(column.type):
+        checks.fail(np.asarray(pc.is_inf(column).fill_null(False)), "label is not finite")

@@ -1,0 +1,128 @@
+"""Distinct ids in ascending order, integers or strings, in memory and on disk."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.kernels import kernel
+from penstock.workers.resources.device import frames, to_device, to_host
+
+Array = np.ndarray[Any, Any]
+
+
+class SortedIds:
+    """Distinct ids, ascending: a NumPy array of int64, or an Arrow array of anything else."""
+
+    def __init__(self, values: Array | pa.Array) -> None:
+        self.values = values
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def save(self, folder: Path, name: str = "ids") -> None:
+        """Write ``folder/name.npy`` or ``folder/name.arrow``."""
+        if isinstance(self.values, np.ndarray):
+            np.save(folder / f"{name}.npy", self.values)
+        else:
+            table = pa.table({"id": self.values})
+            with pa.ipc.new_file(folder / f"{name}.arrow", table.schema) as writer:
+                # One chunk: positions in the file are positions among the ids.
+                writer.write_table(table, max_chunksize=max(len(self), 1))
+
+    @staticmethod
+    def load(folder: Path, name: str = "ids") -> SortedIds:
+        """Map what ``save`` wrote."""
+        path = folder / f"{name}.npy"
+        if path.exists():
+            # np.load cannot map an empty array.
+            return SortedIds(np.load(path, mmap_mode="r" if path.stat().st_size > 128 else None))
+        with pa.memory_map(str(folder / f"{name}.arrow")) as source:
+            ids = pa.ipc.open_file(source).read_all().column("id")
+        return SortedIds(ids.chunk(0) if ids.num_chunks else pa.array([], ids.type))
+
+    def to_arrow(self) -> pa.Array:
+        """Return the ids as an Arrow array."""
+        values = self.values
+        return pa.array(values) if isinstance(values, np.ndarray) else values
+
+    def to_list(self) -> list[Any]:
+        """Return the ids as Python objects."""
+        result: list[Any] = self.to_arrow().to_pylist()
+        return result
+
+    def slice(self, start: int, stop: int) -> pa.Array:
+        """Return positions ``start:stop``."""
+        if isinstance(self.values, np.ndarray):
+            return pa.array(np.asarray(self.values[start:stop]))
+        return self.values.slice(start, stop - start)
+
+    def sample(self, count: int) -> list[Any]:
+        """Return up to ``count`` ids, evenly spaced."""
+        at = np.unique(np.linspace(0, len(self) - 1, min(count, len(self))).astype(np.int64))
+        return [self._item(int(i)) for i in at]
+
+    def position(self, bound: Any, *, end: bool = False) -> int:
+        """Return how many ids are below ``bound``; None stands for the start, or the end."""
+        if bound is None:
+            return len(self) if end else 0
+        low, high = 0, len(self)
+        while low < high:
+            middle = (low + high) // 2
+            if self._item(middle) < bound:
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+    def _item(self, position: int) -> Any:
+        value = self.values[position]
+        return int(value) if isinstance(self.values, np.ndarray) else value.as_py()
+
+
+def encode_ids(columns: Sequence[pa.ChunkedArray | pa.Array]) -> tuple[SortedIds, Array]:
+    """Return the distinct values of all columns, ascending, and codes into them: (n,) int32.
+
+    Codes run through the columns one after the other.
+    """
+    if pa.types.is_int64(columns[0].type):
+        values = to_device(np.concatenate([_numpy(column) for column in columns]))
+        distinct, codes = kernel("ids", values).encode(values)
+        return SortedIds(to_host(distinct)), to_host(codes)
+    chunks = [chunk for column in columns for chunk in getattr(column, "chunks", [column])]
+    chunked = pa.chunked_array(chunks, columns[0].type).cast(_wide(columns[0].type))
+    if frames() and pa.types.is_large_string(chunked.type):
+        return _encode_on_gpu(chunked)
+    encoded = chunked.combine_chunks().dictionary_encode()
+    if isinstance(encoded, pa.ChunkedArray):
+        encoded = encoded.chunk(0)
+    order = pc.sort_indices(encoded.dictionary)
+    rank = np.empty(len(order), np.int32)
+    rank[np.asarray(order)] = np.arange(len(order), dtype=np.int32)
+    return SortedIds(encoded.dictionary.take(order)), rank[np.asarray(encoded.indices)]
+
+
+def _encode_on_gpu(strings: pa.ChunkedArray) -> tuple[SortedIds, Array]:
+    import cudf
+
+    codes, distinct = cudf.Series.from_arrow(strings.combine_chunks()).factorize(sort=True)
+    values = distinct.to_arrow().cast(pa.large_string())
+    return SortedIds(values), to_host(codes).astype(np.int32)
+
+
+def _wide(kind: pa.DataType) -> pa.DataType:
+    # 32-bit offsets overflow at 2 GB of characters.
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        return pa.large_string()
+    return pa.large_binary()
+
+
+def _numpy(column: pa.ChunkedArray | pa.Array) -> Array:
+    if isinstance(column, pa.Array):
+        return np.asarray(column.to_numpy(zero_copy_only=False))
+    return np.asarray(column.to_numpy())

@@ -1,0 +1,97 @@
+"""Rows that cannot be used: found column by column, told row by row."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from penstock.errors import InputError
+from penstock.pipelines.etl.reading.batch import BadRow
+
+KEPT = 10  # bad rows that are kept to be shown; all are counted
+SKIP = "Correct the row, or give --on-bad-rows skip to leave such rows out"
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Where the rows of a batch come from: what a message about one of them needs."""
+
+    path: str
+    number: Callable[[int], int]  # row of the batch -> row of the file, from 1
+    text: Callable[[int], str]
+
+
+@dataclass(frozen=True)
+class _Fault:
+    mask: Array
+    reason: Callable[[int], str]
+    remedy: str
+
+
+class RowChecks:
+    """What is wrong with the rows of one batch; of several faults of a row the first counts."""
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+        self._faults: list[_Fault] = []
+        self._bad: Array | None = None
+
+    def fail(self, mask: Array, reason: str | Callable[[int], str], remedy: str = SKIP) -> None:
+        """Mark the rows where ``mask`` holds as bad; ``reason`` may say it row by row."""
+        if not mask.any():
+            return
+        said: Callable[[int], str] = (lambda _: reason) if isinstance(reason, str) else reason
+        self._faults.append(_Fault(mask, said, remedy))
+        self._bad = mask.copy() if self._bad is None else self._bad | mask
+
+    def take(self, other: RowChecks, *, except_for: Array) -> None:
+        """Take over another's faults, but for rows that are excused."""
+        for fault in other._faults:
+            self.fail(fault.mask & ~except_for, fault.reason, fault.remedy)
+
+    @property
+    def bad(self) -> Array | None:
+        """Mask of the bad rows, None if there are none."""
+        return self._bad
+
+    def report(self, rows: Rows, on_bad_rows: str) -> tuple[tuple[BadRow, ...], int]:
+        """Return the first bad rows and how many there are; with ``error`` raise the first."""
+        if self._bad is None:
+            return (), 0
+        where = np.flatnonzero(self._bad)
+        if on_bad_rows == "error":
+            row = int(where[0])
+            fault = self._first_fault(row)
+            raise InputError(
+                f"{rows.path}, row {rows.number(row)}: {fault.reason(row)}",
+                got=shorten(rows.text(row)),
+                remedy=fault.remedy,
+            )
+        kept = []
+        for row in map(int, where[:KEPT]):
+            reason, text = self._first_fault(row).reason(row), shorten(rows.text(row))
+            kept.append(BadRow(rows.path, rows.number(row), reason, text))
+        return tuple(kept), len(where)
+
+    def _first_fault(self, row: int) -> _Fault:
+        return next(fault for fault in self._faults if fault.mask[row])
+
+
+def shown(scalar: Any) -> str:
+    """Return an Arrow value as it stands in a message."""
+    try:
+        return shorten(str(scalar.as_py()), 40)
+    except (OverflowError, ValueError):  # a date that Python's calendar does not reach
+        return str(getattr(scalar, "value", "?"))
+
+
+def shorten(text: str, limit: int = 120) -> str:
+    """Return text as it can stand in a message: one line, not too long."""
+    text = text.rstrip("\r\n")
+    shown = text if text.isprintable() else repr(text)[1:-1]
+    return shown if len(shown) <= limit else shown[: limit - 3] + "..."

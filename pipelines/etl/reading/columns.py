@@ -1,0 +1,255 @@
+"""Columns as files have them become columns as batches have them; what will not go is told."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from penstock.pipelines.etl.reading.check_rows import SKIP, RowChecks, shorten
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+Array = np.ndarray[Any, Any]
+
+_TOP = np.uint64(1 << 63)
+_EXACT = 2.0**53  # a float holds every integer up to here
+_INTEGER = re.compile(r"[ \t]*[+-]?[0-9]+[ \t]*")
+_TEXT_IDS = (
+    "Give --id-type string if ids are any text, or --on-bad-rows skip to leave such rows out"
+)
+
+
+@dataclass(frozen=True)
+class Fields:
+    """A column of text: ranges of a block of bytes."""
+
+    data: Array  # (b,) uint8
+    starts: Array  # (n,) int32
+    ends: Array  # (n,) int32
+    quote: int = 0
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    def shown(self, row: int) -> str:
+        """Return one field as it stands in a message."""
+        return repr(shorten(self.text(row), 40))
+
+    def text(self, row: int) -> str:
+        """Return one field."""
+        field = self.data[self.starts[row] : self.ends[row]].tobytes()
+        return field.decode("utf-8", "replace")
+
+    @property
+    def empty(self) -> Array:
+        """Mask of the fields without any byte."""
+        mask: Array = self.starts == self.ends
+        return mask
+
+
+def ids(column: Fields | pa.Array, id_type: str, what: str, checks: RowChecks) -> Any:
+    """Return a column as ``id_type`` says: an int64 NumPy array, or Arrow strings or bytes."""
+    if id_type in ("int64", "uint64"):
+        return integers(column, id_type, what, checks)
+    if id_type == "binary" and not isinstance(column, Fields):
+        return _bytes(column, what, checks)
+    return strings(column, what, checks)
+
+
+def integers(column: Fields | pa.Array, id_type: str, what: str, checks: RowChecks) -> Array:
+    """Return a column as int64 (``uint64``: shifted by -2**63, which keeps the order)."""
+    from penstock.kernels.cpu import text as kernel
+
+    if not isinstance(column, Fields):
+        checks.fail(nulls_of(column), f"{what} is missing")
+        if not is_text(column.type):
+            return _whole_numbers(column, id_type, what, checks)
+    fields = _as_fields(column)
+    values, good = kernel.parse_integers(
+        fields.data, fields.starts, fields.ends, unsigned=id_type == "uint64"
+    )
+    if not good.all():
+        checks.fail(fields.empty, f"{what} is missing")
+        digits = np.zeros(len(good), bool)
+        for row in np.flatnonzero(~good):
+            digits[row] = _INTEGER.fullmatch(fields.text(int(row))) is not None
+        _fail_range(checks, digits, id_type, what, fields.text)
+        checks.fail(
+            ~good,
+            lambda row: f"{what} {fields.shown(row)} is not an integer, as the first rows have",
+            _TEXT_IDS if what in ("source", "target", "node id") else SKIP,
+        )
+    return values
+
+
+def strings(column: Fields | pa.Array, what: str, checks: RowChecks) -> pa.Array:
+    """Return a column as strings; numbers are written out, bytes must be UTF-8."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if isinstance(column, Fields):
+        from penstock.kernels.cpu import text as kernel
+
+        offsets, data = kernel.gather(column.data, column.starts, column.ends, column.quote)
+        array = pa.Array.from_buffers(
+            pa.binary(), len(column), [None, pa.py_buffer(offsets), pa.py_buffer(data)]
+        )
+    else:
+        array = column
+        if pa.types.is_fixed_size_binary(array.type) or pa.types.is_large_binary(array.type):
+            array = array.cast(pa.binary())
+    array, bad = cast_rows(array, pa.string())
+    checks.fail(bad, f"{what} is not valid UTF-8")
+    array = array.fill_null("")
+    checks.fail(np.asarray(pc.equal(pc.binary_length(array), 0)), f"{what} is missing")
+    return array
+
+
+def floats(column: Fields | pa.Array, what: str, checks: RowChecks) -> Array:
+    """Return a column as float64; what is no number, or missing, is a bad row."""
+    import pyarrow as pa
+
+    from penstock.kernels.cpu import text as kernel
+
+    if not isinstance(column, Fields):
+        checks.fail(nulls_of(column), f"{what} is missing")
+        if not is_text(column.type):
+            return np.asarray(column.cast(pa.float64(), safe=False).fill_null(0.0))
+    fields = _as_fields(column)
+    values, good = kernel.parse_floats(fields.data, fields.starts, fields.ends)
+    if not good.all():
+        checks.fail(fields.empty, f"{what} is missing")
+        checks.fail(~good, lambda row: f"{what} {fields.shown(row)} is not a number")
+    return values
+
+
+def weights(column: Fields | pa.Array, checks: RowChecks) -> Array:
+    """Return a column as float32 weights: finite, not negative."""
+    values = floats(column, "weight", checks)
+    with np.errstate(over="ignore"):
+        narrow = values.astype(np.float32)
+    checks.fail(np.isnan(values), "weight is NaN")
+    checks.fail(values < 0, lambda row: f"weight {values[row]} is negative")
+    checks.fail(~np.isfinite(narrow), lambda row: f"weight {values[row]} is not finite in 32 bits")
+    return narrow
+
+
+def cast_rows(array: pa.Array, kind: pa.DataType) -> tuple[pa.Array, Array]:
+    """Cast an array, and return a mask of the values that will not go; those become null.
+
+    All at once first; where that fails, halves of halves until the culprits stand alone.
+    """
+    import pyarrow as pa
+
+    bad = np.zeros(len(array), bool)
+    parts: list[pa.Array] = []
+    stack = [(0, len(array))]
+    while stack:
+        start, stop = stack.pop()
+        try:
+            parts.append(array.slice(start, stop - start).cast(kind))
+        except pa.ArrowInvalid:
+            if stop - start == 1:
+                bad[start] = True
+                parts.append(pa.nulls(1, kind))
+            else:
+                middle = (start + stop) // 2
+                stack += [(middle, stop), (start, middle)]
+    return parts[0] if len(parts) == 1 else pa.concat_arrays(parts), bad
+
+
+def nulls_of(array: pa.Array) -> Array:
+    """Return a mask of the nulls."""
+    if array.null_count == 0:
+        return np.zeros(len(array), bool)
+    return np.asarray(array.is_null())
+
+
+def is_text(kind: pa.DataType) -> bool:
+    """Say whether a type holds strings; a column of nothing but nulls counts as such."""
+    import pyarrow as pa
+
+    types = pa.types
+    return bool(
+        types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind)
+        or types.is_null(kind)
+    )  # fmt: skip
+
+
+def _bytes(column: pa.Array, what: str, checks: RowChecks) -> pa.Array:
+    import pyarrow as pa
+
+    checks.fail(nulls_of(column), f"{what} is missing")
+    return column.cast(pa.binary()).fill_null(b"")
+
+
+def _whole_numbers(column: pa.Array, id_type: str, what: str, checks: RowChecks) -> Array:
+    """Return numbers as integers; a float or decimal has to be whole."""
+    import pyarrow as pa
+
+    if pa.types.is_floating(column.type):
+        column = _whole_floats(column, what, checks)
+    elif not pa.types.is_integer(column.type):
+        column, bad = cast_rows(column, pa.int64())
+        checks.fail(bad, f"{what} is not an integer of 64 bits", _TEXT_IDS)
+    values = np.asarray(column.fill_null(0))
+    unsigned = pa.types.is_uint64(column.type)
+    if unsigned and id_type == "uint64":
+        return (values ^ _TOP).view(np.int64)
+    outside = values >= _TOP if unsigned else values < 0
+    if unsigned or id_type == "uint64":
+        _fail_range(checks, outside, id_type, what, lambda row: str(values[row]))
+    if id_type == "uint64":
+        return (values.astype(np.int64).view(np.uint64) ^ _TOP).view(np.int64)
+    return values.astype(np.int64, copy=False)
+
+
+def _whole_floats(column: pa.Array, what: str, checks: RowChecks) -> pa.Array:
+    import pyarrow as pa
+
+    values = np.asarray(column.cast(pa.float64()).fill_null(0.0))
+    whole = np.isfinite(values) & (np.trunc(values) == values)
+    checks.fail(~whole, lambda row: f"{what} {values[row]} is not an integer", _TEXT_IDS)
+    inside = whole & (np.abs(values) <= _EXACT)
+    checks.fail(
+        whole & ~inside,
+        lambda row: f"{what} {values[row]:.0f} is beyond what a float holds exactly",
+    )
+    return pa.array(np.where(inside, values, 0.0).astype(np.int64))
+
+
+def _fail_range(
+    checks: RowChecks, mask: Array, id_type: str, what: str, text: Callable[[int], str]
+) -> None:
+    if not mask.any():
+        return
+
+    def reason(row: int) -> str:
+        value = shorten(text(row).strip(), 40)
+        if id_type == "uint64" and value.startswith("-"):
+            return f"{what} {value} is negative, and ids are unsigned"
+        return f"{what} {value} is beyond the 64 bits of {id_type}"
+
+    first = text(int(np.argmax(mask))).strip()[:40]
+    other = "uint64" if id_type == "int64" and 0 <= int(first) < 2**64 else "string"
+    checks.fail(mask, reason, f"Give --id-type {other}, or --on-bad-rows skip to leave it out")
+
+
+def _as_fields(column: Fields | pa.Array) -> Fields:
+    """View strings as fields; a null has no byte."""
+    if isinstance(column, Fields):
+        return column
+    import pyarrow as pa
+
+    array = column.cast(pa.string()).fill_null("")
+    _, offsets, data = array.buffers()
+    where = np.zeros(1, np.int32)
+    if len(array):  # copied, because the kernels are compiled for arrays that can be written
+        where = np.frombuffer(offsets, np.int32)[array.offset :][: len(array) + 1].copy()
+    data = data if data is not None and data.size else b"\0"
+    return Fields(np.frombuffer(data, np.uint8), where[:-1], where[1:])

@@ -1,0 +1,271 @@
+"""What the columns of the input are: decided once, from options, names and the first rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from penstock.errors import InputError, UsageError
+from penstock.moments import moment
+from penstock.options import flag
+from penstock.pipelines.etl.options import EtlOptions
+from penstock.pipelines.etl.reading.batch import Layout
+from penstock.pipelines.etl.reading.column_names import known_column, only_column
+from penstock.pipelines.etl.reading.inputs import find_files, format_of, is_folder, table_format
+from penstock.pipelines.etl.reading.sample import (
+    INTEGER,
+    Sample,
+    has_header,
+    id_type_of,
+    is_number,
+    take_sample,
+    time_type_of,
+)  # fmt: skip
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+KNOWN = {
+    "source": ("src", "source", "from", "head", "u", "subject"),
+    "target": ("dst", "target", "to", "tail", "v", "object"),
+    "weight": ("weight", "w"),
+    "relation": ("relation", "rel", "predicate"),
+    "time": (),
+    "graph": ("graph_id", "graph"),
+}
+_OPTION = {"graph": "graph_id"}
+_POSITIONS = {
+    "triples": {"source": 0, "relation": 1, "target": 2},
+    "zoo": {"graph": 0, "source": 1, "target": 2},
+}
+_FIRST_TWO = {"source": 0, "target": 1}
+
+
+def guess_format(paths: Sequence[str], options: EtlOptions) -> str:
+    """Return the format of the inputs: as the options say, else by the first file's name."""
+    if options.format != "auto":
+        return options.format
+    first = str(paths[0])
+    files = find_files([first])
+    if is_folder(first) and any("_A.txt" in Path(file).name for file in files):
+        return "tu"
+    formats = sorted({f for file in files if (f := format_of(file)) is not None})
+    if len(formats) != 1:
+        raise UsageError(
+            f"cannot tell the format of {first}",
+            expected="names that end in .parquet, .csv, .tsv, .txt, .edgelist or .npz",
+            got=" and ".join(formats) or first,
+            remedy="Give --format",
+        )
+    if formats[0] == "edgelist" and _looks_like_triples(files[0], options):
+        return "triples"
+    return formats[0]
+
+
+def find_layout(paths: Sequence[str], options: EtlOptions, kind: str) -> Layout:
+    """Decide the columns and their types from the first file that has rows."""
+    files = find_files(paths, kind)
+    for path in files:
+        layout = _layout_of(path, options, kind)
+        if layout is not None:
+            return _with_moments(layout, options)
+    names = ", ".join(files[:3]) + (", ..." if len(files) > 3 else "")
+    raise InputError(f"there are no rows in {names}", remedy="Check what wrote the input")
+
+
+def default_direction(kind: str, layout: Layout | None) -> tuple[bool, str]:
+    """Return whether edges are directed if nobody says so, and why: their format and columns.
+
+    What a relation says of its source and target it seldom says the other way round. In a zoo it is
+    the kind of a bond as often, and TU folders list their edges both ways.
+    """
+    if kind in ("tu", "zoo"):
+        return False, f"the default of a {'TU folder' if kind == 'tu' else 'zoo'}"
+    if layout is not None and layout.relation is not None:
+        return True, "the default of edges with relations"
+    return False, "the default of edges without relations"
+
+
+def columns_by_position(layout: Layout) -> tuple[dict[str, int], list[int]]:
+    """Return the column of each role of a text without names, and those that are not read."""
+    if layout.header or not layout.names:
+        return {}, []
+    roles = {role: getattr(layout, role) for role in KNOWN}
+    taken = {role: at for role, at in roles.items() if isinstance(at, int)}
+    unread = [at for at in range(len(layout.names)) if at not in taken.values()]
+    return (taken, unread) if taken else ({}, [])
+
+
+def resolve(
+    role: str, asked: str | None, names: Sequence[str], position: int | None, path: str, there: str
+) -> int | None:
+    """Return the number of the column that plays ``role``.
+
+    asked     what the option says: a name, or a number from 0
+    position  where the column is if nothing is known about names
+    there     what to say that the file has
+    """
+    if asked is not None:
+        if asked in names:
+            return only_column(names, asked, path, flag(_OPTION.get(role, role)))
+        if asked.isdecimal() and int(asked) < len(names):
+            return int(asked)
+        raise InputError(
+            f"{path} has no column {asked!r}",
+            expected=f"the {role} there, as {flag(_OPTION.get(role, role))} says",
+            got=there,
+            remedy="Name one of these columns, or give its number from 0",
+        )
+    found = known_column(names, KNOWN[role], role, path, flag(_OPTION.get(role, role)))
+    return position if found is None else found
+
+
+def _layout_of(path: str, options: EtlOptions, kind: str) -> Layout | None:
+    table = table_format(path, kind)
+    if table == "npz":
+        from penstock.pipelines.etl.reading.matrix import matrix_layout
+
+        return matrix_layout(path)
+    if table == "parquet":
+        return _parquet_layout(path, options, kind)
+    sample = take_sample(path, table, options)
+    if not sample.rows:
+        return None
+    header = has_header(sample, options, KNOWN["source"], KNOWN["target"])
+    if header and len(sample.rows) == 1:
+        return None
+    return _text_layout(sample, header, options, kind)
+
+
+def _text_layout(sample: Sample, header: bool, options: EtlOptions, kind: str) -> Layout:
+    width = len(sample.rows[0]) if header else sample.width
+    names = sample.rows[0] if header else [str(i) for i in range(width)]
+    names = [name.strip() for name in names]
+    if header:
+        names[0] = names[0].removeprefix("#").strip()
+    fallback = {} if header else _POSITIONS.get(kind, _FIRST_TWO)
+    roles = _roles(
+        options, names, fallback, sample.path, kind, shown=None if header else sample.rows[0]
+    )
+    found: dict[str, Any] = {
+        role: (names[number] if header and names.count(names[number]) == 1 else number)
+        for role, number in roles.items()
+    }
+    columns = {role: sample.column(n, header=header) for role, n in roles.items()}
+    ids = columns["source"] + columns["target"]
+    if options.id_type == "auto":
+        found["id_type"] = id_type_of(ids, sample.path)
+    else:
+        found["id_type"] = options.id_type
+    if "time" in columns:
+        found["time_type"] = time_type_of(columns["time"])
+    for role in ("relation", "graph"):
+        if role in columns:
+            found[f"{role}_type"] = _whole_or_text(columns[role])
+    return Layout(**found, header=header, delimiter=sample.delimiter, names=tuple(names))
+
+
+def _parquet_layout(path: str, options: EtlOptions, kind: str) -> Layout | None:
+    from penstock.pipelines.etl.reading.parquet import open_parquet
+
+    with open_parquet(path) as file:
+        schema = file.schema_arrow
+        if file.metadata.num_rows == 0:
+            return None
+    roles = _roles(options, schema.names, {}, path, kind, shown=None)
+    types = {role: schema.field(number).type for role, number in roles.items()}
+    found: dict[str, Any] = {role: schema.names[number] for role, number in roles.items()}
+    layout = Layout(**found, names=tuple(schema.names))
+    return parquet_types(layout, types, options, path)
+
+
+def parquet_types(
+    layout: Layout, types: dict[str, pa.DataType], options: EtlOptions, path: str
+) -> Layout:
+    """Complete a layout with what the types of the Parquet columns say."""
+    from penstock.pipelines.etl.reading import parquet
+
+    ends = types["source"], types["target"]
+    found: dict[str, Any] = {"id_type": parquet.id_type(*ends, options.id_type, path)}
+    if "weight" in types:
+        parquet.need_number(types["weight"], "weight", path)
+    if "time" in types:
+        found["time_type"] = parquet.time_type(types["time"], path)
+    for role in ("relation", "graph"):
+        if role in types:
+            found[f"{role}_type"] = parquet.whole_or_text(types[role], role, path)
+    return replace(layout, **found)
+
+
+def _roles(
+    options: EtlOptions,
+    names: Sequence[str],
+    fallback: dict[str, int],
+    path: str,
+    kind: str,
+    shown: Sequence[str] | None,
+) -> dict[str, int]:
+    """Return the number of each column that is there; raise where a needed one is not."""
+    asked = {role: getattr(options, _OPTION.get(role, role)) for role in KNOWN}
+    needed = ["source", "target"]
+    if kind == "zoo":
+        needed.append("graph")
+    elif kind == "triples" and (options.relation != "none" or "none" in names):
+        needed.append("relation")
+    there = _listed(names)
+    if shown is not None:
+        there = f"no header, {len(names)} columns, and the first row {' '.join(shown)!r}"
+    roles: dict[str, int] = {}
+    for role, option in asked.items():
+        if role == "graph" and kind != "zoo":
+            continue
+        left_out = role not in needed or role == "relation"
+        if option == "none" and left_out and "none" not in names:
+            continue
+        position = fallback.get(role)
+        if position is not None and position >= len(names):
+            position = None
+        number = resolve(role, option, names, position, path, there)
+        if number is not None:
+            roles[role] = number
+        elif role in needed:
+            usual = ", ".join(KNOWN[role])
+            raise InputError(
+                f"{path} has no column for the {role}",
+                expected=f"one named {usual}" if shown is None else f"{len(needed)} columns",
+                got=there,
+                remedy=f"Name it with {flag(_OPTION.get(role, role))}, or give --delimiter or "
+                "--header if the columns were not recognised",
+            )
+    if roles["source"] == roles["target"]:
+        raise InputError(
+            f"source and target are the same column of {path}",
+            got=_listed(names), remedy="Give --source and --target",
+        )  # fmt: skip
+    return roles
+
+
+def _with_moments(layout: Layout, options: EtlOptions) -> Layout:
+    since = moment(options.since, layout.time_type, "--since")
+    return replace(layout, since=since, until=moment(options.until, layout.time_type, "--until"))
+
+
+def _looks_like_triples(path: str, options: EtlOptions) -> bool:
+    """Say whether every first line has three columns between tabs, and the ids are texts."""
+    if options.delimiter is not None:
+        return False
+    rows = take_sample(path, "triples", options)
+    if rows.delimiter != "\t" or not rows.rows or {len(row) for row in rows.rows} != {3}:
+        return False
+    return all(field and not is_number(field) for row in rows.rows for field in row)
+
+
+def _whole_or_text(values: Sequence[str]) -> str:
+    return "int64" if values and all(INTEGER.fullmatch(v) for v in values) else "string"
+
+
+def _listed(names: Sequence[str]) -> str:
+    shown = ", ".join(names[:20]) + (", ..." if len(names) > 20 else "")
+    return f"columns {shown}"

@@ -1,0 +1,116 @@
+"""Matrices in .npz files as edges: SciPy's CSR, CSC and COO, also with a prefix as ``adj_``."""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from penstock.errors import InputError
+from penstock.pipelines.etl.reading.batch import BATCH_ROWS, Layout
+from penstock.pipelines.etl.reading.inputs import open_file
+
+if TYPE_CHECKING:
+    import scipy.sparse as sp
+
+Array = np.ndarray[Any, Any]
+
+_PARTS = {"csr": ("data", "indices", "indptr"), "csc": ("data", "indices", "indptr"),
+          "coo": ("data", "row", "col")}  # fmt: skip
+_CHUNK = BATCH_ROWS // 4
+
+
+@dataclass(frozen=True)
+class Entries:
+    """Some stored entries of a matrix: its edges from ``first`` on."""
+
+    first: int
+    sources: Array
+    targets: Array
+    data: Array
+
+
+def matrix_layout(path: str) -> Layout | None:
+    """Return the layout of a matrix: weights only if its entries are not all one."""
+    matrix = load_matrix(path, "adj_")
+    if matrix.nnz == 0:
+        return None
+    weight = None if bool((matrix.data == 1).all()) else "data"
+    return Layout("row", "column", weight=weight, names=("row", "column", "data"))
+
+
+def matrix_nodes(path: str) -> int:
+    """Return how many nodes a matrix of edges has, those without edges among them."""
+    matrix = load_matrix(path, "adj_")
+    return int(max(matrix.shape))
+
+
+def matrix_entries(path: str) -> Iterator[Entries]:
+    """Return a matrix's entries row after row, as they are stored."""
+    matrix = load_matrix(path, "adj_")
+    for start in range(0, matrix.nnz, _CHUNK):
+        stop = min(start + _CHUNK, matrix.nnz)
+        if matrix.format == "coo":
+            rows, columns = matrix.row[start:stop], matrix.col[start:stop]
+        else:
+            major = np.searchsorted(matrix.indptr, np.arange(start, stop), "right") - 1
+            rows, columns = major, matrix.indices[start:stop]
+            if matrix.format == "csc":
+                rows, columns = columns, rows
+        yield Entries(
+            start, rows.astype(np.int64), columns.astype(np.int64), matrix.data[start:stop]
+        )
+
+
+def load_matrix(path: str, prefix: str) -> sp.csr_matrix:
+    """Load a sparse matrix, its parts named as SciPy names them, with ``prefix`` or without."""
+    parts = _load_parts(path, prefix)
+    kind = parts.pop("format", b"csr")
+    kind = kind.item() if isinstance(kind, np.ndarray) else kind
+    kind = kind.decode() if isinstance(kind, bytes) else str(kind)
+    missing = [name for name in (*_PARTS.get(kind, ()), "shape") if name not in parts]
+    if kind not in _PARTS or missing:
+        raise InputError(
+            f"{path} is no sparse matrix that can be read as edges or features",
+            expected="data, indices, indptr and shape, as scipy.sparse.save_npz writes them, "
+            f"or the same with {prefix} before each",
+            got=f"format {kind}, arrays {', '.join(parts) or 'none'}",
+        )
+    return _assemble(path, kind, parts)
+
+
+def _load_parts(path: str, prefix: str) -> dict[str, Any]:
+    names = {"data", "indices", "indptr", "shape", "format", "row", "col"}
+    with open_file(path) as file:
+        try:
+            with np.load(file, allow_pickle=False) as archive:
+                chosen = {n.removeprefix(prefix): n for n in archive.files if n.startswith(prefix)}
+                if not names & set(chosen):
+                    chosen = {n: n for n in archive.files}
+                return {part: archive[name] for part, name in chosen.items() if part in names}
+        except (ValueError, OSError, EOFError, zipfile.BadZipFile, AttributeError) as error:
+            raise InputError(
+                f"{path} cannot be read as .npz", got=str(error),
+                remedy="Write it with scipy.sparse.save_npz",
+            ) from error  # fmt: skip
+
+
+def _assemble(path: str, kind: str, parts: dict[str, Any]) -> sp.csr_matrix:
+    import scipy.sparse as sp
+
+    make = {"csr": sp.csr_matrix, "csc": sp.csc_matrix, "coo": sp.coo_matrix}[kind]
+    shape = tuple(int(n) for n in parts["shape"])
+    try:
+        if kind == "coo":
+            matrix = make((parts["data"], (parts["row"], parts["col"])), shape=shape)
+        else:
+            matrix = make((parts["data"], parts["indices"], parts["indptr"]), shape=shape)
+            matrix.check_format(full_check=True)
+    except (ValueError, IndexError) as error:
+        raise InputError(f"the parts of {path} do not make a matrix", got=str(error)) from error
+    if matrix.data.dtype.kind not in "biuf":
+        raise InputError(f"the entries of {path} are no numbers", got=str(matrix.data.dtype))
+    return matrix

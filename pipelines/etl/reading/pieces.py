@@ -1,0 +1,136 @@
+"""The input in pieces of about equal size, one a task, in an order that never changes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from penstock.errors import InputError
+from penstock.pipelines.etl.options import EtlOptions
+from penstock.pipelines.etl.reading.batch import Layout, Piece
+from penstock.pipelines.etl.reading.inputs import codec_of, file_size, find_files, table_format
+from penstock.pipelines.etl.reading.layout import KNOWN, parquet_types
+from penstock.pipelines.etl.reading.sample import first_lines, first_rows, names_columns
+from penstock.pipelines.etl.reading.text import Dialect
+
+
+def find_pieces(
+    paths: Sequence[str],
+    kind: str,
+    layout: Layout,
+    options: EtlOptions,
+    target_bytes: int = 64 << 20,
+) -> list[Piece]:
+    """Return the pieces of every file, by path and then by position.
+
+    Files that disagree with ``layout`` are told now, by their schemas and headers.
+    """
+    files = find_files(paths, kind)
+    found: list[Piece] = []
+    for path in files:
+        table = table_format(path, kind)
+        if table == "parquet":
+            found += _row_groups(path, layout, options, target_bytes)
+        elif table == "npz":
+            found.append(Piece(path, table, bytes=file_size(path)))
+        else:
+            found += _byte_ranges(path, table, layout, options, target_bytes)
+    if not found:
+        raise InputError(
+            f"every input is empty: {', '.join(files[:3])}", remedy="Check what wrote the input"
+        )
+    return [replace(piece, number=number) for number, piece in enumerate(found)]
+
+
+def needed_columns(layout: Layout) -> dict[str, str | int]:
+    """Return which column plays which role, by canonical name."""
+    roles = ("source", "target", "weight", "relation", "time", "graph")
+    return {role: column for role in roles if (column := getattr(layout, role)) is not None}
+
+
+def _row_groups(path: str, layout: Layout, options: EtlOptions, target: int) -> Iterator[Piece]:
+    from penstock.pipelines.etl.reading.parquet import column_bytes, open_parquet
+
+    with open_parquet(path) as file:
+        _check_schema(path, file.schema_arrow, layout, options)
+        metadata = file.metadata
+        columns = [str(name) for name in needed_columns(layout).values()]
+        start = raw = packed = rows = 0
+        for group in range(metadata.num_row_groups):
+            rows += metadata.row_group(group).num_rows
+            more_raw, more_packed = column_bytes(metadata, group, columns)
+            if raw and raw + more_raw > target:
+                yield Piece(path, "parquet", start, group, packed)
+                start, raw, packed = group, 0, 0
+            raw, packed = raw + more_raw, packed + more_packed
+        if rows and start < metadata.num_row_groups:
+            yield Piece(path, "parquet", start, metadata.num_row_groups, packed)
+
+
+def _byte_ranges(
+    path: str, kind: str, layout: Layout, options: EtlOptions, target: int
+) -> Iterator[Piece]:
+    size = file_size(path)
+    head = first_lines(path, kind)
+    if not head:
+        return
+    dialect = Dialect.of(kind, layout.delimiter)
+    _check_header(path, head, dialect, layout, options)
+    # A quoted value may hold a newline, so where quotes are in use no byte is a safe cut. Quotes
+    # around the names alone say nothing: some programs write them always.
+    values = head.split(b"\n", 1)[-1] if layout.header else head
+    whole = codec_of(path) is not None or (dialect.quote and dialect.quote in values)
+    if whole or size <= target:
+        yield Piece(path, kind, 0, -1, size)
+        return
+    count = -(-size // target)
+    for i in range(count):
+        start, stop = size * i // count, size * (i + 1) // count
+        yield Piece(path, kind, start, stop, stop - start)
+
+
+def _check_schema(path: str, schema: object, layout: Layout, options: EtlOptions) -> None:
+    columns = needed_columns(layout)
+    names: list[str] = schema.names  # type: ignore[attr-defined]
+    missing = [str(name) for name in columns.values() if name not in names]
+    if missing:
+        raise InputError(
+            f"{path} has no column {missing[0]!r}, which other files have",
+            got=f"columns {', '.join(names[:20])}",
+            remedy="Give all files the same columns, or convert them apart",
+        )
+    types = {role: schema.field(name).type for role, name in columns.items()}  # type: ignore[attr-defined]
+    own = parquet_types(layout, types, options, path)
+    for what in ("id_type", "time_type", "relation_type", "graph_type"):
+        first, here = getattr(layout, what), getattr(own, what)
+        # uint64 ids may lie in int64 columns of other files, and the reverse, row by row.
+        if first != here and {first, here} != {"int64", "uint64"}:
+            raise InputError(
+                f"{path} has other types of columns than the first file",
+                expected=f"{what.replace('_', ' ')} {first}", got=here,
+                remedy="Write all files with the same types"
+                + (", or give --id-type string" if what == "id_type" else ""),
+            )  # fmt: skip
+
+
+def _check_header(
+    path: str, head: bytes, dialect: Dialect, layout: Layout, options: EtlOptions
+) -> None:
+    rows = first_rows(head, dialect, 1, path)
+    if not layout.header:
+        known = KNOWN["source"], KNOWN["target"]
+        if rows and options.header == "auto" and names_columns(rows[0], options, *known):
+            raise InputError(
+                f"{path}, row 1: a header, where the first file has none",
+                got=" ".join(rows[0]), remedy="Give all files the same header line",
+            )  # fmt: skip
+        return
+    names = tuple(name.strip() for name in rows[0]) if rows else ()
+    if names and names[0].startswith("#"):
+        names = (names[0].removeprefix("#").strip(), *names[1:])
+    if names and names != layout.names:
+        raise InputError(
+            f"{path}, row 1: the header differs from that of the first file",
+            expected=",".join(layout.names), got=",".join(names),
+            remedy="Give all files the same header line",
+        )  # fmt: skip

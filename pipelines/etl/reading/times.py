@@ -1,0 +1,68 @@
+"""Times of edges: read from numbers, timestamps and texts, and cut to a window."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from penstock.pipelines.etl.reading.check_rows import RowChecks, shorten
+from penstock.pipelines.etl.reading.columns import (
+    Fields,
+    cast_rows,
+    floats,
+    integers,
+    is_text,
+    nulls_of,
+    strings,
+)  # fmt: skip
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+Array = np.ndarray[Any, Any]
+
+
+def times(column: Fields | pa.Array, time_type: str, checks: RowChecks) -> Array:
+    """Return a column as int64 or float64; timestamps and dates as int64 nanoseconds."""
+    import pyarrow as pa
+
+    if time_type == "float64":
+        values = floats(column, "time", checks)
+        checks.fail(~np.isfinite(values), lambda row: f"time {values[row]} is not finite")
+        return values
+    if time_type == "int64":
+        return integers(column, "int64", "time", checks)
+    if isinstance(column, Fields) or is_text(column.type):
+        return _nanoseconds(strings(column, "time", checks), checks)
+    checks.fail(nulls_of(column), "time is missing")
+    zone = column.type.tz if pa.types.is_timestamp(column.type) else None
+    stamps, bad = cast_rows(column, pa.timestamp("ns", zone))
+    checks.fail(bad, "time is beyond what 64-bit nanoseconds hold, the years 1677 to 2262")
+    return np.asarray(stamps.cast(pa.int64()).fill_null(0))
+
+
+def inside_window(values: Array, since: float | None, until: float | None) -> Array:
+    """Return a mask of the times from ``since`` on and before ``until``; see ``moment``."""
+    inside = np.ones(len(values), bool)
+    if since is not None:
+        inside &= values >= since
+    if until is not None:
+        inside &= values < until
+    return inside
+
+
+def _nanoseconds(column: pa.Array, checks: RowChecks) -> Array:
+    """Return ISO 8601 texts as nanoseconds since 1970; without a zone they count as UTC."""
+    import pyarrow as pa
+
+    stamps, bad = cast_rows(column, pa.timestamp("ns"))
+    values = np.array(stamps.cast(pa.int64()).fill_null(0))
+    if bad.any():
+        zoned, wrong = cast_rows(column.filter(pa.array(bad)), pa.timestamp("ns", "UTC"))
+        values[bad] = np.asarray(zoned.cast(pa.int64()).fill_null(0))
+        bad[bad] = wrong
+    checks.fail(
+        bad, lambda row: f"time {shorten(column[row].as_py())!r} is not a date such as 2026-11-20"
+    )
+    return values

@@ -1,0 +1,1 @@
+"""From batches of edges to shards of a graph."""

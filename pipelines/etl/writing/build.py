@@ -1,0 +1,127 @@
+"""A bin becomes a shard: its segments of all batches are sorted, merged and cut into rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from penstock.csr import CSR, Array
+from penstock.files import FileEntry
+from penstock.kernels import kernel
+from penstock.pipelines.etl.writing import spill
+from penstock.pipelines.etl.writing.merge import Merging, rows_of_keys
+from penstock.pipelines.etl.writing.shuffle import Edges, Shape, put_edges
+from penstock.workers.resources.device import to_device
+from penstock.writer import write_shard
+
+# Bytes a bin's edge needs while it is built: keys three times, order, columns, rows.
+EDGE_BYTES = 64
+
+
+def build_shard(
+    number: int,
+    segments: list[Path],
+    offsets: list[tuple[int, int]],
+    shape: Shape,
+    folder: Path,
+    *,
+    merging: Merging,
+    holdout: tuple[int, tuple[int, int], bool] | None,
+    root: Path,
+) -> dict[str, Any]:
+    """Write shard ``number`` from its slice of every batch's segments; a step for ``once``.
+
+    offsets  where the bin begins and ends in each segment
+    holdout  seed, limits and directed of kernels.holdout, or None
+    """
+
+    def make(folder: Path) -> dict[str, Any]:
+        read = _Slices(segments, offsets)
+        csr, merged = _build(read, number, shape, merging)
+        result: dict[str, Any] = {"merged": merged, "valid": 0, "test": 0}
+        if holdout is not None:
+            csr, apart = _hold_out(csr, *holdout)
+            for name, edges in apart.items():
+                (folder / name).mkdir()
+                put_edges(folder / name, edges)
+                result[name] = len(edges.sources)
+        files = write_shard(root, number, csr)
+        return result | {
+            "edges": csr.edges,
+            "files": [asdict(entry) for entry in files],
+            "dtypes": {name: str(array.dtype) for name, array in csr.arrays()},
+        }
+
+    return spill.once(folder, make)
+
+
+def shard_files(result: dict[str, Any]) -> list[FileEntry]:
+    """Return the files that ``build_shard`` wrote, from its result."""
+    return [FileEntry(**entry) for entry in result["files"]]
+
+
+class _Slices:
+    """One bin's part of what all batches left."""
+
+    def __init__(self, segments: list[Path], offsets: list[tuple[int, int]]) -> None:
+        self.parts = [
+            (folder, start, stop)
+            for folder, (start, stop) in zip(segments, offsets, strict=True)
+            if stop > start
+        ]
+
+        self.count = sum(stop - start for _, start, stop in self.parts)
+
+    def read(self, name: str, dtype: Any) -> Array:
+        # Filled in place: concatenating would hold everything twice.
+        whole = np.empty(self.count, dtype)
+        at = 0
+        for folder, start, stop in self.parts:
+            whole[at : at + stop - start] = spill.take(
+                folder, name, dtype, start=start, count=stop - start
+            )
+            at += stop - start
+        return whole
+
+
+def _build(read: _Slices, number: int, shape: Shape, merging: Merging) -> tuple[CSR, int]:
+    def reader(name: str, dtype: str) -> Callable[[], Any]:
+        return lambda: to_device(read.read(name, dtype))
+
+    built = rows_of_keys(
+        to_device(read.read("keys", np.uint64)),
+        shape.rows(number),
+        shape.target_bits,
+        shape.relation_bits,
+        {name: reader(name, dtype) for name, dtype in shape.payloads()},
+        merging,
+        first_row=shape.starts[number],
+    )
+    built = replace(built, indices=built.indices.astype(shape.dtype, copy=False))
+    return built, read.count - built.edges
+
+
+def _hold_out(
+    csr: CSR, seed: int, limits: tuple[int, int], directed: bool
+) -> tuple[CSR, dict[str, Edges]]:
+    sources = csr.sources()
+    splits = kernel("holdout", sources).split_edges(
+        sources, csr.indices, csr.relations, seed, limits, directed=directed
+    )
+    apart = {}
+    for value, name in ((1, "valid"), (2, "test")):
+        mask = splits == value
+        if not directed:
+            mask &= sources <= csr.indices  # one direction stands for both
+        columns = {n: a[mask] for n, a in csr.columns() if n != "relations"}
+        relations = None if csr.relations is None else csr.relations[mask]
+        apart[name] = Edges(sources[mask], csr.indices[mask], relations, columns)
+    keep = splits == 0
+    kept_before = np.zeros(csr.edges + 1, np.int64)
+    np.cumsum(keep, out=kept_before[1:])
+    kept = {name: array[keep] for name, array in csr.arrays() if name != "indptr"}
+    return replace(csr, indptr=kept_before[csr.indptr], **kept), apart

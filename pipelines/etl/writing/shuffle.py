@@ -1,0 +1,182 @@
+"""Edges go to the bin of their row: every batch leaves a segment for every bin."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from penstock.csr import Array, id_dtype
+from penstock.kernels import kernel
+from penstock.pipelines.etl.nodes.encode import internal_ids
+from penstock.pipelines.etl.nodes.sorted_ids import SortedIds
+from penstock.pipelines.etl.writing import spill
+from penstock.workers.resources.device import to_device, to_host
+
+
+@dataclass(frozen=True)
+class Shape:
+    """How edges are packed and which bin a row falls in; known once all ids are."""
+
+    nodes: int
+    starts: tuple[int, ...]  # first row of each bin, then the number of nodes
+    target_bits: int
+    relation_bits: int
+    time_type: str | None  # dtype of the times, if there are any
+    weighted: bool
+
+    @property
+    def bins(self) -> int:
+        """In how many bins the rows are cut."""
+        return len(self.starts) - 1
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The dtype of node ids."""
+        return id_dtype(self.nodes)
+
+    def rows(self, number: int) -> int:
+        """How many rows a bin has."""
+        return self.starts[number + 1] - self.starts[number]
+
+    def payloads(self) -> list[tuple[str, str]]:
+        """Return what travels beside the keys: names and dtypes."""
+        columns = [("weights", "float32")] if self.weighted else []
+        return columns + ([("times", self.time_type)] if self.time_type else [])
+
+
+def make_shape(
+    bounds: Array, relations: int, *, bin_edges: int, weighted: bool, time_type: str | None
+) -> Shape:
+    """Cut rows into bins of at most ``bin_edges`` edges, given a bound of every row's degree."""
+    nodes = len(bounds)
+    target_bits = max(nodes - 1, 1).bit_length()
+    relation_bits = max(relations - 1, 0).bit_length() if relations > 1 else int(relations > 0)
+    most_rows = 1 << min(62 - target_bits - relation_bits, 40)
+    before = np.zeros(nodes + 1, np.int64)
+    np.cumsum(bounds, out=before[1:])
+    starts = [0]
+    while starts[-1] < nodes:
+        start = starts[-1]
+        stop = int(np.searchsorted(before, before[start] + bin_edges, side="right")) - 1
+        starts.append(min(max(stop, start + 1), start + most_rows, nodes))
+    if nodes == 0:
+        starts.append(0)
+    return Shape(nodes, tuple(starts), target_bits, relation_bits, time_type, weighted)
+
+
+@dataclass(frozen=True)
+class Numbering:
+    """From the codes of a batch to internal ids."""
+
+    ranges: tuple[Path, ...]  # folders that merge_ids left
+    bases: tuple[int, ...]  # internal id of the first id of each range
+    relations: tuple[Any, ...]  # all relations, ascending
+    permutation: Path | None  # (nodes,) ids by --relabel random
+
+
+@dataclass(frozen=True)
+class Edges:
+    """Edges of a batch by internal id, with what belongs to them."""
+
+    sources: Array
+    targets: Array
+    relations: Array | None
+    columns: dict[str, Array]
+
+    def where(self, keep: Array) -> Edges:
+        """Return the edges that ``keep`` marks."""
+        return Edges(
+            self.sources[keep],
+            self.targets[keep],
+            None if self.relations is None else self.relations[keep],
+            {name: values[keep] for name, values in self.columns.items()},
+        )
+
+
+def read_batch(folder: Path, number: int, rows: int, shape: Shape, numbering: Numbering) -> Edges:
+    """Return the edges of a spilled batch by internal id; ``number`` is its place among all."""
+    ids = internal_ids(number, list(numbering.ranges), list(numbering.bases), shape.dtype)
+    if numbering.permutation is not None:
+        ids = np.load(numbering.permutation, mmap_mode="r")[ids]
+    codes = spill.take(folder, "codes", np.int32)
+    relations = None
+    if numbering.relations:
+        place = {name: i for i, name in enumerate(numbering.relations)}
+        names = SortedIds.load(folder, "relation_names").to_list()
+        table = np.array([place[name] for name in names], np.int32)
+        relations = table[spill.take(folder, "relations", np.int32)]
+    columns = {name: spill.take(folder, name, dtype) for name, dtype in shape.payloads()}
+    return Edges(ids[codes[:rows]], ids[codes[rows:]], relations, columns)
+
+
+def write_segments(
+    edges: Edges, shape: Shape, folder: Path, *, both_ways: bool, keep_loops: bool
+) -> dict[str, Any]:
+    """Leave the edges' keys and columns, bin after bin, and ``offsets`` of the bins."""
+    sources = to_device(edges.sources)
+    keys, order, offsets = kernel("csr", sources).bin_edges(
+        sources,
+        to_device(edges.targets),
+        None if edges.relations is None else to_device(edges.relations),
+        np.asarray(shape.starts, np.int64),
+        shape.target_bits,
+        shape.relation_bits,
+        both_ways=both_ways,
+        keep_loops=keep_loops,
+    )
+    spill.put(folder, "keys", to_host(keys))
+    spill.put(folder, "offsets", to_host(offsets))
+    if edges.columns:
+        order = to_host(order)
+        for name, values in edges.columns.items():
+            spill.put(folder, name, values[order])
+    return {"edges": len(keys), "offsets": to_host(offsets).tolist()}
+
+
+def shuffle_batch(
+    batch: Path,
+    number: int,
+    rows: int,
+    shape: Shape,
+    numbering: Numbering,
+    folder: Path,
+    *,
+    both_ways: bool,
+    keep_loops: bool,
+) -> dict[str, Any]:
+    """Send a batch's edges to their bins; a step for ``once``."""
+
+    def make(folder: Path) -> dict[str, Any]:
+        edges = read_batch(batch, number, rows, shape, numbering)
+        loops = int(np.count_nonzero(edges.sources == edges.targets))
+        result = write_segments(edges, shape, folder, both_ways=both_ways, keep_loops=keep_loops)
+        return result | {"loops": loops}
+
+    result = spill.once(folder, make)
+    spill.drop(batch, "codes", "weights", "times", "relations")
+    return result
+
+
+def keep_heldout(
+    batch: Path, number: int, rows: int, shape: Shape, numbering: Numbering, folder: Path
+) -> dict[str, Any]:
+    """Leave the edges of a --valid or --test file by internal id; a step for ``once``."""
+
+    def make(folder: Path) -> dict[str, Any]:
+        edges = read_batch(batch, number, rows, shape, numbering)
+        put_edges(folder, edges)
+        return {"edges": rows}
+
+    return spill.once(folder, make)
+
+
+def put_edges(folder: Path, edges: Edges) -> None:
+    """Leave edges as plain columns."""
+    spill.put(folder, "sources", edges.sources)
+    spill.put(folder, "targets", edges.targets)
+    spill.put(folder, "relations", edges.relations)
+    for name, values in edges.columns.items():
+        spill.put(folder, name, values)

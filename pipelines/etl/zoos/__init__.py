@@ -1,0 +1,1 @@
+"""Zoos of small graphs: read, built and written."""

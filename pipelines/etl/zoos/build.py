@@ -1,0 +1,196 @@
+"""A zoo of small graphs from tables of (graph, source, target), out of core.
+
+1. ``spill_piece``  every batch of the input is sorted by graph and left as a run
+2. ``choose_ranges``  graphs are cut into ranges that a worker can hold, by what the runs count
+3. ``build_range``  a range's nodes are numbered graph by graph, its edges become rows
+4. ``join_shard``, ``write_zoo_nodes``, ``write_zoo_graphs``  counts are known, so ids over the
+   whole zoo are, and ranges become the files of a graph
+
+Graphs follow the user's graph ids in order, and the nodes of a graph their own ids.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from shutil import rmtree
+from typing import Any
+
+from penstock.errors import InputError, UsageError
+from penstock.files import FileEntry
+from penstock.manifest import Manifest, ShardEntry
+from penstock.options import flag
+from penstock.pipelines.etl.job import Job, time_kind, time_type
+from penstock.pipelines.etl.options import EtlOptions
+from penstock.pipelines.etl.reading.batch import Piece
+from penstock.pipelines.etl.writing import spill
+from penstock.pipelines.etl.zoos.ranges import build_range
+from penstock.pipelines.etl.zoos.runs import Range, choose_ranges, spill_piece
+from penstock.pipelines.etl.zoos.write import (
+    join_shard,
+    plan_shards,
+    write_zoo_graphs,
+    write_zoo_nodes,
+)
+from penstock.sizes import need_disk
+
+# Nodes and edges of a shard.
+SHARD_SIZE = 1 << 24
+# A range smaller than this is not worth a task.
+_LEAST_RANGE = 64 << 20
+
+_BY_GRAPHS = "A zoo is split by graphs: in your own table of them, or make a zoo of each part"
+_FROM_TU = "Node data of a zoo comes with TU folders; other zoos have just the nodes of their edges"
+_REFUSED = {
+    "largest_component": "Every graph of a zoo has components of its own",
+    "relabel": "The nodes of a graph stay together, in the order of their ids",
+    "split_edges": _BY_GRAPHS,
+    "split_nodes": _BY_GRAPHS,
+    "valid": _BY_GRAPHS,
+    "test": _BY_GRAPHS,
+    "nodes": _FROM_TU,
+    "features": _FROM_TU,
+    "unknown_nodes": _FROM_TU,
+}
+
+
+def refuse_options(options: EtlOptions) -> None:
+    """Raise UsageError for an option that means nothing for many graphs side by side."""
+    defaults = EtlOptions()
+    for name, remedy in _REFUSED.items():
+        if getattr(options, name) != getattr(defaults, name):
+            raise UsageError(f"{flag(name)} cannot be used with a zoo of graphs", remedy=remedy)
+
+
+def build_zoo(
+    job: Job,
+    pieces: list[Piece],
+    *,
+    range_bytes: int | None = None,
+    shard_size: int = SHARD_SIZE,
+) -> Manifest:
+    """Write the zoo into ``job.place.result`` and return its manifest, not yet saved.
+
+    range_bytes  memory in which a range of graphs should be built [default: from the workers']
+    """
+    refuse_options(job.options)
+    scratch = job.place.scratch
+    size = sum(piece.bytes for piece in pieces)
+    # As for one large graph: text shrinks and compressed files grow.
+    need_disk(scratch, 4 * size, "the intermediate data of this zoo")
+    folders = [scratch / "runs" / f"{i:05d}" for i in range(len(pieces))]
+    spilled = job.read(
+        spill_piece,
+        [
+            (piece, job.layout, job.options, folder)
+            for piece, folder in zip(pieces, folders, strict=True)
+        ],
+        pieces,
+    )
+    for result in spilled:
+        job.report.count_input(result)
+    job.relations = tuple(sorted({name for result in spilled for name in result["relations"]}))
+    edges = sum(sum(result["rows"]) for result in spilled)
+    if edges == 0:
+        raise InputError(
+            "there are no edges to make a zoo of",
+            got=f"{job.report.rows_read} rows, none usable",
+        )
+    batches = [
+        folder / f"{i:05d}"
+        for folder, result in zip(folders, spilled, strict=True)
+        for i in range(len(result["rows"]))
+    ]
+    ranges = _ranges(job, spilled, range_bytes)
+    built_in = [scratch / "ranges" / f"{i:05d}" for i in range(len(ranges))]
+    built = job.stage(
+        "build graphs",
+        build_range,
+        list(zip(ranges, built_in, strict=True)),
+        [edges // len(ranges)] * len(ranges),
+        runs=batches,
+        relations=job.relations,
+        time_type=time_type(job.layout),
+        weighted=job.layout.weight is not None,
+        options=job.options,
+        limit=job.worker_memory,
+    )
+    for result in built:
+        job.report.nodes_dropped += result["dropped"]
+        if job.options.duplicates != "keep":
+            job.report.duplicates_merged += result["merged"]
+        if job.options.self_loops == "drop":
+            job.report.loops_dropped += result["loops"]
+    for batch in batches:
+        # What the pieces counted stays in done.json; the rest no later step reads.
+        rmtree(batch, ignore_errors=True)
+    return _write(job, built, built_in, shard_size)
+
+
+def _ranges(job: Job, spilled: list[dict[str, Any]], range_bytes: int | None) -> list[Range]:
+    """Choose the ranges once: a resumed run may have other workers but must not cut anew."""
+    samples = [
+        (graph, cost)
+        for result in spilled
+        for sample in result["samples"]
+        for graph, cost in sample
+    ]
+    if range_bytes is None:
+        # Two ranges a worker even out; half of the memory allows for ranges cut unevenly.
+        share = sum(cost for _, cost in samples) // (2 * job.workers)
+        range_bytes = min(max(share, _LEAST_RANGE), job.worker_memory // 2)
+
+    def choose(folder: Path) -> dict[str, Any]:
+        ranges = choose_ranges(samples, range_bytes)
+        return {"ranges": [(part.low, part.high) for part in ranges]}
+
+    plan = spill.once(job.place.scratch / "plan", choose)
+    return [Range(low, high) for low, high in plan["ranges"]]
+
+
+def _write(job: Job, built: list[dict[str, Any]], ranges: list[Path], shard_size: int) -> Manifest:
+    root, dtypes = job.place.result, built[0]["dtypes"]
+    nodes = sum(result["nodes"] for result in built)
+    edges = sum(result["edges"] for result in built)
+    graphs = sum(result["graphs"] for result in built)
+    need_disk(root, sum(p.stat().st_size for f in ranges for p in f.iterdir()), "this zoo")
+    shards = plan_shards(ranges, shard_size)
+    joined = job.stage(
+        "write shards",
+        join_shard,
+        list(enumerate(shards)),
+        [shard.stop - shard.start for shard in shards],
+        "nodes",
+        nodes=nodes,
+        dtypes=dtypes,
+        root=root,
+    )
+    # One table each, in order: one task, which holds a row group at a time.
+    unsigned = job.layout.id_type == "uint64"
+    tables = job.stage(
+        "write nodes and graphs",
+        _write_tables,
+        [(root, ranges, graphs, unsigned)],
+        [nodes],
+        "nodes",
+    )
+    entries = [FileEntry(**entry) for result in joined for entry in result["files"]]
+    entries += tables[0]
+    return Manifest(
+        nodes=nodes,
+        edges=edges,
+        directed=bool(job.options.directed),
+        shards=tuple(
+            ShardEntry(shard.start, shard.stop, result["edges"])
+            for shard, result in zip(shards, joined, strict=True)
+        ),
+        dtypes=joined[0]["dtypes"],
+        files={entry.name: entry for entry in entries},
+        times=time_kind(job.layout),
+        relations=tuple(str(name) for name in job.relations) or None,
+        graphs=graphs,
+    )
+
+
+def _write_tables(root: Path, ranges: list[Path], graphs: int, unsigned: bool) -> list[FileEntry]:
+    nodes = write_zoo_nodes(root, ranges, graphs, unsigned=unsigned)
+    return [nodes, write_zoo_graphs(root, ranges)]

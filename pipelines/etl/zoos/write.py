@@ -1,0 +1,206 @@
+"""From ranges of graphs to the files of a zoo: shards, nodes.parquet and graphs.parquet.
+
+Ranges depend on memory and on the order of the input; files must not. Shards are cut by counts
+alone, at graph boundaries, and Parquet row groups have a fixed number of rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from penstock.csr import CSR, Array, id_dtype
+from penstock.files import FileEntry, atomic, file_entry
+from penstock.pipelines.etl.nodes.sorted_ids import SortedIds
+from penstock.pipelines.etl.writing import spill
+from penstock.writer import write_shard
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_ROW_GROUP = 1 << 20
+
+
+@dataclass(frozen=True)
+class Part:
+    """Consecutive rows of a range that go to one shard."""
+
+    folder: Path  # of the range
+    base: int  # internal id of the range's first node
+    start: int
+    stop: int
+
+
+@dataclass(frozen=True)
+class Shard:
+    """Rows ``start:stop`` of the zoo and where they come from."""
+
+    start: int
+    stop: int
+    parts: tuple[Part, ...]
+
+
+def cut_graphs(sizes: Array, room: int, shard_size: int) -> tuple[list[int], int]:
+    """Cut consecutive graphs so that no shard holds more than ``shard_size``, or one graph.
+
+    sizes  (graphs,) nodes and edges of each
+    room   what the open shard can still take; ``shard_size`` where it is empty
+    ->     the graphs with which a new shard begins, and the room left in the last one
+    """
+    before = np.zeros(len(sizes) + 1, np.int64)
+    np.cumsum(sizes, out=before[1:])
+    cuts: list[int] = []
+    start = 0
+    while True:
+        stop = int(np.searchsorted(before, before[start] + room, side="right")) - 1
+        if stop == start and room == shard_size:
+            stop += 1  # a graph larger than a shard is a shard
+        if stop >= len(sizes):
+            return cuts, max(room - int(before[-1] - before[start]), 0)
+        cuts.append(stop)
+        start, room = stop, shard_size
+
+
+def row_ranges(starts: set[int], rows: int) -> list[tuple[int, int]]:
+    """Return the ranges that begin at ``starts``; one empty range where there are no rows."""
+    # Graphs without nodes can put a start at the very end.
+    return list(pairwise([*sorted(starts - {rows}), rows])) if rows else [(0, 0)]
+
+
+def plan_shards(ranges: Sequence[Path], shard_size: int) -> list[Shard]:
+    """Say which rows of which ranges make up each shard; holds the counts of one range."""
+    starts, bases, room = {0}, [0], shard_size
+    for folder in ranges:
+        nodes = spill.take(folder, "graph_nodes", np.int64)
+        edges = spill.take(folder, "graph_edges", np.int64)
+        rows = bases[-1] + np.append(0, np.cumsum(nodes))
+        cuts, room = cut_graphs(nodes + edges, room, shard_size)
+        starts |= set(rows[cuts].tolist())
+        bases.append(int(rows[-1]))
+    shards = []
+    for start, stop in row_ranges(starts, bases[-1]):
+        touched = range(
+            int(np.searchsorted(bases, start, side="right")) - 1,
+            int(np.searchsorted(bases, stop, side="left")),
+        )
+        parts = [
+            Part(ranges[i], bases[i], max(start - bases[i], 0), min(stop, bases[i + 1]) - bases[i])
+            for i in touched
+        ]
+        shards.append(Shard(start, stop, tuple(p for p in parts if p.stop > p.start)))
+    return shards
+
+
+def join_shard(
+    number: int, shard: Shard, nodes: int, dtypes: dict[str, str], root: Path
+) -> dict[str, Any]:
+    """Write shard ``number`` with ids over the whole zoo of ``nodes`` nodes."""
+    pieces = [_read_part(part, nodes, dtypes) for part in shard.parts]
+    if not pieces:
+        empty: dict[str, Any] = {n: np.empty(0, k) for n, k in dtypes.items() if n != "indptr"}
+        pieces = [CSR(indptr=np.zeros(1, np.int64), **empty)]
+    csr = CSR.concatenate(pieces)
+    files = write_shard(root, number, csr)
+    return {
+        "edges": csr.edges,
+        "files": [asdict(entry) for entry in files],
+        "dtypes": {name: str(array.dtype) for name, array in csr.arrays()},
+    }
+
+
+def _read_part(part: Part, nodes: int, dtypes: dict[str, str]) -> CSR:
+    rows = part.stop - part.start
+    indptr = spill.take(part.folder, "indptr", np.int64, start=part.start, count=rows + 1)
+    first, edges = int(indptr[0]), int(indptr[-1] - indptr[0])
+    columns: dict[str, Any] = {
+        name: spill.take(part.folder, name, kind, start=first, count=edges)
+        for name, kind in dtypes.items()
+        if name not in ("indptr", "indices")
+    }
+    # A range counts from 0 and always fits 32 bits.
+    local = spill.take(part.folder, "indices", np.int32, start=first, count=edges)
+    indices = local.astype(id_dtype(nodes)) + id_dtype(nodes).type(part.base)
+    return CSR(indptr - first, indices, **columns)
+
+
+def write_zoo_nodes(
+    root: Path, ranges: Sequence[Path], graphs: int, *, unsigned: bool
+) -> FileEntry:
+    """Write nodes.parquet range after range: ``id`` in its graph, and ``graph``, its number."""
+    import pyarrow as pa
+
+    def tables() -> Iterator[pa.Table]:
+        graph = 0
+        for folder in ranges:
+            counts = spill.take(folder, "graph_nodes", np.int64)
+            ids, ends = SortedIds.load(folder), np.cumsum(counts)
+            for start in range(0, len(ids), _ROW_GROUP):
+                stop = min(start + _ROW_GROUP, len(ids))
+                values = ids.slice(start, stop)
+                if unsigned:
+                    values = pa.array(values.to_numpy().view(np.uint64) ^ np.uint64(1 << 63))
+                of = np.searchsorted(ends, np.arange(start, stop), side="right") + graph
+                yield pa.table({"id": values, "graph": of.astype(id_dtype(graphs))})
+            graph += len(counts)
+
+    empty = SortedIds.load(ranges[0]).slice(0, 0)
+    schema = pa.schema(
+        [
+            ("id", pa.uint64() if unsigned else empty.type),
+            ("graph", pa.from_numpy_dtype(id_dtype(graphs))),
+        ]
+    )
+    return write_in_groups(root, "nodes.parquet", schema, tables())
+
+
+def write_zoo_graphs(root: Path, ranges: Sequence[Path]) -> FileEntry:
+    """Write graphs.parquet: the user's ``id``, ``first`` node, and counts of nodes and edges."""
+
+    def tables() -> Iterator[pa.Table]:
+        base = 0
+        for folder in ranges:
+            nodes = spill.take(folder, "graph_nodes", np.int64)
+            edges = spill.take(folder, "graph_edges", np.int64)
+            ids = SortedIds.load(folder, "graphs").to_arrow()
+            yield graphs_table(ids, nodes, edges, base)
+            base += int(nodes.sum())
+
+    empty = SortedIds.load(ranges[0], "graphs").slice(0, 0)
+    none = np.empty(0, np.int64)
+    schema = graphs_table(empty, none, none, 0).schema
+    return write_in_groups(root, "graphs.parquet", schema, tables())
+
+
+def graphs_table(ids: Any, nodes: Array, edges: Array, base: int) -> pa.Table:
+    """Return the rows of graphs.parquet for consecutive graphs whose first node is ``base``."""
+    import pyarrow as pa
+
+    first = base + np.cumsum(nodes) - nodes
+    return pa.table({"id": ids, "first": first, "nodes": nodes, "edges": edges})
+
+
+def write_in_groups(
+    root: Path, name: str, schema: pa.Schema, tables: Iterable[pa.Table]
+) -> FileEntry:
+    """Write tables one after the other as row groups of the same size, however they are cut."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    with (
+        atomic(root / name) as temporary,
+        pq.ParquetWriter(temporary, schema, compression="zstd") as writer,
+    ):
+        waiting = schema.empty_table()
+        for table in tables:
+            waiting = pa.concat_tables([waiting, table.cast(schema)])
+            while len(waiting) >= _ROW_GROUP:
+                writer.write_table(waiting.slice(0, _ROW_GROUP).combine_chunks())
+                waiting = waiting.slice(_ROW_GROUP)
+        if len(waiting):
+            writer.write_table(waiting.combine_chunks(), row_group_size=_ROW_GROUP)
+    return file_entry(root, name)

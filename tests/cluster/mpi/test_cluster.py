@@ -1,0 +1,187 @@
+"""The kind mpi: ready soon, gone without a trace, and clear about what kept it from starting."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from penstock import connect
+from penstock.cluster.connect import capacity
+from penstock.cluster.mpi.mpiexec import (
+    find_launcher,
+    launch_command,
+    launch_environment,
+    loaded_library,
+)
+from penstock.cluster.spec import ClusterSpec
+from penstock.errors import ClusterError, UsageError
+from penstock.limits import usable_memory
+
+pytestmark = pytest.mark.mpi
+
+
+def left_over() -> list[str]:
+    """Return the processes below this one, Python's own helper aside."""
+    found = []
+    for child in psutil.Process().children(recursive=True):
+        with suppress(psutil.NoSuchProcess):
+            found.append(" ".join(child.cmdline()))
+    return [command for command in found if "resource_tracker" not in command]
+
+
+@pytest.fixture
+def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The temporary folder of this process and all that it starts."""
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    monkeypatch.setenv("TMPDIR", str(folder))
+    monkeypatch.setattr("tempfile.tempdir", str(folder))
+    return folder
+
+
+def test_ranks_are_workers_and_leave_nothing_behind(temporary: Path) -> None:
+    spec = ClusterSpec(cluster="mpi", workers=3, memory_limit="500MB", threads=2)
+    with connect(spec) as client:
+        can = capacity(client, spec)
+        assert (can.tasks, can.task_memory) == (6, usable_memory(500_000_000) // 2)
+        pids = list(client.run(os.getpid).values())
+        assert len(set(pids)) == 3
+        assert client.submit(lambda: 5, pure=False).result() == 5
+        started = time.monotonic()
+    assert time.monotonic() - started < 5
+    assert not any(psutil.pid_exists(pid) for pid in pids)
+    assert not left_over()
+    assert not list(temporary.iterdir())
+
+
+def test_closing_does_not_wait_for_a_task(temporary: Path) -> None:
+    with connect("mpi", workers=2) as client:
+        future = client.submit(time.sleep, 600, pure=False)
+        while not client.processing() or not any(client.processing().values()):
+            time.sleep(0.01)
+        started = time.monotonic()
+    assert time.monotonic() - started < 5
+    assert future.status != "finished"
+    assert not left_over()
+    assert not list(temporary.iterdir())
+
+
+def test_an_error_in_the_block_closes_it_too(temporary: Path) -> None:
+    started = 0.0
+    with pytest.raises(ZeroDivisionError), connect("mpi", workers=2):
+        started = time.monotonic()
+        raise ZeroDivisionError
+    assert time.monotonic() - started < 5
+    assert not left_over()
+    assert not list(temporary.iterdir())
+
+
+def ranks_that(code: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have every rank run ``code`` first of all, with its number in ``rank``."""
+    folder.mkdir()
+    (folder / "sitecustomize.py").write_text(
+        "import os\n"
+        "rank = os.environ.get('PMI_RANK') or os.environ.get('OMPI_COMM_WORLD_RANK')\n"
+        f"if rank is not None:\n    rank = int(rank)\n{code}\n"
+    )
+    rest = os.environ.get("PYTHONPATH")
+    monkeypatch.setenv("PYTHONPATH", f"{folder}:{rest}" if rest else str(folder))
+
+
+def test_a_rank_that_does_not_arrive_is_named(
+    tmp_path: Path, temporary: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code = "    import time\n    print('a lazy one', flush=True)\n    if rank == 2: time.sleep(600)"
+    ranks_that(code, tmp_path / "site", monkeypatch)
+    started = time.monotonic()
+    with (
+        pytest.raises(ClusterError, match=r"3 workers did not arrive.*rank 2 \(never") as raised,
+        connect("mpi", workers=3, start_timeout=4),
+    ):
+        pass
+    assert "within 4 s" in str(raised.value)
+    assert "a lazy one" in str(raised.value)
+    assert time.monotonic() - started < 4 + 6
+    assert not left_over()
+    assert not list(temporary.iterdir())
+
+
+def test_a_rank_that_dies_at_the_start_is_told_at_once(
+    tmp_path: Path, temporary: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code = "    if rank == 1:\n        print('no disk here', flush=True)\n        os._exit(3)"
+    ranks_that(code, tmp_path / "site", monkeypatch)
+    started = time.monotonic()
+    with (
+        pytest.raises(ClusterError, match=r"workers did not start") as raised,
+        connect("mpi", workers=2, start_timeout=60),
+    ):
+        pass
+    assert time.monotonic() - started < 20
+    assert "no disk here" in str(raised.value)
+    assert not left_over()
+    assert not list(temporary.iterdir())
+
+
+def test_a_rank_with_another_penstock_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code = (
+        "    import importlib.metadata as m\n"
+        "    old = m.version\n"
+        "    m.version = lambda name: '0.0.9' if name == 'penstock' else old(name)"
+    )
+    ranks_that(code, tmp_path / "site", monkeypatch)
+    with (
+        pytest.raises(ClusterError, match=r"worker at .* has another penstock.*got penstock 0.0.9"),
+        connect("mpi", workers=1),
+    ):
+        pass
+    assert not left_over()
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "match"),
+    [
+        ({"hosts": "nowhere.invalid:2"}, UsageError, "nowhere.invalid"),
+        ({"hosts": "localhost:1"}, UsageError, "2 workers do not fit"),
+        ({"mpiexec": "/no/such/mpiexec"}, UsageError, "/no/such/mpiexec"),
+        ({"interface": "ib7"}, UsageError, "no network interface 'ib7'"),
+        ({"dashboard": "nowhere"}, UsageError, "--dashboard"),
+    ],
+)
+def test_what_cannot_start_says_why(
+    options: dict[str, Any], error: type[Exception], match: str, temporary: Path
+) -> None:
+    with pytest.raises(error, match=match), connect("mpi", workers=2, **options):
+        pass
+    assert not left_over()
+    assert not list(temporary.iterdir())
+
+
+def test_a_script_that_is_an_mpi_job_itself(tmp_path: Path) -> None:
+    job = tmp_path / "job.py"
+    job.write_text(
+        "import numpy as np\n"
+        "from penstock import connect, gang\n"
+        "with connect('mpi', dashboard='none') as client:\n"
+        "    plain = client.submit(sum, [1, 2, 3]).result()\n"
+        "    f = lambda comm: float(comm.allreduce(np.ones(3))[0])\n"
+        "    print(f'plain {plain}, gang {gang.run(client, f)}, {gang.run(client, f, ranks=1)}')\n"
+    )
+    launcher = find_launcher(None, loaded_library())
+    command = launch_command(launcher, [sys.executable, "-P", str(job)], ranks=4, hosts=None)
+    env = launch_environment(launcher, os.environ, root=os.geteuid() == 0)
+    done = subprocess.run(
+        command, env=env, capture_output=True, text=True, timeout=60, check=False, cwd=tmp_path
+    )
+    assert done.returncode == 0, done.stderr
+    assert "plain 6, gang [2.0, 2.0], [1.0]" in done.stdout

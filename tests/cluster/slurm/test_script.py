@@ -1,0 +1,251 @@
+"""The script for sbatch: what it asks for, that a shell reads it, and what it then runs."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from penstock.cluster.slurm.script import SlurmScript, slurm_script
+from penstock.cluster.spec import ClusterSpec
+from penstock.errors import UsageError
+
+
+def requests(script: str) -> dict[str, str]:
+    return dict(re.findall(r"^#SBATCH --([a-z-]+)=(.*)$", script, re.MULTILINE))
+
+
+def test_what_it_asks_for() -> None:
+    script = slurm_script(
+        ClusterSpec(threads=8, memory_limit="10GiB"),
+        SlurmScript(
+            nodes=8, gpus_per_node=4, time="1-12:00", partition="gpu", account="a.b", job_name="n1"
+        ),
+    )
+    assert requests(script) == {
+        "job-name": "n1",
+        "nodes": "8",
+        "ntasks-per-node": "4",
+        "cpus-per-task": "8",
+        "gpus-per-node": "4",
+        "mem": f"{42 * 1024}M",  # four ranks, and two GiB for scheduler and client
+        "time": "1-12:00",
+        "partition": "gpu",
+        "account": "a.b",
+    }
+    # sbatch stops to look for its options at the first line that is no comment.
+    lines = script.splitlines()
+    assert lines[0] == "#!/bin/bash"
+    assert all(line.startswith("#SBATCH") for line in lines[1 : 1 + len(requests(script))])
+
+
+def test_what_is_not_said_is_left_to_the_site() -> None:
+    assert requests(slurm_script(ClusterSpec(), SlurmScript(nodes=2))) == {
+        "job-name": "penstock",
+        "nodes": "2",
+        "ntasks-per-node": "1",
+        "cpus-per-task": "1",
+    }
+
+
+def last_line(spec: ClusterSpec, job: SlurmScript) -> str:
+    return slurm_script(spec, job).splitlines()[-1]
+
+
+def test_without_a_command_a_cluster_waits() -> None:
+    assert last_line(ClusterSpec(), SlurmScript(nodes=8, gpus_per_node=4)) == (
+        'exec penstock cluster start --foreground --cluster mpi --mpiexec srun -n "$ranks" '
+        "--device gpu"
+    )
+
+
+def test_options_of_the_cluster_go_with_the_command() -> None:
+    spec = ClusterSpec(interface="ib0", device="cpu", start_timeout=90, worker_scratch=Path("/a b"))
+    job = SlurmScript(gpus_per_node=1, command=("penstock", "gnn", "train", "my graph"))
+    assert last_line(spec, job) == (
+        "exec penstock gnn train 'my graph' --cluster mpi --mpiexec srun -n \"$ranks\" "
+        "--device cpu --worker-scratch '/a b' --interface ib0 --start-timeout 90.0"
+    )
+
+
+@pytest.mark.parametrize(
+    ("spec", "job", "message"),
+    [
+        ({"cluster": "local"}, {}, "starts its workers with MPI"),
+        ({"workers": 4}, {}, "--nodes and --ranks-per-node"),
+        ({"hosts": "h1:4"}, {}, "SLURM chooses the hosts"),
+        ({}, {"gpus_per_node": 2, "ranks_per_node": 3}, "more ranks than GPUs"),
+        ({}, {"command": ("penstock", "walk", "g", "--cluster=mpi")}, "adds --cluster=mpi"),
+        ({}, {"command": ("penstock", "walk", "g", "-n", "4")}, "adds -n"),
+        ({}, {"nodes": 0}, "--nodes"),
+        ({}, {"time": "soon"}, "--time has a bad value. Expected minutes, hours"),
+        ({}, {"partition": "a b"}, "--partition has a bad value. Expected letters"),
+        ({}, {"job_name": "a\n#SBATCH --nodes=99"}, "--job-name has a bad value"),
+    ],
+)
+def test_bad_options(spec: dict[str, Any], job: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        slurm_script(ClusterSpec(**spec), SlurmScript(**job))
+
+
+@pytest.mark.parametrize("time", ["90", "4:00:00", "90:30", "2-12", "2-12:30", "unlimited"])
+def test_wall_times(time: str) -> None:
+    assert requests(slurm_script(ClusterSpec(), SlurmScript(time=time)))["time"] == time
+
+
+@given(st.text(st.characters(codec="ascii"), min_size=1), st.text(min_size=1))
+def test_names_cannot_add_lines(name: str, account: str) -> None:
+    try:
+        job = SlurmScript(job_name=name, account=account)
+    except UsageError:
+        return
+    script = slurm_script(ClusterSpec(), job)
+    assert requests(script)["job-name"] == name
+    assert requests(script)["account"] == account
+    assert script.count("#SBATCH") == 5 + name.count("#SBATCH") + account.count("#SBATCH")
+
+
+def run(script: str, **environment: str) -> subprocess.CompletedProcess[bytes]:
+    bash = shutil.which("bash")
+    if bash is None:
+        pytest.skip("needs bash")
+    variables = {"PATH": os.environ["PATH"], "SLURM_JOB_NUM_NODES": "3", **environment}
+    return subprocess.run([bash, "-c", script], env=variables, capture_output=True, check=False)
+
+
+@pytest.fixture(scope="module")
+def teller(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A program named penstock, in a folder with a space, that prints its arguments."""
+    program = tmp_path_factory.mktemp("a folder") / "penstock"
+    program.write_text("#!/bin/sh\nprintf '%s\\0' \"$@\"\n")
+    program.chmod(0o755)
+    return program
+
+
+words = st.text(
+    st.characters(codec="utf-8", exclude_characters="\0", exclude_categories=("Cs",)), max_size=20
+)
+
+
+@settings(deadline=None, max_examples=40)  # each starts a shell
+@given(st.lists(words.filter(lambda word: not word.startswith("-")), max_size=4), words)
+def test_a_shell_passes_on_what_was_written(
+    teller: Path, arguments: list[str], interface: str
+) -> None:
+    spec = ClusterSpec(interface=interface, device_limit="0.8")
+    job = SlurmScript(ranks_per_node=4, command=(str(teller), *arguments))
+    done = run(slurm_script(spec, job))
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.decode().split("\0")[:-1] == [
+        *arguments,
+        *("--cluster", "mpi", "--mpiexec", "srun", "-n", "12"),
+        *("--device-limit", "0.8", "--interface", interface),
+    ]
+
+
+def test_ranks_follow_what_sbatch_was_told(teller: Path) -> None:
+    script = slurm_script(ClusterSpec(), SlurmScript(nodes=2, command=(str(teller),)))
+    done = run(script, SLURM_JOB_NUM_NODES="5", SLURM_NTASKS_PER_NODE="2")
+    assert b"-n\x0010\0" in done.stdout
+
+
+def test_outside_of_a_job(teller: Path) -> None:
+    done = run(slurm_script(ClusterSpec(), SlurmScript()), SLURM_JOB_NUM_NODES="")
+    assert done.returncode != 0
+    assert b"submit this script with sbatch" in done.stderr
+
+
+def test_a_program_of_ones_own_finds_the_cluster_configured(tmp_path: Path) -> None:
+    program = tmp_path / "job.py"
+    program.write_text(
+        "import sys\nfrom penstock.cluster.spec import ClusterSpec\n"
+        "print(ClusterSpec().configured() == ClusterSpec(cluster='mpi', workers=6, mpiexec='srun',"
+        " threads=2, device_pool='0.8', worker_scratch='/x'), sys.argv[1:])\n"
+    )
+    spec = ClusterSpec(threads=2, device_pool="0.8", worker_scratch=Path("/x"))
+    script = slurm_script(
+        spec, SlurmScript(ranks_per_node=2, command=("python", "-P", str(program), "it's"))
+    )
+    done = run(script)
+    assert done.stdout.decode() == 'True ["it\'s"]\n', done.stderr
+    assert "--cluster" not in script
+
+
+def test_srun_is_told_of_the_job(tmp_path: Path) -> None:
+    command = ("sh", "-c", "env | grep -E '^(SLURM_MPI|SLURM_KILL|SRUN)' | sort")
+    done = run(
+        slurm_script(ClusterSpec(), SlurmScript(mpi="pmi2", command=command)),
+        SLURM_CPUS_PER_TASK="8",
+    )
+    assert done.stdout.decode().split() == [
+        "SLURM_KILL_BAD_EXIT=1",
+        "SLURM_MPI_TYPE=pmi2",
+        "SRUN_CPUS_PER_TASK=8",
+    ]
+
+
+# Takes srun's place: its own options go, and the mpiexec of this environment starts the ranks.
+SRUN = """#!{python} -P
+import os, sys
+from penstock.cluster.mpi.mpiexec import (
+    find_launcher, launch_command, launch_environment, loaded_library
+)
+arguments = sys.argv[1:]
+if arguments == ["--version"]:
+    print("slurm 22.05.8")
+    sys.exit()
+while arguments[0] != "-n":
+    assert arguments.pop(0).startswith("--")
+os.environ.pop("SLURM_JOB_NUM_NODES")
+launcher = find_launcher(None, loaded_library())
+command = launch_command(launcher, arguments[2:], ranks=int(arguments[1]), hosts=None)
+os.execve(command[0], command, launch_environment(launcher, os.environ, root=os.geteuid() == 0))
+"""
+
+
+@pytest.mark.mpi
+def test_a_cluster_that_a_batch_job_keeps(tmp_path: Path) -> None:
+    srun = tmp_path / "srun"
+    srun.write_text(SRUN.format(python=sys.executable))
+    srun.chmod(0o755)
+    script = tmp_path / "job.sh"
+    script.write_text(slurm_script(ClusterSpec(), SlurmScript(ranks_per_node=2)))
+    environment = os.environ | {
+        "PATH": f"{tmp_path}:{os.environ['PATH']}",
+        "PENSTOCK_STATE": str(tmp_path / "state"),
+        "SLURM_JOB_NUM_NODES": "1",
+        "TMPDIR": str(tmp_path / "temporary"),
+    }
+    (tmp_path / "temporary").mkdir()
+    with subprocess.Popen(
+        ["bash", script], env=environment, stdout=subprocess.PIPE, text=True
+    ) as job:
+        try:
+            assert job.stdout is not None
+            assert "cluster default: 2 workers (mpi), ready" in job.stdout.readline()
+            family = psutil.Process(job.pid).children(recursive=True)
+            assert sum("penstock.workers.rank" in " ".join(one.cmdline()) for one in family) >= 2
+        finally:
+            job.terminate()  # as scancel does
+        assert job.wait(timeout=20) == 0
+    assert not psutil.wait_procs(family, timeout=5)[1]
+    left = {path.name for path in (tmp_path / "temporary").iterdir()}
+    assert left <= {"dask-scratch-space"}
+    assert not list((tmp_path / "state").rglob("*.json"))
+
+
+def test_shellcheck_is_content(tmp_path: Path) -> None:
+    if shutil.which("shellcheck") is None:
+        pytest.skip("needs shellcheck")
+    path = tmp_path / "job.sh"
+    path.write_text(slurm_script(ClusterSpec(interface="it's"), SlurmScript(gpus_per_node=4)))
+    subprocess.run(["shellcheck", path], check=True)

@@ -1,0 +1,372 @@
+import gzip
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import scipy.sparse as sp
+
+from penstock.errors import InputError, UsageError
+from penstock.pipelines.etl.options import EtlOptions
+from penstock.pipelines.etl.reading.layout import default_direction, find_layout, guess_format
+
+
+@pytest.fixture
+def layout(tmp_path: Path):
+    """Write a file and return the layout found for it."""
+
+    def find(name, content, **options):
+        path = tmp_path / name
+        if isinstance(content, pd.DataFrame):
+            content.to_parquet(path)
+        elif isinstance(content, pa.Table):
+            pq.write_table(content, path)
+        else:
+            path.write_text(content)
+        checked = EtlOptions(**options)
+        return find_layout([str(path)], checked, guess_format([str(path)], checked))
+
+    return find
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "kind"),
+    [
+        ("a.parquet", "", "parquet"),
+        ("a.csv", "", "csv"),
+        ("a.tsv.gz", "", "tsv"),
+        ("a.csv.zst", "", "csv"),
+        ("a.npz", "", "npz"),
+        ("a.txt", "1 2\n", "edgelist"),
+        ("a.el", "a\tb\tc\n", "triples"),
+        ("a.txt", "a\tb\tc\nd\te\tf\n", "triples"),
+        ("a.txt", "a\tb\t0.5\n", "edgelist"),  # weights
+        ("a.txt", "1\tlikes\t2\n", "edgelist"),  # triples of integers only when asked for
+        ("a.txt", "a b c\n", "edgelist"),
+    ],
+)
+def test_format_by_name(tmp_path, name, text, kind):
+    path = tmp_path / name
+    path.write_bytes(gzip.compress(text.encode()) if name.endswith(".gz") else text.encode())
+    assert guess_format([str(path)], EtlOptions()) == kind
+    assert guess_format([str(path)], EtlOptions(format="zoo")) == "zoo"
+
+
+def test_format_of_folders(tmp_path):
+    tu = tmp_path / "PROTEINS"
+    tu.mkdir()
+    (tu / "PROTEINS_A.txt").write_text("1, 2\n")
+    assert guess_format([str(tu)], EtlOptions()) == "tu"
+    table = tmp_path / "follows"
+    (table / "day=1").mkdir(parents=True)
+    (table / "_SUCCESS").touch()
+    (table / "day=1" / "part-0.parquet").touch()
+    assert guess_format([str(table)], EtlOptions()) == "parquet"
+
+
+def test_no_format(tmp_path):
+    (tmp_path / "a.xlsx").touch()
+    with pytest.raises(UsageError, match=r"cannot tell the format .*a\.xlsx.*--format"):
+        guess_format([str(tmp_path / "a.xlsx")], EtlOptions())
+    (tmp_path / "a.csv").touch()
+    (tmp_path / "a.tsv").touch()
+    with pytest.raises(UsageError, match="csv and tsv"):
+        guess_format([str(tmp_path)], EtlOptions())
+    (tmp_path / "nothing").mkdir()
+    with pytest.raises(InputError, match=r"nothing.*no files"):
+        guess_format([str(tmp_path / "nothing")], EtlOptions())
+
+
+@pytest.mark.parametrize(
+    ("header", "columns"),
+    [
+        ("src,dst", ("src", "dst")),
+        ("x,Target,Source", ("Source", "Target")),
+        ("weight,from,to", ("from", "to")),
+        ("# head , tail", ("head", "tail")),
+        ('"subject","object"', ("subject", "object")),
+        ("u,v,source,target", ("source", "target")),
+    ],
+)
+def test_usual_names(layout, header, columns):
+    row = ",".join("5" for _ in header.split(","))
+    found = layout("a.csv", f"{header}\n{row}\n")
+    assert (found.source, found.target) == columns
+    assert found.header
+    assert found.weight == ("weight" if "weight" in header else None)
+
+
+def test_columns_by_option(layout):
+    text = "when,follower,followed,strength,kind\n5,a,b,0.5,x\n"
+    found = layout(
+        "a.csv",
+        text,
+        source="follower",
+        target="2",
+        weight="strength",
+        time="when",
+        relation="kind",
+    )
+    assert (found.source, found.target, found.weight) == ("follower", "followed", "strength")
+    assert (found.time, found.relation, found.header) == ("when", "kind", True)
+    assert (found.id_type, found.time_type, found.relation_type) == ("string", "int64", "string")
+
+
+def test_columns_by_number_without_header(layout):
+    found = layout("a.txt", "7 1 2 0.5\n8 2 3 0.5\n", source="1", target="2", weight="3", time="0")
+    assert (found.source, found.target, found.weight, found.time) == (1, 2, 3, 0)
+    assert not found.header
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "header"),
+    [
+        ("a.csv", "src,dst\n1,2\n", True),
+        ("a.csv", "1,2\n3,4\n", False),
+        ("a.csv", "a,b\nc,d\n", False),
+        ("a.txt", "# FromNodeId ToNodeId\n1 2\n", False),
+        ("a.txt", "% comment\nsource target\n1 2\n", True),
+        ("a.tsv", "source\ttarget\na\tb\n", True),
+        ("a.csv", "alice,1\n5,2\n", False),  # one number is enough to be no header
+    ],
+)
+def test_header_is_recognised(layout, name, text, header):
+    found = layout(name, text)
+    assert found.header is header
+
+
+def test_header_by_its_numbers(layout):
+    found = layout("a.csv", "user,item\n1,2\n3,4\n", source="0", target="1")
+    assert found.header
+    assert found.names == ("user", "item")
+    assert (found.source, found.target) == ("user", "item")
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "options", "delimiter"),
+    [
+        ("a.csv", "1,2\n", {}, ","),
+        ("a.tsv", "1\t2\n", {}, "\t"),
+        ("a.csv", "1;2\n", {"delimiter": ";"}, ";"),
+        ("a.txt", "1|2\n", {"delimiter": "|"}, "|"),
+        ("a.txt", "1\t2\n", {}, " "),
+        ("a.txt", "1,2\n", {}, ","),
+        ("a.csv", "1\t2\n", {"delimiter": "tab"}, "\t"),
+        ("a.txt", "a\tb\tc\n", {"format": "triples"}, "\t"),
+        ("a.txt", "a b c\n", {"format": "triples"}, " "),
+        ("a.csv", "a,b,c\n", {"format": "triples"}, ","),
+    ],
+)
+def test_delimiters(layout, name, text, options, delimiter):
+    assert layout(name, text, **options).delimiter == delimiter
+
+
+def test_a_long_delimiter_is_refused(layout):
+    with pytest.raises(UsageError, match="--delimiter is one character"):
+        layout("a.csv", "1::2\n", delimiter="::")
+
+
+@pytest.mark.parametrize(
+    ("ids", "id_type"),
+    [
+        (["1", "2"], "int64"),
+        (["-5", " 7 "], "int64"),
+        (["1", "2", "x"], "int64"),  # the odd one is told when it is read
+        (["x1", "x2", "3"], "string"),
+        (["007", "12"], "string"),  # leading zeros would be lost
+        (["0", "10"], "int64"),
+        ([str(2**64 - 1), "1"], "uint64"),
+        ([str(2**63), "-1"], "int64"),  # no type holds both: the first is told when it is read
+        (["6ba7b810-9dad-11d1-80b4-00c04fd430c8"], "string"),
+    ],
+)
+def test_id_types_of_text(layout, ids, id_type):
+    text = "".join(f"{i},{i}\n" for i in ids)
+    assert layout("a.csv", text, header="no").id_type == id_type
+    assert layout("a.csv", text, header="no", id_type="string").id_type == "string"
+
+
+def test_ids_beyond_64_bits(layout):
+    text = f"{2**64},{2**70}\n"
+    with pytest.raises(InputError, match=r"a\.csv are integers beyond 64 bits.*--id-type string"):
+        layout("a.csv", text)
+    assert layout("a.csv", text, id_type="string").id_type == "string"
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "id_type"),
+    [
+        (pa.int32(), pa.int64(), "int64"),
+        (pa.uint32(), pa.int8(), "int64"),
+        (pa.uint64(), pa.uint64(), "uint64"),
+        (pa.uint64(), pa.int32(), "uint64"),
+        (pa.float64(), pa.int64(), "int64"),
+        (pa.string(), pa.int64(), "string"),
+        (pa.large_string(), pa.string(), "string"),
+        (pa.dictionary(pa.int8(), pa.string()), pa.string(), "string"),
+        (pa.binary(16), pa.binary(16), "binary"),
+        (pa.uuid(), pa.uuid(), "binary"),
+    ],
+)
+def test_id_types_of_parquet(layout, source, target, id_type):
+    table = pa.table({"src": _one(source), "dst": _one(target)})
+    assert layout("a.parquet", table).id_type == id_type
+
+
+def _one(kind):
+    if isinstance(kind, pa.UuidType):
+        return pa.ExtensionArray.from_storage(kind, pa.array([b"0" * 16], pa.binary(16)))
+    if pa.types.is_dictionary(kind):
+        return pa.array(["1"]).dictionary_encode()
+    if pa.types.is_fixed_size_binary(kind):
+        return pa.array([b"0" * 16], kind)
+    return pa.array([1]).cast(kind)
+
+
+def test_ids_of_no_use(layout):
+    with pytest.raises(InputError, match=r"node ids.*integers, strings or bytes, got list"):
+        layout("a.parquet", pa.table({"src": [[1]], "dst": [[2]]}))
+    with pytest.raises(InputError, match=r"node ids.*int64, got fixed_size_binary"):
+        layout("a.parquet", pa.table({"src": _one(pa.binary(16)), "dst": [1]}), id_type="int64")
+
+
+@pytest.mark.parametrize(
+    ("values", "time_type"),
+    [
+        (["1", "2"], "int64"),
+        (["1.5", "2"], "float64"),
+        (["2026-11-20", "2026-11-20T08:00:00Z"], "timestamp"),
+        ([1, 2], "int64"),
+        ([1.5, 2.0], "float64"),
+        (pd.to_datetime(["2026-11-20", "2026-11-21"]), "timestamp"),
+        (pd.to_datetime(["2026-11-20", "2026-11-21"]).date, "timestamp"),
+    ],
+)
+def test_time_types(layout, values, time_type):
+    if isinstance(values, list) and isinstance(values[0], str):
+        text = "src,dst,t\n" + "".join(f"1,2,{value}\n" for value in values)
+        assert layout("a.csv", text, time="t").time_type == time_type
+    else:
+        table = pd.DataFrame({"src": [1, 2], "dst": [3, 4], "t": values})
+        assert layout("a.parquet", table, time="t").time_type == time_type
+
+
+def test_window(layout):
+    numbers = "src,dst,t\n1,2,3\n"
+    found = layout("a.csv", numbers, time="t", since="10", until="20.5")
+    assert (found.since, found.until) == (10, 21)  # whole, as the times
+    dates = "src,dst,t\n1,2,2026-11-20\n"
+    found = layout("a.csv", dates, time="t", since="2026-11-20", until="2026-11-20T02:00:00+02:00")
+    assert found.since == found.until == pd.Timestamp("2026-11-20").value
+    with pytest.raises(UsageError, match="--since has a bad value.*a number"):
+        layout("a.csv", numbers, time="t", since="2026-11-20")
+    with pytest.raises(UsageError, match="--until has a bad value.*a date"):
+        layout("a.csv", dates, time="t", until="5")
+    with pytest.raises(UsageError, match="--until has a bad value"):
+        layout("a.csv", numbers, time="t", until="nan")
+
+
+@pytest.mark.parametrize(
+    ("header", "said"),
+    [
+        ("src,dst,w,w", "several columns that may be the weight: w, w.*--weight"),
+        ("src,Src,dst,w", "several columns that may be the source: src, Src.*--source"),
+        ("src,dst,relation,relation", "may be the relation: relation, relation.*--relation"),
+    ],
+)
+def test_columns_of_one_known_name_are_refused(layout, header, said):
+    with pytest.raises(InputError, match=said):
+        layout("a.csv", f"{header}\n1,2,3,4\n")
+
+
+def test_a_number_says_which_column_of_one_name(layout):
+    assert layout("a.csv", "src,dst,w,w\n1,2,3,4\n", weight="3").weight == 3
+    assert layout("a.csv", "src,dst,w,w\n1,2,3,4\n", weight="none").weight is None
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "options", "said"),
+    [
+        ("a.csv", "a,b\n1,2\n", {}, "no column for the source.*columns a, b.*--source"),
+        ("a.csv", "src,b\n1,2\n", {}, "no column for the target.*columns src, b.*--target"),
+        ("a.csv", "src,dst\n1,2\n", {"weight": "w8"}, "no column 'w8'.*--weight.*src, dst"),
+        ("a.csv", "1,2\n", {"source": "x"}, "no column 'x'.*no header.*'1 2'"),
+        ("a.txt", "1\n2\n", {}, "no column for the target.*'1'"),
+        ("a.csv", "1\t2\n", {}, "no column for the target"),
+        ("a.txt", "a\tb\n", {"format": "triples"}, "no column for the target.*3 columns"),
+        ("a.csv", "src,dst\n1,2\n", {"format": "zoo"}, "no column for the graph.*graph_id"),
+        ("a.csv", "src,dst\n1,2\n", {"target": "src"}, "source and target are the same column"),
+        ("a.csv", "s,s,dst\n1,2,3\n", {"source": "s"}, "several columns named s"),
+    ],
+)
+def test_missing_columns(layout, name, text, options, said):
+    with pytest.raises(InputError, match=said):
+        layout(name, text, **options)
+
+
+def test_missing_columns_of_parquet(layout):
+    with pytest.raises(InputError, match=r"a\.parquet.*source.*columns a, b"):
+        layout("a.parquet", pd.DataFrame({"a": [1], "b": [2]}))
+
+
+def test_weights_that_are_no_numbers(layout):
+    table = pd.DataFrame({"src": [1], "dst": [2], "weight": [[1.0]]})
+    with pytest.raises(InputError, match=r"weight of .*numbers, got list"):
+        layout("a.parquet", table)
+
+
+@pytest.mark.parametrize("content", ["", "\n\n", "src,dst\n"])
+def test_nothing_in_it(layout, content):
+    with pytest.raises(InputError, match=r"no rows in .*a\.csv"):
+        layout("a.csv", content)
+
+
+def test_the_first_file_with_rows_counts(tmp_path):
+    (tmp_path / "a.csv").touch()
+    (tmp_path / "b.csv").write_text("src,dst\nx,y\n")
+    found = find_layout([str(tmp_path)], EtlOptions(), "csv")
+    assert (found.id_type, found.source) == ("string", "src")
+
+
+def test_triples_and_zoo_have_their_order(layout):
+    triples = layout("a.txt", "a\tlikes\tb\n")
+    assert (triples.source, triples.relation, triples.target) == (0, 1, 2)
+    zoo = layout("a.csv", "0,1,2\n0,2,3\n", format="zoo")
+    assert (zoo.graph, zoo.source, zoo.target, zoo.graph_type) == (0, 1, 2, "int64")
+    named = layout("b.csv", "graph_id,src,dst\ng1,1,2\n", format="zoo")
+    assert (named.graph, named.source, named.graph_type) == ("graph_id", "src", "string")
+    table = pd.DataFrame({"head": ["a"], "relation": ["r"], "tail": ["b"]})
+    parquet = layout("a.parquet", table, format="triples")
+    assert (parquet.source, parquet.relation, parquet.target) == ("head", "relation", "tail")
+
+
+@pytest.mark.parametrize("options", [{}, {"format": "triples"}])
+def test_triples_without_their_relations(layout, options):
+    found = layout("a.txt", "a\tlikes\tb\n", relation="none", **options)
+    assert (found.source, found.relation, found.target) == (0, None, 2)
+    assert default_direction("triples", found) == (False, "the default of edges without relations")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "ends"),
+    [
+        ("a.txt", "a\tlikes\tb\n", (0, 2)),
+        ("a.tsv", "head\trelation\ttail\na\tlikes\tb\n", ("head", "tail")),
+        ("a.parquet", pd.DataFrame({"head": ["a"], "tail": ["b"]}), ("head", "tail")),
+    ],
+)
+def test_triples_may_leave_their_relations_out(layout, name, content, ends):
+    found = layout(name, content, format="triples", relation="none")
+    assert (found.source, found.target, found.relation) == (*ends, None)
+
+
+def test_matrix(tmp_path):
+    matrix = sp.random(5, 5, 0.5, "csr", random_state=0)
+    sp.save_npz(tmp_path / "w.npz", matrix)
+    matrix.data = np.ones_like(matrix.data)
+    sp.save_npz(tmp_path / "ones.npz", matrix)
+    find = lambda name: find_layout([str(tmp_path / name)], EtlOptions(), "npz")  # noqa: E731
+    assert find("w.npz").weight == "data"
+    assert find("ones.npz").weight is None

@@ -1,0 +1,205 @@
+import gzip
+from itertools import pairwise
+
+import fsspec
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from penstock.errors import InputError, MissingExtra, UsageError
+from penstock.pipelines.etl.options import EtlOptions
+from penstock.pipelines.etl.reading.layout import find_layout
+from penstock.pipelines.etl.reading.pieces import find_pieces
+
+
+def pieces(paths, kind="csv", target_bytes=64 << 20, **options):
+    checked = EtlOptions(**options)
+    paths = [str(path) for path in paths]
+    return find_pieces(paths, kind, find_layout(paths, checked, kind), checked, target_bytes)
+
+
+@pytest.fixture
+def memory():
+    """The in-memory filesystem of fsspec, empty before and after."""
+    system = fsspec.filesystem("memory")
+    system.rm("/", recursive=True) if system.ls("/") else None
+    yield system
+    for name in list(system.store):
+        system.rm(name)
+
+
+def test_a_small_file_is_one_piece(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text("src,dst\n1,2\n")
+    (piece,) = pieces([path])
+    assert (piece.path, piece.format, piece.start, piece.stop) == (str(path), "csv", 0, -1)
+    assert (piece.bytes, piece.number) == (12, 0)
+
+
+def test_byte_ranges_cover_a_file(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text("1,2\n" * 1000)
+    found = pieces([path], target_bytes=999)
+    assert len(found) == 5
+    assert (found[0].start, found[-1].stop) == (0, 4000)
+    assert all(a.stop == b.start for a, b in pairwise(found))
+    assert sum(piece.bytes for piece in found) == 4000
+    assert max(piece.bytes for piece in found) <= 999
+    assert [piece.number for piece in found] == list(range(5))
+
+
+def test_what_cannot_be_cut_is_one_piece(tmp_path):
+    (tmp_path / "quoted.csv").write_text('"1","2"\n' * 1000)
+    (tmp_path / "packed.csv.gz").write_bytes(gzip.compress(b"1,2\n" * 1000))
+    for name in ("quoted.csv", "packed.csv.gz"):
+        (piece,) = pieces([tmp_path / name], target_bytes=100)
+        assert (piece.start, piece.stop) == (0, -1)
+    (tmp_path / "names.csv").write_text('"src","dst"\n' + "1,2\n" * 1000)
+    assert len(pieces([tmp_path / "names.csv"], target_bytes=3000)) == 2
+    (tmp_path / "quotes.txt").write_text('"1" "2"\n' * 1000)  # edge lists do not quote
+    assert len(pieces([tmp_path / "quotes.txt"], "edgelist", 4000, id_type="string")) == 2
+
+
+def test_row_groups_are_grouped_by_size(tmp_path):
+    table = pa.table({"src": np.arange(1000), "dst": np.arange(1000), "other": ["x" * 100] * 1000})
+    path = tmp_path / "a.parquet"
+    pq.write_table(table, path, row_group_size=100, use_dictionary=False, compression="none")
+    one = pq.ParquetFile(path).metadata.row_group(0)
+    size = sum(one.column(i).total_uncompressed_size for i in range(2))  # other is not needed
+    found = pieces([path], "parquet", 3 * size)
+    assert [(piece.start, piece.stop) for piece in found] == [(0, 3), (3, 6), (6, 9), (9, 10)]
+    assert [(p.start, p.stop) for p in pieces([path], "parquet", 1)] == [
+        (i, i + 1) for i in range(10)
+    ]
+    assert found[0].bytes == 3 * size
+
+
+def test_order_is_by_path(tmp_path):
+    for name in ("c.csv", "a.csv", "b.csv"):
+        (tmp_path / name).write_text("1,2\n")
+    (tmp_path / "_SUCCESS").touch()
+    (tmp_path / ".b.csv.crc").touch()
+    (tmp_path / "deeper").mkdir()
+    (tmp_path / "deeper" / "d.csv").write_text("3,4\n")
+    names = ["a.csv", "b.csv", "c.csv", "deeper/d.csv"]
+    for paths in (
+        [tmp_path],
+        [tmp_path / "deeper", tmp_path / "c.csv", tmp_path / "[ab].csv", tmp_path / "a.csv"],
+        [tmp_path / "**" / "*.csv"],
+        [f"file://{tmp_path}"],
+    ):
+        found = pieces(paths)
+        assert [piece.path for piece in found] == [str(tmp_path / name) for name in names]
+        assert [piece.number for piece in found] == [0, 1, 2, 3]
+
+
+def test_files_without_suffix_in_a_folder(tmp_path):
+    for name in ("part-00000", "part-00001", "_SUCCESS"):
+        (tmp_path / name).write_text("1\t2\n")
+    assert len(pieces([tmp_path], "edgelist")) == 2
+
+
+def test_urls(memory):
+    for name in ("/in/b.csv", "/in/a.csv", "/in/_SUCCESS", "/in/a.parquet"):
+        memory.pipe(name, b"1,2\n")
+    urls = ["memory:///in/a.csv", "memory:///in/b.csv"]
+    for paths in (["memory://in"], ["memory://in/*.csv"], urls):
+        found = [piece.path for piece in pieces(paths)]
+        assert [path.replace(":///", "://") for path in found] == [
+            "memory://in/a.csv", "memory://in/b.csv",
+        ]  # fmt: skip
+    with pytest.raises(InputError, match="there is no memory://in/c.csv"):
+        pieces(["memory://in/c.csv"])
+
+
+def test_urls_nobody_knows(monkeypatch):
+    with pytest.raises(UsageError, match=r"nosuch://x/a\.csv cannot be read.*s3://"):
+        pieces(["nosuch://x/a.csv"])
+
+    def missing(path):
+        raise ImportError("Install s3fs to access S3")
+
+    monkeypatch.setattr(fsspec.core, "url_to_fs", missing)
+    with pytest.raises(MissingExtra, match=r"s3://.*Install s3fs.*pip install"):
+        pieces(["s3://bucket/a.csv"])
+
+
+def test_missing_and_empty_files(tmp_path):
+    with pytest.raises(InputError, match=r"there is no .*a\.csv"):
+        pieces([tmp_path / "a.csv"])
+    with pytest.raises(InputError, match="there is no"):
+        pieces([tmp_path / "*.csv"])
+    (tmp_path / "a.csv").touch()
+    (tmp_path / "b.csv").touch()
+    with pytest.raises(InputError, match=r"no rows in .*a\.csv.*b\.csv"):
+        pieces([tmp_path])
+    (tmp_path / "c.csv").write_text("1,2\n")
+    (piece,) = pieces([tmp_path])
+    assert piece.path == str(tmp_path / "c.csv")
+    checked = EtlOptions(valid=str(tmp_path / "a.csv"))
+    with pytest.raises(InputError, match=r"every input is empty: .*a\.csv"):
+        find_pieces(
+            [str(checked.valid)], "csv", find_layout([str(tmp_path)], checked, "csv"), checked
+        )
+
+
+def test_empty_parquet_is_no_piece(tmp_path):
+    full = pd.DataFrame({"src": [1], "dst": [2]})
+    full.iloc[:0].to_parquet(tmp_path / "a.parquet")
+    with pytest.raises(InputError, match=r"no rows in .*a\.parquet"):
+        pieces([tmp_path], "parquet")
+    full.to_parquet(tmp_path / "b.parquet")
+    assert len(pieces([tmp_path], "parquet")) == 1
+
+
+@pytest.mark.parametrize(
+    ("second", "said"),
+    [
+        ("dst,src\n1,2\n", r"b\.csv, row 1: the header differs.*src,dst.*dst,src"),
+        ("3,4\n", r"b\.csv, row 1: the header differs.*src,dst.*3,4"),
+    ],
+)
+def test_headers_must_agree(tmp_path, second, said):
+    (tmp_path / "a.csv").write_text("src,dst\n1,2\n")
+    (tmp_path / "b.csv").write_text(second)
+    with pytest.raises(InputError, match=said):
+        pieces([tmp_path])
+
+
+def test_a_header_only_in_a_later_file(tmp_path):
+    (tmp_path / "a.csv").write_text("x,y\n")
+    (tmp_path / "b.csv").write_text("src,dst\nx,y\n")
+    with pytest.raises(InputError, match=r"b\.csv, row 1: a header, where the first file has none"):
+        pieces([tmp_path])
+    assert len(pieces([tmp_path], header="no")) == 2
+
+
+@pytest.mark.parametrize(
+    ("second", "said"),
+    [
+        ({"src": ["a"], "dst": ["b"]}, "id type int64, got string.*--id-type string"),
+        ({"src": [1], "to": [2]}, r"b\.parquet has no column 'dst'.*columns src, to"),
+    ],
+)
+def test_schemas_must_agree(tmp_path, second, said):
+    pd.DataFrame({"src": [1], "dst": [2]}).to_parquet(tmp_path / "a.parquet")
+    pd.DataFrame(second).to_parquet(tmp_path / "b.parquet")
+    with pytest.raises(InputError, match=said):
+        pieces([tmp_path], "parquet")
+
+
+def test_integers_of_other_widths_agree(tmp_path):
+    pd.DataFrame({"src": [1], "dst": [2]}).to_parquet(tmp_path / "a.parquet")
+    other = pd.DataFrame({"x": ["?"], "dst": [2], "src": [1]}).astype(
+        {"src": "int32", "dst": "uint8"}
+    )
+    other.to_parquet(tmp_path / "b.parquet")
+    assert len(pieces([tmp_path], "parquet")) == 2
+
+
+def test_what_is_no_parquet(tmp_path):
+    (tmp_path / "a.parquet").write_text("1,2\n" * 100)
+    with pytest.raises(InputError, match=r"a\.parquet cannot be read as Parquet.*--format"):
+        pieces([tmp_path], "parquet")

@@ -1,0 +1,275 @@
+"""TU folders against NetworkX: PROTEINS where it is, small folders made here, broken ones."""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import networkx as nx
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from penstock.errors import InputError, UsageError
+from penstock.graph import Graph
+from penstock.pipelines.etl import etl
+from penstock.pipelines.etl.zoos.tu_files import read_numbers
+
+# Graph 1 is a triangle 1-2-3 with node 4 attached, graph 2 has no nodes, graph 3 a loop at 6.
+SMALL = {
+    "A": "1, 2\n2, 1\n2, 3\n3, 2\n1, 3\n3, 1\n4, 1\n1, 4\n5, 6\n6, 5\n6, 6\n",
+    "graph_indicator": "1\n1\n1\n1\n3\n3\n",
+    "graph_labels": "1\n-1\n1\n",
+    "graph_attributes": "0.5, 1\n1.5, 2\n2.5, 3\n",
+    "node_labels": "7\n0\n7\n3\n0\n0\n",
+    "node_attributes": "1.5, 2\n0, -1e3\n3, 4\n5, 6\n0, 0\n0, 9\n",
+    "edge_labels": "4\n4\n4\n4\n9\n9\n4\n4\n9\n9\n9\n",
+}
+
+
+@pytest.fixture
+def make_folder(tmp_path: Path) -> Callable[..., Path]:
+    """Write SMALL with some files changed, or left out (None)."""
+
+    def make(*, name: str = "SMALL", zipped: bool = False, **changes: str | None) -> Path:
+        folder = tmp_path / "tu"
+        folder.mkdir(exist_ok=True)
+        for kind, text in (SMALL | changes).items():
+            if text is None:
+                continue
+            path = folder / f"{name}_{kind}.txt"
+            if zipped:
+                path.with_suffix(".txt.gz").write_bytes(gzip.compress(text.encode()))
+            else:
+                path.write_text(text)
+        (folder / "README.txt").write_text("not data\n")
+        return folder
+
+    return make
+
+
+def networkx_graphs(
+    arcs: np.ndarray[Any, Any], indicator: np.ndarray[Any, Any], graphs: int
+) -> list[nx.Graph[int]]:
+    whole: nx.Graph[int] = nx.Graph()
+    whole.add_nodes_from(range(1, len(indicator) + 1))
+    whole.add_edges_from((int(u), int(v)) for u, v in arcs if u != v)
+    return [
+        whole.subgraph((np.flatnonzero(indicator == g) + 1).tolist()) for g in range(1, graphs + 1)
+    ]
+
+
+def assert_graphs(graph: Graph, expected: list[nx.Graph[int]]) -> None:
+    csr, ids = graph.csr(), np.asarray(graph.user_ids())
+    rows = pq.read_table(graph.path / "graphs.parquet").to_pylist()
+    assert [row["id"] for row in rows] == list(range(1, len(expected) + 1))
+    assert graph.manifest.graphs == len(expected)
+    for row, truth in zip(rows, expected, strict=True):
+        first, stop = row["first"], row["first"] + row["nodes"]
+        assert ids[first:stop].tolist() == sorted(truth)
+        assert row["edges"] == 2 * truth.number_of_edges()
+        for node in range(first, stop):
+            neighbours = ids[csr.indices[csr.indptr[node] : csr.indptr[node + 1]]].tolist()
+            assert neighbours == sorted(truth[int(ids[node])])
+
+
+@pytest.mark.parametrize("zipped", [False, True])
+def test_small_folder(make_folder: Callable[..., Path], tmp_path: Path, zipped: bool) -> None:
+    report = etl(make_folder(zipped=zipped), tmp_path / "graph")
+    graph = Graph.open(tmp_path / "graph")
+    graph.validate()
+    arcs = np.array([line.split(",") for line in SMALL["A"].splitlines()], int)
+    assert_graphs(graph, networkx_graphs(arcs, np.array([1, 1, 1, 1, 3, 3]), 3))
+    assert (report.graphs, report.rows_read, report.loops_dropped) == (3, 11, 1)
+    graphs = pq.read_table(graph.path / "graphs.parquet")
+    assert graphs["label"].to_pylist() == [1, -1, 1]
+    assert graphs["attributes"].to_pylist() == [[0.5, 1.0], [1.5, 2.0], [2.5, 3.0]]
+    assert np.asarray(graph.node_column("graph")).tolist() == [0, 0, 0, 0, 2, 2]
+    assert graph.labels().tolist() == [2, 0, 2, 1, 0, 0]
+    assert graph.manifest.classes == ("0", "3", "7")
+    assert graph.features().tolist() == [[1.5, 2], [0, -1000], [3, 4], [5, 6], [0, 0], [0, 9]]
+    csr = graph.csr()
+    names = np.array(graph.manifest.relations)
+    kinds = {
+        (u, v): r
+        for u, v, r in zip(csr.sources() + 1, csr.indices + 1, names[csr.relations], strict=True)
+    }
+    assert kinds == {
+        (1, 2): "4",
+        (2, 1): "4",
+        (2, 3): "4",
+        (3, 2): "4",
+        (1, 3): "9",
+        (3, 1): "9",
+        (1, 4): "4",
+        (4, 1): "4",
+        (5, 6): "9",
+        (6, 5): "9",
+    }
+
+
+def test_edge_labels_are_left_out(make_folder: Callable[..., Path], tmp_path: Path) -> None:
+    # One pair of nodes by two labels, which are one edge without them.
+    folder = make_folder(A="1, 2\n1, 2\n5, 6\n", edge_labels="4\n9\n4\n")
+    etl(folder, tmp_path / "typed")
+    etl(folder, tmp_path / "plain", relation="none")
+    typed, plain = (Graph.open(tmp_path / name).manifest for name in ("typed", "plain"))
+    assert (typed.relations, typed.edges) == (("4", "9"), 6)
+    assert (plain.relations, plain.edges) == (None, 4)
+    assert "relations" not in plain.dtypes
+
+
+def test_dropped_nodes_take_their_data_along(
+    make_folder: Callable[..., Path], tmp_path: Path
+) -> None:
+    report = etl(make_folder(edge_labels=None), tmp_path / "graph", min_degree=2)
+    graph = Graph.open(tmp_path / "graph")
+    graph.validate()
+    assert graph.user_ids().to_pylist() == [1, 2, 3]
+    assert graph.features().tolist() == [[1.5, 2], [0, -1000], [3, 4]]
+    assert graph.labels().tolist() == [2, 0, 2]
+    graphs = pq.read_table(graph.path / "graphs.parquet")
+    assert graphs["nodes"].to_pylist() == [3, 0, 0]
+    assert graphs["edges"].to_pylist() == [6, 0, 0]
+    assert report.nodes_dropped == 3
+
+
+def test_directed_keeps_the_rows_of_a(make_folder: Callable[..., Path], tmp_path: Path) -> None:
+    folder = make_folder(A="4, 1\n2, 3\n6, 5\n", edge_labels=None)
+    etl(folder, tmp_path / "graph", directed=True, self_loops="keep")
+    csr = Graph.open(tmp_path / "graph").csr()
+    assert list(zip((csr.sources() + 1).tolist(), (csr.indices + 1).tolist(), strict=True)) == [
+        (2, 3),
+        (4, 1),
+        (6, 5),
+    ]
+
+
+def test_files_that_may_be_missing(make_folder: Callable[..., Path], tmp_path: Path) -> None:
+    optional = ("graph_labels", "graph_attributes", "node_labels", "node_attributes", "edge_labels")
+    etl(make_folder(**dict.fromkeys(optional)), tmp_path / "graph")
+    graph = Graph.open(tmp_path / "graph")
+    assert (graph.manifest.graphs, graph.num_nodes, graph.features()) == (3, 6, None)
+    names = pq.read_schema(graph.path / "graphs.parquet").names
+    assert names == ["id", "first", "nodes", "edges"]
+
+
+def test_values_to_regress(make_folder: Callable[..., Path], tmp_path: Path) -> None:
+    folder = make_folder(node_labels="0.5\n1\n2\n3\n4\n5\n", graph_labels="1.5\n2\n0\n")
+    etl(folder, tmp_path / "graph")
+    graph = Graph.open(tmp_path / "graph")
+    assert graph.manifest.labels == "value"
+    assert graph.labels().tolist() == [0.5, 1, 2, 3, 4, 5]
+    labels = pq.read_table(graph.path / "graphs.parquet")["label"].to_pylist()
+    assert labels == [1.5, 2.0, 0.0]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"graph_indicator": None}, "has no SMALL_graph_indicator.txt"),
+        ({"A": "1, 2\n2, 5\n", "edge_labels": None}, "A.txt, row 2: an edge between two graphs"),
+        ({"A": "1, 2\n7, 5\n", "edge_labels": None}, "A.txt, row 2: a node that is not in"),
+        ({"A": "0, 2\n", "edge_labels": None}, "A.txt, row 1: a node that is not in"),
+        ({"A": "1, 2\n2, x\n"}, "A.txt, row 2, cannot be used"),
+        ({"A": "1, 2\n2, 3.5\n"}, "A.txt, row 2, cannot be used"),
+        ({"A": "1, 2\n\n2, 3\n"}, "A.txt, row 2, cannot be used"),
+        ({"A": "1, 2\n2\n"}, "A.txt, row 2, cannot be used"),
+        ({"A": "1, 2\n2, 99999999999999999999\n"}, "A.txt, row 2, cannot be used"),
+        ({"A": "1, 2\n2, 1_0\n"}, "A.txt"),
+        ({"graph_indicator": "1\n1\n2\n1\n3\n3\n"}, "indicator.txt, row 4: graphs do not ascend"),
+        ({"graph_indicator": "0\n1\n1\n1\n3\n3\n"}, "indicator.txt, row 1: graphs do not ascend"),
+        ({"graph_indicator": "1\n1\n1\n1\n3\n4\n"}, "indicator.txt, row 6: a graph without"),
+        ({"graph_indicator": "1\n1\n1\nq\n3\n4\n"}, "indicator.txt, row 4, cannot be used"),
+        ({"node_labels": "7\n0\n7\n"}, "node_labels.txt has the wrong number of rows"),
+        ({"node_labels": "7\n0\n7\n3\n0\n0, 1\n"}, "node_labels.txt, row 6, cannot be used"),
+        ({"node_attributes": "1\n2\n"}, "node_attributes.txt has the wrong number of rows"),
+        ({"node_attributes": "1\n2\n3\nnan\n5\n6\n"}, "node_attributes.txt, row 4, cannot be used"),
+        ({"edge_labels": "4\n"}, "edge_labels.txt has the wrong number of rows"),
+        ({"edge_labels": "4.5\n" * 11}, "edge_labels.txt, row 1, cannot be used"),
+        ({"graph_attributes": "1\n"}, "graph_attributes.txt has the wrong number of rows"),
+    ],
+)
+def test_bad_folders_name_file_and_row(
+    make_folder: Callable[..., Path], tmp_path: Path, changes: dict[str, str | None], message: str
+) -> None:
+    with pytest.raises(InputError) as error:
+        etl(make_folder(**changes), tmp_path / "graph")
+    assert message in str(error.value)
+    assert not (tmp_path / "graph").exists()
+
+
+def test_not_one_data_set(make_folder: Callable[..., Path], tmp_path: Path) -> None:
+    make_folder()
+    with pytest.raises(InputError, match="not one TU data set"):
+        etl(make_folder(name="OTHER"), tmp_path / "graph")
+    (tmp_path / "none").mkdir()
+    (tmp_path / "none" / "NAME_B.txt").write_text("1, 2\n")
+    with pytest.raises(InputError, match=r"Expected one file NAME_A\.txt"):
+        etl(tmp_path / "none", tmp_path / "graph", format="tu")
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"source": "a"},
+        {"weight": "w"},
+        {"delimiter": ";"},
+        {"on_bad_rows": "skip"},
+        {"largest_component": True},
+        {"label_kind": "multi"},
+    ],
+)
+def test_options_without_meaning_are_refused(
+    make_folder: Callable[..., Path], tmp_path: Path, options: dict[str, Any]
+) -> None:
+    with pytest.raises(UsageError, match="--" + next(iter(options)).replace("_", "-")):
+        etl(make_folder(), tmp_path / "graph", **options)
+
+
+def test_numbers_as_other_programs_write_them(tmp_path: Path) -> None:
+    path = tmp_path / "n.txt"
+    path.write_bytes(b" 1,  2\r\n-3 ,4\r\n\r\n")
+    assert read_numbers(str(path), integers=True, columns=2).tolist() == [[1, 2], [-3, 4]]
+    path.write_bytes(b"")
+    assert read_numbers(str(path), integers=True, columns=2).shape == (0, 2)
+
+
+def test_proteins(data: Path, tmp_path: Path) -> None:
+    folder = data / "zoo" / "PROTEINS"
+    if not folder.is_dir():
+        pytest.skip(f"needs {folder}")
+    etl(folder, tmp_path / "graph")
+    graph = Graph.open(tmp_path / "graph")
+    graph.validate()
+    assert graph.manifest.graphs == 1113
+    assert (graph.num_nodes, graph.num_edges) == (43_471, 162_088)
+
+    def numbers(kind: str) -> np.ndarray[Any, Any]:
+        return np.loadtxt(folder / f"PROTEINS_{kind}.txt.gz", dtype=int, delimiter=",")
+
+    assert_graphs(graph, networkx_graphs(numbers("A"), numbers("graph_indicator"), 1113))
+    labels = pq.read_table(graph.path / "graphs.parquet")["label"].to_numpy()
+    assert np.array_equal(labels, numbers("graph_labels"))
+    classes = np.array(graph.manifest.classes).astype(int)
+    assert np.array_equal(classes[graph.labels()], numbers("node_labels"))
+
+
+def test_files_of_carriage_returns_are_lines(tmp_path: Path) -> None:
+    files = {
+        "A": "1, 2\n2, 1\n3, 4\n4, 3\n",
+        "graph_indicator": "1\n1\n2\n2\n",
+        "graph_labels": "1\n-1\n",
+        "node_attributes": "1,2\n3,4\n5,6\n7,8\n",
+    }
+    found = []
+    for end in ("\n", "\r", "\r\n"):
+        folder = tmp_path / repr(end)
+        folder.mkdir()
+        for name, content in files.items():
+            (folder / f"T_{name}.txt").write_text(content, newline=end)
+        etl(folder, folder / "g")
+        found.append(Graph.open(folder / "g").manifest.files)
+    assert found[0] == found[1] == found[2]

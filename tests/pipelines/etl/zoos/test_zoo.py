@@ -1,0 +1,391 @@
+"""A zoo of small graphs against pandas: the same graphs whatever the pieces, ranges and shards."""
+
+from __future__ import annotations
+
+import sys
+from itertools import pairwise
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from penstock.errors import CapacityError, InputError, UsageError
+from penstock.graph import Graph
+from penstock.pipelines.etl import etl
+from penstock.pipelines.etl.job import Job
+from penstock.pipelines.etl.options import EtlOptions
+from penstock.pipelines.etl.reading.batch import Batch, Layout, Piece
+from penstock.pipelines.etl.report import EtlReport
+from penstock.pipelines.etl.zoos import rows as zoo_rows
+from penstock.pipelines.etl.zoos import runs as zoo_runs
+from penstock.pipelines.etl.zoos.build import build_zoo
+from penstock.pipelines.workplace import Workplace
+
+EDGE_COLUMNS = ("weight", "relation", "time")
+
+
+class Serial(Job):
+    """A job whose tasks follow each other in this process; tasks and files are the real ones."""
+
+    def stage(
+        self,
+        title: str,
+        step: Any,
+        calls: list[Any],
+        sizes: list[int],
+        unit: str = "edges",
+        **shared: Any,
+    ) -> list[Any]:
+        assert len(calls) == len(sizes)
+        return [step(*call, **shared) for call in calls]
+
+
+@pytest.fixture
+def make_zoo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Build a zoo of tables in memory, a piece each, cut into batches; return it opened."""
+    inputs: dict[str, list[Batch]] = {}
+    reader = SimpleNamespace(read_piece=lambda piece, layout, options: iter(inputs[piece.path]))
+    monkeypatch.setitem(sys.modules, "penstock.pipelines.etl.reading.read", reader)
+    count = 0
+
+    def make(
+        tables: list[pa.Table],
+        *,
+        batch_rows: int = 1000,
+        range_bytes: int | None = None,
+        shard_size: int = 1 << 24,
+        memory: int = 1 << 30,
+        id_type: str = "int64",
+        report: EtlReport | None = None,
+        home: Path | None = None,
+        together: int = 1 << 18,
+        row_bits: int = 16,
+        **options: Any,
+    ) -> Graph:
+        nonlocal count
+        count += 1
+        monkeypatch.setattr(zoo_runs, "_TOGETHER", together)
+        monkeypatch.setattr(zoo_rows, "_BIN_ROW_BITS", row_bits)
+        inputs.clear()
+        for number, table in enumerate(tables):
+            starts = range(0, max(len(table), 1), batch_rows)
+            inputs[f"piece {number}"] = [Batch(table.slice(i, batch_rows)) for i in starts]
+        pieces = [Piece(name, "parquet", bytes=1, number=i) for i, name in enumerate(inputs)]
+        has = {c: c if c in tables[0].column_names else None for c in EDGE_COLUMNS}
+        home = tmp_path / str(count) if home is None else home
+        place = Workplace(home / "graph", home / "scratch")
+        place.result.mkdir(parents=True, exist_ok=True)
+        place.scratch.mkdir(exist_ok=True)
+        layout = Layout("source", "target", graph="graph", id_type=id_type, **has)
+        options = {"time": has["time"], "directed": False} | options
+        job = Serial(
+            None, [], EtlOptions(**options), layout, place, memory, 2, True, report or EtlReport("")
+        )
+        manifest = build_zoo(job, pieces, range_bytes=range_bytes, shard_size=shard_size)
+        manifest.save(place.result)
+        return Graph.open(place.result)
+
+    return make
+
+
+def read_graphs(graph: Graph) -> dict[Any, tuple[list[Any], list[tuple[Any, ...]]]]:
+    """Return the zoo by the user's graph ids: nodes and rows of (source, target, columns...)."""
+    csr = graph.csr()
+    ids, of = graph.user_ids().to_pylist(), np.asarray(graph.node_column("graph"))
+    found = {}
+    for i, row in enumerate(pq.read_table(graph.path / "graphs.parquet").to_pylist()):
+        first, stop = row["first"], row["first"] + row["nodes"]
+        assert np.all(of[first:stop] == i)
+        low, high = csr.indptr[first], csr.indptr[stop]
+        assert high - low == row["edges"]
+        sources, targets = csr.sources()[low:high], csr.indices[low:high]
+        assert np.all((targets >= first) & (targets < stop))
+        columns = {name: values[low:high] for name, values in csr.columns()}
+        if "relations" in columns:
+            names = graph.manifest.relations
+            columns["relations"] = np.array([names[r] for r in columns["relations"]], object)
+        edges = [
+            (ids[u], ids[v], *values)
+            for u, v, *values in zip(sources, targets, *columns.values(), strict=True)
+        ]
+        found[row["id"]] = (ids[first:stop], edges)
+    assert len(found) == graph.manifest.graphs
+    return found
+
+
+def expected_graphs(
+    table: pa.Table,
+    *,
+    directed: bool = False,
+    self_loops: str = "drop",
+    duplicates: str = "sum",
+    merge_times: bool = False,
+    min_degree: int = 0,
+    drop_isolated: bool = False,
+) -> dict[Any, tuple[list[Any], list[tuple[Any, ...]]]]:
+    """Do the same with pandas, one graph at a time."""
+    frame = table.to_pandas()
+    columns = [name for name in ("weight", "relation", "time") if name in frame]
+    found = {}
+    for graph, edges in frame.groupby("graph", sort=True):
+        nodes = sorted(set(edges["source"]) | set(edges["target"]))
+        if not directed:
+            back = edges[edges["source"] != edges["target"]]
+            back = back.rename(columns={"source": "target", "target": "source"})
+            edges = pd.concat([edges, back]).sort_index(kind="stable")
+        if self_loops == "drop":
+            edges = edges[edges["source"] != edges["target"]]
+        by = ["source", "target", *(["relation"] if "relation" in columns else [])]
+        by += ["time"] if "time" in columns and not merge_times else []
+        edges = edges.sort_values(by, kind="stable")
+        if duplicates != "keep":
+            how = {"weight": duplicates, "time": "max" if duplicates == "sum" else duplicates}
+            how = {name: how[name] for name in columns if name in how and name not in by}
+            if "weight" in how:
+                edges = edges.astype({"weight": np.float64})
+            edges = (
+                edges.groupby(by, sort=True, as_index=False).agg(how)
+                if how
+                else (edges.drop_duplicates(by))
+            )
+        for step in ([min_degree] if min_degree else []) + ([1] if drop_isolated else []):
+            degrees = edges["source"].value_counts()
+            if directed:
+                degrees = degrees.add(edges["target"].value_counts(), fill_value=0)
+            nodes = [node for node in nodes if degrees.get(node, 0) >= step]
+            edges = edges[edges["source"].isin(nodes) & edges["target"].isin(nodes)]
+        if "weight" in columns:
+            edges = edges.astype({"weight": np.float32})
+        rows = edges[["source", "target", *columns]].itertuples(index=False, name=None)
+        found[graph] = (nodes, [tuple(row) for row in rows])
+    return found
+
+
+def bytes_of(graph: Graph) -> dict[str, str]:
+    return {name: entry.sha256 for name, entry in graph.manifest.files.items()}
+
+
+@st.composite
+def zoos(draw: st.DrawFn) -> pa.Table:
+    count = draw(st.integers(1, 60))
+    random = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    graphs = random.integers(-3, draw(st.integers(-2, 12)), count)
+    ends = random.integers(-5, draw(st.integers(-4, 6)), (2, count)) * draw(
+        st.sampled_from([1, 10**15])
+    )
+    if draw(st.booleans()):
+        graphs = np.sort(graphs)
+    table: dict[str, Any] = {"graph": graphs, "source": ends[0], "target": ends[1]}
+    if draw(st.booleans()):
+        table["graph"] = [f"graph {g}" for g in graphs]
+    if draw(st.booleans()):
+        table |= {"source": [f"é{i}" for i in ends[0]], "target": [f"é{i}" for i in ends[1]]}
+    if draw(st.booleans()):
+        table["weight"] = random.random(count, dtype=np.float32)
+    relation = draw(st.sampled_from(["none", "string", "int64"]))
+    if relation != "none":
+        numbers = random.integers(0, draw(st.integers(1, 5)), count)
+        table["relation"] = [f"r{n}" for n in numbers] if relation == "string" else numbers
+    if draw(st.booleans()):
+        table["time"] = random.integers(0, 100, count)
+    return pa.table(table)
+
+
+CHOICES = {
+    "directed": st.booleans(),
+    "self_loops": st.sampled_from(["drop", "keep"]),
+    "duplicates": st.sampled_from(["sum", "max", "first", "keep"]),
+    "min_degree": st.integers(0, 3),
+    "drop_isolated": st.booleans(),
+}
+
+
+@settings(
+    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(
+    table=zoos(),
+    options=st.fixed_dictionaries(CHOICES),
+    merge_times=st.booleans(),
+    batch_rows=st.integers(1, 40),
+    pieces=st.integers(1, 3),
+    shard_size=st.integers(1, 60),
+    together=st.integers(1, 40),
+    row_bits=st.integers(0, 5),
+)
+def test_zoo_is_what_pandas_makes(
+    make_zoo: Any,
+    table: pa.Table,
+    options: dict[str, Any],
+    merge_times: bool,
+    batch_rows: int,
+    pieces: int,
+    shard_size: int,
+    together: int,
+    row_bits: int,
+) -> None:
+    if "time" in table.column_names and options["duplicates"] != "keep":
+        options["merge_times"] = merge_times
+    cuts = np.linspace(0, len(table), pieces + 1).astype(int)
+    tables = [table.slice(a, b - a) for a, b in pairwise(cuts)]
+    graph = make_zoo(
+        tables,
+        batch_rows=batch_rows,
+        range_bytes=1000,
+        shard_size=shard_size,
+        together=together,
+        row_bits=row_bits,
+        **options,
+    )
+    graph.validate()
+    expected = expected_graphs(table, **options)
+    found = read_graphs(graph)
+    assert list(found) == list(expected)
+    for name, (nodes, edges) in expected.items():
+        assert found[name][0] == nodes
+        if "relation" in table.column_names:
+            at = 3 if "weight" in table.column_names else 2
+            relation = [str(edge[at]) for edge in edges]
+            edges = [(*e[:at], r, *e[at + 1 :]) for e, r in zip(edges, relation, strict=True)]
+        assert found[name][1] == edges
+    # The same files, whatever the pieces, batches, ranges and bins.
+    whole = make_zoo([table], shard_size=shard_size, **options)
+    assert bytes_of(whole) == bytes_of(graph)
+
+
+def table_of(rows: list[tuple[Any, Any, Any]], **columns: Any) -> pa.Table:
+    graphs, sources, targets = zip(*rows, strict=True)
+    return pa.table({"graph": graphs, "source": sources, "target": targets, **columns})
+
+
+def random_table(graphs: int, edges: int, seed: int = 0) -> pa.Table:
+    random = np.random.default_rng(seed)
+    return pa.table(
+        {
+            "graph": random.integers(0, graphs, edges),
+            "source": random.integers(0, 9, edges),
+            "target": random.integers(0, 9, edges),
+            "weight": random.random(edges, dtype=np.float32),
+        }
+    )
+
+
+def test_weights_of_both_directions_are_the_same_bits(make_zoo: Any) -> None:
+    graph = make_zoo([random_table(4, 2000)], range_bytes=10_000)
+    for _, edges in read_graphs(graph).values():
+        weight = {(u, v): w.tobytes() for u, v, w in edges}
+        assert all(bits == weight[v, u] for (u, v), bits in weight.items())
+
+
+def test_shards_end_where_graphs_end(make_zoo: Any) -> None:
+    graph = make_zoo([random_table(50, 3000)], shard_size=200, range_bytes=20_000)
+    table = pq.read_table(graph.path / "graphs.parquet").to_pandas()
+    first = set(table["first"])
+    assert graph.num_shards > 10
+    for entry in graph.manifest.shards:
+        assert entry.start in first
+        inside = table[(table["first"] >= entry.start) & (table["first"] < entry.stop)]
+        assert inside["edges"].sum() == entry.edges
+        assert len(inside) == 1 or entry.edges + entry.stop - entry.start <= 200
+
+
+def test_unsigned_ids_come_back(make_zoo: Any) -> None:
+    # Readers shift unsigned ids so that they fit int64 in the same order.
+    ids = np.array([0, 5, 2**63, 2**64 - 1], np.uint64)
+    shifted = (ids ^ np.uint64(1 << 63)).view(np.int64)
+    table = pa.table({"graph": [7, 7], "source": shifted[[3, 1]], "target": shifted[[2, 0]]})
+    assert read_graphs(make_zoo([table], id_type="uint64"))[7][0] == ids.tolist()
+
+
+def test_dropped_nodes_leave_an_empty_graph(make_zoo: Any) -> None:
+    table = table_of([("a", 1, 1), ("b", 1, 2), ("b", 2, 3), ("c", 4, 4)])
+    report = EtlReport("")
+    found = read_graphs(make_zoo([table], drop_isolated=True, report=report))
+    assert {name: len(nodes) for name, (nodes, _) in found.items()} == {"a": 0, "b": 3, "c": 0}
+    assert (report.loops_dropped, report.nodes_dropped, report.rows_read) == (2, 2, 4)
+    nothing = make_zoo([table_of([("a", 1, 1)])], drop_isolated=True)
+    assert read_graphs(nothing) == {"a": ([], [])}
+
+
+def test_pieces_and_batches_without_rows_do_not_matter(make_zoo: Any) -> None:
+    table = random_table(5, 40)
+    empty = table.slice(0, 0)
+    assert bytes_of(make_zoo([empty, table, empty])) == bytes_of(make_zoo([table]))
+    with pytest.raises(InputError, match="no edges"):
+        make_zoo([empty, empty])
+
+
+def test_many_relations_share_the_key(make_zoo: Any) -> None:
+    count = 3000
+    table = pa.table(
+        {
+            "graph": np.zeros(count, np.int64),
+            "source": np.arange(count),
+            "target": (np.arange(count) * 7 + 1) % count,
+            "relation": np.arange(count)[::-1],
+        }
+    )
+    found = read_graphs(make_zoo([table], directed=True))[0][1]
+    assert found == [(i, (i * 7 + 1) % count, str(count - 1 - i)) for i in range(count)]
+
+
+def test_resume_builds_only_what_is_missing(make_zoo: Any, tmp_path: Path) -> None:
+    table = random_table(60, 3000)
+    whole = make_zoo([table.slice(0, 1000), table.slice(1000)], range_bytes=20_000)
+    scratch = whole.path.parent / "scratch"
+    ranges = sorted((scratch / "ranges").iterdir())
+    assert len(ranges) > 5
+    before = ranges[0].stat().st_mtime_ns
+    (whole.path / "graph.json").unlink()
+    # The runs are gone by now; neither they nor another choice of ranges may be asked for.
+    again = make_zoo([table.slice(0, 1000), table.slice(1000)], home=whole.path.parent)
+    assert bytes_of(again) == bytes_of(whole)
+    assert ranges[0].stat().st_mtime_ns == before
+
+
+def test_a_graph_too_large_for_a_worker_is_refused(make_zoo: Any) -> None:
+    with pytest.raises(CapacityError, match=r"graphs from .* to .* does not fit"):
+        make_zoo([random_table(1, 5000)], memory=100_000)
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("largest_component", True),
+        ("relabel", "degree"),
+        ("split_edges", (0.8, 0.1, 0.1)),
+        ("split_nodes", (0.8, 0.1, 0.1)),
+        ("nodes", "nodes.csv"),
+        ("valid", "valid.csv"),
+    ],
+)
+def test_options_for_one_graph_are_refused(make_zoo: Any, option: str, value: Any) -> None:
+    with pytest.raises(UsageError, match="--" + option.replace("_", "-")):
+        make_zoo([random_table(2, 10)], **{option: value})
+
+
+@pytest.mark.parametrize("suffix", ["parquet", "csv"])
+def test_etl_reads_a_zoo(tmp_path: Path, suffix: str) -> None:
+    table = random_table(30, 2000).append_column("name", pa.array(["x"] * 2000))
+    table = table.rename_columns(["graph_id", "src", "dst", "weight", "name"])
+    path = tmp_path / f"zoo.{suffix}"
+    if suffix == "csv":
+        table.to_pandas().to_csv(path, index=False)
+    else:
+        pq.write_table(table, path, row_group_size=300)
+    report = etl(path, tmp_path / "graph", format="zoo", duplicates="max")
+    graph = Graph.open(tmp_path / "graph")
+    graph.validate()
+    expected = expected_graphs(
+        table.rename_columns(["graph", "source", "target", "weight", "name"]), duplicates="max"
+    )
+    assert read_graphs(graph) == expected
+    assert (report.graphs, report.rows_read) == (30, 2000)
+    assert f"30 graphs, {graph.num_nodes} nodes" in report.text()

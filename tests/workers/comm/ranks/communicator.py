@@ -1,0 +1,731 @@
+"""What the ranks of a gang say to each other, compared with NumPy: started by mpiexec.
+
+    communicator.py whole|pieces CASE...     the functions below that are named, or all
+
+whole    as it is
+pieces   every message is split into some of five bytes, every reduction of five elements
+
+Rank 0 writes a line for every case that all ranks have passed. The first that fails ends them all.
+"""
+
+from __future__ import annotations
+
+import gc
+import itertools
+import os
+import sys
+import tempfile
+import threading
+import time
+import traceback
+import weakref
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from penstock.errors import UsageError
+from penstock.workers.comm.mpi import load_mpi
+
+MPI = load_mpi()
+
+from penstock.workers.comm import communicator, exchange_mpi  # noqa: E402
+from penstock.workers.comm.communicator import Communicator  # noqa: E402
+from penstock.workers.comm.wait import Cancelled, Waiter, WaitTimeout  # noqa: E402
+
+RECORD = np.dtype([("node", "i8"), ("weight", "f4"), ("kind", "i1", (3,))])
+INTEGERS = [np.dtype(kind + size) for kind in "iu" for size in "1248"]
+FLOATS = [np.dtype(name) for name in ("f2", "f4", "f8")]
+COMPLEX = [np.dtype("c8"), np.dtype("c16")]
+OTHERS = [np.dtype(name) for name in ("?", "S3", "U2", "M8[s]", ">f8", "V5")]
+TYPES = [*INTEGERS, *FLOATS, *COMPLEX, *OTHERS, RECORD]
+SHAPES = [(0,), (1,), (), (7,), (1001,), (3, 5), (2, 3, 4), (0, 4)]
+# Elements of what is more than MPI sends at once; fewer where each piece is five bytes.
+MANY = 100_000
+WORDS = {"sum": np.add, "min": np.minimum, "max": np.maximum, "prod": np.multiply}
+
+
+def make(comm: Communicator | None = None) -> Communicator:
+    world = comm.mpi if comm is not None else MPI.COMM_WORLD
+    return Communicator(world.Dup(), Waiter(), wait_timeout=30)
+
+
+def random(*seed: int) -> np.random.Generator:
+    """Return the same numbers on every rank that gives the same seed."""
+    return np.random.default_rng([17, *seed])
+
+
+def fill(dtype: np.dtype, shape: tuple[int, ...], *seed: int) -> Any:
+    """Return any bytes that a type can have; as bytes they are compared, for NaN's sake."""
+    count = int(np.prod(shape))
+    if dtype.kind == "?" or dtype.kind == "b":
+        return random(*seed).integers(0, 2, shape).astype(bool)
+    if dtype.kind == "U":
+        return random(*seed).choice(np.array(["", "a", "äß", "zz"]), shape).astype(dtype)
+    return np.frombuffer(random(*seed).bytes(count * dtype.itemsize), dtype).reshape(shape).copy()
+
+
+def same(found: Any, wanted: Any) -> None:
+    assert found.dtype == wanted.dtype
+    assert found.shape == wanted.shape
+    assert found.tobytes() == wanted.tobytes(), (found, wanted)
+
+
+def refused(call: Any, *words: str, kind: type[BaseException] = UsageError) -> None:
+    said = None
+    try:
+        call()
+    except kind as error:
+        said = str(error)
+    assert said is not None, f"nothing was raised that says {words}"
+    for word in words:
+        assert word in said, (word, said)
+
+
+def neighbours(comm: Communicator) -> tuple[int, int]:
+    return (comm.rank - 1) % comm.size, (comm.rank + 1) % comm.size
+
+
+def ring(comm: Communicator, wanted: Any, array: Any, came: Any, tag: int = 0) -> None:
+    left, right = neighbours(comm)
+    comm.wait([comm.irecv(came, left, tag), comm.isend(array, right, tag)])
+    same(came, wanted)
+
+
+# Messages
+
+
+def every_type_and_shape(comm: Communicator) -> None:
+    left, _ = neighbours(comm)
+    for number, (dtype, shape) in enumerate(itertools.product(TYPES, SHAPES)):
+        mine = fill(dtype, shape, comm.rank, number)
+        ring(comm, fill(dtype, shape, left, number), mine, np.empty(shape, dtype), number % 7)
+
+
+def large_messages(comm: Communicator) -> None:
+    left, _ = neighbours(comm)
+    for size in (4096, 65_537, 1_000_003, 5_000_000):
+        mine, wanted = (fill(np.dtype("f4"), (size,), rank) for rank in (comm.rank, left))
+        ring(comm, wanted, mine, np.empty(size, np.float32))
+
+
+def parts_of_arrays(comm: Communicator) -> None:
+    left, _ = neighbours(comm)
+    for number in range(20):
+        start, size = (int(n) for n in random(number).integers(0, 50, 2))
+        came = np.zeros(200)
+        same_part = came[start : start + size]
+        mine, wanted = (fill(np.dtype("f8"), (size,), rank, number) for rank in (comm.rank, left))
+        ring(comm, wanted, mine, same_part)
+        assert not came[:start].any()
+        assert not came[start + size :].any()
+    with tempfile.TemporaryFile() as file:
+        mapped = np.memmap(file, np.int32, "w+", shape=(300,))
+        mine, wanted = (fill(np.dtype("i4"), (300,), rank) for rank in (comm.rank, left))
+        ring(comm, wanted, mine, mapped)
+    constant = np.arange(9.0) + comm.rank
+    constant.flags.writeable = False  # may be sent
+    ring(comm, np.arange(9.0) + left, constant, np.zeros(9))
+
+
+def opposite_orders(comm: Communicator) -> None:
+    left, right = neighbours(comm)
+    for size in (1, 1000, MANY):
+        mine, came = np.full(size, comm.rank), np.empty(size, int)
+        if comm.rank % 2:
+            requests = [comm.irecv(came, left), comm.isend(mine, right)]
+        else:
+            requests = [comm.isend(mine, right), comm.irecv(came, left)]
+        comm.wait(requests[::-1])
+        assert (came == left).all()
+
+
+def many_out_of_order(comm: Communicator) -> None:
+    count = 150
+    mine = {
+        (to, tag): np.full(tag % 11, 1000 * comm.rank + tag)
+        for to in range(comm.size)
+        for tag in range(count)
+    }
+    came = {key: np.zeros(key[1] % 11, int) for key in mine}
+    calls = [(comm.isend, array, to, tag) for (to, tag), array in mine.items()]
+    calls += [(comm.irecv, array, source, tag) for (source, tag), array in came.items()]
+    requests = []
+    for i in random(comm.rank).permutation(len(calls)):
+        call, array, peer, tag = calls[i]
+        requests.append(call(array, peer, tag))
+    order = random(comm.rank, 1).permutation(len(requests))
+    for some in np.array_split(order, 17):
+        comm.wait([requests[i] for i in some])
+    for (source, tag), array in came.items():
+        assert (array == 1000 * source + tag).all()
+    comm.wait(requests)  # again: nothing is left to wait for
+
+
+def one_tag_keeps_its_order(comm: Communicator) -> None:
+    left, right = neighbours(comm)
+    # Alternating between what mpi4py knows and what it does not.
+    kinds = [np.dtype("i8"), RECORD]
+    mine = [fill(kinds[n % 2], (n % 5,), comm.rank, n) for n in range(60)]
+    wanted = [fill(kinds[n % 2], (n % 5,), left, n) for n in range(60)]
+    came = [np.empty_like(array) for array in wanted]
+    requests = [comm.irecv(array, left, 3) for array in came]
+    requests += [comm.isend(array, right, 3) for array in mine]
+    comm.wait(requests)
+    for found, right_one in zip(came, wanted, strict=True):
+        same(found, right_one)
+
+
+def what_wait_takes(comm: Communicator) -> None:
+    left, right = neighbours(comm)
+    a, b, c, record = np.zeros(3), np.zeros(2, np.float16), np.zeros(2), np.zeros(2, RECORD)
+    total = np.full(4, comm.rank, np.float16)
+    nested = [
+        comm.irecv(a, left, 1),
+        [comm.isend(np.full(3, comm.rank, float), right, 1), None, [comm.iallreduce(total)]],
+        (comm.irecv(b, left, 2), comm.isend(np.full(2, comm.rank, np.float16), right, 2)),
+        [],
+    ]
+    comm.wait(nested)
+    assert (a == left).all()
+    assert (b == left).all()
+    assert (total == sum(range(comm.size))).all()
+    one = comm.irecv(c, left)
+    comm.wait(comm.isend(np.full(2, comm.rank, float), right))
+    comm.wait(one)
+    assert (c == left).all()
+    request = comm.irecv(record, source=left, tag=5)
+    other = comm.isend(np.zeros(2, RECORD), to=right, tag=5)
+    comm.wait((request, other), timeout=20)
+    comm.wait([])
+    comm.wait(None)
+    comm.start()
+    refused(lambda: comm.wait([5]), "what isend and its like return")
+    refused(lambda: comm.wait("abc"), "what isend and its like return")
+    refused(lambda: comm.wait(comm.irecv(a, left, 9), 0.05), kind=WaitTimeout)
+    comm.barrier()
+    comm.wait(comm.isend(np.zeros(3), right, 9))
+    comm.barrier()
+
+
+def following(comm: Communicator) -> None:
+    """No stream waits for arrays in host memory: the host does, and there is no GPU to wait for."""
+    left, right = neighbours(comm)
+    came, half = np.zeros(MANY, int), np.full(MANY, comm.rank, np.float16)
+    before = len(comm._sends), len(comm._receives)
+    comm.follow(
+        [
+            comm.irecv(came, left),
+            [comm.isend(np.full(MANY, comm.rank), right), None],
+            comm.iallreduce(half, "max"),
+        ]
+    )
+    assert (came == left).all()
+    assert (half == comm.size - 1).all()
+    assert (len(comm._sends), len(comm._receives)) == before
+    comm.follow(None)
+    comm.synchronize()
+    refused(lambda: comm.follow([5]), "what isend and its like return")
+
+
+def testing(comm: Communicator) -> None:
+    left, right = neighbours(comm)
+    for size in (3, MANY):
+        came, half = np.zeros(size, int), np.full(size, comm.rank, np.float16)
+        receive = comm.irecv(came, left, 4)
+        comm.barrier()
+        assert not comm.test(receive)
+        comm.barrier()
+        requests = [receive, [comm.isend(np.full(size, comm.rank), right, 4)]]
+        requests.append(comm.iallreduce(half, "max"))
+        deadline = time.monotonic() + 20
+        while not comm.test(requests):
+            assert time.monotonic() < deadline
+        assert (came == left).all()
+        assert (half == comm.size - 1).all()
+        assert comm.test(requests)
+    assert comm.test([])
+
+
+# Collectives
+
+
+def reductions(comm: Communicator) -> None:
+    kinds = [*INTEGERS, *FLOATS]
+    cases = [(dtype, word) for dtype in kinds for word in WORDS]
+    cases += [(dtype, word) for dtype in COMPLEX for word in ("sum", "prod")]
+    for number, (dtype, word) in enumerate(cases):
+        for shape in SHAPES:
+            every = [
+                random(rank, number, len(shape)).integers(1, 5, shape).astype(dtype)
+                for rank in range(comm.size)
+            ]
+            # What does not fit wraps around; Open MPI lets sums of fewer bits end at the limit.
+            if dtype.kind in "iu" and dtype.itemsize >= 4:
+                every = [fill(dtype, shape, rank, number) for rank in range(comm.size)]
+            if dtype == np.uint64 and word in ("min", "max"):
+                # Open MPI 4 compares them as signed numbers.
+                every = [np.asarray(one >> np.uint64(1)) for one in every]
+            array = every[comm.rank]
+            wanted = WORDS[word].reduce(np.stack(every), 0, dtype=dtype)
+            assert comm.allreduce(array, word) is array
+            same(array, np.asarray(wanted))
+    # Added up in half precision, 2048 + 1 is 2048.
+    half = np.full(9, 2048 if comm.rank == 0 else 1, np.float16)
+    comm.allreduce(half)
+    assert (half == np.float16(2048 + comm.size - 1)).all()
+    large = np.arange(float(MANY)) * (comm.rank + 1)
+    comm.wait(comm.iallreduce(large))
+    same(large, np.arange(float(MANY)) * sum(range(1, comm.size + 1)))
+
+
+def several_reductions_at_once(comm: Communicator) -> None:
+    arrays = [np.full(n, comm.rank + n, np.float16 if n % 3 else np.float64) for n in range(12)]
+    requests = [comm.iallreduce(array, "sum") for array in arrays]
+    comm.wait(requests[::-1])
+    for n, array in enumerate(arrays):
+        assert (array == sum(rank + n for rank in range(comm.size))).all()
+
+
+def broadcasts(comm: Communicator) -> None:
+    for root in range(comm.size):
+        for number, (dtype, shape) in enumerate(itertools.product(TYPES, SHAPES)):
+            wanted = fill(dtype, shape, root, number)
+            array = wanted.copy() if comm.rank == root else np.empty(shape, dtype)
+            assert comm.broadcast(array, root) is array
+            same(array, wanted)
+
+
+def exchanges_of_all(comm: Communicator) -> None:
+    for number in range(40):
+        rng = random(number)
+        dtype = TYPES[rng.integers(len(TYPES))]
+        most = int(rng.choice([0, 1, 10, 3000]))
+        sizes = rng.integers(0, most + 1, (comm.size, comm.size)) * (rng.random() < 0.9)
+        every = [
+            [fill(dtype, (int(n),), number, s, r) for r, n in enumerate(row)]
+            for s, row in enumerate(sizes)
+        ]
+        came = [np.empty(int(sizes[s, comm.rank]), dtype) for s in range(comm.size)]
+        if number % 2:
+            comm.wait(comm.ialltoallv(every[comm.rank], came))
+        else:
+            assert comm.alltoallv(every[comm.rank], came) is came
+        for s, array in enumerate(came):
+            same(array, every[s][comm.rank])
+    # Several at once keep their order.
+    rounds = [[np.zeros(2, int) for _ in range(comm.size)] for _ in range(5)]
+    comm.wait(
+        [
+            comm.ialltoallv([np.array([comm.rank, n])] * comm.size, into)
+            for n, into in enumerate(rounds)
+        ]
+    )
+    for n, into in enumerate(rounds):
+        assert [array.tolist() for array in into] == [[rank, n] for rank in range(comm.size)]
+    into = [np.zeros((2, 3)) for _ in range(comm.size)]
+    comm.alltoallv([np.arange(6.0)] * comm.size, into)  # shapes are each rank's own
+    assert all((array == np.arange(6.0).reshape(2, 3)).all() for array in into)
+
+
+def rows_to_all(comm: Communicator) -> None:
+    counts = 10 * comm.rank + np.arange(comm.size)
+    assert comm.alltoall(counts).tolist() == [10 * r + comm.rank for r in range(comm.size)]
+    table = random(comm.rank).random((comm.size, 4, 2))
+    wanted = np.stack([random(r).random((comm.size, 4, 2))[comm.rank] for r in range(comm.size)])
+    same(comm.alltoall(table), wanted)
+
+
+def objects_of_all(comm: Communicator) -> None:
+    for value in (None, 5, "ä" * (1000 * comm.rank), {"rank": comm.rank, "x": [1.5, (2,)]}):
+        every = comm.allgather(value)
+        assert every[comm.rank] == value
+        assert len(every) == comm.size
+    assert comm.allgather(comm.rank) == list(range(comm.size))
+    lengths = [len(text) for text in comm.allgather("x" * MANY * comm.rank)]
+    assert lengths == [MANY * rank for rank in range(comm.size)]
+    same(comm.allgather(np.arange(comm.rank))[-1], np.arange(comm.size - 1))
+
+
+def barriers(comm: Communicator) -> None:
+    folder = Path(comm.allgather(tempfile.mkdtemp() if comm.rank == 0 else "")[0])
+    for number in range(20):
+        (folder / f"{number} {comm.rank}").touch()
+        comm.barrier()
+        assert all((folder / f"{number} {rank}").exists() for rank in range(comm.size))
+    comm.barrier()
+    if comm.rank == 0:
+        for path in folder.iterdir():
+            path.unlink()
+        folder.rmdir()
+
+
+# What is wrong
+
+
+class OnGpu:
+    """What of a GPU's array is looked at first."""
+
+    __cuda_array_interface__ = {"shape": (3,), "typestr": "<f8", "data": (8, False)}  # noqa: RUF012
+
+
+def mistakes(comm: Communicator) -> None:
+    square = np.zeros((4, 4))
+    for wrong in (square[:, 1], square[:, :2], square.T, np.zeros(8)[::2]):
+        part, every = wrong, [np.zeros(1)] * comm.size
+        for call in (
+            lambda a: comm.isend(a, 0),
+            lambda a: comm.irecv(a, 0),
+            comm.iallreduce,
+            comm.broadcast,
+            lambda a, every=every: comm.ialltoallv([a, *every[1:]], every),
+            lambda a, every=every: comm.ialltoallv(every, [*every[1:], a]),
+        ):
+            refused(lambda call=call, part=part: call(part), "contiguous", "ascontiguousarray")
+    objects = np.array([None, "a"])
+    for call in (lambda: comm.isend(objects, 0), lambda: comm.irecv(objects, 0)):
+        refused(call, "Python objects", "allgather")
+    for wrong in ([1.0, 2.0], 5, "text", None):
+        refused(lambda wrong=wrong: comm.isend(wrong, 0), "NumPy and CuPy", type(wrong).__name__)
+        refused(lambda wrong=wrong: comm.allreduce(wrong), "NumPy and CuPy")
+    for call in (
+        lambda: comm.isend(OnGpu(), 0),
+        lambda: comm.irecv(OnGpu(), 0),
+        lambda: comm.allreduce(OnGpu()),
+        lambda: comm.broadcast(OnGpu()),
+        lambda: comm.alltoallv([OnGpu()] * comm.size, [OnGpu()] * comm.size),
+        lambda: comm.alltoallv([np.zeros(3)] * comm.size, [OnGpu()] * comm.size),
+    ):
+        refused(call, "on a GPU", "compute on the CPU", "--device gpu")
+    for rank in (-1, -2, comm.size, 1 << 40, -(1 << 70), 1 << 70):
+        for call in (comm.isend, comm.irecv):
+            refused(lambda rank=rank, call=call: call(np.zeros(1), rank), "no such rank", str(rank))
+        refused(lambda rank=rank: comm.broadcast(np.zeros(1), rank), "no such rank", str(rank))
+    for tag in (-1, 1 << 14, 1 << 70):
+        refused(lambda tag=tag: comm.isend(np.zeros(1), 0, tag), "tag", "0 to 16383", str(tag))
+    for word in ("mean", "SUM", "", None):
+        refused(lambda word=word: comm.allreduce(np.zeros(1), word), "reduce by", "sum, min, max")
+    for dtype in OTHERS:
+        refused(lambda dtype=dtype: comm.allreduce(np.zeros(2, dtype)), "cannot reduce arrays of")
+    for word in ("min", "max"):
+        refused(lambda word=word: comm.allreduce(np.zeros(2, "c8"), word), "cannot reduce", word)
+    few, enough = [np.zeros(1)] * (comm.size - 1), [np.zeros(1)] * comm.size
+    refused(lambda: comm.alltoallv(few, enough), "outgoing", str(comm.size))
+    refused(lambda: comm.alltoallv(enough, [*enough, np.zeros(1)]), "incoming", str(comm.size))
+    longer = list(enough)
+    longer[comm.rank] = np.zeros(2)
+    refused(lambda: comm.alltoallv(longer, enough), "itself another number of bytes", "got 16")
+    constant = np.zeros(3)
+    constant.flags.writeable = False
+    refused(lambda: comm.irecv(constant, 0), "writable", kind=BufferError)
+    refused(lambda: comm.isend(), "missing", kind=TypeError)
+    refused(lambda: comm.isend(constant, 0, 0, 0), "positional", kind=TypeError)
+    refused(lambda: comm.isend(constant, 0, label=3), "label", kind=TypeError)
+    ring(comm, np.ones(2), np.ones(2), np.zeros(2))  # and all goes on
+
+
+def errors_of_mpi(comm: Communicator) -> None:
+    """A message that is longer than what it is received into: MPI's own error, in Python."""
+    left, right = neighbours(comm)
+    # Open MPI notices it of long messages too, but only after it wrote beyond the array.
+    lengths = (9,) if "Open MPI" in MPI.Get_library_version() else (9, MANY)
+    for kind, length in itertools.product((np.dtype("f8"), RECORD), lengths):
+        mine = make(comm)
+        send = mine.isend(np.zeros(length, kind), right)
+        request = mine.irecv(np.zeros(2, kind), left)
+        refused(lambda mine=mine, request=request: mine.wait([request]), kind=MPI.Exception)
+        comm.barrier()
+        stale[:] = [*stale, send, mine.abandon()]
+
+
+stale: list[Any] = []
+
+
+def after_the_end(comm: Communicator) -> None:
+    mine = make(comm)
+    isend, irecv = mine.isend, mine.irecv
+    ring(mine, np.ones(2), np.ones(2), np.zeros(2))
+    mine.leave()
+    assert mine.mpi == MPI.COMM_NULL
+    for call in (isend, irecv):
+        refused(lambda call=call: call(np.zeros(1), 0), kind=MPI.Exception)
+
+
+# Memory
+
+
+def alive(comm: Communicator) -> None:
+    """What nobody but a request knows of lives until it is done."""
+    left, right = neighbours(comm)
+    kinds = [(np.dtype("f8"), 5), (np.dtype("f8"), MANY), (RECORD, 5), (RECORD, MANY)]
+    for number, (dtype, size) in enumerate(kinds):
+        wanted = fill(dtype, (size,), left, number)
+        came = weakref.ref(array := np.zeros(size, dtype))
+        receive = comm.irecv(array, left, 1)
+        sent = weakref.ref(array := fill(dtype, (size,), comm.rank, number))
+        comm.barrier()
+        send = comm.isend(array, right, 1)
+        del array
+        litter(size * dtype.itemsize)
+        assert came() is not None
+        assert sent() is not None
+        comm.wait([receive, send])
+        litter(size * dtype.itemsize)
+        found = came()
+        if found is not None:  # its request holds it, or else nobody wants it any more
+            same(found, wanted)
+        del found, receive, send
+        gc.collect()
+        assert came() is None
+        assert sent() is None
+    for dtype in (np.float16, np.float32):
+        for size in (3, MANY):
+            total = weakref.ref(array := np.full(size, comm.rank + 1, dtype))
+            keep = array[:1]  # of which the whole is the base
+            request = comm.iallreduce(array)
+            del array
+            litter(8 * size)
+            assert total() is not None
+            comm.wait(request)
+            assert keep[0] == sum(range(comm.size + 1))
+            del keep, request
+            gc.collect()
+            assert total() is None
+
+
+def litter(size: int) -> None:
+    """Take memory that was freed, if any was."""
+    gc.collect()
+    for _ in range(5):
+        np.full(max(size, 1), 0xAB, np.uint8)
+
+
+def nothing_stays(comm: Communicator) -> None:
+    left, right = neighbours(comm)
+
+    def run(number: int) -> list[Any]:
+        dtype = (np.dtype("i4"), RECORD)[number % 2]
+        arrays = [np.zeros(number, dtype) for _ in range(2)]
+        comm.wait([comm.irecv(arrays[0], left), comm.isend(arrays[1], right)])
+        first, second = comm.irecv(arrays[0], left, 1), comm.isend(arrays[1], right, 1)
+        comm.wait([first])
+        comm.wait([second])
+        total = np.zeros(number, np.float16)
+        comm.allreduce(total)
+        shared = np.zeros(number, dtype)
+        comm.broadcast(shared)
+        swapped = [[np.zeros(2, dtype) for _ in range(comm.size)] for _ in range(2)]
+        comm.alltoallv(*swapped)
+        comm.barrier()
+        return [weakref.ref(a) for a in (*arrays, total, shared, *swapped[0], *swapped[1])]
+
+    found = [one for number in range(30) for one in run(number)]
+    gc.collect()
+    assert not any(one() is not None for one in found)
+
+
+def while_another_waits(comm: Communicator) -> None:
+    """A receive that stays open keeps its own array, and no other."""
+    left, right = neighbours(comm)
+    came = np.zeros(2)
+    waiting = comm.irecv(came, left, 7)
+    dead = []
+    for kind in (np.dtype("f8"), RECORD) * 20:
+        mine, other = np.zeros(3, kind), np.zeros(3, kind)
+        dead += [weakref.ref(mine), weakref.ref(other)]
+        comm.wait([comm.irecv(other, left), comm.isend(mine, right)])
+        del mine, other
+    gc.collect()
+    assert not any(one() is not None for one in dead)
+    comm.wait([waiting, comm.isend(np.ones(2), right, 7)])
+    assert (came == 1).all()
+
+
+def no_leak(comm: Communicator) -> None:
+    left, right = neighbours(comm)
+    a, b = np.zeros(2), np.zeros(2)
+    tag, record = 12_345, np.zeros(2, RECORD)
+
+    def run(times: int) -> None:
+        for _ in range(times):
+            comm.wait([comm.irecv(b, left, tag), comm.isend(a, right, tag)])
+            comm.wait([comm.irecv(b, left), comm.isend(a, right)], 20)
+        comm.wait([comm.irecv(record, left), comm.isend(record.copy(), right)])
+
+    run(100)
+    gc.collect()
+    objects = [a, b, tag, None, [], MPI.Request, np.ndarray]
+    before = [sys.getrefcount(one) for one in objects], len(gc.get_objects()), resident()
+    run(5_000)
+    gc.collect()
+    after = [sys.getrefcount(one) for one in objects], len(gc.get_objects()), resident()
+    for first, last in zip(before[0], after[0], strict=True):
+        assert abs(last - first) < 50, (before, after)
+    assert after[1] - before[1] < 500
+    assert after[2] - before[2] < 4 << 20
+
+
+def resident() -> int:
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+# The end of a gang
+
+
+def broken_off(comm: Communicator) -> None:
+    left, _ = neighbours(comm)
+    best = 1.0
+    for number in range(5):
+        mine, told = make(comm), []
+        waiting = threading.Event()
+
+        def cancel(mine: Communicator = mine, told: list[float] = told) -> None:
+            waiting.wait()  # noqa: B023
+            time.sleep(0.002 * number * number)  # spinning at first, then in naps  # noqa: B023
+            told.append(time.monotonic())
+            mine.waiter.cancel()
+
+        thread = threading.Thread(target=cancel)
+        thread.start()
+        request = mine.irecv(np.zeros(number), left)
+        waiting.set()
+        refused(lambda mine=mine, request=request: mine.wait([request]), kind=Cancelled)
+        best = min(best, time.monotonic() - told[0])
+        thread.join()
+        for again in (lambda mine=mine, request=request: mine.wait(request), mine.check):
+            refused(again, kind=Cancelled)
+        refused(lambda mine=mine, request=request: mine.test(request), kind=Cancelled)
+        mine.abandon()
+        comm.barrier()
+    assert best < 0.05, best
+
+
+def abandoned(comm: Communicator) -> None:
+    left, right = neighbours(comm)
+    for dtype in (np.dtype("i8"), RECORD):
+        mine = make(comm)
+        dead = []
+        for size in (3, MANY):
+            dead.append(weakref.ref(array := np.zeros(size, dtype)))
+            mine.irecv(array, left, 5)
+        del array
+        came = np.zeros(3, dtype)
+        mine.wait([mine.irecv(came, left), mine.isend(came.copy(), right)])
+        kept = mine.abandon()
+        assert kept == [mine.mpi]  # the receives are withdrawn
+        gc.collect()
+        assert not any(one() is not None for one in dead)
+        comm.barrier()
+        # What comes late goes nowhere, until it is asked for.
+        late = mine.mpi.Isend(np.full(3, 7, np.int64), right, 5)
+        come = np.zeros(3, np.int64)
+        mine.mpi.Recv(come, left, 5)
+        late.Wait()
+        assert (come == 7).all()
+        # A long message that nobody has received yet lives on.
+        mine = make(comm)
+        sent = weakref.ref(array := np.zeros(MANY, dtype))
+        mine.isend(array, right, 5)
+        del array
+        kept = mine.abandon()
+        gc.collect()
+        assert len(kept) > 1
+        assert sent() is not None
+        mine.mpi.Recv(np.zeros(MANY, dtype).view(np.uint8), left, 5)
+        for request in flat(kept[1:]):
+            request.Wait()
+        comm.barrier()
+
+
+def flat(nested: Any) -> Any:
+    for one in nested:
+        if isinstance(one, MPI.Request):
+            yield one
+        elif isinstance(one, list | tuple):
+            yield from flat(one)
+
+
+# Run only where asked for
+
+
+def beyond_int(comm: Communicator) -> None:
+    """More than 2^31 elements."""
+    size = (1 << 31) + 12_345
+    ends = (np.arange(1000) % 50).astype(np.int8)
+    array = np.zeros(size, np.int8)
+    if comm.rank == 0:
+        array[:1000], array[-1000:], array[1 << 30 : (1 << 30) + 3] = ends, ends[::-1], 9
+        comm.wait([comm.isend(array, 1)])
+    elif comm.rank == 1:
+        comm.wait([comm.irecv(array, 0)])
+    comm.broadcast(array, 1)
+    assert (array[:1000] == ends).all()
+    assert (array[-1000:] == ends[::-1]).all()
+    assert (array[1 << 30 : (1 << 30) + 3] == 9).all()
+    assert np.count_nonzero(array) == 2 * np.count_nonzero(ends) + 3
+    comm.allreduce(array, "sum")
+    assert array[1 << 30] == 9 * comm.size
+    assert array[-2] == np.int8(ends[1] * comm.size)
+
+
+CASES = [
+    every_type_and_shape,
+    large_messages,
+    parts_of_arrays,
+    opposite_orders,
+    many_out_of_order,
+    one_tag_keeps_its_order,
+    what_wait_takes,
+    following,
+    testing,
+    reductions,
+    several_reductions_at_once,
+    broadcasts,
+    exchanges_of_all,
+    rows_to_all,
+    objects_of_all,
+    barriers,
+    mistakes,
+    after_the_end,
+    alive,
+    nothing_stays,
+    while_another_waits,
+    no_leak,
+    broken_off,
+    abandoned,
+    errors_of_mpi,
+]
+
+
+WHOLE_ONLY = [large_messages, no_leak, abandoned, errors_of_mpi]
+
+
+def main(mode: str, *names: str) -> None:
+    if mode == "pieces":
+        global MANY
+        MANY = 500
+        exchange_mpi.PIECE = communicator.PIECE = 5
+    comm = make()
+    gc.freeze()  # so that to collect does not mean to look at all of Numba
+    cases = [globals()[name] for name in names] or [
+        case for case in CASES if mode == "whole" or case not in WHOLE_ONLY
+    ]
+    for case in cases:
+        try:
+            case(comm)
+            comm.barrier()
+        except BaseException:
+            sys.stdout.write(
+                f"rank {comm.rank} FAILED in {case.__name__}\n{traceback.format_exc()}"
+            )
+            sys.stdout.flush()
+            MPI.COMM_WORLD.Abort(1)
+        if comm.rank == 0:
+            sys.stdout.write(f"passed {case.__name__}\n")
+            sys.stdout.flush()
+    comm.leave()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

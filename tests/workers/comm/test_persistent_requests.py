@@ -1,0 +1,76 @@
+"""Exchanges that are made many times with the same arrays, in real gangs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from penstock import connect, gang
+from penstock.errors import GangError
+
+pytestmark = pytest.mark.mpi
+
+
+@pytest.fixture(scope="module")
+def client() -> Iterator[Any]:
+    with connect("mpi", workers=2) as client:
+        yield client
+
+
+@pytest.mark.parametrize("piece", [1 << 30, 16])  # the second is too short for one message
+def test_every_round_brings_what_the_arrays_hold_then(client: Any, piece: int) -> None:
+    def rounds(comm: Any, piece: int) -> bool:
+        from penstock.workers.comm import communicator, exchange_mpi, persistent_requests
+
+        usual = exchange_mpi.PIECE
+        for module in (exchange_mpi, communicator, persistent_requests):
+            module.PIECE = piece
+        try:
+            other = 1 - comm.rank
+            kinds = ("f4", "f2", "i8", "?", "c16")
+            sent = [np.zeros((3, 4), kind) for kind in kinds]
+            came = [np.zeros((3, 4), kind) for kind in kinds]
+            halo = comm.repeated(
+                sends=[(array, other, tag) for tag, array in enumerate(sent)],
+                receives=[(array, other, tag) for tag, array in reversed(list(enumerate(came)))],
+            )
+            for number in range(20):
+                mine = np.random.default_rng((number, comm.rank)).integers(0, 9, (3, 4))
+                theirs = np.random.default_rng((number, other)).integers(0, 9, (3, 4))
+                for array in sent:
+                    array[...] = mine
+                halo.start()
+                halo.wait()
+                for array in came:
+                    if not np.array_equal(array, theirs.astype(array.dtype)):
+                        return False
+            return True
+        finally:
+            for module in (exchange_mpi, communicator, persistent_requests):
+                module.PIECE = usual
+
+    assert gang.run(client, rounds, (piece,)) == [True, True]
+
+
+def test_a_round_that_never_ends_is_withdrawn(client: Any) -> None:
+    def half(comm: Any) -> None:
+        ghosts = np.zeros(1 << 18)
+        halo = comm.repeated(receives=[(ghosts, 1 - comm.rank, 3)])
+        halo.start()
+        halo.wait()
+
+    for _ in range(5):
+        with pytest.raises(GangError, match="did not end in time"):
+            gang.run(client, half, timeout=0.3)
+    assert gang.run(client, lambda comm: float(comm.allreduce(np.ones(2))[0])) == [2.0, 2.0]
+
+
+def test_a_rank_that_is_not_there_is_refused(client: Any) -> None:
+    def wrong(comm: Any) -> None:
+        comm.repeated(sends=[(np.zeros(2), 7, 0)])
+
+    with pytest.raises(GangError, match="no such rank in this gang. Expected 0 to 1, got 7"):
+        gang.run(client, wrong)

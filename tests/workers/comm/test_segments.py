@@ -1,0 +1,244 @@
+"""Shared memory of dead ranks is removed; that of others, and what nobody noted, stays."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import psutil
+import pytest
+
+from penstock.workers.comm import segments
+from penstock.workers.comm.segments import forget_segments, note_segments, sweep_segments
+
+SHM = Path("/dev/shm")
+KILLED = Path(__file__).parent / "ranks" / "killed.py"
+RANK = """
+import mmap, sys
+from pathlib import Path
+from penstock.workers.comm.segments import forget_segments, note_segments
+held = []
+for name in sys.argv[1:]:
+    with open(name, "r+b") as file:
+        held.append(mmap.mmap(file.fileno(), 0))
+    if name.endswith("unlinked"):
+        Path(name).unlink()
+note_segments()
+print("noted", flush=True)
+sys.stdin.readline()
+forget_segments()
+print("forgotten", flush=True)
+sys.stdin.readline()
+"""
+
+
+@pytest.fixture
+def segment() -> Iterator[Callable[..., Path]]:
+    """Make files in /dev/shm."""
+    made = []
+
+    def make(ending: str = "") -> Path:
+        path = SHM / f"penstocktest_{uuid4().hex[:12]}_{ending}"
+        path.write_bytes(bytes(4096))
+        made.append(path)
+        return path
+
+    yield make
+    for path in made:
+        path.unlink(missing_ok=True)
+
+
+@pytest.fixture
+def rank() -> Iterator[Callable[..., Any]]:
+    """Start a process that maps files and notes them; it waits for a line, and then for another."""
+    started = []
+
+    def start(*mapped: Path) -> Any:
+        process = subprocess.Popen(
+            [sys.executable, "-P", "-c", RANK, *map(str, mapped)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        started.append(process)
+        assert process.stdout is not None
+        assert process.stdout.readline() == "noted\n"
+        return process
+
+    yield start
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+def notes(pid: int) -> list[Path]:
+    return list(SHM.glob(f"penstock-{os.getuid()}-{pid}-*"))
+
+
+def test_only_what_a_dead_process_noted_is_removed(segment: Any, rank: Any) -> None:
+    first, second, living, unnoted = (segment() for _ in range(4))
+    dying, other = rank(first, second), rank(living)
+    assert len(notes(dying.pid)) == 1
+    sweep_segments()
+    assert first.exists()
+    assert len(notes(dying.pid)) == 1
+    dying.kill()
+    dying.wait()
+    sweep_segments()
+    assert not first.exists()
+    assert not second.exists()
+    assert not notes(dying.pid)
+    assert living.exists()
+    assert len(notes(other.pid)) == 1
+    assert unnoted.exists()
+    sweep_segments()  # once more: there is nothing left
+
+
+def test_a_process_that_nobody_waited_for_is_dead(segment: Any, rank: Any) -> None:
+    path = segment()
+    process = rank(path)
+    process.kill()
+    deadline = time.monotonic() + 10
+    while psutil.Process(process.pid).status() != psutil.STATUS_ZOMBIE:
+        assert time.monotonic() < deadline
+    sweep_segments()
+    assert not path.exists()
+    assert not notes(process.pid)
+
+
+def test_who_leaves_in_order_takes_the_note_along(segment: Any, rank: Any) -> None:
+    path = segment()
+    process = rank(path)
+    process.stdin.write("\n")
+    process.stdin.flush()
+    assert process.stdout.readline() == "forgotten\n"
+    assert not notes(process.pid)
+    process.kill()
+    process.wait()
+    sweep_segments()
+    assert path.exists()  # MPI removes its own
+
+
+def test_what_has_no_name_any_more_is_not_noted(segment: Any, rank: Any) -> None:
+    path, unlinked = segment(), segment("unlinked")
+    process = rank(path, unlinked)
+    (note,) = notes(process.pid)
+    assert note.read_text() == str(path)
+    assert not notes(rank(segment("unlinked")).pid)  # nothing to note
+
+
+def test_a_process_that_maps_nothing_writes_nothing(rank: Any) -> None:
+    assert not notes(rank().pid)
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder that takes the place of /dev/shm for notes."""
+    monkeypatch.setattr(segments, "_SHM", tmp_path)
+    return tmp_path
+
+
+def note_of(folder: Path, pid: int, started: int, *paths: Path, user: int | None = None) -> Path:
+    user = os.getuid() if user is None else user
+    note = folder / f"penstock-{user}-{pid}-{started}"
+    note.write_text("\n".join(map(str, paths)))
+    return note
+
+
+def test_a_number_that_another_process_has_now_is_no_life(folder: Path) -> None:
+    pid, started = os.getpid(), segments.process_start(os.getpid())
+    assert started is not None
+    assert abs(started / os.sysconf("SC_CLK_TCK") + psutil.boot_time()
+               - psutil.Process().create_time()) < 5  # fmt: skip
+    mine, former = folder / "mine", folder / "former"
+    for path in (mine, former):
+        path.touch()
+    living, dead = note_of(folder, pid, started, mine), note_of(folder, pid, started - 1, former)
+    sweep_segments()
+    assert mine.exists()
+    assert living.exists()
+    assert not former.exists()
+    assert not dead.exists()
+
+
+def test_other_users_and_other_names_are_left_alone(folder: Path) -> None:
+    path = folder / "segment"
+    path.touch()
+    note_of(folder, 2**22 + 1, 5, path, user=os.getuid() + 1)
+    for name in ("x-1", "1-x", "1-2-3", "1", "1-2.tmp"):
+        (folder / f"penstock-{os.getuid()}-{name}").write_text(str(path))
+    before = sorted(folder.iterdir())
+    sweep_segments()
+    assert sorted(folder.iterdir()) == before
+
+
+def test_what_is_gone_already_does_not_matter(folder: Path) -> None:
+    path = folder / "segment"
+    path.touch()
+    note_of(folder, 2**22 + 1, 5, folder / "gone", path)
+    sweep_segments()
+    assert not list(folder.iterdir())
+
+
+def test_a_host_without_such_a_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, segment: Any
+) -> None:
+    monkeypatch.setattr(segments, "_SHM", tmp_path / "nowhere")
+    monkeypatch.setattr(segments, "_mapped", lambda pid: ["/dev/shm/x"])
+    note_segments()
+    forget_segments()
+    sweep_segments()
+
+
+# Everybody may write to /dev/shm, so a note may say anything.
+
+
+def test_nothing_outside_is_removed(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    outside = tmp_path_factory.mktemp("outside") / "thesis"
+    outside.touch()
+    inside = folder / "segment"
+    inside.touch()
+    note_of(folder, 2**22 + 1, 5, outside, folder / ".." / outside.parent.name / "thesis", inside)
+    sweep_segments()
+    assert outside.exists()
+    assert not inside.exists()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root to make a file of another user")
+def test_a_note_that_another_user_wrote_is_not_followed(folder: Path) -> None:
+    path = folder / "segment"
+    path.touch()
+    note = note_of(folder, 2**22 + 1, 5, path)
+    os.chown(note, 65534, 65534)
+    sweep_segments()
+    assert path.exists()
+
+
+@pytest.mark.mpi
+def test_nothing_is_left_of_a_world_that_was_killed(mpirun: Callable[..., Any]) -> None:
+    unnoted = SHM / f"penstocktest_{uuid4().hex[:12]}"
+    unnoted.touch()
+    try:
+        ended = mpirun(KILLED, 3, timeout=30)
+        assert ended.returncode != 0
+        pids = [int(pid) for pid in re.findall(r"process (\d+)", ended.stdout)]
+        mapped = set(re.findall(r"maps (/dev/shm/\S+)", ended.stdout))
+        assert len(pids) == 3, ended.stdout
+        assert mapped, ended.stdout
+        deadline = time.monotonic() + 10
+        while any(psutil.pid_exists(pid) for pid in pids):
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        sweep_segments()
+        assert not [path for path in mapped if Path(path).exists()]
+        assert not [note for pid in pids for note in notes(pid)]
+        assert unnoted.exists()
+    finally:
+        unnoted.unlink()

@@ -1,0 +1,154 @@
+"""What a rank opens: rows renumbered so that those without ghosts come first."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from penstock.errors import GraphError, UsageError
+from penstock.graph import Graph
+from penstock.workers.gnn.data import local as module
+from penstock.workers.gnn.data.local import Local, interior_first, open_local, reordered
+
+
+def check_rows(graph: Graph, local: Local, *, weighted: bool = False) -> None:
+    csr, ids = graph.csr(), local.ids
+    assert local.ids.dtype == np.int64
+    assert local.indptr.dtype == np.int64
+    assert local.indices.dtype == np.int32
+    assert (local.nodes, local.edges) == (graph.num_nodes, graph.num_edges)
+    assert len(local.indptr) == local.owned + 1
+    assert len(local.ids) == local.columns
+    assert len(np.unique(local.ids)) == local.columns
+    assert (np.diff(local.ids[: local.interior]) > 0).all()
+    assert (np.diff(local.ids[local.interior : local.owned]) > 0).all()
+    assert (local.weights is not None) == weighted
+    for row in range(local.owned):
+        span = slice(local.indptr[row], local.indptr[row + 1])
+        columns = local.indices[span]
+        assert (np.diff(columns) > 0).all()
+        assert (columns >= local.owned).any() == (row >= local.interior)
+        node = ids[row]
+        there = slice(csr.indptr[node], csr.indptr[node + 1])
+        order = np.argsort(ids[columns])
+        np.testing.assert_array_equal(ids[columns][order], csr.indices[there])
+        if weighted:
+            assert local.weights is not None
+            assert csr.weights is not None
+            assert local.weights.dtype == np.float32
+            np.testing.assert_array_equal(local.weights[span][order], csr.weights[there])
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize(("k", "directed"), [(1, False), (1, True), (2, False), (4, True)])
+def test_rows_are_those_of_the_graph(
+    make_graph: Any, opened: Any, k: int, directed: bool, weighted: bool
+) -> None:
+    graph = make_graph(
+        80, 130, directed=directed, weights=True, features="dense", labels=4, shard_edges=50
+    )
+    locals_ = opened(graph, k, weighted=weighted)
+    for rank, local in enumerate(locals_):
+        assert (local.rank, local.size) == (rank, k)
+        check_rows(graph, local, weighted=weighted)
+        assert local.symmetric == (k == 1 and not directed)
+        np.testing.assert_array_equal(local.features, graph.features()[local.ids[: local.owned]])
+        np.testing.assert_array_equal(local.labels, graph.labels()[local.ids[: local.owned]])
+        assert local.outputs == 4
+    owned = np.concatenate([local.ids[: local.owned] for local in locals_])
+    np.testing.assert_array_equal(np.sort(owned), np.arange(80))
+    if k == 1:
+        np.testing.assert_array_equal(owned, np.arange(80))
+    else:
+        assert any(0 < local.interior < local.owned for local in locals_)
+
+
+def test_what_peers_send_is_what_they_store(make_graph: Any, opened: Any) -> None:
+    graph = make_graph(80, 130, features="dense", labels=4)
+    locals_ = opened(graph, 3)
+    for local in locals_:
+        at = local.owned
+        for peer, where in sorted(local.receive.items()):
+            assert where.start == at
+            at = where.stop
+            sent = locals_[peer].send[local.rank]
+            np.testing.assert_array_equal(locals_[peer].ids[sent], local.ids[where])
+        assert at == local.columns
+
+
+@given(
+    st.integers(1, 12), st.integers(0, 8), st.integers(0, 60), st.integers(0, 999), st.booleans()
+)
+@settings(max_examples=80, deadline=None)
+def test_any_rows_are_renumbered(
+    owned: int, ghosts: int, edges: int, seed: int, weighted: bool
+) -> None:
+    random = np.random.default_rng(seed)
+    columns = owned + ghosts
+    pairs = np.unique(
+        np.column_stack([random.integers(0, owned, edges), random.integers(0, columns, edges)]),
+        axis=0,
+    )
+    indptr = np.zeros(owned + 1, np.int64)
+    np.cumsum(np.bincount(pairs[:, 0], minlength=owned), out=indptr[1:])
+    indices = pairs[:, 1].astype(np.int32)
+    weights = random.random(len(indices), dtype=np.float32) if weighted else None
+    order, interior = interior_first(indptr, indices, owned)
+    reads = np.zeros(owned, bool)
+    reads[pairs[pairs[:, 1] >= owned, 0]] = True
+    assert interior == (~reads).sum()
+    if order is None:
+        assert not reads[:interior].any()
+        return
+    assert order.tolist() == [*np.flatnonzero(~reads), *np.flatnonzero(reads)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "_PIECE", 7)
+        starts, found, moved = reordered(indptr, indices, weights, order, interior, columns)
+    old = np.concatenate([order, np.arange(owned, columns)])
+    assert (moved is None) == (weights is None)
+    for row in range(owned):
+        span = slice(starts[row], starts[row + 1])
+        there = slice(indptr[order[row]], indptr[order[row] + 1])
+        assert (np.diff(found[span]) > 0).all()
+        back = np.argsort(old[found[span]])
+        np.testing.assert_array_equal(old[found[span]][back], indices[there])
+        if weights is not None and moved is not None:
+            np.testing.assert_array_equal(moved[span][back], weights[there])
+
+
+def test_a_rank_for_each_part(ring: Any, partitioned: Any, on_threads: Any) -> None:
+    graph = ring()
+    partition = partitioned(graph, 2)
+
+    def three(comm: Any) -> None:
+        with open_local(comm, graph.path, partition, weighted=False):
+            pass
+
+    with pytest.raises(UsageError, match=r"2 parts, for 3 ranks.*partition GRAPH -k 3"):
+        on_threads(3, three)
+    with (
+        pytest.raises(UsageError, match=r"2 parts, for one rank.*partition GRAPH -k 1"),
+        open_local(None, graph.path, partition, weighted=False),
+    ):
+        pass
+
+    def whole(comm: Any) -> None:
+        with open_local(comm, graph.path, None, weighted=False):
+            pass
+
+    with pytest.raises(UsageError, match=r"g is in one part, for 2 ranks.*partition GRAPH -k 2"):
+        on_threads(2, whole)
+
+
+def test_a_partition_of_another_graph(ring: Any, partitioned: Any) -> None:
+    partition = partitioned(ring(), 1)
+    other = ring("other", ids=list("abcdef"))
+    with (
+        pytest.raises(GraphError, match="is stale"),
+        open_local(None, other.path, partition, weighted=False),
+    ):
+        pass

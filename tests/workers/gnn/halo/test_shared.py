@@ -1,0 +1,267 @@
+"""Rows that ranks of one host write into each other's memory, and who does not take part."""
+
+from __future__ import annotations
+
+import gc
+import os
+import threading
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from penstock.workers.gnn.halo import shared
+from penstock.workers.gnn.halo.exchange import Halo
+from penstock.workers.gnn.halo.shared import Landing, Near, near_ranks, place
+
+PATIENCE = 60
+
+
+def one_way(rank: int) -> Any:
+    """Return two ranks of two nodes each, of which only the second reads rows of the first."""
+    if rank == 0:
+        return SimpleNamespace(owned=2, columns=2, send={1: np.array([0, 1])}, receive={})
+    return SimpleNamespace(owned=2, columns=4, send={}, receive={0: slice(2, 4)})
+
+
+def pair(comm: Any, rows: int = 2) -> Landing:
+    """Return the memory of one of two ranks that write ``rows`` rows to each other."""
+    peer = 1 - comm.rank
+    return Landing(comm, near_ranks(comm), {peer: slice(0, rows)}, [peer])
+
+
+def written(comm: Any, landing: Landing, width: int, dtype: Any = np.float32) -> Any:
+    """Write to the peer, and return what it wrote here."""
+    landing.turn(width, dtype)
+    landing.there(1 - comm.rank)[...] = comm.rank + np.arange(width)
+    comm.allgather(None)
+    found = landing.here()
+    np.testing.assert_array_equal(found, np.tile(1 - comm.rank + np.arange(width), (2, 1)))
+    return found
+
+
+def test_rows_come_where_the_peer_reads_them(on_threads: Any) -> None:
+    def rank(comm: Any) -> None:
+        landing = pair(comm)
+        for width, dtype in ((3, np.float32), (1, np.float64), (3, np.float32), (70, np.float64)):
+            found = written(comm, landing, width, dtype)
+            assert found.dtype == dtype
+        assert landing.shared == {1 - comm.rank}
+
+    on_threads(2, rank)
+
+
+def test_rows_stay_for_another_turn_and_when_memory_is_made_anew(on_threads: Any) -> None:
+    def rank(comm: Any) -> None:
+        landing = pair(comm)
+        first = written(comm, landing, 3)
+        kept = first.copy()
+        second = written(comm, landing, 3)
+        assert not np.shares_memory(first, second)
+        np.testing.assert_array_equal(first, kept)
+        written(comm, landing, 2000)
+        np.testing.assert_array_equal(second, kept)
+
+    on_threads(2, rank)
+
+
+@pytest.mark.parametrize("slow", [0, 1])
+@pytest.mark.parametrize("way", ["there", "back"])
+def test_a_slow_rank_is_not_written_over(way: str, slow: int, on_threads: Any) -> None:
+    """Its peer gets one exchange ahead and no further, also where no rows go to the peer."""
+    ahead = threading.Event()
+
+    def rank(comm: Any) -> None:
+        local = one_way(comm.rank)
+        halo, before = Halo(comm, local), None
+        for number in range(1, 7):
+            x = np.full((local.columns, 3), number, np.float32)
+            if comm.rank == slow and number == 4:
+                # Exchange 3 was waited for, and its rows not yet read, while the other goes on.
+                assert ahead.wait(PATIENCE)
+                check(halo, before, number - 1)
+            start(halo, x)
+            if comm.rank != slow and number == 4:
+                for _ in range(100):
+                    halo.test()
+                assert under_way(halo)  # it cannot write what comes after
+                ahead.set()
+            finish(halo, x, number)
+            before = x
+            if comm.rank != slow or number != 3:
+                check(halo, x, number)
+
+    def start(halo: Halo, x: Any) -> None:
+        halo.start(x, apart=True) if way == "there" else halo.start_back(x)
+
+    def under_way(halo: Halo) -> bool:
+        return bool(halo._out if way == "there" else halo._back)
+
+    def finish(halo: Halo, x: Any, number: int) -> None:
+        if way == "there":
+            halo.wait()
+        else:
+            halo.wait_back(x)
+
+    def check(halo: Halo, x: Any, number: int) -> None:
+        if way == "there":
+            np.testing.assert_array_equal(halo.ghosts(x), np.full((len(x) - 2, 3), number))
+        elif len(x) == 2:
+            np.testing.assert_array_equal(x, np.full((2, 3), 2 * number))
+
+    on_threads(2, rank)
+
+
+def test_gradients_stay_until_they_are_added(on_threads: Any) -> None:
+    """A rank that has waited, and not added yet, has them whatever its peer does meanwhile."""
+    ahead = threading.Event()
+
+    def rank(comm: Any) -> None:
+        local = one_way(comm.rank)
+        halo = Halo(comm, local, overlap=False)  # start_back waits; wait_back only adds
+        for number in range(1, 5):
+            x = np.full((local.columns, 3), number, np.float32)
+            if comm.rank == 0:
+                halo.start_back(x)
+                if number == 3:
+                    assert ahead.wait(PATIENCE)
+                halo.wait_back(x)
+                np.testing.assert_array_equal(x, np.full((2, 3), 2 * number))
+            else:
+                if number == 4:
+                    halo.overlap = True
+                halo.start_back(x)  # the fourth is written while the third is not yet added
+                if number == 4:
+                    ahead.set()
+                halo.wait_back(x)
+
+    on_threads(2, rank)
+
+
+def test_a_rank_without_peers_takes_part_in_what_all_do(on_threads: Any) -> None:
+    def rank(comm: Any) -> None:
+        lone = SimpleNamespace(owned=1, columns=1, send={}, receive={})
+        local = lone if comm.rank == 2 else one_way(comm.rank)
+        halo = Halo(comm, local)
+        for width in (1, 4):
+            x = np.full((local.columns, width), comm.rank, np.float32)
+            halo.start(x)
+            halo.wait()
+            halo.start_back(x)
+            halo.wait_back(x)
+            assert (x[: local.owned] == comm.rank).all()
+
+    on_threads(3, rank)
+
+
+@pytest.mark.parametrize("step", ["memfd_create", "posix_fallocate", "open"])
+@pytest.mark.parametrize("failing", [{0}, {0, 1}])
+def test_who_cannot_share_sends_messages(
+    step: str, failing: set[int], on_threads: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, which = getattr(os, step), threading.local()
+
+    def refuse(*args: Any, **how: Any) -> Any:
+        if getattr(which, "rank", None) in failing and (step != "open" or "/fd/" in str(args[0])):
+            raise PermissionError(step)
+        return real(*args, **how)
+
+    monkeypatch.setattr(os, step, refuse)
+
+    def rank(comm: Any) -> None:
+        which.rank = comm.rank
+        local = one_way(comm.rank)
+        halo = Halo(comm, local)
+        for number in (1, 2, 3):
+            x = np.full((local.columns, 3), number, np.float32)
+            halo.start(x, apart=True)
+            halo.wait()
+            np.testing.assert_array_equal(halo.ghosts(x), np.full((local.columns - 2, 3), number))
+            halo.start_back(x)
+            halo.wait_back(x)
+            assert (x[:2] == (2 * number if comm.rank == 0 else number)).all()
+        assert max(size for _, _, size in comm.messages) == 24
+
+    on_threads(2, rank)
+
+
+def test_another_file_of_that_number_is_not_taken(on_threads: Any, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    other.write_bytes(bytes(1 << 14))
+
+    class Lying:
+        """Says of the other rank's memory that it is a file that happens to be open."""
+
+        def __init__(self, comm: Any, file: int) -> None:
+            self.rank, self._comm, self._file = comm.rank, comm, file
+
+        def allgather(self, value: Any) -> Any:
+            found = self._comm.allgather(value)
+            wrong = [hasattr(each, "file") for each in found]
+            return [
+                each._replace(file=self._file) if lie else each
+                for each, lie in zip(found, wrong, strict=True)
+            ]
+
+    def rank(comm: Any) -> None:
+        with other.open("r+b") as file:
+            lying = Lying(comm, file.fileno())
+            landing = Landing(lying, Near(frozenset({1 - comm.rank}), True), {}, [1 - comm.rank])
+            landing.turn(3, np.float32)
+            assert landing.shared == frozenset()
+            with pytest.raises(AssertionError, match="nobody writes here"):
+                landing.here()
+            comm.allgather(None)
+
+    on_threads(2, rank)
+
+
+def test_who_is_near(on_threads: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    which = threading.local()
+    monkeypatch.setattr(shared, "place", lambda: which.place)
+
+    def rank(comm: Any, places: Any) -> Any:
+        which.place = places[comm.rank]
+        return near_ranks(comm)
+
+    here, there = ("a",), ("b",)
+    assert on_threads(4, rank, [here, there, here, None]) == [
+        ({2}, True), (set(), True), ({0}, True), (set(), True)
+    ]  # fmt: skip
+    assert on_threads(3, rank, [here, None, None]) == [(set(), False)] * 3
+    monkeypatch.undo()
+    assert place() == place()
+    assert place() is not None
+    monkeypatch.delattr(os, "memfd_create")
+    assert place() is None
+
+
+def test_where_nobody_is_near_no_memory_is_made(
+    on_threads: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shared, "place", lambda: None)
+    monkeypatch.delattr(os, "memfd_create")
+
+    def rank(comm: Any) -> None:
+        landing = pair(comm)
+        comm.allgather = None  # not called any more
+        landing.turn(3, np.float32)
+        assert landing.shared == frozenset()
+
+    on_threads(2, rank)
+
+
+def test_nothing_stays_open(on_threads: Any) -> None:
+    def files() -> int:
+        gc.collect()
+        links = (os.path.realpath(f"/proc/self/fd/{name}") for name in os.listdir("/proc/self/fd"))
+        return sum("penstock rows" in link for link in links)
+
+    def rank(comm: Any) -> None:
+        written(comm, pair(comm), 3)
+
+    before = files()
+    on_threads(2, rank)
+    assert files() == before

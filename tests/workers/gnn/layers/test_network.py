@@ -1,0 +1,232 @@
+"""Gradients of whole models against finite differences, in float64, on naive and CPU kernels."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from penstock.csr import CSR
+from penstock.workers.gnn.data.local import Local
+from penstock.workers.gnn.layers.network import Loss, Network
+from penstock.workers.gnn.plan.facts import Facts
+from penstock.workers.gnn.plan.lowering import lower
+from penstock.workers.gnn.plan.rates import GUESS
+from penstock.workers.gnn.plan.spec import Layer, Model, Training
+from penstock.workers.gnn.thread_pool import Workforce
+
+NODES, WIDTH, CLASSES = 10, 5, 3
+KERNELS = ("activation", "aggregate", "attention", "loss", "norm", "optimizer")
+
+
+@pytest.fixture(params=["naive", "cpu"])
+def kernels(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    if request.param == "naive":
+        for name in KERNELS:
+            naive = import_module(f"penstock.kernels.naive.{name}")
+            monkeypatch.setitem(sys.modules, f"penstock.kernels.cpu.{name}", naive)
+    return request.param
+
+
+def whole(*, directed: bool = False, weighted: bool = False, sparse: bool = False) -> Local:
+    """Return a graph of one rank: a hub, a node without edges, a loop."""
+    rng = np.random.default_rng(5)
+    edges = {(int(a), int(b)) for a, b in rng.integers(0, NODES - 1, (20, 2)) if a != b}
+    edges |= {(0, n) for n in range(1, NODES - 1)} | {(3, 3)}
+    if not directed:
+        edges |= {(b, a) for a, b in edges}
+    sources, targets = (np.array(side) for side in zip(*sorted(edges), strict=True))
+    weight = {(min(e), max(e)) if not directed else e: rng.uniform(0.5, 2) for e in sorted(edges)}
+    weights = np.array(
+        [weight[(a, b) if directed else (min(a, b), max(a, b))] for a, b in sorted(edges)]
+    )
+    csr = CSR.from_edges(sources, targets, NODES, weights=weights)
+    features = rng.normal(size=(NODES, WIDTH))
+    features[rng.random(features.shape) < 0.4] = 0
+    return Local(
+        rank=0,
+        size=1,
+        nodes=NODES,
+        edges=csr.edges,
+        ids=np.arange(NODES, dtype=np.int64),
+        owned=NODES,
+        interior=NODES,
+        columns=NODES,
+        indptr=csr.indptr,
+        indices=csr.indices,
+        weights=csr.weights if weighted else None,
+        symmetric=not directed,
+        features=sp.csr_matrix(features) if sparse else features,
+        label_kind="class",
+        labels=rng.integers(0, CLASSES, NODES).astype(np.int32),
+        roles=np.array([0] * (NODES - 3) + [1, 2, -1], np.int8),
+        outputs=CLASSES,
+    )
+
+
+def facts_of(local: Local) -> Facts:
+    features = local.features
+    nonzeros = features.nnz if sp.issparse(features) else int(np.count_nonzero(features))
+    return Facts(
+        local.owned, local.columns, local.edges, local.nodes, 1, WIDTH, nonzeros, "dense", "class",
+        CLASSES, local.symmetric, local.weights is not None, False,
+    )  # fmt: skip
+
+
+def network_of(local: Local, model: Model, training: Training, crew: Workforce) -> Network:
+    plan = lower(model, facts_of(local), training, GUESS["cpu"])
+    complete = model.complete(CLASSES)
+    return Network(plan, complete, training, local, crew, dtype=np.float64)
+
+
+def slopes(network: Network, weights: Any) -> Any:
+    """Return the gradient of ``(outputs * weights).sum()`` by finite differences."""
+    values = network.parameters.values
+    found = np.zeros_like(values)
+    for i in np.flatnonzero(values):  # all that were given a value, which check() does
+        kept, step, sides = values[i], 1e-6, []
+        for sign in (1, -1):
+            values[i] = kept + sign * step
+            sides.append(float((network.forward(epoch=4, training=True) * weights).sum()))
+        values[i] = kept
+        found[i] = (sides[0] - sides[1]) / (2 * step)
+    return found
+
+
+LAYERS = {
+    "gcn": Layer("gcn", 4),
+    "sage-mean": Layer("sage", 4, activation="tanh"),
+    "sage-sum": Layer("sage", 4, aggregate="sum"),
+    "sage-max": Layer("sage", 4, aggregate="max", activation="elu"),
+    "gin": Layer("gin", 4, eps=0.3, hidden=6, activation="sigmoid"),
+    "gat": Layer("gat", 4, heads=2, activation="elu"),
+    "gat-mean": Layer("gat", 3, heads=2, join="mean", attention_dropout=0.4),
+    "layer-norm": Layer("gcn", 4, norm="layer", residual=True, activation="leaky_relu"),
+    "batch-norm": Layer("gin", 4, norm="batch"),
+    "residual": Layer("sage", 4, residual=True, dropout=0.3),
+    "no-bias": Layer("gcn", 4, bias=False, activation="none", dropout=0.5),
+}
+
+
+@pytest.mark.parametrize("order", ["transform", "aggregate"])
+@pytest.mark.parametrize("directed", [False, True])
+@pytest.mark.parametrize("name", LAYERS)
+def test_gradients_are_those_of_finite_differences(
+    name: str, directed: bool, order: str, kernels: str
+) -> None:
+    if name.startswith("gat") and order == "aggregate":
+        pytest.skip("attention has the product first in any case")
+    local = whole(directed=directed, weighted=name in ("gcn", "sage-mean", "residual"))
+    layer = LAYERS[name]
+    middle = replace(layer, residual=layer.residual)
+    model = Model(layers=(layer, middle, replace(layer, width=None, residual=False, dropout=0.0)))
+    if layer.kind == "gat" and layer.join == "concat":
+        model = replace(model, layers=(*model.layers[:2], Layer("gat")))
+    check(local, model, Training(order=order, seed=3, fold=False))
+
+
+@pytest.mark.parametrize("path", ["dense", "sparse"])
+@pytest.mark.parametrize("kind", ["gcn", "sage", "gin", "gat"])
+def test_gradients_with_input_dropout_on_both_paths(kind: str, path: str, kernels: str) -> None:
+    model = Model(layers=(Layer(kind, 4), Layer(kind)), input_dropout=0.4)
+    check(whole(sparse=path == "dense"), model, Training(path=path, seed=1))
+
+
+def check(local: Local, model: Model, training: Training) -> None:
+    rng = np.random.default_rng(11)
+    weights = rng.normal(size=(NODES, CLASSES))
+    with Workforce(1) as crew:
+        network = network_of(local, model, training, crew)
+        # Away from where a ReLU bends: every first value but the biases' is random, those are 0.
+        for name in network.parameters.named():
+            place = network.parameters[name]
+            place += rng.normal(size=place.shape) * 0.1
+        wanted = slopes(network, weights)
+        network.forward(epoch=4, training=True)
+        grad = network.gradient_buffer()
+        grad[...] = weights
+        network.back(grad)
+        np.testing.assert_allclose(network.parameters.gradients, wanted, rtol=1e-4, atol=1e-6)
+        assert np.abs(wanted).max() > 0.1
+
+
+@pytest.mark.parametrize("kind", ["gcn", "sage", "gin", "gat"])
+def test_paths_orders_and_folding_give_the_same_numbers(kind: str, kernels: str) -> None:
+    local = whole()
+    model = Model(layers=(Layer(kind, 4), Layer(kind)))
+    found = []
+    for training in (
+        Training(path="dense", order="transform"),
+        Training(path="dense", order="aggregate"),
+        Training(path="dense", order="aggregate", fold=False),
+        Training(path="sparse"),
+    ):
+        with Workforce(1) as crew:
+            network = network_of(local, model, training, crew)
+            loss = Loss("cross_entropy", network, 7)
+            for epoch in range(2):  # what is folded is used in the second
+                outputs = network.forward(epoch=epoch, training=True).copy()
+                grad = network.gradient_buffer()
+                sums = loss(outputs, grad)
+                network.back(grad)
+            found.append((outputs, sums, network.parameters.gradients))
+    for other in found[1:]:
+        for ours, theirs in zip(found[0], other, strict=True):
+            np.testing.assert_allclose(ours, theirs, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("kind", ["gcn", "sage-mean", "sage-sum", "gin", "gat"])
+def test_parallel_edges_count_each_in_every_model(kind: str, kernels: str) -> None:
+    # As relations make them. A node's own row counts once where a model adds it: two loops do not
+    # make it two.
+    rng = np.random.default_rng(3)
+    count = rng.integers(0, 4, (NODES, NODES)) * (rng.random((NODES, NODES)) < 0.4)
+    count[:, 0], count[4] = 3, 0
+    np.fill_diagonal(count, [0, 1, 2, 3, 0, 0, 2, 0, 1, 0])
+    plain = whole(directed=True)
+    sources, targets = np.nonzero(count)
+    times = count[sources, targets]
+    csr = CSR.from_edges(np.repeat(sources, times), np.repeat(targets, times), NODES)
+    local = replace(plain, edges=csr.edges, indptr=csr.indptr, indices=csr.indices)
+    name, _, aggregate = kind.partition("-")
+    layer = Layer(name, aggregate=aggregate or "mean", bias=False)  # type: ignore[arg-type]
+    with Workforce(1) as crew:
+        network = network_of(local, Model(layers=(layer,)), Training(), crew)
+        found = network.forward()
+        of = {n.removeprefix("layers.0."): v for n, v in network.parameters.named().items()}
+    x, once = local.features, count.astype(float)
+    np.fill_diagonal(once, 1)
+    if kind == "gcn":
+        root = 1 / np.sqrt(once.sum(axis=1))
+        expected = (root[:, None] * once * root) @ x @ of["weight"]
+    elif name == "sage":
+        total = np.maximum(count.sum(axis=1), 1) if kind == "sage-mean" else np.ones(NODES)
+        expected = (count / total[:, None]) @ x @ of["weight"] + x @ of["self"]
+    elif kind == "gin":
+        inner = (count + np.eye(NODES)) @ x @ of["weight"]
+        expected = np.maximum(inner, 0) @ of["second"]
+    else:
+        z = x @ of["weight"]
+        score = (z @ of["left"].T) + (z @ of["right"].T).T
+        weight = once * np.exp(np.where(score > 0, score, 0.2 * score))
+        expected = (weight / weight.sum(axis=1, keepdims=True)) @ z
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_threads_do_not_change_sums(kernels: str) -> None:
+    local, model = whole(), Model(layers=(Layer("gcn", 4, norm="layer"), Layer("gcn")))
+    results = []
+    for threads in (1, 3):
+        with Workforce(threads) as crew:
+            network = network_of(local, model, Training(), crew)
+            network.forward()
+            grad = network.gradient_buffer()
+            grad[...] = 1
+            network.back(grad)
+            results.append(network.parameters.gradients.copy())
+    np.testing.assert_array_equal(*results)

@@ -1,0 +1,141 @@
+"""What a plan decides, and that its memory is what a network takes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from penstock.errors import UsageError
+from penstock.workers.gnn.data.local import Local
+from penstock.workers.gnn.layers.network import Network
+from penstock.workers.gnn.plan.facts import Facts
+from penstock.workers.gnn.plan.lowering import TILE, lower
+from penstock.workers.gnn.plan.rates import GUESS, Rates, machine_rates
+from penstock.workers.gnn.plan.spec import Layer, Model, Training
+from penstock.workers.gnn.thread_pool import Workforce
+
+FACTS = Facts(
+    rows=1000, columns=1000, edges=20_000, nodes=1000, ranks=1, features=100, nonzeros=100_000,
+    stored="dense", labels="class", outputs=40, symmetric=True, weighted=False, on_gpu=False,
+)  # fmt: skip
+RATES = Rates(dense=5e10, sparse=1e10, gather=1e10, stream=1e10)
+GCN = Model(layers=(Layer("gcn", 32), Layer("gcn", 32), Layer("gcn")))
+
+
+def orders(model: Model, facts: Facts = FACTS, rates: Rates = RATES, **options: object) -> str:
+    plan = lower(model, facts, Training(**options), rates)
+    return " ".join(layer.order[0] + ("+" if layer.folded else "") for layer in plan.layers)
+
+
+def test_the_sum_is_taken_over_the_narrower_side() -> None:
+    # 100 to 32, folded; 32 to 32, either; 32 to 40.
+    assert orders(GCN) in ("a+ t a", "a+ a a")
+    assert orders(GCN, fold=False).startswith("t ")
+    assert orders(GCN, order="aggregate", fold=False) == "a a a"
+
+
+def test_a_wide_sum_is_not_computed_once_for_a_few_epochs() -> None:
+    wide = replace(FACTS, features=5000, nonzeros=5_000_000)
+    assert orders(GCN, wide).startswith("a+ ")
+    assert orders(GCN, wide, epochs=2).startswith("t ")
+
+
+def test_a_gpu_never_holds_features_of_which_only_the_sum_is_kept() -> None:
+    there = replace(FACTS, on_gpu=True)
+
+    def held(facts: Facts, **options: object) -> int:
+        return lower(GCN, facts, Training(**options), RATES).memory["features"]
+
+    assert held(FACTS) == held(there, fold=False) == 4 * 1000 * 100
+    assert held(there) == 4 * 1000 * 2 * TILE
+
+
+def test_rounded_values_are_counted() -> None:
+    plain, rounded = (
+        lower(GCN, FACTS, Training(precision=how), RATES).memory_bytes for how in ("fp32", "bf16")
+    )
+    assert rounded - plain == 2 * 1000 * 40
+
+
+def test_features_that_change_are_not_folded() -> None:
+    assert orders(replace(GCN, input_dropout=0.1)).startswith("t ")
+
+
+@pytest.mark.parametrize(("share", "sparse"), [(0.01, True), (0.19, True), (0.21, False)])
+def test_the_path_is_sparse_from_tau_on(share: float, sparse: bool) -> None:
+    assert RATES.tau == pytest.approx(0.8)
+    facts = replace(FACTS, nonzeros=round(share * FACTS.rows * FACTS.features))
+    assert lower(GCN, facts, Training(), RATES).sparse is sparse
+    assert lower(GCN, facts, Training(path="dense"), RATES).sparse is False
+
+
+def test_what_reads_features_as_a_matrix_takes_the_dense_path() -> None:
+    facts = replace(FACTS, nonzeros=10)
+    largest = Model(layers=(Layer("sage", 8, aggregate="max"), Layer("gcn")))
+    assert not lower(largest, facts, Training(), RATES).sparse
+    assert not lower(largest, facts, Training(path="sparse"), RATES).sparse
+    skipping = Model(layers=(Layer("gcn", 100, residual=True), Layer("gcn")))
+    assert not lower(skipping, facts, Training(), RATES).sparse
+
+
+@pytest.mark.parametrize("layer", [Layer("gat"), Layer("sage", aggregate="max")])
+def test_attention_and_largest_values_need_the_edges_turned_round(layer: Layer) -> None:
+    model = Model(layers=(Layer("gcn", 8), layer))
+    with pytest.raises(UsageError, match=r"layer 2 \((gat|sage max)\) goes back over the edges"):
+        lower(model, FACTS, Training(transpose="implicit"), RATES)
+
+
+def test_the_text_names_every_layer_and_the_memory() -> None:
+    text = lower(GCN, FACTS, Training(), RATES).text()
+    assert "layer 1: gcn, 100 to 32: sum first, the sum computed once" in text
+    assert "1 k nodes, 20 k edges, on the CPU" in text
+    assert "an epoch, predicted" in text
+    assert "together" in text
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [
+        Layer("gcn", 24),
+        Layer("sage", 24, residual=True),
+        Layer("sage", 24, aggregate="max"),
+        Layer("gin", 24, norm="batch", hidden=30),
+        Layer("gat", 24, heads=4),
+    ],
+)
+def test_the_memory_is_what_a_network_takes(layer: Layer) -> None:
+    rng = np.random.default_rng(0)
+    degree, nodes = 6, FACTS.rows
+    local = Local(
+        rank=0, size=1, nodes=nodes, edges=degree * nodes, ids=np.arange(nodes), owned=nodes,
+        interior=nodes, columns=nodes, indptr=np.arange(nodes + 1, dtype=np.int64) * degree,
+        indices=np.sort(rng.integers(0, nodes, (nodes, degree)), axis=1).astype(np.int32).ravel(),
+        weights=None, symmetric=False,
+        features=rng.random((nodes, FACTS.features), np.float32), label_kind="class",
+        labels=np.zeros(nodes, np.int32), roles=np.zeros(nodes, np.int8), outputs=40,
+    )  # fmt: skip
+    facts = replace(FACTS, edges=local.edges, symmetric=False)
+    model = Model(layers=(layer, replace(layer), Layer("gcn")))
+    plan = lower(model, facts, Training(), GUESS["cpu"])
+    with Workforce(1) as crew:
+        network = Network(plan, model.complete(40), Training(), local, crew)
+        network.forward(training=True)
+        grad = network.gradient_buffer()
+        grad[...] = 1
+        network.back(grad)
+    names = ("values of layers, kept for the way back", "gradients of values, in turn")
+    predicted = sum(plan.memory[name] for name in names)
+    assert 0.5 * predicted < network.bytes < 1.1 * predicted
+
+
+def test_rates_are_measured_once_and_kept(tmp_path, monkeypatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert machine_rates("cpu", measure=False) == GUESS["cpu"]
+    first = machine_rates("cpu")
+    assert first.measured
+    assert 0 < first.tau < 1
+    assert machine_rates("cpu") == first
+    next((tmp_path / "penstock").iterdir()).write_text("half a fi")
+    assert machine_rates("cpu").measured

@@ -1,0 +1,278 @@
+"""A cache keeps what was used last, within its bytes, and loads once."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from penstock.csr import CSR
+from penstock.workers.resources.cache import DeviceCache, array_bytes
+
+LIMIT = 100
+
+
+def array(size: int) -> Callable[[], np.ndarray[Any, Any]]:
+    return lambda: np.zeros(size, np.uint8)
+
+
+def never() -> Any:
+    raise AssertionError("this is kept already")
+
+
+class NaiveTwin(RuleBasedStateMachine):
+    """Holds that overlap, in any order, compared with a list of [key, size, users]."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cache = DeviceCache(LIMIT)
+        self.kept: list[list[Any]] = []  # longest unused first
+        self.open: list[tuple[AbstractContextManager[Any], list[Any], Any]] = []
+        self.loads = 0
+
+    def trim(self) -> None:
+        def total() -> int:
+            return sum(size for _, size, _ in self.kept if size <= LIMIT)
+
+        for item in list(self.kept):
+            if total() > LIMIT and item[2] == 0:
+                self.kept.remove(item)
+
+    @rule(key=st.integers(0, 5), size=st.integers(0, 130))
+    def enter(self, key: int, size: int) -> None:
+        def load() -> Any:
+            self.loads += 1
+            return np.full(size, key, np.uint8)
+
+        before = self.loads
+        block = self.cache.hold(key, load)
+        value = block.__enter__()
+        item = next((item for item in self.kept if item[0] == key), None)
+        assert self.loads - before == (item is None)
+        if item is None:
+            item = [key, size, 0]
+            self.kept.append(item)
+        assert len(value) == item[1]
+        assert (value == key).all()
+        item[2] += 1
+        self.trim()
+        self.open.append((block, item, value))
+
+    @rule(which=st.integers(0, 100))
+    def leave(self, which: int) -> None:
+        if self.open:
+            block, item, value = self.open.pop(which % len(self.open))
+            assert (value == item[0]).all()
+            block.__exit__(None, None, None)
+            item[2] -= 1
+            if item in self.kept and any(other is item for other in self.kept):
+                self.kept = [other for other in self.kept if other is not item]
+                if item[2] > 0 or item[1] <= LIMIT:
+                    self.kept.append(item)
+            self.trim()
+
+    @rule(key=st.integers(0, 5))
+    def fail(self, key: int) -> None:
+        if all(item[0] != key for item in self.kept):
+            with pytest.raises(OSError, match="torn"), self.cache.hold(key, self.torn):
+                pass
+
+    @staticmethod
+    def torn() -> Any:
+        raise OSError("torn")
+
+    @rule()
+    def clear(self) -> None:
+        self.cache.clear()
+        self.kept = []
+
+    @invariant()
+    def same_bytes(self) -> None:
+        assert self.cache.nbytes == sum(size for _, size, _ in self.kept if size <= LIMIT)
+        in_use = sum(size for _, size, users in self.kept if users and size <= LIMIT)
+        assert self.cache.nbytes <= max(LIMIT, in_use)
+
+
+NaiveTwin.TestCase.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+test_against_the_naive_twin = NaiveTwin.TestCase
+
+
+def test_the_longest_unused_goes_first() -> None:
+    cache = DeviceCache(LIMIT)
+    for key in "abc":
+        with cache.hold(key, array(30)):
+            pass
+    with cache.hold("a", never):
+        pass
+    with cache.hold("d", array(30)):
+        assert cache.nbytes == 90
+    for key in "cad":
+        with cache.hold(key, never):
+            pass
+
+
+def test_what_is_in_use_stays() -> None:
+    cache = DeviceCache(LIMIT)
+    with cache.hold("a", array(80)), cache.hold("b", array(80)):
+        assert cache.nbytes == 160
+        with cache.hold("a", never):
+            pass
+    assert cache.nbytes == 80
+
+
+def test_room_is_made_before_a_load_of_known_size() -> None:
+    cache = DeviceCache(LIMIT)
+    with cache.hold("a", array(80)):
+        pass
+    during: list[int] = []
+
+    def load() -> Any:
+        during.append(cache.nbytes)
+        return array(50)()
+
+    with cache.hold("b", load, nbytes=50):
+        pass
+    assert during == [0]
+
+
+def test_an_item_beyond_the_limit_is_given_and_not_kept() -> None:
+    cache = DeviceCache(LIMIT)
+    with cache.hold("small", array(60)):
+        pass
+    with cache.hold("big", array(101)) as big, cache.hold("big", never) as same:
+        assert big is same
+        assert cache.nbytes == 60
+    with cache.hold("small", never):
+        pass
+    with cache.hold("big", array(7)) as again:
+        assert len(again) == 7
+
+
+def test_threads_that_ask_at_once_load_once() -> None:
+    cache = DeviceCache(LIMIT)
+    loads, loading, go = [], threading.Event(), threading.Event()
+
+    def load() -> Any:
+        loads.append(1)
+        loading.set()
+        assert go.wait(10)
+        return array(10)()
+
+    def use() -> int:
+        with cache.hold("a", load) as value:
+            return id(value)
+
+    with ThreadPoolExecutor(8) as pool:
+        first = pool.submit(use)
+        assert loading.wait(10)
+        others = [pool.submit(use) for _ in range(7)]
+        go.set()
+        assert {future.result(10) for future in others} == {first.result(10)}
+    assert len(loads) == 1
+
+
+def test_after_a_failed_load_another_thread_loads() -> None:
+    cache = DeviceCache(LIMIT)
+    loading, go = threading.Event(), threading.Event()
+
+    def torn() -> Any:
+        loading.set()
+        assert go.wait(10)
+        raise OSError("torn")
+
+    def use(load: Callable[[], Any]) -> int:
+        with cache.hold("a", load) as value:
+            return len(value)
+
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(use, torn)
+        assert loading.wait(10)
+        second = pool.submit(use, array(5))
+        go.set()
+        assert second.result(10) == 5
+        with pytest.raises(OSError, match="torn"):
+            first.result(10)
+    assert cache.nbytes == 5
+
+
+def test_cleared_while_it_is_loaded() -> None:
+    cache = DeviceCache(LIMIT)
+
+    def load() -> Any:
+        cache.clear()
+        return array(10)()
+
+    with cache.hold("a", load) as value:
+        assert len(value) == 10
+        assert cache.nbytes == 0
+    assert cache.nbytes == 0
+
+
+def test_an_error_in_the_block_gives_back_too() -> None:
+    cache = DeviceCache(LIMIT)
+    with pytest.raises(ZeroDivisionError), cache.hold("a", array(80)):
+        raise ZeroDivisionError
+    with cache.hold("b", array(80)):
+        assert cache.nbytes == 80
+
+
+def test_a_load_that_needs_itself_is_no_deadlock() -> None:
+    cache = DeviceCache(LIMIT)
+
+    def load() -> Any:
+        with cache.hold("a", array(1)) as value:
+            return value
+
+    with pytest.raises(RuntimeError, match="loading 'a' asks the cache for 'a'"):
+        cache.hold("a", load).__enter__()
+
+
+def test_many_threads_leave_it_within_its_limit() -> None:
+    cache = DeviceCache(LIMIT)
+
+    def work(seed: int) -> None:
+        random = np.random.default_rng(seed)
+        for key in random.integers(0, 12, 200):
+            with cache.hold(int(key), array(10 + int(key))) as value:
+                assert len(value) == 10 + key
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(work, range(8)))
+    assert 0 < cache.nbytes <= LIMIT
+
+
+def test_what_is_counted() -> None:
+    floats, ints = np.zeros(5), np.zeros(3, np.int32)
+    assert array_bytes(floats) == 40
+    assert array_bytes({"x": floats, "n": 3, "name": "a"}) == 40
+    assert array_bytes([floats, (ints, None)]) == 52
+    assert array_bytes(CSR(np.zeros(2, np.int64), ints)) == 28
+    matrix = sp.csr_matrix((np.ones(1, np.float32), ([0], [1])), shape=(2, 2))
+    assert array_bytes(matrix) == 4 + matrix.indices.nbytes + matrix.indptr.nbytes
+    with pytest.raises(TypeError, match="not set"):
+        array_bytes({1})
+
+
+@pytest.mark.gpu
+def test_device_memory_is_given_back() -> None:
+    import cupy
+
+    pool = cupy.get_default_memory_pool()
+    cache = DeviceCache(3 << 20)
+    before = pool.used_bytes()
+    for key in range(6):
+        with cache.hold(key, lambda: cupy.zeros(1 << 20, cupy.uint8)) as value:
+            assert value.device.id == 0
+    assert pool.used_bytes() - before == cache.nbytes == 3 << 20
+    del value
+    cache.clear()
+    assert pool.used_bytes() == before

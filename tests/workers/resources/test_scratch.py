@@ -1,0 +1,314 @@
+"""Scratch is found, taken, cleaned of the dead, and given back."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections import namedtuple
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import dask
+import pytest
+
+from penstock.errors import CapacityError, UsageError
+from penstock.workers.processes import process_start
+from penstock.workers.resources import scratch
+from penstock.workers.resources.scratch import Scratch, candidates, find_scratch, host_name
+from penstock.workers.resources.storage import Speed
+
+TAKE = """
+import sys
+from pathlib import Path
+from penstock.workers.resources.scratch import Scratch
+mine = Scratch(Path(sys.argv[1]))
+print(mine.folder, flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.fixture(autouse=True)
+def nothing_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PENSTOCK_SCRATCH", raising=False)
+
+
+def other_worker(root: Path) -> tuple[subprocess.Popen[str], Path]:
+    process = subprocess.Popen(
+        [sys.executable, "-P", "-c", TAKE, str(root)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    return process, Path(process.stdout.readline().strip())
+
+
+def end(process: subprocess.Popen[str], how: int | None = None) -> None:
+    if how is not None:
+        process.send_signal(how)
+    process.communicate(timeout=20)
+
+
+# -- finding --------------------------------------------------------------------------------------
+
+
+def test_a_named_one_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert find_scratch(tmp_path / "a/b") == tmp_path / "a/b"
+    assert list((tmp_path / "a/b").iterdir()) == []
+    monkeypatch.setenv("JOB", str(tmp_path / "job"))
+    assert find_scratch("$JOB/x") == tmp_path / "job/x"
+    monkeypatch.setenv("PENSTOCK_SCRATCH", str(tmp_path / "said"))
+    assert find_scratch() == tmp_path / "said"
+    assert find_scratch(tmp_path) == tmp_path
+
+
+def test_a_named_one_that_cannot_be_used(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(UsageError, match="scratch directory .*file cannot be used.*--worker-scr"):
+        find_scratch(tmp_path / "file")
+    with pytest.raises(UsageError, match="/proc/nowhere cannot be used"):
+        find_scratch("/proc/nowhere")
+    with pytest.raises(CapacityError, match="does not fit on the disk of .*1000000 TB free"):
+        find_scratch(tmp_path, need=10**18)
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_named_one_that_belongs_to_others(tmp_path: Path) -> None:
+    tmp_path.chmod(0o500)
+    with pytest.raises(UsageError, match="Permission denied"):
+        find_scratch(tmp_path)
+
+
+def test_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(scratch.tempfile, "TemporaryFile", full)
+    with pytest.raises(CapacityError, match="the disk is full"):
+        find_scratch(tmp_path)
+    with pytest.raises(CapacityError, match=r"no scratch directory.*\(No space left on device\)"):
+        find_scratch(among=[tmp_path])
+
+
+Free = namedtuple("Free", "free")
+
+
+@pytest.fixture
+def disks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[Path]]:
+    """Make folders that pass for disks: name=(speed, seconds of a trial write, bytes free)."""
+
+    def make(**disks: tuple[Speed, float, int]) -> list[Path]:
+        names = list(disks)
+        for name in names:
+            (tmp_path / name).mkdir()
+        monkeypatch.setattr(scratch, "_disk_number", lambda path: names.index(path.name))
+        monkeypatch.setattr(scratch, "storage_speed", lambda path: disks[path.name][0])
+        monkeypatch.setattr(scratch, "_write_seconds", lambda path: disks[path.name][1])
+        monkeypatch.setattr(scratch.shutil, "disk_usage", lambda path: Free(disks[path.name][2]))
+        return [tmp_path / name for name in names]
+
+    return make
+
+
+BIG = 10**12
+
+
+def test_the_best_kind_wins_whatever_a_write_takes(disks: Callable[..., list[Path]]) -> None:
+    found = disks(
+        memory=(Speed.MEMORY, 0.0, BIG),
+        shared=(Speed.SHARED, 0.0, BIG),
+        disk=(Speed.DISK, 0.0, BIG),
+        nvme=(Speed.NVME, 9.0, BIG),
+        ssd=(Speed.SSD, 0.0, BIG),
+    )
+    for best in ("nvme", "ssd", "disk", "shared", "memory"):
+        assert find_scratch(among=found).name == best
+        found = [folder for folder in found if folder.name != best]
+
+
+def test_between_equals_a_clear_difference_counts(disks: Callable[..., list[Path]]) -> None:
+    first, second, third = disks(
+        first=(Speed.NVME, 1.0, BIG), second=(Speed.NVME, 0.6, BIG), third=(Speed.NVME, 0.4, BIG)
+    )
+    assert find_scratch(among=[first, second]) == first
+    assert find_scratch(among=[first, second, third]) == third
+    # Whoever comes later goes where the host's workers are: a graph is staged once a host.
+    (first / f"penstock-{os.geteuid()}" / f"worker-{host_name()}-1-00000000").mkdir(parents=True)
+    assert find_scratch(among=[first, second, third]) == first
+
+
+def test_one_without_room_is_passed_over(disks: Callable[..., list[Path]]) -> None:
+    full, roomy = disks(full=(Speed.NVME, 0.0, 10**9), roomy=(Speed.DISK, 0.0, BIG))
+    assert find_scratch(among=[full, roomy], need=10**10) == roomy
+    assert find_scratch(among=[full, roomy]) == full
+    with pytest.raises(CapacityError, match=r"with 10 TB free.*full \(1 GB free\).*--worker-scr"):
+        find_scratch(among=[full, roomy], need=10**13)
+
+
+def test_one_disk_by_two_names(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    missing = tmp_path / "missing"
+    assert find_scratch(among=[missing, tmp_path / "b", tmp_path / "a"]) == tmp_path / "b"
+    with pytest.raises(CapacityError, match="got none"):
+        find_scratch(among=[missing])
+
+
+def test_a_trial_write_leaves_nothing(tmp_path: Path) -> None:
+    assert scratch._write_seconds(tmp_path) > 0
+    assert os.listdir(tmp_path) == []
+
+
+def test_where_it_looks(tmp_path: Path) -> None:
+    environ = {"SLURM_TMPDIR": "/slurm/7", "TMPDIR": "/tmp/mine"}
+    with dask.config.set({"temporary-directory": str(tmp_path)}):
+        found = candidates(environ)
+    assert found[:3] == [Path("/slurm/7"), Path("/tmp/mine"), tmp_path]
+    assert Path("/tmp") in found
+    assert all(folder.is_absolute() for folder in found)
+    assert find_scratch().is_dir()
+
+
+# -- taking ---------------------------------------------------------------------------------------
+
+
+def test_a_worker_comes_and_goes(tmp_path: Path) -> None:
+    mine = Scratch(tmp_path)
+    assert mine.folder.name.startswith(f"worker-{host_name()}-{os.getpid()}-")
+    assert mine.base.stat().st_mode & 0o777 == 0o700
+    (mine.folder / "file").write_text("x")
+    (mine.staged / "copy").mkdir()
+    other = Scratch(tmp_path)  # another worker of this process
+    assert other.folder != mine.folder
+    mine.close()
+    assert not mine.folder.exists()
+    assert (other.staged / "copy").is_dir()
+    mine.close()
+    other.close()
+    assert os.listdir(tmp_path) == []
+
+
+def test_it_goes_at_the_end_of_the_process(tmp_path: Path) -> None:
+    process, folder = other_worker(tmp_path)
+    assert folder.is_dir()
+    end(process)
+    assert process.returncode == 0
+    assert os.listdir(tmp_path) == []
+
+
+def test_left_behind_by_the_dead_only(tmp_path: Path) -> None:
+    killed, dead = other_worker(tmp_path)
+    running, alive = other_worker(tmp_path)
+    base = dead.parent
+    elsewhere = base / "worker-another.host-1-0badc0de"
+    elsewhere.mkdir()
+    (base / "worker-mine-not").mkdir()
+    end(killed, signal.SIGKILL)
+    assert dead.is_dir()
+    mine = Scratch(tmp_path)
+    assert not dead.exists()
+    assert alive.is_dir()
+    end(running)
+    mine.close()
+    assert sorted(os.listdir(base)) == [".lock", elsewhere.name, "worker-mine-not"]
+
+
+def test_the_last_to_go_takes_along_what_the_dead_left(tmp_path: Path) -> None:
+    mine = Scratch(tmp_path)
+    killed, dead = other_worker(tmp_path)
+    end(killed, signal.SIGKILL)
+    assert dead.is_dir()
+    mine.close()
+    assert os.listdir(tmp_path) == []
+
+
+def test_killed_between_two_steps(tmp_path: Path) -> None:
+    base = tmp_path / f"penstock-{os.geteuid()}"
+    name = f"worker-{host_name()}-1-"
+    (base / f"{name}00000000").mkdir(parents=True)  # without a marker
+    (base / f"{name}00000001").mkdir()
+    (base / f"{name}00000001/owner.json").write_text("12")  # half a marker
+    (base / f".dead-{host_name()}-00000002/much").mkdir(parents=True)  # half removed
+    mine = Scratch(tmp_path)
+    assert sorted(os.listdir(base)) == sorted([".lock", mine.folder.name, mine.staged.name])
+    mine.close()
+
+
+def test_a_number_that_another_process_got_since(tmp_path: Path) -> None:
+    base = tmp_path / f"penstock-{os.geteuid()}"
+    folder = base / f"worker-{host_name()}-{os.getpid()}-00000000"
+    folder.mkdir(parents=True)
+    owner = {"host": host_name(), "pid": os.getpid(), "started": 1}
+    (folder / "owner.json").write_text(json.dumps(owner))
+    mine = Scratch(tmp_path)
+    assert not folder.exists()
+    mine.close()
+
+
+def test_a_marker_that_is_locked_is_of_somebody(tmp_path: Path) -> None:
+    # As that of a worker in another container, whose number means nothing here.
+    process, folder = other_worker(tmp_path)
+    marker = folder / "owner.json"
+    owner = json.loads(marker.read_text())
+    assert owner["pid"] == process.pid
+    assert owner["started"] == process_start(process.pid)
+    with marker.open("r+") as file:
+        file.write(json.dumps(owner | {"pid": 2**22 + 1}))
+    mine = Scratch(tmp_path)
+    assert folder.is_dir()
+    end(process)
+    mine.close()
+
+
+def test_processes_that_do_not_run() -> None:
+    process = subprocess.Popen([sys.executable, "-c", ""])
+    os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+    assert process_start(process.pid) is None  # a zombie
+    process.wait()
+    assert process_start(process.pid) is None
+    assert process_start(os.getpid()) is not None
+
+
+def test_a_base_that_is_not_ours(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / f"penstock-{os.geteuid()}").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(UsageError, match="cannot be used"):
+        Scratch(tmp_path)
+    assert os.listdir(tmp_path / "elsewhere") == []
+
+
+def test_many_come_and_go_at_once(tmp_path: Path) -> None:
+    def come_and_go(_: int) -> None:
+        for _ in range(5):
+            mine = Scratch(tmp_path)
+            (mine.folder / "file").touch()
+            assert mine.staged.is_dir()
+            mine.close()
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(come_and_go, range(8)))
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_forked_child_leaves_it_alone(tmp_path: Path) -> None:
+    code = (
+        "import os, sys, warnings; warnings.simplefilter('ignore')\n"
+        "from pathlib import Path; from penstock.workers.resources.scratch import Scratch\n"
+        "mine = Scratch(Path(sys.argv[1])); child = os.fork()\n"
+        "if child == 0: sys.exit(0)\n"
+        "os.waitpid(child, 0); assert mine.folder.is_dir()"
+    )
+    subprocess.run([sys.executable, "-P", "-c", code, str(tmp_path)], check=True)
+    assert os.listdir(tmp_path) == []
+
+
+def test_removed_by_somebody_else(tmp_path: Path) -> None:
+    mine = Scratch(tmp_path)
+    shutil.rmtree(mine.base)
+    mine.close()
+    assert os.listdir(tmp_path) == []

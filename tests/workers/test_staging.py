@@ -1,0 +1,499 @@
+"""A graph is copied once a host, whole or not at all, and makes room when nobody uses it."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections import namedtuple
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from penstock import partition_graph
+from penstock.errors import (
+    CapacityError,
+    ClusterError,
+    CorruptFile,
+    GraphError,
+    MissingFile,
+    NotAGraph,
+    TruncatedFile,
+    UsageError,
+)
+from penstock.graph import Graph
+from penstock.partition.part import Partition, partition_path
+from penstock.workers import source, staging
+from penstock.workers.locks import FileLock, try_lock
+from penstock.workers.resources.storage import Speed
+from penstock.workers.staging import Stage
+
+# Stages the graph argv[1] in argv[2]. It says when it copies, and waits for a line before it goes
+# on; when it waits for another's copy; and how many copies it made.
+COPY = """
+import sys, types
+from pathlib import Path
+from penstock.errors import PenstockError
+from penstock.graph import Graph
+from penstock.workers import locks, stage
+from penstock.workers.resources.storage import Speed
+
+real_touch, real_time, said = locks.FileLock.touch, locks.time, set()
+
+def say(word):
+    if word not in said:
+        said.add(word)
+        print(word, flush=True)
+        return True
+
+def touch(self):
+    if say("copying"):
+        sys.stdin.readline()
+    real_touch(self)
+
+def sleep(seconds):
+    say("waiting")
+    real_time.sleep(seconds)
+
+locks.FileLock.touch = touch
+locks.time = types.SimpleNamespace(sleep=sleep, monotonic=real_time.monotonic)
+path, staged, patience = Path(sys.argv[1]), Path(sys.argv[2]), float(sys.argv[3])
+mine = staging.Stage(
+    lambda: staged,
+    lambda: staged,
+    patience=patience,
+    speed=lambda at: Speed.NVME if at == staged else Speed.SHARED,
+)
+try:
+    with mine.hold(path) as local:
+        Graph.open(local).validate()
+        print("copies", mine.copies, flush=True)
+except PenstockError as error:
+    print(type(error).__name__, error, flush=True)
+"""
+
+
+class Copier:
+    """Another process of this host that stages a graph."""
+
+    def __init__(self, path: Path, staged: Path, patience: float = 60) -> None:
+        command = [sys.executable, "-P", "-c", COPY, str(path), str(staged), str(patience)]
+        self.process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        self.pid = self.process.pid
+
+    def hear(self) -> str:
+        assert self.process.stdout is not None
+        return self.process.stdout.readline().strip()
+
+    def go(self) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write("go\n")
+        self.process.stdin.flush()
+
+    def end(self) -> None:
+        self.process.kill()
+        self.process.communicate(timeout=20)
+
+
+@pytest.fixture
+def copier(shared: Path, staged: Path) -> Iterator[Callable[..., Copier]]:
+    started: list[Copier] = []
+
+    def start(patience: float = 60) -> Copier:
+        started.append(Copier(shared, staged, patience))
+        return started[-1]
+
+    yield start
+    for one in started:
+        one.end()
+
+
+@pytest.fixture
+def staged(tmp_path: Path) -> Path:
+    (tmp_path / "staged").mkdir()
+    return tmp_path / "staged"
+
+
+@pytest.fixture
+def shared(make_graph: Callable[..., Graph]) -> Path:
+    """A graph on storage that passes for slow: whatever is not in ``staged``."""
+    return make_graph(weights=True, features="dense", shard_edges=128, name="shared").path
+
+
+@pytest.fixture
+def mine(staged: Path) -> Iterator[Stage]:
+    one = worker(staged)
+    yield one
+    one.close()
+
+
+def worker(staged: Path, **more: Any) -> Stage:
+    return Stage(
+        lambda: staged,
+        lambda: staged,
+        speed=lambda path: Speed.NVME if path == staged else Speed.SHARED,
+        **more,
+    )
+
+
+def whole_copies(staged: Path) -> list[str]:
+    return sorted(path.name for path in staged.iterdir() if path.is_dir())
+
+
+# -- copying --------------------------------------------------------------------------------------
+
+
+def test_a_graph_is_copied_once_and_is_the_same(mine: Stage, staged: Path, shared: Path) -> None:
+    with mine.hold(shared) as local, mine.hold(str(shared)) as again:
+        assert local == again
+        assert local.parent == staged
+        Graph.open(local).validate()
+        np.testing.assert_array_equal(
+            Graph.open(local).csr().indices, Graph.open(shared).csr().indices
+        )
+        assert (local / "graph.json").read_bytes() == (shared / "graph.json").read_bytes()
+    assert mine.copies == 1
+    other = worker(staged)
+    assert other(shared) == local
+    assert other(shared) == local
+    assert other.copies == 0
+    other.close()
+
+
+@pytest.mark.parametrize(
+    ("there", "scratch", "copied"),
+    [
+        (Speed.NVME, Speed.NVME, False),
+        (Speed.NVME, Speed.SSD, False),
+        (Speed.SSD, Speed.NVME, True),
+        (Speed.DISK, Speed.SSD, True),
+        (Speed.SHARED, Speed.DISK, True),
+        (Speed.SHARED, Speed.SHARED, False),
+        (Speed.SHARED, Speed.MEMORY, False),
+        (Speed.MEMORY, Speed.NVME, False),
+    ],
+)
+def test_what_is_fast_is_used_where_it_lies(
+    there: Speed, scratch: Speed, copied: bool, staged: Path, shared: Path
+) -> None:
+    taken: list[int] = []
+
+    def take() -> Path:
+        taken.append(1)
+        return staged
+
+    speed = {staged: scratch, shared: there}
+    one = Stage(lambda: staged, take, speed=lambda path: speed[path])
+    with one.hold(shared) as local:
+        assert (local != shared) is copied
+    assert bool(taken) is copied  # no folder is made where none is needed
+
+
+def test_a_part_alone(mine: Stage, shared: Path) -> None:
+    partition_graph(shared, k=2, quiet=True)
+    partition = partition_path(Graph.open(shared), 2)
+    local = mine(partition, "parts/00001", "local.npy")
+    opened, original = Partition.open(local), Partition.open(partition)
+    opened.validate()
+    np.testing.assert_array_equal(opened.local, original.local)
+    np.testing.assert_array_equal(opened.part(1).owned, original.part(1).owned)
+    assert not (local / "parts/00000").exists()
+    assert mine(partition) != local
+    with pytest.raises(UsageError, match="has no parts/00007"):
+        mine(partition, "parts/00007")
+    with pytest.raises(UsageError, match="has no parts/0000"):
+        mine(partition, "parts/0000")
+
+
+def test_a_stale_partition_is_refused(
+    mine: Stage, shared: Path, make_graph: Callable[..., Graph]
+) -> None:
+    partition_graph(shared, k=2, quiet=True)
+    partition = partition_path(Graph.open(shared), 2)
+    shutil.copy(make_graph(seed=5, name="new").path / "graph.json", shared)
+    with pytest.raises(GraphError, match="is stale"):
+        mine(partition)
+
+
+def test_a_changed_source_is_copied_anew(
+    mine: Stage, staged: Path, shared: Path, make_graph: Callable[..., Graph]
+) -> None:
+    before = mine(shared)
+    shutil.rmtree(shared)
+    make_graph(seed=7, name="shared")
+    after = mine(shared)
+    assert before != after
+    assert mine.copies == 2
+    assert Graph.open(after).num_edges == Graph.open(shared).num_edges
+    Graph.open(before).validate()  # whoever uses the old one still may
+
+
+def test_replaced_while_it_is_copied(
+    mine: Stage,
+    staged: Path,
+    shared: Path,
+    make_graph: Callable[..., Graph],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    new = make_graph(seed=7, weights=True, features="dense", shard_edges=128, name="new").path
+    real = staging.copy_files
+
+    def replaced(*arguments: Any) -> None:
+        if new.exists():
+            shutil.rmtree(shared)
+            new.rename(shared)
+        real(*arguments)
+
+    monkeypatch.setattr(staging, "copy_files", replaced)
+    local = mine(shared)
+    Graph.open(local).validate()
+    assert (local / "graph.json").read_bytes() == (shared / "graph.json").read_bytes()
+    assert whole_copies(staged) == [local.name]
+
+
+# -- what goes wrong ------------------------------------------------------------------------------
+
+
+def damage(path: Path, how: str) -> None:
+    body = bytearray(path.read_bytes())
+    if how == "missing":
+        path.unlink()
+    elif how == "short":
+        path.write_bytes(body[:-1])
+    elif how == "long":
+        path.write_bytes(body + b"x")
+    else:
+        body[-1] ^= 1
+        path.write_bytes(body)
+
+
+@pytest.mark.parametrize(
+    ("how", "error"),
+    [
+        ("missing", MissingFile),
+        ("short", TruncatedFile),
+        ("long", TruncatedFile),
+        ("changed", CorruptFile),
+    ],
+)
+def test_a_damaged_source_leaves_nothing(
+    how: str, error: type[GraphError], mine: Stage, staged: Path, shared: Path
+) -> None:
+    file = shared / "shards/00001/indices.npy"
+    good = file.read_bytes()
+    damage(file, how)
+    with pytest.raises(error, match="shards/00001/indices.npy.*Copy it again"):
+        mine(shared)
+    assert whole_copies(staged) == []
+    assert mine.copies == 0
+    file.write_bytes(good)
+    Graph.open(mine(shared)).validate()
+
+
+def test_what_is_no_graph(mine: Stage, tmp_path: Path) -> None:
+    with pytest.raises(NotAGraph):
+        mine(tmp_path / "nowhere")
+
+
+def test_a_manifest_that_leads_elsewhere(mine: Stage, staged: Path, shared: Path) -> None:
+    (shared.parent / "secret").write_text("x")
+    body = json.loads((shared / "graph.json").read_text())
+    body["files"]["../secret"] = {"bytes": 1, "sha256": "0"}
+    (shared / "graph.json").write_text(json.dumps(body))
+    with pytest.raises(CorruptFile, match=r"'../secret' is no name of a file of this directory"):
+        mine(shared)
+    assert os.listdir(staged) == []
+
+
+def test_a_disk_that_fills_up(
+    mine: Stage, staged: Path, shared: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(source, "_write_all", full)
+        with pytest.raises(CapacityError, match="the disk is full"):
+            mine(shared)
+    assert whole_copies(staged) == []
+    assert mine(shared).is_dir()
+
+
+def test_the_first_failure_stops_the_others(
+    mine: Stage, staged: Path, shared: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # One file never ends, unless it is told to.
+    victim = min(Graph.open(shared).manifest.files)
+    real = source._copy_file
+
+    def copy(what: Any, entry: Any, to: Path, progress: Callable[[], None]) -> None:
+        if entry.name == victim:
+            while True:
+                progress()
+        real(what, entry, to, progress)
+
+    monkeypatch.setattr(source, "_copy_file", copy)
+    damage(shared / "shards/00001/weights.npy", "changed")
+    with pytest.raises(CorruptFile, match="weights.npy"):
+        mine(shared)
+    assert whole_copies(staged) == []
+
+
+# -- several at once ------------------------------------------------------------------------------
+
+
+def test_threads_of_a_worker_copy_once(mine: Stage, shared: Path) -> None:
+    with ThreadPoolExecutor(8) as pool:
+        assert len(set(pool.map(mine, [shared] * 8))) == 1
+    assert mine.copies == 1
+
+
+def test_processes_of_a_host_copy_once(copier: Callable[..., Copier], staged: Path) -> None:
+    first = copier()
+    assert first.hear() == "copying"
+    others = [copier(), copier()]
+    assert [other.hear() for other in others] == ["waiting"] * 2
+    first.go()
+    assert first.hear() == "copies 1"
+    for other in others:
+        said = other.hear()
+        if said == "copying":  # its own use of the copy, which it touches too
+            other.go()
+            said = other.hear()
+        assert said == "copies 0"
+    assert len(whole_copies(staged)) == 1
+
+
+def test_after_a_kill_in_the_middle_the_next_succeeds(
+    copier: Callable[..., Copier], mine: Stage, staged: Path, shared: Path
+) -> None:
+    victim = copier()
+    assert victim.hear() == "copying"
+    os.kill(victim.pid, signal.SIGKILL)
+    victim.process.wait()
+    assert [path.name for path in staged.glob(".*.partial")] != []
+    Graph.open(mine(shared)).validate()
+    assert mine.copies == 1
+    assert whole_copies(staged) == [mine(shared).name]
+
+
+def test_who_waits_takes_over_from_the_killed(copier: Callable[..., Copier]) -> None:
+    victim = copier()
+    assert victim.hear() == "copying"
+    heir = copier()
+    assert heir.hear() == "waiting"
+    os.kill(victim.pid, signal.SIGKILL)
+    assert heir.hear() == "copying"
+    heir.go()
+    assert heir.hear() == "copies 1"
+
+
+def test_who_waits_for_one_that_hangs_names_it(
+    copier: Callable[..., Copier], staged: Path, shared: Path
+) -> None:
+    hanging = copier()
+    assert hanging.hear() == "copying"
+    impatient = worker(staged, patience=0.2)
+    with pytest.raises(ClusterError, match=f"staging .* waits for process {hanging.pid}, .*0.2 s"):
+        impatient(shared)
+
+
+def test_a_partial_copy_of_another_graph_goes_too(
+    copier: Callable[..., Copier], mine: Stage, staged: Path, make_graph: Callable[..., Graph]
+) -> None:
+    victim = copier()
+    assert victim.hear() == "copying"
+    other = make_graph(seed=3, name="other").path
+    mine(other)
+    assert len(list(staged.glob(".*.partial"))) == 1  # at work: left alone
+    os.kill(victim.pid, signal.SIGKILL)
+    victim.process.wait()
+    mine(make_graph(seed=4, name="third").path)
+    assert list(staged.glob(".*.partial")) == []
+    assert len(list(staged.glob("*.lock"))) == 2
+
+
+# -- room -----------------------------------------------------------------------------------------
+
+Free = namedtuple("Free", "free")
+
+
+@pytest.fixture
+def room(staged: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
+    """Give the scratch disk so many bytes: what lies in ``staged`` counts."""
+
+    def give(total: int) -> None:
+        def usage(_: Path) -> Free:
+            files = [file for file in staged.rglob("*") if file.is_file()]
+            return Free(total - sum(file.stat().st_size for file in files))
+
+        monkeypatch.setattr(shutil, "disk_usage", usage)
+
+    return give
+
+
+def test_the_longest_unused_makes_room(
+    mine: Stage, staged: Path, make_graph: Callable[..., Graph], room: Callable[[int], None]
+) -> None:
+    paths = [make_graph(seed=n, name=f"g{n}").path for n in range(4)]
+    size = sum(file.stat().st_size for file in paths[0].rglob("*") if file.is_file())
+    room(int(size * 3.5))
+    with mine.hold(paths[0]) as first:
+        for path in (paths[1], paths[2]):
+            with mine.hold(path):
+                pass
+        for number, lock in enumerate(sorted(staged.glob("*.lock"))):
+            os.utime(lock, (number, number))  # g0 is the oldest, and in use
+        with mine.hold(paths[3]):
+            names = [name[:2] for name in whole_copies(staged)]
+            assert names == ["g0", "g2", "g3"]
+            assert sorted(lock.name[:2] for lock in staged.glob("*.lock")) == names
+        Graph.open(first).validate()
+    with mine.hold(paths[1]):  # its copy is gone, so it is copied again
+        assert mine.copies == 5
+
+
+def test_what_is_in_use_stays_and_the_disk_is_too_small(
+    mine: Stage, staged: Path, make_graph: Callable[..., Graph], room: Callable[[int], None]
+) -> None:
+    one, two = make_graph(seed=1, name="g1").path, make_graph(seed=2, name="g2").path
+    size = sum(file.stat().st_size for file in one.rglob("*") if file.is_file())
+    room(int(size * 1.5))
+    local = mine(one)
+    with pytest.raises(CapacityError, match="the copy of .*g2 does not fit on the disk of"):
+        mine(two)
+    Graph.open(local).validate()
+    assert whole_copies(staged) == [local.name]
+    mine.close()
+    assert mine(two).is_dir()
+    assert len(whole_copies(staged)) == 1
+
+
+def test_removed_just_before_it_is_used(
+    mine: Stage, staged: Path, shared: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with mine.hold(shared) as local:
+        pass
+    real = staging.lock
+
+    def late(*arguments: Any, **more: Any) -> FileLock:
+        if mine.copies == 1:
+            staging._remove(local, whole=True)
+        return real(*arguments, **more)
+
+    monkeypatch.setattr(staging, "lock", late)
+    with mine.hold(shared) as again:
+        assert again == local
+        Graph.open(again).validate()
+        assert try_lock(staged / f"{local.name}.lock") is None
+    assert mine.copies == 2

@@ -1,0 +1,390 @@
+"""What the ranks of a gang say to each other, whether it goes through MPI or NCCL.
+
+    def step(comm, gradient):
+        requests = [comm.irecv(ghosts, left), comm.isend(border, right)]
+        ...                                 # compute what needs no ghosts
+        comm.wait(requests)
+        comm.allreduce(gradient)            # in place, over all ranks
+
+On GPUs ``comm.follow(requests)`` lets the current stream wait in place of the host, which goes on
+launching; ``comm.synchronize()`` waits for all of it.
+
+NumPy arrays travel through MPI, CuPy arrays through NCCL where every rank has a GPU of its own,
+else through CUDA-aware MPI or pinned host memory. Arrays are contiguous, and sender and receiver
+agree on type and size. A communicator belongs to one gang and to the thread that runs it.
+"""
+
+from __future__ import annotations
+
+import math
+import pickle
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from typing import Any
+
+import numpy as np
+from numpy import ndarray
+
+from penstock.errors import UsageError
+from penstock.workers.comm.exchange import (
+    Exchange,
+    Pending,
+    flatten,
+    mpi_requests,
+    pending_in,
+    under_way,
+)
+from penstock.workers.comm.exchange_mpi import PIECE, TAGS, MpiExchange, reduced_as
+from penstock.workers.comm.mpi import load_mpi
+from penstock.workers.comm.persistent_requests import Message, Repeated
+from penstock.workers.comm.wait import Cancelled, Waiter
+
+# What mpi4py says to types that MPI does not know; they travel as bytes.
+_NOT_FOR_MPI = (KeyError, BufferError)
+# An epoch, usually: a nap would end later than what is waited for.
+_GPU_SPIN_SECONDS = 0.1
+OPERATIONS = ("sum", "min", "max", "prod")
+
+
+class Communicator:
+    """One rank's place in a gang, and its way to the others."""
+
+    def __init__(
+        self,
+        comm: Any,
+        waiter: Waiter,
+        *,
+        wait_timeout: float,
+        device: Exchange | None = None,
+        report: Callable[[dict[str, Any]], None] | None = None,
+    ) -> None:
+        self.rank, self.size = int(comm.rank), int(comm.size)
+        self.mpi = (
+            comm  # mpi4py's communicator, for what is not offered here; it cannot be cancelled
+        )
+        self.wait_timeout = wait_timeout
+        self.waiter, self._request = waiter, load_mpi().Request
+        self._host = MpiExchange(comm)
+        self._device = device
+        self._send, self._receive = comm.Isend, comm.Irecv
+        self._error = load_mpi().Exception
+        # What may still be under way, so that a gang that fails leaves no memory to a late message.
+        self._sends: list[Any] = []
+        self._receives: list[Any] = []
+        self._repeated: list[Repeated] = []
+        self._report = report
+
+    # Point to point
+
+    def isend(self, array: Any, to: int, tag: int = 0) -> Any:
+        """Start to send; the array must not change until the request was waited for."""
+        # The common case is written out: a message costs little more than MPI's own.
+        if type(array) is ndarray and 0 <= to < self.size and 0 <= tag < TAGS:
+            try:
+                # MPI would take a transposed matrix too, and send it in the order of its memory.
+                if array.nbytes <= PIECE and (array.ndim < 2 or array.flags.c_contiguous):
+                    request = self._send(array, to, tag)
+                    self._sends.append(request)
+                    return request
+            except _NOT_FOR_MPI:
+                pass
+            except self._error as error:
+                self._raise_unless_of_type(error)
+        self.check_message(to, tag)
+        request = self._exchange(array).isend(array, to, tag)
+        self._sends.append(request)
+        return request
+
+    def irecv(self, array: Any, source: int, tag: int = 0) -> Any:
+        """Start to receive into ``array``, which has the type and size of what is sent."""
+        if type(array) is ndarray and 0 <= source < self.size and 0 <= tag < TAGS:
+            try:
+                if array.nbytes <= PIECE and (array.ndim < 2 or array.flags.c_contiguous):
+                    request = self._receive(array, source, tag)
+                    self._receives.append(request)
+                    return request
+            except _NOT_FOR_MPI:
+                pass
+            except self._error as error:
+                self._raise_unless_of_type(error)
+        self.check_message(source, tag)
+        request = self._exchange(array).irecv(array, source, tag)
+        self._receives.append(request)
+        return request
+
+    def repeated(
+        self, *, sends: Sequence[Message] = (), receives: Sequence[Message] = ()
+    ) -> Repeated:
+        """Set up messages that are exchanged many times: (array, rank, tag) each; cheap to repeat.
+
+        ``start()`` and ``wait()`` of what is returned make one round.
+        """
+        self._repeated.append(Repeated(self, sends, receives))
+        return self._repeated[-1]
+
+    def start(self) -> None:
+        """Let what was posted travel while this rank computes: NCCL starts it only when told."""
+        if self._device is not None:
+            self._device.start()
+
+    def wait(self, requests: Any, timeout: float | None = None) -> None:
+        """Return when a request, or all of several, are done.
+
+        It ends with the gang: when another rank fails, or after ``timeout`` seconds.
+        """
+        timeout = self.wait_timeout if timeout is None else timeout
+        posted = self._receives + self._sends
+        try:
+            self.waiter.wait(requests, timeout)
+        except TypeError:  # not MPI requests alone
+            self._finish(flatten(requests), timeout)
+        if requests == posted:  # all that was under way, the receives first
+            self._receives.clear()
+            self._sends.clear()
+        else:
+            self._receives[:] = [one for one in self._receives if under_way(one)]
+            self._sends[:] = [one for one in self._sends if under_way(one)]
+
+    def follow(self, requests: Any) -> None:
+        """Let the GPU's current stream wait for requests, in place of the host.
+
+        What is launched on it afterwards finds them done, and the host goes on: what went wrong
+        shows when it waits next, in ``synchronize``. Arrays that travel through MPI are waited for.
+        """
+        if self._device is not None:
+            self._device.start()
+        rest = []
+        for one in flatten(requests):
+            if not isinstance(one, Pending) or one.follow is None:
+                rest.append(one)
+                continue
+            one.follow()
+            one.follow = one.poll = None
+            one.finish()
+        if rest:
+            self.wait(rest)
+        else:
+            self._receives[:] = [one for one in self._receives if under_way(one)]
+            self._sends[:] = [one for one in self._sends if under_way(one)]
+
+    def synchronize(self) -> None:
+        """Return when the GPU has done what was launched on the current stream.
+
+        Like ``wait`` it ends with the gang. What the stream waits for, in ``follow``, may take its
+        time-out each, from when the one before was there; computing may take as long as it does.
+        """
+        if self._device is None:
+            return
+        import cupy
+
+        self._device.start()
+        end = cupy.cuda.Event(disable_timing=True)
+        end.record()
+        for reached in self._device.followed():
+            self.waiter.wait_until(reached, self.wait_timeout, spin=_GPU_SPIN_SECONDS)
+        self.waiter.wait_until(lambda: bool(end.done), math.inf, spin=_GPU_SPIN_SECONDS)
+
+    def test(self, requests: Any) -> bool:
+        """Return whether all are done, and help them on: called between chunks of computation.
+
+        MPI makes no progress by itself: a reduction that is never tested starts at the wait.
+        """
+        self.start()
+        if not self.waiter.test(list(mpi_requests(requests))):
+            return False
+        if not all(one.poll is None or one.poll() for one in pending_in(requests)):
+            return False
+        self.wait(requests)
+        return True
+
+    def check(self) -> None:
+        """End here if the gang has ended: for long loops that say nothing to other ranks."""
+        if self.waiter.cancelled:
+            raise Cancelled
+
+    # Collectives: every rank calls them, in the same order
+
+    def iallreduce(self, array: Any, operation: str = "sum") -> Any:
+        """Start to combine the arrays of all ranks: sum, min, max or prod, in place."""
+        if operation not in OPERATIONS:
+            raise UsageError(
+                f"ranks cannot reduce by {operation!r}", expected=f"one of {', '.join(OPERATIONS)}"
+            )
+        request = self._reduce(array, operation)
+        self._sends.append(request)
+        return request
+
+    def allreduce(self, array: Any, operation: str = "sum") -> Any:
+        """Combine the arrays of all ranks in place, and return it."""
+        self.wait(self.iallreduce(array, operation))
+        return array
+
+    def broadcast(self, array: Any, root: int = 0) -> Any:
+        """Copy the array of rank ``root`` into those of all ranks, and return it."""
+        self.check_message(root, 0)
+        request = self._exchange(array).ibroadcast(array, root)
+        self._sends.append(request)
+        self.wait(request)
+        return array
+
+    def ialltoallv(self, outgoing: Sequence[Any], incoming: Sequence[Any]) -> Any:
+        """Start to send ``outgoing[r]`` to every rank r, and to receive ``incoming[r]`` from it.
+
+        Both lists have an array for every rank, of any length; rank r's outgoing[s] has the type
+        and length of rank s's incoming[r].
+        """
+        for name, arrays in (("outgoing", outgoing), ("incoming", incoming)):
+            if len(arrays) != self.size:
+                raise UsageError(
+                    f"alltoallv: {name} must have an array for every rank",
+                    expected=str(self.size),
+                    got=str(len(arrays)),
+                )
+        exchange, *others = [self._exchange(array) for array in (*outgoing, *incoming)]
+        if any(other is not exchange for other in others):
+            raise UsageError("alltoallv: arrays on a GPU and in host memory", expected="one kind")
+        request = exchange.ialltoallv(outgoing, incoming)
+        self._receives.append(request)
+        return request
+
+    def alltoallv(self, outgoing: Sequence[Any], incoming: Sequence[Any]) -> Sequence[Any]:
+        """Send ``outgoing[r]`` to every rank r; return ``incoming``, filled."""
+        self.wait(self.ialltoallv(outgoing, incoming))
+        return incoming
+
+    def alltoall(self, array: Any) -> Any:
+        """Send row r to rank r; return what came, rank by rank: counts before an alltoallv."""
+        if len(array) != self.size:
+            raise UsageError(
+                "alltoall: the array must have a row for every rank",
+                expected=str(self.size),
+                got=str(len(array)),
+            )
+        came = array.copy()
+        # Slices, so that a row of one number is still an array.
+        self.alltoallv(
+            [array[r : r + 1] for r in range(self.size)],
+            [came[r : r + 1] for r in range(self.size)],
+        )
+        return came
+
+    def allgather(self, value: Any) -> list[Any]:
+        """Return every rank's value; any object that can be pickled, small ones."""
+        mine = np.frombuffer(pickle.dumps(value), np.uint8)
+        sizes = np.zeros(self.size, np.int64)
+        sizes[self.rank] = mine.size
+        self.allreduce(sizes)
+        came = [np.empty(size, np.uint8) for size in sizes]
+        self.alltoallv([mine] * self.size, came)
+        return [pickle.loads(array.tobytes()) for array in came]
+
+    def barrier(self) -> None:
+        """Return when every rank has come here."""
+        self.wait([self._host.ibarrier()])
+
+    def transport(self, array: Any) -> str:
+        """Return by what arrays like this one travel: MPI messages, NCCL, ..."""
+        return self._exchange(array).transport
+
+    # What the client sees during the run
+
+    def advance(self, amount: int = 1) -> None:
+        """Say that ``amount`` more units are done; the gang's progress bar shows the sum."""
+        if self._report is not None:
+            self._report({"done": int(amount)})
+
+    def log(self, **metrics: float | int | str) -> None:
+        """Send figures to the client while the gang runs, such as ``loss=0.3, epoch=2``."""
+        if self._report is not None:
+            self._report({"metrics": metrics})
+
+    def _exchange(self, array: Any) -> Exchange:
+        if isinstance(array, np.ndarray):
+            return self._host
+        if not hasattr(array, "__cuda_array_interface__"):
+            raise UsageError("ranks exchange NumPy and CuPy arrays", got=type(array).__name__)
+        if self._device is None:
+            raise UsageError(
+                "an array on a GPU, in a gang whose workers compute on the CPU",
+                remedy="Start the cluster with --device gpu",
+            )
+        return self._device
+
+    def _reduce(self, array: Any, operation: str) -> Any:
+        exchange = self._exchange(array)
+        if exchange is not self._host:
+            return exchange.iallreduce(array, operation)
+        wide = reduced_as(array.dtype, operation)
+        if wide == array.dtype:
+            return exchange.iallreduce(array, operation)
+        copy = array.astype(wide)
+
+        def narrow() -> None:
+            with np.errstate(over="ignore"):  # too large is infinite, as it is on a GPU
+                array[...] = copy
+
+        return Pending([exchange.iallreduce(copy, operation)], finish=narrow)
+
+    def _finish(self, requests: Iterable[Any], timeout: float) -> None:
+        plain: list[Any] = []
+        pending: list[Pending] = []
+        for request in requests:
+            if isinstance(request, Pending):
+                pending.append(request)
+            elif isinstance(request, self._request):
+                plain.append(request)
+            else:
+                raise UsageError("wait takes what isend and its like return", got=repr(request))
+        if self._device is not None:
+            self._device.start()
+        for one in pending:
+            self._finish(flatten(one.requests), timeout)
+        self.waiter.wait(plain, timeout)
+        for one in pending:
+            if one.poll is not None:
+                self.waiter.wait_until(one.poll, timeout)
+                one.poll = None
+            one.finish()
+
+    def _raise_unless_of_type(self, error: Any) -> None:
+        # mpi4py knows half precision, for which Open MPI 4 has no type: it travels as bytes.
+        if error.Get_error_class() != load_mpi().ERR_TYPE:
+            raise error
+
+    def check_message(self, peer: int, tag: int) -> None:
+        """Raise unless ``peer`` is a rank of this gang, and ``tag`` one that users may have."""
+        if not 0 <= peer < self.size:
+            ranks = f"0 to {self.size - 1}" if self.size > 1 else "0"
+            raise UsageError("there is no such rank in this gang", expected=ranks, got=str(peer))
+        if not 0 <= tag < TAGS:
+            raise UsageError(
+                "no message can have this tag", expected=f"0 to {TAGS - 1}", got=str(tag)
+            )
+
+    # For what this owns, and for the gang that owns this
+
+    def forget(self, repeated: Repeated) -> None:
+        """Let go of an exchange that was closed."""
+        self._repeated.remove(repeated)
+
+    def leave(self) -> None:
+        """Wait for all ranks, then let go: called when this rank has succeeded."""
+        self.barrier()
+        if self._device is not None:
+            self._device.ended()
+        for repeated in list(self._repeated):
+            repeated.close()
+        self.mpi.Free()
+
+    def abandon(self) -> list[Any]:
+        """Withdraw what is under way after a failure; return what must be kept alive for ever."""
+        if self._device is not None:
+            self._device.abort()
+        sends, receives = list(mpi_requests(self._sends)), list(mpi_requests(self._receives))
+        for request in (*receives, *sends):
+            with suppress(load_mpi().Exception):  # what goes wrong now does not matter
+                if request in receives:
+                    request.Cancel()
+                request.Test()
+        kept = [one for one in (*self._sends, *self._receives) if under_way(one)]
+        return [self.mpi, *kept, *(one for one in self._repeated if one.withdraw())]

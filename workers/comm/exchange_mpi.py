@@ -1,0 +1,134 @@
+"""Arrays between ranks through MPI: host memory, and GPU memory where MPI is CUDA-aware."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from penstock.errors import UsageError
+from penstock.workers.comm.exchange import Pending
+from penstock.workers.comm.mpi import load_mpi
+
+# MPI counts in int in most libraries: what is longer travels in pieces, on both sides alike.
+PIECE = 1 << 30
+# Tags of our own collectives: below the 32,767 that every MPI offers, above what users may use.
+TAGS = 1 << 14
+_EXCHANGE = TAGS + 1
+
+# Requests that nobody else knows of: MPI may still write to their memory.
+_unfinished: list[Any] = []
+
+_OPERATIONS = {"sum": "SUM", "min": "MIN", "max": "MAX", "prod": "PROD"}
+
+
+def pieces(array: Any, size: int | None = None) -> list[Any]:
+    """Return a flat array as consecutive views of at most ``size`` elements."""
+    size = size or PIECE
+    if array.ndim == 1 and array.size <= size:
+        return [array]
+    flat = array.reshape(-1)
+    return [flat[i : i + size] for i in range(0, max(flat.size, 1), size)]
+
+
+def as_bytes(array: Any) -> Any:
+    """Return the memory of a contiguous array as a flat view of bytes."""
+    if not array.flags.c_contiguous:
+        raise UsageError(
+            f"an array of shape {array.shape} is to travel between ranks",
+            expected="a contiguous array",
+            remedy="Make one with numpy.ascontiguousarray, and keep it until the request is done",
+        )
+    if array.dtype.hasobject:
+        raise UsageError(
+            "an array of Python objects is to travel between ranks",
+            expected="an array of numbers, or comm.allgather for objects",
+        )
+    return array.reshape(-1).view(np.uint8)
+
+
+class MpiExchange:
+    """What one rank of a gang says to the others through its MPI communicator."""
+
+    transport = "MPI messages"
+
+    def __init__(self, comm: Any) -> None:
+        self._mpi, self._comm = load_mpi(), comm
+        self.rank, self.size = int(comm.rank), int(comm.size)
+
+    def isend(self, array: Any, to: int, tag: int) -> Any:
+        """Start to send; the array must not change until the request is done."""
+        return [self._comm.Isend(piece, to, tag) for piece in pieces(as_bytes(array))]
+
+    def irecv(self, array: Any, source: int, tag: int) -> Any:
+        """Start to receive into an array of the very size that is sent."""
+        return [self._comm.Irecv(piece, source, tag) for piece in pieces(as_bytes(array))]
+
+    def iallreduce(self, array: Any, operation: str) -> Pending:
+        """Start to reduce over all ranks, in place."""
+        how = getattr(self._mpi, _OPERATIONS[operation])
+        as_bytes(array)  # says what is wrong where it is not contiguous
+        requests = [
+            self._comm.Iallreduce(self._mpi.IN_PLACE, piece, op=how) for piece in pieces(array)
+        ]
+        # mpi4py's requests keep their arrays alive, but not those of a reduction.
+        return Pending(requests, keep=array)
+
+    def ibroadcast(self, array: Any, root: int) -> list[Any]:
+        """Start to copy the root's array to all ranks."""
+        return [self._comm.Ibcast(piece, root=root) for piece in pieces(as_bytes(array))]
+
+    def ialltoallv(self, outgoing: Sequence[Any], incoming: Sequence[Any]) -> list[Any]:
+        """Start to send ``outgoing[r]`` to every rank r and to receive ``incoming[r]`` from it."""
+        sends, receives = [list(map(as_bytes, arrays)) for arrays in (outgoing, incoming)]
+        if sends[self.rank].nbytes != receives[self.rank].nbytes:
+            raise UsageError(
+                "alltoallv: a rank sends itself another number of bytes than it receives",
+                expected=str(receives[self.rank].nbytes),
+                got=str(sends[self.rank].nbytes),
+            )
+        receives[self.rank][:] = sends[self.rank]
+        requests: list[Any] = []
+        try:
+            for step in range(1, self.size):  # everybody begins with another neighbour
+                source = (self.rank - step) % self.size
+                if receives[source].size:
+                    requests += self.irecv(receives[source], source, _EXCHANGE)
+            for step in range(1, self.size):
+                to = (self.rank + step) % self.size
+                if sends[to].size:
+                    requests += self.isend(sends[to], to, _EXCHANGE)
+        except BaseException:
+            _unfinished.extend(requests)
+            raise
+        return requests
+
+    def ibarrier(self) -> Any:
+        """Start to wait for all ranks."""
+        return self._comm.Ibarrier()
+
+    def start(self) -> None:
+        """Nothing to do: MPI starts what is posted."""
+
+    def followed(self) -> list[Callable[[], bool]]:
+        """Return nothing: the host waits for MPI's messages."""
+        return []
+
+    def abort(self) -> None:
+        """Nothing to do: the communicator withdraws what it posted."""
+
+    def ended(self) -> None:
+        """Nothing to do: the communicator frees what it has."""
+
+
+def reduced_as(dtype: Any, operation: str) -> Any:
+    """Return the type in which MPI reduces arrays: half precision in single, others as they are."""
+    kinds = "iufc" if operation in ("sum", "prod") else "iuf"
+    if dtype.kind not in kinds or not dtype.isnative:
+        raise UsageError(
+            f"ranks cannot reduce arrays of {dtype} by {operation}",
+            expected="integers or floats",
+            remedy="Reduce .view(uint8) of truth values by max for or, min for and",
+        )
+    return np.dtype(np.float32) if dtype.itemsize == 2 and dtype.kind == "f" else dtype

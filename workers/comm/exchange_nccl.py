@@ -1,0 +1,298 @@
+"""Arrays between GPUs through NCCL, in an order that every rank keeps.
+
+NCCL has neither tags nor the freedom of MPI: what one rank launches must meet what the others
+launch. So messages are collected, and launched together when somebody waits for one, calls
+``start()`` or begins a collective; within such a batch those of a pair of ranks match by tag.
+Collectives are launched at once. Ranks must begin batches and collectives in the same order.
+
+Everything runs in a stream of its own, after what the caller's current stream holds at the launch.
+That stream has a higher priority than those that compute: a kernel of NCCL takes a few whole
+multiprocessors, and would wait else until the last block of a sum that was launched before it has
+begun.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from operator import itemgetter
+from typing import Any
+
+import numpy as np
+
+from penstock.errors import UsageError
+from penstock.workers.comm.exchange import Pending
+from penstock.workers.comm.exchange_mpi import TAGS
+from penstock.workers.comm.nccl import Link, keep, wait_for
+from penstock.workers.comm.wait import Waiter
+
+# What NumPy's type characters are called by NCCL, and what has no reduction of its own but fits a
+# wider type: sums and products of 16-bit integers wrap to the same 16 bits.
+_NAMES = {"b": "INT8", "B": "UINT8", "i": "INT32", "I": "UINT32", "e": "FLOAT16", "f": "FLOAT32"}
+_NAMES |= {"d": "FLOAT64", "l": "INT64", "q": "INT64", "L": "UINT64", "Q": "UINT64"}
+_WIDER = {"h": np.dtype(np.int32), "H": np.dtype(np.uint32)}
+
+_REMEMBERED = 1000  # events, until those that came are dropped
+
+_SENDER, _RECEIVER = TAGS + 2, TAGS + 3  # of the messages with which two ranks meet
+
+Message = tuple[int, int, Any]  # tag, peer, array
+
+
+def reduced_as(dtype: Any) -> tuple[str, Any]:
+    """Return NCCL's name of the type in which arrays are reduced, and that type if it is wider."""
+    wider = _WIDER.get(dtype.char)
+    name = "BFLOAT16" if dtype.name == "bfloat16" else _NAMES.get((wider or dtype).char)
+    if name is None:
+        raise UsageError(
+            f"GPUs cannot reduce arrays of {dtype.name}",
+            expected="integers or floats of at most 64 bits",
+            remedy="Reduce .view(uint8) of truth values by max for or, min for and; of complex "
+            "numbers .view() of their floats",
+        )
+    return name, wider
+
+
+def by_tag(messages: Iterable[Message]) -> list[Message]:
+    """Return messages by tag, those of one tag as they were posted: the same on both sides."""
+    return sorted(messages, key=itemgetter(0))
+
+
+def to_everyone(arrays: Sequence[Any]) -> list[Message]:
+    """Return messages for, or from, every rank; without those that are empty."""
+    return [(0, peer, array) for peer, array in enumerate(arrays) if array.nbytes]
+
+
+def on_device(array: Any) -> Any:
+    """Return a contiguous array of any library as CuPy's, without a copy."""
+    import cupy
+
+    array = array if isinstance(array, cupy.ndarray) else cupy.asarray(array)
+    if not array.flags.c_contiguous:
+        raise UsageError(
+            f"an array of shape {array.shape} is to travel between GPUs",
+            expected="a contiguous array",
+            remedy="Make one with cupy.ascontiguousarray, and keep it until the request is done",
+        )
+    return array
+
+
+def parts_of_all(
+    outgoing: Sequence[Any], incoming: Sequence[Any], rank: int
+) -> tuple[list[Any], list[Any]]:
+    """Return an alltoallv's arrays, checked."""
+    sends = [on_device(array) for array in outgoing]
+    receives = [on_device(array) for array in incoming]
+    if sends[rank].nbytes != receives[rank].nbytes:
+        raise UsageError(
+            "alltoallv: a rank sends itself another number of bytes than it receives",
+            expected=str(sends[rank].nbytes),
+            got=str(receives[rank].nbytes),
+        )
+    return sends, receives
+
+
+class _Batch:
+    """Messages that are launched together, and the event that says they are through."""
+
+    def __init__(self) -> None:
+        self.sends: list[Message] = []
+        self.receives: list[Message] = []
+        self.end: Any = None
+
+
+class NcclExchange:
+    """What one rank of a gang says to the others through an NCCL communicator."""
+
+    transport = "NCCL"
+
+    def __init__(self, comm: Any, waiter: Waiter, key: Any, link: Link, timeout: float) -> None:
+        import cupy
+        from cupy.cuda import nccl
+
+        self._cuda, self._nccl = cupy.cuda, nccl
+        self._comm, self._waiter, self._timeout = comm, waiter, timeout
+        self.rank = int(comm.rank)
+        self._key, self._link = key, link
+        self._nccl_comm, self._stream = link.communicator, link.stream
+        self._ready = self._event()
+        self._batch = _Batch()
+        # Streams of the caller, and the events of ours that they wait for.
+        self._followed: list[tuple[int, Any]] = []
+
+    # Messages
+
+    def isend(self, array: Any, to: int, tag: int) -> Any:
+        """Collect a message to be sent; the array must not change until it was waited for."""
+        return self._post(self._batch.sends, array, to, tag)
+
+    def irecv(self, array: Any, source: int, tag: int) -> Any:
+        """Collect a message to be received."""
+        return self._post(self._batch.receives, array, source, tag)
+
+    def start(self) -> None:
+        """Launch the messages that were collected.
+
+        Ranks that exchange their first message wait here for each other.
+        """
+        batch = self._batch
+        if batch.sends or batch.receives:
+            self._exchange(by_tag(batch.sends), by_tag(batch.receives))
+            self._batch, batch.end = _Batch(), self._end()
+
+    def _post(self, messages: list[Message], array: Any, peer: int, tag: int) -> Any:
+        array = on_device(array)
+        if not array.nbytes:
+            return Pending()
+        messages.append((tag, peer, array))
+        batch = self._batch
+        return Pending(
+            poll=partial(self._through, batch), follow=partial(self._follow_batch, batch)
+        )
+
+    def _through(self, batch: _Batch) -> bool:
+        if batch.end is None:
+            self.start()
+        return self._link.reached(batch.end)
+
+    def _follow_batch(self, batch: _Batch) -> None:
+        if batch.end is None:
+            self.start()
+        self._wait_in_stream(batch.end)
+
+    def _exchange(self, sends: Sequence[Message], receives: Sequence[Message]) -> None:
+        """Send and receive as one group, in which nothing waits for anything."""
+        self._meet({peer for _, peer, _ in sends}, {peer for _, peer, _ in receives})
+        self._follow()
+        comm, stream, as_bytes = self._nccl_comm, self._stream.ptr, self._nccl.NCCL_UINT8
+        self._nccl.groupStart()
+        try:
+            for _, peer, array in sends:
+                comm.send(array.data.ptr, array.nbytes, as_bytes, peer, stream)
+            for _, peer, array in receives:
+                comm.recv(array.data.ptr, array.nbytes, as_bytes, peer, stream)
+        finally:
+            self._nccl.groupEnd()
+
+    def _meet(self, to: set[int], source: set[int]) -> None:
+        """Wait until the peers are here too, with whom there is no connection yet.
+
+        NCCL connects to a peer at the first message, and could not be cancelled while it waits.
+        """
+        found = {(peer, 1) for peer in to} | {(peer, 0) for peer in source}
+        new = {way for way in found if way[0] != self.rank} - self._link.met
+        if new:
+            requests = []
+            for peer, sending in sorted(new):
+                mine, its = (_SENDER, _RECEIVER) if sending else (_RECEIVER, _SENDER)
+                requests.append(self._comm.Irecv(np.zeros(1, np.uint8), peer, its))
+                requests.append(self._comm.Isend(np.zeros(1, np.uint8), peer, mine))
+            wait_for(self._waiter, requests, self._timeout)
+            self._link.met |= new
+
+    def _meet_all(self, collective: str, size: int) -> None:
+        """Wait until all ranks are here, at the first collective of its kind and about this size.
+
+        NCCL chooses an algorithm by them, and connects the ranks at the first use of each.
+        """
+        kind = collective, size.bit_length()
+        if kind not in self._link.met:
+            wait_for(self._waiter, [self._comm.Ibarrier()], self._timeout)
+            self._link.met.add(kind)
+
+    # Collectives
+
+    def iallreduce(self, array: Any, operation: str) -> Any:
+        """Start to reduce over all ranks, in place."""
+        array = on_device(array)
+        name, wider = reduced_as(array.dtype)
+        self.start()
+        if not array.nbytes:
+            return Pending()
+        wide = array if wider is None else array.astype(wider)
+        self._meet_all(f"{operation} {name}", wide.nbytes)
+        self._follow()
+        self._nccl_comm.allReduce(
+            wide.data.ptr,
+            wide.data.ptr,
+            wide.size,
+            getattr(self._nccl, f"NCCL_{name}"),
+            getattr(self._nccl, f"NCCL_{operation.upper()}"),
+            self._stream.ptr,
+        )
+
+        def narrow() -> None:
+            array[...] = wide
+
+        return self._until_end([wide], None if wider is None else narrow)
+
+    def ibroadcast(self, array: Any, root: int) -> Any:
+        """Start to copy the root's array to all ranks."""
+        array = on_device(array)
+        self.start()
+        if not array.nbytes:
+            return Pending()
+        self._meet_all("broadcast", array.nbytes)
+        self._follow()
+        where, size = array.data.ptr, array.nbytes
+        as_bytes = self._nccl.NCCL_UINT8
+        self._nccl_comm.broadcast(where, where, size, as_bytes, root, self._stream.ptr)
+        return self._until_end([array])
+
+    def ialltoallv(self, outgoing: Sequence[Any], incoming: Sequence[Any]) -> Any:
+        """Start to send ``outgoing[r]`` to every rank r and to receive ``incoming[r]`` from it."""
+        sends, receives = parts_of_all(outgoing, incoming, self.rank)
+        self.start()
+        # A rank's own part too: copied beside the others it costs nothing.
+        self._exchange(to_everyone(sends), to_everyone(receives))
+        return self._until_end(sends + receives)
+
+    # The stream
+
+    def followed(self) -> list[Callable[[], bool]]:
+        """Return how to ask for what a stream waits for since the last call, in that order."""
+        followed, self._followed = self._followed, []
+        return [partial(self._link.reached, event) for _, event in followed]
+
+    def _wait_in_stream(self, end: Any) -> None:
+        """Let the caller's stream wait for an event of ours."""
+        stream = self._cuda.get_current_stream()
+        if (stream.ptr, end) in self._followed[-1:]:
+            return  # messages of one batch have the same end
+        stream.wait_event(end)
+        if len(self._followed) >= _REMEMBERED:  # by who never asks
+            self._followed = [one for one in self._followed if not self._link.reached(one[1])]
+        self._followed.append((stream.ptr, end))
+
+    def _follow(self) -> None:
+        """Let what is launched next wait for what the caller's stream holds now."""
+        self._ready.record()
+        self._stream.wait_event(self._ready)
+
+    def _event(self) -> Any:
+        return self._cuda.Event(disable_timing=True)
+
+    def _end(self) -> Any:
+        end = self._event()
+        end.record(self._stream)
+        return end
+
+    def _until_end(self, arrays: list[Any], finish: Callable[[], None] | None = None) -> Any:
+        # The arrays live as long as the request, since another stream uses them.
+        end = self._end()
+        return Pending(
+            poll=partial(self._link.reached, end),
+            finish=finish,
+            keep=arrays,
+            follow=partial(self._wait_in_stream, end),
+        )
+
+    # The end
+
+    def abort(self) -> None:
+        """End what runs on the GPU: nothing can be sent afterwards."""
+        self._link.abort()
+
+    def ended(self) -> None:
+        """Keep the communicator for the next gang of these ranks."""
+        keep(self._key, self._link)

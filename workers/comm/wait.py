@@ -1,0 +1,180 @@
+"""Waiting for MPI requests: as fast as MPI's own wait, and still cancellable.
+
+MPI cannot wait with a time-out, and its wait cannot be broken off. So requests are tested in a
+compiled loop, without the interpreter's lock, that also looks at a flag in memory; Python sees the
+clock only between rounds of it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import time
+from array import array
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
+
+from penstock.kernels.compiled import njit
+from penstock.workers.comm.mpi import load_mpi
+
+_DONE, _AGAIN, _CANCELLED = 0, 1, 2  # any other answer is an MPI error code, negated
+_POLLS = 2000  # of the compiled loop, less than a millisecond
+_YIELD_EVERY = 32  # polls: where ranks share a core, the one that is waited for must run
+_SPIN_SECONDS = 0.002
+_NAP, _LONG_NAP, _LONG_AFTER = 5e-5, 1e-3, 1.0
+_CANCEL, _FLAG, _STATUS = 0, 1, 2  # places in a waiter's state, 8 bytes each
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def _call(typing: Any, function: Any, first: Any, second: Any, third: Any) -> Any:
+    """Call the C function of three pointers whose address is ``function``."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        pointer = ir.IntType(8).as_pointer()
+        kind = ir.FunctionType(ir.IntType(32), [pointer] * 3)
+        callee = builder.inttoptr(args[0], kind.as_pointer())
+        return builder.call(callee, [builder.inttoptr(a, pointer) for a in args[1:]])
+
+    return types.int32(*[types.int64] * 4), generate
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def _load(typing: Any, address: Any) -> Any:
+    """Read 8 bytes of memory; calls of C functions in between make that happen anew."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.load(builder.inttoptr(args[0], ir.IntType(64).as_pointer()))
+
+    return types.int64(types.int64), generate
+
+
+@njit("int64(int64,int64,int64,int64,int64,int64)", nogil=True, cache=True)  # type: ignore[untyped-decorator]
+def _poll(test: int, pause: int, requests: int, count: int, state: int, polls: int) -> int:
+    """Test ``count`` requests, whose addresses lie at ``requests``, until all are done."""
+    done = 0
+    for poll in range(polls):
+        while done < count:
+            error: int = _call(
+                test, _load(requests + 8 * done), state + 8 * _FLAG, state + 8 * _STATUS
+            )
+            if error != 0:
+                return -error
+            if _load(state + 8 * _FLAG) & 0xFFFFFFFF == 0:
+                break
+            done += 1
+        if done == count:
+            return _DONE
+        if _load(state + 8 * _CANCEL) != 0:
+            return _CANCELLED
+        if poll % _YIELD_EVERY == _YIELD_EVERY - 1:
+            _call(pause, 0, 0, 0)
+    return _AGAIN
+
+
+@cache
+def _functions() -> tuple[int, int]:
+    """Return the addresses of MPI_Test, of the very library mpi4py calls, and sched_yield."""
+    mpi = ctypes.CDLL(load_mpi().__file__)
+
+    def address(function: Any) -> int:
+        return ctypes.cast(function, ctypes.c_void_p).value or 0
+
+    return address(mpi.MPI_Test), address(ctypes.CDLL(None).sched_yield)
+
+
+class Cancelled(BaseException):
+    """The wait was broken off: the gang ends. Not an Exception, so that nobody takes it for one."""
+
+
+class WaitTimeout(Exception):
+    """What was waited for did not come in time."""
+
+
+class Waiter:
+    """One thread's waiting, which any other thread can break off."""
+
+    def __init__(self) -> None:
+        self._mpi = load_mpi()
+        self._address_of = self._mpi._addressof
+        self._test, self._pause = _functions()
+        self._state = np.zeros(2 + 64, np.int64)
+        self._state_at = int(self._state.ctypes.data)
+
+    def cancel(self) -> None:
+        """Break off this wait and all later ones; called from another thread."""
+        self._state[_CANCEL] = 1
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether somebody broke it off."""
+        return bool(self._state[_CANCEL])
+
+    def wait(self, requests: Sequence[Any], timeout: float) -> None:
+        """Return when all MPI requests are done; raise Cancelled, WaitTimeout or MPI's error.
+
+        TypeError says that something among them is not an MPI request.
+        """
+        addresses = array("q", map(self._address_of, requests))
+        at, count = addresses.buffer_info()
+        answer = _poll(self._test, self._pause, at, count, self._state_at, _POLLS)
+        if answer != _DONE:
+            self._wait_on(answer, at, count, timeout)
+
+    def wait_at(self, at: int, count: int, timeout: float) -> None:
+        """Wait for requests whose addresses lie at ``at``."""
+        answer = _poll(self._test, self._pause, at, count, self._state_at, _POLLS)
+        if answer != _DONE:
+            self._wait_on(answer, at, count, timeout)
+
+    def test(self, requests: Sequence[Any]) -> bool:
+        """Return whether all MPI requests are done, and let MPI make progress."""
+        addresses = array("q", map(self._address_of, requests))
+        answer = self._polled(*addresses.buffer_info(), 1)
+        self._raise(answer)
+        return answer == _DONE
+
+    def wait_until(
+        self, done: Callable[[], bool], timeout: float, *, spin: float = _SPIN_SECONDS
+    ) -> None:
+        """Return when ``done()`` says so; raise Cancelled or WaitTimeout.
+
+        It is asked all the time for ``spin`` seconds, and now and then afterwards.
+        """
+        start = time.monotonic()
+        while not done():
+            if self.cancelled:
+                raise Cancelled
+            waited = time.monotonic() - start
+            if waited > timeout:
+                raise WaitTimeout
+            if waited < spin:
+                os.sched_yield()  # a sleep of 0 s takes 80 us
+            else:
+                time.sleep(_NAP)
+
+    def _wait_on(self, answer: int, at: int, count: int, timeout: float) -> None:
+        start = time.monotonic()
+        while answer != _DONE:
+            self._raise(answer)
+            waited = time.monotonic() - start
+            if waited > timeout:
+                raise WaitTimeout
+            spinning = waited < _SPIN_SECONDS
+            if not spinning:
+                time.sleep(_NAP if waited < _LONG_AFTER else _LONG_NAP)
+            answer = self._polled(at, count, _POLLS if spinning else 2)
+
+    def _polled(self, at: int, count: int, polls: int) -> int:
+        return int(_poll(self._test, self._pause, at, count, self._state_at, polls))
+
+    def _raise(self, answer: int) -> None:
+        if answer == _CANCELLED:
+            raise Cancelled
+        if answer < 0:
+            raise self._mpi.Exception(-answer)

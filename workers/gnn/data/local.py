@@ -1,0 +1,254 @@
+"""What one rank of a training holds: its rows, renumbered so that those without ghosts come first.
+
+    with open_local(comm, graph, partition, weighted=False) as local:
+        local.indptr, local.indices        rows of the owned nodes, with local columns
+        local.features, local.labels       in the same order
+
+Columns are the owned nodes, then the ghosts. Of the owned nodes those come first whose row reads
+no ghost (interior: they can be computed while ghosts travel), then the others (boundary).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from penstock.csr import CSR, Array, id_dtype
+from penstock.errors import UsageError
+from penstock.graph import Graph
+from penstock.kernels import kernel
+from penstock.manifest import Manifest
+from penstock.partition.manifest import PartitionManifest
+from penstock.partition.part import Part, Partition, part_folder
+from penstock.workers.gnn.data.kept_split import SplitFile
+from penstock.workers.gnn.data.node_data import (
+    NodeData,
+    Stored,
+    labelled,
+    nodes_of_graph,
+    nodes_of_part,
+    read_nodes,
+    with_features,
+)
+from penstock.workers.plugin import resources
+
+if TYPE_CHECKING:
+    from penstock.workers.comm.communicator import Communicator
+
+_PIECE = 1 << 22  # edges that are renumbered at once
+
+
+@dataclass(frozen=True, eq=False)
+class Local:
+    """One rank's rows and node data, in host memory; arrays may be mapped and are not written to.
+
+    nodes, edges  of the whole graph
+    ids           (columns,) int64: the number of each column in the whole graph: interior rows
+                  ascending, boundary rows ascending, then ghosts by owner, ascending
+    owned         how many rows there are; the first ``interior`` of them read no ghost
+    indptr        (owned + 1,) int64
+    indices       columns, ascending within a row
+    weights       (edges here,) float32, or None
+    symmetric     whether the rows are their own transpose
+    send          {peer: rows to send, in the order in which the peer stores them}
+    receive       {peer: slice of columns where its rows land}
+    features      (owned, width): dense float32, or SciPy CSR of float32
+    label_kind    class, multi, value, or None: there are no labels
+    labels        class: (owned,) int32, -1 none; value: (owned,) float32, NaN none; multi:
+                  (indptr int64, classes int32, labelled bool); or None
+    roles         (owned,) int8: 0 train, 1 valid, 2 test, -1 none
+    outputs       classes of the whole graph; 1 for values, 0 where there are no labels
+    """
+
+    rank: int
+    size: int
+    nodes: int
+    edges: int
+    ids: Array
+    owned: int
+    interior: int
+    columns: int
+    indptr: Array
+    indices: Array
+    weights: Array | None
+    symmetric: bool
+    features: Any
+    label_kind: str | None
+    labels: Any
+    roles: Array
+    outputs: int
+    send: dict[int, Array] = field(default_factory=dict)
+    receive: dict[int, slice] = field(default_factory=dict)
+
+    @property
+    def counted(self) -> Array:
+        """The roles of the rows that have a label, -1 for the others: (owned,) int8."""
+        return np.where(labelled(self.labels), self.roles, np.int8(-1))
+
+
+@contextmanager
+def open_local(
+    comm: Communicator | None,
+    graph: Path,
+    partition: Path | None,
+    *,
+    weighted: bool,
+    for_training: bool = True,
+    feature_columns: tuple[int, ...] | None = None,
+    split: SplitFile | None = None,
+) -> Iterator[Local]:
+    """Open what this rank holds of a graph; without a partition, that is all of it.
+
+    Every rank calls it. What cannot be trained on is refused; ``for_training=False`` does without
+    labels and splits. ``feature_columns`` picks features, None takes all; ``split`` takes the place
+    of the graph's own.
+    """
+
+    def read(stored: Stored, manifest: Manifest) -> NodeData:
+        if feature_columns is not None:
+            stored = with_features(stored, feature_columns)
+        if split is not None:
+            stored = replace(stored, roles=split.roles(Graph.open(graph), stored.ids))
+        return read_nodes(stored, manifest, graph, comm, for_training=for_training)
+
+    if partition is None:
+        _check_parts(graph, 1, comm)
+        with resources().stage.hold(graph) as path:
+            opened = Graph.open(path)
+            yield _local(
+                opened.manifest,
+                opened.csr(),
+                np.arange(opened.num_nodes, dtype=np.int64),
+                read(nodes_of_graph(opened), opened.manifest),
+                graph,
+                weighted=weighted,
+            )
+        return
+    parts = PartitionManifest.load(partition)
+    _check_parts(partition, parts.k, comm)
+    parts.check_graph(partition, graph)
+    manifest, rank = Manifest.load(graph), 0 if comm is None else comm.rank
+    with resources().stage.hold(partition, part_folder(rank)) as path:
+        part = Partition.open(path).part(rank)
+        found = read(nodes_of_part(part), manifest)
+        yield _local(manifest, part.csr, part.global_ids, found, graph, part, weighted=weighted)
+
+
+def _check_parts(path: Path, parts: int, comm: Communicator | None) -> None:
+    size = 1 if comm is None else comm.size
+    if parts != size:
+        ranks = f"{size} ranks" if size > 1 else "one rank"
+        raise UsageError(
+            f"{path} has {parts} parts, for {ranks}"
+            if parts > 1
+            else f"{path} is in one part, for {ranks}",
+            remedy=f"Make a partition with penstock partition GRAPH -k {size}",
+        )
+
+
+def _local(
+    manifest: Manifest,
+    csr: CSR,
+    ids: Array,
+    found: NodeData,
+    graph: Path,
+    part: Part | None = None,
+    *,
+    weighted: bool,
+) -> Local:
+    """Put together what a rank holds."""
+    if weighted and csr.weights is None:
+        raise UsageError(
+            f"{graph} has no weights",
+            expected="edge weights for a weighted training",
+            remedy="Train without --weighted, or give penstock etl the column with --weight",
+        )
+    columns, owned = len(ids), csr.rows
+    order, interior = interior_first(csr.indptr, csr.indices, owned)
+    weights = csr.weights if weighted else None
+    indptr, indices = csr.indptr, csr.indices.astype(id_dtype(columns), copy=False)
+    send: dict[int, Array] = {} if part is None else dict(part.send)
+    if order is not None:
+        indptr, indices, weights = reordered(indptr, indices, weights, order, interior, columns)
+        place = np.empty(owned, np.int64)
+        place[order] = np.arange(owned)
+        send = {peer: place[rows] for peer, rows in send.items()}
+        ids = np.concatenate([ids[:owned][order], ids[owned:]])
+        found = found.reordered(order)
+    return Local(
+        rank=0 if part is None else part.rank,
+        size=1 if part is None else part.manifest.k,
+        nodes=manifest.nodes,
+        edges=manifest.edges,
+        ids=_plain(ids, np.int64),
+        owned=owned,
+        interior=interior,
+        columns=columns,
+        indptr=_plain(indptr, np.int64),
+        indices=_plain(indices, indices.dtype),
+        weights=None if weights is None else _plain(weights, np.float32),
+        symmetric=not manifest.directed and columns == owned == manifest.nodes,
+        features=found.features,
+        label_kind=found.label_kind,
+        labels=found.labels,
+        roles=found.roles,
+        outputs=found.outputs,
+        send={peer: np.asarray(rows, np.intp) for peer, rows in send.items()},
+        receive={} if part is None else part.receive,
+    )
+
+
+def _plain(array: Array, dtype: Any) -> Array:
+    return np.asarray(array, dtype).view(np.ndarray)
+
+
+def interior_first(indptr: Array, indices: Array, owned: int) -> tuple[Array | None, int]:
+    """Return the order of rows that puts those without ghosts first, and how many these are.
+
+    Columns from ``owned`` on are ghosts; they are ascending within a row. None: rows stand like
+    that already.
+    """
+    boundary = np.zeros(owned, bool)
+    filled = np.flatnonzero(indptr[1:] > indptr[:-1])
+    boundary[filled] = indices[indptr[filled + 1] - 1] >= owned
+    interior = owned - int(np.count_nonzero(boundary))
+    if not boundary[:interior].any():
+        return None, interior
+    return np.argsort(boundary, kind="stable"), interior
+
+
+def reordered(
+    indptr: Array, indices: Array, weights: Array | None, order: Array, interior: int, columns: int
+) -> tuple[Array, Array, Array | None]:
+    """Return rows in a new order, their columns renumbered alike and ascending again.
+
+    order  (rows,): the row that stands at each place. The columns of the first ``interior`` of
+           them, of the others, and beyond the rows, ascend in themselves; the latter stay.
+    """
+    rows, module = len(order), kernel("halo", indices)
+    place = np.arange(columns, dtype=indices.dtype)
+    place[order] = place[:rows].copy()
+    kinds = np.full(columns, 2, np.int32)
+    kinds[order[:interior]], kinds[order[interior:]] = 0, 1
+    starts = np.zeros(rows + 1, np.int64)
+    np.cumsum(np.diff(indptr)[order], out=starts[1:])
+    found = np.empty_like(indices, shape=len(indices), subok=False)
+    moved = None if weights is None else np.empty(len(indices), np.float32)
+    first = 0
+    while first < rows:
+        last = int(np.searchsorted(starts, starts[first] + _PIECE, side="right")) - 1
+        last = max(last, first + 1)
+        piece, span = order[first:last], slice(int(starts[first]), int(starts[last]))
+        here = module.gather_rows(indptr, piece, indices)
+        found[span], sort = module.local_rows(
+            starts[first : last + 1] - starts[first], here, place, kinds, 0, 3
+        )
+        if weights is not None and moved is not None:
+            moved[span] = module.gather_rows(indptr, piece, weights)[sort]
+        first = last
+    return starts, found, moved

@@ -1,0 +1,310 @@
+"""Features, labels and splits of one rank's nodes, checked before they are computed with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from penstock.csr import Array
+from penstock.errors import CorruptFile, PenstockError, UsageError
+from penstock.graph import SPLITS, Graph, load_npy
+from penstock.manifest import Manifest
+from penstock.partition.part import Part
+
+if TYPE_CHECKING:
+    from penstock.workers.comm.communicator import Communicator
+
+_PIECE = 1 << 22  # values that are looked at at once
+_TRAIN = SPLITS.index("train")
+
+
+@dataclass(frozen=True, eq=False)
+class Stored:
+    """What files say of one rank's nodes: features and labels as they are, None where missing.
+
+    ids     (rows,) int64: numbers in the whole graph
+    labels  numbers; or (indptr, classes, labelled) where a node has several classes
+    columns (features,) int64: which of the graph's features these are; None: all
+    """
+
+    ids: Array
+    features: Any
+    labels: Any
+    roles: Array | None
+    columns: Array | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class NodeData:
+    """What is trained on; meanings are those of ``Local``."""
+
+    features: Any
+    label_kind: str | None
+    labels: Any
+    roles: Array
+    outputs: int
+
+    def reordered(self, order: Array) -> NodeData:
+        """Return rows in another order."""
+        labels = self.labels
+        if isinstance(labels, tuple):
+            indptr, classes, known = labels
+            labels = (*_reordered_lists(indptr, classes, order), known[order])
+        elif labels is not None:
+            labels = labels[order]
+        if isinstance(self.features, np.ndarray):
+            features = np.take(self.features, order, axis=0)
+        else:
+            features = self.features[order]
+        return replace(self, features=features, labels=labels, roles=self.roles[order])
+
+
+def labelled(labels: Any) -> Array:
+    """Return which nodes have a label: (rows,) bool; ``labels`` are as in ``Local``."""
+    if isinstance(labels, tuple):
+        return np.asarray(labels[2])
+    return np.asarray(~np.isnan(labels) if labels.dtype.kind == "f" else labels >= 0)
+
+
+def nodes_of_graph(graph: Graph) -> Stored:
+    """Return what a graph says of all its nodes."""
+    manifest = graph.manifest
+    labels: Any = None
+    if manifest.labels == "multi":
+        labels = _lists(graph.node_column("label"))
+    elif manifest.labels is not None:
+        labels = np.asarray(graph.labels())
+    roles = None
+    if manifest.splits:
+        roles = np.asarray(graph.node_column("split").fill_null(-1))
+    ids = np.arange(graph.num_nodes, dtype=np.int64)
+    return Stored(ids, graph.features(), labels, roles)
+
+
+def nodes_of_part(part: Part) -> Stored:
+    """Return what a part says of the nodes it owns."""
+    manifest = part.manifest
+    labels: Any = None
+    if manifest.labels == "multi":  # part.labels() would make an array of each
+        labels = part.label_lists()
+    elif manifest.labels is not None:
+        labels = part.labels()
+    roles = load_npy(part.path / "split.npy") if manifest.splits else None
+    return Stored(part.owned, part.features(), labels, roles)
+
+
+def with_features(stored: Stored, columns: tuple[int, ...]) -> Stored:
+    """Return nodes with some of their features only, in another order."""
+    chosen = np.array(columns, np.int64)
+    features = stored.features
+    return replace(
+        stored, features=None if features is None else features[:, chosen], columns=chosen
+    )
+
+
+def _lists(column: Any) -> tuple[Array, Array, Array]:
+    import pyarrow.compute as pc
+
+    lists = column.combine_chunks()
+    lengths = np.asarray(pc.fill_null(pc.list_value_length(lists), 0))
+    indptr = np.concatenate([[0], np.cumsum(lengths)])
+    return indptr, np.asarray(pc.list_flatten(lists)), np.asarray(lists.is_valid())
+
+
+def _reordered_lists(indptr: Array, values: Array, order: Array) -> tuple[Array, Array]:
+    lengths = np.diff(indptr)[order]
+    starts = np.zeros(len(indptr), np.int64)
+    np.cumsum(lengths, out=starts[1:])
+    edges = np.arange(starts[-1]) + np.repeat(indptr[:-1][order] - starts[:-1], lengths)
+    return starts, values[edges]
+
+
+def read_nodes(
+    stored: Stored,
+    manifest: Manifest,
+    graph: Path,
+    comm: Communicator | None,
+    *,
+    for_training: bool,
+) -> NodeData:
+    """Return what can be trained on, or say what cannot; every rank calls it.
+
+    Without ``for_training`` labels and splits may be missing.
+    """
+    kind = manifest.labels
+    if for_training:
+        _check_there(stored, manifest, graph)
+    features = _features(stored, manifest, graph)
+    labels = None if kind is None else _labels(stored, manifest, graph)
+    roles = np.full(len(stored.ids), -1, np.int8)
+    if stored.roles is not None:
+        roles = np.asarray(stored.roles, np.int8).view(np.ndarray)
+        if len(roles) and not -1 <= roles.min() <= roles.max() < len(SPLITS):
+            raise _damaged(graph, "splits", f"-1 .. {len(SPLITS) - 1}", roles)
+    outputs = _outputs(labels, manifest, comm)
+    if for_training:
+        _check_selected(labels, roles, graph, comm)
+    return NodeData(features, kind, labels, roles, outputs)
+
+
+def _check_there(stored: Stored, manifest: Manifest, graph: Path) -> None:
+    if manifest.labels is None:
+        raise UsageError(
+            f"{graph} has no labels",
+            expected="labels to train on",
+            remedy="Name their column with penstock etl --label",
+        )
+    if stored.roles is None:
+        raise UsageError(
+            f"{graph} has no splits",
+            expected="nodes to train on, and others to validate on",
+            remedy="Draw one with penstock gnn train --split 0.6 0.2 0.2, or in the graph with "
+            "penstock etl --split-nodes 0.6 0.2 0.2",
+        )
+
+
+# -- features --------------------------------------------------------------------------------------
+
+
+def _features(stored: Stored, manifest: Manifest, graph: Path) -> Any:
+    features, entry = stored.features, manifest.features
+    if features is None or entry is None:
+        raise UsageError(
+            f"{graph} has no features",
+            expected="features of every node",
+            remedy="Give them to penstock etl with --features or --feature-columns",
+        )
+    width = entry.width if stored.columns is None else len(stored.columns)
+    if features.shape != (len(stored.ids), width):
+        raise CorruptFile(
+            f"the features of {graph} have the wrong shape",
+            expected=f"({len(stored.ids)}, {width}): a row for each node",
+            got=str(features.shape),
+            remedy="Make the graph, and its partition, again",
+        )
+    with np.errstate(over="ignore"):  # becomes infinite, which is found below
+        features = features.astype(np.float32, copy=False)
+    dense = isinstance(features, np.ndarray)
+    if dense:
+        features = np.ascontiguousarray(features).view(np.ndarray)
+    bad = _first_not_finite(features.reshape(-1) if dense else features.data)
+    if bad is not None:
+        if dense:
+            row, column = divmod(bad, width)
+        else:
+            row = int(np.searchsorted(features.indptr, bad, side="right")) - 1
+            column = int(features.indices[bad])
+        value = features[row, column]
+        number = column if stored.columns is None else int(stored.columns[column])
+        name = number if manifest.feature_names is None else manifest.feature_names[number]
+        raise UsageError(
+            f"feature {name} of {_node(graph, stored.ids[row])} is {value}",
+            expected="finite numbers that float32 can hold",
+            remedy="Replace or remove it and make the graph again with penstock etl",
+        )
+    return features
+
+
+def _first_not_finite(values: Array) -> int | None:
+    for start in range(0, len(values), _PIECE):
+        finite = np.isfinite(values[start : start + _PIECE])
+        if not finite.all():
+            return start + int(np.argmin(finite))
+    return None
+
+
+def _node(graph: Path, number: int) -> str:
+    """Return a node as its user knows it."""
+    try:
+        return f"node {Graph.open(graph).user_ids([int(number)])[0].as_py()!r} of {graph}"
+    except (PenstockError, OSError):  # not to be reached from here
+        return f"node number {number} of {graph}"
+
+
+def _damaged(graph: Path, what: str, expected: str, got: Array) -> CorruptFile:
+    return CorruptFile(
+        f"the {what} of {graph} are damaged",
+        expected=expected,
+        got=f"{got.min()} to {got.max()}",
+        remedy="Make the graph, and its partition, again",
+    )
+
+
+# -- labels ----------------------------------------------------------------------------------------
+
+
+def _labels(stored: Stored, manifest: Manifest, graph: Path) -> Any:
+    multi = isinstance(stored.labels, tuple)
+    count = len(stored.labels[0]) - 1 if multi else len(stored.labels)
+    if count != len(stored.ids):
+        raise CorruptFile(
+            f"{graph} has labels for {count} nodes",
+            expected=str(len(stored.ids)),
+            remedy="Make the graph, and its partition, again",
+        )
+    if manifest.labels == "value":
+        values = stored.labels.astype(np.float32, copy=False).view(np.ndarray)
+        infinite = np.isinf(values)
+        if infinite.any():
+            row = int(np.argmax(infinite))
+            raise UsageError(
+                f"the label of {_node(graph, stored.ids[row])} is {values[row]}",
+                expected="a finite number, or none",
+            )
+        return values
+    numbers = np.asarray(stored.labels[1] if multi else stored.labels)
+    if multi:
+        starts = np.asarray(stored.labels[0])
+        if starts[0] != 0 or starts[-1] != len(numbers) or (np.diff(starts) < 0).any():
+            raise _damaged(graph, "starts of labels", f"from 0 to {len(numbers)}", starts)
+    classes = np.inf if manifest.classes is None else len(manifest.classes)
+    outside = (numbers < (0 if multi else -1)) | (numbers >= classes)
+    if outside.any():
+        at = int(np.argmax(outside))
+        row = int(np.searchsorted(stored.labels[0], at, side="right")) - 1 if multi else at
+        known = "a class number" if manifest.classes is None else f"one of 0 .. {classes - 1}"
+        raise UsageError(
+            f"the label of {_node(graph, stored.ids[row])} is none of the classes",
+            expected=known,
+            got=str(numbers[at]),
+        )
+    numbers = numbers.astype(np.int32, copy=False).view(np.ndarray)
+    if multi:
+        indptr, _, known = stored.labels
+        return np.asarray(indptr, np.int64).view(np.ndarray), numbers, np.asarray(known, bool)
+    return numbers
+
+
+def _outputs(labels: Any, manifest: Manifest, comm: Communicator | None) -> int:
+    if manifest.labels is None or manifest.labels == "value":
+        return int(manifest.labels is not None)
+    if manifest.classes is not None:
+        return len(manifest.classes)
+    numbers = labels[1] if isinstance(labels, tuple) else labels
+    largest = np.array([numbers.max(initial=-1)], np.int64)
+    if comm is not None:
+        comm.allreduce(largest, "max")
+    return int(largest[0]) + 1
+
+
+def _check_selected(labels: Any, roles: Array, graph: Path, comm: Communicator | None) -> None:
+    train = roles == _TRAIN
+    known = train & labelled(labels)
+    counts = np.array([np.count_nonzero(train), np.count_nonzero(known)], np.int64)
+    if comm is not None:
+        comm.allreduce(counts)
+    if not counts[0]:
+        raise UsageError(
+            f"no node of {graph} is in the split train",
+            remedy="Draw a split with penstock gnn train --split, or in the graph with penstock "
+            "etl --split-nodes",
+        )
+    if not counts[1]:
+        raise UsageError(
+            f"none of the {counts[0]} nodes of {graph} in the split train has a label",
+            remedy="Give them labels, or draw a split of labelled nodes with penstock gnn train "
+            "--split",
+        )

@@ -1,0 +1,1 @@
+"""What ranks of a training exchange: rows of ghosts, and gradients."""

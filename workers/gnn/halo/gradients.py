@@ -1,0 +1,101 @@
+"""Gradients, summed over all ranks while the rest of the backward pass is computed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from penstock.workers.gnn.clock import Clock
+
+if TYPE_CHECKING:
+    from penstock.workers.comm.communicator import Communicator
+
+_unmeasured = nullcontext()
+
+
+def _nothing() -> None:
+    """Wait for a sum that is there."""
+
+
+class GradientSum:
+    """Sums of contiguous arrays over all ranks, in place; every rank starts the same, in order.
+
+    sums.start(gradient)      as soon as it is computed; it must not be touched then
+    sums.test()               between pieces of computation, so that it travels
+    sums.wait()               all that were started are sums now
+    sums.total(moments)       the sum, now
+    finish = sums.later(loss) the sum, once finish() returns, whatever else is under way
+
+    overlap    False: what is started is waited for at once; may change between sums
+    leave_out  nothing is summed: arrays stay this rank's own
+    before     called before a sum that is waited for at once
+    wait       what waits for requests of the ranks, if not their own wait
+    """
+
+    def __init__(
+        self,
+        comm: Communicator | None,
+        *,
+        overlap: bool = True,
+        clock: Clock | None = None,
+        wait: Callable[[Any], None] | None = None,
+    ) -> None:
+        self._comm = comm if comm is not None and comm.size > 1 else None
+        self.overlap, self._clock = overlap, clock
+        self._wait = wait if wait is not None or comm is None else comm.wait
+        self.leave_out = False
+        self.before: Callable[[], None] | None = None
+        self._requests: list[Any] = []
+        self.sent_bytes = 0  # summed so far; what MPI sends for that depends on its algorithm
+
+    def start(self, array: Any) -> None:
+        """Start to sum an array."""
+        if self._comm is None or self.leave_out:
+            return
+        if self.before is not None:
+            self.before()
+        with self._span("gradient: post"):
+            self._requests.append(self._comm.iallreduce(array))
+            self._comm.start()
+            self.sent_bytes += array.nbytes
+        if not self.overlap:
+            self.wait()
+
+    def later(self, array: Any) -> Callable[[], None]:
+        """Start to sum an array; return what waits for it alone."""
+        if self._comm is None or self.leave_out:
+            return _nothing
+        assert self._wait is not None
+        if self.before is not None:
+            self.before()
+        finish = partial(self._wait, self._comm.iallreduce(array))
+        if self.overlap:
+            return finish
+        finish()
+        return _nothing
+
+    def total(self, array: Any) -> Any:
+        """Sum an array, and return it."""
+        self.later(array)()
+        return array
+
+    def test(self) -> None:
+        """Let sums travel on; cheap where none is under way."""
+        if self._requests:
+            assert self._comm is not None
+            with self._span("gradient: test"):
+                if self._comm.test(self._requests):
+                    self._requests.clear()
+
+    def wait(self) -> None:
+        """Return when all sums are there."""
+        if self._requests:
+            assert self._wait is not None
+            with self._span("gradient: wait"):
+                self._wait(self._requests)
+                self._requests.clear()
+
+    def _span(self, name: str) -> AbstractContextManager[None]:
+        return _unmeasured if self._clock is None else self._clock.span(name, "gradient")

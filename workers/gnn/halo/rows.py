@@ -1,0 +1,93 @@
+"""Rows that are packed for other ranks, and what came of them added, on either device.
+
+In host memory pieces of rows are shared among the threads of a rank. No two pieces write to the
+same row, so sums do not depend on how many threads there are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from penstock.csr import Array
+from penstock.kernels import kernel
+from penstock.kernels.compiled import njit
+from penstock.kernels.cpu.aggregate_tiles import prefetch, zeros
+from penstock.kernels.cpu.walk_arrays import pointer
+
+if TYPE_CHECKING:
+    from penstock.workers.gnn.thread_pool import Workforce
+
+_AHEAD, _LINE = 16, 16  # rows that are asked for before they are read; numbers at a time
+# Values of a piece at least, some 20 microseconds; and pieces for a thread at most, so that one
+# that comes late does less.
+_LEAST, _PIECES = 1 << 15, 4
+
+
+def one_slice(rows: Array) -> slice | None:
+    """Return rows as a slice, where they follow each other."""
+    if not len(rows) or int(rows[-1]) - int(rows[0]) != len(rows) - 1 or (np.diff(rows) != 1).any():
+        return None
+    return slice(int(rows[0]), int(rows[-1]) + 1)
+
+
+def take_rows(x: Any, rows: Any, buffer: Any, crew: Workforce | None = None) -> None:
+    """Copy some rows of ``x`` to ``buffer``."""
+    if isinstance(x, np.ndarray):
+        _over(crew, x, len(rows), lambda a, b: _take_rows(x, rows[a:b], buffer[a:b]))
+    else:
+        kernel("ghost_rows", x).take_rows(x, rows, buffer)
+
+
+def add_rows(x: Any, rows: Any, buffer: Any, crew: Workforce | None = None) -> None:
+    """Add ``buffer`` to rows of ``x``, each of which is named once; on a GPU also a slice."""
+    if isinstance(x, np.ndarray):
+        _over(crew, x, len(rows), lambda a, b: _add_rows(x, rows[a:b], buffer[a:b]))
+    else:
+        kernel("ghost_rows", x).add_rows(x, rows, buffer)
+
+
+def copy_rows(source: Any, to: Any, crew: Workforce | None = None) -> None:
+    """Copy ``source`` to ``to``, row by row."""
+
+    def work(first: int, last: int) -> None:
+        to[first:last] = source[first:last]
+
+    _over(crew, source, len(source), work)
+
+
+def _over(crew: Workforce | None, x: Any, rows: int, work: Callable[[int, int], None]) -> None:
+    pieces = rows * x.shape[1] // _LEAST
+    if crew is None or crew.threads == 1 or pieces < 2 or not isinstance(x, np.ndarray):
+        work(0, rows)
+        return
+    pieces = min(pieces, _PIECES * crew.threads)
+    crew.over([rows * i // pieces for i in range(pieces + 1)], work, progress=False)
+
+
+@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def _take_rows(x: Array, rows: Array, buffer: Array) -> None:
+    for i in range(len(rows)):
+        _ask_for(x, rows, i + _AHEAD)
+        row = rows[i]
+        for feature in range(x.shape[1]):
+            buffer[i, feature] = x[row, feature]
+
+
+@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def _add_rows(x: Array, rows: Array, buffer: Array) -> None:
+    for i in range(len(rows)):
+        _ask_for(x, rows, i + _AHEAD)
+        row = rows[i]
+        for feature in range(x.shape[1]):
+            x[row, feature] += buffer[i, feature]
+
+
+@njit(cache=True, inline="always")  # type: ignore[untyped-decorator]
+def _ask_for(x: Array, rows: Array, i: int) -> None:
+    if i < len(rows):
+        line = zeros(pointer(x), _LINE)
+        for feature in range(0, x.shape[1], _LINE):
+            prefetch(line, pointer(x), rows[i] * x.shape[1] + feature)

@@ -1,0 +1,249 @@
+"""What the layers of one rank gather over, and all that they share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from penstock.kernels import kernel
+from penstock.kernels.gnn_rules import Block, Drop
+from penstock.kernels.streams import Stream
+from penstock.workers.gnn.clock import Clock
+from penstock.workers.gnn.data.local import Local
+from penstock.workers.gnn.halo.exchange import Halo
+from penstock.workers.gnn.halo.gradients import GradientSum
+from penstock.workers.gnn.layers.parameters import Parameters
+from penstock.workers.gnn.thread_pool import Workforce, edge_cuts, even_cuts
+from penstock.workers.resources.device import to_device
+
+_BELOW = 1 << 32
+
+
+class Buffers:
+    """Matrices by name, taken once and used every epoch; ``bytes`` is what they take together."""
+
+    def __init__(self, like: Any) -> None:
+        self._like = like
+        self._held: dict[str, Any] = {}
+        self._scratch: list[Any] = []
+
+    @property
+    def bytes(self) -> int:
+        """How much all of them take."""
+        return sum(int(a.nbytes) for a in (*self._held.values(), *self._scratch))
+
+    def take(self, name: str, rows: int, width: int, dtype: Any = None) -> Any:
+        """Return the matrix of a name; it keeps what was written there."""
+        if name not in self._held:
+            self._held[name] = np.zeros_like(self._like, shape=(rows, width), dtype=dtype)
+        return self._held[name]
+
+    def scratch(self, rows: int, width: int, *used: Any) -> Any:
+        """Return a matrix to write in that shares no memory with those ``used``."""
+        for i, flat in enumerate(self._scratch):
+            if any(_within(flat, other) for other in used if other is not None):
+                continue
+            if flat.size < rows * width:
+                self._scratch[i] = flat = np.empty_like(self._like, shape=rows * width)
+            return flat[: rows * width].reshape(rows, width)
+        self._scratch.append(np.empty_like(self._like, shape=rows * width))
+        return self._scratch[-1].reshape(rows, width)
+
+
+def _within(flat: Any, other: Any) -> bool:
+    start = _address(flat)
+    return start <= _address(other) < start + int(flat.nbytes)
+
+
+def _address(array: Any) -> int:
+    return int(array.ctypes.data if isinstance(array, np.ndarray) else array.data.ptr)
+
+
+@dataclass(eq=False)
+class Surroundings:
+    """One rank's rows, threads and messages, for all layers of a model."""
+
+    local: Local
+    parameters: Parameters
+    halo: Halo
+    sums: GradientSum
+    crew: Workforce
+    clock: Clock
+    comm: Any
+    like: Any  # an empty array of the backend and type that is computed with
+    seed: int
+    implicit: bool = False  # go back over edges as they are, rather than keep them turned round
+    precision: str = "fp32"
+    epoch: int = 0
+    training: bool = True
+    blocks: dict[tuple[str, str, float], Block] = field(default_factory=dict)  # by kind of layer
+    apart: tuple[Block, Block] | None = None  # edges to owned nodes, and to ghosts
+    # Where to cut each block; with its indptr, so that the id stays its own.
+    _cut: dict[tuple[int, int, int, int], tuple[Any, list[int]]] = field(default_factory=dict)
+
+    @cached_property
+    def buffers(self) -> Buffers:
+        """The matrices of all layers."""
+        return Buffers(self.like)
+
+    @cached_property
+    def ids(self) -> Any:
+        """The number that each column has in the whole graph."""
+        return self.put(self.local.ids)
+
+    @cached_property
+    def plain(self) -> Block:
+        """The rows as they are, weights included."""
+        local = self.local
+        weights = None if local.weights is None else self.put(local.weights.astype(self.like.dtype))
+        return Block(self.put(local.indptr), self.put(local.indices), local.columns, weights)
+
+    @cached_property
+    def _epoch_there(self) -> Any:
+        """The epoch in the GPU's memory, where recorded launches read it."""
+        return np.zeros_like(self.like, shape=1, dtype=np.uint32) if self.on_gpu else None
+
+    def begin(self, epoch: int, *, training: bool) -> None:
+        """Say which epoch's values are dropped from now on; in training only."""
+        self.training = training
+        if epoch != self.epoch and self._epoch_there is not None:
+            self._epoch_there.fill(epoch)
+        self.epoch = epoch
+
+    @property
+    def alone(self) -> bool:
+        """Whether there are no other ranks."""
+        return self.comm is None or self.comm.size == 1
+
+    def put(self, array: Any) -> Any:
+        """Copy an array to where this rank computes."""
+        return array if isinstance(self.like, np.ndarray) else to_device(np.asarray(array))
+
+    @property
+    def on_gpu(self) -> bool:
+        """Whether this rank computes on a GPU."""
+        return not isinstance(self.like, np.ndarray)
+
+    def narrows(self, width: int) -> bool:
+        """Return whether rows of so many values are gathered as bfloat16."""
+        return self.precision == "bf16" and width % 8 == 0
+
+    def transpose(self, block: Block) -> Block:
+        """Return the transpose of a block over this rank's rows; edges are turned round once."""
+        if self.local.symmetric:
+            return block.as_own_transpose()
+        turned = self._turned
+        diagonal = block.diagonal
+        if diagonal is not None:
+            diagonal = np.zeros_like(diagonal, shape=self.local.columns)
+            diagonal[: block.rows] = block.diagonal
+        weights = turned.weights if block.weights is not None else None
+        return replace(
+            turned, weights=weights, left=block.right, right=block.left, diagonal=diagonal
+        )
+
+    @cached_property
+    def _turned(self) -> Block:
+        turned: Block = kernel("aggregate", self.like).transpose(self.plain)
+        return turned
+
+    def drop(self, share: float, layer: int, stream: Stream = Stream.GNN_DROPOUT) -> Drop | None:
+        """Return which values are dropped now; none outside of training."""
+        if not share or not self.training:
+            return None
+        below = round(share * _BELOW)
+        return Drop(
+            self.seed, int(stream), self.epoch, layer, below, self.ids, self.local.nodes,
+            self._epoch_there,
+        )  # fmt: skip
+
+    # Work, in pieces
+
+    def rows(self, first: int, last: int, width: int, work: Callable[[int, int], Any]) -> None:
+        """Call ``work`` for pieces of rows of ``width`` values."""
+        if last > first:
+            self.crew.over(even_cuts(first, last, width, whole=self.on_gpu), work)
+
+    def edges(
+        self, block: Block, first: int, last: int, width: int, work: Callable[[int, int], Any]
+    ) -> None:
+        """Call ``work`` for pieces of a block's rows, of about as many edges each."""
+        if last > first:
+            self.crew.over(self._cuts(block, first, last, width), work)
+
+    def add(self, a: Any, b: Any, out: Any) -> Any:
+        """Write ``a + b`` at ``out``, which may be one of them, and return it."""
+
+        def work(first: int, last: int) -> None:
+            np.add(a[first:last], b[first:last], out=out[first:last])
+
+        self.rows(0, len(out), out.shape[1], work)
+        return out
+
+    def column_sums(
+        self, x: Any, out: Any, before: Callable[[int, int], Any] | None = None
+    ) -> None:
+        """Write the sum of each column at ``out``, of rows that ``before(first, last)`` makes."""
+        module, width = kernel("norm", self.like), x.shape[1]
+        sums = np.zeros_like(self.like, shape=width, dtype=np.float64)
+
+        def work(first: int, last: int, part: Any) -> None:
+            if before is not None:
+                before(first, last)
+            module.column_sums(x, part, first, last)
+
+        self.crew.sums(even_cuts(0, len(x), width, whole=self.on_gpu), sums, work)
+        out[...] = sums
+
+    def _cuts(self, block: Block, first: int, last: int, width: int) -> list[int]:
+        if self.on_gpu:
+            return [first, last]
+        key = (id(block.indptr), first, last, width)
+        if key not in self._cut:
+            self._cut[key] = block.indptr, edge_cuts(block.indptr, first, last, width)
+        return self._cut[key][1]
+
+    # Gathering across ranks
+
+    def gather(
+        self, x: Any, work: Callable[[int, int], None], then: Callable[[int, int], None] | None
+    ) -> None:
+        """Fetch ghosts' rows of ``x`` while rows without ghosts are computed; then the others.
+
+        ``work(first, last)`` computes rows, ``then(first, last)`` what follows of them.
+        """
+        local = self.local
+        self.halo.start(x)
+        for first, last in ((0, local.interior), (local.interior, local.owned)):
+            if last == local.owned:
+                self.halo.wait()
+            if last > first:
+                work(first, last)
+                if then is not None:
+                    then(first, last)
+
+    def gather_back(
+        self,
+        x: Any,
+        work: Callable[[int, int], None],
+        apart: Callable[[slice, Any], None] | None = None,
+    ) -> None:
+        """Compute ghosts' rows of the gradient ``x``, send them home meanwhile the others' come.
+
+        ``apart(rows, out)`` writes ghosts' rows at ``out``, which may lie in their owner's memory.
+        """
+        local = self.local
+        ghosts = slice(local.owned, local.columns)
+        if local.columns > local.owned and apart is None:
+            work(ghosts.start, ghosts.stop)
+        elif apart is not None:
+            # One launch on a GPU, which writes nowhere else.
+            for rows, out in [(ghosts, x[ghosts])] if self.on_gpu else self.halo.targets_back(x):
+                apart(rows, out)
+        self.halo.start_back(x)
+        work(0, local.owned)
+        self.halo.wait_back(x)

@@ -1,0 +1,167 @@
+"""GAT: neighbours weighted by attention, in several heads; no array has a value an edge."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from penstock.kernels import kernel
+from penstock.kernels.gnn_rules import Finish, Heads
+from penstock.kernels.streams import Stream
+from penstock.workers.gnn.layers.cell import Cell
+from penstock.workers.gnn.layers.context import Surroundings
+from penstock.workers.gnn.layers.inputs import Input
+from penstock.workers.gnn.layers.parameters import Entry, glorot
+
+
+class Gat(Cell):
+    """z = x W; every head's sum of neighbours' z, weighted by the softmax of their scores."""
+
+    @property
+    def heads(self) -> int:
+        """How many heads there are."""
+        return self.layer.heads
+
+    @property
+    def each(self) -> int:
+        """How many values a head has."""
+        return self.width // self.heads if self.layer.join == "concat" else self.width
+
+    def weights(self) -> list[Entry]:
+        """Return the matrix, and each head's two vectors."""
+        return [
+            glorot(f"{self.prefix}.weight", self.inputs, self.heads * self.each),
+            glorot(f"{self.prefix}.left", self.heads, self.each),
+            glorot(f"{self.prefix}.right", self.heads, self.each),
+        ]
+
+    def prepare(self, around: Surroundings) -> None:
+        """Take the rows, and the rows that read each column."""
+        super().prepare(around)
+        self.rows_of = around.plain
+        self.columns_of = around.transpose(around.plain)
+
+    def mix(self, x: Input, out: Any, how: Finish | None) -> None:
+        """Write the heads, side by side or their mean, at ``out``, finished."""
+        around, owned = self.around, self.around.local.owned
+        z, heads, sums = self._z(), self._heads(), self._sums()
+        with self.span("product"):
+            x.product(self._parameter("weight"), z[:owned])
+        module = kernel("attention", z)
+        around.halo.start(z)
+        self._score(z, heads, 0, owned)
+        for first, last in ((0, around.local.interior), (around.local.interior, owned)):
+            if last == owned:
+                around.halo.wait()
+                self._score(z, heads, owned, around.local.columns)
+            with self.span("attention"):
+                around.edges(
+                    self.rows_of, first, last, z.shape[1],
+                    lambda a, b: module.attend(self.rows_of, z, heads, sums, a, b),
+                )  # fmt: skip
+        apart = sums.reshape(owned, self.heads, self.each)
+
+        def join(first: int, last: int) -> None:
+            if self.layer.join == "concat":
+                out[first:last] = sums[first:last]
+            else:
+                np.mean(apart[first:last], axis=1, out=out[first:last])
+
+        around.rows(0, owned, sums.shape[1], join)
+        if how is not None:
+            self.finish(out, how)
+
+    def _score(self, z: Any, heads: Heads, first: int, last: int) -> None:
+        module = kernel("attention", z)
+        if last > first:
+            with self.span("scores"):
+                for name, scores in (("left", heads.left), ("right", heads.right)):
+                    module.scores(z[first:last], self._parameter(name), scores[first:last])
+
+    def mix_back(self, grad: Any, x: Input) -> Any:
+        """Return the gradient of x, or None."""
+        around, local = self.around, self.around.local
+        owned, columns, total = local.owned, local.columns, self.heads * self.each
+        z, heads, sums = self._z(), self._last, self._sums()
+        used: list[Any] = [grad]
+        if self.layer.join == "mean":
+            spread = around.buffers.scratch(owned, total, grad)
+            shaped = spread.reshape(owned, self.heads, self.each)
+            shaped[...] = grad[:, None, :] / self.heads
+            grad = spread
+            used.append(grad)
+        dot, dleft, dright = (
+            around.buffers.take(f"attention.{name}.{self.heads}", columns, self.heads)
+            for name in ("dot", "dleft", "dright")
+        )
+        module = kernel("attention", z)
+        with self.span("attention back, rows"):
+            around.edges(
+                self.rows_of, 0, owned, total,
+                lambda a, b: module.attend_back_rows(
+                    self.rows_of, z, heads, sums, grad, dot, dleft, a, b
+                ),
+            )  # fmt: skip
+        dz = around.buffers.scratch(columns, total, *used)
+        slopes = {name: self._slope(name) for name in ("left", "right")}
+        for slope in slopes.values():
+            slope[...] = 0
+
+        def work(first: int, last: int) -> None:
+            with self.span("attention back, columns"):
+                around.edges(
+                    self.columns_of, first, last, total,
+                    lambda a, b: module.attend_back_columns(
+                        self.columns_of, z, heads, grad, dot, dz, dright, a, b
+                    ),
+                )  # fmt: skip
+            rows = slice(first, last)
+            with self.span("scores back"):
+                module.scores_back(
+                    dright[rows], z[rows], self._parameter("right"), dz[rows], slopes["right"]
+                )
+                if first < owned:
+                    module.scores_back(
+                        dleft[rows], z[rows], self._parameter("left"), dz[rows], slopes["left"]
+                    )
+
+        around.gather_back(dz, work)
+        with self.span("product back"):
+            x.product_back(dz[:owned], self._slope("weight"))
+        self.add_up()
+        if self.first:
+            return None
+        dx = around.buffers.scratch(owned, self.inputs, dz)
+        with self.span("product back"):
+            around.crew.product(dz[:owned], self._parameter("weight").T, dx)
+        return dx
+
+    # What is kept between forward and back
+
+    def _z(self) -> Any:
+        around = self.around
+        wide = self.heads * self.each
+        return around.buffers.take(f"{self.prefix}.heads", around.local.columns, wide)
+
+    def _sums(self) -> Any:
+        around = self.around
+        wide = self.heads * self.each
+        return around.buffers.take(f"{self.prefix}.sums", around.local.owned, wide)
+
+    def _heads(self) -> Heads:
+        around = self.around
+        left, right, peak, total = (
+            around.buffers.take(f"{self.prefix}.{name}", around.local.columns, self.heads)
+            for name in ("of.left", "of.right", "of.peak", "of.total")
+        )
+        share = self.layer.attention_dropout
+        drop = around.drop(share, self.number, Stream.GNN_ATTENTION)
+        self._last = Heads(left, right, peak, total, self.layer.slope, drop)
+        return self._last
+
+    def _parameter(self, name: str) -> Any:
+        return self.around.parameters[f"{self.prefix}.{name}"]
+
+    def _slope(self, name: str) -> Any:
+        return self.around.parameters.gradient(f"{self.prefix}.{name}")

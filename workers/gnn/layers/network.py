@@ -1,0 +1,195 @@
+"""A model on one rank: its cells, forward and back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from penstock.kernels import kernel
+from penstock.workers.gnn.clock import Clock
+from penstock.workers.gnn.data.features import as_dense, as_sparse
+from penstock.workers.gnn.data.local import Local
+from penstock.workers.gnn.halo.exchange import Halo
+from penstock.workers.gnn.halo.gradients import GradientSum
+from penstock.workers.gnn.layers.cell import Cell
+from penstock.workers.gnn.layers.context import Surroundings
+from penstock.workers.gnn.layers.gat import Gat
+from penstock.workers.gnn.layers.gcn import Gathered
+from penstock.workers.gnn.layers.gin import Gin
+from penstock.workers.gnn.layers.inputs import Dense, Features, SparseFeatures
+from penstock.workers.gnn.layers.norms import BatchNorm
+from penstock.workers.gnn.layers.parameters import Parameters
+from penstock.workers.gnn.layers.sage import Sage, SageMax
+from penstock.workers.gnn.plan.lowering import LayerPlan, Plan
+from penstock.workers.gnn.plan.spec import Model, Training
+from penstock.workers.gnn.thread_pool import Workforce, even_cuts
+from penstock.workers.resources.device import wait_for_gpu
+
+
+class Network:
+    """The cells of a plan over one rank's rows.
+
+    network = Network(plan, model, training, local, crew)
+    logits = network.forward(epoch=3, training=True)
+    network.back(gradient_of_logits)     # parameters.gradients: of this rank's rows
+    network.sums.wait()                  # of all ranks
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        model: Model,
+        training: Training,
+        local: Local,
+        crew: Workforce,
+        *,
+        comm: Any = None,
+        clock: Clock | None = None,
+        dtype: Any = np.float32,
+        device: bool = False,
+    ) -> None:
+        self.local, self.clock = local, clock or Clock()
+        self.cells = [_cell(layer) for layer in plan.layers]
+        entries = [entry for cell in self.cells for entry in cell.entries()]
+        self.parameters = Parameters(entries, dtype, training.seed, device=device)
+        # With NCCL the GPU waits for messages, not the host, which goes on launching.
+        wait = comm.follow if device and comm is not None else None
+        how: dict[str, Any] = {"overlap": training.overlap, "clock": self.clock, "wait": wait}
+        self.halo, self.sums = Halo(comm, local, crew=crew, **how), GradientSum(comm, **how)
+        self.around = Surroundings(
+            local, self.parameters, self.halo, self.sums, crew, self.clock, comm,
+            self.parameters.values[:0], training.seed, training.transpose == "implicit",
+            training.precision if device else "fp32",
+        )  # fmt: skip
+        crew.tf32 = training.precision != "fp32"
+        if comm is not None and comm.size > 1 and training.overlap and not device:
+            crew.progress = self.progress
+        self.features = self._features(plan, model, local, dtype)
+        for cell in self.cells:
+            cell.prepare(self.around)
+
+    def synchronize(self) -> None:
+        """Return when this rank's GPU, if it has one, has computed what was asked for.
+
+        Where there are other ranks it waits for what they send, too, and ends with the gang.
+        """
+        if self.around.on_gpu:
+            wait_for_gpu() if self.around.alone else self.around.comm.synchronize()
+
+    def progress(self) -> None:
+        """Help messages on: called between pieces of computation."""
+        self.halo.test()
+        self.sums.test()
+
+    def exchange(
+        self,
+        *,
+        overlap: bool,
+        leave_out: bool = False,
+        before: Callable[[], None] | None = None,
+    ) -> None:
+        """Say how ranks exchange from now on; the same on all, between two passes.
+
+        overlap    compute meanwhile; without, wait for each exchange at once
+        leave_out  exchange nothing: what is computed is of no use but to see how long it takes
+        before     called before each exchange
+        """
+        for one in (self.halo, self.sums):
+            one.overlap, one.leave_out, one.before = overlap, leave_out, before
+
+    def forward(self, *, epoch: int = 0, training: bool = False) -> Any:
+        """Return the owned nodes' outputs; they are overwritten by the next pass."""
+        self.around.begin(epoch, training=training)
+        self.features.renew()
+        self._inputs: list[Any] = [self.features]
+        for cell in self.cells:
+            out = cell.forward(self._inputs[-1])
+            self._inputs.append(Dense(self.around, out))
+        return self._inputs[-1].values[: self.local.owned]
+
+    def back(self, grad: Any) -> None:
+        """Fill ``parameters.gradients`` of the gradient of what ``forward`` gave."""
+        for cell, given in zip(reversed(self.cells), reversed(self._inputs[:-1]), strict=True):
+            grad = cell.back(grad, given)
+
+    def gradient_buffer(self) -> Any:
+        """Return where the gradient of the outputs may be written."""
+        cell = self.cells[-1]
+        return self.around.buffers.scratch(self.local.owned, cell.width)
+
+    def last_hidden(self) -> Any:
+        """Return what the last cell was given: the embedding of every owned node."""
+        return self._inputs[-2].dense()[: self.local.owned]
+
+    @property
+    def bytes(self) -> int:
+        """What the matrices of all cells take."""
+        return self.around.buffers.bytes
+
+    # What a checkpoint keeps besides parameters
+
+    def moments(self) -> dict[str, Any]:
+        """Return the running moments of batch norms, by name."""
+        return {
+            f"{cell.prefix}.running": cell.norm.running
+            for cell in self.cells
+            if isinstance(cell.norm, BatchNorm)
+        }
+
+    def _features(self, plan: Plan, model: Model, local: Local, dtype: Any) -> Any:
+        around = self.around
+        if plan.sparse:
+            block = as_sparse(local.features)
+            moved = type(block)(
+                around.put(block.indptr), around.put(block.indices), block.columns,
+                around.put(np.asarray(block.weights, dtype)),
+            )  # fmt: skip
+            return SparseFeatures(around, moved, model.input_dropout)
+        dense = np.asarray(as_dense(local.features), dtype)
+        return Features(around, dense, model.input_dropout)
+
+
+def _cell(plan: LayerPlan) -> Cell:
+    layer, number, inputs, first = plan.layer, plan.number, plan.inputs, plan.number == 0
+    if layer.kind == "gat":
+        return Gat(layer, number, inputs, first=first)
+    kinds: dict[str, type[Gathered]] = {"gcn": Gathered, "sage": Sage, "gin": Gin}
+    kind = kinds[layer.kind]
+    if layer.kind == "sage" and layer.aggregate == "max":
+        kind = SageMax
+    return kind(layer, number, inputs, first=first, order=plan.order, folded=plan.folded)
+
+
+class Loss:
+    """The loss of a training, with its score on every split, in one pass over the outputs."""
+
+    def __init__(self, kind: str, network: Network, terms: int) -> None:
+        self.kind, self.network, self.terms = kind, network, terms
+        local, put = network.local, network.around.put
+        self._roles = put(local.counted)
+        names = {"class": np.int32, "value": network.parameters.values.dtype}
+        if local.label_kind == "multi":
+            self._truth: tuple[Any, ...] = tuple(put(array) for array in local.labels[:2])
+        else:
+            self._truth = (put(np.asarray(local.labels, names[str(local.label_kind)])),)
+
+    def __call__(self, outputs: Any, grad: Any = None) -> Any:
+        """Return (3, 4) sums of this rank's rows, and write the gradient where asked for."""
+        around, module = self.network.around, kernel("loss", outputs)
+        work = {
+            "cross_entropy": module.cross_entropy,
+            "binary": module.binary_cross_entropy,
+            "squared": module.squared_error,
+        }[self.kind]
+        sums = np.zeros_like(outputs, shape=(3, 4), dtype=np.float64)
+        scale = 1 / max(self.terms, 1)
+        cuts = even_cuts(0, len(outputs), 8 * outputs.shape[1], whole=around.on_gpu)
+        truth, roles = self._truth, self._roles
+        with self.network.clock.span("loss", "compute"):
+            around.crew.sums(
+                cuts, sums,
+                lambda a, b, part: work(outputs, *truth, roles, scale, grad, part, a, b),
+            )  # fmt: skip
+        return sums

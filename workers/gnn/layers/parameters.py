@@ -1,0 +1,99 @@
+"""All parameters of a model in one vector, and their gradients in another, with names."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from penstock.csr import Array
+from penstock.kernels.cpu.philox import random_words
+from penstock.kernels.streams import Stream
+from penstock.workers.resources.device import to_device
+
+_ALIGNED = 32  # numbers: parameters start where wide loads may; what is between stays 0
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One parameter: ``spread`` is the bound of its uniform first values; 0 and 1: all of that."""
+
+    name: str
+    shape: tuple[int, ...]
+    spread: float
+    first: float = 0.0
+
+    @property
+    def size(self) -> int:
+        """How many numbers it has."""
+        return math.prod(self.shape)
+
+
+def glorot(name: str, *shape: int) -> Entry:
+    """Return a matrix whose first values keep the variance of what goes through, both ways."""
+    return Entry(name, shape, math.sqrt(6 / (shape[-2] + shape[-1])))
+
+
+def constant(name: str, width: int, value: float = 0.0) -> Entry:
+    """Return a vector that starts as one number."""
+    return Entry(name, (width,), 0.0, value)
+
+
+class Parameters:
+    """Parameters and gradients; those of a layer lie beside each other."""
+
+    def __init__(self, entries: list[Entry], dtype: Any, seed: int, *, device: bool) -> None:
+        self.entries = entries
+        self._spans: dict[str, tuple[slice, tuple[int, ...]]] = {}
+        start = 0
+        for entry in entries:
+            self._spans[entry.name] = slice(start, start + entry.size), entry.shape
+            start += -(-entry.size // _ALIGNED) * _ALIGNED
+        first = np.zeros(start)
+        for number, entry in enumerate(entries):
+            first[self._spans[entry.name][0]] = _first_values(entry, number, seed)
+        put = to_device if device else np.asarray
+        self.values: Any = put(first.astype(dtype))
+        self.gradients: Any = put(np.zeros(len(first), dtype))
+
+    @property
+    def size(self) -> int:
+        """How many numbers there are, gaps left out."""
+        return sum(entry.size for entry in self.entries)
+
+    def __getitem__(self, name: str) -> Any:
+        span, shape = self._spans[name]
+        return self.values[span].reshape(shape)
+
+    def gradient(self, name: str) -> Any:
+        """Return where the gradient of a parameter goes."""
+        span, shape = self._spans[name]
+        return self.gradients[span].reshape(shape)
+
+    def gradients_of(self, names: list[str]) -> Any:
+        """Return the gradients of neighbouring parameters as one vector."""
+        spans = [self._spans[name][0] for name in names]
+        return self.gradients[min(s.start for s in spans) : max(s.stop for s in spans)]
+
+    def named(self, values: Any = None) -> dict[str, Any]:
+        """Return every parameter by its name, of ``values`` or of another vector laid out alike."""
+        found, vector = {}, self.values if values is None else values
+        for name, (span, shape) in self._spans.items():
+            found[name] = vector[span].reshape(shape)
+        return found
+
+
+def _first_values(entry: Entry, number: int, seed: int) -> Array:
+    if not entry.spread:
+        return np.full(entry.size, entry.first)
+    # A parameter may have up to 2**34 values before it meets the next one's draws.
+    count = -(-entry.size // 4)
+    words = random_words(seed, Stream.GNN_WEIGHT, number << 32, count).ravel()[: entry.size]
+    drawn: Array = np.asarray(_uniform(words), np.float64)
+    return entry.spread * (2 * drawn - 1)
+
+
+def _uniform(words: Array) -> Array:
+    return (words >> np.uint32(8)).astype(np.float64) * 2.0**-24

@@ -1,0 +1,1 @@
+"""From a model and a graph to what will be computed, and what that costs."""

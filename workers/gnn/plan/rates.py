@@ -1,0 +1,142 @@
+"""How fast this machine is at what a plan is made of: measured once, and kept in a file."""
+
+from __future__ import annotations
+
+import platform
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from penstock.caches import cache_folder
+from penstock.documents import parse_json
+from penstock.errors import PenstockError
+from penstock.files import save_json
+from penstock.kernels import kernel
+from penstock.kernels.gnn_rules import Block
+from penstock.limits import cores
+from penstock.workers.gnn.thread_pool import Workforce, edge_cuts
+from penstock.workers.resources.device import to_device
+
+_VERSION = 2
+_TAU = 0.8  # where nothing was measured
+
+
+@dataclass(frozen=True)
+class Rates:
+    """Seconds come from these; tau is the sparsity from which sparse features are faster.
+
+    dense, sparse  floating point operations a second of a product with dense and sparse features
+    gather         bytes of neighbours' rows a second
+    stream         bytes a second that are read or written in order
+    exchange       bytes a second between ranks, and latency, seconds a message
+    """
+
+    dense: float
+    sparse: float
+    gather: float
+    stream: float
+    exchange: float = 2e9
+    latency: float = 50e-6
+    measured: bool = True
+
+    @property
+    def tau(self) -> float:
+        """The threshold of algorithm 1: 1 - sparse / dense."""
+        return min(max(1 - self.sparse / self.dense, 0.0), 0.999)
+
+
+# Before anything was measured: two cores, and one H200.
+GUESS = {
+    "cpu": Rates(1e11, 2e10, 1.5e10, 1e10, measured=False),
+    "gpu": Rates(3e13, 6e12, 4e12, 3.5e12, 3e11, 20e-6, measured=False),
+}
+
+
+def machine_rates(device: str = "cpu", *, measure: bool = True) -> Rates:
+    """Return what was measured on this machine, now if it was not before; ``device`` cpu or gpu."""
+    path = _path(device)
+    try:
+        found = {} if path is None else parse_json(path.read_bytes())
+        if found.pop("version") == _VERSION:
+            return Rates(**found)
+    except (OSError, ValueError, TypeError, KeyError):
+        pass  # none yet, or of another version: measured anew
+    if not measure:
+        return GUESS[device]
+    rates = measured(device)
+    if device == "gpu":
+        import cupy
+
+        cupy.get_default_memory_pool().free_all_blocks()
+    try:
+        if path is not None:  # without a folder to keep it in, it costs a second a run
+            save_json(path, {"version": _VERSION, **asdict(rates)})
+    except (OSError, PenstockError):
+        pass
+    return rates
+
+
+def _path(device: str) -> Path | None:
+    folder = cache_folder()
+    name = f"gnn-rates-{platform.node()}-{device}-{cores()}.json"
+    return None if folder is None else folder / name
+
+
+def measured(device: str) -> Rates:
+    """Measure this machine: about a second."""
+    put = to_device if device == "gpu" else np.asarray
+    rng = np.random.default_rng(0)
+    rows, features, width = 1 << 14, 512, 32
+    x = put(rng.random((rows, features), np.float32))
+    weight = put(rng.random((features, width), np.float32))
+    out = put(np.zeros((rows, width), np.float32))
+    with Workforce(1 if device == "gpu" else cores()) as crew:
+        dense = _seconds(lambda: crew.product(x, weight, out), out)
+        # One value in twenty, as bags of words have, and neighbours anywhere.
+        sparse = _random_block(rng, rows, features, features // 20, put, weighted=True)
+        product = _gathering(crew, sparse, weight, out)
+        wide = 1 << 17
+        graph = _random_block(rng, wide, wide, 16, put, weighted=False)
+        values = put(rng.random((wide, width), np.float32))
+        sums = put(np.zeros((wide, width), np.float32))
+        gathered = _gathering(crew, graph, values, sums)
+    streamed = _seconds(lambda: np.multiply(values, 1.5, out=sums), sums)
+    return Rates(
+        dense=2 * rows * features * width / dense,
+        sparse=2 * sparse.edges * width / product,
+        gather=graph.edges * width * 4 / gathered,
+        stream=2 * values.nbytes / streamed,
+        exchange=GUESS[device].exchange,
+        latency=GUESS[device].latency,
+    )
+
+
+def _random_block(
+    rng: Any, rows: int, columns: int, degree: int, put: Callable[[Any], Any], *, weighted: bool
+) -> Block:
+    indices = np.sort(rng.integers(0, columns, (rows, degree)), axis=1).astype(np.int32).ravel()
+    weights = put(rng.random(rows * degree, np.float32)) if weighted else None
+    indptr = np.arange(0, rows * degree + 1, degree, dtype=np.int64)
+    return Block(put(indptr), put(indices), columns, weights)
+
+
+def _gathering(crew: Workforce, block: Block, x: Any, out: Any) -> float:
+    module, on_gpu = kernel("aggregate", x), not isinstance(x, np.ndarray)
+    cuts = [0, block.rows] if on_gpu else edge_cuts(block.indptr, 0, block.rows, x.shape[1])
+    return _seconds(lambda: crew.over(cuts, lambda a, b: module.gather(block, x, out, a, b)), out)
+
+
+def _seconds(work: Callable[[], Any], out: Any) -> float:
+    """Return the shortest time of several; the first also compiles."""
+    times = []
+    for _ in range(5):
+        start = time.perf_counter()
+        work()
+        if not isinstance(out, np.ndarray):
+            out.ravel()[:1].get()  # waits for the GPU
+        times.append(time.perf_counter() - start)
+    return max(min(times), 1e-9)

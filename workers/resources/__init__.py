@@ -1,0 +1,1 @@
+"""What a worker holds: its device, memory pool, caches and scratch disk."""

@@ -1,0 +1,106 @@
+"""What dask-cuda knows about a worker with a GPU: where results go that have no room, which cores
+are near.
+
+Both are used where dask-cuda is installed, and left alone where it is not.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Mapping
+from importlib.util import find_spec
+from typing import Any
+
+from penstock.errors import MissingExtra, UsageError
+from penstock.sizes import parse_bytes
+from penstock.workers.resources.device import devices_here, visible_devices
+
+DEFAULT_SHARE = 0.8  # of the GPU's memory, as dask-cuda recommends
+
+
+def device_share(text: str) -> int | float:
+    """Return the bytes that ``--device-limit 60GB`` means, or the share that ``0.8`` does."""
+    try:
+        number = float(text)
+        if 0 < number <= 1:
+            return number
+    except ValueError:
+        number = None
+    try:
+        size = parse_bytes(text)
+    except UsageError:
+        size = 0
+    if size < 1:
+        raise UsageError(
+            "option --device-limit has a bad value",
+            expected="a size such as 60GB, or a fraction such as 0.8",
+            got=repr(text),
+        )
+    return size
+
+
+def spill_data(
+    device_limit: str | None,
+    memory_limit: int | None,
+    environ: Mapping[str, str] = os.environ,
+) -> Any:
+    """Return what ``distributed.Worker(data=...)`` takes so that results leave a full GPU.
+
+    They go to host memory, and from there to disk once they exceed ``memory_limit`` bytes. None
+    means Dask's own way, which knows no GPU: this process has none, or there is no dask-cuda.
+    """
+    gpu = _own_gpu(environ)
+    if gpu is None:
+        return None
+    if find_spec("dask_cuda") is None:
+        if device_limit is None:
+            return None
+        raise MissingExtra(
+            "--device-limit needs dask-cuda, which is not installed for this worker",
+            remedy="Install the cuda12 or cuda13 extra, or leave --device-limit away",
+        )
+    from dask_cuda.device_host_file import DeviceHostFile
+
+    limit = DEFAULT_SHARE if device_limit is None else device_share(device_limit)
+    if isinstance(limit, float):
+        from dask_cuda.utils import get_device_total_memory
+
+        total = get_device_total_memory(gpu)
+        if total is None:  # it shares the host's memory, where spilling would gain nothing
+            return None
+        limit = int(total * limit)
+    return DeviceHostFile, {"device_memory_limit": limit, "memory_limit": memory_limit}
+
+
+def near_cores(environ: Mapping[str, str] = os.environ) -> set[int] | None:
+    """Return the cores next to this process' GPU, of those it may use; None: nothing is known."""
+    gpu = _own_gpu(environ)
+    if gpu is None or find_spec("dask_cuda") is None:
+        return None
+    from dask_cuda.utils import get_cpu_affinity
+
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")  # how it says that it does not know
+            near = set(get_cpu_affinity(gpu))
+    except Exception:  # also errors of its own messages, and of the driver
+        return None
+    # mpiexec, srun or a container may have chosen already.
+    return near & os.sched_getaffinity(0) or None
+
+
+def stay_near_gpu() -> None:
+    """Have this process, and threads that it starts later, run on the cores next to its GPU."""
+    cores = near_cores()
+    if cores is not None:
+        os.sched_setaffinity(0, cores)
+
+
+def _own_gpu(environ: Mapping[str, str]) -> int | str | None:
+    """Return this process' first GPU as NVML names it: a number of the host's, or a UUID."""
+    visible = visible_devices(0, devices_here(), environ.get("CUDA_VISIBLE_DEVICES"))
+    own = visible.partition(",")[0]
+    if not own or not devices_here():
+        return None
+    return int(own) if own.isdecimal() else own

@@ -1,0 +1,180 @@
+"""Graphs and partitions, copied once a host from shared or slow storage to its scratch disk.
+
+STAGED/                      what the workers of the host share: Scratch.staged
+  NAME-DIGEST.lock           held alone while it is copied or removed, together while it is used
+  .NAME-DIGEST.partial/      a copy that is being made, or was when its process was killed
+  NAME-DIGEST/               a whole copy; the digest is that of its manifest, and so of its content
+"""
+
+from __future__ import annotations
+
+import errno
+import random
+import shutil
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from penstock.errors import GraphError
+from penstock.files import disk_full
+from penstock.sizes import need_disk
+from penstock.workers.locks import FileLock, lock, try_lock
+from penstock.workers.resources.storage import Speed, storage_speed
+from penstock.workers.source import Source, copy_files
+
+_TRIES = 3  # where the source is replaced while it is copied
+
+
+class Stage:
+    """The copies of one host, as one worker uses them.
+
+    with stage.hold("/shared/follows") as path:      in use until the end of the block
+        graph = Graph.open(path)
+    stage("/shared/follows/partition/k4", "parts/00002")     in use until the worker closes
+
+    What lies on storage that is as fast as the scratch disk is used where it lies. Otherwise it is
+    copied once for all workers of the host, sizes and checksums compared on the way, and appears
+    only when it is whole. A source that has changed since is copied anew. Copies that nobody uses
+    make room for new ones, the longest unused first.
+
+    ``root`` gives the scratch disk's folder, and ``staged`` the place for copies; both are asked
+    when they are needed. Who waits for another's copy gives up after ``patience`` seconds without
+    progress.
+    """
+
+    def __init__(
+        self,
+        root: Callable[[], Path],
+        staged: Callable[[], Path],
+        *,
+        patience: float = 300.0,
+        speed: Callable[[Path], Speed] = storage_speed,
+    ) -> None:
+        self._root, self._staged = root, staged
+        self._patience, self._speed = patience, speed
+        self._kept: dict[Path, FileLock] = {}
+        self._changing = threading.Lock()
+        self.copies = 0  # that were made here, and not found
+
+    def __call__(self, path: str | Path, *only: str) -> Path:
+        """Return a local copy of a graph or partition, in use until the worker closes.
+
+        ``only`` names files or folders in it, such as ``parts/00002``, where the rest is not
+        wanted; the copy's manifest lists nothing else.
+        """
+        local, use = self._use(Path(path), only)
+        if use is not None:
+            with self._changing:
+                if self._kept.setdefault(local, use) is not use:
+                    use.release()
+        return local
+
+    @contextmanager
+    def hold(self, path: str | Path, *only: str) -> Iterator[Path]:
+        """Give a local copy of a graph or partition, in use until the end of the block."""
+        local, use = self._use(Path(path), only)
+        try:
+            yield local
+        finally:
+            if use is not None:
+                use.touch()
+                use.release()
+
+    def close(self) -> None:
+        """End the use of what was kept; whole copies stay for other workers."""
+        with self._changing:
+            for use in self._kept.values():
+                use.release()
+            self._kept.clear()
+
+    def _use(self, path: Path, only: tuple[str, ...]) -> tuple[Path, FileLock | None]:
+        path = path.resolve()
+        there, scratch = self._speed(path), self._speed(self._root())
+        if there == Speed.MEMORY or there >= scratch:
+            return path, None
+        for tries_left in reversed(range(_TRIES)):
+            source = Source.read(path, only)
+            try:
+                return self._copied(source, self._staged())
+            except (GraphError, OSError):
+                # A graph that was replaced meanwhile only looks damaged.
+                if not tries_left or Source.read(path, only).name == source.name:
+                    raise
+        raise AssertionError("the last try returns or raises")
+
+    def _copied(self, source: Source, staged: Path) -> tuple[Path, FileLock]:
+        """Return the copy of ``source`` and the lock that says it is used."""
+        copy, lock_path = staged / source.name, staged / f"{source.name}.lock"
+        what = f"staging {source.path}"
+        while True:
+            if not copy.is_dir() and (alone := try_lock(lock_path)) is not None:
+                try:
+                    if not copy.is_dir():
+                        self._copy(source, copy, alone)
+                    if alone.share():
+                        return copy, alone
+                except BaseException:
+                    alone.release()
+                    raise
+                alone.release()
+            use = lock(lock_path, shared=True, patience=self._patience, what=what)
+            if copy.is_dir():
+                use.touch()
+                return copy, use
+            use.release()
+            # Whoever copied it failed, or it was removed. Those who wait try in turn.
+            time.sleep(random.uniform(0, 0.02))
+
+    def _copy(self, source: Source, copy: Path, alone: FileLock) -> None:
+        partial = _partial(copy)
+        make_room(copy.parent, source.bytes, f"the copy of {source.path}")
+        shutil.rmtree(partial, ignore_errors=True)  # of a process that was killed
+        try:
+            partial.mkdir()
+            copy_files(source, partial, alone.touch)
+            partial.rename(copy)
+        except OSError as error:
+            if error.errno in (errno.ENOSPC, errno.EDQUOT):
+                raise disk_full(copy) from error
+            raise
+        finally:
+            shutil.rmtree(partial, ignore_errors=True)
+        with self._changing:
+            self.copies += 1
+
+
+def make_room(staged: Path, size: int, purpose: str) -> None:
+    """Remove copies that nobody uses, longest unused first, until ``size`` bytes are free."""
+    for partial in staged.glob(".*.partial"):  # whoever made it was killed
+        _remove(staged / partial.name.removeprefix(".").removesuffix(".partial"), whole=False)
+    oldest = sorted(staged.glob("*.lock"), key=_last_used)
+    while oldest and shutil.disk_usage(staged).free < size:
+        _remove(oldest.pop(0).with_suffix(""), whole=True)
+    need_disk(staged, size, purpose)
+
+
+def _remove(copy: Path, *, whole: bool) -> None:
+    """Remove what there is of a copy, also if it is whole, unless somebody uses it."""
+    lock_path = copy.with_name(f"{copy.name}.lock")
+    alone = try_lock(lock_path)
+    if alone is None:
+        return
+    if whole and copy.is_dir():
+        copy.rename(_partial(copy))  # at once: half a copy must never bear its name
+    shutil.rmtree(_partial(copy), ignore_errors=True)
+    if not copy.is_dir():
+        lock_path.unlink(missing_ok=True)
+    alone.release()
+
+
+def _partial(copy: Path) -> Path:
+    return copy.with_name(f".{copy.name}.partial")
+
+
+def _last_used(lock_path: Path) -> float:
+    try:
+        return lock_path.stat().st_mtime
+    except FileNotFoundError:
+        return 0.0

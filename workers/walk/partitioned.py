@@ -1,0 +1,202 @@
+"""Walks on a graph that lies in parts, one on each rank of a gang.
+
+Walks go in waves. Every rank makes the walkers that start on its nodes; then, round by round, it
+lets the walkers on its part go on as far as they can, and all ranks exchange those that are bound
+for another part, until none is left. Each rank then knows some nodes of each path, every node is
+known to one rank; they bring them to the ranks that write them.
+
+Draws are counted, so neither the parts nor the waves nor the order of arrival matter: the walks
+are those on the whole graph.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from penstock.csr import Array, id_dtype
+from penstock.errors import UsageError
+from penstock.kernels import kernel
+from penstock.kernels.walk_rules import Owned, Rows, Walkers
+from penstock.kernels.walkers import join, pack, start_walkers, unpack
+from penstock.partition.manifest import PartitionManifest
+from penstock.partition.part import Part, Partition, part_folder
+from penstock.workers.comm.communicator import Communicator
+from penstock.workers.plugin import resources
+from penstock.workers.resources.device import to_device, to_host
+from penstock.workers.walk.rows import Recipe
+from penstock.workers.walk.waves import PartedWalk, Wave, waves
+
+
+@dataclass(frozen=True)
+class Walked:
+    """What one rank did.
+
+    walks   it wrote, in ``parts`` parts of the output; nodes: these walks have
+    sent    walkers it sent to other ranks; rounds: how often all ranks exchanged some
+    """
+
+    walks: int
+    nodes: int
+    parts: int
+    sent: int
+    rounds: int
+
+
+def walk_part(comm: Communicator, task: PartedWalk) -> Walked:
+    """Walk as one rank of a gang: ``gang.run(client, walk_part, (task,), ranks=k)``.
+
+    Progress is counted in walks, at the rank where they end. A wave is written while the next one
+    walks.
+    """
+    walks = nodes = parts = sent = rounds = 0
+    with _opened(comm, task) as here, ThreadPoolExecutor(1) as aside:
+        writing: list[Future[None]] = []
+        for wave in waves(task, comm.size, here.rows.indices.itemsize):
+            known, more_rounds, more_sent = _walk_wave(comm, task, here, wave)
+            rounds, sent = rounds + more_rounds, sent + more_sent
+            paths = to_host(_gather(comm, known, wave.bounds))
+            del known
+            _finish(writing)
+            writing = [
+                aside.submit(task.write, number, task.range(number)[0], paths[rows])
+                for number, rows in wave.parts_of(comm.rank)
+            ]
+            walks, parts = walks + len(paths), parts + len(writing)
+            nodes += int(np.count_nonzero(paths >= 0))
+        _finish(writing)
+    return Walked(walks, nodes, parts, sent, rounds)
+
+
+def _finish(writing: list[Future[None]]) -> None:
+    for future in writing:
+        future.result()  # raises what went wrong
+
+
+# -- rows ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class _Here:
+    """What one rank holds; ``assignment`` is in host memory."""
+
+    rows: Rows
+    owned: Owned
+    assignment: Array
+
+
+@contextmanager
+def _opened(comm: Communicator, task: PartedWalk) -> Iterator[_Here]:
+    """Give the rank its part, made ready for the walks."""
+    k = PartitionManifest.load(task.partition).k
+    if k != comm.size:
+        raise UsageError(
+            f"{task.partition} has {k} parts, for a gang of {comm.size} ranks",
+            remedy=f"Make a partition with penstock partition GRAPH -k {comm.size}",
+        )
+    names = part_folder(comm.rank), "assignment.npy", "local.npy"
+    with resources().stage.hold(task.partition, *names) as path:
+        partition = Partition.open(path)
+        ids = id_dtype(partition.manifest.nodes)
+        columns = graph_columns(partition.part(comm.rank), task.recipe, ids)
+        columns |= _node_columns(comm, partition, task.recipe)
+        yield _Here(
+            task.recipe.build(columns, _put),
+            Owned(comm.rank, _put(partition.assignment), _put(partition.local)),
+            partition.assignment,
+        )
+
+
+def _put(array: Any) -> Any:
+    return to_device(np.asarray(array))
+
+
+def graph_columns(part: Part, recipe: Recipe, ids: np.dtype[Any]) -> dict[str, Any]:
+    """Return the columns that a recipe reads of a part's rows, as they stand in the graph.
+
+    Neighbours are ids of the whole graph, in its order.
+    """
+    csr, module = part.csr, kernel("halo", part.csr.indices)
+    indices, order = module.global_rows(csr.indptr, csr.indices, part.global_ids.astype(ids))
+    read = {"weights": recipe.weighted, "relations": recipe.relations, "times": recipe.times}
+    columns = {name: column[order] for name, column in csr.columns() if read[name]}
+    return {"indptr": np.asarray(csr.indptr), "indices": indices, **columns}
+
+
+def _node_columns(comm: Communicator, partition: Partition, recipe: Recipe) -> dict[str, Any]:
+    """Return what expressions read of every node, which the ranks know together."""
+    part, columns = partition.part(comm.rank), {}
+    if recipe.degrees:
+        columns["degrees"] = np.zeros(partition.manifest.nodes, np.int32)
+        columns["degrees"][part.owned] = part.csr.degrees()
+    if recipe.labels:
+        columns["labels"] = np.full(partition.manifest.nodes, np.iinfo(np.int32).min)
+        columns["labels"][part.owned] = np.asarray(part.labels(), np.int32)
+    for column in columns.values():
+        comm.allreduce(column, "max")
+    return columns
+
+
+# -- walks -----------------------------------------------------------------------------------------
+
+
+def _walk_wave(
+    comm: Communicator, task: PartedWalk, here: _Here, wave: Wave
+) -> tuple[Any, int, int]:
+    """Return the nodes of a wave's paths that this rank knows, the rounds, the walkers sent."""
+    rules, ids = task.recipe.rules, here.rows.indices.dtype
+    ranges = [task.range(number) for number, _ in wave.parts]
+    walks = np.concatenate([np.arange(*each, dtype=np.int64) for each in ranges])
+    starts = np.concatenate([task.starts.of(*each) for each in ranges])
+    mine = np.flatnonzero(here.assignment[starts] == comm.rank)
+    slots, nodes = to_device(mine), to_device(starts[mine])
+    walkers = start_walkers(to_device(walks[mine]), slots, nodes, ids, comm.rank)
+    shape = (wave.bounds[-1], rules.length)
+    paths = np.full_like(here.rows.indices, -1, shape=shape)
+    paths[slots, 0] = nodes
+    module = kernel("walkers", here.rows.indptr)
+    rounds = sent = 0
+    while True:
+        module.advance(here.rows, rules, here.owned, walkers, paths)
+        comm.advance(int((walkers.to < 0).sum()))
+        next_walkers, went = exchange_walkers(comm, walkers)
+        if next_walkers is None:
+            return paths, rounds, sent
+        walkers, rounds, sent = next_walkers, rounds + 1, sent + went
+
+
+def exchange_walkers(comm: Communicator, walkers: Walkers) -> tuple[Walkers | None, int]:
+    """Send each walker to the rank it is bound for; return those that came, and how many went.
+
+    None where no rank has sent any: all have ended.
+    """
+    records = pack(walkers)
+    outgoing = [records[walkers.to == rank] for rank in range(comm.size)]
+    counts = [len(each) for each in outgoing]
+    # Every rank hears how many come from each, and whether any rank sends any.
+    came = comm.alltoall(np.array([(count, sum(counts)) for count in counts], np.int64))
+    if not came[:, 1].any():
+        return None, 0
+    words = records.shape[1]
+    incoming = [np.empty_like(records, shape=(int(count), words)) for count in came[:, 0]]
+    comm.alltoallv(outgoing, incoming)
+    ids = walkers.node.dtype
+    return join([unpack(each, ids) for each in incoming]), sum(counts)
+
+
+def _gather(comm: Communicator, paths: Any, bounds: Sequence[int]) -> Any:
+    """Return the paths that this rank writes, of what every rank knows of them."""
+    outgoing = [paths[low:high] for low, high in pairwise(bounds)]
+    mine = bounds[comm.rank + 1] - bounds[comm.rank], paths.shape[1]
+    incoming = [np.empty_like(paths, shape=mine) for _ in range(comm.size)]
+    comm.alltoallv(outgoing, incoming)
+    whole = incoming[0]
+    for part in incoming[1:]:
+        np.maximum(whole, part, out=whole)  # unknown nodes are -1
+    return whole
