@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import logging
 import os
-import shutil
-import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
@@ -23,6 +21,7 @@ from penstock.cluster.local import close as close_local
 from penstock.cluster.local import start_resource_tracker
 from penstock.cluster.running import Running
 from penstock.cluster.spec import ClusterSpec
+from penstock.cluster.temporary import make_folder, remove_folder
 from penstock.errors import ClusterError, MissingExtra, UsageError
 from penstock.workers.resources.device import devices_here, visible_devices
 from penstock.workers.resources.spill import device_share
@@ -77,7 +76,8 @@ def open_cuda(spec: ClusterSpec, *, quiet: bool) -> Iterator[Running]:
     from dask_cuda import LocalCUDACluster
 
     start_resource_tracker()
-    folder = tempfile.mkdtemp(prefix="penstock-cuda-")
+    made, held = make_folder("cuda")
+    folder = str(made)
     # Made in two steps, so that what the second one has started ends even if it fails.
     cluster = LocalCUDACluster.__new__(LocalCUDACluster)
     stack = ExitStack()
@@ -101,7 +101,7 @@ def open_cuda(spec: ClusterSpec, *, quiet: bool) -> Iterator[Running]:
         if hasattr(cluster, "workers"):  # it came as far as being a cluster
             close_local(cluster)
         stack.close()
-        shutil.rmtree(folder, ignore_errors=True)
+        remove_folder(made, held)
 
 
 def _gpus() -> list[str]:

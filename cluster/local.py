@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-import shutil
 import signal
-import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -19,6 +17,7 @@ from penstock.cluster.addresses import dashboard_link, scheduler_place
 from penstock.cluster.credentials import credentials
 from penstock.cluster.running import Running
 from penstock.cluster.spec import ClusterSpec
+from penstock.cluster.temporary import temporary_folder
 
 CLOSE_TIMEOUT = 5
 _STARTING = 0.5  # seconds that a process which is being started may take to be seen
@@ -30,8 +29,8 @@ def open_local(spec: ClusterSpec, *, processes: bool) -> Iterator[Running]:
     from distributed import LocalCluster
 
     cores = spec.worker_count()
-    folder = tempfile.mkdtemp(prefix="penstock-local-")
-    try:
+    with temporary_folder("local") as made:
+        folder = str(made)
         if processes:
             start_resource_tracker()
         with ExitStack() as stack:
@@ -66,8 +65,6 @@ def open_local(spec: ClusterSpec, *, processes: bool) -> Iterator[Running]:
                 dashboard=dashboard_link(cluster, spec) if processes else None,
                 missing=lambda names: [str(n) for n in range(cores) if str(n) not in names],
             )
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def start_resource_tracker() -> None:

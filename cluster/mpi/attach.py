@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import shutil
-import tempfile
 import threading
 import time
 from pathlib import Path
@@ -15,7 +13,9 @@ from penstock.cluster.mpi.world import World, worker_names
 from penstock.cluster.running import Running
 from penstock.cluster.spec import ClusterSpec
 from penstock.cluster.startup import not_all
+from penstock.cluster.temporary import make_folder, remove_folder
 from penstock.errors import ClusterError
+from penstock.workers.locks import FileLock
 
 _POLL = 0.02
 
@@ -41,15 +41,15 @@ def start_world(client: Any, ranks: int | None, timeout: float) -> None:
             remedy="Start the cluster with --cluster mpi, or ranks of your own for it: mpiexec -n "
             f"{ranks or 4} dask-mpi {address} --no-scheduler --worker-class distributed.Worker",
         )
-    folder = Path(tempfile.mkdtemp(prefix="penstock-world-"))
+    folder, held = make_folder("world")
     try:
         world = World(ClusterSpec(cluster="mpi", start_timeout=timeout), folder, size=ranks)
         world.start(client)
     except BaseException:
-        shutil.rmtree(folder, ignore_errors=True)
+        remove_folder(folder, held)
         raise
-    threading.Thread(target=_tidy, args=(world, folder), daemon=True).start()
-    atexit.register(_close, world, folder)
+    threading.Thread(target=_tidy, args=(world, folder, held), daemon=True).start()
+    atexit.register(_close, world, folder, held)
     _wait(client, world, timeout)
 
 
@@ -79,11 +79,11 @@ def _is_here(host: str) -> bool:
     return host in own
 
 
-def _tidy(world: World, folder: Path) -> None:
+def _tidy(world: World, folder: Path, held: FileLock | None) -> None:
     world.join()
-    shutil.rmtree(folder, ignore_errors=True)
+    remove_folder(folder, held)
 
 
-def _close(world: World, folder: Path) -> None:
+def _close(world: World, folder: Path, held: FileLock | None) -> None:
     world.close()
-    shutil.rmtree(folder, ignore_errors=True)
+    remove_folder(folder, held)

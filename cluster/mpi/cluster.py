@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import logging
-import shutil
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 from penstock.cluster.addresses import dashboard_link, scheduler_place
 from penstock.cluster.credentials import credentials
 from penstock.cluster.running import Running
 from penstock.cluster.spec import ClusterSpec
+from penstock.cluster.temporary import temporary_folder
 
 CLOSE_TIMEOUT = 2
 
@@ -25,8 +23,7 @@ def open_mpi(spec: ClusterSpec, *, ranks: int | None = None) -> Iterator[Running
 
     from penstock.cluster.mpi.world import World
 
-    folder = Path(tempfile.mkdtemp(prefix="penstock-world-"))
-    try:
+    with temporary_folder("world") as folder:
         world = World(spec, folder, size=spec.workers or ranks)
         with credentials(spec, None if world.remote else folder) as used:
             place = scheduler_place(spec, str(folder), used=used, remote=world.remote)
@@ -49,8 +46,6 @@ def open_mpi(spec: ClusterSpec, *, ranks: int | None = None) -> Iterator[Running
             finally:
                 cluster.close(timeout=CLOSE_TIMEOUT)
                 world.close()
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _attach(client: Any, world: Any) -> None:
