@@ -307,7 +307,8 @@ class Soak:
                 truth = self.folder / f"truth-{1 + list(self.truth).index(name)}"
                 self.tally.fault("wrong", f"{name}: {self.differences(name, truth, out)}")
         elif code is not None:
-            self.tally.fault("wrong", f"{name} never succeeded, exit code {code}")
+            said = " ".join((self.folder / "log").read_text(errors="replace").split())
+            self.tally.fault("wrong", f"{name} never succeeded, exit code {code}: {said[-300:]}")
         for path in self.folder.glob("out"):
             shutil.rmtree(path)
         if code == 0:
