@@ -21,9 +21,8 @@ from typing import Any
 
 import numpy as np
 
+from penstock.arrays import Array
 from penstock.kernels.compiled import njit
-
-Array = np.ndarray[Any, Any]
 
 # A triangle is a row (loaded, loaded before it, kept from earlier). ``free`` holds, for each
 # vertex, the set of partners it has not met, as bits; 32 vertices fit into 64-bit words.

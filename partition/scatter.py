@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from penstock.csr import Array
+from penstock.arrays import Array
 from penstock.graph import Graph
 from penstock.kernels.naive.philox import philox4x32
 from penstock.kernels.streams import Stream

@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from penstock.arrays import Array
 from penstock.bounds import check_indices, check_indptr, check_rows
-from penstock.csr import CSR, EDGE_COLUMNS, Array
+from penstock.csr import CSR, EDGE_COLUMNS
 from penstock.errors import CorruptFile, MissingFile, UsageError
 from penstock.manifest import Manifest
 from penstock.paths import client_path

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from penstock.arrays import Array
 from penstock.kernels.compiled import njit
 from penstock.kernels.cpu.activation_row import (
     RELU,
@@ -22,8 +23,6 @@ from penstock.kernels.cpu.aggregate_tiles import moved
 from penstock.kernels.cpu.philox import philox4x32
 from penstock.kernels.cpu.walk_arrays import pointer
 from penstock.kernels.gnn_rules import ID_BITS, Block, Drop, Finish
-
-Array = np.ndarray[Any, Any]
 
 
 def finish(z: Array, out: Array, how: Finish, first: int, last: int) -> None:

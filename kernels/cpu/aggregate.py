@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from penstock.arrays import Array
 from penstock.kernels.compiled import njit
 from penstock.kernels.cpu.activation_row import (
     finish_row,
@@ -27,8 +28,6 @@ from penstock.kernels.cpu.aggregate_rows import (
 from penstock.kernels.cpu.aggregate_tiles import moved
 from penstock.kernels.cpu.walk_arrays import pointer
 from penstock.kernels.gnn_rules import Block, Finish
-
-Array = np.ndarray[Any, Any]
 
 
 def gather(

@@ -13,6 +13,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
+from penstock.arrays import Array
 from penstock.kernels.compiled import njit
 from penstock.kernels.cpu.activation_row import read_only
 from penstock.kernels.cpu.aggregate_tiles import (
@@ -32,8 +33,6 @@ from penstock.kernels.cpu.aggregate_tiles import (
 )
 from penstock.kernels.cpu.walk_arrays import pointer
 from penstock.kernels.gnn_rules import Block
-
-Array = np.ndarray[Any, Any]
 
 CHUNK = 128
 _AHEAD = 2048  # numbers asked for before they are read, over the numbers of a row: edges ahead

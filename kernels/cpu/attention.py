@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from penstock.arrays import Array
 from penstock.kernels.compiled import njit
 from penstock.kernels.cpu.activation_exp import exp_in_place, exponential, total_of
 from penstock.kernels.cpu.activation_row import read_only, step_pointers, steps_of_drop, stride
@@ -34,8 +35,6 @@ from penstock.kernels.cpu.attention_rows import (
 )
 from penstock.kernels.cpu.walk_arrays import pointer
 from penstock.kernels.gnn_rules import Block, Heads
-
-Array = np.ndarray[Any, Any]
 
 
 def scores(z: Array, vectors: Array, out: Array) -> None:

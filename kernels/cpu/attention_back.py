@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from penstock.arrays import Array
 from penstock.kernels.compiled import njit
 from penstock.kernels.cpu.activation_exp import exp_in_place, total_of
 from penstock.kernels.cpu.activation_row import step_pointers, stride
@@ -25,8 +26,6 @@ from penstock.kernels.cpu.attention_rows import (
     write_rows,
 )
 from penstock.kernels.cpu.walk_arrays import pointer
-
-Array = np.ndarray[Any, Any]
 
 
 @njit(cache=True, nogil=True, error_model="numpy")

@@ -27,8 +27,6 @@ from penstock.kernels.cpu.philox import philox4x32
 from penstock.kernels.cpu.walk_arrays import pointer
 from penstock.kernels.gnn_rules import Heads
 
-Array = np.ndarray[Any, Any]
-
 CHUNK = 64
 
 

@@ -7,9 +7,8 @@ from typing import Any
 import numpy as np
 from numba import uint32, uint64
 
+from penstock.arrays import Array
 from penstock.kernels.compiled import njit
-
-Array = np.ndarray[Any, Any]
 
 
 @njit(cache=True, inline="always")

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
+from penstock.arrays import Array
 from penstock.kernels.compiled import njit
 from penstock.kernels.naive.text import AFTER_QUOTE, BLANKS, LONE_RETURN, OPEN_QUOTE
-
-Array = np.ndarray[Any, Any]
 
 _EXACT = 1 << 53  # integers below, divided by a power of ten up to 22, give the nearest double
 _POWERS = 10.0 ** np.arange(23)

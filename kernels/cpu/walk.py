@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numba import uint64
 
+from penstock.arrays import Array
 from penstock.kernels.compiled import njit
 from penstock.kernels.cpu.philox import philox4x32
 from penstock.kernels.cpu.walk_arrays import arrays_of, numbers_of, pointers
@@ -45,8 +46,6 @@ __all__ = [
     "tables",
     "walk",
 ]
-
-Array = np.ndarray[Any, Any]
 
 _LANES = 32
 _STEP, _BITS, _TRIALS = int(Stream.WALK_STEP), WALK_BITS, TRIALS

@@ -15,11 +15,10 @@ from numba import types
 from numba.core.cgutils import create_struct_proxy
 from numba.extending import intrinsic
 
+from penstock.arrays import Array
 from penstock.kernels.compiled import njit
 from penstock.kernels.expression import Expression
 from penstock.kernels.walk_rules import Rows, Rules
-
-Array = np.ndarray[Any, Any]
 
 
 class Arrays(NamedTuple):

@@ -15,13 +15,12 @@ from typing import Any
 import numpy as np
 from numba import uint64
 
+from penstock.arrays import Array
 from penstock.kernels.compiled import njit
 from penstock.kernels.cpu.walk_arrays import pointers
 from penstock.kernels.cpu.walk_step import ending, first_not_below, in_row, words
 from penstock.kernels.expression import Expression
 from penstock.kernels.streams import Stream
-
-Array = np.ndarray[Any, Any]
 
 BLOCK = 64
 _STEP = int(Stream.WALK_STEP)

@@ -7,11 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from penstock.arrays import Array
 from penstock.kernels.compiled import njit
 from penstock.kernels.cpu.walk_arrays import frozen
 from penstock.kernels.walk_rules import Rows, Rules, Sampler
-
-Array = np.ndarray[Any, Any]
 
 _SHORT = 32  # rows up to this length are sorted by insertion
 

@@ -16,11 +16,10 @@ on an H200 with 32 features and four edges under way, in ms:
 
 from __future__ import annotations
 
-from typing import Any
-
 import cupy as cp
 import numpy as np
 
+from penstock.arrays import DeviceArray
 from penstock.errors import UsageError
 from penstock.kernels.cuda.aggregate_bf16 import check_bf16
 from penstock.kernels.cuda.gnn_launch import (
@@ -35,8 +34,6 @@ from penstock.kernels.cuda.gnn_rows import join_sums, long_rows
 from penstock.kernels.cuda.module import launch, launch_blocks
 from penstock.kernels.gnn_rules import Block, Finish
 
-Array = Any  # a cupy.ndarray
-
 _FILE, _MAX_FILE = "aggregate", "aggregate_max"
 _THREADS = 128  # of a block whose warps have a row each: few, so that none waits long for others
 _EDGES_AT_ONCE = 1 << 25  # of a transpose
@@ -45,7 +42,7 @@ _FEW_EDGES = 32  # a row: below, a neighbour's lanes take a row, else a warp doe
 
 
 def gather(
-    block: Block, x: Array, out: Array, first: int, last: int, how: Finish | None = None
+    block: Block, x: DeviceArray, out: DeviceArray, first: int, last: int, how: Finish | None = None
 ) -> None:
     """Write the weighted sums of rows ``first .. last`` at ``out``, finished where ``how`` says."""
     if last <= first or not x.shape[1]:
@@ -79,7 +76,7 @@ def gather(
         launch_blocks(_FILE, f"join_sums<{kinds}>", len(cut.rows), 256, *ends, *row_end)
 
 
-def scatter(block: Block, grad: Array, out: Array) -> None:
+def scatter(block: Block, grad: DeviceArray, out: DeviceArray) -> None:
     """Add to ``out`` the way back of ``gather`` over all rows, without the block's transpose.
 
     The order of additions is not fixed: results differ in their last bits between runs.
@@ -98,7 +95,9 @@ def scatter(block: Block, grad: Array, out: Array) -> None:
     )
 
 
-def gather_max(block: Block, x: Array, out: Array, arg: Array, first: int, last: int) -> None:
+def gather_max(
+    block: Block, x: DeviceArray, out: DeviceArray, arg: DeviceArray, first: int, last: int
+) -> None:
     """Write the largest value of each feature among a row's columns, and whose it is at ``arg``.
 
     Of equals the first column counts. A row without edges gives 0, and -1 at ``arg``, which has
@@ -134,7 +133,7 @@ def gather_max(block: Block, x: Array, out: Array, arg: Array, first: int, last:
 
 
 def gather_max_back(
-    transpose: Block, grad: Array, arg: Array, out: Array, first: int, last: int
+    transpose: Block, grad: DeviceArray, arg: DeviceArray, out: DeviceArray, first: int, last: int
 ) -> None:
     """Write the gradient of ``gather_max``'s x at rows ``first .. last`` of ``out``.
 
@@ -195,7 +194,7 @@ def transpose(block: Block) -> Block:
     return Block(indptr, listed, block.rows, turned, block.right, block.left, diagonal)
 
 
-def _ranges(indptr: Array) -> list[tuple[int, int, int, int]]:
+def _ranges(indptr: DeviceArray) -> list[tuple[int, int, int, int]]:
     """Return ranges of columns, and of their edges, few enough to be sorted at once."""
     found = []
     first, low, columns, edges = 0, 0, len(indptr) - 1, int(indptr[-1])
@@ -210,7 +209,7 @@ def _ranges(indptr: Array) -> list[tuple[int, int, int, int]]:
     return found
 
 
-def _edges_by_column(ids: Array, first: int, last: int, keys: Array) -> Array:
+def _edges_by_column(ids: DeviceArray, first: int, last: int, keys: DeviceArray) -> DeviceArray:
     """Return the numbers of the edges whose column is in ``first .. last``, sorted by column.
 
     keys  scratch: one uint64 for each of them
@@ -237,7 +236,9 @@ def _blocks(items: int, team: int) -> int:
     return -(-items * team // _THREADS)
 
 
-def _shape(block: Block, x: Array, out: Array, skip: Array | None) -> tuple[str, int]:
+def _shape(
+    block: Block, x: DeviceArray, out: DeviceArray, skip: DeviceArray | None
+) -> tuple[str, int]:
     """Return Vec, Lanes and Tiles of gather's instance, and Team."""
     width, ids = x.shape[1], block.indices
     if x.dtype == np.uint16:
@@ -269,7 +270,7 @@ def _shape(block: Block, x: Array, out: Array, skip: Array | None) -> tuple[str,
     return f"{vec}, {lanes}, {tiles}", lanes if small else 32
 
 
-def _wide_shape(vec: int, width: int, x: Array, ids: Array) -> str:
+def _wide_shape(vec: int, width: int, x: DeviceArray, ids: DeviceArray) -> str:
     """Return Vec, Lanes and Tiles of the kernels that have few instances."""
     if vec < 4 or x.dtype != np.float32 or ids.dtype != np.int32:
         return "1, 32, 2"

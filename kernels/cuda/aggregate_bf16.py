@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
+from penstock.arrays import DeviceArray
 from penstock.errors import UsageError
 from penstock.kernels.cuda.gnn_launch import is_aligned, lanes_together, matrix, vector
 from penstock.kernels.cuda.module import launch_blocks
 
-Array = Any  # a cupy.ndarray
 
-
-def narrow(x: Array, out: Array, first: int, last: int, factors: Array | None = None) -> None:
+def narrow(
+    x: DeviceArray, out: DeviceArray, first: int, last: int, factors: DeviceArray | None = None
+) -> None:
     """Write rows ``first .. last`` of x, float32, as bfloat16 at ``out``, uint16, for ``gather``.
 
     factors  (rows,) multiplied with first, such as a block's ``right``
@@ -31,7 +30,7 @@ def narrow(x: Array, out: Array, first: int, last: int, factors: Array | None = 
         )
 
 
-def check_bf16(width: int, narrowed: Array, *others: Array | None) -> None:
+def check_bf16(width: int, narrowed: DeviceArray, *others: DeviceArray | None) -> None:
     """Refuse arrays that cannot be bfloat16, and float32 beside it."""
     aligned = lanes_together(width, *others) == 4 and is_aligned(narrowed, 16)
     floats = all(array is None or array.dtype == np.float32 for array in others)

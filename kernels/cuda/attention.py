@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from penstock.arrays import DeviceArray
 from penstock.kernels.cuda.gnn_launch import (
     c_id,
     c_value,
@@ -25,19 +26,19 @@ from penstock.kernels.cuda.gnn_rows import Cut, LongRows, join_sums, long_rows
 from penstock.kernels.cuda.module import launch, launch_blocks
 from penstock.kernels.gnn_rules import Block, Heads
 
-Array = Any  # a cupy.ndarray
-
 _FILE, _BACK_FILE = "attention", "attention_back"
 _THREADS = 128  # of a block whose warps have a row each: kThreads of attention.cu
 
 
-def scores(z: Array, vectors: Array, out: Array) -> None:
+def scores(z: DeviceArray, vectors: DeviceArray, out: DeviceArray) -> None:
     """Write each head's product with its vector, (heads, width), at ``out``, (nodes, heads)."""
     heads, width = vectors.shape
     _head_products(z, (vector(vectors, z), np.int64(0)), 0, len(z), heads, width, out)
 
 
-def scores_back(grad: Array, z: Array, vectors: Array, dz: Array, dvectors: Array) -> None:
+def scores_back(
+    grad: DeviceArray, z: DeviceArray, vectors: DeviceArray, dz: DeviceArray, dvectors: DeviceArray
+) -> None:
     """Add to ``dz`` and ``dvectors`` what ``grad``, of ``scores``' out, gives: (nodes, heads)."""
     heads, width = vectors.shape
     if not len(z):
@@ -66,7 +67,9 @@ def scores_back(grad: Array, z: Array, vectors: Array, dz: Array, dvectors: Arra
     )
 
 
-def attend(block: Block, z: Array, heads: Heads, out: Array, first: int, last: int) -> None:
+def attend(
+    block: Block, z: DeviceArray, heads: Heads, out: DeviceArray, first: int, last: int
+) -> None:
     """Write rows ``first .. last`` of the weighted sums at ``out``, and heads.peak and total."""
     if last <= first:
         return
@@ -108,12 +111,12 @@ def attend(block: Block, z: Array, heads: Heads, out: Array, first: int, last: i
 
 def attend_back_rows(
     block: Block,
-    z: Array,
+    z: DeviceArray,
     heads: Heads,
-    out: Array,
-    grad: Array,
-    dot: Array,
-    dleft: Array,
+    out: DeviceArray,
+    grad: DeviceArray,
+    dot: DeviceArray,
+    dleft: DeviceArray,
     first: int,
     last: int,
 ) -> None:
@@ -142,12 +145,12 @@ def attend_back_rows(
 
 def attend_back_columns(
     transpose: Block,
-    z: Array,
+    z: DeviceArray,
     heads: Heads,
-    grad: Array,
-    dot: Array,
-    dz: Array,
-    dright: Array,
+    grad: DeviceArray,
+    dot: DeviceArray,
+    dz: DeviceArray,
+    dright: DeviceArray,
     first: int,
     last: int,
 ) -> None:
@@ -176,7 +179,13 @@ def attend_back_columns(
 
 
 def _head_products(
-    a: Array, b: tuple[Any, np.int64], first: int, last: int, heads: int, width: int, out: Array
+    a: DeviceArray,
+    b: tuple[Any, np.int64],
+    first: int,
+    last: int,
+    heads: int,
+    width: int,
+    out: DeviceArray,
 ) -> None:
     launch(
         _FILE,
@@ -203,7 +212,7 @@ def _spans(block: Block, cut: Cut, first: int, last: int, selves: int) -> tuple[
     )
 
 
-def _attention(heads: Heads, z: Array) -> tuple[Any, ...]:
+def _attention(heads: Heads, z: DeviceArray) -> tuple[Any, ...]:
     """Return the fields of attention.cu's Attention."""
     return (
         *(vector(part, z) for part in (heads.left, heads.right, heads.peak, heads.total)),
@@ -213,7 +222,7 @@ def _attention(heads: Heads, z: Array) -> tuple[Any, ...]:
     )
 
 
-def _shape(heads: Heads, z: Array, block: Block, *others: Array) -> str:
+def _shape(heads: Heads, z: DeviceArray, block: Block, *others: DeviceArray) -> str:
     """Return Vec, Lanes and Tiles: what lies together belongs to one head."""
     common = z.dtype == np.float32 and block.indices.dtype == np.int32
     width = z.shape[1]

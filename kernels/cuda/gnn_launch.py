@@ -8,10 +8,9 @@ from typing import Any
 import cupy as cp
 import numpy as np
 
+from penstock.arrays import DeviceArray
 from penstock.errors import UsageError
 from penstock.kernels.gnn_rules import Drop, Finish
-
-Array = Any  # a cupy.ndarray
 
 NULL = np.uint64(0)
 _C_VALUES = {"float32": "float", "float64": "double"}
@@ -19,17 +18,17 @@ _C_IDS = {"int32": "int", "int64": "long long"}
 _SUMMING_BLOCKS = 1024  # the most that share a sum; fixed, so that it is the same on every GPU
 
 
-def c_value(x: Array) -> str:
+def c_value(x: DeviceArray) -> str:
     """Return what the values are in C++."""
     return _c_name("features", x, _C_VALUES)
 
 
-def c_id(ids: Array) -> str:
+def c_id(ids: DeviceArray) -> str:
     """Return what the ids are in C++."""
     return _c_name("ids", ids, _C_IDS)
 
 
-def _c_name(what: str, array: Array, names: dict[str, str]) -> str:
+def _c_name(what: str, array: DeviceArray, names: dict[str, str]) -> str:
     dtype = str(array.dtype)
     if dtype not in names:
         raise UsageError(
@@ -41,7 +40,7 @@ def _c_name(what: str, array: Array, names: dict[str, str]) -> str:
     return names[dtype]
 
 
-def vector(array: Array | None, x: Array) -> Any:
+def vector(array: DeviceArray | None, x: DeviceArray) -> Any:
     """Return an array of one value each, of x's type and without gaps; a null pointer for None."""
     if array is None:
         return NULL
@@ -49,7 +48,7 @@ def vector(array: Array | None, x: Array) -> Any:
     return array if ready else cp.ascontiguousarray(array, x.dtype)
 
 
-def matrix(array: Array | None) -> tuple[Any, np.int64]:
+def matrix(array: DeviceArray | None) -> tuple[Any, np.int64]:
     """Return an array of rows, and how many values lie between two of them."""
     if array is None:
         return NULL, np.int64(0)
@@ -63,7 +62,7 @@ def matrix(array: Array | None) -> tuple[Any, np.int64]:
     return array, np.int64(array.strides[0] // array.itemsize)
 
 
-def flat(array: Array, dtype: Any) -> Array:
+def flat(array: DeviceArray, dtype: Any) -> DeviceArray:
     """Return an array that a kernel writes, which must be of this type and without gaps."""
     if array.dtype != dtype or not array.flags.c_contiguous:
         raise UsageError(
@@ -75,7 +74,7 @@ def flat(array: Array, dtype: Any) -> Array:
     return array
 
 
-def lanes_together(width: int, *arrays: Array | None) -> int:
+def lanes_together(width: int, *arrays: DeviceArray | None) -> int:
     """Return how many values (4, 2 or 1) can be read at once wherever that divides the width."""
     for count in (4, 2):
         if width % count == 0 and all(
@@ -85,12 +84,12 @@ def lanes_together(width: int, *arrays: Array | None) -> int:
     return 1
 
 
-def is_aligned(array: Array, size: int) -> bool:
+def is_aligned(array: DeviceArray, size: int) -> bool:
     """Return whether all rows begin at multiples of so many bytes."""
     return int(array.data.ptr) % size == 0 and int(array.strides[0]) % size == 0
 
 
-def dropping(drop: Drop | None, x: Array) -> tuple[Any, ...]:
+def dropping(drop: Drop | None, x: DeviceArray) -> tuple[Any, ...]:
     """Return the fields of gnn_values.cuh's Dropping, with where the epoch is after the step."""
     kind = x.dtype.type
     if drop is None:
@@ -106,7 +105,7 @@ def dropping(drop: Drop | None, x: Array) -> tuple[Any, ...]:
     )
 
 
-def _epoch(at: Array) -> Array:
+def _epoch(at: DeviceArray) -> DeviceArray:
     if at.dtype != np.uint32 or at.size != 1:
         raise UsageError(
             "dropout cannot read its epoch from such an array",
@@ -117,7 +116,7 @@ def _epoch(at: Array) -> Array:
     return at
 
 
-def finishing(how: Finish | None, x: Array) -> tuple[Any, ...]:
+def finishing(how: Finish | None, x: DeviceArray) -> tuple[Any, ...]:
     """Return the fields of gnn_values.cuh's Finishing."""
     how = how or Finish()
     return (
@@ -138,12 +137,12 @@ def summing_blocks(rows: int, rows_a_block: int) -> int:
     return max(1, min(_SUMMING_BLOCKS, -(-rows // rows_a_block)))
 
 
-def partial_sums(count: int) -> Array:
+def partial_sums(count: int) -> DeviceArray:
     """Return float64 scratch for so many partial sums, kept: a CUDA graph may have its address."""
     stream = int(cp.cuda.get_current_stream().ptr)
     return _kept(cp.cuda.Device().id, stream, 1 << max(count - 1, 1).bit_length())
 
 
 @cache
-def _kept(device: int, stream: int, count: int) -> Array:
+def _kept(device: int, stream: int, count: int) -> DeviceArray:
     return cp.empty(count, np.float64)

@@ -9,10 +9,9 @@ from weakref import finalize
 import cupy as cp
 import numpy as np
 
+from penstock.arrays import DeviceArray
 from penstock.kernels.cuda.gnn_launch import c_value, finishing, matrix, vector
 from penstock.kernels.cuda.module import launch_blocks
-
-Array = Any  # a cupy.ndarray
 
 PIECE = 512  # edges: kPiece of gnn_sweep.cuh
 
@@ -28,9 +27,9 @@ class Cut:
     pieces       (pieces, 2): the row and first edge of each
     """
 
-    rows: Array
-    first_piece: Array
-    pieces: Array
+    rows: DeviceArray
+    first_piece: DeviceArray
+    pieces: DeviceArray
     offset: int
 
 
@@ -42,7 +41,7 @@ class LongRows:
     first_piece: np.ndarray[Any, Any]
     whole: Cut
     cuts: dict[tuple[int, int], Cut] = field(default_factory=dict)
-    scratch: dict[tuple[Any, ...], Array] = field(default_factory=dict)
+    scratch: dict[tuple[Any, ...], DeviceArray] = field(default_factory=dict)
 
     def cut(self, first: int, last: int) -> Cut:
         """Return those among some rows."""
@@ -57,7 +56,7 @@ class LongRows:
             )
         return self.cuts[low, high]
 
-    def partial(self, name: str, cut: Cut, width: int, dtype: Any) -> Array:
+    def partial(self, name: str, cut: Cut, width: int, dtype: Any) -> DeviceArray:
         """Return scratch for so many values a piece, kept: a CUDA graph may have its address."""
         count = max(1, len(cut.pieces) * width)
         key = (name, cut.offset, count, np.dtype(dtype), int(cp.cuda.get_current_stream().ptr))
@@ -66,7 +65,7 @@ class LongRows:
         return self.scratch[key]
 
 
-def long_rows(indptr: Array) -> LongRows:
+def long_rows(indptr: DeviceArray) -> LongRows:
     """Return the long rows; the first call for an array waits for the GPU, later ones do not."""
     found = _known.get(id(indptr))
     if found is None:
@@ -76,7 +75,7 @@ def long_rows(indptr: Array) -> LongRows:
     return found
 
 
-def _find(indptr: Array) -> LongRows:
+def _find(indptr: DeviceArray) -> LongRows:
     edges = cp.diff(indptr)
     on_gpu = cp.flatnonzero(edges > PIECE).astype(np.int64)
     rows, starts, counts = (cp.asnumpy(array) for array in (on_gpu, indptr[on_gpu], edges[on_gpu]))
@@ -91,7 +90,7 @@ def _find(indptr: Array) -> LongRows:
     return LongRows(rows, first_piece, whole)
 
 
-def join_sums(cut: Cut, partial: Array, out: Array) -> None:
+def join_sums(cut: Cut, partial: DeviceArray, out: DeviceArray) -> None:
     """Write the sums of each long row's pieces at ``out``."""
     if len(cut.rows):
         launch_blocks(

@@ -7,18 +7,17 @@ from __future__ import annotations
 
 from typing import Any
 
+from penstock.arrays import DeviceArray
 from penstock.kernels.cuda.module import launch
 from penstock.kernels.naive.rmat import below, thresholds
 from penstock.kernels.streams import Stream
-
-Array = Any  # a cupy.ndarray; CuPy is not imported before it is needed
 
 __all__ = ["below", "edges", "mark_ends", "relations", "thresholds", "weights"]
 
 
 def edges(
-    seed: int, scale: int, thresholds: Any, first: int, count: int, names: Array | None = None
-) -> tuple[Array, Array]:
+    seed: int, scale: int, thresholds: Any, first: int, count: int, names: DeviceArray | None = None
+) -> tuple[DeviceArray, DeviceArray]:
     """Return edges ``first .. first + count`` of the endless edge list: two (count,) int32."""
     import cupy as cp
     import numpy as np
@@ -34,8 +33,8 @@ def edges(
 
 
 def weights(
-    seed: int, sources: Array, targets: Array, low: float, high: float, *, ordered: bool
-) -> Array:
+    seed: int, sources: DeviceArray, targets: DeviceArray, low: float, high: float, *, ordered: bool
+) -> DeviceArray:
     """Return a weight in [low, high) for each pair of ends: (m,) float32."""
     import cupy as cp
     import numpy as np
@@ -49,7 +48,9 @@ def weights(
     return drawn
 
 
-def relations(seed: int, sources: Array, targets: Array, count: int, *, ordered: bool) -> Array:
+def relations(
+    seed: int, sources: DeviceArray, targets: DeviceArray, count: int, *, ordered: bool
+) -> DeviceArray:
     """Return a relation below ``count`` for each pair of ends: (m,) int32."""
     import cupy as cp
     import numpy as np
@@ -63,7 +64,9 @@ def relations(seed: int, sources: Array, targets: Array, count: int, *, ordered:
     return drawn
 
 
-def mark_ends(sources: Array, targets: Array, touched: Array, *, keep_loops: bool) -> None:
+def mark_ends(
+    sources: DeviceArray, targets: DeviceArray, touched: DeviceArray, *, keep_loops: bool
+) -> None:
     """Set ``touched`` at both ends of every edge, self loops only if they are kept."""
     import numpy as np
 

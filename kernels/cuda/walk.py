@@ -5,10 +5,9 @@ A thread is a walk (walk.cu), but for RESERVOIR, which reads whole rows (walk_re
 
 from __future__ import annotations
 
-from typing import Any
-
 import cupy as cp
 
+from penstock.arrays import DeviceArray
 from penstock.kernels.cuda.module import launch
 from penstock.kernels.cuda.walk_launch import is_plain, resident_walks, step_arguments
 from penstock.kernels.cuda.walk_tables import (
@@ -24,8 +23,6 @@ from penstock.kernels.cuda.walk_tables import (
 )
 from penstock.kernels.walk_rules import Rows, Rules, Sampler
 
-Array = Any  # a cupy.ndarray
-
 __all__ = [
     "alias_table",
     "check_weights",
@@ -39,7 +36,7 @@ __all__ = [
 _MOST_WALKS = 1 << 30  # of one launch
 
 
-def walk(rows: Rows, rules: Rules, walks: Array, starts: Array) -> Array:
+def walk(rows: Rows, rules: Rules, walks: DeviceArray, starts: DeviceArray) -> DeviceArray:
     """Return the nodes of each walk: (walks, length), like ``indices``, -1 beyond its end."""
     if rules.sampler == Sampler.RESERVOIR:
         from penstock.kernels.cuda.walk_reservoir import walk_reservoir

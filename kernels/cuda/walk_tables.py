@@ -11,10 +11,9 @@ from typing import Any
 import cupy as cp
 import numpy as np
 
+from penstock.arrays import DeviceArray
 from penstock.kernels.cuda.module import launch
 from penstock.kernels.walk_rules import Rows, Rules, Sampler
-
-Array = Any  # a cupy.ndarray
 
 _FILE = "walk_tables"
 _LONG = 2048  # a row with more edges is a block's, else it is a warp's
@@ -34,35 +33,37 @@ class Packed:
     """
 
     sampler: Sampler
-    rows: Array
-    adjacent: Array | None
-    edges: Array | None
+    rows: DeviceArray
+    adjacent: DeviceArray | None
+    edges: DeviceArray | None
 
 
-def c_ids(indices: Array) -> str:
+def c_ids(indices: DeviceArray) -> str:
     """Return what the ids are in C++."""
     return _C_IDS[str(indices.dtype)]
 
 
-def pointer(array: Array | None) -> Any:
+def pointer(array: DeviceArray | None) -> Any:
     """Return what a kernel is given for an array that may be missing."""
     return _NULL if array is None else array
 
 
-def check_weights(indptr: Array, weights: Array) -> tuple[Array, int, int]:
+def check_weights(indptr: DeviceArray, weights: DeviceArray) -> tuple[DeviceArray, int, int]:
     """Return the largest weight of each row, the first bad edge and the first row of only zeros."""
     bounds, first = _bounds(indptr, weights)
     edge, row = (-1 if place == _NONE else int(place) for place in cp.asnumpy(first))
     return bounds, edge, row
 
 
-def _bounds(indptr: Array, weights: Array) -> tuple[Array, Array]:
+def _bounds(indptr: DeviceArray, weights: DeviceArray) -> tuple[DeviceArray, DeviceArray]:
     bounds, first = cp.zeros(len(indptr) - 1, cp.float32), cp.full(2, _NONE, cp.int64)
     _by_row("row_bounds", "", indptr, [weights], [bounds, first])
     return bounds, first
 
 
-def _by_row(kernel: str, ids: str, indptr: Array, inputs: list[Any], outputs: list[Any]) -> None:
+def _by_row(
+    kernel: str, ids: str, indptr: DeviceArray, inputs: list[Any], outputs: list[Any]
+) -> None:
     """Run a kernel over all rows: the long ones by a block each, the others by a warp."""
     long = cp.flatnonzero(cp.diff(indptr) > _LONG).astype(cp.int64)
     for size, listed, count in ((32, _NULL, len(indptr) - 1), (256, long, len(long))):
@@ -79,14 +80,14 @@ def _by_row(kernel: str, ids: str, indptr: Array, inputs: list[Any], outputs: li
         )
 
 
-def prefix_sums(indptr: Array, weights: Array) -> Array:
+def prefix_sums(indptr: DeviceArray, weights: DeviceArray) -> DeviceArray:
     """Return the running sums of weights in each row: (edges,) float64, in any order of adding."""
     prefix = cp.empty(len(weights), cp.float64)
     _by_row("prefix_sums", "", indptr, [weights], [prefix])
     return prefix
 
 
-def alias_table(indptr: Array, weights: Array) -> tuple[Array, Array]:
+def alias_table(indptr: DeviceArray, weights: DeviceArray) -> tuple[DeviceArray, DeviceArray]:
     """Return the own share of each slot and the place in the row of the edge with the rest.
 
     Slots are paired otherwise than by the naive twin; the chance of each edge is the same.
@@ -147,11 +148,11 @@ def pack(rows: Rows, rules: Rules) -> Rows:
     return replace(rows, packed=Packed(sampler, records, adjacent, edges))
 
 
-def _records(rows: Rows, words: int) -> Array:
+def _records(rows: Rows, words: int) -> DeviceArray:
     return cp.empty((len(rows.indices), words), cp.int32)
 
 
-def _row_records(indptr: Array, bounds: Array | None) -> Array:
+def _row_records(indptr: DeviceArray, bounds: DeviceArray | None) -> DeviceArray:
     records = cp.empty((len(indptr) - 1, 4), cp.int32)
     count = cp.int64(len(records))
     launch(_FILE, "pack_rows", len(records), indptr, pointer(bounds), count, records)
@@ -221,7 +222,7 @@ def rows_by_time(rows: Rows) -> Rows:
     return replace(rows, neighbours=rows.adjacency, packed=None, **picked)
 
 
-def order_in_rows(indptr: Array, keys: Array) -> Array:
+def order_in_rows(indptr: DeviceArray, keys: DeviceArray) -> DeviceArray:
     """Return the edges in the order of their keys in each row, equal keys as they stand: int64."""
     edge = cp.arange(len(keys), dtype=cp.int64)
     if not len(keys):

@@ -13,10 +13,9 @@ from typing import Any
 
 import numpy as np
 
+from penstock.arrays import Array
 from penstock.kernels.naive.philox import philox4x32
 from penstock.kernels.streams import Stream
-
-Array = np.ndarray[Any, Any]
 
 _CELLS = 1 << 16
 GOLDEN = 0.6180339887498949

@@ -8,14 +8,11 @@ directions of an undirected edge, and any order of drawing agree.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
+from penstock.arrays import Array
 from penstock.kernels.naive.philox import philox4x32, uniform
 from penstock.kernels.streams import Stream
-
-Array = np.ndarray[Any, Any]
 
 LEVELS = 8  # quadrants chosen from one Philox draw
 

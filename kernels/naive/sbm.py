@@ -12,10 +12,9 @@ from typing import Any
 
 import numpy as np
 
+from penstock.arrays import Array
 from penstock.kernels.naive.philox import philox4x32
 from penstock.kernels.streams import Stream
-
-Array = np.ndarray[Any, Any]
 
 OUTSIDE = 1 << 31  # steps from here on draw the neighbours outside the block
 CENTRES = 1 << 63  # numbers from here on draw the centre of a block

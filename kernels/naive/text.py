@@ -7,11 +7,10 @@ quoted field is still doubled. ``delimiter`` 32 (a space) means any run of blank
 from __future__ import annotations
 
 import re
-from typing import Any
 
 import numpy as np
 
-Array = np.ndarray[Any, Any]
+from penstock.arrays import Array
 
 BLANKS = 32
 OPEN_QUOTE = -1  # in the place of a row's width: a quote is opened and never closed

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from penstock.csr import Array
+from penstock.arrays import Array
 from penstock.files import save_npy
 from penstock.kernels.cpu import knowledge as kernels
 from penstock.kernels.cpu.philox import random_words

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from penstock.csr import Array
+from penstock.arrays import Array
 from penstock.files import fresh_directory
 from penstock.kernels.cpu import rmat as kernels
 from penstock.kernels.cpu.philox import random_words

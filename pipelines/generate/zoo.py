@@ -8,7 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
-from penstock.csr import CSR, Array, id_dtype
+from penstock.arrays import Array
+from penstock.csr import CSR, id_dtype
 from penstock.files import FileEntry
 from penstock.kernels.cpu import zoo as kernels
 from penstock.kernels.streams import Stream

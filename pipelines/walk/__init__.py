@@ -8,10 +8,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from penstock.arrays import Array
 from penstock.cluster.connect import connect
 from penstock.cluster.count import check_ranks
 from penstock.cluster.spec import ClusterSpec
-from penstock.csr import CSR, Array, id_dtype
+from penstock.csr import CSR, id_dtype
 from penstock.errors import CapacityError, UsageError
 from penstock.files import sha256_of
 from penstock.graph import Graph

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from penstock.csr import Array
+from penstock.arrays import Array
 from penstock.files import FileEntry, atomic, file_entry, save_json, save_npy
 from penstock.graph import Graph
 from penstock.workers.plugin import resources

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from penstock.arrays import Array
 from penstock.pipelines.etl.options import EtlOptions
 from penstock.pipelines.etl.reading import columns as convert
 from penstock.pipelines.etl.reading.batch import Batch, Layout, Piece
@@ -25,8 +26,6 @@ if TYPE_CHECKING:
     from penstock.pipelines.etl.reading.text import Block
 
 __all__ = ["matrix_nodes", "read_piece"]
-
-Array = np.ndarray[Any, Any]
 
 
 def read_piece(piece: Piece, layout: Layout, options: EtlOptions) -> Iterator[Batch]:
