@@ -27,7 +27,7 @@ from scipy import stats
 
 from penstock.kernels.cuda import rmat, stream, walk
 from penstock.kernels.cuda.walk_reservoir import walk_reservoir
-from penstock.kernels.naive.rmat import thresholds
+from penstock.kernels.generate_rules import thresholds
 from penstock.kernels.walk_rules import Rows, Rules, Sampler
 
 DEVICE, TO_HOST, SECTOR = 4.25e12, 55e9, 32  # bytes a second and bytes, docs: benchmarks/results

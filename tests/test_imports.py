@@ -73,6 +73,16 @@ def test_the_check_finds_what_it_should(source, package, found):
     assert upward(source, package) == found
 
 
+def test_only_tests_import_naive_kernels(root):
+    faults = [
+        str(file.relative_to(root))
+        for folder in LAYERS
+        for file in (root / folder).rglob("*.py")
+        if file.parent != root / "kernels/naive" and "kernels.naive" in file.read_text()
+    ]
+    assert not faults
+
+
 def test_every_kernel_has_its_naive_twin(root):
     def names(file: Path) -> set[str]:
         body = ast.parse(file.read_text()).body

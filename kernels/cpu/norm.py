@@ -12,8 +12,7 @@ from penstock.kernels.compiled import njit
 from penstock.kernels.cpu.activation_row import read_only, stride
 from penstock.kernels.cpu.aggregate_tiles import moved
 from penstock.kernels.cpu.walk_arrays import pointer
-
-EPSILON = 1e-5
+from penstock.kernels.gnn_rules import EPSILON
 
 
 def column_sums(x: Array, sums: Array, first: int, last: int) -> None:

@@ -44,6 +44,23 @@ def random_words(seed: int, stream: int, first: int, count: int, step: int = 0) 
     return words
 
 
+@njit(cache=True, nogil=True)
+def _random_words_of(seed: int, stream: int, which: Array, step: int) -> Array:
+    words = np.empty((len(which), 4), np.uint32)
+    for i in range(len(which)):
+        a, b, c, d = philox4x32(seed, stream, which[i], step)
+        words[i, 0], words[i, 1], words[i, 2], words[i, 3] = a, b, c, d
+    return words
+
+
+def random_words_of(seed: int, stream: int, which: Array, step: int = 0) -> Array:
+    """Return the draws of the numbers ``which``: (n, 4) uint32."""
+    words: Array = _random_words_of(
+        np.uint64(seed), np.uint32(stream), which.astype(np.uint64), np.uint32(step)
+    )
+    return words
+
+
 def random_keys(seed: int, stream: int, first: int, count: int) -> Array:
     """Return a 64-bit key for each of ``first .. first + count``: (count,) uint64."""
     words = random_words(seed, stream, first, count)

@@ -10,7 +10,7 @@ from numba import uint32, uint64
 from penstock.arrays import Array
 from penstock.kernels.compiled import njit
 from penstock.kernels.cpu.philox import philox4x32
-from penstock.kernels.naive.sbm import CENTRES, DEVIATION, LN2, MEAN, OUTSIDE
+from penstock.kernels.generate_rules import CENTRES, DEVIATION, LN2, MEAN, OUTSIDE
 from penstock.kernels.streams import Stream
 
 _EDGE, _FEATURE = int(Stream.SBM_EDGE), int(Stream.SBM_FEATURE)

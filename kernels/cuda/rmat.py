@@ -9,7 +9,7 @@ from typing import Any
 
 from penstock.arrays import DeviceArray
 from penstock.kernels.cuda.module import launch
-from penstock.kernels.naive.rmat import below, thresholds
+from penstock.kernels.generate_rules import below, thresholds
 from penstock.kernels.streams import Stream
 
 __all__ = ["below", "edges", "mark_ends", "relations", "thresholds", "weights"]

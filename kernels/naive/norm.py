@@ -8,8 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from penstock.arrays import Array
-
-EPSILON = 1e-5
+from penstock.kernels.gnn_rules import EPSILON
 
 
 def column_sums(x: Array, sums: Array, first: int, last: int) -> None:

@@ -47,6 +47,11 @@ def random_words(seed: int, stream: int, first: int, count: int, step: int = 0) 
     return np.stack(philox4x32(seed, stream, which, step), axis=1)
 
 
+def random_words_of(seed: int, stream: int, which: Array, step: int = 0) -> Array:
+    """Return the draws of the numbers ``which``: (n, 4) uint32."""
+    return np.stack(philox4x32(seed, stream, which, step), axis=1)
+
+
 def random_keys(seed: int, stream: int, first: int, count: int) -> Array:
     """Return a 64-bit key for each of ``first .. first + count``: (count,) uint64."""
     words = random_words(seed, stream, first, count).astype(np.uint64)

@@ -9,9 +9,8 @@ from __future__ import annotations
 import numpy as np
 
 from penstock.arrays import Array
+from penstock.kernels.generate_rules import ROUNDS
 from penstock.kernels.naive.philox import philox4x32
-
-ROUNDS = 6
 
 
 def scramble(seed: int, stream: int, first: int, count: int, size: int) -> Array:

@@ -11,11 +11,8 @@ import re
 import numpy as np
 
 from penstock.arrays import Array
+from penstock.kernels.text_rules import AFTER_QUOTE, BLANKS, LONE_RETURN, OPEN_QUOTE
 
-BLANKS = 32
-OPEN_QUOTE = -1  # in the place of a row's width: a quote is opened and never closed
-AFTER_QUOTE = -2  # something stands between a closing quote and the next delimiter
-LONE_RETURN = -3  # a carriage return stands where no newline follows: other lines hide in this one
 _NEWLINE = 10
 
 

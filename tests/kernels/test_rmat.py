@@ -7,15 +7,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from penstock.kernels import generate_rules
 from penstock.kernels.cpu import rmat as cpu
 from penstock.kernels.naive import rmat as naive
 
-GRAPH500 = naive.thresholds(0.57, 0.19, 0.19)
+GRAPH500 = generate_rules.thresholds(0.57, 0.19, 0.19)
 
 
 def test_thresholds() -> None:
-    np.testing.assert_array_equal(naive.thresholds(0.25, 0.25, 0.25), [16384, 32768, 49152])
-    assert naive.thresholds(0, 0, 0).tolist() == [0, 0, 0]
+    np.testing.assert_array_equal(
+        generate_rules.thresholds(0.25, 0.25, 0.25), [16384, 32768, 49152]
+    )
+    assert generate_rules.thresholds(0, 0, 0).tolist() == [0, 0, 0]
 
 
 @pytest.mark.parametrize("scale", [1, 7, 8, 9, 16, 17, 31])
@@ -48,7 +51,7 @@ def test_chunks_do_not_matter(one: int, two: int, scale: int) -> None:
 @pytest.mark.parametrize("shares", [(0.57, 0.19, 0.19), (0.25, 0.25, 0.25), (0.45, 0.15, 0.3)])
 def test_quadrants_have_their_shares(shares: tuple[float, float, float]) -> None:
     scale, count = 20, 1 << 18
-    sources, targets = cpu.edges(11, scale, naive.thresholds(*shares), 0, count)
+    sources, targets = cpu.edges(11, scale, generate_rules.thresholds(*shares), 0, count)
     expected = np.array([*shares, 1 - sum(shares)]) * count
     for level in range(scale):
         quadrant = (sources >> level & 1) * 2 + (targets >> level & 1)
@@ -90,9 +93,9 @@ def test_weights_are_uniform(ends: Any) -> None:
 
 
 def test_the_end_is_never_reached() -> None:
-    assert float(naive.below(5)) < 5
-    assert float(naive.below(0.1)) < 0.1
-    assert naive.below(5) == np.nextafter(np.float32(5), np.float32(0))
+    assert float(generate_rules.below(5)) < 5
+    assert float(generate_rules.below(0.1)) < 0.1
+    assert generate_rules.below(5) == np.nextafter(np.float32(5), np.float32(0))
 
 
 @pytest.mark.parametrize("ordered", [False, True])

@@ -104,7 +104,7 @@ def _read_text(piece: Piece, layout: Layout, options: EtlOptions) -> Iterator[Ba
 
 def check_widths(widths: Array, expected: int, checks: RowChecks) -> None:
     """Mark text rows with too few or too many columns, or with wrong quotes."""
-    from penstock.kernels.naive.text import AFTER_QUOTE, LONE_RETURN, OPEN_QUOTE
+    from penstock.kernels.text_rules import AFTER_QUOTE, LONE_RETURN, OPEN_QUOTE
 
     if bool((widths == expected).all()):
         return

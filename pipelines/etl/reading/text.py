@@ -25,7 +25,7 @@ _BOM = b"\xef\xbb\xbf"
 
 @dataclass(frozen=True)
 class Dialect:
-    """How lines are cut: bytes, as kernels.naive.text.split_rows takes them."""
+    """How lines are cut: bytes, as text.split_rows (kernels) takes them."""
 
     delimiter: int
     quote: int = 0
