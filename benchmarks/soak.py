@@ -23,6 +23,7 @@ import hashlib
 import json
 import os
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -120,7 +121,7 @@ class Soak:
         # A process started in the background of a shell ignores SIGINT; this one must not.
         code = (
             "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
-            "from penstock.pipelines.cli import main; main()"
+            "from penstock.__main__ import main; main()"
         )
         log = (self.folder / "log").open("wb")
         return subprocess.Popen(
@@ -147,6 +148,13 @@ class Soak:
             if code is None:
                 return None
             said = (self.folder / "log").read_text(errors="replace")
+            # Python's own helper complains where it was killed itself and is started again.
+            said = re.sub(
+                r"Traceback [^\n]*\n  File [^\n]*/resource_tracker\.py.*?Error: \S+",
+                "",
+                said,
+                flags=re.DOTALL,
+            )
             if "This is a bug" in said or "Traceback" in said:
                 self.tally.fault("bugs", f"{name}: {' '.join(said.split())[-300:]}")
             if code == 0:

@@ -1,6 +1,6 @@
-"""The search that found the orders of order_table.py. It runs offline, for minutes.
+"""The search that found the orders of partition/order_table.py. It runs offline, for minutes.
 
-    python -m penstock.partition.order_search 5 7 8 9 10 11 12 14 15 18 19 22 23 26 27 30 31
+    python -P benchmarks/order_search.py 5 7 8 9 10 11 12 14 15 18 19 22 23 26 27 30 31
 
 An order with buffers of three is a strip of triangles: consecutive triangles share an edge, and
 property 1 says that no three in a row share the same edge. A strip that never brings a pair
