@@ -6,11 +6,11 @@ import math
 from typing import Any
 
 import numpy as np
-from llvmlite import ir
 from numba import types
-from numba.extending import intrinsic, overload
+from numba.extending import overload
 
 from penstock.kernels.compiled import njit
+from penstock.kernels.cpu.vector import as_float, as_int
 
 _LOG2_E = np.float32(1.4426950408889634)
 # ln 2 in two pieces: the first has so few digits that its product with a whole number is exact.
@@ -58,31 +58,10 @@ def _float32(value: Any) -> Any:
     power = power * rest + _C2
     power = power * rest + _ONE
     power = power * rest + _ONE
-    exponent = (_as_int(shifted) - _BITS_OF_ROUNDS + _BIAS) << np.int32(23)
-    found = power * _as_float(exponent)
+    exponent = (as_int(shifted) - _BITS_OF_ROUNDS + _BIAS) << np.int32(23)
+    found = power * as_float(exponent)
     found = _ZERO if value < _LOWEST else found
     return _INFINITY if value > _HIGHEST else found
-
-
-@intrinsic
-def _as_int(context: Any, value: Any) -> Any:
-    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.bitcast(arguments[0], ir.IntType(32))
-
-    return types.int32(types.float32), code
-
-
-@intrinsic
-def _as_float(context: Any, value: Any) -> Any:
-    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.bitcast(arguments[0], ir.FloatType())
-
-    # Numba widens whole numbers: what is shifted out above does not matter.
-    def narrow(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        low = builder.trunc(arguments[0], ir.IntType(32))
-        return builder.bitcast(low, ir.FloatType())
-
-    return types.float32(value), code if value.bitwidth == 32 else narrow
 
 
 @njit(cache=True)

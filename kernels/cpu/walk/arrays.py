@@ -11,12 +11,10 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import types
-from numba.core.cgutils import create_struct_proxy
-from numba.extending import intrinsic
 
 from penstock.arrays import Array
 from penstock.kernels.compiled import njit
+from penstock.kernels.cpu.vector import pointer
 from penstock.kernels.expression import Expression
 from penstock.kernels.walk_rules import Rows, Rules
 
@@ -127,16 +125,6 @@ def frozen(array: Any, dtype: Any) -> Array:
     view = np.ascontiguousarray(np.empty(0, dtype) if array is None else array, dtype)[:]
     view.flags.writeable = False
     return view
-
-
-@intrinsic
-def pointer(context: Any, array: Any) -> Any:
-    """Return where an array's data lies, which a kernel can index without counting references."""
-
-    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return create_struct_proxy(array)(context, builder, arguments[0]).data
-
-    return types.CPointer(array.dtype)(array), code
 
 
 @njit(cache=True, inline="always")

@@ -15,8 +15,8 @@ import numpy as np
 
 from penstock.arrays import Array
 from penstock.kernels.compiled import njit
-from penstock.kernels.cpu.activation_row import read_only
-from penstock.kernels.cpu.aggregate_tiles import (
+from penstock.kernels.cpu.activation.row import read_only
+from penstock.kernels.cpu.vector import (
     beats,
     choose,
     equal,
@@ -25,13 +25,13 @@ from penstock.kernels.cpu.aggregate_tiles import (
     load,
     plus,
     plus_times,
+    pointer,
     prefetch,
     splat,
     store,
     times,
     zeros,
 )
-from penstock.kernels.cpu.walk_arrays import pointer
 from penstock.kernels.gnn_rules import Block
 
 CHUNK = 128

@@ -15,9 +15,9 @@ import numpy as np
 
 from penstock.arrays import Array
 from penstock.kernels.compiled import njit
-from penstock.kernels.cpu.activation_exp import exponential
+from penstock.kernels.cpu.activation.exp import exponential
 from penstock.kernels.cpu.philox import philox4x32
-from penstock.kernels.cpu.walk_arrays import pointer
+from penstock.kernels.cpu.vector import pointer
 from penstock.kernels.gnn_rules import ID_BITS, SLOPE, Activation, Drop, Finish
 
 NONE, RELU, LEAKY_RELU, ELU, TANH, SIGMOID = (int(each) for each in Activation)

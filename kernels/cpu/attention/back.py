@@ -8,10 +8,9 @@ import numpy as np
 
 from penstock.arrays import Array
 from penstock.kernels.compiled import njit
-from penstock.kernels.cpu.activation_exp import exp_in_place, total_of
-from penstock.kernels.cpu.activation_row import step_pointers, stride
-from penstock.kernels.cpu.aggregate_tiles import moved
-from penstock.kernels.cpu.attention_rows import (
+from penstock.kernels.cpu.activation.exp import exp_in_place, total_of
+from penstock.kernels.cpu.activation.row import step_pointers, stride
+from penstock.kernels.cpu.attention.rows import (
     CHUNK,
     add_rows,
     clear,
@@ -25,7 +24,7 @@ from penstock.kernels.cpu.attention_rows import (
     spread,
     write_rows,
 )
-from penstock.kernels.cpu.walk_arrays import pointer
+from penstock.kernels.cpu.vector import moved, pointer
 
 
 @njit(cache=True, nogil=True, error_model="numpy")

@@ -1,8 +1,9 @@
-"""Tiles: several features of a row, held in vector registers while a kernel runs over edges.
+"""Vector registers, pointers and bits for kernels in Numba, as LLVM's instructions.
 
-A tile is a Numba type of its own, an LLVM vector of a power of two of numbers; LLVM cuts it into
-registers of the processor. Loops over arrays instead would read and write the sum in memory at
-every edge. Tiles are made by ``zeros`` and are told apart by their type, so one function in Numba
+A tile holds several features of a row in vector registers while a kernel runs over edges. It is a
+Numba type of its own, an LLVM vector of a power of two of numbers; LLVM cuts it into registers of
+the processor. Loops over arrays instead would read and write the sum in memory at every edge. Tiles
+are made by ``zeros`` and are told apart by their type, so one function in Numba
 serves all sizes.
 """
 
@@ -12,6 +13,7 @@ from typing import Any
 
 from llvmlite import ir
 from numba import types
+from numba.core.cgutils import create_struct_proxy
 from numba.core.datamodel.models import PrimitiveModel
 from numba.extending import intrinsic, register_model
 
@@ -40,6 +42,16 @@ class TileModel(PrimitiveModel):  # type: ignore[misc]
         if tile.dtype != types.boolean:
             element = manager.lookup(tile.dtype).get_value_type()
         super().__init__(manager, tile, ir.VectorType(element, tile.lanes))
+
+
+@intrinsic
+def pointer(context: Any, array: Any) -> Any:
+    """Return where an array's data lies, which a kernel can index without counting references."""
+
+    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return create_struct_proxy(array)(context, builder, arguments[0]).data
+
+    return types.CPointer(array.dtype)(array), code
 
 
 @intrinsic
@@ -200,6 +212,31 @@ def prefetch(context: Any, tile: Any, pointer: Any, at: Any) -> Any:
         return context.get_dummy_value()
 
     return types.void(tile, pointer, types.intp), code
+
+
+@intrinsic
+def as_int(context: Any, value: Any) -> Any:
+    """Return the bits of a float32 as a whole number."""
+
+    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.bitcast(arguments[0], ir.IntType(32))
+
+    return types.int32(types.float32), code
+
+
+@intrinsic
+def as_float(context: Any, value: Any) -> Any:
+    """Return the float32 of which these are the bits."""
+
+    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.bitcast(arguments[0], ir.FloatType())
+
+    # Numba widens whole numbers: what is shifted out above does not matter.
+    def narrow(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        low = builder.trunc(arguments[0], ir.IntType(32))
+        return builder.bitcast(low, ir.FloatType())
+
+    return types.float32(value), code if value.bitwidth == 32 else narrow
 
 
 def _place(context: Any, builder: Any, tile: Any, pointer: Any, at: Any) -> tuple[Any, int]:

@@ -17,8 +17,8 @@ from numba import uint64
 
 from penstock.arrays import Array
 from penstock.kernels.compiled import njit
-from penstock.kernels.cpu.walk_arrays import pointers
-from penstock.kernels.cpu.walk_step import ending, first_not_below, in_row, words
+from penstock.kernels.cpu.walk.arrays import pointers
+from penstock.kernels.cpu.walk.step import ending, first_not_below, in_row, words
 from penstock.kernels.expression import Expression
 from penstock.kernels.streams import Stream
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from penstock.arrays import Array
 from penstock.kernels.compiled import njit
-from penstock.kernels.cpu.walk_arrays import frozen
+from penstock.kernels.cpu.walk.arrays import frozen
 from penstock.kernels.walk_rules import Rows, Rules, Sampler
 
 _SHORT = 32  # rows up to this length are sorted by insertion

@@ -14,11 +14,10 @@ import numpy as np
 
 from penstock.arrays import Array
 from penstock.kernels.compiled import njit
-from penstock.kernels.cpu.activation_exp import exp_in_place, exponential, total_of
-from penstock.kernels.cpu.activation_row import read_only, step_pointers, steps_of_drop, stride
-from penstock.kernels.cpu.aggregate_tiles import moved
-from penstock.kernels.cpu.attention_back import back_columns, back_rows
-from penstock.kernels.cpu.attention_rows import (
+from penstock.kernels.cpu.activation.exp import exp_in_place, exponential, total_of
+from penstock.kernels.cpu.activation.row import read_only, step_pointers, steps_of_drop, stride
+from penstock.kernels.cpu.attention.back import back_columns, back_rows
+from penstock.kernels.cpu.attention.rows import (
     CHUNK,
     add_rows,
     clear,
@@ -33,7 +32,7 @@ from penstock.kernels.cpu.attention_rows import (
     spread,
     write_rows,
 )
-from penstock.kernels.cpu.walk_arrays import pointer
+from penstock.kernels.cpu.vector import moved, pointer
 from penstock.kernels.gnn_rules import Block, Heads
 
 

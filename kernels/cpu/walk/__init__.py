@@ -14,9 +14,9 @@ from numba import uint64
 from penstock.arrays import Array
 from penstock.kernels.compiled import njit
 from penstock.kernels.cpu.philox import philox4x32
-from penstock.kernels.cpu.walk_arrays import arrays_of, numbers_of, pointers
-from penstock.kernels.cpu.walk_reservoir import reservoir_walks
-from penstock.kernels.cpu.walk_step import (
+from penstock.kernels.cpu.walk.arrays import arrays_of, numbers_of, pointers
+from penstock.kernels.cpu.walk.reservoir import reservoir_walks
+from penstock.kernels.cpu.walk.step import (
     candidate_range,
     decide_exactly,
     ending,
@@ -26,7 +26,7 @@ from penstock.kernels.cpu.walk_step import (
     verdict_of_coin,
     verdict_of_row,
 )
-from penstock.kernels.cpu.walk_tables import (
+from penstock.kernels.cpu.walk.tables import (
     alias_table,
     check_weights,
     prefix_sums,

@@ -12,19 +12,19 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from penstock.kernels.compiled import njit
-from penstock.kernels.cpu.activation_row import read_only, stride
-from penstock.kernels.cpu.aggregate_tiles import (
+from penstock.kernels.cpu.activation.row import read_only, stride
+from penstock.kernels.cpu.philox import philox4x32
+from penstock.kernels.cpu.vector import (
     lanes,
     load,
     moved,
     plus_times,
+    pointer,
     prefetch,
     store,
     times,
     zeros,
 )
-from penstock.kernels.cpu.philox import philox4x32
-from penstock.kernels.cpu.walk_arrays import pointer
 from penstock.kernels.gnn_rules import Heads
 
 CHUNK = 64

@@ -11,22 +11,21 @@ import numpy as np
 
 from penstock.arrays import Array
 from penstock.kernels.compiled import njit
-from penstock.kernels.cpu.activation_row import (
+from penstock.kernels.cpu.activation.row import (
     finish_row,
     read_only,
     step_pointers,
     steps_of,
     stride,
 )
-from penstock.kernels.cpu.aggregate_rows import (
+from penstock.kernels.cpu.aggregate.rows import (
     max_back_row,
     max_row,
     row_pointers,
     rows_of,
     sum_row,
 )
-from penstock.kernels.cpu.aggregate_tiles import moved
-from penstock.kernels.cpu.walk_arrays import pointer
+from penstock.kernels.cpu.vector import moved, pointer
 from penstock.kernels.gnn_rules import Block, Finish
 
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from penstock.arrays import Array
 from penstock.kernels.compiled import njit
-from penstock.kernels.cpu.activation_row import (
+from penstock.kernels.cpu.activation.row import (
     RELU,
     finish_row,
     read_only,
@@ -19,9 +19,8 @@ from penstock.kernels.cpu.activation_row import (
     steps_of_drop,
     stride,
 )
-from penstock.kernels.cpu.aggregate_tiles import moved
 from penstock.kernels.cpu.philox import philox4x32
-from penstock.kernels.cpu.walk_arrays import pointer
+from penstock.kernels.cpu.vector import moved, pointer
 from penstock.kernels.gnn_rules import ID_BITS, Block, Drop, Finish
 
 
