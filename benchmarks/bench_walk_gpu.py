@@ -26,7 +26,7 @@ import numpy as np
 from scipy import stats
 
 from penstock.kernels.cuda import rmat, stream, walk
-from penstock.kernels.cuda.walk_reservoir import walk_reservoir
+from penstock.kernels.cuda.walk.reservoir import walk_reservoir
 from penstock.kernels.generate_rules import thresholds
 from penstock.kernels.walk_rules import Rows, Rules, Sampler
 

@@ -8,7 +8,7 @@ import cupy as cp
 import numpy as np
 
 from penstock.arrays import DeviceArray
-from penstock.kernels.cuda.gnn_launch import (
+from penstock.kernels.cuda.gnn.launch import (
     c_id,
     c_value,
     dropping,

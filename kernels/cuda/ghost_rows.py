@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from penstock.arrays import DeviceArray
-from penstock.kernels.cuda.gnn_launch import NULL, c_value, flat, is_aligned, matrix
+from penstock.kernels.cuda.gnn.launch import NULL, c_value, flat, is_aligned, matrix
 from penstock.kernels.cuda.module import launch_blocks
 
 _FILE = "ghost_rows"

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from penstock.arrays import DeviceArray
-from penstock.kernels.cuda.gnn_launch import (
+from penstock.kernels.cuda.gnn.launch import (
     c_value,
     flat,
     matrix,

@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from penstock.arrays import DeviceArray
-from penstock.kernels.cuda.gnn_launch import c_value, flat, vector
+from penstock.kernels.cuda.gnn.launch import c_value, flat, vector
 from penstock.kernels.cuda.module import launch
 
 _FILE = "optimizer"

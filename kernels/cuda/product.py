@@ -20,7 +20,7 @@ import numpy as np
 
 from penstock.arrays import DeviceArray
 from penstock.errors import MissingExtra, PenstockError, UsageError
-from penstock.kernels.cuda.gnn_launch import lanes_together, matrix, partial_sums
+from penstock.kernels.cuda.gnn.launch import lanes_together, matrix, partial_sums
 from penstock.kernels.cuda.module import launch_blocks
 
 _AS_IT_IS, _TRANSPOSED = 0, 1  # cublasOperation_t

@@ -2,7 +2,7 @@
 //
 // A row is cut into pieces of at most ``kPiece`` edges, at least one; a warp counts and places a
 // piece. Counts lie by row, group and piece, so one running sum over them gives every place.
-#include "row_teams.cuh"
+#include "walk/row_teams.cuh"
 
 // instance: list_pieces
 // instance: count_groups

@@ -12,7 +12,7 @@
 //              50                     3.85, 4.30       3.51, 3.92         3.57, 4.12
 //             168                     6.40, 7.41       6.13, 7.08         6.45, 7.60
 //             492                     1.66, 1.74       1.64, 1.73         1.65, 1.78
-#include "gnn_sweep.cuh"
+#include "gnn/sweep.cuh"
 
 // instance: gather<float, float, int, 4, 2, 1, 32>
 // instance: gather<float, float, int, 4, 4, 1, 32>

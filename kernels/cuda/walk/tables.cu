@@ -1,6 +1,6 @@
 // What stands before the walks: names and meaning are naive/walk.py's. A row is a warp's or, where
 // it is long and Python lists it, a block's.
-#include "row_teams.cuh"
+#include "walk/row_teams.cuh"
 
 // instance: row_bounds<32>
 // instance: row_bounds<256>
@@ -163,7 +163,7 @@ __global__ void alias_tables(const i64* __restrict__ indptr, const float* __rest
   }
 }
 
-// -- records: their fields stand in walk_step.cuh -------------------------------------------------
+// -- records: their fields stand in walk/step.cuh -------------------------------------------------
 
 __global__ void pack_rows(const i64* __restrict__ indptr, const float* __restrict__ bounds,
                           i64 rows, int4* __restrict__ records) {

@@ -1,7 +1,7 @@
 // Sums over rows, column by column, in float64 and in an order that only the shape decides: each
 // block sums a share of the rows, then a warp a column adds what the blocks found.
 #pragma once
-#include "gnn_values.cuh"
+#include "gnn/values.cuh"
 
 namespace penstock {
 

@@ -10,10 +10,10 @@ import cupy as cp
 import numpy as np
 
 from penstock.arrays import DeviceArray
-from penstock.kernels.cuda.gnn_launch import c_value, finishing, matrix, vector
+from penstock.kernels.cuda.gnn.launch import c_value, finishing, matrix, vector
 from penstock.kernels.cuda.module import launch_blocks
 
-PIECE = 512  # edges: kPiece of gnn_sweep.cuh
+PIECE = 512  # edges: kPiece of gnn/sweep.cuh
 
 _known: dict[int, LongRows] = {}  # by the id of indptr, for as long as that lives
 
@@ -94,7 +94,7 @@ def join_sums(cut: Cut, partial: DeviceArray, out: DeviceArray) -> None:
     """Write the sums of each long row's pieces at ``out``."""
     if len(cut.rows):
         launch_blocks(
-            "aggregate",
+            "aggregate/aggregate",
             f"join_sums<{c_value(out)}, {c_value(out)}>",
             len(cut.rows),
             256,

@@ -1,6 +1,6 @@
 // What attention forward and back share: the weight of an edge, and gathering with it.
 #pragma once
-#include "gnn_sweep.cuh"
+#include "gnn/sweep.cuh"
 
 namespace penstock {
 

@@ -1,6 +1,6 @@
 """Walks on a GPU whose every step reads the whole row: any weights will do, known only now.
 
-Nothing is kept in the GPU's memory but rows, paths and one counter. How walk_reservoir.cu shares
+Nothing is kept in the GPU's memory but rows, paths and one counter. How walk/reservoir.cu shares
 the work out depends on the lengths of rows and on where they begin, never on what else runs.
 """
 
@@ -21,7 +21,7 @@ _METHODS = (LANES, DPRS, ZPRS)
 TINY_TO = 32  # eight lanes take a row of so many edges
 LONG_FROM = 16384  # a block takes a row of so many edges; a warp those between
 
-# of walk_reservoir.cu
+# of walk/reservoir.cu
 _THREADS = 256
 _POOL = 256
 _RESIDENT_BLOCKS = 4
@@ -57,7 +57,7 @@ def walk_reservoir(
     blocks = min(processors * resident_blocks, len(walks))
     counter = cp.zeros(1, cp.uint64)
     launch_blocks(
-        "walk_reservoir",
+        "walk/reservoir",
         f"walk_reservoir<{node}, {kind}, {_METHODS.index(method)}>",
         blocks,
         _THREADS,

@@ -1,6 +1,6 @@
 """What stands before the walks, on the GPU: names and meaning are naive/walk.py's.
 
-``pack`` adds what only this backend has: the records that walk_step.cuh reads.
+``pack`` adds what only this backend has: the records that walk/step.cuh reads.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from penstock.arrays import DeviceArray
 from penstock.kernels.cuda.module import launch
 from penstock.kernels.walk_rules import Rows, Rules, Sampler
 
-_FILE = "walk_tables"
+_FILE = "walk/tables"
 _LONG = 2048  # a row with more edges is a block's, else it is a warp's
-_PIECE = 1024  # kPiece of walk_relations.cu
+_PIECE = 1024  # kPiece of walk/relations.cu
 _NULL = cp.uint64(0)
 _NONE = np.iinfo(np.int64).max
 _C_IDS = {"int32": "int", "int64": "long long"}
@@ -25,7 +25,7 @@ _C_IDS = {"int32": "int", "int64": "long long"}
 
 @dataclass(frozen=True, eq=False)
 class Packed:
-    """Records for one sampler, as walk_step.cuh has them; rows and edges are seen as int32.
+    """Records for one sampler, as walk/step.cuh has them; rows and edges are seen as int32.
 
     rows      (rows * groups, 4): where each row is, and its largest weight
     adjacent  (nodes, 4): the same of ``Rows.adjacency``, for second-order walks, else None
@@ -176,11 +176,11 @@ def rows_by_relation(rows: Rows, wanted: Any) -> Rows:
     first_piece[1:] = cp.cumsum(pieces)
     many = int(first_piece[-1])
     row_of_piece = cp.empty(many, cp.int32)
-    launch("walk_relations", "list_pieces", nodes, first_piece, cp.int64(nodes), row_of_piece)
+    launch("walk/relations", "list_pieces", nodes, first_piece, cp.int64(nodes), row_of_piece)
     counts = cp.zeros(many * groups, cp.int32)
     sizes = cp.int32(len(groups_of)), cp.int32(groups)
     inputs = (rows.indptr, rows.relations, cp.asarray(groups_of), *sizes, first_piece, row_of_piece)
-    launch("walk_relations", "count_groups", many * 32, *inputs, cp.int64(many), counts)
+    launch("walk/relations", "count_groups", many * 32, *inputs, cp.int64(many), counts)
     ends = cp.zeros(many * groups + 1, cp.int64)
     ends[1:] = cp.cumsum(counts, dtype=cp.int64)
     kept = int(ends[-1])
@@ -189,7 +189,7 @@ def rows_by_relation(rows: Rows, wanted: Any) -> Rows:
         for name in ("indices", "weights", "times", "relations")
     }
     launch(
-        "walk_relations",
+        "walk/relations",
         f"pick_groups<{c_ids(rows.indices)}>",
         many * 32,
         *inputs,

@@ -3,7 +3,7 @@
 // edges in turn. Rows with more than kPiece edges are cut into pieces, which are joined afterwards
 // in their order: a hub does not stall the launch, and sums are the same in every run.
 #pragma once
-#include "gnn_values.cuh"
+#include "gnn/values.cuh"
 
 namespace penstock {
 

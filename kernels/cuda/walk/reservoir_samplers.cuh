@@ -7,7 +7,7 @@
 // DPRS, ZPRS: the paper's samplers, to compare with.
 #pragma once
 
-#include "reservoir_candidates.cuh"
+#include "walk/reservoir_candidates.cuh"
 
 namespace penstock {
 

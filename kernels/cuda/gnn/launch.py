@@ -90,7 +90,7 @@ def is_aligned(array: DeviceArray, size: int) -> bool:
 
 
 def dropping(drop: Drop | None, x: DeviceArray) -> tuple[Any, ...]:
-    """Return the fields of gnn_values.cuh's Dropping, with where the epoch is after the step."""
+    """Return the fields of gnn/values.cuh's Dropping, with where the epoch is after the step."""
     kind = x.dtype.type
     if drop is None:
         return NULL, np.uint64(0), np.uint32(0), np.uint32(0), NULL, np.uint64(0), kind(1)
@@ -117,7 +117,7 @@ def _epoch(at: DeviceArray) -> DeviceArray:
 
 
 def finishing(how: Finish | None, x: DeviceArray) -> tuple[Any, ...]:
-    """Return the fields of gnn_values.cuh's Finishing."""
+    """Return the fields of gnn/values.cuh's Finishing."""
     how = how or Finish()
     return (
         vector(how.bias, x),

@@ -2,7 +2,7 @@
 // kernels/walk_rules.py; doubles are multiplied with __dmul_rn, so that nothing is contracted.
 //
 // A step's cost is the 32-byte sectors that it reads at random. Hence two kinds of records, made by
-// walk_tables.cu, each in one sector:
+// walk/tables.cu, each in one sector:
 //   a row    {int64 offset, int32 count, float bound}
 //   an edge  for REJECTION {target, weight}, 8 bytes with ids of 4, 16 with ids of 8;
 //            for ALIAS {target, chance, other's place, other's target}, 16 or 32 bytes

@@ -1,4 +1,4 @@
-"""What the kernels of walk.cu and walkers.cu are launched with."""
+"""What the kernels of walk/walk.cu and walkers.cu are launched with."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import cupy as cp
 
-from penstock.kernels.cuda.walk_tables import deciding, pointer
+from penstock.kernels.cuda.walk.tables import deciding, pointer
 from penstock.kernels.streams import Stream
 from penstock.kernels.walk_rules import Rows, Rules, Sampler
 
@@ -20,7 +20,7 @@ def resident_walks(rows: Rows, rules: Rules) -> int:
 
 
 def _blocks(rows: Rows, rules: Rules) -> int:
-    """Return how many blocks a multiprocessor holds: what walk.cu's launch bounds say."""
+    """Return how many blocks a multiprocessor holds: what walk/walk.cu's launch bounds say."""
     if not is_plain(rows, rules):
         return 4
     return (5 if deciding(rows, rules) == Sampler.REJECTION else 6) - rules.second_order

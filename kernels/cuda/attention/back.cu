@@ -2,7 +2,7 @@
 //
 // The gradient of a score asks, edge by edge, for the product of a neighbour's values and a row's
 // gradient. That is linear: neighbours are summed first, and multiplied once at the row's end.
-#include "gnn_attention.cuh"
+#include "gnn/attention.cuh"
 
 // instance: attend_back_rows<float, int, 4, 4, 1>
 // instance: attend_back_rows<float, int, 4, 8, 1>

@@ -1,6 +1,6 @@
 // The largest value of each feature among a row's columns, and the way back. Names and meaning are
 // naive/aggregate.py's.
-#include "gnn_sweep.cuh"
+#include "gnn/sweep.cuh"
 
 // instance: gather_max<float, int, 4, 8, 1, 32>
 // instance: gather_max<float, int, 4, 16, 1, 32>

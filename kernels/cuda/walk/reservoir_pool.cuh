@@ -1,7 +1,7 @@
 // The walks of a block: a pool in shared memory, moved on a step a turn, refilled from one counter.
 #pragma once
 
-#include "reservoir_samplers.cuh"
+#include "walk/reservoir_samplers.cuh"
 
 namespace penstock {
 

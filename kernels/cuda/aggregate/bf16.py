@@ -6,7 +6,7 @@ import numpy as np
 
 from penstock.arrays import DeviceArray
 from penstock.errors import UsageError
-from penstock.kernels.cuda.gnn_launch import is_aligned, lanes_together, matrix, vector
+from penstock.kernels.cuda.gnn.launch import is_aligned, lanes_together, matrix, vector
 from penstock.kernels.cuda.module import launch_blocks
 
 
@@ -21,7 +21,7 @@ def narrow(
     check_bf16(width, out, x)
     if last > first:
         launch_blocks(
-            "aggregate",
+            "aggregate/aggregate",
             "narrow",
             min(-(-(last - first) // (4 * max(1, 1024 // width))), 1 << 16),
             256,

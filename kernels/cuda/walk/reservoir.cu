@@ -5,7 +5,7 @@
 // sample from the rows that are short, eight lanes from the shortest; then all threads together add
 // up one long row after another, and a warp picks for each walk that stands there, while the
 // others go on to the next.
-#include "reservoir_pool.cuh"
+#include "walk/reservoir_pool.cuh"
 
 // instance: walk_reservoir<int, 0, 0>
 // instance: walk_reservoir<int, 1, 0>

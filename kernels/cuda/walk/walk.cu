@@ -1,7 +1,7 @@
 // Walks, a thread each. A warp's lanes go through one loop whose round is one draw of each, so that
 // a lane that takes its first proposal does not wait for those that need several; a lane whose walk
 // has ended takes the next one, so that walks may be of very different length.
-#include "walk_step.cuh"
+#include "walk/step.cuh"
 
 // instance: walk_plain<int, 0, false>
 // instance: walk_plain<int, 0, true>

@@ -2,7 +2,7 @@
 
 Values are float32 or float64. Rows are read 16 bytes at a time where width, strides and addresses
 allow it, so widths that are multiples of 4 are the fastest. What ``gather`` reads may also be what
-aggregate_bf16.py makes of float32: half the bytes, with sums in float32.
+aggregate/bf16.py makes of float32: half the bytes, with sums in float32.
 
 ``Block.right`` costs a read of its own for every edge: where x is the caller's to change, multiply
 it by ``right`` before (activation.scale_rows); making bfloat16 of it does so on the way. Measured
@@ -21,8 +21,8 @@ import numpy as np
 
 from penstock.arrays import DeviceArray
 from penstock.errors import UsageError
-from penstock.kernels.cuda.aggregate_bf16 import check_bf16
-from penstock.kernels.cuda.gnn_launch import (
+from penstock.kernels.cuda.aggregate.bf16 import check_bf16
+from penstock.kernels.cuda.gnn.launch import (
     c_id,
     c_value,
     finishing,
@@ -30,14 +30,14 @@ from penstock.kernels.cuda.gnn_launch import (
     matrix,
     vector,
 )
-from penstock.kernels.cuda.gnn_rows import join_sums, long_rows
+from penstock.kernels.cuda.gnn.rows import join_sums, long_rows
 from penstock.kernels.cuda.module import launch, launch_blocks
 from penstock.kernels.gnn_rules import Block, Finish
 
-_FILE, _MAX_FILE = "aggregate", "aggregate_max"
+_FILE, _MAX_FILE = "aggregate/aggregate", "aggregate/max"
 _THREADS = 128  # of a block whose warps have a row each: few, so that none waits long for others
 _EDGES_AT_ONCE = 1 << 25  # of a transpose
-_EDGES_A_THREAD = 8  # kEdgesAThread of aggregate.cu
+_EDGES_A_THREAD = 8  # kEdgesAThread of aggregate/aggregate.cu
 _FEW_EDGES = 32  # a row: below, a neighbour's lanes take a row, else a warp does
 
 

@@ -1,6 +1,6 @@
 """Random walks on the GPU: names and meaning are naive/walk.py's.
 
-A thread is a walk (walk.cu), but for RESERVOIR, which reads whole rows (walk_reservoir.py).
+A thread is a walk (walk/walk.cu), but for RESERVOIR, which reads whole rows (walk/reservoir.py).
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ import cupy as cp
 
 from penstock.arrays import DeviceArray
 from penstock.kernels.cuda.module import launch
-from penstock.kernels.cuda.walk_launch import is_plain, resident_walks, step_arguments
-from penstock.kernels.cuda.walk_tables import (
+from penstock.kernels.cuda.walk.launch import is_plain, resident_walks, step_arguments
+from penstock.kernels.cuda.walk.tables import (
     alias_table,
     c_ids,
     check_weights,
@@ -39,7 +39,7 @@ _MOST_WALKS = 1 << 30  # of one launch
 def walk(rows: Rows, rules: Rules, walks: DeviceArray, starts: DeviceArray) -> DeviceArray:
     """Return the nodes of each walk: (walks, length), like ``indices``, -1 beyond its end."""
     if rules.sampler == Sampler.RESERVOIR:
-        from penstock.kernels.cuda.walk_reservoir import walk_reservoir
+        from penstock.kernels.cuda.walk.reservoir import walk_reservoir
 
         return walk_reservoir(rows, rules, walks, starts)
     rows = pack(rows, rules)
@@ -54,7 +54,7 @@ def walk(rows: Rows, rules: Rules, walks: DeviceArray, starts: DeviceArray) -> D
         some = slice(first, first + _MOST_WALKS)
         count = len(walks[some])
         launch(
-            "walk",
+            "walk/walk",
             instance,
             min(count, resident_walks(rows, rules)),
             *arguments,

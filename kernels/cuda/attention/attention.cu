@@ -1,10 +1,10 @@
 // Attention over the rows of a block. Names and meaning are naive/attention.py's.
 //
 // A first kernel goes over the scores alone and finds each row's peak and total; a second gathers
-// as aggregate.cu does, with the weight of an edge computed by every lane for the head it holds
+// as aggregate/aggregate.cu does, with the weight of an edge computed by every lane for the head it holds
 // values of.
-#include "gnn_attention.cuh"
-#include "gnn_columns.cuh"
+#include "gnn/attention.cuh"
+#include "gnn/columns.cuh"
 
 // instance: head_products<float>
 // instance: head_products<double>

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from penstock.arrays import DeviceArray
-from penstock.kernels.cuda.gnn_launch import (
+from penstock.kernels.cuda.gnn.launch import (
     c_id,
     c_value,
     dropping,
@@ -22,12 +22,12 @@ from penstock.kernels.cuda.gnn_launch import (
     summing_blocks,
     vector,
 )
-from penstock.kernels.cuda.gnn_rows import Cut, LongRows, join_sums, long_rows
+from penstock.kernels.cuda.gnn.rows import Cut, LongRows, join_sums, long_rows
 from penstock.kernels.cuda.module import launch, launch_blocks
 from penstock.kernels.gnn_rules import Block, Heads
 
-_FILE, _BACK_FILE = "attention", "attention_back"
-_THREADS = 128  # of a block whose warps have a row each: kThreads of attention.cu
+_FILE, _BACK_FILE = "attention/attention", "attention/back"
+_THREADS = 128  # of a block whose warps have a row each: kThreads of attention/attention.cu
 
 
 def scores(z: DeviceArray, vectors: DeviceArray, out: DeviceArray) -> None:
@@ -213,7 +213,7 @@ def _spans(block: Block, cut: Cut, first: int, last: int, selves: int) -> tuple[
 
 
 def _attention(heads: Heads, z: DeviceArray) -> tuple[Any, ...]:
-    """Return the fields of attention.cu's Attention."""
+    """Return the fields of attention/attention.cu's Attention."""
     return (
         *(vector(part, z) for part in (heads.left, heads.right, heads.peak, heads.total)),
         *(np.int32(heads.count), np.int32(z.shape[1] // heads.count), z.dtype.type(heads.slope)),
