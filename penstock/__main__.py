@@ -1,13 +1,17 @@
-"""``penstock`` and ``python -m penstock``: the command line, once it is imported."""
+"""``penstock``, and ``python -m penstock``.
 
-import sys
+Processes of workers that a command starts import this module too, as multiprocessing has it, so
+the command line is imported only by the command.
+"""
 
 
 def main() -> None:
-    """Run the command line; Ctrl-C ends it without a traceback while it is still imported, too."""
+    """Run a command and exit; Ctrl-C ends it without a traceback while it is imported, too."""
     try:
         from penstock.pipelines.cli import main as run
     except KeyboardInterrupt:
+        import sys
+
         print("penstock: interrupted. Nothing had begun.", file=sys.stderr)
         sys.exit(1)
     run()
