@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.caches import have_home
-from penstock.cluster.answer import ask_scheduler
+from penstock.cluster.answer import answers_in_time, ask, ask_scheduler
 from penstock.cluster.count import check_count
 from penstock.cluster.running import Running
 from penstock.cluster.spec import KINDS, ClusterSpec
@@ -78,7 +78,6 @@ def connect(
 
     from penstock.cluster.devices import warn_of_unused_gpus
     from penstock.cluster.startup import check_versions, wait_for_workers
-    from penstock.workers.interrupts import LeaveInterruptsToClient
     from penstock.workers.plugin import equip
 
     have_home()
@@ -100,16 +99,31 @@ def connect(
             if kind != "threads":
                 check_versions(client)
             if kind in KINDS and kind != "threads":
-                client.register_plugin(LeaveInterruptsToClient())
-            equip(
-                client,
-                # Who names the kind cuda asks for GPUs.
-                device="gpu" if spec.cluster == "cuda" else spec.device,
-                device_pool=spec.device_pool,
-                scratch=str(spec.worker_scratch) if spec.worker_scratch else None,
-            )
+                leave_interrupts_to_client(client)
+            with answers_in_time(client) as seconds:
+                equip(
+                    client,
+                    # Who names the kind cuda asks for GPUs.
+                    device="gpu" if spec.cluster == "cuda" else spec.device,
+                    device_pool=spec.device_pool,
+                    scratch=str(spec.worker_scratch) if spec.worker_scratch else None,
+                    timeout=seconds,
+                )
             warn_of_unused_gpus(client)
             yield client
+
+
+def leave_interrupts_to_client(client: Any) -> None:
+    """Have the workers, now and later, ignore Ctrl-C: the client ends them."""
+    from penstock.workers.interrupts import LeaveInterruptsToClient
+
+    ask(
+        client,
+        client._register_worker_plugin,
+        plugin=LeaveInterruptsToClient(),
+        name=LeaveInterruptsToClient.name,
+        idempotent=False,
+    )
 
 
 def _watched(
