@@ -74,6 +74,26 @@ def answers_in_time(client: Any, timeout: float | None = None) -> Iterator[float
         ) from error
 
 
+@contextmanager
+def loss_explained(client: Any) -> Iterator[None]:
+    """Say that the scheduler has gone where Dask only says that a connection broke."""
+    from concurrent.futures import CancelledError
+
+    from distributed.comm.core import CommClosedError
+
+    try:
+        yield
+    except (OSError, CancelledError) as error:
+        of_a_file = isinstance(error, OSError) and error.filename is not None
+        if of_a_file or (client.status == "running" and not isinstance(error, CommClosedError)):
+            raise
+        raise ClusterError(
+            f"the scheduler at {client.scheduler.address} ended, or cannot be reached any more",
+            remedy="Look at penstock cluster status and at its log, start it again, and run the "
+            "command again: --resume goes on where the job has it",
+        ) from error
+
+
 def _silent_scheduler(client: Any, seconds: float) -> SilentScheduler:
     return SilentScheduler(
         f"the scheduler at {client.scheduler.address} hangs, or cannot be reached",

@@ -1,4 +1,4 @@
-"""Workers that are killed, or stopped, while a cluster starts: a sentence that names them."""
+"""Workers killed or stopped while they start, a daemon killed under a job: sentences, in time."""
 
 from __future__ import annotations
 
@@ -13,6 +13,9 @@ from pathlib import Path
 
 import psutil
 import pytest
+
+from penstock.cluster.daemon.registry import find
+from penstock.pipelines.cli import run
 
 WITHIN = 25.0
 
@@ -75,3 +78,53 @@ def test_a_worker_that_is_stopped(tmp_path: Path) -> None:
         r"Expected all of them within 6 s\. See whether .* or a process is stopped",
         error,
     )
+
+
+@pytest.fixture
+def graph(tmp_path: Path) -> Path:
+    edges = tmp_path / "edges.txt"
+    edges.write_text("".join(f"{i} {i * 7 % 5000}\n" for i in range(20_000)))
+    assert run(["etl", str(edges), str(tmp_path / "graph"), "--cluster", "threads", "-q"]) == 0
+    return tmp_path / "graph"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seconds", [0.0, 0.1, 0.3, 1.0])
+def test_a_daemon_that_is_killed_under_a_job(
+    graph: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seconds: float
+) -> None:
+    monkeypatch.setenv("PENSTOCK_STATE", str(tmp_path / "state"))
+    assert run("cluster start --kind local -n 1 -q --dashboard none".split()) == 0
+    cluster = find("default")
+    assert cluster is not None
+    try:
+        port = int((cluster.address or "").rpartition(":")[2])
+        words = f"walk {graph} {tmp_path / 'w'} --length 3000 --start-timeout 5 --cluster default"
+        with subprocess.Popen(
+            [sys.executable, "-P", "-m", "penstock", *words.split()],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        ) as process:
+            until_connected(process, port)
+            time.sleep(seconds)
+            os.kill(cluster.pid, signal.SIGKILL)
+            error = process.communicate(timeout=90)[1]
+        assert process.returncode == 1
+        assert "Traceback" not in error
+        assert "This is a bug" not in error
+        assert re.search(r"penstock: (the|no Dask) scheduler .*(start it|Start)", error)
+    finally:
+        assert run(["cluster", "stop", "-q"]) == 0
+
+
+def until_connected(process: subprocess.Popen[str], port: int) -> None:
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        with suppress(psutil.Error):
+            connections = psutil.Process(process.pid).net_connections("tcp")
+            if any(one.raddr and one.raddr.port == port for one in connections):
+                return
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.005)
+    pytest.fail("the command did not connect")
