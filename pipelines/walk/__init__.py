@@ -18,7 +18,8 @@ from penstock.graph import Graph
 from penstock.kernels.walk_rules import MAX_WALKS
 from penstock.manifest import FILE_NAME as GRAPH_FILE
 from penstock.paths import client_path
-from penstock.pipelines.capacity import room_of
+from penstock.pipelines.job.capacity import capacity_of
+from penstock.pipelines.job.partial import file_stamp, partial_output
 from penstock.pipelines.walk.choice import Choice, check_graph, choose
 from penstock.pipelines.walk.options import WalkOptions
 from penstock.pipelines.walk.output import KIND, Parts, WalkWriter, save_manifest
@@ -29,7 +30,6 @@ from penstock.pipelines.walk.report import WalkReport
 from penstock.pipelines.walk.starts import Starts, find_starts
 from penstock.pipelines.walk.survey import Survey, survey, weighted
 from penstock.pipelines.walk.window import what_window_left
-from penstock.pipelines.workplace import file_stamp, workplace
 from penstock.sizes import need_disk
 
 __all__ = ["WalkOptions", "WalkReport", "walk", "walk_array"]
@@ -83,7 +83,7 @@ def make_walks(
     if options.starts is not None and options.starts.is_file():
         task["inputs"] = {str(options.starts): file_stamp(options.starts)}
     report = WalkReport(str(out), options.app)
-    with workplace(
+    with partial_output(
         out,
         task,
         command="penstock walk",
@@ -128,7 +128,7 @@ def _run(
         look = Survey()
         if weighted(graph, options):
             look = survey(client, graph, options, quiet=quiet)
-        room = room_of(client)
+        room = capacity_of(client, cluster)
         choice = choose(graph, options, look, room.rows)
         placement = place(graph, options, choice.recipe, room)
         job = WalkJob(graph.path, writer.version, choice.recipe, starts, parts, writer)

@@ -8,8 +8,8 @@ from penstock.cluster import gang
 from penstock.errors import CapacityError, GangError
 from penstock.graph import Graph
 from penstock.partition.manifest import PartitionManifest
-from penstock.pipelines.capacity import Room
-from penstock.pipelines.parts import partition_into
+from penstock.pipelines.job.capacity import Capacity
+from penstock.pipelines.job.parts import partition_into
 from penstock.pipelines.walk.replicated import WalkJob
 from penstock.sizes import format_bytes
 from penstock.workers.walk.partitioned import walk_part
@@ -20,7 +20,7 @@ _RETRIES = 2
 
 
 def walk_partitioned(
-    client: Any, job: WalkJob, todo: list[int], room: Room, *, ranks: int | None, quiet: bool
+    client: Any, job: WalkJob, todo: list[int], room: Capacity, *, ranks: int | None, quiet: bool
 ) -> None:
     """Walk the parts ``todo`` of the output on the ranks of ``client``'s MPI world."""
     k = ranks or room.workers

@@ -16,7 +16,7 @@ from penstock.kernels import kernel
 from penstock.kernels.walk_rules import Rows
 from penstock.limits import cores
 from penstock.partition.threads import spread
-from penstock.pipelines.stage import run_stage
+from penstock.pipelines.job.tasks import run_tasks
 from penstock.pipelines.walk.output import Parts, WalkWriter
 from penstock.pipelines.walk.starts import Starts
 from penstock.workers.plugin import Resources, resources
@@ -51,7 +51,7 @@ def walk_replicated(
     calls = [(job, todo[i : i + size]) for i in range(0, len(todo), size)]
     walks = [[stop - start for start, stop in map(job.parts.range, call[1])] for call in calls]
     sizes = [sum(each) for each in walks]
-    run_stage(client, "walk", walk_parts, calls, sizes=sizes, unit="walks", quiet=quiet)
+    run_tasks(client, "walk", walk_parts, calls, sizes=sizes, unit="walks", quiet=quiet)
 
 
 def walk_parts(job: WalkJob, numbers: list[int]) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 from penstock.errors import InputError
 from penstock.graph import Graph
 from penstock.kernels import kernel
-from penstock.pipelines.stage import run_stage
+from penstock.pipelines.job.tasks import run_tasks
 from penstock.pipelines.walk.options import WalkOptions
 from penstock.workers.plugin import resources
 from penstock.workers.walk.rows import single
@@ -42,7 +42,7 @@ def survey(client: Any, graph: Graph, options: WalkOptions, *, quiet: bool) -> S
     """Read all weights, a shard a task; raise InputError at the first that walks cannot use."""
     calls = [(str(graph.path), number) for number in range(graph.num_shards)]
     sizes = [shard.edges for shard in graph.manifest.shards]
-    found = run_stage(
+    found = run_tasks(
         client, "look at weights", look_at_shard, calls, sizes=sizes, unit="edges", quiet=quiet
     )
     return judged(graph, found, options)
