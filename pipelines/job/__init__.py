@@ -25,11 +25,14 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from penstock.cluster.spec import ClusterSpec
+from penstock.errors import CapacityError
+from penstock.files import fresh_directory, refuse_existing
 from penstock.options import given_options
 from penstock.paths import client_path
 from penstock.pipelines.job.partial import PartialOutput, partial_output
@@ -49,6 +52,7 @@ class Job(ABC, Generic[R]):
     command    what users call it: ``penstock walk``
     kind       what it makes: a directory that holds ``<kind>.json`` or ``_<kind>.json``
     on_gpu     whether its tasks or ranks compute on GPUs where there are some
+    resumable  whether what an interrupted run has done is kept for ``--resume``
     passing    options that do not decide what is made
     out        absolute; options: may be completed by ``check``; cluster: resolved
     """
@@ -56,6 +60,7 @@ class Job(ABC, Generic[R]):
     command: ClassVar[str]
     kind: ClassVar[str]
     on_gpu: ClassVar[bool] = False
+    resumable: ClassVar[bool] = True
     passing: ClassVar[frozenset[str]] = frozenset({"resume", "overwrite", "scratch"})
 
     def __init__(
@@ -63,6 +68,7 @@ class Job(ABC, Generic[R]):
     ) -> None:
         self.out, self.options, self.quiet = client_path(out), options, quiet
         self.asked_cluster = cluster or ClusterSpec()
+        self.wait = False  # for another process that makes the same output
 
     @cached_property
     def cluster(self) -> ClusterSpec:
@@ -96,6 +102,16 @@ class Job(ABC, Generic[R]):
     @contextmanager
     def output(self) -> Iterator[PartialOutput]:
         """Give the hidden directory in which the output is made, and publish it in the end."""
+        if not self.resumable:
+            with fresh_directory(
+                self.out,
+                overwrite=self.options.overwrite,
+                kind=self.kind,
+                command=self.command,
+                wait=self.wait,
+            ) as root:
+                yield PartialOutput(root, root)
+            return
         with partial_output(
             self.out,
             {**self.identity(), "options": self.given},
@@ -186,15 +202,24 @@ def run(job: Job[R]) -> R:
     return job.report(time.monotonic() - begun)
 
 
-def run_command(job: Job[R], output: Output, *, plan: bool = False) -> R | None:
-    """Run a job as the command line does, or show its plan; return the report of a run."""
-    if not plan:
-        report = run(job)
-        output.show(report)
-        return report
-    job.check()
-    planned = job.plan()
-    output.show(planned)
-    if planned.problem is not None:
-        print(f"penstock: {planned.problem}", file=sys.stderr)
-    return None
+def plan(job: Job[R]) -> Plan:
+    """Return what ``run`` would do; what would keep it from that is the plan's ``problem``."""
+    refuse_existing(job.out, overwrite=job.options.overwrite, kind=job.kind)
+    try:
+        job.check()
+    except CapacityError as error:
+        return replace(job.plan(), problem=error)
+    return job.plan()
+
+
+def run_command(job: Job[R], output: Output, *, planned: bool) -> R | None:
+    """Run a job as the command line does and return its report, or show its plan."""
+    if planned:
+        shown = plan(job)
+        output.show(shown)
+        if shown.problem is not None:
+            print(f"penstock: {shown.problem}", file=sys.stderr)
+        return None
+    report = run(job)
+    output.show(report)
+    return report

@@ -45,7 +45,7 @@ class Plan:
     what     a line of what would be made
     steps    name and description of each step, in order
     memory   of the fullest worker; disk: of the output and everything made on the way
-    seconds  by rates that were measured; None: nothing was
+    seconds  of what was measured before, or else None; timed: what these are of
     problem  why it would fail; None: nothing is known to be in the way
     """
 
@@ -56,6 +56,7 @@ class Plan:
     memory: Need
     disk: Need
     seconds: float | None = None
+    timed: str = ""
     problem: PenstockError | None = None
 
     def to_dict(self) -> dict[str, Any]:
