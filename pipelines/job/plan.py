@@ -76,9 +76,9 @@ class Plan:
 
     def text(self) -> str:
         """Return what a person wants to read."""
-        seconds = (
-            "not known: it was not measured" if self.seconds is None else f"{self.seconds:.0f} s"
-        )
+        seconds = "not known: no run of this kind was measured"
+        if self.seconds is not None:
+            seconds = f"about {self.seconds:.3g} s{self.timed and ' for ' + self.timed}"
         rows = [
             *self.steps,
             ("memory", self.memory.text()),
