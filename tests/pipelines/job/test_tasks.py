@@ -17,8 +17,8 @@ import pytest
 from penstock.cluster.connect import connect
 from penstock.cluster.spec import ClusterSpec
 from penstock.errors import CapacityError, ClusterError, InputError
-from penstock.pipelines import stage
-from penstock.pipelines.stage import run_stage
+from penstock.pipelines.job import tasks
+from penstock.pipelines.job.tasks import run_tasks
 
 STEPS = """
 import errno, os, signal, time
@@ -86,7 +86,7 @@ def client(steps: Any) -> Iterator[Any]:
 
 def run(client: Any, step: Any, calls: list[Any], **shared: Any) -> list[Any]:
     sizes = [1] * len(calls)
-    return run_stage(client, "try", step, calls, sizes=sizes, unit="calls", quiet=True, **shared)
+    return run_tasks(client, "try", step, calls, sizes=sizes, unit="calls", quiet=True, **shared)
 
 
 def test_results_come_in_the_order_of_calls(client: Any, steps: Any) -> None:
@@ -123,8 +123,8 @@ def test_workers_that_die_again_and_again_end_the_job(
 
 
 def test_a_cluster_without_workers_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stage, "NO_WORKER_TIMEOUT", 0.2)
-    monkeypatch.setattr(stage, "_ASK_EVERY", 0.1)
+    monkeypatch.setattr(tasks, "NO_WORKER_TIMEOUT", 0.2)
+    monkeypatch.setattr(tasks, "_ASK_EVERY", 0.1)
     # As a worker with another penstock: it cannot load the task, and leaves.
     ghost = ModuleType("ghost")
     exec("def step(): return 1", ghost.__dict__)
@@ -139,8 +139,8 @@ def test_a_cluster_without_workers_is_not_waited_for(monkeypatch: pytest.MonkeyP
 def test_workers_that_are_all_paused_are_not_waited_for(
     steps: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stage, "PAUSED_TIMEOUT", 1.0)
-    monkeypatch.setattr(stage, "_ASK_EVERY", 0.2)
+    monkeypatch.setattr(tasks, "PAUSED_TIMEOUT", 1.0)
+    monkeypatch.setattr(tasks, "_ASK_EVERY", 0.2)
     with connect("local", workers=1, memory_limit="400MB") as client:
         run(client, steps.hold, [(250 << 20,)])  # with Python itself, 80 to 95 %
         message = r"the only worker is paused.*80 %.*got 3\d\d MB of 400 MB on worker 0.*1 s"

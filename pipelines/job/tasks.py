@@ -21,7 +21,7 @@ _ASK_EVERY = 5
 _POLL = 0.005
 
 
-def run_stage(
+def run_tasks(
     client: Any,
     title: str,
     step: Callable[..., Any],

@@ -1,4 +1,4 @@
-"""The directory a run works in: hidden beside the output, kept when a run is interrupted."""
+"""An output while it is made: what identifies its run, its lock, hidden directory and resume."""
 
 from __future__ import annotations
 
@@ -8,62 +8,93 @@ import shutil
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from penstock.documents import parse_json
 from penstock.errors import InputError, UsageError
-from penstock.files import publish, recover, refuse_existing, save_json
+from penstock.files import FileEntry, claimed, publish, save_json
 from penstock.options import flag
-from penstock.output_lock import output_lock, own_directory, refuse_link
+from penstock.output_lock import own_directory, refuse_link
 
 
 @dataclass(frozen=True)
-class Workplace:
+class PartialOutput:
     """Where the result grows and where intermediate files go."""
 
     result: Path
     scratch: Path
 
+    @property
+    def records(self) -> Records:
+        """What is noted of the pieces of the result that are whole."""
+        return Records(self.result, self.scratch)
+
+
+@dataclass(frozen=True)
+class Records:
+    """Which pieces of a result are whole, and what they count: a small file a piece.
+
+    A task writes the files of its piece into ``result``, then the record: what has a record is
+    not made again by a run that is resumed.
+    """
+
+    result: Path
+    folder: Path
+
+    def save(self, piece: str, counts: dict[str, Any], files: list[FileEntry]) -> None:
+        """Note that a piece is whole; do this last."""
+        record = {**counts, "files": [asdict(file) for file in files]}
+        save_json(self.folder / f"{piece}.json", record)
+
+    def load(self, piece: str) -> tuple[dict[str, Any], list[FileEntry]]:
+        """Return what a piece counts, and its files."""
+        body = parse_json((self.folder / f"{piece}.json").read_bytes())
+        return body, [FileEntry(**file) for file in body.pop("files")]
+
+    def done(self, piece: str) -> bool:
+        """Return whether a piece is whole: noted, and its files there with their sizes."""
+        try:
+            files = self.load(piece)[1]
+        except (OSError, ValueError, KeyError):
+            return False
+        paths = [(self.result / file.name, file.bytes) for file in files]
+        return all(path.is_file() and path.stat().st_size == size for path, size in paths)
+
 
 @contextmanager
-def workplace(
+def partial_output(
     out: Path,
-    task: dict[str, Any],
+    identity: dict[str, Any],
     *,
     command: str,
     kind: str,
     scratch: Path | None = None,
     resume: bool,
     overwrite: bool,
-) -> Iterator[Workplace]:
-    """Give a workplace; when the block succeeds its result becomes ``out`` and the rest goes.
+) -> Iterator[PartialOutput]:
+    """Give a hidden directory; when the block succeeds its result becomes ``out``, the rest goes.
 
-    task           what the run does, as JSON: ``resume`` goes on only where it is the same; under
+    identity       what the run does, as JSON: ``resume`` goes on only where it is the same; under
                    ``inputs`` the stamps of the files that it reads, by path
     command, kind  what runs, and what it makes: a directory that holds ``<kind>.json``
     Bad input or options leave nothing new; an interrupted run leaves what it has done for
     ``resume``.
     """
-    # Through symbolic links, to the disk that the result will really stand on.
-    out = out.resolve()
-    refuse_existing(out, overwrite=overwrite, kind=kind)
-    home = out.with_name(f".{out.name}.partial")
-    place = Workplace(home / kind, _scratch(home, scratch, out))
-    with output_lock(out, command=command):
-        recover(out)
-        refuse_existing(out, overwrite=overwrite, kind=kind)
+    with claimed(out, overwrite=overwrite, kind=kind, command=command) as out:
+        home = out.with_name(f".{out.name}.partial")
+        partial = PartialOutput(home / kind, _scratch(home, scratch, out))
         own_directory(home)
-        refuse_link(place.result)
-        _prepare(home, place, task, resume=resume)
-        found = _has_work(place)  # of the run that this one resumes
+        refuse_link(partial.result)
+        _prepare(home, partial, identity, resume=resume)
+        found = _has_work(partial)  # of the run that this one resumes
         try:
-            yield place
+            yield partial
         except BaseException as error:
             bad = isinstance(error, InputError | UsageError) and not found
-            if bad or not _has_work(place):
-                _remove(home, place)
+            if bad or not _has_work(partial):
+                _remove(home, partial)
                 raise
             print(
                 f"What is done so far is kept in {home}: run the same command with --resume to "
@@ -71,8 +102,8 @@ def workplace(
                 file=sys.stderr,
             )
             raise
-        publish(place.result, out, kind=kind)
-        _remove(home, place)
+        publish(partial.result, out, kind=kind)
+        _remove(home, partial)
 
 
 def _scratch(home: Path, scratch: Path | None, out: Path) -> Path:
@@ -82,32 +113,32 @@ def _scratch(home: Path, scratch: Path | None, out: Path) -> Path:
     return scratch / f"penstock-{name}"
 
 
-def _prepare(home: Path, place: Workplace, task: dict[str, Any], *, resume: bool) -> None:
+def _prepare(home: Path, partial: PartialOutput, identity: dict[str, Any], *, resume: bool) -> None:
     record = home / "run.json"
-    task = json.loads(json.dumps(task, default=str))
+    identity = json.loads(json.dumps(identity, default=str))
     if resume and record.exists():
         before = _read(record)
-        if before != task:
-            _refuse_changed_inputs(home, before, task)
+        if before != identity:
+            _refuse_changed_inputs(home, before, identity)
             raise UsageError(
                 f"the run interrupted in {home} was another one",
                 expected="the same inputs and options",
-                got=_differing(before, task),
+                got=_differing(before, identity),
                 remedy="Repeat its command, or run without --resume to start anew",
             )
     else:
-        shutil.rmtree(place.result, ignore_errors=True)
-        shutil.rmtree(place.scratch, ignore_errors=True)
-        save_json(record, task)
-    place.result.mkdir(parents=True, exist_ok=True)
-    own_directory(place.scratch)
+        shutil.rmtree(partial.result, ignore_errors=True)
+        shutil.rmtree(partial.scratch, ignore_errors=True)
+        save_json(record, identity)
+    partial.result.mkdir(parents=True, exist_ok=True)
+    own_directory(partial.scratch)
 
 
-def _differing(before: dict[str, Any], task: dict[str, Any]) -> str:
+def _differing(before: dict[str, Any], identity: dict[str, Any]) -> str:
     """Return the names of what is not the same in two runs."""
     names = []
-    for name in sorted({*before, *task}):
-        old, new = before.get(name), task.get(name)
+    for name in sorted({*before, *identity}):
+        old, new = before.get(name), identity.get(name)
         if isinstance(old, dict) and isinstance(new, dict):
             names += [flag(key) for key in sorted({*old, *new}) if old.get(key) != new.get(key)]
         elif old != new:
@@ -123,11 +154,11 @@ def _read(record: Path) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}  # no run of ours has such a record
 
 
-def _has_work(place: Workplace) -> bool:
+def _has_work(partial: PartialOutput) -> bool:
     """Return whether anything is done: what is whole has a record, or lies in the result."""
-    records = place.scratch.rglob("*.json")
+    records = partial.scratch.rglob("*.json")
     return next(records, None) is not None or any(
-        not path.is_dir() and not path.name.startswith(".") for path in place.result.rglob("*")
+        not path.is_dir() and not path.name.startswith(".") for path in partial.result.rglob("*")
     )
 
 
@@ -149,11 +180,11 @@ def file_stamp(path: str | Path) -> list[int]:
     return [found.st_size, found.st_mtime_ns, found.st_ino]
 
 
-def _refuse_changed_inputs(home: Path, before: dict[str, Any], task: dict[str, Any]) -> None:
+def _refuse_changed_inputs(home: Path, before: dict[str, Any], identity: dict[str, Any]) -> None:
     """Raise UsageError with the first input that is another, where the options are the same."""
-    old, new = before.get("inputs", {}), task.get("inputs", {})
+    old, new = before.get("inputs", {}), identity.get("inputs", {})
     changed = [path for path in sorted({*old, *new}) if old.get(path) != new.get(path)]
-    if changed and before.get("options") == task.get("options"):
+    if changed and before.get("options") == identity.get("options"):
         path = changed[0]
         what = "changed" if path in old and path in new else "went" if path in old else "was added"
         raise UsageError(
@@ -163,6 +194,6 @@ def _refuse_changed_inputs(home: Path, before: dict[str, Any], task: dict[str, A
         )
 
 
-def _remove(home: Path, place: Workplace) -> None:
-    shutil.rmtree(place.scratch, ignore_errors=True)
+def _remove(home: Path, partial: PartialOutput) -> None:
+    shutil.rmtree(partial.scratch, ignore_errors=True)
     shutil.rmtree(home, ignore_errors=True)
