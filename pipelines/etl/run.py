@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from penstock.csr import Array
+from penstock.arrays import Array
 from penstock.files import FileEntry
 from penstock.manifest import Manifest
 from penstock.pipelines.etl.nodes.sorted_ids import SortedIds

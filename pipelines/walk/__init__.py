@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from penstock.arrays import Array
 from penstock.cluster.spec import ClusterSpec
-from penstock.csr import CSR, Array
+from penstock.csr import CSR
 from penstock.graph import Graph
 from penstock.paths import client_path
 from penstock.pipelines.job import run

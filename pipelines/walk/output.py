@@ -13,7 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from penstock.csr import Array
+from penstock.arrays import Array
+from penstock.arrow import as_arrow, take
 from penstock.files import FileEntry, atomic, file_entry, file_table, save_npy
 from penstock.formats import Format
 from penstock.graph import Graph
@@ -100,8 +101,8 @@ class WalkWriter:
         np.cumsum(there.sum(axis=1), out=offsets[1:])
         ids = self._named(paths[there])
         numbers = np.arange(first, first + len(paths), dtype=np.int64)
-        lists = pa.ListArray.from_arrays(pa.array(offsets), ids)
-        table = pa.table({"walk": numbers, "path": lists})
+        lists = pa.ListArray.from_arrays(as_arrow(offsets), ids)
+        table = pa.table({"walk": as_arrow(numbers), "path": lists})
         # Ids of walks repeat too little for dictionaries of numbers to pay.
         words = pa.types.is_string(ids.type) or pa.types.is_large_string(ids.type)
         columns = ["path.list.element"] if words else False
@@ -110,13 +111,11 @@ class WalkWriter:
         return file_entry(self.records.result, name)
 
     def _named(self, nodes: Array) -> Any:
-        import pyarrow as pa
-
         if self.graph is None:
-            return pa.array(nodes)
+            return as_arrow(nodes)
         key = ("user ids", str(self.graph), self.version)
         with resources().cache.hold(key, self._ids) as ids:
-            return ids.take(pa.array(nodes))
+            return take(ids, nodes)
 
     def _ids(self) -> Any:
         assert self.graph is not None
