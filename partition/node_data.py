@@ -6,8 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
+from penstock.arrays import Array
 from penstock.arrow import as_numpy
-from penstock.csr import Array
 from penstock.files import FileEntry, save_npy
 from penstock.graph import Graph
 from penstock.partition.columns import GrowingArray

@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from penstock.arrays import Array
 from penstock.bounds import check_indices, check_indptr, check_rows
-from penstock.csr import CSR, EDGE_COLUMNS, Array
+from penstock.csr import CSR, EDGE_COLUMNS
 from penstock.errors import CorruptFile, MissingFile, UsageError
-from penstock.manifest import Manifest
+from penstock.manifest import Manifest, graph_digest
 from penstock.paths import client_path
 from penstock.sizes import need_memory
 
@@ -76,6 +77,11 @@ class Graph:
 
     def __repr__(self) -> str:
         return f"Graph({str(self.path)!r}, nodes={self.num_nodes}, edges={self.num_edges})"
+
+    @property
+    def digest(self) -> str:
+        """The SHA-256 of graph.json as it is now: what a run knows the graph by."""
+        return graph_digest(self.path)
 
     @property
     def num_nodes(self) -> int:

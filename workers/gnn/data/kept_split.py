@@ -12,8 +12,8 @@ from pathlib import Path
 
 import numpy as np
 
+from penstock.arrays import Array
 from penstock.arrow import as_arrow, as_numpy
-from penstock.csr import Array
 from penstock.errors import CorruptFile, UsageError
 from penstock.files import atomic
 from penstock.graph import Graph
