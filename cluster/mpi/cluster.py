@@ -49,7 +49,7 @@ def open_mpi(spec: ClusterSpec, *, ranks: int | None = None) -> Iterator[Running
 
 
 def _attach(client: Any, world: Any) -> None:
-    from penstock.cluster.gangs.coordinator import install
+    from penstock.cluster.coordinator import install
 
     install(client)
     world.start(client)
