@@ -7,7 +7,6 @@ with output_lock(path):     # raises OutputExists where another process writes t
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
 import stat
 import sys
@@ -16,7 +15,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from penstock.errors import OutputExists, UsageError
+from penstock.errors import OutputExists
+from penstock.locks import open_locked
 
 # What another process makes of an output that a job waits for takes minutes, not hours.
 _LONGEST_WAIT = 3600.0
@@ -96,30 +96,11 @@ def _try(name: Path) -> int | None:
     while True:
         name.parent.mkdir(parents=True, exist_ok=True)
         try:
-            descriptor = os.open(name, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
+            remedy = "Write to another disk, or mount it with locks (Lustre: -o flock)"
+            return open_locked(name, mode=0o666, remedy=remedy)
         except FileNotFoundError:
             continue  # another writer, which failed, removed the folder that it had made
         except OSError as error:
             if error.errno == errno.ELOOP:
                 refuse_link(name)
             raise
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(descriptor)
-            return None
-        except OSError as error:
-            os.close(descriptor)
-            if error.errno not in (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP):
-                raise
-            raise UsageError(
-                f"the file system of {name.parent} has no locks",
-                got=str(error),
-                remedy="Write to another disk, or mount it with locks (Lustre: -o flock)",
-            ) from error
-        try:
-            if os.path.samestat(os.fstat(descriptor), name.lstat()):
-                return descriptor
-        except FileNotFoundError:
-            pass  # its last holder removed it after it was opened here
-        os.close(descriptor)

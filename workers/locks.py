@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import time
 from pathlib import Path
 
-from penstock.errors import ClusterError, UsageError
+from penstock.errors import ClusterError
+from penstock.locks import is_named, lock_descriptor, open_locked
 
 _POLL_SECONDS = 0.02
+_REMEDY = "Name a folder on a local disk with --worker-scratch"
 
 
 class FileLock:
@@ -26,9 +27,8 @@ class FileLock:
         """Let others in who share it too; False if somebody took it, or its file, in between."""
         os.ftruncate(self._descriptor, 0)
         self._shared = True
-        return _flock(self._descriptor, self._path, shared=True) and _is_named(
-            self._descriptor, self._path
-        )
+        locked = lock_descriptor(self._descriptor, self._path, shared=True, remedy=_REMEDY)
+        return locked and is_named(self._descriptor, self._path)
 
     def release(self) -> None:
         """Give it back."""
@@ -41,22 +41,13 @@ class FileLock:
 
 def try_lock(path: Path, *, shared: bool = False) -> FileLock | None:
     """Take the lock of ``path``, which is made if need be, or return None if others have it."""
-    while True:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-        try:
-            if not _flock(descriptor, path, shared=shared):
-                os.close(descriptor)
-                return None
-            # The last holder may have removed the file that was opened here.
-            if _is_named(descriptor, path):
-                if not shared:
-                    os.ftruncate(descriptor, 0)
-                    os.pwrite(descriptor, str(os.getpid()).encode(), 0)
-                return FileLock(path, descriptor, shared=shared)
-            os.close(descriptor)
-        except OSError:
-            os.close(descriptor)
-            raise
+    descriptor = open_locked(path, shared=shared, remedy=_REMEDY)
+    if descriptor is None:
+        return None
+    if not shared:
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, str(os.getpid()).encode(), 0)
+    return FileLock(path, descriptor, shared=shared)
 
 
 def lock(path: Path, *, shared: bool = False, patience: float, what: str) -> FileLock:
@@ -73,27 +64,6 @@ def lock(path: Path, *, shared: bool = False, patience: float, what: str) -> Fil
             raise _held(path, patience, what)
         time.sleep(_POLL_SECONDS)
     return taken
-
-
-def _flock(descriptor: int, path: Path, *, shared: bool) -> bool:
-    try:
-        fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    except OSError as error:
-        raise UsageError(
-            f"the file system of {path.parent} has no locks between processes",
-            got=str(error),
-            remedy="Name a folder on a local disk with --worker-scratch",
-        ) from error
-    return True
-
-
-def _is_named(descriptor: int, path: Path) -> bool:
-    try:
-        return os.path.samestat(os.fstat(descriptor), path.stat())
-    except FileNotFoundError:
-        return False
 
 
 def _touched(path: Path) -> int:

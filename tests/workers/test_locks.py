@@ -127,6 +127,6 @@ def test_a_file_system_without_locks(tmp_path: Path, monkeypatch: pytest.MonkeyP
     def no_locks(*_: object) -> None:
         raise OSError(38, "Function not implemented")
 
-    monkeypatch.setattr(locks.fcntl, "flock", no_locks)
+    monkeypatch.setattr("penstock.locks.fcntl.flock", no_locks)
     with pytest.raises(UsageError, match="has no locks.*Function not impl.*--worker-scratch"):
         try_lock(tmp_path / "lock")
