@@ -396,7 +396,7 @@ def _admit(client: Any, ranks: int | None, timeout: float) -> dict[str, Any]:
         raise ClusterError(
             "the cluster's MPI world ended and could not be started again",
             got=answer["reason"],
-            remedy="Start the cluster anew",
+            remedy="Start the cluster again",
         )
     raise ClusterError(
         f"there were no workers for a gang of {wanted}",

@@ -337,7 +337,7 @@ def test_the_daemons_error_is_the_commands(
     assert run(["cluster", "start", "-v"]) == 1
     err = capsys.readouterr().err
     assert "The last lines of the cluster's log:\na worker says hello\n" in err
-    assert "In the process that keeps the cluster:\nTraceback" in err
+    assert "In the daemon of the cluster:\nTraceback" in err
     assert err.splitlines()[-1] == "penstock: no room. Expected 2 GB, got 1 GB. Make room."
 
     fake("works")
@@ -418,7 +418,13 @@ def test_a_cluster_that_nobody_waits_for_ends(fake: Any, state: Path) -> None:
     hear, tell = os.pipe()
     os.close(hear)
     folder = registry.draft()
-    order = {"name": "default", "spec": {}, "folder": str(folder), "scheduler_file": None}
+    order = {
+        "name": "default",
+        "spec": {},
+        "folder": str(folder),
+        "token": "",
+        "scheduler_file": None,
+    }
     arguments = [sys.executable, "-P", "-m", daemon.__name__, json.dumps(order), str(tell)]
     try:
         done = subprocess.run(arguments, pass_fds=[tell], timeout=20, stderr=subprocess.DEVNULL)
