@@ -12,48 +12,22 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from penstock.caches import have_home
-from penstock.cluster.answer import answers_in_time, ask, ask_scheduler, loss_explained
+from penstock.cluster.answer import answers_in_time, ask, loss_explained
 from penstock.cluster.count import check_count
 from penstock.cluster.running import Running
 from penstock.cluster.spec import KINDS, ClusterSpec
 from penstock.documents import parse_json
 from penstock.errors import ClusterError, UsageError
-from penstock.limits import usable_memory
 
 # Starting processes costs about two seconds; below this much input it is not worth it.
 SMALL_INPUT = 256 << 20
 _CLOSE_SECONDS = 10.0
-
-
-@dataclass(frozen=True)
-class Capacity:
-    """What a cluster can do at once."""
-
-    tasks: int
-    task_memory: int  # bytes that one task may use
-
-
-def capacity(client: Any, spec: ClusterSpec) -> Capacity:
-    """Return what the cluster behind ``client`` can do at once."""
-
-    def workers(dask_scheduler: Any) -> list[tuple[int, int]]:
-        return [(w.nthreads, w.memory_limit or 0) for w in dask_scheduler.workers.values()]
-
-    found = ask_scheduler(client, workers)
-    tasks = sum(threads for threads, _ in found)
-    if not tasks:
-        raise ClusterError(
-            "the cluster has no workers", remedy="Start workers, or leave --cluster away"
-        )
-    # Workers without a limit of their own share this machine.
-    limited = [usable_memory(limit) // threads for threads, limit in found if limit]
-    return Capacity(tasks, min(limited) if limited else spec.worker_memory())
 
 
 @contextmanager

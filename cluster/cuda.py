@@ -15,7 +15,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from penstock.cluster.addresses import scheduler_addresses
+from penstock.cluster.addresses import dashboard_link, scheduler_addresses
 from penstock.cluster.credentials import credentials
 from penstock.cluster.local import close as close_local
 from penstock.cluster.local import first_lines, start_resource_tracker
@@ -93,7 +93,7 @@ def open_cuda(spec: ClusterSpec, *, quiet: bool) -> Iterator[Running]:
         yield Running(
             cluster,
             len(names),
-            dashboard=None if spec.dashboard == "none" else cluster.dashboard_link,
+            dashboard=dashboard_link(cluster, spec),
             security=options["security"],
             missing=lambda arrived: [f"GPU {name}" for name in names if name not in arrived],
             failure=lambda: _failure(cluster),

@@ -21,7 +21,7 @@ def plan_model(
     path: Path, options: ModelOptions, cluster: ClusterSpec, declared: Model | None = None
 ) -> tuple[Any, CapacityError | None]:
     """Return the plan, and what says that it does not fit."""
-    from penstock.pipelines.capacity import room_of
+    from penstock.pipelines.job.capacity import capacity_of
     from penstock.workers.gnn.plan.lowering import lower
 
     graph = Graph.open(path)
@@ -32,7 +32,7 @@ def plan_model(
     partition = _partition(graph, count) if count > 1 else None
     # One worker is enough to see what workers are like.
     with connect(spec, on_gpu=True) as client:
-        ranks = Ranks(client, count, partition, room_of(client))
+        ranks = Ranks(client, count, partition, capacity_of(client, spec))
         facts, rates = facts_and_rates(ranks, graph, training)
         plan = lower(model, facts, training, rates)
         try:

@@ -17,10 +17,10 @@ from penstock.cluster.spec import ClusterSpec
 from penstock.errors import ClusterError, GangError, PenstockError, UsageError
 from penstock.graph import Graph
 from penstock.limits import cores
-from penstock.pipelines.capacity import Room, room_of
 from penstock.pipelines.gnn.progress import EpochBar
-from penstock.pipelines.parts import partition_into
-from penstock.pipelines.stage import run_stage
+from penstock.pipelines.job.capacity import Capacity, capacity_of
+from penstock.pipelines.job.parts import partition_into
+from penstock.pipelines.job.tasks import run_tasks
 from penstock.workers.gnn.plan.spec import Training
 from penstock.workers.gnn.task import Predicted, PredictTask, Trained, TrainTask
 
@@ -36,7 +36,7 @@ class Ranks:
     client: Any
     count: int
     partition: Path | None
-    room: Room
+    room: Capacity
 
 
 @contextmanager
@@ -66,7 +66,7 @@ def open_ranks(
         partition_into(graph, parts, quiet=quiet)
     ranks = None if alone else parts
     with connect(spec, ranks=ranks, on_gpu=True, quiet=quiet) as client:
-        room = room_of(client)
+        room = capacity_of(client, spec)
         count = 1 if alone else parts or room.workers
         path = partition_into(graph, count, quiet=quiet) if count > 1 else None
         yield Ranks(client, count, path, room)
@@ -80,7 +80,7 @@ def facts_and_rates(ranks: Ranks, graph: Graph, training: Training) -> tuple[Any
     on_gpu = ranks.room.on_gpu
     facts = facts_of(graph, ranks.partition, training=training, on_gpu=on_gpu)
     calls = [("gpu" if on_gpu else "cpu",)]
-    rates = run_stage(
+    rates = run_tasks(
         ranks.client, "measure", machine_rates, calls, sizes=[1], unit="machines", quiet=True
     )
     return facts, rates[0]
@@ -112,7 +112,7 @@ def predict_on(ranks: Ranks, task: PredictTask, *, quiet: bool) -> list[Predicte
     """Predict, a part of the output a rank."""
     if ranks.count == 1:
         calls = [(task,)]
-        found: list[Predicted] = run_stage(
+        found: list[Predicted] = run_tasks(
             ranks.client, "predict", predict_alone, calls, sizes=[1], unit="graphs", quiet=True
         )
         return found
@@ -150,7 +150,7 @@ def _alone(client: Any, task: TrainTask, bar: EpochBar) -> Trained:
     topic = f"penstock-gnn-{uuid4().hex}"
     client.subscribe_topic(topic, lambda event: bar.tell(event[1]))
     try:
-        found: list[Trained] = run_stage(
+        found: list[Trained] = run_tasks(
             client, "train", train_alone, [(task, topic)], sizes=[1], unit="epochs", quiet=True
         )
     finally:

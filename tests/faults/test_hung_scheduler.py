@@ -25,7 +25,7 @@ from penstock.cluster.running import Running
 from penstock.cluster.startup import check_versions, wait_for_workers
 from penstock.errors import ClusterError, SilentScheduler
 from penstock.pipelines.cli import run as penstock
-from penstock.pipelines.stage import run_stage
+from penstock.pipelines.job.tasks import run_tasks
 
 pytestmark = pytest.mark.slow
 
@@ -149,5 +149,5 @@ def test_in_the_middle_of_a_stage(kept: Registered, monkeypatch: pytest.MonkeyPa
         frozen(kept),
     ):
         began = time.monotonic()
-        run_stage(client, "sleep", time.sleep, [(600,)], sizes=[1], unit="tasks", quiet=True)
+        run_tasks(client, "sleep", time.sleep, [(600,)], sizes=[1], unit="tasks", quiet=True)
     assert time.monotonic() - began < 40

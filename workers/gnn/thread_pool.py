@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from penstock.csr import Array
+from penstock.arrays import Array
 
 # Pieces do not depend on how many threads there are: sums are joined piece by piece.
 _PIECES = 64

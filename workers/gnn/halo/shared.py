@@ -29,7 +29,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from penstock.csr import Array
+from penstock.arrays import Array
 
 
 def place() -> tuple[str, ...] | None:

@@ -118,7 +118,7 @@ class Gathered(Cell):
         """Return where rows will be as ``ready`` says, and what makes them so, if anything must."""
         around, width = self.around, x.shape[1]
         if around.narrows(width):
-            narrow = kernel("aggregate_bf16", x).narrow
+            narrow = kernel("aggregate.bf16", x).narrow
             out = around.buffers.take(f"narrow.{width}", around.local.columns, width, np.uint16)
             return out, lambda a, b: narrow(x, out, a, b, factor)
         if factor is None:
