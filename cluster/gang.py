@@ -444,7 +444,7 @@ def _error_of_lost(
     """Return the error of a gang that lost a rank; ``why`` is what mpiexec said."""
     return GangError(
         f"rank {lost['lost']} of {size} on host {lost['host']} {lost['how']}",
-        got=why or "no word of why",
+        got=why or "no reason from mpiexec",
         remedy="Run it again, or let gang.run(retries=...) do so from a checkpoint",
         tracebacks=tracebacks,
         may_retry=True,

@@ -149,8 +149,8 @@ class Watch:
             if sign.silent > timeout:
                 del self._signs[address]
                 self._say(
-                    f"{who} has sent no heartbeat for {timeout:.3g} s and counts as lost: what "
-                    "it had to do is done again"
+                    f"{who} has sent no heartbeat for {timeout:.3g} s and counts as lost: "
+                    "its tasks run again"
                 )
                 self._ask(_lose, address, wait=False)
             elif sign.silent > timeout / 2 and not sign.named:

@@ -1,7 +1,7 @@
 """The process that keeps a started cluster until it is told to stop.
 
 It holds the cluster's context manager, and with it the scheduler. ``keep`` is what it does;
-``launch`` starts one in the background and waits until every worker has arrived.
+``launch`` starts one in the background and waits until every worker has connected.
 """
 
 from __future__ import annotations
@@ -51,11 +51,11 @@ def keep(
     scheduler_file: Path | None = None,
     quiet: bool = True,
 ) -> None:
-    """Start a cluster, call ``ready`` when every worker has arrived, keep it until SIGTERM or ^C.
+    """Start a cluster, call ``ready`` when every worker has connected, keep it until SIGTERM or ^C.
 
     ``folder`` is a draft of its place in the register with a log in it, where this process writes
     already; left away, there is no log. ``token`` is in its environment, and will be in that of all
-    that it starts. Unless ``quiet``, it shows who has arrived. Runs in the main thread.
+    that it starts. Unless ``quiet``, it shows who has connected. Runs in the main thread.
     """
     from penstock.cluster.addresses import dashboard_link
     from penstock.cluster.connect import connect
@@ -64,7 +64,7 @@ def keep(
     if entry.tls is not None:
         spec = replace(spec, tls=Path(entry.tls))
     os.environ[TOKEN] = entry.token  # for all processes to come
-    arrived = failed = False
+    connected = failed = False
     try:
         with (
             _told_to_stop(),
@@ -80,13 +80,13 @@ def keep(
             registry.update(entry)
             if entry.scheduler_file is not None:
                 _write_scheduler_file(Path(entry.scheduler_file), client)
-            arrived = True
+            connected = True
             ready(entry)
             while True:
                 # Not signal.pause: a signal that another thread takes would not end it.
                 time.sleep(_LISTEN_EVERY)
     except _Told as told:
-        if told.number == signal.SIGINT and not arrived:
+        if told.number == signal.SIGINT and not connected:
             raise KeyboardInterrupt from None
     except BaseException:
         failed = True
@@ -103,7 +103,7 @@ def launch(
     scheduler_file: Path | None = None,
     say: Callable[[str], None] = lambda text: None,
 ) -> Registered:
-    """Start a daemon in the background and return its entry when every worker has arrived.
+    """Start a daemon in the background and return its entry when every worker has connected.
 
     What goes wrong there is raised here, with the end of the log as a note. ``say`` is told what
     is waited for once that takes longer than two seconds.
@@ -212,7 +212,7 @@ def _answer(
     code = process.wait(STOP_TIMEOUT)
     how = f"it was killed by signal {-code}" if code < 0 else f"exit code {code}"
     return ClusterError(
-        f"the daemon of cluster {name!r} ended before every worker had arrived",
+        f"the daemon of cluster {name!r} ended before every worker had connected",
         got=how if code else "it was told to stop",
         remedy="-v shows the end of its log" if code else None,
     )

@@ -62,7 +62,7 @@ class Registered:
     token: str = ""
     """what the environment of each of its processes holds"""
     address: str | None = None
-    """of the scheduler; None while workers are still arriving"""
+    """of the scheduler; None while workers are still connecting"""
     dashboard: str | None = None
     workers: int | None = None
     log: str | None = None
@@ -94,7 +94,7 @@ class Registered:
         return self.address
 
     def ended(self) -> ClusterError:
-        """Return the error for a cluster whose daemon has gone without a word."""
+        """Return the error for a cluster whose daemon has died."""
         return ClusterError(
             f"cluster {self.name!r} runs no more",
             expected=f"process {self.pid} on {self.host} to keep it",
@@ -146,7 +146,7 @@ def check_name(name: str) -> None:
 
 
 def all_registered() -> list[Registered]:
-    """Return every cluster of the register, also those that ended without a word, by name."""
+    """Return every cluster of the register, also those whose daemon died, by name."""
     found = []
     with suppress(OSError):
         for folder in sorted(state_folder().iterdir()):
