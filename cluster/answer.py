@@ -30,10 +30,12 @@ def ask_scheduler(
         raise _silent_scheduler(client, seconds) from error
 
 
-def ask_workers(client: Any, function: Callable[[], Any]) -> dict[str, Any]:
-    """Return what ``function`` returns, or the error that it raises, in each worker."""
+def ask_workers(
+    client: Any, function: Callable[..., Any], *, on_error: str = "raise"
+) -> dict[str, Any]:
+    """Return what ``function`` returns in each worker; ``on_error`` is that of ``client.run``."""
     with answers_in_time(client) as seconds:
-        found = client.run(function, on_error="return", callback_timeout=seconds)
+        found = client.run(function, on_error=on_error, callback_timeout=seconds)
     return dict(found)
 
 

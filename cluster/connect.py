@@ -1,9 +1,4 @@
-"""One context manager from options to a ``distributed.Client``, whatever the cluster.
-
-with connect("mpi", workers=4) as client: ...
-with connect("tcp://10.0.0.1:8786") as client: ...
-with connect(ClusterSpec(...)) as client: ...
-"""
+"""One context manager from options to a ``distributed.Client``, whatever the cluster."""
 
 from __future__ import annotations
 
@@ -40,14 +35,44 @@ def connect(
     quiet: bool = True,
     **options: Any,
 ) -> Iterator[Any]:
-    """Give a client of the cluster that was asked for, and close what was started for it.
+    """Connect to a cluster, which is started if need be and closed at the end of the block.
 
-    cluster      a kind, an address, a name, a file (see ClusterSpec), or a whole ClusterSpec
-    input_bytes  how much the job reads: a small one needs no processes of its own
-    ranks        how many ranks the job's gangs need, if it has any
-    on_gpu       whether the job computes on a GPU where there is one, so that one worker a GPU is
-                 better than one a core
-    options      the other fields of ClusterSpec
+    Parameters
+    ----------
+    cluster
+        a kind (``"local"``, ``"mpi"``, ...), an address, the name of a registered cluster, a file,
+        or a whole ``ClusterSpec``
+    input_bytes
+        how much the job reads: a small one needs no processes of its own
+    ranks
+        how many ranks the job's gangs need, if it has any
+    on_gpu
+        whether the job computes on a GPU where there is one, so that one worker a GPU is better
+        than one a core
+    quiet
+        no progress, no dashboard's address
+    **options
+        the other fields of ``ClusterSpec``
+
+    Yields
+    ------
+    distributed.Client
+        once every worker has registered and has its device, caches and scratch
+
+    Raises
+    ------
+    ClusterError
+        the workers did not start, or the scheduler ended or does not answer
+    UsageError
+        options that are wrong or cannot go together
+
+    Examples
+    --------
+    >>> with connect("mpi", workers=4) as client:
+    ...     client.submit(sum, [1, 2]).result()
+    3
+    >>> with connect("tcp://10.0.0.1:8786") as client: ...
+    >>> with connect(ClusterSpec(cluster="local", workers=2, memory_limit="4GB")) as client: ...
     """
     from penstock.cluster.devices import warn_of_unused_gpus
     from penstock.cluster.startup import check_versions, wait_for_workers
@@ -243,6 +268,6 @@ def _somebody_at(address: str, spec: ClusterSpec, used: Any) -> None:
         raise ClusterError(
             f"no Dask scheduler answers at {address}",
             expected=f"one within {spec.start_timeout:g} s",
-            got=str(error) or "a connection, and no word",
+            got=str(error) or "a connection, and no answer",
             remedy="Start one with penstock cluster start, or check address and firewall",
         ) from error

@@ -108,7 +108,7 @@ class GangCoordinator(SchedulerPlugin):  # type: ignore[misc]
         """Let a gang's workers be taken by the next one."""
         known = self.gangs.pop(gang, None)
         if known is not None and dead >= _WORN:
-            self._tell(known.members, _die)  # the world begins anew
+            self._tell(known.members, _die)  # the world starts again
         self._wake()
 
     async def end(self, gang: str) -> None:

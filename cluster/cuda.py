@@ -95,7 +95,7 @@ def open_cuda(spec: ClusterSpec, *, quiet: bool) -> Iterator[Running]:
             len(names),
             dashboard=dashboard_link(cluster, spec),
             security=options["security"],
-            missing=lambda arrived: [f"GPU {name}" for name in names if name not in arrived],
+            missing=lambda connected: [f"GPU {name}" for name in names if name not in connected],
             failure=lambda: _failure(cluster),
         )
     finally:

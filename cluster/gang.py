@@ -396,7 +396,7 @@ def _admit(client: Any, ranks: int | None, timeout: float) -> dict[str, Any]:
         raise ClusterError(
             "the cluster's MPI world ended and could not be started again",
             got=answer["reason"],
-            remedy="Start the cluster anew",
+            remedy="Start the cluster again",
         )
     raise ClusterError(
         f"there were no workers for a gang of {wanted}",
@@ -444,7 +444,7 @@ def _error_of_lost(
     """Return the error of a gang that lost a rank; ``why`` is what mpiexec said."""
     return GangError(
         f"rank {lost['lost']} of {size} on host {lost['host']} {lost['how']}",
-        got=why or "no word of why",
+        got=why or "no reason from mpiexec",
         remedy="Run it again, or let gang.run(retries=...) do so from a checkpoint",
         tracebacks=tracebacks,
         may_retry=True,

@@ -95,16 +95,16 @@ class Workers:
         loop = self.cluster.loop.asyncio_loop
         self._started = asyncio.run_coroutine_threadsafe(start(), loop)
 
-    def missing(self, arrived: set[str]) -> list[str]:
+    def missing(self, connected: set[str]) -> list[str]:
         """Return those that are not among the named ones, with their processes."""
         if self.failure() is not None:
             return []  # it says who
         pids = {str(one.name): getattr(one, "pid", None) for one in list(self.cluster._created)}
-        absent = [str(n) for n in range(self.count) if str(n) not in arrived]
+        absent = [str(n) for n in range(self.count) if str(n) not in connected]
         return [f"worker {n}" + (f", process {pids[n]}" if pids.get(n) else "") for n in absent]
 
     def failure(self) -> str | None:
-        """Return why one of them will not arrive."""
+        """Return why one of them will not connect."""
         from distributed.core import Status
 
         ended = (Status.closing, Status.closed, Status.failed)

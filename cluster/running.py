@@ -16,14 +16,14 @@ class Running:
     """A cluster to which a client can connect."""
 
     target: Any  # what distributed.Client takes: a cluster, or an address
-    workers: int | None = None  # how many must arrive; None: whoever is there
+    workers: int | None = None  # how many must connect; None: whoever is there
     dashboard: str | None = None
     security: Any = None
     attach: Callable[[Any], None] | None = None
     """Called with the client before workers are waited for."""
     log: Callable[[], str] = _nothing  # the last lines that its workers wrote
     missing: Callable[[set[str]], list[str]] | None = None
-    """Given the names of the workers that arrived, say who did not: `rank 3 on host h2`."""
+    """Given the names of the workers that connected, say who did not: `rank 3 on host h2`."""
     failure: Callable[[], str | None] | None = None
     """Why it can no longer start, as soon as that is known: `mpiexec ended with exit code 1`."""
     remedy: str = (

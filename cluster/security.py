@@ -177,7 +177,7 @@ def _check(used: Any, source: str) -> None:
     A certificate that ran out, or that another authority signed, is told here and now; across a
     network both ends would only see that the other one hung up.
     """
-    remedy = "Make the three files anew, or name another folder: --tls DIR"
+    remedy = "Make the three files again, or name another folder: --tls DIR"
     try:
         contexts = {
             role: used.get_connection_args(role)["ssl_context"]

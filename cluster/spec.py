@@ -54,8 +54,22 @@ def _shared() -> int:
 class ClusterSpec:
     """Options that say where a job's tasks run.
 
-    What is not given is looked up in Dask's configuration, under ``penstock.cluster`` (a YAML file
-    of Dask's, or ``DASK_PENSTOCK__CLUSTER__WORKERS=4``).
+    Parameters
+    ----------
+    cluster, workers, threads, memory_limit, ...
+        the options of every command under "Where it runs" (``penstock etl --help``), each with the
+        text under its field below. What is not given is looked up in Dask's configuration, under
+        ``penstock.cluster`` (a YAML file of Dask's, or ``DASK_PENSTOCK__CLUSTER__WORKERS=4``)
+
+    Raises
+    ------
+    UsageError
+        an option has a bad value
+
+    Examples
+    --------
+    >>> spec = ClusterSpec(cluster="mpi", workers=4, start_timeout=120)
+    >>> with connect(spec) as client: ...
     """
 
     cluster: Annotated[
@@ -97,7 +111,7 @@ class ClusterSpec:
     dashboard: Annotated[str, Parameter(group=_WHERE)] = "localhost:0"
     """address of the dashboard, or none"""
     start_timeout: Annotated[float, Field(gt=0), Parameter(group=_WHERE)] = 60.0
-    """seconds within which every worker must have arrived"""
+    """seconds within which every worker must have connected"""
     worker_timeout: Annotated[float, Field(ge=1, le=86400), Parameter(group=_WHERE)] = 30.0
     """seconds without a heartbeat after which a worker counts as lost: its tasks run again"""
     tls: Annotated[ClientPath | None, Parameter(group=_WHERE)] = None

@@ -18,7 +18,7 @@ _NAMED = 8  # of the workers that are missing
 
 
 def wait_for_workers(client: Any, running: Running, timeout: float, *, quiet: bool) -> None:
-    """Return when every worker has arrived; else say who did not, where, and what they wrote."""
+    """Return when every worker has connected; else say who did not, where, and what they wrote."""
     if running.workers is None:
         return
     deadline, here = time.monotonic() + timeout, 0
@@ -37,11 +37,11 @@ def wait_for_workers(client: Any, running: Running, timeout: float, *, quiet: bo
 
 
 def not_all(running: Running, names: set[str], failure: str | None, timeout: float) -> ClusterError:
-    """Return the error that says who of a cluster did not arrive, and what they wrote."""
+    """Return the error that says who of a cluster did not connect, and what they wrote."""
     missing = running.missing(names) if running.missing is not None else []
     who = ", ".join(missing[:_NAMED]) + (" and others" if len(missing) > _NAMED else "")
     count = f"{len(missing) or (running.workers or 0) - len(names)} of {running.workers} workers"
-    what = f"the workers did not start: {failure}" if failure else f"{count} did not arrive"
+    what = f"the workers did not start: {failure}" if failure else f"{count} did not connect"
     log = running.log().strip()
     return ClusterError(
         what if not who else f"{what} ({who})",
@@ -60,7 +60,7 @@ def check_versions(client: Any) -> None:
     # versions that it told when it registered.
     for address, python in ask_scheduler(client, _pythons).items():
         _compare(f"the worker at {address}", {"python": _minor(python)}, ours)
-    for address, version in ask_workers(client, _penstock).items():
+    for address, version in ask_workers(client, _penstock, on_error="return").items():
         if isinstance(version, Exception) and not isinstance(version, ImportError):
             # It died, or the connection did: that says nothing of what is installed there.
             raise ClusterError(

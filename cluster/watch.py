@@ -3,7 +3,10 @@
 A worker sends the scheduler a heartbeat about twice a second. One that is stopped, that waits in a
 call which lets no other thread run, or whose host lost its network sends none; Dask would wait for
 it for five to ten minutes, and for an answer of it for ever. Here a worker with a nanny is ended
-and started again; a rank is taken from its world, which is then started again. Tasks are run anew.
+and started again; a rank is taken from its world, which is then started again. Tasks run again.
+
+Dask's setting ``worker-ttl`` would end them, but says nothing to the user, and takes a worker that
+computes with the GIL held for one that hangs.
 
 Long computations that hold the GIL send no heartbeat either. Of a worker on this host the time that
 it computes therefore counts as well.
@@ -146,8 +149,8 @@ class Watch:
             if sign.silent > timeout:
                 del self._signs[address]
                 self._say(
-                    f"{who} has sent no heartbeat for {timeout:.3g} s and counts as lost: what "
-                    "it had to do is done again"
+                    f"{who} has sent no heartbeat for {timeout:.3g} s and counts as lost: "
+                    "its tasks run again"
                 )
                 self._ask(_lose, address, wait=False)
             elif sign.silent > timeout / 2 and not sign.named:

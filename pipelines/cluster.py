@@ -39,7 +39,7 @@ def start(
     spec: ClusterSpec = ClusterSpec(),
     output: Output = Output(),
 ) -> None:
-    """Start a cluster, and return when every worker has arrived.
+    """Start a cluster, and return when every worker has connected.
 
     Parameters
     ----------

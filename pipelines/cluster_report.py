@@ -14,7 +14,7 @@ from penstock.sizes import format_bytes
 _TEXTS = {
     "stopped": "stopped",
     "killed": "did not end in time, and was killed",
-    "gone": "had ended without a word; what was left of it is removed",
+    "gone": "its daemon had died; what was left of it is removed",
 }
 
 

@@ -2,7 +2,7 @@
 
     mpiexec -n 4 python -P -m penstock.workers.rank tcp://10.0.0.1:8786 --no-scheduler ...
 
-It says where it starts before anything can go wrong, so that a rank that never arrives has a host;
+It says where it starts before anything can go wrong, so that a rank that never connects has a host;
 it chooses its GPU before CUDA is touched; and it ends even if MPI no longer can.
 """
 

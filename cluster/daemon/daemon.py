@@ -1,13 +1,15 @@
 """The process that keeps a started cluster until it is told to stop.
 
 It holds the cluster's context manager, and with it the scheduler. ``keep`` is what it does;
-``launch`` starts one in the background and waits until every worker has arrived.
+``launch`` starts one in the background and waits until every worker has connected.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import pickle
+import secrets
 import select
 import shutil
 import signal
@@ -20,9 +22,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, cast
 
-from penstock import errors
+import psutil
+
 from penstock.cluster.credentials import make_credentials
 from penstock.cluster.daemon import registry
 from penstock.cluster.daemon.registry import CREDENTIALS, TOKEN, Registered
@@ -44,23 +47,24 @@ def keep(
     ready: Callable[[Registered], None],
     *,
     folder: Path | None = None,
+    token: str = "",
     scheduler_file: Path | None = None,
     quiet: bool = True,
 ) -> None:
-    """Start a cluster, call ``ready`` when every worker has arrived, keep it until SIGTERM or ^C.
+    """Start a cluster, call ``ready`` when every worker has connected, keep it until SIGTERM or ^C.
 
     ``folder`` is a draft of its place in the register with a log in it, where this process writes
-    already; left away, there is no log. Unless ``quiet``, it shows who has arrived. Runs in the
-    main thread.
+    already; left away, there is no log. ``token`` is in its environment, and will be in that of all
+    that it starts. Unless ``quiet``, it shows who has connected. Runs in the main thread.
     """
     from penstock.cluster.addresses import dashboard_link
     from penstock.cluster.connect import connect
 
-    entry = _claimed(name, spec, folder, scheduler_file)
+    entry = _claimed(name, spec, folder, token, scheduler_file)
     if entry.tls is not None:
         spec = replace(spec, tls=Path(entry.tls))
     os.environ[TOKEN] = entry.token  # for all processes to come
-    arrived = failed = False
+    connected = failed = False
     try:
         with (
             _told_to_stop(),
@@ -76,13 +80,13 @@ def keep(
             registry.update(entry)
             if entry.scheduler_file is not None:
                 _write_scheduler_file(Path(entry.scheduler_file), client)
-            arrived = True
+            connected = True
             ready(entry)
             while True:
                 # Not signal.pause: a signal that another thread takes would not end it.
                 time.sleep(_LISTEN_EVERY)
     except _Told as told:
-        if told.number == signal.SIGINT and not arrived:
+        if told.number == signal.SIGINT and not connected:
             raise KeyboardInterrupt from None
     except BaseException:
         failed = True
@@ -99,7 +103,7 @@ def launch(
     scheduler_file: Path | None = None,
     say: Callable[[str], None] = lambda text: None,
 ) -> Registered:
-    """Start a daemon in the background and return its entry when every worker has arrived.
+    """Start a daemon in the background and return its entry when every worker has connected.
 
     What goes wrong there is raised here, with the end of the log as a note. ``say`` is told what
     is waited for once that takes longer than two seconds.
@@ -108,55 +112,54 @@ def launch(
     there = registry.find(name)
     if there is not None and there.alive():
         raise registry.taken(there)
-    folder = registry.draft()
-    log = (folder / "log").open("a+b")
+    folder, token = registry.draft(), secrets.token_hex(8)
     order = {
         "name": name,
         "spec": asdict(spec),
         "folder": folder,
+        "token": token,
         "scheduler_file": scheduler_file,
     }
-    command = [sys.executable, "-P", "-m", __name__, json.dumps(order, default=str)]
     hear, tell = os.pipe()
+    command = [sys.executable, "-P", "-m", __name__, json.dumps(order, default=str), str(tell)]
+    patience = 0.0
     try:
-        with log, os.fdopen(hear, "rb") as answers:
+        with (folder / "log").open("a+b") as log, os.fdopen(hear, "rb") as answers:
             try:
                 process = subprocess.Popen(
-                    [*command, str(tell)],
+                    command,
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=log,
-                    env={key: value for key, value in os.environ.items() if key != TOKEN},
+                    env=os.environ | {TOKEN: token},
                     start_new_session=True,
                     pass_fds=(tell,),
                 )
             finally:
                 os.close(tell)
-            patience = 0.0
-            answer: Registered | BaseException
             try:
                 answer = _answer(answers, process, name, spec, say)
-                # After an error it is closing what it had started.
-                patience = STOP_TIMEOUT
+                if isinstance(answer, Registered):
+                    return answer
+                patience = STOP_TIMEOUT  # it is closing what it had started
+                raise answer
             except BaseException as error:
-                answer = error
-            if isinstance(answer, Registered):
-                return answer
-            _end_launched(process, name, patience)
-            # By its descriptor: where it stands by now, if anywhere, depends on what went wrong.
-            if lines := registry.tail(Path(f"/proc/self/fd/{log.fileno()}")):
-                answer.add_note(f"The last lines of the cluster's log:\n{lines}")
-            raise answer
+                _end_launched(process, name, token, patience)
+                # By its descriptor: where it stands by now, if anywhere, depends on what failed.
+                if lines := registry.tail(Path(f"/proc/self/fd/{log.fileno()}")):
+                    error.add_note(f"The last lines of the cluster's log:\n{lines}")
+                raise
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
 def _claimed(
-    name: str, spec: ClusterSpec, folder: Path | None, scheduler_file: Path | None
+    name: str, spec: ClusterSpec, folder: Path | None, token: str, scheduler_file: Path | None
 ) -> Registered:
     entry = registry.this_process(
         name,
         spec.cluster,
+        token,
         tls=str(spec.tls) if spec.tls else None,
         scheduler_file=str(scheduler_file) if scheduler_file else None,
         temporary=tempfile.mkdtemp(prefix=registry.TEMPORARY),
@@ -175,7 +178,7 @@ def _claimed(
         registry.remove_temporary(entry)
         raise
     if dead is not None:
-        end_rest(dead)
+        end_rest(dead.token)
         registry.remove_temporary(dead)
     return entry
 
@@ -201,36 +204,30 @@ def _answer(
                 expected=f"{count} within {spec.start_timeout:g} s",
                 remedy="Give it longer with --start-timeout; -v shows the end of its log",
             )
-    line = answers.readline()
-    if not line:
-        code = process.wait(STOP_TIMEOUT)
-        how = f"it was killed by signal {-code}" if code < 0 else f"exit code {code}"
-        return ClusterError(
-            f"the daemon of cluster {name!r} ended before every worker had arrived",
-            got=how if code else "it was told to stop",
-            remedy="-v shows the end of its log" if code else None,
-        )
-    answer = json.loads(line)
-    return _error(**answer) if "error" in answer else Registered(**answer["started"])
+    if said := answers.read():
+        answer, trace = pickle.loads(said)
+        if isinstance(answer, PenstockError):
+            answer.add_note(f"In the daemon of the cluster:\n{trace.rstrip()}")
+        return cast("Registered | PenstockError", answer)
+    code = process.wait(STOP_TIMEOUT)
+    how = f"it was killed by signal {-code}" if code < 0 else f"exit code {code}"
+    return ClusterError(
+        f"the daemon of cluster {name!r} ended before every worker had connected",
+        got=how if code else "it was told to stop",
+        remedy="-v shows the end of its log" if code else None,
+    )
 
 
-def _error(error: dict[str, Any], trace: str) -> PenstockError:
-    kind = getattr(errors, error.pop("error"), PenstockError)
-    ours: PenstockError = kind(error.pop("what"), **error)
-    ours.add_note(f"In the process that keeps the cluster:\n{trace.rstrip()}")
-    return ours
-
-
-def _end_launched(process: subprocess.Popen[bytes], name: str, patience: float) -> None:
+def _end_launched(process: subprocess.Popen[bytes], name: str, token: str, patience: float) -> None:
     """See to it that a daemon which failed leaves nothing but its log."""
     try:
         process.wait(patience)
     except subprocess.TimeoutExpired:
-        end(process.pid)
+        end(psutil.Process(process.pid))
         process.wait()
+    end_rest(token)
     there = registry.find(name)
     if there is not None and there.pid == process.pid:
-        end_rest(there)
         registry.release(there, keep_log=True)
 
 
@@ -281,15 +278,14 @@ def main(order: str, tell: int) -> None:
     """Keep the cluster of ``order`` (JSON), and say through the pipe ``tell`` how it began."""
     os.set_inheritable(tell, False)  # the pipe ends with this process, not with its workers
     told = json.loads(order)
-    spec = ClusterSpec(**told["spec"])
 
-    def say(**answer: Any) -> None:
-        with os.fdopen(tell, "w") as pipe:
-            pipe.write(json.dumps(answer) + "\n")
+    def say(answer: Registered | PenstockError, trace: str = "") -> None:
+        with os.fdopen(tell, "wb") as pipe:
+            pipe.write(pickle.dumps((answer, trace)))
 
     def ready(entry: Registered) -> None:
         try:
-            say(started=asdict(entry))
+            say(entry)
         except BrokenPipeError:
             # Whoever asked for it has gone, and nobody knows of the cluster.
             os.kill(os.getpid(), signal.SIGTERM)
@@ -297,13 +293,14 @@ def main(order: str, tell: int) -> None:
     try:
         keep(
             told["name"],
-            spec,
+            ClusterSpec(**told["spec"]),
             ready,
             folder=Path(told["folder"]),
+            token=told["token"],
             scheduler_file=Path(told["scheduler_file"]) if told["scheduler_file"] else None,
         )
     except PenstockError as error:
-        say(error=error.to_dict(), trace=traceback.format_exc())
+        say(error, traceback.format_exc())
         sys.exit(error.exit_code)
 
 

@@ -62,7 +62,7 @@ class Registered:
     token: str = ""
     """what the environment of each of its processes holds"""
     address: str | None = None
-    """of the scheduler; None while workers are still arriving"""
+    """of the scheduler; None while workers are still connecting"""
     dashboard: str | None = None
     workers: int | None = None
     log: str | None = None
@@ -94,7 +94,7 @@ class Registered:
         return self.address
 
     def ended(self) -> ClusterError:
-        """Return the error for a cluster whose daemon has gone without a word."""
+        """Return the error for a cluster whose daemon has died."""
         return ClusterError(
             f"cluster {self.name!r} runs no more",
             expected=f"process {self.pid} on {self.host} to keep it",
@@ -146,7 +146,7 @@ def check_name(name: str) -> None:
 
 
 def all_registered() -> list[Registered]:
-    """Return every cluster of the register, also those that ended without a word, by name."""
+    """Return every cluster of the register, also those whose daemon died, by name."""
     found = []
     with suppress(OSError):
         for folder in sorted(state_folder().iterdir()):
@@ -163,7 +163,7 @@ def find(name: str) -> Registered | None:
     return max(named, key=lambda entry: (entry.host == here, entry.started_at), default=None)
 
 
-def this_process(name: str, kind: str, **more: Any) -> Registered:
+def this_process(name: str, kind: str, token: str = "", **more: Any) -> Registered:
     """Return the entry of a cluster that this process is about to start."""
     ticks = process_start(os.getpid())
     assert ticks is not None
@@ -176,7 +176,7 @@ def this_process(name: str, kind: str, **more: Any) -> Registered:
         started_at=datetime.now(UTC).isoformat(timespec="seconds"),
         penstock=__version__,
         python=".".join(map(str, sys.version_info[:3])),
-        token=secrets.token_hex(8),
+        token=token or secrets.token_hex(8),
         **more,
     )
 
@@ -195,14 +195,17 @@ def claim(entry: Registered, folder: Path) -> Registered | None:
     """
     (folder / _ENTRY).write_text(json.dumps(asdict(entry), indent=1))
     with _alone():
-        dead = _clear(entry.folder)
+        there = _read(entry.folder)
+        if there is not None and there.alive():
+            raise taken(there)
+        _remove(entry.folder)
         try:
             # Fails where a folder stands that is not empty, also without the lock.
             folder.rename(entry.folder)
         except OSError as error:
-            there = _read(entry.folder)
-            raise (error if there is None else taken(there)) from None
-    return dead
+            other = _read(entry.folder)
+            raise (error if other is None else taken(other)) from None
+    return there
 
 
 def update(entry: Registered) -> None:
@@ -218,8 +221,10 @@ def release(entry: Registered, *, keep_log: bool = False) -> None:
         there = _read(entry.folder)
         if there is None or (there.pid, there.pid_started) != (entry.pid, entry.pid_started):
             return
-        if there.scheduler_file is not None:
-            _remove_scheduler_file(Path(there.scheduler_file), there.address)
+        with suppress(OSError, ValueError, TypeError, KeyError):  # none, or another's by now
+            file = Path(there.scheduler_file or "")
+            if json.loads(file.read_text())["address"] == there.address:
+                file.unlink()
         remove_temporary(there)
         log = entry.folder / "log"
         if keep_log and log.exists() and log.stat().st_size:
@@ -269,28 +274,13 @@ def _alone() -> Iterator[None]:
         os.close(folder)
 
 
-def _clear(place: Path) -> Registered | None:
-    """Remove what stands in ``place`` unless it lives; return the dead one's entry."""
-    there = _read(place)
-    if there is not None and there.alive():
-        raise taken(there)
-    # Half of it must not be seen.
-    aside = place.with_name(f".{place.name}.{secrets.token_hex(4)}.old")
-    try:
-        place.rename(aside)
-    except FileNotFoundError:
-        return None
-    if aside.is_dir():
+def _remove(folder: Path) -> None:
+    """Remove a folder, or a file in its way, in one step: half of it must not be seen."""
+    aside = folder.with_name(f".{folder.name}.{secrets.token_hex(4)}.old")
+    with suppress(FileNotFoundError):
+        folder.rename(aside)
         shutil.rmtree(aside, ignore_errors=True)
-    else:
         aside.unlink()
-    return there
-
-
-def _remove_scheduler_file(path: Path, address: str | None) -> None:
-    with suppress(OSError, ValueError, TypeError, KeyError):
-        if json.loads(path.read_text())["address"] == address:
-            path.unlink()
 
 
 @cache

@@ -36,9 +36,9 @@ class Status:
     """What could be learned of one cluster.
 
     state  running   its scheduler answers
-           starting  its workers are still arriving
+           starting  its workers are still connecting
            silent    its daemon lives, or is out of sight, and the scheduler does not answer
-           ended     its daemon has gone without a word
+           ended     its daemon has died
     """
 
     cluster: Registered

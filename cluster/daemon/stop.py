@@ -1,10 +1,10 @@
-"""Ending the processes of a started cluster: in order if they can, by force if they cannot."""
+"""Stopping a registered cluster: in order if it can, by force if it cannot."""
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any
 
@@ -15,6 +15,7 @@ from penstock.cluster.daemon.registry import TOKEN, Registered
 from penstock.errors import ClusterError
 
 STOP_TIMEOUT = 5.0
+_GO_SECONDS = 1.0  # for what a daemon leaves behind in order, or what was killed
 _POLL = 0.02
 
 
@@ -26,73 +27,69 @@ def stop(cluster: Registered) -> str:
     gone     its daemon had ended before
     """
     how = "gone"
-    if cluster.alive():
-        try:
-            how = "stopped" if end(cluster.pid, still=cluster.alive) else "killed"
-        except psutil.AccessDenied as error:
-            raise ClusterError(
-                f"cluster {cluster.name!r} belongs to another user",
-                got=f"no permission to end process {cluster.pid}",
-                remedy="Stop it as the user who started it",
-            ) from error
-    end_rest(cluster)
+    try:
+        daemon = psutil.Process(cluster.pid)
+        if cluster.alive():  # from here on it cannot be mistaken for a later one of that number
+            how = "stopped" if end(daemon) else "killed"
+    except psutil.NoSuchProcess:
+        pass
+    except psutil.AccessDenied as error:
+        raise ClusterError(
+            f"cluster {cluster.name!r} belongs to another user",
+            got=f"no permission to end process {cluster.pid}",
+            remedy="Stop it as the user who started it",
+        ) from error
+    end_rest(cluster.token, _GO_SECONDS if how == "stopped" else 0.0)
     registry.release(cluster)
     return how
 
 
-def end(pid: int, *, still: Callable[[], Any] = lambda: True) -> bool:
-    """End a daemon and all that it started; return whether it needed no force.
-
-    ``still`` says whether the process is the one that is meant: asked once it cannot be mistaken
-    for a later one of the same number any more.
-    """
+def end(daemon: psutil.Process) -> bool:
+    """End a daemon, in order if it does so in time; return whether it did."""
     try:
-        daemon = psutil.Process(pid)
-        family = daemon.children(recursive=True)
-        if not still():
-            return True
         daemon.terminate()
         daemon.resume()  # if it was stopped, it could not hear that
+        if not _remaining([daemon], STOP_TIMEOUT):
+            return True
+        daemon.suspend()  # so that it starts nothing new, while what it started is looked for
     except psutil.NoSuchProcess:
         return True
-    in_order = not _remaining([daemon], STOP_TIMEOUT)
-    if not in_order:
-        with suppress(psutil.NoSuchProcess):
-            daemon.suspend()  # so that it starts nothing new
-            family += daemon.children(recursive=True)
-        _kill([daemon])
-    # Those that it leaves behind in order are about to go.
-    _kill(_remaining(family, 1.0 if in_order else 0.0))
-    return in_order
+    _kill([daemon])
+    return False
 
 
-def end_rest(cluster: Registered) -> None:
-    """Kill what is left of a cluster whose daemon has gone, wherever on this host it hangs."""
+def end_rest(token: str, seconds: float = 0.0) -> None:
+    """Kill what is left of a cluster whose daemon has gone, wherever on this host it hangs.
+
+    Every process of the cluster has ``token`` in its environment. It may end by itself within
+    ``seconds``.
+    """
     for _ in range(10):  # what dies may have started something in the meantime
-        rest = [process for process in psutil.process_iter() if _belongs(process, cluster)]
+        rest = [process for process in psutil.process_iter() if _belongs(process, token)]
         if not rest:
             return
-        _kill(rest)
+        _kill(_remaining(rest, seconds))
+        seconds = 0.0
 
 
-def _belongs(process: Any, cluster: Registered) -> bool:
-    if process.pid == os.getpid() or not cluster.token:
+def _belongs(process: psutil.Process, token: str) -> bool:
+    if process.pid == os.getpid() or not token:
         return False
     try:
-        return bool(process.environ().get(TOKEN) == cluster.token)
+        return bool(process.environ().get(TOKEN) == token)
     except (psutil.Error, OSError):  # another user's, or just gone
         return False
 
 
-def _kill(processes: Iterable[Any]) -> None:
+def _kill(processes: Iterable[psutil.Process]) -> None:
     processes = list(processes)
     for process in processes:
         with suppress(psutil.NoSuchProcess):
             process.kill()
-    _remaining(processes, 1.0)
+    _remaining(processes, _GO_SECONDS)
 
 
-def _remaining(processes: Iterable[Any], seconds: float) -> list[Any]:
+def _remaining(processes: Iterable[psutil.Process], seconds: float) -> list[Any]:
     """Return which of ``processes`` are there after at most ``seconds``."""
     deadline = time.monotonic() + seconds
     while remaining := [process for process in processes if _runs(process)]:
@@ -102,7 +99,7 @@ def _remaining(processes: Iterable[Any], seconds: float) -> list[Any]:
     return remaining
 
 
-def _runs(process: Any) -> bool:
+def _runs(process: psutil.Process) -> bool:
     # One that nobody has waited for yet, a zombie, holds nothing and does nothing.
     try:
         return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)

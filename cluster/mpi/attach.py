@@ -57,7 +57,7 @@ def start_world(client: Any, ranks: int | None, timeout: float) -> None:
 def _wait(client: Any, world: World, timeout: float) -> None:
     running = Running(None, world.size, log=world.tail, missing=world.missing)
     deadline = time.monotonic() + timeout
-    while not world.arrived():
+    while not world.connected():
         if world.failed is not None or time.monotonic() > deadline:
             error = not_all(running, ask_scheduler(client, worker_names), world.failed, timeout)
             world.close()

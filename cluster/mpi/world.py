@@ -68,7 +68,7 @@ class World:
         self._library = library
         self._token, self._generation = uuid4().hex[:8], 0
         self._closing = threading.Event()
-        self._arrived = threading.Event()
+        self._connected = threading.Event()
         self._supervised: Supervised | None = None
         self.failed: str | None = None
         self._thread = threading.Thread(target=self._keep, name="penstock-world", daemon=True)
@@ -91,9 +91,9 @@ class World:
         self._client, self._scheduler = client, client.scheduler.address
         self._thread.start()
 
-    def arrived(self) -> bool:
+    def connected(self) -> bool:
         """Whether every rank of the latest generation is there."""
-        return self._arrived.is_set()
+        return self._connected.is_set()
 
     def join(self) -> None:
         """Wait until no ranks are started any more."""
@@ -113,18 +113,18 @@ class World:
         """Return the last lines that the ranks wrote."""
         return log_tail(self.log)
 
-    def missing(self, arrived: set[str]) -> list[str]:
+    def missing(self, connected: set[str]) -> list[str]:
         """Return the ranks that are not among the named workers, with the host of each."""
         planned = host_of_ranks(self.hosts, self.size) if self.hosts else None
         lines = rank_lines(self._text())
         absent = []
         for rank in range(self.size):
-            if f"{self.name}-{rank}" in arrived:
+            if f"{self.name}-{rank}" in connected:
                 continue
             text = f"rank {rank}"
             said = re.search(rf"{STARTS} (\S+), pid (\d+)", "\n".join(lines.get(rank, [])))
             if said:
-                text += f" on host {said[1]} (process {said[2]} runs, but has not arrived)"
+                text += f" on host {said[1]} (process {said[2]} runs, but has not connected)"
             elif planned:
                 text += f" on host {planned[rank]} (never started)"
             else:
@@ -138,14 +138,14 @@ class World:
         failures, why = 0, ""
         while not self._closing.is_set():
             self._generation += 1
-            self._arrived.clear()
+            self._connected.clear()
             self._tell("starting", why)
             started = time.monotonic()
             code = self._run()
             if self._closing.is_set() or self._client.status != "running":
                 return  # ranks end with their scheduler
             self._former = why = self._why(code, time.monotonic() - started)
-            failures = 0 if self._arrived.is_set() else failures + 1
+            failures = 0 if self._connected.is_set() else failures + 1
             if failures == _TRIES or (self._generation == 1 and failures):
                 self.failed = why
                 self._tell("failed", self.failed)
@@ -173,24 +173,24 @@ class World:
         deadline = time.monotonic() + self._spec.start_timeout
         whole = looked = time.monotonic()
         while (code := process.poll()) is None:
-            if self._arrived.is_set() and time.monotonic() - looked > _LOOK_EVERY:
+            if self._connected.is_set() and time.monotonic() - looked > _LOOK_EVERY:
                 looked = time.monotonic()
                 # A scheduler that is busy says nothing of the ranks, good or bad.
                 whole = whole if self._all_present() is False else looked
                 if looked - whole > _BROKEN_SECONDS:
                     break
-            if not self._arrived.is_set() and self._all_present():
-                self._arrived.set()
+            if not self._connected.is_set() and self._all_present():
+                self._connected.set()
                 whole = time.monotonic()
                 self._tell("up")
-            if not self._arrived.is_set() and self._generation > 1:
+            if not self._connected.is_set() and self._generation > 1:
                 self._name_missing()
-            if not self._arrived.is_set() and self._lost_one(process):
+            if not self._connected.is_set() and self._lost_one(process):
                 self._lost = True
                 self._kill(process)
             # The first generation's time-out is its client's, who waits for it and then closes.
             late = self._generation > 1 and time.monotonic() > deadline
-            if self._closing.is_set() or (late and not self._arrived.is_set()):
+            if self._closing.is_set() or (late and not self._connected.is_set()):
                 break
             time.sleep(_POLL)
         if code is None and not self._closing.is_set():
@@ -267,7 +267,7 @@ class World:
         if said:
             return said
         if code is None or code < 0:  # killed by us
-            return "a rank ended before it arrived" if self._lost else "ranks did not arrive"
+            return "a rank ended before it connected" if self._lost else "ranks did not connect"
         return f"mpiexec ended with exit code {code} after {seconds:.0f} s"
 
     def _text(self) -> str:

@@ -32,9 +32,9 @@ class Jobs:
         self._logs = logs
         self._next_look = time.monotonic() + LOOK_EVERY
 
-    def missing(self, arrived: set[str]) -> list[str]:
-        """Say of each worker that did not arrive what its job does."""
-        waiting = self._without(arrived)
+    def missing(self, connected: set[str]) -> list[str]:
+        """Say of each worker that did not connect what its job does."""
+        waiting = self._without(connected)
         states = _states(waiting)
         told = [f"job {job} {_told(states, job)}" for job in waiting]
         if self.refused is None:
@@ -48,7 +48,7 @@ class Jobs:
             return f"sbatch refused a job: {self.refused}"
         if time.monotonic() < self._next_look:
             return None
-        waiting = self._without(self._arrived())
+        waiting = self._without(self._connected())
         states = _states(waiting)
         self._next_look = time.monotonic() + LOOK_EVERY
         if states is None:
@@ -59,7 +59,7 @@ class Jobs:
     def log(self) -> str:
         """Return the last lines that the jobs of missing workers wrote, of some of them."""
         shown: list[str] = []
-        for job in self._without(self._arrived()):
+        for job in self._without(self._connected()):
             texts = [tail(file, _LOG_LINES) for file in sorted(self._logs.glob(f"*-{job}.*"))]
             if text := "\n".join(text for text in texts if text):
                 shown.append(f"job {job}:\n{text}")
@@ -78,11 +78,11 @@ class Jobs:
                 )
             self.cancelled |= rest
 
-    def _without(self, arrived: set[str]) -> list[str]:
+    def _without(self, connected: set[str]) -> list[str]:
         # A copy: the cluster's thread adds jobs as sbatch answers.
-        return [job for name, job in list(self.ids.items()) if name not in arrived]
+        return [job for name, job in list(self.ids.items()) if name not in connected]
 
-    def _arrived(self) -> set[str]:
+    def _connected(self) -> set[str]:
         return {str(worker.name) for worker in list(self.cluster.scheduler.workers.values())}
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from penstock.cluster.answer import ask_scheduler
+from penstock.cluster.answer import ask_scheduler, ask_workers
 from penstock.cluster.spec import ClusterSpec
 from penstock.errors import CapacityError, ClusterError
 from penstock.limits import usable_memory
@@ -78,7 +78,7 @@ def capacity_of(client: Any, spec: ClusterSpec) -> Capacity:
         held = resources(dask_worker)
         return held.cache.limit_bytes, held.memory_bytes(), held.device is not None
 
-    found = list(client.run(look).values())
+    found = list(ask_workers(client, look).values())
     if not found:
         raise _no_workers()
     of_tasks = task_capacity(client, spec)

@@ -44,7 +44,7 @@ def test_a_silent_worker_is_named_once_and_then_lost_once() -> None:
     ]
     watch.see(1.0, times=6)
     assert watch.lost == ["a"]
-    assert "counts as lost: what it had to do is done again" in watch.said[1]
+    assert "counts as lost: its tasks run again" in watch.said[1]
 
 
 def test_a_sign_of_life_begins_anew() -> None:

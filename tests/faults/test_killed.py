@@ -74,7 +74,7 @@ def test_a_worker_that_is_stopped(tmp_path: Path) -> None:
     error, pid = struck_while_starting(tmp_path, signal.SIGSTOP, 0.0)
     assert "Traceback" not in error
     assert re.search(
-        rf"penstock: 1 of 2 workers did not arrive \(worker \d, process {pid}\)\. "
+        rf"penstock: 1 of 2 workers did not connect \(worker \d, process {pid}\)\. "
         r"Expected all of them within 6 s\. See whether .* or a process is stopped",
         error,
     )

@@ -258,7 +258,7 @@ def test_a_daemon_that_is_suspended_or_killed(
     assert run(["cluster", "status", "--name", "big"]) == 1
     assert "cluster 'big' runs no more. Expected process" in capsys.readouterr().err
     assert run(["cluster", "stop", "--name", "big"]) == 0
-    assert "big: had ended without a word" in capsys.readouterr().out
+    assert "big: its daemon had died" in capsys.readouterr().out
     assert left(state) == ([], [])
 
 
@@ -337,7 +337,7 @@ def test_the_daemons_error_is_the_commands(
     assert run(["cluster", "start", "-v"]) == 1
     err = capsys.readouterr().err
     assert "The last lines of the cluster's log:\na worker says hello\n" in err
-    assert "In the process that keeps the cluster:\nTraceback" in err
+    assert "In the daemon of the cluster:\nTraceback" in err
     assert err.splitlines()[-1] == "penstock: no room. Expected 2 GB, got 1 GB. Make room."
 
     fake("works")
@@ -357,7 +357,7 @@ def test_a_daemon_that_ends_without_a_word(
     assert run(["cluster", "start", "-v"]) == 1
     err = capsys.readouterr().err
     assert err.splitlines()[-1] == (
-        "penstock: the daemon of cluster 'default' ended before every worker had arrived. "
+        "penstock: the daemon of cluster 'default' ended before every worker had connected. "
         f"Got {got}. -v shows the end of its log."
     )
     assert log in err
@@ -409,7 +409,7 @@ def test_a_cluster_that_is_starting(
         assert capsys.readouterr().out == "cluster default: stopped\n"
         _, err = process.communicate(timeout=20)
     assert process.returncode == 1
-    assert "ended before every worker had arrived. Got it was told to stop.\n" in err
+    assert "ended before every worker had connected. Got it was told to stop.\n" in err
     assert left(state) == ([], [])
 
 
@@ -418,7 +418,13 @@ def test_a_cluster_that_nobody_waits_for_ends(fake: Any, state: Path) -> None:
     hear, tell = os.pipe()
     os.close(hear)
     folder = registry.draft()
-    order = {"name": "default", "spec": {}, "folder": str(folder), "scheduler_file": None}
+    order = {
+        "name": "default",
+        "spec": {},
+        "folder": str(folder),
+        "token": "",
+        "scheduler_file": None,
+    }
     arguments = [sys.executable, "-P", "-m", daemon.__name__, json.dumps(order), str(tell)]
     try:
         done = subprocess.run(arguments, pass_fds=[tell], timeout=20, stderr=subprocess.DEVNULL)
@@ -539,7 +545,7 @@ def test_another_process_of_the_same_number_is_left_alone(
         entry = replace(mine, pid=stranger.pid, pid_started=ticks - 1)
         registry.claim(entry, registry.draft())
         assert run(["cluster", "stop"]) == 0
-        assert "had ended without a word" in capsys.readouterr().out
+        assert "its daemon had died" in capsys.readouterr().out
         assert stranger.poll() is None
         stranger.kill()
     assert os.listdir(state) == []

@@ -103,7 +103,7 @@ def test_a_rank_that_does_not_arrive_is_named(
     ranks_that(code, tmp_path / "site", monkeypatch)
     started = time.monotonic()
     with (
-        pytest.raises(ClusterError, match=r"3 workers did not arrive.*rank 2 \(never") as raised,
+        pytest.raises(ClusterError, match=r"3 workers did not connect.*rank 2 \(never") as raised,
         connect("mpi", workers=3, start_timeout=4),
     ):
         pass

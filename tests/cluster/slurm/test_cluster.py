@@ -212,7 +212,7 @@ def test_a_queue_that_does_not_answer(fake: Path, monkeypatch: pytest.MonkeyPatc
 @pytest.mark.parametrize(
     ("trouble", "message"),
     [
-        ("full", r"2 of 2 workers did not arrive \(job 10[01] pending: Resources, job 10[01]"),
+        ("full", r"2 of 2 workers did not connect \(job 10[01] pending: Resources, job 10[01]"),
         ("refuse", "did not start: sbatch refused a job: .*invalid partition specified: moon"),
         (
             "broken",
