@@ -17,7 +17,7 @@ import pytest
 
 from penstock import ClusterSpec, connect, gang
 from penstock.cluster import answer
-from penstock.cluster.connect import capacity, leave_interrupts_to_client
+from penstock.cluster.connect import leave_interrupts_to_client
 from penstock.cluster.daemon.registry import Started, find
 from penstock.cluster.devices import warn_of_unused_gpus
 from penstock.cluster.mpi.attach import start_world
@@ -25,6 +25,7 @@ from penstock.cluster.running import Running
 from penstock.cluster.startup import check_versions, wait_for_workers
 from penstock.errors import ClusterError, SilentScheduler
 from penstock.pipelines.cli import run as penstock
+from penstock.pipelines.job.capacity import task_capacity
 from penstock.pipelines.job.tasks import run_tasks
 
 pytestmark = pytest.mark.slow
@@ -86,7 +87,7 @@ def test_every_question_of_a_client(kept: Started, monkeypatch: pytest.MonkeyPat
         questions: dict[str, Callable[[], Any]] = {
             "versions": lambda: check_versions(client),
             "GPUs": lambda: warn_of_unused_gpus(client),
-            "capacity": lambda: capacity(client, ClusterSpec()),
+            "capacity": lambda: task_capacity(client, ClusterSpec()),
             "a gang": lambda: gang.run(client, os.getpid, ranks=2, start_timeout=2),
             "a world": lambda: start_world(client, 2, 2),
             "a plugin": lambda: leave_interrupts_to_client(client),
