@@ -219,6 +219,7 @@ def examples(page: str, folder: Path) -> dict[str, Path]:
 
 
 @pytest.mark.mpi
+@pytest.mark.slow
 def test_examples_of_gangs_print_what_the_page_shows(pages: dict[str, str], tmp_path: Path) -> None:
     shown = {text.split()[2]: text.splitlines()[1:] for text in blocks(pages["gangs"], "console")}
     programs = examples(pages["gangs"], tmp_path)
@@ -237,6 +238,7 @@ def test_the_script_inside_an_mpi_job(pages: dict[str, str], tmp_path: Path, mpi
 
 
 @pytest.mark.mpi
+@pytest.mark.slow
 def test_a_cluster_that_stays_does_as_the_page_says(pages: dict[str, str], tmp_path: Path) -> None:
     part = section(pages["cluster"], "A cluster that stays")
     start, *_, stop = [words for words in commands(part) if words[0] == "cluster"][:3]

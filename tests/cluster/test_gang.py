@@ -413,6 +413,7 @@ def test_a_scheduler_that_goes_before_the_members_run(
     assert gang.run(client, lambda comm: comm.size) == [4] * 4
 
 
+@pytest.mark.slow
 def test_a_scheduler_that_goes_ends_the_wait() -> None:
     from distributed import Client
 

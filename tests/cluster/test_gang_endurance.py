@@ -1,6 +1,6 @@
 """Many gangs in a row, a tenth of which fail at random: no hang, and nothing left over.
 
-PENSTOCK_GANGS says how many: CI takes a thousand, for which the README's tests have no time.
+PENSTOCK_GANGS says how many: CI takes a thousand with MPICH, 200 with other MPIs.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import pytest
 from penstock import connect, gang
 from penstock.errors import GangError
 
-pytestmark = pytest.mark.mpi
+pytestmark = [pytest.mark.mpi, pytest.mark.slow]
 
 GANGS = int(os.environ.get("PENSTOCK_GANGS", "200"))
 KINDS = ["exception"] * 4 + ["loop"] * 2 + ["wait"] * 2 + ["kill"]

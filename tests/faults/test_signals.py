@@ -88,11 +88,24 @@ def ends_in_order(process: Any, code: int, name: str, temporary: Path) -> str:
     return "\n".join(lines[:-1])
 
 
-@pytest.mark.parametrize("whole_group", [False, True])
-@pytest.mark.parametrize("number", CODES)
+# One of each cluster, signal and address of it; all the others are slow.
+QUICK = [("threads", signal.SIGTERM, True), ("local", signal.SIGHUP, False)]
+
+
+def case(cluster: str, number: signal.Signals, whole_group: bool) -> Any:
+    marks = [pytest.mark.mpi] * (cluster == "mpi")
+    marks += [pytest.mark.slow] * ((cluster, number, whole_group) not in QUICK)
+    return pytest.param(cluster, number, whole_group, marks=marks)
+
+
 @pytest.mark.parametrize(
-    "cluster",
-    ["threads", "local", pytest.param("mpi", marks=[pytest.mark.mpi, pytest.mark.slow])],
+    ("cluster", "number", "whole_group"),
+    [
+        case(cluster, number, whole_group)
+        for cluster in ("threads", "local", "mpi")
+        for number in CODES
+        for whole_group in (False, True)
+    ],
 )
 def test_a_command_ends_in_order(
     edges: Path,

@@ -235,6 +235,7 @@ def test_a_job_outlives_killed_workers(driver, hosts, wait_until):
     assert files_left(hosts) == []
 
 
+@pytest.mark.slow
 def test_a_cut_link_ends_the_gang_in_time(driver, hosts, wait_until):
     driver.start(
         "attempt('sums', lambda: gang(job.sums, folder, 20, timeout=4))\n"
@@ -265,6 +266,7 @@ def test_an_unknown_host_is_named(driver, hosts, wait_until):
     no_process_left(hosts, wait_until)
 
 
+@pytest.mark.slow
 def test_a_host_that_cannot_be_reached_is_named(driver, hosts, wait_until):
     hosts.cut("h3")
     driver.start(start_timeout=20)
@@ -275,6 +277,7 @@ def test_a_host_that_cannot_be_reached_is_named(driver, hosts, wait_until):
     no_process_left(hosts, wait_until)
 
 
+@pytest.mark.slow
 def test_a_host_that_does_not_answer_is_named_within_the_timeout(driver, hosts, wait_until):
     hosts.freeze("h3")  # it takes the call, and says nothing
     driver.start(start_timeout=3)

@@ -75,6 +75,7 @@ def workers_of(process: subprocess.Popen[str]) -> list[psutil.Process]:
     return [c for c in children if "spawn_main" in " ".join(c.cmdline()) and not c.children()]
 
 
+@pytest.mark.slow
 def test_a_killed_worker_costs_time_only(tmp_path: Path, edges: Path, truth: Any) -> None:
     process = start(edges, tmp_path / "g")
     wait_for(process, ".g.partial/scratch/segments/*/done.json", tmp_path)
@@ -87,7 +88,7 @@ def test_a_killed_worker_costs_time_only(tmp_path: Path, edges: Path, truth: Any
     assert [p.name for p in tmp_path.iterdir()] == ["g"]
 
 
-@pytest.mark.parametrize("how", ["ctrl-c", "kill"])
+@pytest.mark.parametrize("how", [pytest.param("ctrl-c", marks=pytest.mark.slow), "kill"])
 def test_an_interrupted_run_leaves_no_graph_and_resumes(
     tmp_path: Path, edges: Path, truth: Any, how: str
 ) -> None:
@@ -128,6 +129,7 @@ def test_resume_refuses_another_run(tmp_path: Path, edges: Path) -> None:
     assert "the same inputs and options" in said
 
 
+@pytest.mark.slow
 def test_two_runs_never_write_one_graph(tmp_path: Path, edges: Path) -> None:
     first = start(edges, tmp_path / "g")
     wait_for(first, ".g.partial/scratch/pieces/*/done.json", tmp_path)

@@ -316,6 +316,7 @@ def test_a_killed_run_goes_on(make_graph: Any, tmp_path: Path, small_parts: None
     assert checksums(tmp_path / "w") == checksums(tmp_path / "whole")
 
 
+@pytest.mark.slow
 def test_the_death_of_a_worker_costs_nothing(make_graph: Any, tmp_path: Path) -> None:
     graph, options = make_graph(weights=True), {"walks": 2000}
     walk(graph, tmp_path / "whole", **options)
@@ -487,6 +488,7 @@ def test_an_expression_reads_weights_that_are_all_equal(tmp_path: Path, device: 
 
 
 @pytest.mark.mpi
+@pytest.mark.slow
 def test_an_expression_reads_weights_that_are_all_equal_in_parts(tmp_path: Path) -> None:
     graph, out = weighted(tmp_path / "g", [5] * 5), tmp_path / "w"
     cluster = ClusterSpec(workers=2)
