@@ -62,6 +62,10 @@ def accuracy(python: str, threads: int, peer_results: Path | None) -> bool:
 
 def our_accuracy(folder: Path, data: Data, kind: str, seed: int, roles: Any) -> float:
     """Train one model, and return the test accuracy of the weights that the training keeps."""
+    from penstock.graph import Graph
+    from penstock.workers.gnn.plan.facts import outputs_of
+    from penstock.workers.gnn.plan.lowering import plan_for
+    from penstock.workers.gnn.plan.rates import machine_rates
     from penstock.workers.gnn.plan.spec import Layer, Model, Training
     from penstock.workers.gnn.task import TrainTask
     from penstock.workers.gnn.train import train
@@ -75,6 +79,8 @@ def our_accuracy(folder: Path, data: Data, kind: str, seed: int, roles: Any) -> 
         first = Layer("gat", 64, "elu", dropout=drop, heads=8, attention_dropout=drop)
         layers = first, Layer("gat", attention_dropout=drop)
     rate = 0.005 if kind == "gat" else 0.01
-    training = Training(epochs=200, rate=rate, decay=5e-4, seed=seed, checkpoint_epochs=None)
-    task = TrainTask(graph, None, Model(layers, input_dropout=drop), training, run)
+    training = Training(epochs=200, lr=rate, weight_decay=5e-4, seed=seed, checkpoint_epochs=0)
+    model = Model(layers, input_dropout=drop).complete(outputs_of(Graph.open(graph)))
+    plan = plan_for(Graph.open(graph), None, model, training, machine_rates())
+    task = TrainTask(graph, None, model, training, plan, run)
     return float(train(None, task).metrics["test"]["score"])

@@ -188,25 +188,25 @@ def _refuse_run(out: Path) -> None:
 
 def _refuse_another(out: Path, old: Run, new: Run) -> None:
     """Raise where a run cannot go on as ``new``."""
-    found = differences(new.model.to_dict(), old.model.to_dict())
+    found = differences(new.model.to_dict(), old.model.to_dict(), "run")
     ours, theirs = (
         {name: value for name, value in asdict(run.training).items() if name not in PASSING}
         for run in (new, old)
     )
     if new.training.schedule == "cosine":
         ours["epochs"], theirs["epochs"] = new.training.epochs, old.training.epochs
-    found += differences(ours, theirs)
+    found += differences(ours, theirs, "run")
     drawn, kept = (run.split.declared if run.split else "the graph's" for run in (new, old))
-    found += differences({"split": drawn}, {"split": kept})
+    found += differences({"split": drawn}, {"split": kept}, "run")
     if new.graph_sha256 != old.graph_sha256:
         changed = f"{new.graph} has changed"
-        other = f"{new.graph}, in the checkpoint {old.graph}"
+        other = f"{new.graph}, in the run {old.graph}"
         found.append(f"the graph: {changed if new.graph == old.graph else other}")
     if found:
         raise UsageError(
             f"the run in {out} is another one",
             expected="the same model, training and graph",
-            got="; ".join(found).replace("in the checkpoint", "in the run"),
+            got="; ".join(found),
             remedy="Repeat its command with --resume, or begin anew with --overwrite",
         )
 

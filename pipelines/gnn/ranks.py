@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from penstock.cluster.connect import connect, kind_for
@@ -21,8 +21,10 @@ from penstock.pipelines.capacity import Room, room_of
 from penstock.pipelines.gnn.progress import EpochBar
 from penstock.pipelines.parts import partition_into
 from penstock.pipelines.stage import run_stage
-from penstock.workers.gnn.plan.spec import Training
 from penstock.workers.gnn.task import Predicted, PredictTask, Trained, TrainTask
+
+if TYPE_CHECKING:
+    from penstock.workers.gnn.plan.rates import Rates
 
 # A rank that dies takes its world with it, which is started again.
 RETRIES = 2
@@ -72,18 +74,15 @@ def open_ranks(
         yield Ranks(client, count, path, room)
 
 
-def facts_and_rates(ranks: Ranks, graph: Graph, training: Training) -> tuple[Any, Any]:
-    """Return what a plan needs: about the graph, and about the machine that a worker runs on."""
-    from penstock.workers.gnn.plan.facts import facts_of
+def rates_of(ranks: Ranks) -> Rates:
+    """Return how fast the machine of a worker is."""
     from penstock.workers.gnn.plan.rates import machine_rates
 
-    on_gpu = ranks.room.on_gpu
-    facts = facts_of(graph, ranks.partition, training=training, on_gpu=on_gpu)
-    calls = [("gpu" if on_gpu else "cpu",)]
-    rates = run_stage(
+    calls = [("gpu" if ranks.room.on_gpu else "cpu",)]
+    found: list[Rates] = run_stage(
         ranks.client, "measure", machine_rates, calls, sizes=[1], unit="machines", quiet=True
     )
-    return facts, rates[0]
+    return found[0]
 
 
 def train_on(ranks: Ranks, task: TrainTask, *, scored: bool, quiet: bool) -> Trained:

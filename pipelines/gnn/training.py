@@ -12,18 +12,11 @@ from penstock.errors import PenstockError, UsageError
 from penstock.files import sha256_of
 from penstock.graph import Graph
 from penstock.manifest import FILE_NAME as GRAPH_FILE
-from penstock.pipelines.gnn.declare import (
-    check_graph,
-    declared_model,
-    declared_training,
-    ignored,
-    task_of,
-    tell_ignored,
-)
+from penstock.pipelines.gnn.declare import complete, ignored, task_of, tell_ignored
 from penstock.pipelines.gnn.folder import Run, run_folder
-from penstock.pipelines.gnn.memory import need_disk_to_train, need_room
-from penstock.pipelines.gnn.options import GnnOptions, ModelOptions, as_plain
-from penstock.pipelines.gnn.ranks import facts_and_rates, open_ranks, train_on
+from penstock.pipelines.gnn.options import GnnOptions, as_plain
+from penstock.pipelines.gnn.planning import lowering, need_disk_to_train, need_memory_to_train
+from penstock.pipelines.gnn.ranks import open_ranks, train_on
 from penstock.pipelines.gnn.report import TrainReport
 from penstock.pipelines.gnn.split import FILE_NAME as SPLIT_FILE
 from penstock.pipelines.gnn.split import (
@@ -33,7 +26,6 @@ from penstock.pipelines.gnn.split import (
     keep_split,
     split_file,
 )
-from penstock.workers.gnn.plan.facts import outputs_of
 from penstock.workers.gnn.plan.spec import Model, Training
 from penstock.workers.gnn.task import Trained, TrainTask
 
@@ -78,12 +70,12 @@ def train_model(
         if split is not None and not quiet:
             does = "Goes on with the" if goes_on else "Drew a"
             print(f"{does} split {split.declared}", file=sys.stderr)
-        facts, rates = facts_and_rates(ranks, graph, training)
-        need_room(ranks, model, facts, training, rates)
-        need_disk_to_train(folder, model, facts.features, training.epochs)
+        lowered = lowering(ranks, graph, training)
+        need_memory_to_train(ranks, model, lowered)
+        need_disk_to_train(folder, model, run.features, training.epochs)
         # Always to go on: a rank that is started again finds what the first one saved.
         task = TrainTask(
-            graph.path, ranks.partition, model, training, folder, resume=True,
+            graph.path, ranks.partition, model, training, lowered(model), folder, resume=True,
             split=split_file(folder, split),
         )  # fmt: skip
         trained = train_on(ranks, task, scored=run.task != "value", quiet=quiet)
@@ -107,18 +99,6 @@ def train_model(
         ignored=ignored(graph),
         profile=folder / "profile.json" if training.profile else None,
     )
-
-
-def complete(
-    graph: Graph, options: ModelOptions, declared: Model | None = None, *, drawn: bool = False
-) -> tuple[Model, Training]:
-    """Return what is declared, fitted to the graph; raise where the two do not go together.
-
-    drawn  whether a split was drawn before, or is, which does without the graph's
-    """
-    training = declared_training(options)
-    check_graph(graph, training, drawn=drawn or options.split is not None)
-    return (declared or declared_model(options)).complete(outputs_of(graph)), training
 
 
 def run_of(

@@ -80,7 +80,7 @@ class Recorded:
             raise PenstockError(
                 f"the {name} pass cannot be recorded on this GPU",
                 got=f"{type(error).__name__}: {error}",
-                remedy="Train with --no-record, which launches kernels one by one",
+                remedy="Train with --no-cuda-graph, which launches kernels one by one",
             ) from error
 
 

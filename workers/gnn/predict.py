@@ -12,7 +12,6 @@ from penstock.graph import SPLITS, Graph
 from penstock.workers.gnn import checkpoint
 from penstock.workers.gnn.data.local import Local, open_local
 from penstock.workers.gnn.layers.network import Network
-from penstock.workers.gnn.plan.agreed import plan_of
 from penstock.workers.gnn.state import load_tensors
 from penstock.workers.gnn.task import Predicted, PredictTask
 from penstock.workers.gnn.thread_pool import Workforce
@@ -38,9 +37,10 @@ def predict(comm: Any, task: PredictTask) -> Predicted:
     ):
         tensors, about = checkpoint.load(task.checkpoint)
         checkpoint.check_trained(task.checkpoint, about)
-        plan, model = plan_of(comm, task, local, outputs=about["outputs"])
-        checkpoint.check_model(task.checkpoint, about, model)
-        network = Network(plan, model, task.training, local, crew, comm=comm, device=gpu())
+        checkpoint.check_model(task.checkpoint, about, task.model)
+        network = Network(
+            task.plan, task.model, task.training, local, crew, comm=comm, device=gpu()
+        )
         load_tensors(network, tensors)
         outputs = network.forward()
         network.synchronize()

@@ -54,13 +54,13 @@ class State:
         if training.optimizer == "sgd":
             module.sgd(
                 parameters.values, parameters.gradients, self.vectors[0],
-                rate=rate, momentum=training.momentum, decay=training.decay, scale=scale,
+                rate=rate, momentum=training.momentum, decay=training.weight_decay, scale=scale,
             )  # fmt: skip
             return
         module.adam(
             parameters.values, parameters.gradients, *self.vectors,
             rate=rate, beta1=training.beta1, beta2=training.beta2, epsilon=training.epsilon,
-            decay=training.decay, decoupled=training.optimizer == "adamw", scale=scale,
+            decay=training.weight_decay, decoupled=training.optimizer == "adamw", scale=scale,
             step=self.epoch,
         )  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""What the ranks of a training or a prediction are told, and what they tell afterwards."""
+"""The tasks of ranks, a training or a prediction, and their results."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.workers.gnn.data.kept_split import SplitFile
+from penstock.workers.gnn.plan.lowering import Plan
 from penstock.workers.gnn.plan.spec import Model, Training
 
 
@@ -15,6 +16,7 @@ class TrainTask:
     """A training: every rank gets the same.
 
     partition  None: one rank, the whole graph
+    model      complete: with every width, as the plan was made for
     run        an existing folder. Rank 0 writes there: metrics.jsonl (a line an epoch), plan.txt,
                checkpoints/ (``last`` and ``best`` .safetensors), profile.json with --profile
     resume     go on from checkpoints/last.safetensors if it is there
@@ -25,6 +27,7 @@ class TrainTask:
     partition: Path | None
     model: Model
     training: Training
+    plan: Plan
     run: Path
     resume: bool = False
     split: SplitFile | None = None
@@ -77,6 +80,7 @@ class PredictTask:
     partition: Path | None
     model: Model
     training: Training
+    plan: Plan
     checkpoint: Path
     out: Path
     feature_columns: tuple[int, ...] | None = None

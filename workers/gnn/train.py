@@ -18,7 +18,6 @@ from penstock.workers.gnn.data.local import Local, open_local
 from penstock.workers.gnn.epoch_times import Times, write_profile
 from penstock.workers.gnn.halo.overlap import measure_overlap
 from penstock.workers.gnn.layers.network import Loss, Network
-from penstock.workers.gnn.plan.agreed import plan_of
 from penstock.workers.gnn.plan.spec import LOSSES
 from penstock.workers.gnn.state import Metrics, State
 from penstock.workers.gnn.task import Trained, TrainTask
@@ -73,14 +72,14 @@ class _Run:
                 f"--precision {self.training.precision} is for GPUs, and this worker has none",
                 expected="--precision fp32, or --device gpu",
             )
-        self.plan, self.model = plan_of(comm, task, local)
+        self.plan, self.model = task.plan, task.model
         self.network = Network(
             self.plan, self.model, self.training, local, crew,
             comm=comm, clock=self.clock, device=gpu(),
         )  # fmt: skip
         # What was taken to prepare goes back, so that buffers are taken as they are needed.
         self._peak = _peak_bytes(give_back=True)
-        recorded = gpu() and _alone(comm) and self.training.record and not profile
+        recorded = gpu() and _alone(comm) and self.training.cuda_graph and not profile
         self.passes = Recorded(self.network.around, active=recorded)
         self.loss_kind = LOSSES[str(local.label_kind)]
         self.loss = Loss(self.loss_kind, self.network, self._terms())

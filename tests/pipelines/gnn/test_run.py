@@ -157,7 +157,7 @@ def test_another_run_is_refused_and_says_what_differs(
     with pytest.raises(UsageError) as caught:
         train(other, resume=True, hidden=32, lr=0.1, overlap=False)
     message = str(caught.value)
-    for part in ("layers[0].width: 32, in the run 64", "rate: 0.1, in the run 0.01", "the graph: "):
+    for part in ("layers[0].width: 32, in the run 64", "lr: 0.1, in the run 0.01", "the graph: "):
         assert part in message
     assert "overlap" not in message
     with pytest.raises(UsageError, match="epochs: 9, in the run 5"):

@@ -19,6 +19,7 @@ from penstock.workers.gnn import checkpoint
 from penstock.workers.gnn.data.local import open_local
 from penstock.workers.gnn.halo import overlap
 from penstock.workers.gnn.halo.overlap import KINDS, measure_overlap, summary
+from penstock.workers.gnn.plan.lowering import plan_for
 from penstock.workers.gnn.plan.rates import GUESS
 from penstock.workers.gnn.plan.spec import Layer, Model, Training
 from penstock.workers.gnn.task import Trained, TrainTask
@@ -40,13 +41,6 @@ def graph(tmp_path_factory: pytest.TempPathFactory) -> Path:
     generate("sbm", path, quiet=True, nodes=300, blocks=CLASSES, width=6, noise=2, seed=3)
     partition_graph(Graph.open(path), k=2, method="random", quiet=True)
     return path
-
-
-@pytest.fixture(autouse=True)
-def no_measured_rates(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        "penstock.workers.gnn.plan.agreed.machine_rates", lambda device: GUESS["cpu"]
-    )
 
 
 # -- the definition, where time passes as the test says --------------------------------------------
@@ -166,12 +160,17 @@ def test_what_is_worse_than_no_overlap_is_negative() -> None:
 # -- on ranks --------------------------------------------------------------------------------------
 
 
+def task_of(graph: Path, model: Model, training: Training, folder: Path) -> TrainTask:
+    opened = Graph.open(graph)
+    partition, complete = partition_path(opened, 2), model.complete(CLASSES)
+    plan = plan_for(opened, partition, complete, training, GUESS["cpu"])
+    return TrainTask(graph, partition, complete, training, plan, folder)
+
+
 def two_ranks(graph: Path, folder: Path, model: Model, on_threads: Any, **options: Any) -> Trained:
     """Train on two ranks, and return what the first came to."""
     (folder / "checkpoints").mkdir(parents=True)
-    task = TrainTask(
-        graph, partition_path(Graph.open(graph), 2), model, Training(**options), folder
-    )
+    task = task_of(graph, model, Training(**options), folder)
     found: list[Trained] = on_threads(2, lambda comm: train(comm, task, lambda *told: None))
     return found[0]
 
@@ -210,11 +209,13 @@ def with_run(graph: Path, tmp_path: Path, on_threads: Any) -> Callable[..., list
     """Call ``work(run)`` on two ranks, each with a training of its own that has run two epochs."""
 
     def call(model: Model, work: Callable[[Any], Any]) -> list[Any]:
-        partition = partition_path(Graph.open(graph), 2)
-        task = TrainTask(graph, partition, model, Training(epochs=9), tmp_path)
+        task = task_of(graph, model, Training(epochs=9), tmp_path)
 
         def rank(comm: Any) -> Any:
-            with open_local(comm, graph, partition, weighted=False) as local, Workforce(1) as crew:
+            with (
+                open_local(comm, graph, task.partition, weighted=False) as local,
+                Workforce(1) as crew,
+            ):
                 run = _Run(comm, task, local, crew, None)
                 for _ in range(2):
                     run.bare_epoch()
