@@ -63,6 +63,7 @@ def accuracy(python: str, threads: int, peer_results: Path | None) -> bool:
 def our_accuracy(folder: Path, data: Data, kind: str, seed: int, roles: Any) -> float:
     """Train one model, and return the test accuracy of the weights that the training keeps."""
     from penstock.graph import Graph
+    from penstock.workers.comm.single import SingleRank
     from penstock.workers.gnn.plan.facts import outputs_of
     from penstock.workers.gnn.plan.lowering import plan_for
     from penstock.workers.gnn.plan.rates import machine_rates
@@ -83,4 +84,4 @@ def our_accuracy(folder: Path, data: Data, kind: str, seed: int, roles: Any) -> 
     model = Model(layers, input_dropout=drop).complete(outputs_of(Graph.open(graph)))
     plan = plan_for(Graph.open(graph), None, model, training, machine_rates())
     task = TrainTask(graph, None, model, training, plan, run)
-    return float(train(None, task).metrics["test"]["score"])
+    return float(train(SingleRank(), task).metrics["test"]["score"])

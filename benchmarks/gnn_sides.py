@@ -28,6 +28,7 @@ def ours(
     dask.config.set({"penstock.device": device})
     imported = _resident()
     from penstock.graph import Graph
+    from penstock.workers.comm.single import SingleRank
     from penstock.workers.gnn.plan.facts import outputs_of
     from penstock.workers.gnn.plan.lowering import plan_for
     from penstock.workers.gnn.plan.rates import machine_rates
@@ -48,7 +49,7 @@ def ours(
     rates = machine_rates(device)
     plan = plan_for(graph, None, model, training, rates, on_gpu=device == "gpu")
     task = TrainTask(graph.path, None, model, training, plan, run)
-    trained = train(None, task)
+    trained = train(SingleRank(), task)
     peak = _resident()
     if device == "gpu":
         imported, peak = 0, trained.memory

@@ -20,8 +20,8 @@ class EpochBar(Progress):
         super().__enter__()
         return self
 
-    def tell(self, metrics: dict[str, Any]) -> None:
-        """Take what a rank tells of an epoch: its number, from 1, loss, and scores of splits."""
+    def update(self, metrics: dict[str, Any]) -> None:
+        """Take the metrics of an epoch: its number, from 1, loss, and scores of splits."""
         epoch = metrics.get("epoch")
         if epoch is None:
             return

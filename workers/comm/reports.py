@@ -29,7 +29,7 @@ class Reports:
         """Take ``{"done": units}`` or ``{"metrics": {name: value}}``."""
         self._done += report.get("done", 0)
         self._metrics.update(report.get("metrics", {}))
-        if self._metrics and time.monotonic() - self._sent >= _EVERY:
+        if time.monotonic() - self._sent >= _EVERY:
             self.flush()
 
     def flush(self) -> None:

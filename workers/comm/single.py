@@ -2,8 +2,8 @@
 
     run_single(name, train, (task,))      in a plain task of Dask
 
-It offers what Communicator offers, so that an algorithm is written once. Every exchange is done when
-it was asked for: nothing is copied but what a rank sends to itself, and nothing waits.
+It offers what Communicator offers, so that an algorithm is written once. An exchange is done when
+it is asked for: nothing is copied but what a rank sends to itself, and nothing waits.
 """
 
 from __future__ import annotations
@@ -11,8 +11,6 @@ from __future__ import annotations
 from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
-
-import numpy as np
 
 from penstock.errors import UsageError
 from penstock.workers.comm.reports import Reports, given_up
@@ -22,6 +20,7 @@ if TYPE_CHECKING:
 
     AnyCommunicator: TypeAlias = "Communicator | SingleRank"
 
+Message = tuple[Any, int, int]  # an array, the rank that it goes to or comes from, and a tag
 _OPERATIONS = ("sum", "min", "max", "prod")
 
 
@@ -66,6 +65,12 @@ class SingleRank:
     def _deliver(self, tag: int) -> None:
         while self._sent[tag] and self._awaited[tag]:
             self._awaited[tag].popleft()[...] = self._sent[tag].popleft()
+
+    def persistent(
+        self, *, sends: Sequence[Message] = (), receives: Sequence[Message] = ()
+    ) -> _Persistent:
+        """Set up messages that are exchanged many times: (array, rank, tag) each."""
+        return _Persistent(self, sends, receives)
 
     def start(self) -> None:
         """Start what was posted: nothing is."""
@@ -151,6 +156,28 @@ class SingleRank:
         self.check()
         if self._report is not None:
             self._report({"metrics": metrics})
+
+
+class _Persistent:
+    """Messages that this rank sends to itself, in the same arrays every time."""
+
+    def __init__(
+        self, owner: SingleRank, sends: Sequence[Message], receives: Sequence[Message]
+    ) -> None:
+        self._owner, self._sends, self._receives = owner, sends, receives
+
+    def start(self) -> None:
+        """Do one round."""
+        for message in self._receives:
+            self._owner.irecv(*message)
+        for message in self._sends:
+            self._owner.isend(*message)
+
+    def wait(self, timeout: float | None = None) -> None:
+        """Return at once: the round is done."""
+
+    def close(self) -> None:
+        """Let go of nothing."""
 
 
 def run_single(gang: str, function: Callable[..., Any], args: tuple[Any, ...]) -> Any:

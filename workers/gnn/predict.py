@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -15,13 +15,15 @@ from penstock.workers.gnn.layers.network import Network
 from penstock.workers.gnn.state import load_tensors
 from penstock.workers.gnn.task import Predicted, PredictTask
 from penstock.workers.gnn.thread_pool import Workforce
-from penstock.workers.gnn.threads import threads_of
 from penstock.workers.resources.device import gpu, to_host
+
+if TYPE_CHECKING:
+    from penstock.workers.comm.single import AnyCommunicator
 
 _PIECE = 1 << 16  # nodes that are made into a table at once
 
 
-def predict(comm: Any, task: PredictTask) -> Predicted:
+def predict(comm: AnyCommunicator, task: PredictTask) -> Predicted:
     """Predict this rank's nodes and write them; ranks write a part each."""
     with (
         open_local(
@@ -33,14 +35,12 @@ def predict(comm: Any, task: PredictTask) -> Predicted:
             feature_columns=task.feature_columns,
             split=task.split,
         ) as local,
-        Workforce(threads_of(comm)) as crew,
+        Workforce.of(comm) as crew,
     ):
         tensors, about = checkpoint.load(task.checkpoint)
         checkpoint.check_trained(task.checkpoint, about)
         checkpoint.check_model(task.checkpoint, about, task.model)
-        network = Network(
-            task.plan, task.model, task.training, local, crew, comm=comm, device=gpu()
-        )
+        network = Network(task.plan, task.model, task.training, local, crew, comm, device=gpu())
         load_tensors(network, tensors)
         outputs = network.forward()
         network.synchronize()

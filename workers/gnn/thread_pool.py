@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from itertools import count
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from penstock.csr import Array
+from penstock.limits import cores
+
+if TYPE_CHECKING:
+    from penstock.workers.comm.single import AnyCommunicator
 
 # Pieces do not depend on how many threads there are: sums are joined piece by piece.
 _PIECES = 64
@@ -29,6 +34,14 @@ class Workforce:
         self.tf32 = False  # whether GPUs may round the factors of products
         self._pool = ThreadPoolExecutor(threads - 1) if threads > 1 else None
         self._limit: AbstractContextManager[Any] | None = None
+
+    @staticmethod
+    def of(comm: AnyCommunicator) -> Workforce:
+        """Return the threads of this rank, its share of the host's cores; every rank calls it."""
+        if comm.size == 1:
+            return Workforce(cores())
+        hosts = comm.allgather(socket.gethostname())
+        return Workforce(max(1, cores() // hosts.count(hosts[comm.rank])))
 
     def __enter__(self) -> Workforce:
         from threadpoolctl import threadpool_limits

@@ -1,4 +1,4 @@
-"""The training loop of one rank: ``gang.run(client, train, (task,), ranks=k)``, or alone."""
+"""The training loop of one rank: ``gang.run(client, train, (task,), ranks=k)``."""
 
 from __future__ import annotations
 
@@ -7,29 +7,28 @@ import math
 import resource
 import time
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from penstock.errors import UsageError
-from penstock.workers.gnn.clock import Clock
+from penstock.graph import SPLITS
+from penstock.workers.gnn.clock import Clock, EpochTimes, write_profile
 from penstock.workers.gnn.cuda_graph import Recorded, own_stream
 from penstock.workers.gnn.data.local import Local, open_local
-from penstock.workers.gnn.epoch_times import Times, write_profile
 from penstock.workers.gnn.halo.overlap import measure_overlap
 from penstock.workers.gnn.layers.network import Loss, Network
 from penstock.workers.gnn.plan.spec import LOSSES
 from penstock.workers.gnn.state import Metrics, State
 from penstock.workers.gnn.task import Trained, TrainTask
 from penstock.workers.gnn.thread_pool import Workforce
-from penstock.workers.gnn.threads import threads_of
-from penstock.workers.resources.device import gpu, to_host, wait_for_gpu
+from penstock.workers.resources.device import gpu, to_host
 
-SPLITS = ("train", "valid", "test")
-Report = Callable[[int, dict[str, Any]], None]
+if TYPE_CHECKING:
+    from penstock.workers.comm.single import AnyCommunicator
 
 
-def train(comm: Any, task: TrainTask, report: Report | None = None) -> Trained:
+def train(comm: AnyCommunicator, task: TrainTask) -> Trained:
     """Train on this rank's rows; every rank returns the same but for its own memory and times."""
     started = time.monotonic()
     training = task.training
@@ -37,12 +36,11 @@ def train(comm: Any, task: TrainTask, report: Report | None = None) -> Trained:
         open_local(
             comm, task.graph, task.partition, weighted=training.weighted, split=task.split
         ) as local,
-        Workforce(threads_of(comm)) as crew,
+        Workforce.of(comm) as crew,
         np.errstate(over="ignore", invalid="ignore"),  # the loss shows them, and ends the training
-        own_stream(active=gpu() and _alone(comm)),
+        own_stream(active=gpu() and comm.size == 1),
     ):
-        run = _Run(comm, task, local, crew, report)
-        return run.through(started)
+        return _Run(comm, task, local, crew).through(started)
 
 
 class _Epoch(NamedTuple):
@@ -57,16 +55,16 @@ class _Run:
     """One training on one rank."""
 
     def __init__(
-        self, comm: Any, task: TrainTask, local: Local, crew: Workforce, report: Report | None
+        self, comm: AnyCommunicator, task: TrainTask, local: Local, crew: Workforce
     ) -> None:
-        self.comm, self.task, self.local, self.report = comm, task, local, report
+        self.comm, self.task, self.local = comm, task, local
         self.training = task.training
         profile = task.training.profile
         settle = None
         if profile and gpu():
-            settle = wait_for_gpu if _alone(comm) else comm.synchronize
+            settle = comm.synchronize
         self.clock = Clock(profile, settle)
-        self.first_rank = comm is None or comm.rank == 0
+        self.first_rank = comm.rank == 0
         if self.training.precision != "fp32" and not gpu():
             raise UsageError(
                 f"--precision {self.training.precision} is for GPUs, and this worker has none",
@@ -74,12 +72,12 @@ class _Run:
             )
         self.plan, self.model = task.plan, task.model
         self.network = Network(
-            self.plan, self.model, self.training, local, crew,
-            comm=comm, clock=self.clock, device=gpu(),
+            self.plan, self.model, self.training, local, crew, comm,
+            clock=self.clock, device=gpu(),
         )  # fmt: skip
         # What was taken to prepare goes back, so that buffers are taken as they are needed.
         self._peak = _peak_bytes(give_back=True)
-        recorded = gpu() and _alone(comm) and self.training.cuda_graph and not profile
+        recorded = gpu() and comm.size == 1 and self.training.cuda_graph and not profile
         self.passes = Recorded(self.network.around, active=recorded)
         self.loss_kind = LOSSES[str(local.label_kind)]
         self.loss = Loss(self.loss_kind, self.network, self._terms())
@@ -95,7 +93,7 @@ class _Run:
 
     def through(self, started: float) -> Trained:
         """Run all epochs."""
-        state, times = self.state, Times(self.comm)
+        state, times = self.state, EpochTimes(self.comm)
         if self.task.resume:
             state.resume(self.first_rank)
         if self.first_rank:
@@ -127,7 +125,7 @@ class _Run:
             first_epoch=first_epoch,
         )
 
-    def _epochs(self, times: Times) -> str:
+    def _epochs(self, times: EpochTimes) -> str:
         """Run the epochs that are left; return what ended them."""
         state, first_epoch = self.state, self.state.epoch
         while state.epoch < self.training.epochs and not self._patience_ends():
@@ -164,7 +162,7 @@ class _Run:
     def _gradients(self) -> Metrics:
         """Go forward and back; return the metrics on the way, of the weights as they are."""
         loss = self.passes("train", self.state.epoch, self._forward_and_back, training=True)
-        if self.training.profile and not _alone(self.comm):
+        if self.training.profile and self.comm.size > 1:
             with self.clock.span("wait for slower ranks", "other"):
                 self.comm.barrier()  # so that gradients are not blamed for it
         self.network.sums.wait()
@@ -204,7 +202,7 @@ class _Run:
         Everything was saved and judged before; nothing of it changes what was trained.
         """
         rounds = self.training.measure_overlap
-        if rounds is None or _alone(self.comm):
+        if rounds is None or self.comm.size == 1:
             return None
 
         restore = self.state.restorer()
@@ -242,8 +240,7 @@ class _Run:
         """Return over how many training terms of the whole graph the loss is a mean."""
         local = self.local
         count = np.array([np.count_nonzero(local.counted == 0)], np.int64)
-        if self.comm is not None:
-            self.comm.allreduce(count)
+        self.comm.allreduce(count)
         return int(count[0]) * (local.outputs if self.loss_kind == "binary" else 1)
 
     def _tell(self, metrics: Metrics, seconds: float, kinds: Mapping[Any, float]) -> None:
@@ -257,15 +254,8 @@ class _Run:
             line["kinds"] = {name: round(value, 6) for name, value in kinds.items()}
             with (self.task.run / "metrics.jsonl").open("a", encoding="utf-8") as file:
                 file.write(json.dumps(line) + "\n")
-            if self.report is not None:
-                self.report(1, {"epoch": epoch, **shown})
-            elif self.comm is not None:
-                self.comm.advance()
-                self.comm.log(epoch=epoch, **shown)
-
-
-def _alone(comm: Any) -> bool:
-    return comm is None or comm.size == 1
+            self.comm.log(epoch=epoch, **shown)
+            self.comm.advance()
 
 
 def _peak_bytes(*, give_back: bool = False) -> int:

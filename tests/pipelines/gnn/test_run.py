@@ -321,7 +321,7 @@ def test_the_bar_shows_the_latest_figures(
     with EpochBar(10) as bar:
         bar._start -= 5  # nothing is said of what takes less than two seconds
         for epoch in range(1, 11):
-            bar.tell({"epoch": epoch, "loss": 1 / epoch, "train": 0.5, "valid": epoch / 20})
+            bar.update({"epoch": epoch, "loss": 1 / epoch, "train": 0.5, "valid": epoch / 20})
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) == 10
     assert lines[-1].startswith("train: 100 %, ")
@@ -333,13 +333,13 @@ def test_the_bar_begins_where_the_run_goes_on_and_goes_back(
 ) -> None:
     with EpochBar(100, scored=False) as bar:
         bar._start -= 5
-        bar.tell({"epoch": 51, "loss": 0.5, "train": 0.0})
+        bar.update({"epoch": 51, "loss": 0.5, "train": 0.0})
         assert (bar.done, bar.total) == (1, 50)
-        bar.tell({"epoch": 100})
+        bar.update({"epoch": 100})
         assert bar.done == 50
-        bar.tell({"epoch": 60})  # a rank was lost
+        bar.update({"epoch": 60})  # a rank was lost
         assert bar.done == 10
-        bar.tell({"loss": 0.2})
+        bar.update({"loss": 0.2})
         assert bar.done == 10
     assert "train 0" not in capsys.readouterr().err
 

@@ -17,6 +17,7 @@ from penstock.csr import CSR
 from penstock.errors import UsageError
 from penstock.graph import Graph
 from penstock.partition.part import partition_path
+from penstock.workers.comm.single import SingleRank
 from penstock.workers.gnn.plan.lowering import plan_for
 from penstock.workers.gnn.plan.rates import GUESS
 from penstock.workers.gnn.plan.spec import Layer, Model, Training
@@ -71,7 +72,7 @@ def run(graphs: Path, tmp_path: Path) -> Train:
         training = Training(**{"epochs": 6, **options})
         device.ask(where)
         try:
-            trained = train(None, task(graphs / graph, None, model, training, folder))
+            trained = train(SingleRank(), task(graphs / graph, None, model, training, folder))
         finally:
             device.withdraw(where)
         lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]

@@ -12,6 +12,7 @@ import pytest
 from penstock.errors import UsageError
 from penstock.graph import Graph
 from penstock.pipelines.generate import generate
+from penstock.workers.comm.single import SingleRank
 from penstock.workers.gnn import checkpoint
 from penstock.workers.gnn import train as training
 from penstock.workers.gnn.plan.facts import outputs_of
@@ -41,7 +42,7 @@ def run(
 ) -> Trained:
     (folder / "checkpoints").mkdir(parents=True, exist_ok=True)
     options = {"epochs": 20, **options}
-    return train(None, task(graph, folder, model, Training(**options), resume=resume))
+    return train(SingleRank(), task(graph, folder, model, Training(**options), resume=resume))
 
 
 def task(
@@ -94,17 +95,17 @@ def test_a_resumed_training_has_the_curve_of_one_without_a_break(
     class Stop(Exception):
         pass
 
-    def stop(done: int, metrics: dict[str, Any]) -> None:
-        if metrics["epoch"] == 13:
+    def stop(report: dict[str, Any]) -> None:
+        if report.get("metrics", {}).get("epoch") == 13:
             raise Stop
 
     folder = tmp_path / "broken"
     (folder / "checkpoints").mkdir(parents=True)
     training = Training(epochs=20, checkpoint_epochs=5, **options)
     with pytest.raises(Stop):
-        train(None, task(graph, folder, model, training), stop)
+        train(SingleRank(stop), task(graph, folder, model, training))
     assert len(curve(folder)) == 13
-    resumed = train(None, task(graph, folder, model, training, resume=True))
+    resumed = train(SingleRank(), task(graph, folder, model, training, resume=True))
     assert resumed.first_epoch == 10
     assert curve(folder) == curve(tmp_path / "whole")
     assert resumed.metrics == whole.metrics
@@ -260,15 +261,15 @@ def test_what_was_told_before_the_first_checkpoint_is_not_told_twice(
     class Stop(Exception):
         pass
 
-    def stop(done: int, metrics: dict[str, Any]) -> None:
-        if metrics["epoch"] == 5:
+    def stop(report: dict[str, Any]) -> None:
+        if report.get("metrics", {}).get("epoch") == 5:
             raise Stop
 
     given = task(graph, tmp_path, MODEL, Training(epochs=8), resume=True)
     with pytest.raises(Stop):
-        train(None, given, stop)
+        train(SingleRank(stop), given)
     assert len(curve(tmp_path)) == 5
-    train(None, given)
+    train(SingleRank(), given)
     assert [line["epoch"] for line in curve(tmp_path)] == [*range(1, 9)]
 
 
@@ -292,11 +293,11 @@ def test_a_checkpoint_from_before_the_first_evaluation_goes_on_as_older_ones_did
         graph, None, trained.model, trained.training, trained.plan, best, tmp_path / "out"
     )
     with pytest.raises(UsageError, match=r"best.safetensors holds weights that were never trained"):
-        predict(None, given)
+        predict(SingleRank(), given)
     resumed = run(graph, tmp_path, epochs=30, **options, resume=True)
     assert (resumed.first_epoch, resumed.epochs, resumed.best_epoch) == (10, 30, 30)
     assert resumed.metrics["valid"]["score"] > 0.5
-    assert predict(None, given).nodes == 600
+    assert predict(SingleRank(), given).nodes == 600
 
 
 def test_a_checkpoint_of_another_model_is_refused_with_what_differs(

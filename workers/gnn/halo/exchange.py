@@ -33,7 +33,7 @@ from penstock.workers.gnn.halo.shared import Landing, near_ranks
 from penstock.workers.resources.device import to_device
 
 if TYPE_CHECKING:
-    from penstock.workers.comm.communicator import Communicator
+    from penstock.workers.comm.single import AnyCommunicator
     from penstock.workers.gnn.thread_pool import Workforce
 
 _OUT, _BACK = 1, 2  # tags
@@ -56,7 +56,7 @@ class Halo:
 
     def __init__(
         self,
-        comm: Communicator | None,
+        comm: AnyCommunicator,
         local: Local,
         *,
         overlap: bool = True,
@@ -67,21 +67,20 @@ class Halo:
     ) -> None:
         self._crew = crew  # whose threads pack and add
         self._comm, self.overlap, self._clock = comm, overlap, clock
-        self._wait = wait if wait is not None or comm is None else comm.wait
+        self._wait = comm.wait if wait is None else wait
         self.leave_out = False
         self.before: Callable[[], None] | None = None
         self._owned = local.owned
         self._sends = sorted(local.send.items())
         self._receives = sorted(local.receive.items())
-        if comm is not None:
-            # Everybody begins with another neighbour.
-            self._sends.sort(key=lambda one: (one[0] - comm.rank) % comm.size)
-            self._receives.sort(key=lambda one: (comm.rank - one[0]) % comm.size)
+        # Everybody begins with another neighbour.
+        self._sends.sort(key=lambda one: (one[0] - comm.rank) % comm.size)
+        self._receives.sort(key=lambda one: (comm.rank - one[0]) % comm.size)
         # Of two ranks of an undirected graph, each wants all rows of the other that have ghosts.
         self._together = {p: found for p, rows in self._sends if (found := one_slice(rows))}
         self._peers = peers = frozenset({*local.send, *local.receive})
-        self._alone = comm is None or not peers
-        self.sharing = shared and comm is not None and comm.size > 1
+        self._alone = not peers
+        self.sharing = shared and comm.size > 1
         self._landings: dict[int, Landing] = {}
         self._words = {way: {p: np.empty(1, np.uint8) for p in peers} for way in (_OUT, _BACK)}
         self._rows: dict[bool, dict[int, Any]] = {}
@@ -111,7 +110,7 @@ class Halo:
         rows of ghosts are not to be touched.
         """
         assert self._moves is None, "an exchange is under way"
-        if self._comm is None or (self._alone and not self.sharing):
+        if self._alone and not self.sharing:
             return
         if self.leave_out:
             self._apart = self._stale(x) if apart else None
@@ -173,7 +172,7 @@ class Halo:
 
         Rows of ``x`` stand for themselves; where others are given, ``x`` need not have them.
         """
-        if self._comm is None or (self._alone and not self.sharing):
+        if self._alone and not self.sharing:
             return []
         assert self._came is None, "an exchange is under way"
         if self.leave_out:
@@ -192,7 +191,7 @@ class Halo:
         Until ``wait_back``, rows of ghosts are not to be touched; those of owned nodes may be.
         """
         assert self._came is None, "an exchange is under way"
-        if self._comm is None or self.leave_out or (self._alone and not self.sharing):
+        if self.leave_out or (self._alone and not self.sharing):
             return
         if self.before is not None:
             self.before()
@@ -240,14 +239,12 @@ class Halo:
     def test(self) -> None:
         """Let messages travel on: to be called between pieces of computation."""
         if self._out or self._back:
-            assert self._comm is not None
             with self._span("halo: test"):
                 for requests in (self._out, self._back):
                     if requests and self._comm.test(requests):
                         requests.clear()
 
     def _finish(self, requests: list[Any]) -> None:
-        assert self._wait is not None
         with self._span("halo: wait"):
             self._wait(requests)
             requests.clear()
@@ -257,7 +254,7 @@ class Halo:
 
     def transports(self, x: Any) -> list[str]:
         """Return by what this rank's rows have travelled, where they are of an array like ``x``."""
-        if self._comm is None or self._alone:
+        if self._alone:
             return []
         landing = self._landings.get(_OUT) if isinstance(x, np.ndarray) else None
         near = landing.shared if landing is not None and self.sharing else frozenset()
@@ -278,7 +275,6 @@ class Halo:
         if not self.sharing or not isinstance(x, np.ndarray):
             return None
         if not self._landings:
-            assert self._comm is not None
             ghosts = {
                 peer: slice(rows.start - self._owned, rows.stop - self._owned)
                 for peer, rows in self._receives
@@ -300,7 +296,6 @@ class Halo:
         }
 
     def _listen(self, shared: frozenset[int], way: int, requests: list[Any]) -> None:
-        assert self._comm is not None
         for peer in sorted(shared):
             requests.append(self._comm.irecv(self._words[way][peer], peer, way))
 
@@ -308,7 +303,6 @@ class Halo:
         self, shared: frozenset[int], told: list[Any], way: int, requests: list[Any]
     ) -> None:
         """Give word also to those to whom no rows go: they write here, and must know of this."""
-        assert self._comm is not None
         for peer in sorted(shared.difference(peer for peer, _ in told)):
             requests.append(self._comm.isend(_WORD, peer, way))
 

@@ -31,7 +31,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from time import perf_counter
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -39,12 +39,15 @@ from penstock.csr import Array
 from penstock.workers.gnn.layers.network import Network
 from penstock.workers.gnn.plan.spec import WIDEST
 
+if TYPE_CHECKING:
+    from penstock.workers.comm.single import AnyCommunicator
+
 Kind = Literal["usual", "left out", "not overlapped"]
 KINDS: tuple[Kind, ...] = ("usual", "left out", "not overlapped")
 
 
 def measure_overlap(
-    comm: Any,
+    comm: AnyCommunicator,
     network: Network,
     epoch: Callable[[], Any],
     restore: Callable[[], None],
@@ -112,7 +115,7 @@ def _quartiles(values: Array) -> list[float]:
 class _Timer:
     """Times epochs of each kind on one rank."""
 
-    def __init__(self, comm: Any, network: Network) -> None:
+    def __init__(self, comm: AnyCommunicator, network: Network) -> None:
         self._comm, self._network = comm, network
         self._met = 0.0  # seconds in barriers, in this epoch
         self._meetings: list[tuple[Any, Any]] = []  # events around them, where a GPU waits

@@ -25,11 +25,14 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from penstock.csr import Array
+
+if TYPE_CHECKING:
+    from penstock.workers.comm.single import AnyCommunicator
 
 
 def place() -> tuple[str, ...] | None:
@@ -50,7 +53,7 @@ class Near(NamedTuple):
     anybody: bool
 
 
-def near_ranks(comm: Any) -> Near:
+def near_ranks(comm: AnyCommunicator) -> Near:
     """Return who is near; every rank calls it."""
     places = comm.allgather(place())
     known = [each for each in places if each is not None]
@@ -92,7 +95,7 @@ class Landing:
     """
 
     def __init__(
-        self, comm: Any, near: Near, slices: Mapping[int, slice], peers: Iterable[int]
+        self, comm: AnyCommunicator, near: Near, slices: Mapping[int, slice], peers: Iterable[int]
     ) -> None:
         self._comm, self._near = comm, near
         self._slices = {p: (int(one.start), int(one.stop)) for p, one in slices.items()}

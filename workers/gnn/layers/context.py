@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -19,6 +19,9 @@ from penstock.workers.gnn.halo.gradients import GradientSum
 from penstock.workers.gnn.layers.parameters import Parameters
 from penstock.workers.gnn.thread_pool import Workforce, edge_cuts, even_cuts
 from penstock.workers.resources.device import to_device
+
+if TYPE_CHECKING:
+    from penstock.workers.comm.single import AnyCommunicator
 
 _BELOW = 1 << 32
 
@@ -73,7 +76,7 @@ class Surroundings:
     sums: GradientSum
     crew: Workforce
     clock: Clock
-    comm: Any
+    comm: AnyCommunicator
     like: Any  # an empty array of the backend and type that is computed with
     seed: int
     implicit: bool = False  # go back over edges as they are, rather than keep them turned round
@@ -117,7 +120,7 @@ class Surroundings:
     @property
     def alone(self) -> bool:
         """Whether there are no other ranks."""
-        return self.comm is None or self.comm.size == 1
+        return self.comm.size == 1
 
     def put(self, array: Any) -> Any:
         """Copy an array to where this rank computes."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -25,13 +25,15 @@ from penstock.workers.gnn.layers.sage import Sage, SageMax
 from penstock.workers.gnn.plan.lowering import LayerPlan, Plan
 from penstock.workers.gnn.plan.spec import Model, Training
 from penstock.workers.gnn.thread_pool import Workforce, even_cuts
-from penstock.workers.resources.device import wait_for_gpu
+
+if TYPE_CHECKING:
+    from penstock.workers.comm.single import AnyCommunicator
 
 
 class Network:
     """The cells of a plan over one rank's rows.
 
-    network = Network(plan, model, training, local, crew)
+    network = Network(plan, model, training, local, crew, comm)
     logits = network.forward(epoch=3, training=True)
     network.back(gradient_of_logits)     # parameters.gradients: of this rank's rows
     network.sums.wait()                  # of all ranks
@@ -44,8 +46,8 @@ class Network:
         training: Training,
         local: Local,
         crew: Workforce,
+        comm: AnyCommunicator,
         *,
-        comm: Any = None,
         clock: Clock | None = None,
         dtype: Any = np.float32,
         device: bool = False,
@@ -55,7 +57,7 @@ class Network:
         entries = [entry for cell in self.cells for entry in cell.entries()]
         self.parameters = Parameters(entries, dtype, training.seed, device=device)
         # With NCCL the GPU waits for messages, not the host, which goes on launching.
-        wait = comm.follow if device and comm is not None else None
+        wait = comm.follow if device else comm.wait
         how: dict[str, Any] = {"overlap": training.overlap, "clock": self.clock, "wait": wait}
         self.halo, self.sums = Halo(comm, local, crew=crew, **how), GradientSum(comm, **how)
         self.around = Surroundings(
@@ -64,7 +66,7 @@ class Network:
             training.precision if device else "fp32",
         )  # fmt: skip
         crew.tf32 = training.precision != "fp32"
-        if comm is not None and comm.size > 1 and training.overlap and not device:
+        if comm.size > 1 and training.overlap and not device:
             crew.progress = self.progress
         self.features = self._features(plan, model, local, dtype)
         for cell in self.cells:
@@ -76,7 +78,7 @@ class Network:
         Where there are other ranks it waits for what they send, too, and ends with the gang.
         """
         if self.around.on_gpu:
-            wait_for_gpu() if self.around.alone else self.around.comm.synchronize()
+            self.around.comm.synchronize()
 
     def progress(self) -> None:
         """Help messages on: called between pieces of computation."""

@@ -11,6 +11,7 @@ import pytest
 from penstock import connect, gang
 from penstock.csr import Array
 from penstock.graph import Graph
+from penstock.workers.comm.single import SingleRank
 from penstock.workers.gnn.clock import Clock
 from penstock.workers.gnn.data.local import open_local
 from penstock.workers.gnn.halo.exchange import Halo
@@ -193,8 +194,8 @@ def test_sums_do_not_depend_on_who_comes_first(
 
 
 def test_alone_nothing_happens(graph: Graph) -> None:
-    with open_local(None, graph.path, None, weighted=False) as local:
-        halo, clock = Halo(None, local, clock=(clock := Clock())), clock
+    with open_local(SingleRank(), graph.path, None, weighted=False) as local:
+        halo, clock = Halo(SingleRank(), local, clock=(clock := Clock())), clock
         x = values(local.ids, WIDTH)
         exchange(halo, x, 1)
         exchange_back(halo, x, 1)

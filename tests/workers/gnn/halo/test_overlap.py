@@ -171,7 +171,7 @@ def two_ranks(graph: Path, folder: Path, model: Model, on_threads: Any, **option
     """Train on two ranks, and return what the first came to."""
     (folder / "checkpoints").mkdir(parents=True)
     task = task_of(graph, model, Training(**options), folder)
-    found: list[Trained] = on_threads(2, lambda comm: train(comm, task, lambda *told: None))
+    found: list[Trained] = on_threads(2, lambda comm: train(comm, task))
     return found[0]
 
 
@@ -216,7 +216,7 @@ def with_run(graph: Path, tmp_path: Path, on_threads: Any) -> Callable[..., list
                 open_local(comm, graph, task.partition, weighted=False) as local,
                 Workforce(1) as crew,
             ):
-                run = _Run(comm, task, local, crew, None)
+                run = _Run(comm, task, local, crew)
                 for _ in range(2):
                     run.bare_epoch()
                 return work(run)

@@ -12,6 +12,7 @@ import pytest
 import scipy.sparse as sp
 
 from penstock.csr import CSR
+from penstock.workers.comm.single import SingleRank
 from penstock.workers.gnn.data.local import Local
 from penstock.workers.gnn.layers.network import Loss, Network
 from penstock.workers.gnn.plan.facts import Facts
@@ -81,7 +82,7 @@ def facts_of(local: Local) -> Facts:
 def network_of(local: Local, model: Model, training: Training, crew: Workforce) -> Network:
     plan = lower(model, facts_of(local), training, GUESS["cpu"])
     complete = model.complete(CLASSES)
-    return Network(plan, complete, training, local, crew, dtype=np.float64)
+    return Network(plan, complete, training, local, crew, SingleRank(), dtype=np.float64)
 
 
 def slopes(network: Network, weights: Any) -> Any:

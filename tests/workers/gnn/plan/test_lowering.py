@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from penstock.errors import UsageError
+from penstock.workers.comm.single import SingleRank
 from penstock.workers.gnn.data.local import Local
 from penstock.workers.gnn.layers.network import Network
 from penstock.workers.gnn.plan.facts import Facts
@@ -120,7 +121,7 @@ def test_the_memory_is_what_a_network_takes(layer: Layer) -> None:
     model = Model(layers=(layer, replace(layer), Layer("gcn")))
     plan = lower(model, facts, Training(), GUESS["cpu"])
     with Workforce(1) as crew:
-        network = Network(plan, model.complete(40), Training(), local, crew)
+        network = Network(plan, model.complete(40), Training(), local, crew, SingleRank())
         network.forward(training=True)
         grad = network.gradient_buffer()
         grad[...] = 1
