@@ -51,10 +51,10 @@ def accuracy(python: str, threads: int, peer_results: Path | None) -> bool:
             a, b = np.array(known[kind]), np.array(mine)
             good = b.mean() >= a.mean() - ACCURACY
             kept &= good
-            cells = [f"{100 * v:.2f}" for v in (a.mean(), a.std(), b.mean(), b.std())]
+            convs = [f"{100 * v:.2f}" for v in (a.mean(), a.std(), b.mean(), b.std())]
             asked = f"{100 * (a.mean() - ACCURACY):.2f}"
             verdict = "kept" if good else "BROKEN"
-            print(f"| {title} | {' | '.join(cells)} | {asked} | {verdict} |", flush=True)
+            print(f"| {title} | {' | '.join(convs)} | {asked} | {verdict} |", flush=True)
     if peer_results is not None:
         peer_results.write_text(json.dumps(known))
     return kept

@@ -52,7 +52,7 @@ def complete(
 def check_graph(
     graph: Graph, training: Training, *, learns: bool = True, drawn: bool = False
 ) -> None:
-    """Raise where the graph has not what a training needs, as far as its manifest tells.
+    """Raise where the graph lacks what a training needs, as far as its manifest says.
 
     drawn  whether the training draws a split, so that the graph's does not matter
     """
@@ -64,7 +64,7 @@ def check_graph(
             "graph that has some: penstock generate sbm",
         )
     if training.weighted and "weights" not in about.dtypes:
-        raise UsageError(f"{graph.path} has no weights of edges, which --weighted takes")
+        raise UsageError(f"{graph.path} has no edge weights, which --weighted uses")
     if training.path == "sparse" and about.features.kind == "dense":
         zeros = about.features.sparsity(graph.num_nodes)
         if zeros == 0:
@@ -98,7 +98,7 @@ def check_graph(
 
 
 def ignored(graph: Graph) -> list[str]:
-    """Return what edges have that no model looks at: relations, times."""
+    """Return the attributes of edges that no model uses: relations, times."""
     about, found = graph.manifest, []
     if about.relations is not None and len(about.relations) > 1:
         found.append("relations")
@@ -107,8 +107,8 @@ def ignored(graph: Graph) -> list[str]:
     return found
 
 
-def tell_ignored(graph: Graph, *, quiet: bool) -> None:
-    """Say what is ignored before anything is computed, and what that makes of parallel edges."""
+def warn_ignored(graph: Graph, *, quiet: bool) -> None:
+    """Warn of edge attributes that are ignored, and of parallel edges."""
     names, about = ignored(graph), graph.manifest
     by_etl = about.made.get("by") == "penstock etl"
     kept = by_etl and about.made.get("options", {}).get("duplicates") == "keep"

@@ -13,7 +13,7 @@ from penstock.errors import UsageError
 from penstock.files import FileEntry, file_entry, fresh_directory, save_json, sha256_of
 from penstock.graph import Graph
 from penstock.manifest import FILE_NAME as GRAPH_FILE
-from penstock.pipelines.gnn.declare import check_graph, tell_ignored
+from penstock.pipelines.gnn.declare import check_graph, warn_ignored
 from penstock.pipelines.gnn.features import Matched, match_features
 from penstock.pipelines.gnn.folder import Run
 from penstock.pipelines.gnn.options import PredictOptions, WeightsOptions
@@ -177,7 +177,7 @@ def predict_into(
 ) -> tuple[int, str]:
     """Have ranks write their parts into ``folder``; return how many, and what they ran on."""
     run, graph = job.run, job.graph
-    tell_ignored(graph, quiet=quiet)
+    warn_ignored(graph, quiet=quiet)
     with open_ranks(graph, options.parts, cluster, quiet=quiet) as ranks:
         lowered = lowering(ranks, graph, run.training, features=run.features, outputs=_outputs(run))
         plan = lowered(run.model)

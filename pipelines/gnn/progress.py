@@ -1,4 +1,4 @@
-"""The bar over epochs, with the figures of the latest."""
+"""The progress bar over epochs, with the latest metrics."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class EpochBar(Progress):
             self._before = int(epoch) - 1  # what was done before this run is not its speed
             self.total = max(self.epochs - self._before, 1)
         self._figures.update(metrics)
-        # A rank that was lost goes back to its checkpoint.
+        # A rank that was restarted resumes from its checkpoint.
         self.advance(int(epoch) - self._before - self.done)
 
     def _state(self, elapsed: float) -> str:

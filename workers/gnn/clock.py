@@ -150,7 +150,7 @@ class EpochTimes:
         self._epochs: list[tuple[float, Mapping[Kind, float]]] = []
 
     def after(self, number: int, seconds: float, kinds: Mapping[Kind, float]) -> None:
-        """Remember an epoch; the first compiles and folds, and is left out."""
+        """Add an epoch; the first compiles and precomputes, and is left out."""
         if number:
             self._epochs.append((seconds, kinds))
 

@@ -14,7 +14,7 @@ from penstock.workers.gnn.data.local import Local, open_local
 from penstock.workers.gnn.layers.network import Network
 from penstock.workers.gnn.state import load_tensors
 from penstock.workers.gnn.task import Predicted, PredictTask
-from penstock.workers.gnn.thread_pool import Workforce
+from penstock.workers.gnn.thread_pool import ThreadPool
 from penstock.workers.resources.device import gpu, to_host
 
 if TYPE_CHECKING:
@@ -35,12 +35,12 @@ def predict(comm: AnyCommunicator, task: PredictTask) -> Predicted:
             feature_columns=task.feature_columns,
             split=task.split,
         ) as local,
-        Workforce.of(comm) as crew,
+        ThreadPool.of(comm) as pool,
     ):
         tensors, about = checkpoint.load(task.checkpoint)
         checkpoint.check_trained(task.checkpoint, about)
         checkpoint.check_model(task.checkpoint, about, task.model)
-        network = Network(task.plan, task.model, task.training, local, crew, comm, device=gpu())
+        network = Network(task.plan, task.model, task.training, local, pool, comm, device=gpu())
         load_tensors(network, tensors)
         outputs = network.forward()
         network.synchronize()

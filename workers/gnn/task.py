@@ -17,9 +17,9 @@ class TrainTask:
 
     partition  None: one rank, the whole graph
     model      complete: with every width, as the plan was made for
-    run        an existing folder. Rank 0 writes there: metrics.jsonl (a line an epoch), plan.txt,
+    run        an existing folder. Rank 0 writes there: metrics.jsonl (a line per epoch), plan.txt,
                checkpoints/ (``last`` and ``best`` .safetensors), profile.json with --profile
-    resume     go on from checkpoints/last.safetensors if it is there
+    resume     resume from checkpoints/last.safetensors if it is there
     split      which nodes train, validate and test; None: as the graph says
     """
 
@@ -35,11 +35,11 @@ class TrainTask:
 
 @dataclass(frozen=True)
 class Trained:
-    """What a training came to; the same on every rank.
+    """The result of a training; the same on every rank.
 
     metrics  of the best epoch: {"train": {"loss": , "score": }, "valid": ..., "test": ...}, those
              splits that the graph has; score is accuracy, or micro F1 for several classes
-    seconds  for reading, folding and all epochs; epoch_seconds: the median epoch
+    seconds  for reading, preparing and all epochs; epoch_seconds: the median epoch
     shares   median seconds an epoch of each kind, the mean over ranks: compute, halo and gradient
              (packing, waiting, adding; waiting for slower ranks included), other; imbalance
     overlap  what was measured of the hidden share of the communication, as overlap.py says; None

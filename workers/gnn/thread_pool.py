@@ -1,4 +1,4 @@
-"""Kernels over pieces of rows, on all threads of a rank, and messages helped on between pieces."""
+"""Kernels over pieces of rows on all threads of a rank, with progress of MPI between pieces."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _SUMMED_PIECES, _SUMMED_ROWS = 32, 4096  # of a product that sums over rows
 _LEAST = 1 << 18  # values of a piece, so that small graphs are done in one
 
 
-class Workforce:
+class ThreadPool:
     """The threads of one rank; ``progress`` is called between pieces, in the rank's own thread."""
 
     def __init__(self, threads: int = 1, progress: Callable[[], None] | None = None) -> None:
@@ -36,14 +36,14 @@ class Workforce:
         self._limit: AbstractContextManager[Any] | None = None
 
     @staticmethod
-    def of(comm: AnyCommunicator) -> Workforce:
+    def of(comm: AnyCommunicator) -> ThreadPool:
         """Return the threads of this rank, its share of the host's cores; every rank calls it."""
         if comm.size == 1:
-            return Workforce(cores())
+            return ThreadPool(cores())
         hosts = comm.allgather(socket.gethostname())
-        return Workforce(max(1, cores() // hosts.count(hosts[comm.rank])))
+        return ThreadPool(max(1, cores() // hosts.count(hosts[comm.rank])))
 
-    def __enter__(self) -> Workforce:
+    def __enter__(self) -> ThreadPool:
         from threadpoolctl import threadpool_limits
 
         # Products are cut into pieces here: BLAS does not share tall ones well, and would take

@@ -164,7 +164,7 @@ def test_widths_are_scaled_together() -> None:
             "no node of .* is in the split train",
         ),
         ({"splits": {}}, {}, "Got no splits|got no splits"),
-        ({}, {"weighted": True}, "has no weights of edges, which --weighted takes"),
+        ({}, {"weighted": True}, "has no edge weights, which --weighted uses"),
         ({}, {"path": "sparse"}, "have no zeros to leave out"),
     ],
     ids=str,

@@ -67,7 +67,7 @@ def test_the_folder_tells_what_was_trained(train: Any, tmp_path: Path, blocks: G
     text = report.text()
     for part in ("2 gcn layers of width 8, 4", "123 parameters", "75.00 %", "best epoch 5 of 5"):
         assert part in text
-    assert "10 ms an epoch, 200 k edges/s" in text
+    assert "10 ms per epoch, 200 k edges/s" in text
     body = json.loads(json.dumps(report.to_dict()))
     assert body["metrics"]["test"] == {"loss": 0.7, "score": 0.5}
     assert body["edges_per_second"] == 200_000
@@ -80,22 +80,22 @@ def test_an_interrupted_run_goes_on(
     rank.in_epoch = break_in(4)
     with pytest.raises(OSError, match="cable"):
         train()
-    assert "--resume will go on from its last checkpoint" in capsys.readouterr().err
+    assert "--resume will resume from its last checkpoint" in capsys.readouterr().err
     assert Run.load(tmp_path / "run").state == "interrupted"
     rank.in_epoch = lambda epoch: None
     with pytest.raises(
-        OutputExists, match=r"holds an interrupted run\. Go on with --resume, begin"
+        OutputExists, match=r"holds an interrupted run\. Resume it with --resume, replace"
     ):
         train()
     report = train(resume=True)
     assert epochs(tmp_path) == [1, 2, 3, 4, 5]
     assert report.trained.first_epoch == 3
-    assert "best epoch 5 of 5, 3 of them before" in report.text()
+    assert "best epoch 5 of 5, resumed after epoch 3" in report.text()
 
 
 def test_a_finished_run_may_go_on_longer(train: Any, tmp_path: Path) -> None:
     train()
-    with pytest.raises(OutputExists, match="a finished run. Go on with --resume and more --epochs"):
+    with pytest.raises(OutputExists, match="a finished run. Resume it with --resume and more"):
         train()
     train(resume=True, epochs=7)
     assert epochs(tmp_path) == [1, 2, 3, 4, 5, 6, 7]
@@ -122,17 +122,17 @@ def test_what_no_epoch_was_timed_for_has_no_speed(
     report = train(epochs=1)  # the first epoch compiles, and is not counted
     assert report.to_dict()["edges_per_second"] is None
     assert "edges/s" not in report.text()
-    assert "an epoch" not in report.text()
-    assert " s in all; 100 MB of memory" in report.text()
+    assert "per epoch" not in report.text()
+    assert " s in total; 100 MB peak memory" in report.text()
 
 
 def test_patience_is_told_in_evaluations(train: Any, rank: Any) -> None:
     rank.stopped, rank.best = "patience", 2
     text = train(patience=2, evaluate_every=2, epochs=7).text()
-    assert "best epoch 2 of 7, then none better in 2 evaluations" in text
+    assert "best epoch 2 of 7; early stopping, 2 evaluations without improvement" in text
     # A finished run that patience would have ended long before.
     text = train(patience=1, evaluate_every=2, epochs=7, overwrite=True).text()
-    assert "best epoch 2 of 7, then none better in 2 evaluations" in text
+    assert "best epoch 2 of 7; early stopping, 2 evaluations without improvement" in text
 
 
 def test_the_bar_is_told_of_no_epoch_where_none_was_left(
@@ -345,7 +345,7 @@ def test_the_bar_begins_where_the_run_goes_on_and_goes_back(
 
 
 def test_one_rank_has_no_communication_to_measure(train: Any, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="--measure-overlap measures what several ranks") as caught:
+    with pytest.raises(UsageError, match="--measure-overlap measures the communication") as caught:
         train(measure_overlap=7)
     assert "-k 2 or more" in str(caught.value)
 

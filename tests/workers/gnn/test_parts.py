@@ -20,7 +20,7 @@ from penstock.workers.gnn.plan.facts import facts_of
 from penstock.workers.gnn.plan.lowering import lower
 from penstock.workers.gnn.plan.rates import GUESS
 from penstock.workers.gnn.plan.spec import Layer, Model, Training
-from penstock.workers.gnn.thread_pool import Workforce
+from penstock.workers.gnn.thread_pool import ThreadPool
 
 NODES, CLASSES = 60, 4
 MODELS = {
@@ -62,16 +62,16 @@ def one_pass(
 ) -> tuple[Any, ...]:
     facts = facts_of(graph, parts, training=training)
     plan = lower(model, facts, training, GUESS["cpu"])
-    with open_local(comm, graph.path, parts, weighted=False) as local, Workforce(1) as crew:
+    with open_local(comm, graph.path, parts, weighted=False) as local, ThreadPool(1) as pool:
         network = Network(
-            plan, model.complete(CLASSES), training, local, crew, comm, dtype=np.float64
+            plan, model.complete(CLASSES), training, local, pool, comm, dtype=np.float64
         )
         loss = Loss("cross_entropy", network, 10)
         for epoch in range(2):
             outputs = network.forward(epoch=epoch, training=True).copy()
             grad = network.gradient_buffer()
             sums = loss(outputs, grad)
-            network.back(grad)
+            network.backward(grad)
             network.sums.wait()
         return local.ids[: local.owned], outputs, sums, network.parameters.gradients.copy()
 
@@ -121,9 +121,9 @@ def test_sharing_and_overlap_may_change_from_epoch_to_epoch(
         facts = facts_of(graph, parts, training=training)
         plan = lower(model, facts, training, GUESS["cpu"])
         found = []
-        with open_local(comm, graph.path, parts, weighted=False) as local, Workforce(1) as crew:
+        with open_local(comm, graph.path, parts, weighted=False) as local, ThreadPool(1) as pool:
             network = Network(
-                plan, model.complete(CLASSES), training, local, crew, comm, dtype=np.float64
+                plan, model.complete(CLASSES), training, local, pool, comm, dtype=np.float64
             )
             loss = Loss("cross_entropy", network, 10)
             for epoch, usual in enumerate((True, False, False, True, True)):
@@ -132,7 +132,7 @@ def test_sharing_and_overlap_may_change_from_epoch_to_epoch(
                 outputs = network.forward(epoch=epoch, training=True)
                 grad = network.gradient_buffer()
                 loss(outputs, grad)
-                network.back(grad)
+                network.backward(grad)
                 network.sums.wait()
                 found.append(network.parameters.gradients.copy())
         return found

@@ -1,4 +1,4 @@
-"""Gradients, summed over all ranks while the rest of the backward pass is computed."""
+"""The allreduce of gradients, overlapped with the rest of the backward pass."""
 
 from __future__ import annotations
 

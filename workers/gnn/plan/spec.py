@@ -29,9 +29,9 @@ Share = Annotated[float, Field(ge=0, lt=1)]
 Positive = Annotated[int, Field(ge=1)]
 _STRICT = ConfigDict(extra="forbid", validate_default=True)
 
-# Of a training, what may be another when a run goes on: the weights at an epoch do not depend on
-# it, or (epochs) only on a schedule that looks ahead.
-PASSING = (
+# Options of a training that may differ when a run is resumed: the weights at an epoch do not depend
+# on them, or (epochs) only with a schedule that does.
+RESUMABLE = (
     "epochs", "patience", "evaluate_every", "checkpoint_epochs", "checkpoint_minutes",
     "overlap", "fold", "path", "order", "transpose", "profile", "cuda_graph",
     "measure_overlap",

@@ -23,7 +23,7 @@ from penstock.workers.gnn.plan.lowering import plan_for
 from penstock.workers.gnn.plan.rates import GUESS
 from penstock.workers.gnn.plan.spec import Layer, Model, Training
 from penstock.workers.gnn.task import Trained, TrainTask
-from penstock.workers.gnn.thread_pool import Workforce
+from penstock.workers.gnn.thread_pool import ThreadPool
 from penstock.workers.gnn.train import _Run, train
 
 MODELS = {
@@ -54,7 +54,7 @@ class FakeRanks:
         self._compute, self._exchange, self._pack = compute, exchange, pack
         self._slower = slower  # how much later the other rank comes to an exchange
         self.clock = SimpleNamespace(settle=None)
-        self.around = SimpleNamespace(on_gpu=False, like=np.empty(0, np.float32))
+        self.context = SimpleNamespace(on_gpu=False, like=np.empty(0, np.float32))
         self.halo = SimpleNamespace(transports=lambda like: ["pigeons"])
 
     def exchange(self, **how: Any) -> None:
@@ -214,9 +214,9 @@ def with_run(graph: Path, tmp_path: Path, on_threads: Any) -> Callable[..., list
         def rank(comm: Any) -> Any:
             with (
                 open_local(comm, graph, task.partition, weighted=False) as local,
-                Workforce(1) as crew,
+                ThreadPool(1) as pool,
             ):
-                run = _Run(comm, task, local, crew)
+                run = _Run(comm, task, local, pool)
                 for _ in range(2):
                     run.bare_epoch()
                 return work(run)
@@ -230,12 +230,12 @@ def with_run(graph: Path, tmp_path: Path, on_threads: Any) -> Callable[..., list
 def test_everything_that_an_epoch_changes_is_put_back(name: str, with_run: Any) -> None:
     def state_of(run: Any) -> list[bytes]:
         network, state = run.network, run.state
-        arrays = [network.parameters.values, network.parameters.gradients, *state.vectors]
+        arrays = [network.parameters.values, network.parameters.gradients, *state.moments]
         arrays += network.moments().values()
         return [array.tobytes() for array in arrays]
 
     def work(run: Any) -> None:
-        before, restore = (state_of(run), run.state.epoch), run.state.restorer()
+        before, restore = (state_of(run), run.state.epoch), run.state.snapshot()
         for leave_out in (False, True):
             run.network.exchange(overlap=True, leave_out=leave_out)
             run.bare_epoch()
@@ -297,7 +297,7 @@ def test_a_slower_rank_is_no_communication(with_run: Any) -> None:
                 time.sleep(nap)
             run.bare_epoch()
 
-        return measure_overlap(run.comm, run.network, epoch, run.state.restorer(), 7)
+        return measure_overlap(run.comm, run.network, epoch, run.state.snapshot(), 7)
 
     one, other = with_run(MODELS["gcn"], work)
     assert one == other

@@ -15,7 +15,7 @@ from penstock.workers.gnn.plan.facts import Facts
 from penstock.workers.gnn.plan.lowering import TILE, Memory, lower
 from penstock.workers.gnn.plan.rates import GUESS, Rates, machine_rates
 from penstock.workers.gnn.plan.spec import Layer, Model, Training
-from penstock.workers.gnn.thread_pool import Workforce
+from penstock.workers.gnn.thread_pool import ThreadPool
 
 FACTS = Facts(
     rows=1000, columns=1000, edges=20_000, nodes=1000, ranks=1, features=100, nonzeros=100_000,
@@ -120,12 +120,12 @@ def test_the_memory_is_what_a_network_takes(layer: Layer) -> None:
     facts = replace(FACTS, edges=local.edges, symmetric=False)
     model = Model(layers=(layer, replace(layer), Layer("gcn")))
     plan = lower(model, facts, Training(), GUESS["cpu"])
-    with Workforce(1) as crew:
-        network = Network(plan, model.complete(40), Training(), local, crew, SingleRank())
+    with ThreadPool(1) as pool:
+        network = Network(plan, model.complete(40), Training(), local, pool, SingleRank())
         network.forward(training=True)
         grad = network.gradient_buffer()
         grad[...] = 1
-        network.back(grad)
+        network.backward(grad)
     predicted = sum(plan.memory[kind] for kind in (Memory.ACTIVATIONS, Memory.GRADIENTS))
     assert 0.5 * predicted < network.bytes < 1.1 * predicted
 
