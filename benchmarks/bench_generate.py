@@ -24,6 +24,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from penstock import Graph, generate
+from penstock.kernels import generate_rules
 from penstock.kernels.cpu import rmat as cpu
 from penstock.kernels.naive import rmat as naive
 from penstock.kernels.naive.scramble import scramble
@@ -44,7 +45,7 @@ def check(folder: Path) -> None:
     generate("rmat", folder / "c", scale=12, weights="1,5", quiet=True)
     graph = Graph.open(folder / "c")
     names = scramble(0, Stream.RMAT_SCRAMBLE, 0, 4096, 4096)
-    u, v = naive.edges(0, 12, naive.thresholds(0.57, 0.19, 0.19), 0, 16 << 12, names)
+    u, v = naive.edges(0, 12, generate_rules.thresholds(0.57, 0.19, 0.19), 0, 16 << 12, names)
     u, v = u[u != v], v[u != v]
     ends = np.concatenate([u, v]), np.concatenate([v, u])
     truth = sp.csr_matrix((np.ones(len(ends[0])), ends), shape=(4096, 4096))
@@ -149,7 +150,7 @@ def main() -> None:
 
 def draw_alone() -> None:
     """Print what drawing an edge costs on one core, in NumPy and in Numba."""
-    shares = naive.thresholds(0.57, 0.19, 0.19)
+    shares = generate_rules.thresholds(0.57, 0.19, 0.19)
     cost = {}
     for name, module, count in (("NumPy", naive, 1 << 18), ("Numba", cpu, 1 << 23)):
         module.edges(0, 22, shares, 0, 1000)

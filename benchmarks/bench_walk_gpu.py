@@ -25,9 +25,10 @@ import cupy as cp
 import numpy as np
 from scipy import stats
 
-from penstock.kernels.cuda import rmat, stream, walk
-from penstock.kernels.cuda.walk_reservoir import walk_reservoir
-from penstock.kernels.naive.rmat import thresholds
+from penstock.kernels.cpu import rmat
+from penstock.kernels.cuda import stream, walk
+from penstock.kernels.cuda.walk.reservoir import walk_reservoir
+from penstock.kernels.generate_rules import thresholds
 from penstock.kernels.walk_rules import Rows, Rules, Sampler
 
 DEVICE, TO_HOST, SECTOR = 4.25e12, 55e9, 32  # bytes a second and bytes, docs: benchmarks/results
@@ -55,7 +56,7 @@ class Workload:
     def __init__(self, scale: int) -> None:
         n, count = 1 << scale, 16 << scale
         u, v = rmat.edges(0, scale, thresholds(0.57, 0.19, 0.19), 0, count)
-        u, v = u.astype(cp.int64), v.astype(cp.int64)
+        u, v = cp.asarray(u, cp.int64), cp.asarray(v, cp.int64)
         keys = cp.concatenate([u * n + v, v * n + u])[cp.tile(u != v, 2)]
         del u, v
         keys = cp.unique(keys)
@@ -68,8 +69,9 @@ class Workload:
         indptr = cp.zeros(self.nodes + 1, cp.int64)
         indptr[1:] = cp.cumsum(self.degrees)
         self.keys = sources.astype(cp.int64) * self.nodes + targets
-        weights = rmat.weights(0, sources, targets, 1.0, 5.0, ordered=False)
-        relations = rmat.relations(0, sources, targets, 5, ordered=False)
+        ends = sources.get(), targets.get()
+        weights = cp.asarray(rmat.weights(0, *ends, 1.0, 5.0, ordered=False))
+        relations = cp.asarray(rmat.relations(0, *ends, 5, ordered=False))
         self.rows = Rows(indptr, targets, weights=weights)
         self.typed = replace(self.rows, relations=relations)
         self.hub = int(self.degrees.argmax())

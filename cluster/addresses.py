@@ -24,8 +24,8 @@ def scheduler_place(
     place: dict[str, Any] = {
         # Dask would serve something at its usual port if it were told nothing.
         "dashboard_address": spec.dashboard if dashboard else "localhost:0",
-        # Where nobody would look at it, it takes a second to load.
-        "scheduler_kwargs": {"dashboard": dashboard, "local_directory": folder},
+        # Its pages take over a second to load: see dashboard_link.
+        "scheduler_kwargs": {"dashboard": False, "local_directory": folder},
         "scheduler_port": spec.scheduler_port,
     }
     if spec.interface:
@@ -47,12 +47,18 @@ def scheduler_place(
 
 
 def dashboard_link(cluster: Any, spec: ClusterSpec) -> str | None:
-    """Return where the dashboard answers, which need not be where the scheduler does."""
+    """Return where the dashboard answers, which need not be where the scheduler does.
+
+    It is loaded when somebody looks.
+    """
     from distributed.utils import format_dashboard_link
+
+    from penstock.cluster.dashboard import load_when_asked_for
 
     server = cluster.scheduler.services.get("dashboard")
     if server is None or spec.dashboard == "none":
         return None
+    load_when_asked_for(cluster.scheduler)
     host = spec.dashboard.rpartition(":")[0]
     if host in ("", "0.0.0.0", "[::]"):
         return str(cluster.dashboard_link)

@@ -1,15 +1,22 @@
-"""Asking a scheduler in bounded time: one that hangs would keep its client waiting for ever."""
+"""Asking a scheduler, or workers, in bounded time: one that hangs would keep its client waiting.
+
+Whatever a client asks goes through here, so that every question ends in an answer or in a sentence
+that names who does not give one.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import Any
 
-from penstock.errors import SilentScheduler
+from penstock.errors import ClusterError, SilentScheduler
 
 SILENT_SECONDS = 30.0
+_WHO_SECONDS = 5.0  # for the scheduler to say which of its workers are silent
+_NAMED = 4
 
 
 def ask_scheduler(
@@ -20,23 +27,91 @@ def ask_scheduler(
     try:
         return client.run_on_scheduler(function, callback_timeout=seconds)
     except TimeoutError as error:
-        raise SilentScheduler(
-            f"the scheduler at {client.scheduler.address} hangs, or cannot be reached",
+        raise _silent_scheduler(client, seconds) from error
+
+
+def ask_workers(client: Any, function: Callable[[], Any]) -> dict[str, Any]:
+    """Return what ``function`` returns, or the error that it raises, in each worker."""
+    with answers_in_time(client) as seconds:
+        found = client.run(function, on_error="return", callback_timeout=seconds)
+    return dict(found)
+
+
+def ask(
+    client: Any, question: Callable[..., Any], /, *, within: float | None = None, **arguments: Any
+) -> Any:
+    """Return what a coroutine function of the client or its scheduler returns; raise if too late.
+
+    Parameters
+    ----------
+    question
+        such as ``client.scheduler.versions``; called with ``arguments``
+    within
+        seconds that it may take
+    """
+    with answers_in_time(client, within) as seconds:
+        return client.sync(question, callback_timeout=seconds, **arguments)
+
+
+@contextmanager
+def answers_in_time(client: Any, timeout: float | None = None) -> Iterator[float]:
+    """Give the seconds that a question may take, and say who is silent when it has timed out."""
+    seconds = SILENT_SECONDS if timeout is None else timeout
+    try:
+        yield seconds
+    except TimeoutError as error:
+        try:
+            silent = client.run_on_scheduler(_silent, callback_timeout=min(seconds, _WHO_SECONDS))
+        except (TimeoutError, OSError):
+            raise _silent_scheduler(client, seconds) from error
+        more = f" and {len(silent) - _NAMED} more" if len(silent) > _NAMED else ""
+        who = ", ".join(silent[:_NAMED]) + more if silent else "a worker"
+        raise ClusterError(
+            f"{who} does not answer" if len(silent) < 2 else f"{who} do not answer",
             expected=f"an answer within {seconds:g} s",
-            remedy="Look at its process and its host; if it stays like that, end the cluster and "
-            "start it again",
+            remedy="Look whether its process is stopped, and at its host; if it stays like that, "
+            "end the cluster and start it again",
         ) from error
+
+
+@contextmanager
+def loss_explained(client: Any) -> Iterator[None]:
+    """Say that the scheduler has gone where Dask only says that a connection broke."""
+    from concurrent.futures import CancelledError
+
+    from distributed.comm.core import CommClosedError
+
+    try:
+        yield
+    except (OSError, CancelledError) as error:
+        of_a_file = isinstance(error, OSError) and error.filename is not None
+        if of_a_file or (client.status == "running" and not isinstance(error, CommClosedError)):
+            raise
+        raise ClusterError(
+            f"the scheduler at {client.scheduler.address} ended, or cannot be reached any more",
+            remedy="Look at penstock cluster status and at its log, start it again, and run the "
+            "command again: --resume goes on where the job has it",
+        ) from error
+
+
+def _silent_scheduler(client: Any, seconds: float) -> SilentScheduler:
+    return SilentScheduler(
+        f"the scheduler at {client.scheduler.address} hangs, or cannot be reached",
+        expected=f"an answer within {seconds:g} s",
+        remedy="Look at its process and its host; if it stays like that, end the cluster and "
+        "start it again",
+    )
 
 
 def identity(address: str, used: Any, *, timeout: float) -> Any:
     """Return what a scheduler says of itself; raise OSError or TimeoutError if it says nothing.
 
-    A client would wait for that word for ever, once the kernel has accepted its connection.
+    A client would wait for that for ever, once the kernel has accepted its connection.
     """
     from distributed import Security
     from distributed.comm import connect
 
-    async def ask() -> Any:
+    async def question() -> Any:
         arguments = (used or Security()).get_connection_args("client")
         comm = await connect(address, timeout=timeout, **arguments)
         try:
@@ -46,8 +121,29 @@ def identity(address: str, used: Any, *, timeout: float) -> Any:
             comm.abort()
 
     async def in_time() -> Any:
-        return await asyncio.wait_for(ask(), timeout)
+        return await asyncio.wait_for(question(), timeout)
 
     # A notebook's thread has an event loop that runs already.
     with ThreadPoolExecutor(1) as thread:
         return thread.submit(asyncio.run, in_time()).result()
+
+
+def by_value(function: Any) -> Any:
+    """Have ``function`` travel by value, to a process that may not have penstock."""
+    function.__module__ = "__main__"
+    return function
+
+
+@by_value
+def _silent(dask_scheduler: Any) -> list[str]:
+    from time import time
+
+    from distributed.scheduler import heartbeat_interval
+
+    workers = dask_scheduler.workers.values()
+    late = time() - 4 * heartbeat_interval(len(workers))
+    return [
+        f"worker {state.name} (process {state.pid} on {state.host})"
+        for state in workers
+        if state.last_seen < late
+    ]

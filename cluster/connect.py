@@ -7,52 +7,27 @@ with connect(ClusterSpec(...)) as client: ...
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from penstock.caches import have_home
-from penstock.cluster.answer import ask_scheduler
+from penstock.cluster.answer import answers_in_time, ask, loss_explained
 from penstock.cluster.count import check_count
 from penstock.cluster.running import Running
 from penstock.cluster.spec import KINDS, ClusterSpec
 from penstock.documents import parse_json
 from penstock.errors import ClusterError, UsageError
-from penstock.limits import usable_memory
 
 # Starting processes costs about two seconds; below this much input it is not worth it.
 SMALL_INPUT = 256 << 20
 _CLOSE_SECONDS = 10.0
-
-
-@dataclass(frozen=True)
-class Capacity:
-    """What a cluster can do at once."""
-
-    tasks: int
-    task_memory: int  # bytes that one task may use
-
-
-def capacity(client: Any, spec: ClusterSpec) -> Capacity:
-    """Return what the cluster behind ``client`` can do at once."""
-
-    def workers(dask_scheduler: Any) -> list[tuple[int, int]]:
-        return [(w.nthreads, w.memory_limit or 0) for w in dask_scheduler.workers.values()]
-
-    found = ask_scheduler(client, workers)
-    tasks = sum(threads for threads, _ in found)
-    if not tasks:
-        raise ClusterError(
-            "the cluster has no workers", remedy="Start workers, or leave --cluster away"
-        )
-    # Workers without a limit of their own share this machine.
-    limited = [usable_memory(limit) // threads for threads, limit in found if limit]
-    return Capacity(tasks, min(limited) if limited else spec.worker_memory())
 
 
 @contextmanager
@@ -74,11 +49,8 @@ def connect(
                  better than one a core
     options      the other fields of ClusterSpec
     """
-    from distributed import Client
-
     from penstock.cluster.devices import warn_of_unused_gpus
     from penstock.cluster.startup import check_versions, wait_for_workers
-    from penstock.workers.interrupts import LeaveInterruptsToClient
     from penstock.workers.plugin import equip
 
     have_home()
@@ -86,30 +58,45 @@ def connect(
     spec = spec.configured()
     kind = kind_for(spec, input_bytes, ranks, on_gpu=on_gpu)
     check_count(spec, kind, ranks)
-    with _opened(replace(spec, cluster=kind), ranks, quiet) as running:
-        used = running.security
-        with (
-            _closing(Client(running.target, security=used, timeout=spec.start_timeout)) as client,
-            _watched(client, kind, spec, quiet=quiet),
-        ):
-            if not quiet and running.dashboard:
-                print(f"dashboard: {running.dashboard}", file=sys.stderr)
-            if running.attach is not None:
-                running.attach(client)
-            wait_for_workers(client, running, spec.start_timeout, quiet=quiet)
-            if kind != "threads":
-                check_versions(client)
-            if kind in KINDS and kind != "threads":
-                client.register_plugin(LeaveInterruptsToClient())
+    with (
+        _opened(replace(spec, cluster=kind), ranks, quiet) as running,
+        _closing(_client(running, spec)) as client,
+        loss_explained(client),
+        _watched(client, kind, spec, quiet=quiet),
+    ):
+        if not quiet and running.dashboard:
+            print(f"dashboard: {running.dashboard}", file=sys.stderr)
+        if running.attach is not None:
+            running.attach(client)
+        wait_for_workers(client, running, spec.start_timeout, quiet=quiet)
+        if kind != "threads":
+            check_versions(client)
+        if kind in KINDS and kind != "threads":
+            leave_interrupts_to_client(client)
+        with answers_in_time(client) as seconds:
             equip(
                 client,
                 # Who names the kind cuda asks for GPUs.
                 device="gpu" if spec.cluster == "cuda" else spec.device,
                 device_pool=spec.device_pool,
                 scratch=str(spec.worker_scratch) if spec.worker_scratch else None,
+                timeout=seconds,
             )
-            warn_of_unused_gpus(client)
-            yield client
+        warn_of_unused_gpus(client)
+        yield client
+
+
+def leave_interrupts_to_client(client: Any) -> None:
+    """Have the workers, now and later, ignore Ctrl-C: the client ends them."""
+    from penstock.workers.interrupts import LeaveInterruptsToClient
+
+    ask(
+        client,
+        client._register_worker_plugin,
+        plugin=LeaveInterruptsToClient(),
+        name=LeaveInterruptsToClient.name,
+        idempotent=False,
+    )
 
 
 def _watched(
@@ -122,6 +109,19 @@ def _watched(
     return watching(client, spec.worker_timeout, quiet=quiet)
 
 
+def _client(running: Running, spec: ClusterSpec) -> Any:
+    from distributed import Client
+
+    try:
+        return Client(running.target, security=running.security, timeout=spec.start_timeout)
+    except (OSError, TimeoutError) as error:
+        raise ClusterError(
+            "the scheduler ended, or cannot be reached any more, while this client connected",
+            got=str(error) or None,
+            remedy="Look at penstock cluster status, start it again, and run the command again",
+        ) from error
+
+
 @contextmanager
 def _closing(client: Any) -> Iterator[Any]:
     """Close ``client`` in the end, also where its scheduler has hung and will not take leave."""
@@ -129,7 +129,7 @@ def _closing(client: Any) -> Iterator[Any]:
         try:
             yield client
         finally:
-            with suppress(TimeoutError):
+            with suppress(Exception):  # what Dask makes of a connection that broke before
                 client.close(timeout=_CLOSE_SECONDS)
 
 
@@ -182,6 +182,8 @@ def _opened(spec: ClusterSpec, ranks: int | None, quiet: bool) -> AbstractContex
 @contextmanager
 def _open_existing(spec: ClusterSpec, quiet: bool) -> Iterator[Running]:
     """Find a scheduler that runs already, which stays when its client goes."""
+    from distributed.utils import silence_logging_cmgr
+
     from penstock.cluster.daemon.registry import Started, all_started, find
     from penstock.cluster.security import refusals_explained, security
 
@@ -213,7 +215,9 @@ def _open_existing(spec: ClusterSpec, quiet: bool) -> Iterator[Running]:
         )
     with refusals_explained(address, used):
         _somebody_at(address, spec, used)
-    yield Running(address, security=used)
+    # That the scheduler ended is said once, by the error; Dask would log tracebacks besides.
+    with silence_logging_cmgr(logging.CRITICAL):
+        yield Running(address, security=used)
 
 
 def _read_scheduler_file(path: Path) -> str:

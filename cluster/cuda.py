@@ -15,10 +15,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from penstock.cluster.addresses import scheduler_place
+from penstock.cluster.addresses import dashboard_link, scheduler_place
 from penstock.cluster.credentials import credentials
 from penstock.cluster.local import close as close_local
-from penstock.cluster.local import start_resource_tracker
+from penstock.cluster.local import first_lines, start_resource_tracker
 from penstock.cluster.running import Running
 from penstock.cluster.spec import ClusterSpec
 from penstock.cluster.temporary import make_folder, remove_folder
@@ -92,7 +92,7 @@ def open_cuda(spec: ClusterSpec, *, quiet: bool) -> Iterator[Running]:
         yield Running(
             cluster,
             len(names),
-            dashboard=None if spec.dashboard == "none" else cluster.dashboard_link,
+            dashboard=dashboard_link(cluster, spec),
             security=options["security"],
             missing=lambda arrived: [f"GPU {name}" for name in names if name not in arrived],
             failure=lambda: _failure(cluster),
@@ -144,23 +144,14 @@ def _failure(cluster: Any) -> str | None:
             try:
                 cluster.sync(nanny.start)  # raises what it raised the first time
             except Exception as error:
-                return f"GPU {gpu}: {_reasons(error)}"
+                return f"GPU {gpu}: {first_lines(error)}"
     return None
 
 
 def _not_started(error: BaseException) -> ClusterError:
     return ClusterError(
         "the cluster of kind cuda did not start",
-        got=_reasons(error),
+        got=first_lines(error),
         remedy="See whether the GPUs work and are free (nvidia-smi); --start-timeout gives the "
         "workers more time",
     )
-
-
-def _reasons(error: BaseException | None) -> str:
-    texts = []
-    while error is not None:
-        text = str(error).strip() or type(error).__name__
-        texts.append(text.splitlines()[0].rstrip("."))
-        error = error.__cause__
-    return ": ".join(texts)

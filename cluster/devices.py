@@ -8,6 +8,7 @@ from __future__ import annotations
 import warnings
 from typing import Any
 
+from penstock.cluster.answer import ask_workers
 from penstock.errors import PenstockWarning
 from penstock.workers.resources import device
 from penstock.workers.resources.device import Gpu
@@ -17,7 +18,7 @@ _NAMED = 4  # hosts, each with its reason
 
 def warn_of_unused_gpus(client: Any) -> None:
     """Warn where workers compute on the CPU of a host that has a GPU, and say why."""
-    found = list(client.run(device.unused_gpu, on_error="return").values())
+    found = list(ask_workers(client, device.unused_gpu).values())
     unused = [gpu for gpu in found if isinstance(gpu, Gpu)]  # a worker that went is no GPU's fault
     if not unused:
         return

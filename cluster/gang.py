@@ -24,6 +24,7 @@ from weakref import WeakKeyDictionary
 
 from distributed.protocol.pickle import dumps
 
+from penstock.cluster.answer import ask
 from penstock.cluster.gangs import errors
 from penstock.cluster.gangs.admission import admit
 from penstock.errors import ClusterError, GangError, UsageError
@@ -32,6 +33,7 @@ from penstock.workers.comm.reports import TOPIC
 from penstock.workers.gang import GRACE, Outcome, Plan, describe, run_member
 
 _POLL = 0.25
+_ASK_EVERY = 5.0  # seconds, whether the scheduler still answers
 _LOOK_SECONDS = 2.0
 _SAY_SECONDS = 3.0
 _WORD_SECONDS = 1.5  # for mpiexec to say why a rank died
@@ -171,6 +173,7 @@ class _Attempt:
     def _follow(self, timeout: float | None) -> None:
         """Take what happens until all ranks are done, one failed, or time is up."""
         deadline = time.monotonic() + timeout if timeout is not None else None
+        asked = time.monotonic()
         while len(self.outcomes) < len(self.addresses) and not self._failed():
             if self.client.status != "running":
                 raise errors.scheduler_gone()
@@ -178,6 +181,9 @@ class _Attempt:
             if left <= 0:
                 self.late = True
                 break
+            if time.monotonic() - asked > _ASK_EVERY:
+                asked = time.monotonic()
+                self._status()
             with suppress(queue.Empty):
                 self._take(self.happened.get(timeout=left))
 
@@ -205,6 +211,7 @@ class _Attempt:
                 break
             except TimeoutError:
                 patience *= 2
+                self._status()  # it is the scheduler that says where an answer lies
             except Exception as failure:  # an answer that cannot be sent or read
                 error = failure
                 break
@@ -259,6 +266,13 @@ class _Attempt:
         with suppress(Exception):
             self.client.sync(look_at_all)
 
+    def _status(self, within: float | None = None) -> dict[str, Any]:
+        with errors.scheduler_there():
+            status: dict[str, Any] = ask(
+                self.client, self.client.scheduler.gang_status, within=within
+            )
+            return status
+
     def _say(self, what: str, **more: Any) -> None:
         with suppress(Exception):  # the scheduler may have gone; it ends gangs without client
             tell = getattr(self.client.scheduler, what)
@@ -285,7 +299,7 @@ class _Attempt:
         deadline = time.monotonic() + _WORD_SECONDS
         while time.monotonic() < deadline:
             with suppress(Exception):
-                status = self.client.sync(self.client.scheduler.gang_status)
+                status = self._status(_WORD_SECONDS)
                 base = self.world.partition(".")[0]
                 for world in status["worlds"]:
                     if world["name"].startswith(f"{base}.") and world["name"] != self.world:

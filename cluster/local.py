@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import signal
 import time
 from collections.abc import Iterator
+from concurrent.futures import Future
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -46,7 +48,7 @@ def open_local(spec: ClusterSpec, *, processes: bool) -> Iterator[Running]:
             stack.callback(close, cluster, before)
             cluster.__init__(
                 processes=processes,
-                n_workers=cores if processes else 0,
+                n_workers=0,  # LocalCluster would wait for them without end
                 threads_per_worker=(spec.threads or 1) if processes else spec.threads or cores,
                 memory_limit=spec.worker_memory() if processes else None,
                 local_directory=str(spec.worker_scratch or folder),
@@ -58,13 +60,65 @@ def open_local(spec: ClusterSpec, *, processes: bool) -> Iterator[Running]:
             if not processes:
                 # In place of every interface of this host, for what nobody looks at.
                 cluster.new_spec["options"]["dashboard_address"] = "localhost:0"
-                cluster.scale(1)
+            workers = Workers(cluster, cores if processes else 1)
             yield Running(
                 cluster,
-                cores if processes else 1,
+                workers.count,
                 dashboard=dashboard_link(cluster, spec) if processes else None,
-                missing=lambda names: [str(n) for n in range(cores) if str(n) not in names],
+                attach=workers.start,
+                missing=workers.missing,
+                failure=workers.failure,
+                remedy="See whether memory ran out (dmesg), or a process is stopped; "
+                "--start-timeout gives them more time",
             )
+
+
+class Workers:
+    """The workers of a ``LocalCluster``, which start while its client waits for them."""
+
+    def __init__(self, cluster: Any, count: int) -> None:
+        self.cluster, self.count = cluster, count
+        self._started: Future[None] | None = None
+
+    def start(self, client: Any) -> None:
+        """Start them; a client that connects later would wait for them without end."""
+        self.cluster.worker_spec.update(dict.fromkeys(range(self.count), self.cluster.new_spec))
+
+        async def start() -> None:
+            await self.cluster._correct_state()
+
+        loop = self.cluster.loop.asyncio_loop
+        self._started = asyncio.run_coroutine_threadsafe(start(), loop)
+
+    def missing(self, arrived: set[str]) -> list[str]:
+        """Return those that are not among the named ones, with their processes."""
+        if self.failure() is not None:
+            return []  # it says who
+        pids = {str(one.name): getattr(one, "pid", None) for one in list(self.cluster._created)}
+        absent = [str(n) for n in range(self.count) if str(n) not in arrived]
+        return [f"worker {n}" + (f", process {pids[n]}" if pids.get(n) else "") for n in absent]
+
+    def failure(self) -> str | None:
+        """Return why one of them will not arrive."""
+        from distributed.core import Status
+
+        ended = (Status.closing, Status.closed, Status.failed)
+        failed = sorted(str(one.name) for one in list(self.cluster._created) if one.status in ended)
+        if failed:
+            return f"the process of worker {' and '.join(failed)} ended, or was killed"
+        if self._started is not None and self._started.done():
+            return first_lines(error) if (error := self._started.exception()) else None
+        return None
+
+
+def first_lines(error: BaseException | None) -> str:
+    """Return what an error and its causes say, a line of each."""
+    texts = []
+    while error is not None:
+        text = str(error).strip() or type(error).__name__
+        texts.append(text.splitlines()[0].rstrip("."))
+        error = error.__cause__
+    return ": ".join(texts)
 
 
 def start_resource_tracker() -> None:

@@ -26,3 +26,7 @@ class Running:
     """Given the names of the workers that arrived, say who did not: `rank 3 on host h2`."""
     failure: Callable[[], str | None] | None = None
     """Why it can no longer start, as soon as that is known: `mpiexec ended with exit code 1`."""
+    remedy: str = (
+        "Look at what they wrote, at the names of the hosts and at firewalls; --start-timeout "
+        "gives them more time"
+    )

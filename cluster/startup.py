@@ -7,7 +7,7 @@ import time
 from typing import Any
 
 from penstock import __version__
-from penstock.cluster.answer import ask_scheduler
+from penstock.cluster.answer import ask, ask_scheduler, ask_workers, by_value
 from penstock.cluster.running import Running
 from penstock.errors import ClusterError
 from penstock.progress import Progress
@@ -47,21 +47,20 @@ def not_all(running: Running, names: set[str], failure: str | None, timeout: flo
         what if not who else f"{what} ({who})",
         expected=None if failure else f"all of them within {timeout:g} s",
         got=f"in their log: {log}" if log else None,
-        remedy="Look at what they wrote, at the names of the hosts and at firewalls; "
-        "--start-timeout gives them more time",
+        remedy=running.remedy,
     )
 
 
 def check_versions(client: Any) -> None:
     """Refuse scheduler and workers of another Python, or another penstock, than this one."""
     ours = {"python": _minor(".".join(map(str, sys.version_info[:3]))), "penstock": __version__}
-    scheduler = client.sync(client.scheduler.versions)
+    scheduler = ask(client, client.scheduler.versions)
     _compare("the scheduler", {"python": _minor(scheduler["host"]["python"])}, ours)
     # What a worker of another Python would make of our functions nobody knows: ask for the
     # versions that it told when it registered.
     for address, python in ask_scheduler(client, _pythons).items():
         _compare(f"the worker at {address}", {"python": _minor(python)}, ours)
-    for address, version in client.run(_penstock, on_error="return").items():
+    for address, version in ask_workers(client, _penstock).items():
         if isinstance(version, Exception) and not isinstance(version, ImportError):
             # It died, or the connection did: that says nothing of what is installed there.
             raise ClusterError(
@@ -92,23 +91,18 @@ def _minor(version: str) -> str:
 # Run elsewhere: they travel by value, to processes that may not have penstock.
 
 
-def _by_value(function: Any) -> Any:
-    function.__module__ = "__main__"
-    return function
-
-
-@_by_value
+@by_value
 def _names(dask_scheduler: Any) -> set[str]:
     return {str(state.name) for state in dask_scheduler.workers.values()}
 
 
-@_by_value
+@by_value
 def _pythons(dask_scheduler: Any) -> dict[str, str]:
     workers = dask_scheduler.workers.items()
     return {address: state.versions["host"]["python"] for address, state in workers}
 
 
-@_by_value
+@by_value
 def _penstock() -> str:
     from importlib.metadata import version
 

@@ -13,9 +13,6 @@ from pathlib import Path
 from penstock.errors import UsageError
 from penstock.workers.locks import FileLock, try_lock
 
-_PREFIX = "penstock-"
-_OWNER = "owner.lock"  # held by the process that made the folder, for as long as it lives
-
 
 @contextmanager
 def temporary_folder(kind: str) -> Iterator[Path]:
@@ -28,16 +25,20 @@ def temporary_folder(kind: str) -> Iterator[Path]:
 
 
 def make_folder(kind: str) -> tuple[Path, FileLock | None]:
-    """Make a folder, and return it with the lock that says that its owner lives."""
+    """Make a folder, and return it with the lock that says that its owner lives.
+
+    The lock lies beside the folder: a process that is just dying may make the folder once more
+    after it was removed.
+    """
     _sweep(kind)
-    folder = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{kind}-"))
-    # Under another name until it is held: a file of that name that nobody holds is swept.
-    draft = folder / f"{_OWNER}.draft"
+    folder = Path(tempfile.mkdtemp(prefix=f"penstock-{kind}-"))
+    # Under another name until it is held: a lock that nobody holds is swept.
+    draft = folder / "lock"
     try:
         held = try_lock(draft)
     except UsageError:  # a file system without locks: what is left there stays
         return folder, None
-    draft.rename(folder / _OWNER)
+    draft.rename(_lock_of(folder))
     return folder, held
 
 
@@ -45,16 +46,22 @@ def remove_folder(folder: Path, held: FileLock | None) -> None:
     """Remove what ``make_folder`` made."""
     shutil.rmtree(folder, ignore_errors=True)
     if held is not None:
+        _lock_of(folder).unlink(missing_ok=True)
         held.release()
+
+
+def _lock_of(folder: Path) -> Path:
+    return folder.with_name(f".{folder.name}.lock")
 
 
 def _sweep(kind: str) -> None:
     """Remove folders of this kind and user whose owner was killed."""
-    for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}{kind}-*"):
+    for lock in Path(tempfile.gettempdir()).glob(f".penstock-{kind}-*.lock"):
         with suppress(OSError, UsageError):
-            found = folder.lstat()
-            if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
+            found, folder = lock.lstat(), lock.with_name(lock.stem[1:])
+            if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid():
                 continue
-            owner = folder / _OWNER
-            if stat.S_ISREG(owner.lstat().st_mode) and (held := try_lock(owner)) is not None:
+            if folder.is_symlink():
+                continue
+            if (held := try_lock(lock)) is not None:
                 remove_folder(folder, held)

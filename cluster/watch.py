@@ -20,6 +20,8 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
+from penstock.cluster.answer import by_value
+
 _ANSWER = 10.0  # seconds for the scheduler to say what it knows; it may be busy
 _COMPUTES = 0.01  # share of the time
 _BEATS = 10  # heartbeats that may be missing; with many workers they come less often
@@ -164,12 +166,7 @@ class Watch:
 # Run on the scheduler: they travel by value, to a process that may not have penstock.
 
 
-def _by_value(function: Any) -> Any:
-    function.__module__ = "__main__"
-    return function
-
-
-@_by_value
+@by_value
 def _signs(dask_scheduler: Any) -> tuple[dict[str, tuple[float, str, int, str]], float]:
     from distributed.scheduler import heartbeat_interval
 
@@ -180,7 +177,7 @@ def _signs(dask_scheduler: Any) -> tuple[dict[str, tuple[float, str, int, str]],
     return found, heartbeat_interval(len(found))
 
 
-@_by_value
+@by_value
 async def _lose(address: str, dask_scheduler: Any) -> None:
     # Ends a worker by its nanny, which starts another; without a nanny it only takes leave of it.
     await dask_scheduler.restart_workers(

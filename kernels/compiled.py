@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -16,7 +16,10 @@ from typing import Any
 
 import numba
 from numba.core import config
+from numba.core.caching import FunctionCache
 from numba.core.event import Listener, install_listener
+from numba.core.runtime import rtsys
+from numba.core.typeinfer import register_dispatcher
 
 from penstock import __version__
 from penstock.caches import cache_folder, can_write, private_folder
@@ -26,21 +29,44 @@ def njit(*signatures: Any, cache: bool = False, **options: Any) -> Any:
     """Compile as ``numba.njit(*signatures, cache=cache, **options)`` does."""
 
     def compiled(function: Callable[..., Any]) -> Any:
-        if not cache:
+        folder = _elsewhere(Path(inspect.getfile(function)).parent) if cache else ""
+        if folder == "":
             return numba.njit(*signatures, **options)(function)
-        folder = _elsewhere(Path(inspect.getfile(function)).parent)
-        if folder is None:
-            return numba.njit(*signatures, cache=True, **options)(function)
-        if not folder:
-            return numba.njit(*signatures, **options)(function)
-        named = config.CACHE_DIR
-        config.CACHE_DIR = folder
-        try:
-            return numba.njit(*signatures, cache=True, **options)(function)
-        finally:
-            config.CACHE_DIR = named  # others' functions go where they went
+        kernel = numba.njit(**options)(function)
+        if hasattr(kernel, "py_func"):  # unless NUMBA_DISABLE_JIT is set
+            named = config.CACHE_DIR
+            config.CACHE_DIR = named if folder is None else folder
+            try:
+                kernel._cache = _Cache(function)
+            finally:
+                config.CACHE_DIR = named  # others' functions go where they went
+            _compile(kernel, signatures)
+        return kernel
 
     return compiled
+
+
+class _Cache(FunctionCache):  # type: ignore[misc]
+    """Numba's cache, from which kernels are loaded without what only compiling needs.
+
+    Numba first imports all that it can compile, SciPy's linear algebra included: 0.3 s a process.
+    A kernel that is compiled does that itself.
+    """
+
+    def load_overload(self, signature: Any, context: Any) -> Any:
+        rtsys.initialize(context)
+        with self._guard_against_spurious_io_errors():
+            return self._load_overload(signature, context)
+
+
+def _compile(kernel: Any, signatures: Sequence[Any]) -> None:
+    """Compile or load these signatures, if there are any, and have the kernel take no others."""
+    given = signatures[0] if signatures and isinstance(signatures[0], list) else signatures
+    if given:
+        with register_dispatcher(kernel):
+            for signature in given:
+                kernel.compile(signature)
+            kernel.disable_compile()
 
 
 @contextmanager

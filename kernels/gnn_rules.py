@@ -35,6 +35,7 @@ from typing import Any
 
 ID_BITS = 40  # of ``which`` of a dropped value; the rest counts features in fours
 LAYER_BITS = 6  # of ``step``; the rest counts epochs
+EPSILON = 1e-5  # added to variances, in layer norm and batch norm
 
 
 class Activation(IntEnum):

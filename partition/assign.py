@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from penstock.csr import Array
+from penstock.arrays import Array
 from penstock.errors import CapacityError, InputError, PenstockError, UsageError
 from penstock.graph import Graph
 from penstock.kernels import kernel

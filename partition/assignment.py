@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from penstock.csr import Array
+from penstock.arrays import Array
 from penstock.partition.balance import Balance
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from penstock.csr import Array
+from penstock.arrays import Array
 
 
 @dataclass(frozen=True)

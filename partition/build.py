@@ -13,7 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from penstock.csr import Array, id_dtype
+from penstock.arrays import Array
+from penstock.csr import id_dtype
 from penstock.files import FileEntry, save_npy
 from penstock.graph import Graph
 from penstock.kernels import kernel

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from penstock.csr import Array
+from penstock.arrays import Array
 from penstock.files import FileEntry
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from penstock.csr import Array
+from penstock.arrays import Array
 from penstock.files import FileEntry, save_npy
 from penstock.graph import Graph
 from penstock.partition.columns import GrowingArray

@@ -115,8 +115,8 @@ def order(name: str, partitions: int, capacity: int | None = None) -> PartitionO
 def prefetch(partitions: int, capacity: int = 3) -> PartitionOrder:
     """Return an order in which every swap can hide, with as few states as we know how.
 
-    Up to 32 partitions it comes from a table (see order_search), above from a construction (see
-    order_ring). Both keep property 1 in every state.
+    Up to 32 partitions it comes from a table (see benchmarks/order_search.py), above from a
+    construction (see order_ring). Both keep property 1 in every state.
     """
     _check(partitions, capacity, exactly=3)
     if partitions <= 3:

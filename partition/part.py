@@ -28,8 +28,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from penstock.arrays import Array
 from penstock.bounds import check_indices, check_indptr, check_length, check_rows
-from penstock.csr import CSR, Array
+from penstock.csr import CSR
 from penstock.errors import GraphError, UsageError
 from penstock.graph import SPLITS, Graph, load_npy
 from penstock.manifest import FILE_NAME as GRAPH_FILE

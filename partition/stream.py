@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from penstock.csr import Array
+from penstock.arrays import Array
 from penstock.graph import Graph
 from penstock.kernels import kernel
 from penstock.progress import Progress

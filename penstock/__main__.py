@@ -1,6 +1,21 @@
-"""``python -m penstock`` is ``penstock``."""
+"""``penstock``, and ``python -m penstock``.
 
-from penstock.pipelines.cli import main
+Processes of workers that a command starts import this module too, as multiprocessing has it, so
+the command line is imported only by the command.
+"""
+
+
+def main() -> None:
+    """Run a command and exit; Ctrl-C ends it without a traceback while it is imported, too."""
+    try:
+        from penstock.pipelines.cli import main as run
+    except KeyboardInterrupt:
+        import sys
+
+        print("penstock: interrupted. Nothing had begun.", file=sys.stderr)
+        sys.exit(1)
+    run()
+
 
 if __name__ == "__main__":
     main()

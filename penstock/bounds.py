@@ -13,7 +13,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar
 
-from penstock.csr import CSR, Array
+from penstock.arrays import Array
+from penstock.csr import CSR
 from penstock.errors import CorruptFile
 
 T = TypeVar("T")

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from penstock.csr import CSR, Array
+from penstock.arrays import Array
+from penstock.csr import CSR
 from penstock.errors import CorruptFile
 from penstock.progress import Progress
 

@@ -8,9 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from penstock.arrays import Array
 from penstock.errors import InputError
-
-Array = np.ndarray[Any, Any]
 
 # Data that belongs to each edge, in the order it is listed everywhere.
 EDGE_COLUMNS = ("weights", "relations", "times")

@@ -11,7 +11,7 @@ import os
 import re
 import secrets
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -131,6 +131,16 @@ def file_entry(root: Path, name: str) -> FileEntry:
     return FileEntry(name, path.stat().st_size, sha256_of(path))
 
 
+def file_table(entries: Iterable[FileEntry]) -> dict[str, dict[str, Any]]:
+    """Return files as a manifest lists them, by name."""
+    return {entry.name: {"bytes": entry.bytes, "sha256": entry.sha256} for entry in entries}
+
+
+def read_file_table(table: dict[str, dict[str, Any]]) -> dict[str, FileEntry]:
+    """Return the files that a manifest lists, by name."""
+    return {name: FileEntry(name, **entry) for name, entry in table.items()}
+
+
 def sha256_of(path: Path) -> str:
     """Return the SHA-256 of a file's bytes in hexadecimal (what ``sha256sum`` prints)."""
     with path.open("rb") as file:
@@ -141,6 +151,29 @@ def save_json(path: Path, value: Any) -> None:
     """Write ``value`` atomically as indented JSON."""
     with atomic(path) as temporary:
         temporary.write_text(json.dumps(value, indent=1, allow_nan=False) + "\n")
+
+
+@contextmanager
+def claimed(
+    path: Path,
+    *,
+    overwrite: bool,
+    kind: str,
+    command: str = "penstock",
+    wait: bool = False,
+    quiet: bool = True,
+) -> Iterator[Path]:
+    """Keep ``path`` for this writer: it is locked, and free or may be replaced; give it resolved.
+
+    What a writer that was killed had moved aside is put back first.
+    """
+    # Through symbolic links, to the disk that the output will really stand on.
+    path = path.resolve()
+    refuse_existing(path, overwrite=overwrite, kind=kind)
+    with output_lock(path, command=command, wait=wait, quiet=quiet):
+        recover(path)
+        refuse_existing(path, overwrite=overwrite, kind=kind)
+        yield path
 
 
 @contextmanager
@@ -160,12 +193,9 @@ def fresh_directory(
     the old one as it was. A ``path`` that another process writes is refused, or with ``wait``
     looked at again once that is done.
     """
-    # Through symbolic links, to the disk that the graph will really stand on.
-    path = path.resolve()
-    refuse_existing(path, overwrite=overwrite, kind=kind)
-    with output_lock(path, command=command, wait=wait, quiet=False):
-        recover(path)
-        refuse_existing(path, overwrite=overwrite, kind=kind)
+    with claimed(
+        path, overwrite=overwrite, kind=kind, command=command, wait=wait, quiet=False
+    ) as path:
         # A name of its own: what an interrupted run keeps for --resume has the plain one.
         for abandoned in path.parent.glob(f".{glob.escape(path.name)}.*.partial"):
             shutil.rmtree(abandoned, ignore_errors=True)

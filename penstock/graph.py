@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from penstock.arrays import Array
 from penstock.bounds import check_indices, check_indptr, check_rows
-from penstock.csr import CSR, EDGE_COLUMNS, Array
+from penstock.csr import CSR, EDGE_COLUMNS
 from penstock.errors import CorruptFile, MissingFile, UsageError
-from penstock.manifest import Manifest
+from penstock.manifest import Manifest, graph_digest
 from penstock.paths import client_path
 from penstock.sizes import need_memory
 
@@ -78,6 +79,11 @@ class Graph:
         return f"Graph({str(self.path)!r}, nodes={self.num_nodes}, edges={self.num_edges})"
 
     @property
+    def digest(self) -> str:
+        """The SHA-256 of graph.json as it is now: what a run knows the graph by."""
+        return graph_digest(self.path)
+
+    @property
     def num_nodes(self) -> int:
         """How many nodes."""
         return self.manifest.nodes
@@ -131,20 +137,18 @@ class Graph:
 
     def node_column(self, name: str) -> pa.ChunkedArray:
         """Return a column of nodes.parquet: ``id``, ``label``, ``split``, ``graph``."""
-        import pyarrow.parquet as pq
+        from penstock.arrow import read_column
 
-        path = self.path / "nodes.parquet"
-        known = pq.read_schema(path).names
-        if name not in known:
-            raise UsageError(f"{path} has no column {name!r}", expected=f"one of {known}")
-        return pq.read_table(path, columns=[name], memory_map=True).column(0)
+        return read_column(self.path / "nodes.parquet", name)
 
     def user_ids(self, nodes: Any = None) -> pa.Array | pa.ChunkedArray:
         """Return the user's ids of internal ids ``nodes`` (default: of all, in order)."""
         ids = self.node_column("id")
         if nodes is None:
             return ids
-        return ids.take(np.asarray(nodes, dtype=np.int64).ravel()).combine_chunks()
+        from penstock.arrow import take
+
+        return take(ids.combine_chunks(), np.asarray(nodes, dtype=np.int64).ravel())
 
     def internal_ids(self, user_ids: Any) -> Array:
         """Return the internal ids of the user's ids; -1 where an id is unknown."""
@@ -174,12 +178,14 @@ class Graph:
 
         An empty list is a label: the node has none of the classes.
         """
+        from penstock.arrow import as_numpy
+
         column = self.node_column("label")
         if self.manifest.labels == "multi":
             lists: list[list[int] | None] = column.to_pylist()
             return lists
         empty = np.nan if self.manifest.labels == "value" else -1
-        return np.asarray(column.fill_null(empty))
+        return as_numpy(column, empty)
 
     def labelled(self) -> Array:
         """Return the mask of the nodes that have a label: (nodes,) bool."""
@@ -192,7 +198,9 @@ class Graph:
         """Return the mask of the nodes in ``train``, ``valid`` or ``test``: (nodes,) bool."""
         if name not in SPLITS:
             raise UsageError(f"there is no split {name!r}", expected=f"one of {SPLITS}")
-        numbers = np.asarray(self.node_column("split").fill_null(-1))
+        from penstock.arrow import as_numpy
+
+        numbers = as_numpy(self.node_column("split"), -1)
         return np.asarray(numbers == SPLITS.index(name))
 
     # -- features ------------------------------------------------------------------------------

@@ -7,13 +7,26 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from penstock.documents import parse_json
-from penstock.errors import CorruptFile, NewerVersion, NotAGraph
-from penstock.files import FileEntry, save_json
+from penstock.errors import NotAGraph
+from penstock.files import FileEntry, file_table, read_file_table, sha256_of
+from penstock.formats import Format
 
-FORMAT = "penstock-graph"
-VERSION = 1
 FILE_NAME = "graph.json"
+FORMAT = Format(
+    name="penstock-graph",
+    version=1,
+    file=FILE_NAME,
+    thing="graph",
+    make="Point to a directory that penstock etl or penstock generate wrote",
+    restore="Restore the file or make the graph again with penstock etl",
+    absent=NotAGraph,
+    foreign=NotAGraph,
+)
+
+
+def graph_digest(root: Path) -> str:
+    """Return what a graph is known by: the SHA-256 of graph.json, which lists those of files."""
+    return sha256_of(root / FILE_NAME)
 
 
 @dataclass(frozen=True)
@@ -64,20 +77,17 @@ class Manifest:
     def save(self, root: Path) -> None:
         """Write ``root/graph.json``; do this last."""
         body = asdict(self)
-        body["files"] = {
-            name: {"bytes": entry.bytes, "sha256": entry.sha256}
-            for name, entry in sorted(self.files.items())
-        }
-        save_json(root / FILE_NAME, {"format": FORMAT, "version": VERSION, **body})
+        body["files"] = file_table(entry for _, entry in sorted(self.files.items()))
+        FORMAT.save(root, body)
 
     @staticmethod
     def load(root: Path) -> Manifest:
         """Read ``root/graph.json``, or say why it is not a graph of ours."""
-        body = _read_json(root)
-        try:
+        body = FORMAT.load(root)
+        with FORMAT.reading(root):
             body = {key: body[key] for key in Manifest.__dataclass_fields__ if key in body}
             body["shards"] = tuple(ShardEntry(**shard) for shard in body["shards"])
-            body["files"] = {n: FileEntry(n, **entry) for n, entry in body["files"].items()}
+            body["files"] = read_file_table(body["files"])
             if body.get("features"):
                 body["features"]["starts"] = tuple(body["features"]["starts"])
                 body["features"] = FeatureEntry(**body["features"])
@@ -85,14 +95,7 @@ class Manifest:
                 body[name] = None if body.get(name) is None else tuple(body[name])
             manifest = Manifest(**body)
             manifest._check_counts()
-            return manifest
-        except (KeyError, TypeError, AttributeError) as error:
-            raise CorruptFile(
-                f"{root / FILE_NAME} is damaged",
-                expected="the keys that penstock writes",
-                got=f"{type(error).__name__}: {error}",
-                remedy="Restore the file or make the graph again with penstock etl",
-            ) from error
+        return manifest
 
     def _check_counts(self) -> None:
         shards = [(shard.start, shard.stop, shard.edges) for shard in self.shards]
@@ -123,40 +126,3 @@ class Manifest:
 
 
 _COPY_AGAIN = "Copy the graph again from where it came from, or make it again with penstock etl"
-
-
-def _read_json(root: Path) -> dict[str, Any]:
-    path = root / FILE_NAME
-    make_one = "Point to a directory that penstock etl or penstock generate wrote"
-    if not path.is_file():
-        got = "no such directory" if not root.exists() else "no such file in it"
-        got = got if root.is_dir() or not root.exists() else "a file, not a directory"
-        raise NotAGraph(
-            f"{root} is not a graph",
-            expected=f"a directory with {FILE_NAME}",
-            got=got,
-            remedy=make_one,
-        )
-    try:
-        body = parse_json(path.read_bytes())
-    except ValueError as error:
-        raise CorruptFile(
-            f"{path} is damaged",
-            expected="JSON",
-            got=str(error),
-            remedy="Restore the file or make the graph again with penstock etl",
-        ) from error
-    if not isinstance(body, dict) or body.get("format") != FORMAT:
-        raise NotAGraph(
-            f"{path} is not the manifest of a graph",
-            expected=f'"format": "{FORMAT}"',
-            remedy=make_one,
-        )
-    if not isinstance(body.get("version"), int) or body["version"] > VERSION:
-        raise NewerVersion(
-            f"{path} was written by a later penstock",
-            expected=f"graph format version {VERSION} or older",
-            got=f"version {body.get('version')}",
-            remedy="Upgrade with pip install -U penstock",
-        )
-    return body

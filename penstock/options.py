@@ -11,7 +11,7 @@ when the object is made; what is wrong raises UsageError with the option's name.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import Annotated, Any, TypeVar, dataclass_transform
 
@@ -60,6 +60,19 @@ def options(cls: type[T]) -> type[T]:
 def flag(name: str) -> str:
     """Return the command-line spelling of an option: ``min_degree`` -> ``--min-degree``."""
     return "--" + name.replace("_", "-")
+
+
+def given_options(options: Any, *, passing: Collection[str] = ()) -> dict[str, Any]:
+    """Return the options that differ from their defaults, as a manifest holds them.
+
+    passing  names of those that do not decide what is made: resume, overwrite
+    """
+    found = {}
+    for name in options.__dataclass_fields__:
+        value = getattr(options, name)
+        if name not in passing and value != getattr(type(options), name, ...):
+            found[name] = str(value) if isinstance(value, Path) else value
+    return found
 
 
 def check_fractions(

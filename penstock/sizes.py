@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 from penstock.errors import CapacityError, UsageError
@@ -53,18 +54,45 @@ def format_count(count: float) -> str:
     return f"{count:.3g} G" if count < 999.5 else f"{count:.0f} G"
 
 
-def need_disk(folder: Path, size: int, purpose: str) -> None:
-    """Raise CapacityError unless ``folder``'s disk has ``size`` bytes free."""
+def free_disk(folder: Path) -> int:
+    """Return the bytes that are free on the disk of ``folder``, which need not be there yet."""
     there = folder
     while not there.exists():
         there = there.parent
-    free = shutil.disk_usage(there).free
+    return shutil.disk_usage(there).free
+
+
+def does_not_fit(
+    what: str, where: str, needs: int, has: int, *, remedy: str, fits: str | None = None
+) -> CapacityError:
+    """Return the error of everything that is too large: what it needs, what there is.
+
+    fits  the largest that would fit, for the remedy
+    """
+    return CapacityError(
+        f"{what} does not fit {where}",
+        expected=f"about {format_bytes(needs)}",
+        got=format_bytes(has),
+        remedy=remedy if fits is None else f"{remedy}; {fits} would fit",
+    )
+
+
+def need_disk(
+    folder: Path, size: int, purpose: str, *, fits: Callable[[int], str] | None = None
+) -> None:
+    """Raise CapacityError unless ``folder``'s disk has ``size`` bytes free.
+
+    fits  says, of the bytes that are free, what would fit into them
+    """
+    free = free_disk(folder)
     if free < size:
-        raise CapacityError(
-            f"{purpose} does not fit on the disk of {folder}",
-            expected=f"about {format_bytes(size)} free",
-            got=format_bytes(free),
+        raise does_not_fit(
+            purpose,
+            f"on the disk of {folder}",
+            size,
+            free,
             remedy="Free some space or write to another disk",
+            fits=None if fits is None else fits(free),
         )
 
 
@@ -72,9 +100,4 @@ def need_memory(size: int, purpose: str, *, remedy: str, limit: int | None = Non
     """Raise CapacityError unless ``size`` bytes fit into ``limit`` (default: what is available)."""
     available = available_memory() if limit is None else limit
     if size > available:
-        raise CapacityError(
-            f"{purpose} does not fit in memory",
-            expected=f"about {format_bytes(size)}",
-            got=format_bytes(available),
-            remedy=remedy,
-        )
+        raise does_not_fit(purpose, "in memory", size, available, remedy=remedy)

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from penstock.csr import CSR, Array
+from penstock.arrays import Array
+from penstock.csr import CSR
 from penstock.errors import InputError
 from penstock.files import FileEntry, atomic, file_entry, fresh_directory, save_npy
 from penstock.graph import SPLITS, Graph

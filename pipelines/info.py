@@ -9,7 +9,8 @@ from typing import Annotated, Any
 import numpy as np
 from cyclopts import Parameter
 
-from penstock.csr import CSR, Array
+from penstock.arrays import Array
+from penstock.csr import CSR
 from penstock.errors import GraphError
 from penstock.graph import Graph
 from penstock.options import ClientPath

@@ -11,12 +11,15 @@ from cyclopts import Parameter
 from pydantic import Field, field_validator
 
 from penstock.errors import OutputExists
-from penstock.files import fresh_directory, refuse_existing, sha256_of
+from penstock.files import refuse_existing
 from penstock.graph import Graph
-from penstock.manifest import FILE_NAME as GRAPH_FILE
+from penstock.limits import available_memory, cores
 from penstock.options import ClientPath, options
+from penstock.pipelines.job import Job, run, run_command
+from penstock.pipelines.job.partial import PartialOutput
+from penstock.pipelines.job.plan import Need, Plan, PlanFlag, disk_need
 from penstock.pipelines.output import Output
-from penstock.sizes import checked_size, need_disk, need_memory, parse_bytes
+from penstock.sizes import checked_size, format_bytes, need_disk, need_memory, parse_bytes
 
 if TYPE_CHECKING:
     from penstock.partition.assignment import Assignment
@@ -26,6 +29,15 @@ if TYPE_CHECKING:
 Method = Literal["auto", "metis", "components", "greedy", "random", "hash", "streaming"]
 
 _DEFAULT_WIDTH = 128
+_DOES = {
+    "auto": "components where they pack evenly, METIS where it fits, else greedy or streaming",
+    "metis": "fewest edges cut",
+    "components": "no edge cut",
+    "greedy": "heaviest node first",
+    "random": "equal counts of nodes, by seed",
+    "hash": "by the user's id",
+    "streaming": "passes of Fennel over the graph, refined where memory allows",
+}
 
 
 @options
@@ -59,6 +71,113 @@ class PartitionOptions:
         return None if value is None else checked_size(value)
 
 
+class PartitionJob(Job["PartitionReport"]):
+    """Cuts a graph in this process; no cluster is needed."""
+
+    command = "penstock partition"
+    kind = "partition"
+    resumable = False
+
+    def __init__(self, graph: Graph, options: PartitionOptions, *, quiet: bool) -> None:
+        from penstock.partition.part import partition_path
+
+        super().__init__(partition_path(graph, options.k), options, quiet=quiet)
+        self.graph = graph
+        limit = options.memory_limit
+        self.memory_limit = None if limit is None else parse_bytes(limit)
+
+    def check(self) -> None:
+        """Refuse what is there, and what fits neither on the disk nor in memory."""
+        from penstock.partition.build import disk_needed
+
+        refuse_existing(self.out, overwrite=self.options.overwrite, kind=self.kind)
+        path = self.graph.path
+        need_disk(path, disk_needed(self.graph), f"a partition of {path}")
+        need_memory(
+            self._memory_to_build(),
+            f"building the parts of {path}",
+            remedy="Run it on a machine with more memory",
+        )
+
+    def plan(self) -> Plan:
+        """Say what ``auto`` tries, and what METIS would take."""
+        from penstock.partition import metis
+        from penstock.partition.build import disk_needed
+
+        building, memory, seconds = self._memory_to_build(), 0, None
+        method, does = self.options.method, _DOES[self.options.method]
+        if self.options.k == 1:
+            does = "one part owns everything"
+        elif method in ("auto", "metis"):
+            memory, seconds = metis.memory_needed(self.graph), metis.seconds_needed(self.graph)
+        limit = available_memory() * 9 // 10 if self.memory_limit is None else self.memory_limit
+        if method == "auto" and (memory > limit or (seconds or 0) > self.options.time_limit):
+            does = f"{_DOES['streaming']}: METIS would take {format_bytes(memory)}, {seconds:.3g} s"
+            memory, seconds = 0, None
+        return Plan(
+            command=self.command,
+            out=str(self.out),
+            what=f"{self.options.k} parts of {self.graph.num_nodes:,} nodes and "
+            f"{self.graph.num_edges:,} arcs",
+            steps=(("assign", f"{method}: {does}"), ("build", f"on {cores()} cores")),
+            memory=Need(max(memory, building), available_memory(), "available"),
+            disk=disk_need(self.graph.path, disk_needed(self.graph)),
+            seconds=seconds,
+            timed="METIS, if components do not pack; the rest is short beside it",
+        )
+
+    def work(self, partial: PartialOutput) -> None:
+        """Assign nodes to parts, build the parts, and write partition.json."""
+        from penstock.kernels.compiled import compiling
+        from penstock.partition.assign import assign
+        from penstock.partition.build import build_parts
+
+        graph, options, started = self.graph, self.options, time.monotonic()
+        with compiling() as compiled:
+            self.assignment = assign(
+                graph,
+                options.k,
+                method=options.method,
+                seed=options.seed,
+                memory_limit=self.memory_limit,
+                passes=options.passes,
+                time_limit=options.time_limit,
+                quiet=self.quiet,
+            )
+            assigned, took = time.monotonic(), self.assignment.metis_seconds
+            parts, files = build_parts(
+                graph, self.assignment.parts, options.k, partial.result, quiet=self.quiet
+            )
+            seconds = {
+                "assign": round(assigned - started, 3),
+                **({"METIS": round(took, 3)} if took else {}),
+                "build": round(time.monotonic() - assigned, 3),
+                # Once after an installation, and within the times before.
+                **({"compiling kernels": round(sum(compiled), 3)} if compiled else {}),
+            }
+        self.manifest = replace(
+            _manifest(graph, self.assignment),
+            parts=tuple(parts),
+            files={entry.name: entry for entry in files},
+            seconds=seconds,
+        )
+        self.manifest.save(partial.result)
+
+    def report(self, seconds: float) -> PartitionReport:
+        """Return what the parts cost, and how even they are."""
+        from penstock.partition.report import PartitionReport
+
+        features = self.graph.manifest.features
+        width = self.options.width or (_DEFAULT_WIDTH if features is None else features.width)
+        reachable = self.assignment.balance.reachable
+        return PartitionReport.of(str(self.out), self.manifest, reachable, width)
+
+    def _memory_to_build(self) -> int:
+        from penstock.partition.build import memory_needed
+
+        return memory_needed(self.graph, min(cores(), self.options.k))
+
+
 def partition_graph(
     graph: str | Path | Graph, *, quiet: bool = False, **options: Any
 ) -> PartitionReport:
@@ -67,17 +186,17 @@ def partition_graph(
     partition_graph("follows", k=4, method="metis")
     """
     graph = graph if isinstance(graph, Graph) else Graph.open(graph)
-    return _partition(graph, PartitionOptions(**options), quiet=quiet)
+    return run(PartitionJob(graph, PartitionOptions(**options), quiet=quiet))
 
 
 def make_partition(graph: Graph, k: int, *, quiet: bool) -> None:
     """Cut ``graph`` as a job does that needs it cut; wait where another is doing so already."""
+    job = PartitionJob(graph, PartitionOptions(k=k), quiet=quiet)
+    job.wait = True
     try:
-        _partition(graph, PartitionOptions(k=k), quiet=quiet, wait=True)
+        run(job)
     except OutputExists:
-        from penstock.partition.part import partition_path
-
-        if not (partition_path(graph, k) / "partition.json").is_file():
+        if not (job.out / "partition.json").is_file():
             raise
 
 
@@ -86,70 +205,11 @@ def command(
     /,
     *,
     options: PartitionOptions,
+    plan: PlanFlag = False,
     output: Output = Output(),
 ) -> None:
     """Cut a graph into k parts, balanced by work, each with ghosts, send and receive lists."""
-    output.show(_partition(Graph.open(graph), options, quiet=output.quiet))
-
-
-def _partition(
-    graph: Graph, options: PartitionOptions, *, quiet: bool, wait: bool = False
-) -> PartitionReport:
-    from penstock.kernels.compiled import compiling
-    from penstock.limits import cores
-    from penstock.partition.assign import assign
-    from penstock.partition.build import build_parts, disk_needed, memory_needed
-    from penstock.partition.part import partition_path
-    from penstock.partition.report import PartitionReport
-
-    path = partition_path(graph, options.k)
-    refuse_existing(path, overwrite=options.overwrite, kind="partition")
-    need_disk(graph.path, disk_needed(graph), f"a partition of {graph.path}")
-    need_memory(
-        memory_needed(graph, min(cores(), options.k)),
-        f"building the parts of {graph.path}",
-        remedy="Run it on a machine with more memory",
-    )
-    limit = None if options.memory_limit is None else parse_bytes(options.memory_limit)
-    started = time.monotonic()
-    with (
-        fresh_directory(
-            path,
-            overwrite=options.overwrite,
-            kind="partition",
-            command="penstock partition",
-            wait=wait,
-        ) as root,
-        compiling() as compiled,
-    ):
-        assignment = assign(
-            graph,
-            options.k,
-            method=options.method,
-            seed=options.seed,
-            memory_limit=limit,
-            passes=options.passes,
-            time_limit=options.time_limit,
-            quiet=quiet,
-        )
-        assigned, took = time.monotonic(), assignment.metis_seconds
-        parts, files = build_parts(graph, assignment.parts, options.k, root, quiet=quiet)
-        manifest = replace(
-            _manifest(graph, assignment),
-            parts=tuple(parts),
-            files={entry.name: entry for entry in files},
-            seconds={
-                "assign": round(assigned - started, 3),
-                **({"METIS": round(took, 3)} if took else {}),
-                "build": round(time.monotonic() - assigned, 3),
-                # Once after an installation, and within the times before.
-                **({"compiling kernels": round(sum(compiled), 3)} if compiled else {}),
-            },
-        )
-        manifest.save(root)
-    features = graph.manifest.features
-    width = options.width or (_DEFAULT_WIDTH if features is None else features.width)
-    return PartitionReport.of(str(path), manifest, assignment.balance.reachable, width)
+    run_command(PartitionJob(Graph.open(graph), options, quiet=output.quiet), output, planned=plan)
 
 
 def _manifest(graph: Graph, assignment: Assignment) -> PartitionManifest:
@@ -165,7 +225,7 @@ def _manifest(graph: Graph, assignment: Assignment) -> PartitionManifest:
         nodes=graph.num_nodes,
         edges=graph.num_edges,
         directed=about.directed,
-        graph_sha256=sha256_of(graph.path / GRAPH_FILE),
+        graph_sha256=graph.digest,
         parts=(),
         columns=tuple(n for n in about.dtypes if n not in ("indptr", "indices")),
         features=None if features is None else features.kind,

@@ -69,6 +69,8 @@ def _interrupt(number: int, frame: Any) -> None:
 def _stop_logging() -> None:
     """Have Dask say nothing more: that connections break off, at the end of a process, is no news.
 
-    Dask restores its loggers' levels when a cluster closes, and handshakes may fail after that.
+    Dask restores its loggers' levels when a cluster closes, and handshakes may fail after that. Its
+    callback of the garbage collector fails where the signal was heard in it.
     """
     logging.disable(logging.CRITICAL)
+    sys.unraisablehook = lambda what: None

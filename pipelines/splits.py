@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from penstock.csr import Array
+from penstock.arrays import Array
 from penstock.kernels.cpu.philox import random_keys
 from penstock.kernels.streams import Stream
 

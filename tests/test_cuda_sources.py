@@ -22,7 +22,8 @@ from pathlib import Path
 import pytest
 
 ARCHITECTURES = os.environ.get("PENSTOCK_CUDA_ARCHITECTURES", "compute_90").split()
-SOURCES = sorted((Path(__file__).parents[1] / "kernels" / "cuda").rglob("*.cu"))
+FOLDER = Path(__file__).parents[1] / "kernels" / "cuda"
+SOURCES = sorted(FOLDER.rglob("*.cu"))
 
 
 @cache
@@ -52,7 +53,7 @@ def instances(source: str) -> list[str]:
 def by_nvrtc(library: ctypes.CDLL, path: Path, architecture: str) -> str:
     """Compile with NVRTC; return what is wrong, or nothing."""
     source = path.read_text()
-    includes = [path.parent, *(p for w in wheels() for p in (w / "include", w / "include/cccl"))]
+    includes = [FOLDER, *(p for w in wheels() for p in (w / "include", w / "include/cccl"))]
     flags = [f"--gpu-architecture={architecture}", "--std=c++17", *(f"-I{p}" for p in includes)]
     program = ctypes.c_void_p()
     library.nvrtcCreateProgram(
@@ -77,7 +78,16 @@ def by_nvcc(path: Path, architecture: str, folder: Path) -> str:
     unit = folder / f"{path.stem}_{architecture}.cu"
     unit.write_text("\n".join([f'#include "{path}"', *asked, ""]))
     stage = "-ptx" if architecture.startswith("compute") else "-c"
-    command = ["nvcc", "-std=c++17", f"-arch={architecture}", stage, str(unit), "-o", f"{unit}.o"]
+    command = [
+        "nvcc",
+        "-std=c++17",
+        f"-I{FOLDER}",
+        f"-arch={architecture}",
+        stage,
+        str(unit),
+        "-o",
+        f"{unit}.o",
+    ]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300)
     return "" if done.returncode == 0 else done.stderr or done.stdout
 
@@ -97,12 +107,12 @@ def compiles(tmp_path):
     return compile_all
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(FOLDER)))
 def test_the_source_compiles(path, compiles):
     assert compiles(path) == ""
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(FOLDER)))
 def test_templates_name_instances(path):
     source = path.read_text()
     kernels = set(re.findall(r"template\s*<[^;{]*?__global__[^;{]*?(\w+)\s*\(", source))

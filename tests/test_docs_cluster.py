@@ -24,8 +24,8 @@ from penstock.cluster.mpi import world
 from penstock.cluster.slurm.script import SlurmScript
 from penstock.cluster.spec import KINDS, ClusterSpec
 from penstock.options import flag
-from penstock.pipelines import stage
 from penstock.pipelines.cli import app
+from penstock.pipelines.job import tasks
 from penstock.workers.comm.communicator import Communicator
 from penstock.workers.comm.exchange_mpi import TAGS
 from penstock.workers.gang import GRACE
@@ -149,8 +149,8 @@ def test_waits_last_as_long_as_the_table_says(pages: dict[str, str]) -> None:
         [parameters["wait_timeout"].default],
         [],
         [ClusterSpec().worker_timeout],
-        [stage.PAUSED_TIMEOUT],
-        [stage.NO_WORKER_TIMEOUT],
+        [tasks.PAUSED_TIMEOUT],
+        [tasks.NO_WORKER_TIMEOUT],
         [GRACE],
         [coordinator._SILENT, coordinator._TELL_TIMEOUT],
         [world._TRIES, start],

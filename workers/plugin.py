@@ -181,14 +181,16 @@ def equip(
     device: str = "auto",
     device_pool: str | None = None,
     scratch: str | None = None,
+    timeout: float | None = None,
 ) -> None:
     """Have every worker of ``client``'s cluster, now and later, find and hold its resources.
 
-    A failure in a worker is raised here. A cluster whose workers are set up already stays as it
+    A failure in a worker is raised here, and TimeoutError if there is no answer for ``timeout``
+    seconds. A cluster whose workers are set up already stays as it
     is, and options that say otherwise are refused.
     """
     wanted = PenstockWorker(device, device_pool, scratch)
-    there = _registered(client)
+    there = _registered(client, timeout)
     if there is not None:
         for name, value in wanted.options.items():
             if value not in (None, "auto", there[name]):
@@ -200,14 +202,20 @@ def equip(
                 )
         return
     try:
-        client.register_plugin(wanted)
+        client.sync(
+            client._register_worker_plugin,
+            plugin=wanted,
+            name=NAME,
+            idempotent=False,
+            callback_timeout=timeout,
+        )
     except PenstockError:
         # Otherwise the next try, with better options, would find it there and do nothing.
         client.unregister_worker_plugin(NAME)
         raise
 
 
-def _registered(client: Any) -> dict[str, str | None] | None:
+def _registered(client: Any, timeout: float | None) -> dict[str, str | None] | None:
     """Return the options of the plugin that the cluster has, or None where it has none."""
     from distributed.protocol.pickle import loads
 
@@ -215,7 +223,7 @@ def _registered(client: Any) -> dict[str, str | None] | None:
         plugin: bytes | None = dask_scheduler.worker_plugins.get("penstock")
         return plugin
 
-    plugin = client.run_on_scheduler(look)
+    plugin = client.run_on_scheduler(look, callback_timeout=timeout)
     options: dict[str, str | None] | None = None if plugin is None else loads(plugin).options
     return options
 

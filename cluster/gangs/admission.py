@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from penstock.cluster.answer import SILENT_SECONDS, ask
 from penstock.cluster.gangs.coordinator import install
 from penstock.errors import ClusterError
 
@@ -41,7 +42,12 @@ def admit(client: Any, ranks: int | None, timeout: float) -> dict[str, Any]:
 
 
 def _ask(client: Any, ranks: int | None, timeout: float) -> dict[str, Any]:
-    answer: dict[str, Any] = client.sync(
-        client.scheduler.gang_admit, ranks=ranks, timeout=timeout, client=client.id
+    admitted: dict[str, Any] = ask(
+        client,
+        client.scheduler.gang_admit,
+        within=timeout + SILENT_SECONDS,
+        ranks=ranks,
+        timeout=timeout,
+        client=client.id,
     )
-    return answer
+    return admitted

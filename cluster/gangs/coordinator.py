@@ -10,12 +10,12 @@ import asyncio
 from dataclasses import dataclass, field
 from time import time
 from typing import Any
-from weakref import WeakSet
 
 from distributed import SchedulerPlugin
 from distributed.core import Status
 from distributed.protocol.pickle import dumps
 
+from penstock.cluster.answer import ask, ask_scheduler
 from penstock.workers.comm.reports import TOPIC
 from penstock.workers.gang import end
 
@@ -293,16 +293,16 @@ def _base(world: str) -> str:
     return world.partition(".")[0]  # mpi-1a2b.3 is the third start of mpi-1a2b
 
 
-_installed: WeakSet[Any] = WeakSet()
-
-
 def install(client: Any) -> None:
     """Have the client's scheduler coordinate gangs, if it does not yet."""
-    if client in _installed:
-        return
-    if not client.run_on_scheduler(_coordinates):
-        client.register_plugin(GangCoordinator())
-    _installed.add(client)
+    if not ask_scheduler(client, _coordinates):
+        ask(
+            client,
+            client._register_scheduler_plugin,
+            plugin=GangCoordinator(),
+            name=NAME,
+            idempotent=True,
+        )
 
 
 def _coordinates(dask_scheduler: Any) -> bool:

@@ -64,11 +64,9 @@ def scheduler_gone() -> ClusterError:
 @contextmanager
 def scheduler_there() -> Iterator[None]:
     """Say that the scheduler has gone where Dask only says that a connection was closed."""
-    from distributed.comm.core import CommClosedError
-
     try:
         yield
-    except CommClosedError as error:
+    except OSError as error:  # closed, or cannot be opened any more
         raise scheduler_gone() from error
 
 

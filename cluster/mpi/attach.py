@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from penstock.cluster.answer import ask_scheduler
 from penstock.cluster.mpi.world import World, worker_names
 from penstock.cluster.running import Running
 from penstock.cluster.spec import ClusterSpec
@@ -32,7 +33,7 @@ def start_world(client: Any, ranks: int | None, timeout: float) -> None:
             remedy=f"Use connect('mpi', workers={ranks or 2}), or --cluster mpi",
         )
     elsewhere = [
-        host for host in (_host(address), *client.run_on_scheduler(_hosts)) if not _is_here(host)
+        host for host in (_host(address), *ask_scheduler(client, _hosts)) if not _is_here(host)
     ]
     if elsewhere:
         raise ClusterError(
@@ -58,7 +59,7 @@ def _wait(client: Any, world: World, timeout: float) -> None:
     deadline = time.monotonic() + timeout
     while not world.arrived():
         if world.failed is not None or time.monotonic() > deadline:
-            error = not_all(running, client.run_on_scheduler(worker_names), world.failed, timeout)
+            error = not_all(running, ask_scheduler(client, worker_names), world.failed, timeout)
             world.close()
             raise error
         time.sleep(_POLL)

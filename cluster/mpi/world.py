@@ -20,6 +20,7 @@ from uuid import uuid4
 
 import psutil
 
+from penstock.cluster.answer import ask_scheduler
 from penstock.cluster.credentials import as_files
 from penstock.cluster.mpi.hosts import Host, check_hosts, host_of_ranks, parse_hosts
 from penstock.cluster.mpi.mpiexec import (
@@ -35,6 +36,7 @@ from penstock.cluster.mpi.mpiexec import (
 from penstock.cluster.mpi.rank_command import WorldPlan, rank_program, world_environment
 from penstock.cluster.spec import ClusterSpec
 from penstock.cluster.supervisor import Supervised
+from penstock.errors import SilentScheduler
 from penstock.workers.comm.segments import sweep_segments
 from penstock.workers.rank import STARTS
 
@@ -43,6 +45,7 @@ _CLOSE_SECONDS = 1.5  # for mpiexec to end by itself once the scheduler has gone
 _KILL_SECONDS = 1.0
 _POLL = 0.03
 _LOOK_EVERY = 0.3
+_ANSWER_SECONDS = 5.0  # for a scheduler that may be busy, or hang
 _BROKEN_SECONDS = 2.0  # from a rank's leave of the scheduler to the end of a world without it
 _NAMES_EVERY, _NAMED = 3.0, 4  # seconds, and how many of the ranks that are missing
 _FORK_SECONDS = 1.0  # after the first rank is there, mpiexec has started the others
@@ -172,7 +175,8 @@ class World:
         while (code := process.poll()) is None:
             if self._arrived.is_set() and time.monotonic() - looked > _LOOK_EVERY:
                 looked = time.monotonic()
-                whole = looked if self._all_present() else whole
+                # A scheduler that is busy says nothing of the ranks, good or bad.
+                whole = whole if self._all_present() is False else looked
                 if looked - whole > _BROKEN_SECONDS:
                     break
             if not self._arrived.is_set() and self._all_present():
@@ -210,21 +214,29 @@ class World:
                 size=self.size,
                 state=state,
                 note=note,
+                callback_timeout=_ANSWER_SECONDS,
             )
 
-    def _all_present(self) -> bool:
-        return {f"{self.name}-{rank}" for rank in range(self.size)} <= self._names()
+    def _all_present(self) -> bool | None:
+        """Whether every rank is known to the scheduler; None if that does not answer in time."""
+        names = self._names()
+        if names is None:
+            return None
+        return {f"{self.name}-{rank}" for rank in range(self.size)} <= names
 
-    def _names(self) -> set[str]:
-        with suppress(Exception):  # the scheduler may have gone
-            return set(self._client.run_on_scheduler(worker_names))
-        return set()
+    def _names(self) -> set[str] | None:
+        try:
+            return set(ask_scheduler(self._client, worker_names, timeout=_ANSWER_SECONDS))
+        except SilentScheduler:
+            return None
+        except Exception:  # the scheduler has gone
+            return set()
 
     def _name_missing(self) -> None:
         """Tell, now and then, who a new generation still waits for."""
         if time.monotonic() > self._next_names:
             self._next_names = time.monotonic() + _NAMES_EVERY
-            missing = ", ".join(self.missing(self._names())[:_NAMED])
+            missing = ", ".join(self.missing(self._names() or set())[:_NAMED])
             self._tell("starting", f"{self._former}; since then without {missing}")
 
     def _lost_one(self, process: subprocess.Popen[bytes]) -> bool:

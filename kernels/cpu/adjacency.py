@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
+from penstock.arrays import Array
 from penstock.kernels.compiled import njit
-
-Array = np.ndarray[Any, Any]
 
 
 def reverse_counts(counts: Array, indices: Array) -> None:

@@ -6,14 +6,11 @@ less than a parallel label propagation's several.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
+from penstock.arrays import Array
 from penstock.csr import id_dtype
 from penstock.kernels.compiled import njit
-
-Array = np.ndarray[Any, Any]
 
 
 def new_forest(nodes: int) -> Array:

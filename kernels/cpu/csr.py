@@ -11,9 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from penstock.arrays import Array
 from penstock.kernels.compiled import njit
-
-Array = np.ndarray[Any, Any]
 
 _DIGIT = 11  # 2,048 counters and as many open cache lines stay within L2
 _COARSE = 4096  # entries of the row-to-bin table: stays within L1

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import heapq
-from typing import Any
 
 import numpy as np
 
+from penstock.arrays import Array
 from penstock.kernels.compiled import njit
-
-Array = np.ndarray[Any, Any]
 
 
 def place_by_load(load: Array, k: int) -> Array:

@@ -5,13 +5,10 @@ Every function releases the GIL and runs on one thread: parts are built side by 
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
+from penstock.arrays import Array
 from penstock.kernels.compiled import njit
-
-Array = np.ndarray[Any, Any]
 
 _SHORT = 16  # rows up to this length are sorted by insertion
 

@@ -6,11 +6,10 @@ from typing import Any
 
 import numpy as np
 
+from penstock.arrays import Array
 from penstock.kernels.compiled import njit
 from penstock.kernels.cpu.philox import philox4x32
 from penstock.kernels.streams import Stream
-
-Array = np.ndarray[Any, Any]
 
 _STREAM = int(Stream.SPLIT_EDGES)
 

@@ -6,10 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from penstock.arrays import Array
 from penstock.kernels.compiled import njit
 from penstock.kernels.cpu.csr import sort_keys
-
-Array = np.ndarray[Any, Any]
 
 # A bitmap is worth it while it is no larger than the data: one bit an id against 64 a value.
 _DENSE = 64

@@ -7,12 +7,11 @@ from typing import Any
 import numpy as np
 from numba import uint32, uint64
 
+from penstock.arrays import Array
 from penstock.kernels.compiled import njit
 from penstock.kernels.cpu.philox import philox4x32
-from penstock.kernels.naive.knowledge import cluster_start, stride, zipf_quantiles
+from penstock.kernels.generate_rules import cluster_start, stride, zipf_quantiles
 from penstock.kernels.streams import Stream
-
-Array = np.ndarray[Any, Any]
 
 __all__ = ["cluster_start", "splits", "stride", "triples", "zipf_quantiles"]
 

@@ -7,13 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from penstock.arrays import Array
 from penstock.kernels.compiled import njit
-from penstock.kernels.cpu.activation_exp import exp_in_place, exp_row, total_of
-from penstock.kernels.cpu.activation_row import read_only, stride
-from penstock.kernels.cpu.aggregate_tiles import moved
-from penstock.kernels.cpu.walk_arrays import pointer
-
-Array = np.ndarray[Any, Any]
+from penstock.kernels.cpu.activation.exp import exp_in_place, exp_row, total_of
+from penstock.kernels.cpu.activation.row import read_only, stride
+from penstock.kernels.cpu.vector import moved, pointer
 
 _FACTORS = 512  # each at most 2: their product stays a float64
 

@@ -7,14 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from penstock.arrays import Array
 from penstock.kernels.compiled import njit
-from penstock.kernels.cpu.activation_row import read_only, stride
-from penstock.kernels.cpu.aggregate_tiles import moved
-from penstock.kernels.cpu.walk_arrays import pointer
-
-Array = np.ndarray[Any, Any]
-
-EPSILON = 1e-5
+from penstock.kernels.cpu.activation.row import read_only, stride
+from penstock.kernels.cpu.vector import moved, pointer
+from penstock.kernels.gnn_rules import EPSILON
 
 
 def column_sums(x: Array, sums: Array, first: int, last: int) -> None:

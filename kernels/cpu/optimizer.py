@@ -5,11 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import numpy as np
-
+from penstock.arrays import Array
 from penstock.kernels.compiled import njit
-
-Array = np.ndarray[Any, Any]
 
 
 def sgd(

@@ -7,9 +7,8 @@ from typing import Any
 import numpy as np
 from numba import uint32, uint64
 
+from penstock.arrays import Array
 from penstock.kernels.compiled import njit
-
-Array = np.ndarray[Any, Any]
 
 
 @njit(cache=True, inline="always")
@@ -41,6 +40,23 @@ def random_words(seed: int, stream: int, first: int, count: int, step: int = 0) 
     """Return the draws of ``first .. first + count``: (count, 4) uint32."""
     words: Array = _random_words(
         np.uint64(seed), np.uint32(stream), np.uint64(first), count, np.uint32(step)
+    )
+    return words
+
+
+@njit(cache=True, nogil=True)
+def _random_words_of(seed: int, stream: int, which: Array, step: int) -> Array:
+    words = np.empty((len(which), 4), np.uint32)
+    for i in range(len(which)):
+        a, b, c, d = philox4x32(seed, stream, which[i], step)
+        words[i, 0], words[i, 1], words[i, 2], words[i, 3] = a, b, c, d
+    return words
+
+
+def random_words_of(seed: int, stream: int, which: Array, step: int = 0) -> Array:
+    """Return the draws of the numbers ``which``: (n, 4) uint32."""
+    words: Array = _random_words_of(
+        np.uint64(seed), np.uint32(stream), which.astype(np.uint64), np.uint32(step)
     )
     return words
 

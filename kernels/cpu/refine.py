@@ -5,13 +5,10 @@ Sequential, because the same seed must give the same parts on any number of thre
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
+from penstock.arrays import Array
 from penstock.kernels.compiled import njit
-
-Array = np.ndarray[Any, Any]
 
 
 @njit(cache=True, nogil=True)

@@ -12,12 +12,11 @@ from typing import Any
 import numpy as np
 from numba import uint32, uint64
 
+from penstock.arrays import Array
 from penstock.kernels.compiled import njit
 from penstock.kernels.cpu.philox import philox4x32, uniform
-from penstock.kernels.naive.rmat import LEVELS, below, thresholds
+from penstock.kernels.generate_rules import LEVELS, below, thresholds
 from penstock.kernels.streams import Stream
-
-Array = np.ndarray[Any, Any]
 
 __all__ = ["below", "edges", "mark_ends", "relations", "thresholds", "weights"]
 

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 from numba import uint32, uint64
 
+from penstock.arrays import Array
 from penstock.kernels.compiled import njit
 from penstock.kernels.cpu.philox import philox4x32
-from penstock.kernels.naive.sbm import CENTRES, DEVIATION, LN2, MEAN, OUTSIDE
+from penstock.kernels.generate_rules import CENTRES, DEVIATION, LN2, MEAN, OUTSIDE
 from penstock.kernels.streams import Stream
-
-Array = np.ndarray[Any, Any]
 
 _EDGE, _FEATURE = int(Stream.SBM_EDGE), int(Stream.SBM_FEATURE)
 

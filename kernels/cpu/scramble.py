@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numba import uint32, uint64
 
+from penstock.arrays import Array
 from penstock.kernels.compiled import njit
 from penstock.kernels.cpu.philox import philox4x32
-from penstock.kernels.naive.scramble import ROUNDS
-
-Array = np.ndarray[Any, Any]
+from penstock.kernels.generate_rules import ROUNDS
 
 
 def scramble(seed: int, stream: int, first: int, count: int, size: int) -> Array:

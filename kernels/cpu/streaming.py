@@ -6,13 +6,11 @@ Sequential, because where a node goes depends on all that went before it.
 from __future__ import annotations
 
 from math import sqrt
-from typing import Any
 
 import numpy as np
 
+from penstock.arrays import Array
 from penstock.kernels.compiled import njit
-
-Array = np.ndarray[Any, Any]
 
 
 def stream_rows(

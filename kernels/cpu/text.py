@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from contextlib import suppress
 
 import numpy as np
 
+from penstock.arrays import Array
 from penstock.kernels.compiled import njit
-from penstock.kernels.naive.text import AFTER_QUOTE, BLANKS, LONE_RETURN, OPEN_QUOTE
-
-Array = np.ndarray[Any, Any]
+from penstock.kernels.text_rules import AFTER_QUOTE, BLANKS, LONE_RETURN, OPEN_QUOTE
 
 _EXACT = 1 << 53  # integers below, divided by a power of ten up to 22, give the nearest double
 _POWERS = 10.0 ** np.arange(23)
@@ -263,8 +262,6 @@ def _parse_hard(data: Array, starts: Array, ends: Array) -> tuple[Array, Array]:
     """Read long mantissas and exponents, which are easily rounded wrong, by pyarrow's parser."""
     import pyarrow as pa
 
-    from penstock.kernels.naive import text as naive
-
     offsets, copied = gather(data, starts, ends, 0)
     texts = pa.Array.from_buffers(
         pa.binary(), len(starts), [None, pa.py_buffer(offsets), pa.py_buffer(copied)]
@@ -272,7 +269,17 @@ def _parse_hard(data: Array, starts: Array, ends: Array) -> tuple[Array, Array]:
     try:
         return np.asarray(texts.cast(pa.string()).cast(pa.float64())), np.ones(len(starts), bool)
     except pa.ArrowInvalid:  # some are no numbers, or written as only Python reads them
-        return naive.parse_floats(data, starts, ends)
+        return _parse_one_by_one(data, starts, ends)
+
+
+def _parse_one_by_one(data: Array, starts: Array, ends: Array) -> tuple[Array, Array]:
+    values, good = np.zeros(len(starts)), np.zeros(len(starts), bool)
+    for i, (start, end) in enumerate(zip(starts, ends, strict=True)):
+        field = data[start:end].tobytes()
+        with suppress(ValueError):
+            if b"_" not in field:  # Python's 1_000 is no number in a file
+                values[i], good[i] = float(field), True
+    return values, good
 
 
 @njit(cache=True, nogil=True)

@@ -8,10 +8,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba import uint64
 
+from penstock.arrays import Array
 from penstock.kernels.compiled import njit
-from penstock.kernels.cpu.walk_arrays import arrays_of, frozen, numbers_of, pointer, pointers
-from penstock.kernels.cpu.walk_reservoir import BLOCK, take_by_reservoir, weigher
-from penstock.kernels.cpu.walk_step import (
+from penstock.kernels.cpu.vector import pointer
+from penstock.kernels.cpu.walk.arrays import arrays_of, frozen, numbers_of, pointers
+from penstock.kernels.cpu.walk.reservoir import BLOCK, take_by_reservoir, weigher
+from penstock.kernels.cpu.walk.step import (
     candidate_range,
     decide_exactly,
     draw,
@@ -24,8 +26,6 @@ from penstock.kernels.cpu.walk_step import (
 )
 from penstock.kernels.walk_rules import TRIALS, Owned, Rows, Rules, Sampler, Walkers
 from penstock.kernels.walkers import NAMES, NEVER
-
-Array = np.ndarray[Any, Any]
 
 _NEVER = np.int64(NEVER)
 _HERE = np.int32(-2)  # bound for nowhere else

@@ -12,13 +12,11 @@ from typing import Any
 import numpy as np
 from numba import uint32, uint64
 
+from penstock.arrays import Array
 from penstock.kernels.compiled import njit
 from penstock.kernels.cpu.philox import philox4x32
-from penstock.kernels.naive.rmat import LEVELS
-from penstock.kernels.naive.zoo import PATIENCE, QUADRANTS, RANDOM, RMAT
+from penstock.kernels.generate_rules import LEVELS, PATIENCE, QUADRANTS, RANDOM, RMAT
 from penstock.kernels.streams import Stream
-
-Array = np.ndarray[Any, Any]
 
 __all__ = ["PATIENCE", "RANDOM", "RMAT", "edge_counts", "edges"]
 

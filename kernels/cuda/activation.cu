@@ -1,6 +1,6 @@
 // Finishing a layer's values, and the way back. Names and meaning are naive/activation.py's. A
 // thread has four features of a row: those whose words come from one draw.
-#include "gnn_values.cuh"
+#include "gnn/values.cuh"
 
 // instance: finish<float, 4>
 // instance: finish<float, 1>

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import cupy as cp
 import numpy as np
 
-from penstock.kernels.cuda.gnn_launch import (
+from penstock.arrays import DeviceArray
+from penstock.kernels.cuda.gnn.launch import (
     c_id,
     c_value,
     dropping,
@@ -22,14 +22,12 @@ from penstock.kernels.cuda.gnn_launch import (
 from penstock.kernels.cuda.module import launch, launch_blocks
 from penstock.kernels.gnn_rules import Block, Drop, Finish
 
-Array = Any  # a cupy.ndarray
-
 _FILE = "activation"
 _THREADS = 256
 _BLOCKS = 1 << 16  # the most; beyond, a thread takes several rows
 
 
-def finish(z: Array, out: Array, how: Finish, first: int, last: int) -> None:
+def finish(z: DeviceArray, out: DeviceArray, how: Finish, first: int, last: int) -> None:
     """Finish rows ``first .. last`` of ``z`` into ``out``, which may be ``z`` itself."""
     width = z.shape[1]
     if last <= first or not width:
@@ -44,7 +42,7 @@ def finish(z: Array, out: Array, how: Finish, first: int, last: int) -> None:
     )
 
 
-def finish_back(grad: Array, out: Array, how: Finish, first: int, last: int) -> None:
+def finish_back(grad: DeviceArray, out: DeviceArray, how: Finish, first: int, last: int) -> None:
     """Make of ``grad``, that of ``out``, the gradient of ``z``; rows ``first .. last``, in place.
 
     ``out`` is what ``finish`` made with the same ``how``. The gradients of bias and skip are the
@@ -63,7 +61,7 @@ def finish_back(grad: Array, out: Array, how: Finish, first: int, last: int) -> 
     )
 
 
-def factors(drop: Drop | None, first: int, last: int, like: Array) -> Array:
+def factors(drop: Drop | None, first: int, last: int, like: DeviceArray) -> DeviceArray:
     """Return what finished values are multiplied with: 0 where they are dropped."""
     found = cp.ones((last - first, like.shape[1]), like.dtype)
     if drop is not None:
@@ -71,7 +69,9 @@ def factors(drop: Drop | None, first: int, last: int, like: Array) -> Array:
     return found
 
 
-def scale_rows(x: Array, factors: Array, out: Array, first: int, last: int) -> None:
+def scale_rows(
+    x: DeviceArray, factors: DeviceArray, out: DeviceArray, first: int, last: int
+) -> None:
     """Write rows ``first .. last`` of ``x``, each times its factor, at ``out``, maybe ``x`` itself.
 
     factors  (rows,), of x's type
@@ -92,7 +92,7 @@ def scale_rows(x: Array, factors: Array, out: Array, first: int, last: int) -> N
     )
 
 
-def drop_values(block: Block, drop: Drop, out: Array, *, rows_are_columns: bool) -> None:
+def drop_values(block: Block, drop: Drop, out: DeviceArray, *, rows_are_columns: bool) -> None:
     """Write a sparse feature matrix' values with some dropped at ``out``, (edges,).
 
     ``block`` has nodes as rows, or, with ``rows_are_columns``, is the transpose: features as rows.
@@ -109,7 +109,7 @@ def drop_values(block: Block, drop: Drop, out: Array, *, rows_are_columns: bool)
     )
 
 
-def _vec(x: Array, *others: Array | None) -> int:
+def _vec(x: DeviceArray, *others: DeviceArray | None) -> int:
     """Return how many values a thread reads at once: 4 or 1."""
     fits = x.dtype == np.float32 and lanes_together(x.shape[1], x, *others) == 4
     return 4 if fits else 1

@@ -1,5 +1,5 @@
 // Rows that other ranks want, packed, and what came of ghosts added: workers/gnn/halo_rows.py.
-#include "gnn_values.cuh"
+#include "gnn/values.cuh"
 
 // instance: take_rows<uint4>
 // instance: take_rows<uint2>

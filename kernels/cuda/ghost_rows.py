@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
-from penstock.kernels.cuda.gnn_launch import NULL, c_value, flat, is_aligned, matrix
+from penstock.arrays import DeviceArray
+from penstock.kernels.cuda.gnn.launch import NULL, c_value, flat, is_aligned, matrix
 from penstock.kernels.cuda.module import launch_blocks
-
-Array = Any  # a cupy.ndarray
 
 _FILE = "ghost_rows"
 _THREADS = 256
@@ -18,7 +15,7 @@ _BLOCKS = 1 << 16  # the most; beyond, a thread takes more rows
 _WORDS = {16: "uint4", 8: "uint2", 4: "unsigned int", 2: "unsigned short"}
 
 
-def take_rows(x: Array, rows: Array, out: Array) -> None:
+def take_rows(x: DeviceArray, rows: DeviceArray, out: DeviceArray) -> None:
     """Copy the rows of ``x`` that ``rows`` (int64) names to ``out``, whatever their type."""
     row = x.shape[1] * x.itemsize
     if not len(rows) or not row:
@@ -39,7 +36,7 @@ def take_rows(x: Array, rows: Array, out: Array) -> None:
     )
 
 
-def add_rows(x: Array, rows: Array, came: Array) -> None:
+def add_rows(x: DeviceArray, rows: DeviceArray, came: DeviceArray) -> None:
     """Add ``came`` to rows of ``x``: a slice, or those that ``rows`` (int64) names once each."""
     width, count = came.shape[1], len(came)
     if not count or not width:
@@ -64,7 +61,7 @@ def add_rows(x: Array, rows: Array, came: Array) -> None:
     )
 
 
-def _at(array: Array, size: int) -> bool:
+def _at(array: DeviceArray, size: int) -> bool:
     return int(array.data.ptr) % size == 0
 
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import cupy as cp
 import numpy as np
 
-from penstock.kernels.cuda.gnn_launch import (
+from penstock.arrays import DeviceArray
+from penstock.kernels.cuda.gnn.launch import (
     c_id,
     c_value,
     flat,
@@ -19,8 +18,6 @@ from penstock.kernels.cuda.gnn_launch import (
 )
 from penstock.kernels.cuda.module import launch, launch_blocks
 
-Array = Any  # a cupy.ndarray
-
 _FILE = "loss"
 _THREADS = 256
 _SUMS = 12  # three splits, four sums each
@@ -31,12 +28,12 @@ _TEAM_BLOCKS = 512  # of rows that stay in registers: about four on each multipr
 
 
 def cross_entropy(
-    logits: Array,
-    labels: Array,
-    roles: Array,
+    logits: DeviceArray,
+    labels: DeviceArray,
+    roles: DeviceArray,
     scale: float,
-    grad: Array | None,
-    sums: Array,
+    grad: DeviceArray | None,
+    sums: DeviceArray,
     first: int,
     last: int,
 ) -> None:
@@ -58,13 +55,13 @@ def cross_entropy(
 
 
 def binary_cross_entropy(
-    logits: Array,
-    indptr: Array,
-    classes: Array,
-    roles: Array,
+    logits: DeviceArray,
+    indptr: DeviceArray,
+    classes: DeviceArray,
+    roles: DeviceArray,
     scale: float,
-    grad: Array | None,
-    sums: Array,
+    grad: DeviceArray | None,
+    sums: DeviceArray,
     first: int,
     last: int,
 ) -> None:
@@ -81,12 +78,12 @@ def binary_cross_entropy(
 
 
 def squared_error(
-    values: Array,
-    truth: Array,
-    roles: Array,
+    values: DeviceArray,
+    truth: DeviceArray,
+    roles: DeviceArray,
     scale: float,
-    grad: Array | None,
-    sums: Array,
+    grad: DeviceArray | None,
+    sums: DeviceArray,
     first: int,
     last: int,
 ) -> None:
@@ -97,12 +94,12 @@ def squared_error(
 
 def _run(
     kernel: str,
-    logits: Array,
-    truth: tuple[Array, ...],
-    roles: Array,
+    logits: DeviceArray,
+    truth: tuple[DeviceArray, ...],
+    roles: DeviceArray,
     scale: float,
-    grad: Array | None,
-    sums: Array,
+    grad: DeviceArray | None,
+    sums: DeviceArray,
     first: int,
     last: int,
     *,

@@ -1,6 +1,6 @@
 // Rows of logits in registers, and the twelve sums that losses leave: three splits, four sums each.
 #pragma once
-#include "gnn_values.cuh"
+#include "gnn/values.cuh"
 
 namespace penstock {
 
@@ -105,7 +105,7 @@ __device__ __forceinline__ float larger(float a, float b) {
 #endif
 
 // Read a value, minus infinity unless wanted. As one instruction, in the order written, so that
-// several are under way at once (gnn_values.cuh); kernels may write what they read so.
+// several are under way at once (gnn/values.cuh); kernels may write what they read so.
 #ifdef __CUDA_ARCH__
 __device__ __forceinline__ float read_or_least(bool wanted, const float* from) {
   float value;

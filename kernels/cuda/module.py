@@ -1,4 +1,4 @@
-"""Compiling and launching the .cu files of this folder.
+"""Compiling and launching the .cu files of this folder, which are named from here: ``walk/tables``.
 
 Templates are compiled lazily, only the instances asked for, once a device, and cached on disk by
 CuPy. Every instance that Python may ask for stands in its .cu file as ``// instance: name<...>``,
@@ -60,5 +60,5 @@ def _kernel(device: int, file: str, instance: str, prologue: str) -> Any:
 @cache
 def _headers() -> str:
     """Return what differs when a header does: CuPy's cache looks at sources and options only."""
-    text = "".join(path.read_text() for path in sorted(FOLDER.glob("*.cuh")))
+    text = "".join(path.read_text() for path in sorted(FOLDER.rglob("*.cuh")))
     return sha256(text.encode()).hexdigest()[:8]

@@ -1,5 +1,5 @@
 // Normalising rows (layer norm) or columns (batch norm). Names and meaning are naive/norm.py's.
-#include "gnn_columns.cuh"
+#include "gnn/columns.cuh"
 
 // instance: value_sums<float>
 // instance: value_sums<double>

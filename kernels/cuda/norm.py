@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from penstock.kernels.cuda.gnn_launch import (
+from penstock.arrays import DeviceArray
+from penstock.kernels.cuda.gnn.launch import (
     c_value,
     flat,
     matrix,
@@ -20,20 +21,24 @@ from penstock.kernels.cuda.gnn_launch import (
 )
 from penstock.kernels.cuda.module import launch, launch_blocks
 
-Array = Any  # a cupy.ndarray
-
 _FILE = "norm"
 _THREADS = 256
 _BLOCKS = 1 << 16  # the most; beyond, a thread takes several rows
 
 
-def column_sums(x: Array, sums: Array, first: int, last: int) -> None:
+def column_sums(x: DeviceArray, sums: DeviceArray, first: int, last: int) -> None:
     """Add the sum of each column of rows ``first .. last`` to ``sums``, (width,)."""
     _add_sums("value_sums", [x], sums, first, last)
 
 
 def layer_norm(
-    z: Array, scale: Array, shift: Array, out: Array, moments: Array, first: int, last: int
+    z: DeviceArray,
+    scale: DeviceArray,
+    shift: DeviceArray,
+    out: DeviceArray,
+    moments: DeviceArray,
+    first: int,
+    last: int,
 ) -> None:
     """Write ``scale * (z - mean) / deviation + shift``, row by row.
 
@@ -50,7 +55,13 @@ def layer_norm(
 
 
 def layer_norm_back(
-    grad: Array, z: Array, scale: Array, moments: Array, sums: Array, first: int, last: int
+    grad: DeviceArray,
+    z: DeviceArray,
+    scale: DeviceArray,
+    moments: DeviceArray,
+    sums: DeviceArray,
+    first: int,
+    last: int,
 ) -> None:
     """Make of ``grad``, that of ``out``, the gradient of ``z``, in place.
 
@@ -68,18 +79,18 @@ def layer_norm_back(
     )
 
 
-def batch_moments(z: Array, sums: Array, first: int, last: int) -> None:
+def batch_moments(z: DeviceArray, sums: DeviceArray, first: int, last: int) -> None:
     """Add to ``sums``, (2, width), the sum of each column, and that of its squares."""
     _add_sums("batch_moment_sums", [z], sums, first, last)
 
 
 def batch_norm(
-    z: Array,
-    mean: Array,
-    inverse: Array,
-    scale: Array,
-    shift: Array,
-    out: Array,
+    z: DeviceArray,
+    mean: DeviceArray,
+    inverse: DeviceArray,
+    scale: DeviceArray,
+    shift: DeviceArray,
+    out: DeviceArray,
     first: int,
     last: int,
 ) -> None:
@@ -97,19 +108,25 @@ def batch_norm(
 
 
 def batch_norm_sums(
-    grad: Array, z: Array, mean: Array, inverse: Array, sums: Array, first: int, last: int
+    grad: DeviceArray,
+    z: DeviceArray,
+    mean: DeviceArray,
+    inverse: DeviceArray,
+    sums: DeviceArray,
+    first: int,
+    last: int,
 ) -> None:
     """Add to ``sums``, (2, width), the gradients of shift and scale."""
     _add_sums("batch_sums", [grad, z], sums, first, last, vector(mean, z), vector(inverse, z))
 
 
 def batch_norm_back(
-    grad: Array,
-    z: Array,
-    mean: Array,
-    inverse: Array,
-    scale: Array,
-    means: Array,
+    grad: DeviceArray,
+    z: DeviceArray,
+    mean: DeviceArray,
+    inverse: DeviceArray,
+    scale: DeviceArray,
+    means: DeviceArray,
     first: int,
     last: int,
 ) -> None:
@@ -132,7 +149,7 @@ def batch_norm_back(
 
 
 def _add_sums(
-    kernel: str, matrices: list[Array], sums: Array, first: int, last: int, *more: Any
+    kernel: str, matrices: list[DeviceArray], sums: DeviceArray, first: int, last: int, *more: Any
 ) -> None:
     """Add columns' sums in two steps: those of each block, then over the blocks."""
     if last <= first:

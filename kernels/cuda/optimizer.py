@@ -5,22 +5,19 @@ All numbers of a step are arguments of one launch, so a CUDA graph needs them se
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
-from penstock.kernels.cuda.gnn_launch import c_value, flat, vector
+from penstock.arrays import DeviceArray
+from penstock.kernels.cuda.gnn.launch import c_value, flat, vector
 from penstock.kernels.cuda.module import launch
-
-Array = Any  # a cupy.ndarray
 
 _FILE = "optimizer"
 
 
 def sgd(
-    parameters: Array,
-    gradient: Array,
-    velocity: Array,
+    parameters: DeviceArray,
+    gradient: DeviceArray,
+    velocity: DeviceArray,
     *,
     rate: float,
     momentum: float,
@@ -40,10 +37,10 @@ def sgd(
 
 
 def adam(
-    parameters: Array,
-    gradient: Array,
-    mean: Array,
-    square: Array,
+    parameters: DeviceArray,
+    gradient: DeviceArray,
+    mean: DeviceArray,
+    square: DeviceArray,
     *,
     rate: float,
     beta1: float,

@@ -18,11 +18,10 @@ from typing import Any
 import cupy as cp
 import numpy as np
 
+from penstock.arrays import DeviceArray
 from penstock.errors import MissingExtra, PenstockError, UsageError
-from penstock.kernels.cuda.gnn_launch import lanes_together, matrix, partial_sums
+from penstock.kernels.cuda.gnn.launch import lanes_together, matrix, partial_sums
 from penstock.kernels.cuda.module import launch_blocks
-
-Array = Any  # a cupy.ndarray
 
 _AS_IT_IS, _TRANSPOSED = 0, 1  # cublasOperation_t
 _DEFAULT_MATH, _TF32_MATH = 0, 3  # cublasMath_t
@@ -52,7 +51,7 @@ _TILES = (
 )
 
 
-def product(a: Array, b: Array, out: Array, *, tf32: bool = False) -> None:
+def product(a: DeviceArray, b: DeviceArray, out: DeviceArray, *, tf32: bool = False) -> None:
     """Write a @ b at ``out``: matrices of one type, float32 or float64, or views such as ``a.T``.
 
     The first call on a stream makes what later ones use, so it must come before that stream's
@@ -98,7 +97,9 @@ def product(a: Array, b: Array, out: Array, *, tf32: bool = False) -> None:
         _succeeded(name, status, f" for {_shapes(a, b, out)}")
 
 
-def product_of_columns(a: Array, b: Array, out: Array, *, tf32: bool = False) -> None:
+def product_of_columns(
+    a: DeviceArray, b: DeviceArray, out: DeviceArray, *, tf32: bool = False
+) -> None:
     """Write a.T @ b at ``out``, such as the gradient of weights; matrices as ``product`` takes.
 
     What it says of the first call on a stream holds here, too.
@@ -141,7 +142,7 @@ def product_of_columns(a: Array, b: Array, out: Array, *, tf32: bool = False) ->
     )
 
 
-def _in_fours(matrix: Array) -> np.int32:
+def _in_fours(matrix: DeviceArray) -> np.int32:
     """Return whether rows are read four values at a time."""
     return np.int32(lanes_together(matrix.shape[1], matrix) == 4)
 
@@ -154,7 +155,7 @@ def _work(tile: tuple[int, int], down: int, along: int) -> tuple[int, int]:
     return tiles * (tile[0] * tile[1] + tile[0] + tile[1] // 4 + 20), tile[0] * tile[1]
 
 
-def _check(a: Array, b: Array, out: Array) -> str:
+def _check(a: DeviceArray, b: DeviceArray, out: DeviceArray) -> str:
     """Return which function multiplies such matrices."""
     kind = a.dtype.char
     if kind not in _NAMES or not kind == b.dtype.char == out.dtype.char:
@@ -174,7 +175,7 @@ def _check(a: Array, b: Array, out: Array) -> str:
     return _NAMES[kind]
 
 
-def _stored(matrix: Array) -> tuple[int, int]:
+def _stored(matrix: DeviceArray) -> tuple[int, int]:
     """Return whether a matrix lies column by column, and how many values its lines are apart."""
     size = matrix.itemsize
     (rows, columns), (down, along) = matrix.shape, matrix.strides
@@ -196,7 +197,7 @@ def _apart(stride: int, length: int, size: int) -> bool:
     return stride % size == 0 and stride >= length * size
 
 
-def _shapes(a: Array, b: Array, out: Array) -> str:
+def _shapes(a: DeviceArray, b: DeviceArray, out: DeviceArray) -> str:
     return f"{a.shape} times {b.shape} into {out.shape}"
 
 
@@ -208,7 +209,7 @@ class _Handle:
     """A handle of cuBLAS for one stream, with the memory that it works in."""
 
     value: int
-    workspace: Array
+    workspace: DeviceArray
 
 
 @cache

@@ -2,7 +2,7 @@
 // tile of the outputs: each of its warps copies some rows at a time to shared memory, a few steps
 // ahead, and adds their outer products in registers. What the blocks found is added in float64,
 // in their order, which only the shape decides.
-#include "gnn_values.cuh"
+#include "gnn/values.cuh"
 
 // instance: multiply_columns<4, 4>
 // instance: multiply_columns<4, 8>

@@ -15,8 +15,8 @@ import cupy as cp
 import numpy as np
 
 from penstock.kernels.cuda.walk import walk
-from penstock.kernels.cuda.walk_launch import resident_walks
-from penstock.kernels.cuda.walk_tables import pack
+from penstock.kernels.cuda.walk.launch import resident_walks
+from penstock.kernels.cuda.walk.tables import pack
 from penstock.kernels.walk_rules import Rows, Rules, Sampler
 
 _BUFFERS = 3  # one is filled while the last two that were handed out may still be read

@@ -1,6 +1,6 @@
 // Walks on one part of a graph, a thread each: names and meaning are naive/walkers.py's.
 #include "grid.cuh"
-#include "walk_step.cuh"
+#include "walk/step.cuh"
 
 // instance: advance_walkers<int, 0>
 // instance: advance_walkers<int, 1>

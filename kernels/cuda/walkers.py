@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import cupy as cp
 
+from penstock.arrays import DeviceArray
 from penstock.errors import UsageError
 from penstock.kernels.cuda.module import launch
-from penstock.kernels.cuda.walk_launch import step_arguments
-from penstock.kernels.cuda.walk_tables import c_ids, deciding, pack
+from penstock.kernels.cuda.walk.launch import step_arguments
+from penstock.kernels.cuda.walk.tables import c_ids, deciding, pack
 from penstock.kernels.walk_rules import Owned, Rows, Rules, Sampler, Walkers
 from penstock.kernels.walkers import NAMES
 
-Array = Any  # a cupy.ndarray
 
-
-def advance(rows: Rows, rules: Rules, owned: Owned, walkers: Walkers, paths: Array) -> None:
+def advance(rows: Rows, rules: Rules, owned: Owned, walkers: Walkers, paths: DeviceArray) -> None:
     """Let each walker go on as far as it can on this part; change walkers and paths in place.
 
     Rows are packed on every call unless ``tables`` made them.

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
+from penstock.arrays import Array
 from penstock.kernels.gnn_rules import ID_BITS, SLOPE, Activation, Block, Drop, Finish
 from penstock.kernels.naive.philox import philox4x32
-
-Array = np.ndarray[Any, Any]
 
 
 def finish(z: Array, out: Array, how: Finish, first: int, last: int) -> None:

@@ -7,11 +7,9 @@ undirected graph stores both directions already and passes empty lists.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
-Array = np.ndarray[Any, Any]
+from penstock.arrays import Array
 
 
 def reverse_counts(counts: Array, indices: Array) -> None:

@@ -6,14 +6,11 @@ rows to compute. The way back of a sum is ``gather`` over the transpose.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
+from penstock.arrays import Array
 from penstock.kernels.gnn_rules import Block, Finish
 from penstock.kernels.naive.activation import finish
-
-Array = np.ndarray[Any, Any]
 
 
 def gather(

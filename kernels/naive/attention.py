@@ -8,14 +8,11 @@ of row r) it always reads once, however often the block lists that.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
+from penstock.arrays import Array
 from penstock.kernels.gnn_rules import Block, Drop, Heads
 from penstock.kernels.naive.philox import philox4x32
-
-Array = np.ndarray[Any, Any]
 
 
 def scores(z: Array, vectors: Array, out: Array) -> None:

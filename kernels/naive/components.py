@@ -9,13 +9,10 @@ Rows may come in any order and any cut, so a graph larger than memory goes throu
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
+from penstock.arrays import Array
 from penstock.csr import id_dtype
-
-Array = np.ndarray[Any, Any]
 
 
 def new_forest(nodes: int) -> Array:

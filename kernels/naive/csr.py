@@ -6,11 +6,9 @@ first, so that sorting keys sorts edges; ``target_bits`` and ``relation_bits`` s
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
-Array = np.ndarray[Any, Any]
+from penstock.arrays import Array
 
 
 def bin_edges(

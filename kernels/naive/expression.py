@@ -8,10 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from penstock.arrays import Array
 from penstock.kernels.expression import BINARY, COMPARISONS, LARGEST, Expression
 from penstock.kernels.walk_rules import Rows
-
-Array = np.ndarray[Any, Any]
 
 _BINARY: dict[str, Any] = {
     "+": np.add,

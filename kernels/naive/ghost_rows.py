@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from penstock.csr import Array
+from penstock.arrays import Array
 
 
 def take_rows(x: Array, rows: Array, out: Array) -> None:

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
+from penstock.arrays import Array
 from penstock.kernels.naive.philox import philox4x32
 from penstock.kernels.streams import Stream
-
-Array = np.ndarray[Any, Any]
 
 
 def split_edges(

@@ -8,45 +8,12 @@ drawn by a Zipf law; a share of the tails is noise.
 
 from __future__ import annotations
 
-from math import gcd
-from typing import Any
-
 import numpy as np
 
+from penstock.arrays import Array
+from penstock.kernels.generate_rules import cluster_start, stride
 from penstock.kernels.naive.philox import philox4x32
 from penstock.kernels.streams import Stream
-
-Array = np.ndarray[Any, Any]
-
-_CELLS = 1 << 16
-GOLDEN = 0.6180339887498949
-
-
-def zipf_quantiles(count: int, skew: float) -> Array:
-    """Return the ranks at which a bounded Zipf law's cumulative share is i/65536: (65537,) int64.
-
-    Rank k of ``count`` has a share of about (k + 1)**-skew, by the law's continuous twin.
-    """
-    share = np.arange(_CELLS + 1) / _CELLS
-    if abs(skew - 1) < 1e-9:
-        rank = np.exp(share * np.log(count + 1.0))
-    else:
-        power = 1.0 - skew
-        rank = (share * ((count + 1.0) ** power - 1.0) + 1.0) ** (1.0 / power)
-    ranks: Array = np.minimum(np.floor(rank - 1.0).astype(np.int64), count - 1)
-    ranks[-1] = count
-    return ranks
-
-
-def stride(count: int) -> int:
-    """Return the step that spreads ranks over the ring: coprime to ``count``, near its golden cut.
-
-    Without it the most frequent heads would all live in one cluster.
-    """
-    step = max(1, int(count * GOLDEN))
-    while gcd(step, count) != 1:
-        step += 1
-    return step
 
 
 def triples(
@@ -88,11 +55,6 @@ def splits(seed: int, heads: Array, tails: Array, relations: Array, valid: int, 
     word = philox4x32(seed, Stream.SPLIT_EDGES, pair, relations)[0].astype(np.uint64)
     held, tested = word < np.uint64(valid + test), word < np.uint64(test)
     return held.astype(np.int8) + tested.astype(np.int8)
-
-
-def cluster_start(cluster: Any, entities: int, clusters: int) -> Any:
-    """Return the first position of a cluster."""
-    return (cluster * entities + clusters - 1) // clusters
 
 
 def _quantile(quantiles: Array, word: Array) -> Array:

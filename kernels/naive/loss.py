@@ -13,11 +13,9 @@ gradient, other rows of ``grad`` become 0. ``grad`` may be None, or ``logits`` i
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
-Array = np.ndarray[Any, Any]
+from penstock.arrays import Array
 
 
 def cross_entropy(

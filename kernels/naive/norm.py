@@ -5,13 +5,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
-Array = np.ndarray[Any, Any]
-
-EPSILON = 1e-5
+from penstock.arrays import Array
+from penstock.kernels.gnn_rules import EPSILON
 
 
 def column_sums(x: Array, sums: Array, first: int, last: int) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-Array = np.ndarray[Any, Any]
+from penstock.arrays import Array
 
 _MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
 _WEYL = (0x9E3779B9, 0xBB67AE85)
@@ -44,6 +44,11 @@ def philox4x32(seed: int, stream: int, which: Any, step: Any) -> tuple[Array, Ar
 def random_words(seed: int, stream: int, first: int, count: int, step: int = 0) -> Array:
     """Return the draws of ``first .. first + count``: (count, 4) uint32."""
     which = np.arange(first, first + count, dtype=np.uint64)
+    return np.stack(philox4x32(seed, stream, which, step), axis=1)
+
+
+def random_words_of(seed: int, stream: int, which: Array, step: int = 0) -> Array:
+    """Return the draws of the numbers ``which``: (n, 4) uint32."""
     return np.stack(philox4x32(seed, stream, which, step), axis=1)
 
 

@@ -6,11 +6,9 @@ part and never lifts a part above ``bound``.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
-Array = np.ndarray[Any, Any]
+from penstock.arrays import Array
 
 
 def balance(

@@ -8,21 +8,12 @@ directions of an undirected edge, and any order of drawing agree.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
+from penstock.arrays import Array
+from penstock.kernels.generate_rules import LEVELS, below
 from penstock.kernels.naive.philox import philox4x32, uniform
 from penstock.kernels.streams import Stream
-
-Array = np.ndarray[Any, Any]
-
-LEVELS = 8  # quadrants chosen from one Philox draw
-
-
-def thresholds(a: float, b: float, c: float) -> Array:
-    """Return a, a + b and a + b + c in units of 2**-16: (3,) uint32."""
-    return np.round(np.cumsum([a, b, c]) * 65536).astype(np.uint32)
 
 
 def edges(
@@ -62,12 +53,6 @@ def relations(seed: int, sources: Array, targets: Array, count: int, *, ordered:
     """Return a relation below ``count`` for each pair of ends: (m,) int32."""
     word = _words(seed, Stream.RMAT_RELATION, sources, targets, ordered).astype(np.uint64)
     return ((word * np.uint64(count)) >> np.uint64(32)).astype(np.int32)
-
-
-def below(high: float) -> np.float32:
-    """Return the largest float32 less than ``high``; rounding must not reach the end itself."""
-    end = np.float32(high)
-    return end if float(end) < high else np.nextafter(end, np.float32(-np.inf))
 
 
 def _words(seed: int, stream: int, sources: Array, targets: Array, ordered: bool) -> Array:

@@ -12,17 +12,10 @@ from typing import Any
 
 import numpy as np
 
+from penstock.arrays import Array
+from penstock.kernels.generate_rules import CENTRES, DEVIATION, LN2, MEAN, OUTSIDE
 from penstock.kernels.naive.philox import philox4x32
 from penstock.kernels.streams import Stream
-
-Array = np.ndarray[Any, Any]
-
-OUTSIDE = 1 << 31  # steps from here on draw the neighbours outside the block
-CENTRES = 1 << 63  # numbers from here on draw the centre of a block
-LN2 = 0.6931471805599453
-# Irwin-Hall: the sum of four 16-bit numbers has this mean and this standard deviation.
-MEAN = 2 * 65535.0
-DEVIATION = float(np.sqrt(4 * (65536.0**2 - 1) / 12))
 
 
 def log(x: Any) -> Any:

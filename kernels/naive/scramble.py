@@ -6,15 +6,11 @@ two; an id that lands at or above ``size`` is sent through again until it lands 
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
+from penstock.arrays import Array
+from penstock.kernels.generate_rules import ROUNDS
 from penstock.kernels.naive.philox import philox4x32
-
-Array = np.ndarray[Any, Any]
-
-ROUNDS = 6
 
 
 def scramble(seed: int, stream: int, first: int, count: int, size: int) -> Array:

@@ -10,11 +10,9 @@ knowing all others.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
-Array = np.ndarray[Any, Any]
+from penstock.arrays import Array
 
 
 def stream_rows(

@@ -7,16 +7,12 @@ quoted field is still doubled. ``delimiter`` 32 (a space) means any run of blank
 from __future__ import annotations
 
 import re
-from typing import Any
 
 import numpy as np
 
-Array = np.ndarray[Any, Any]
+from penstock.arrays import Array
+from penstock.kernels.text_rules import AFTER_QUOTE, BLANKS, LONE_RETURN, OPEN_QUOTE
 
-BLANKS = 32
-OPEN_QUOTE = -1  # in the place of a row's width: a quote is opened and never closed
-AFTER_QUOTE = -2  # something stands between a closing quote and the next delimiter
-LONE_RETURN = -3  # a carriage return stands where no newline follows: other lines hide in this one
 _NEWLINE = 10
 
 

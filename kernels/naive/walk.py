@@ -13,12 +13,12 @@ from typing import Any
 
 import numpy as np
 
+from penstock.arrays import Array
 from penstock.kernels.naive.expression import evaluate
 from penstock.kernels.naive.philox import philox4x32
 from penstock.kernels.streams import Stream
 from penstock.kernels.walk_rules import TRIALS, WALK_BITS, Rows, Rules, Sampler
 
-Array = np.ndarray[Any, Any]
 Draw = Callable[[], tuple[int, int, int, int]]
 
 

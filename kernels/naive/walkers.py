@@ -11,13 +11,12 @@ from typing import Any
 
 import numpy as np
 
+from penstock.arrays import Array
 from penstock.kernels.naive.philox import philox4x32
 from penstock.kernels.naive.walk import candidates, propose, take
 from penstock.kernels.streams import Stream
 from penstock.kernels.walk_rules import WALK_BITS, Owned, Rows, Rules, Sampler, Walkers
 from penstock.kernels.walkers import NAMES, NEVER
-
-Array = np.ndarray[Any, Any]
 
 
 def advance(rows: Rows, rules: Rules, owned: Owned, walkers: Walkers, paths: Array) -> None:

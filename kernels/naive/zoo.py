@@ -6,21 +6,12 @@ rows lie in the zoo is known before a single edge is drawn.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
+from penstock.arrays import Array
+from penstock.kernels.generate_rules import LEVELS, PATIENCE, QUADRANTS, RMAT
 from penstock.kernels.naive.philox import philox4x32
-from penstock.kernels.naive.rmat import LEVELS, thresholds
 from penstock.kernels.streams import Stream
-
-Array = np.ndarray[Any, Any]
-
-RANDOM, RMAT = 0, 1
-QUADRANTS = thresholds(0.57, 0.19, 0.19)
-# An R-MAT graph of 32 nodes may want more distinct edges than R-MAT is willing to give: after this
-# many draws for each edge the rest is drawn at random.
-PATIENCE = 64
 
 
 def edge_counts(seed: int, sizes: Array, least: int, most: int, first: int) -> Array:

@@ -9,7 +9,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from penstock.cluster.connect import capacity, connect
+from penstock.cluster.connect import connect
 from penstock.cluster.spec import ClusterSpec
 from penstock.errors import UsageError
 from penstock.files import save_json
@@ -29,7 +29,8 @@ from penstock.pipelines.etl.reading.pieces import find_pieces
 from penstock.pipelines.etl.reading.stamps import Inputs
 from penstock.pipelines.etl.report import EtlReport
 from penstock.pipelines.etl.stages import build_graph
-from penstock.pipelines.workplace import Workplace, kept_bytes, workplace
+from penstock.pipelines.job.capacity import task_capacity
+from penstock.pipelines.job.partial import PartialOutput, kept_bytes, partial_output
 from penstock.sizes import need_disk
 
 __all__ = ["EtlOptions", "EtlReport", "etl"]
@@ -114,7 +115,7 @@ def _make_from_tables(
         _workplace(out, task, options) as place,
         connect(cluster, input_bytes=size, quiet=quiet) as client,
     ):
-        can = capacity(client, cluster)
+        can = task_capacity(client, cluster)
         job = Job(
             client, edges, options, layout, place, can.task_memory, can.tasks, quiet, report, inputs
         )
@@ -158,8 +159,8 @@ def _with_direction(
 
 def _workplace(
     out: Path, task: dict[str, Any], options: EtlOptions
-) -> AbstractContextManager[Workplace]:
-    return workplace(
+) -> AbstractContextManager[PartialOutput]:
+    return partial_output(
         out,
         task,
         command="penstock etl",
@@ -171,7 +172,11 @@ def _workplace(
 
 
 def _finish(
-    place: Workplace, manifest: Manifest, edges: list[str], options: EtlOptions, report: EtlReport
+    place: PartialOutput,
+    manifest: Manifest,
+    edges: list[str],
+    options: EtlOptions,
+    report: EtlReport,
 ) -> None:
     from penstock.files import file_entry
 

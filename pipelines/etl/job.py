@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from penstock.csr import Array
+from penstock.arrays import Array
 from penstock.files import FileEntry
 from penstock.manifest import Manifest
 from penstock.pipelines.etl.nodes.sorted_ids import SortedIds
@@ -15,8 +15,8 @@ from penstock.pipelines.etl.reading.batch import Layout, Piece
 from penstock.pipelines.etl.reading.stamps import Inputs
 from penstock.pipelines.etl.report import EtlReport
 from penstock.pipelines.etl.writing.build import EDGE_BYTES
-from penstock.pipelines.stage import run_stage
-from penstock.pipelines.workplace import Workplace
+from penstock.pipelines.job.partial import PartialOutput
+from penstock.pipelines.job.tasks import run_tasks
 
 # Bins are no larger than this, so that all cores have work and a shard stays a handy file.
 _BIN_EDGES = 1 << 23
@@ -54,7 +54,7 @@ class Job:
     edges: list[str]
     options: EtlOptions
     layout: Layout
-    place: Workplace
+    place: PartialOutput
     worker_memory: int
     workers: int
     quiet: bool
@@ -73,7 +73,7 @@ class Job:
         **shared: Any,
     ) -> list[Any]:
         """Run one stage on the cluster."""
-        return run_stage(
+        return run_tasks(
             self.client, title, step, calls, sizes=sizes, unit=unit, quiet=self.quiet, **shared
         )
 

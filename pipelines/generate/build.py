@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from penstock.csr import CSR, EDGE_COLUMNS, Array, id_dtype
+from penstock.arrays import Array
+from penstock.csr import CSR, EDGE_COLUMNS, id_dtype
 from penstock.errors import UsageError
 from penstock.files import FileEntry
 from penstock.kernels.cpu import csr as csr_kernels

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from penstock.csr import Array
+from penstock.arrays import Array
 from penstock.files import save_npy
+from penstock.kernels import generate_rules
 from penstock.kernels.cpu import knowledge as kernels
 from penstock.kernels.cpu.philox import random_words
 from penstock.kernels.cpu.rmat import mark_ends
@@ -44,8 +45,8 @@ class KnowledgeSource(EdgeSource):
         word = random_words(options.seed, Stream.KG_FACTOR, 0, options.relations)[:, 0]
         # By how many clusters each relation turns the ring.
         self.shifts = (word.astype(np.int64) * self.clusters >> 32).astype(np.int32)
-        self.heads = kernels.zipf_quantiles(options.entities, options.entity_skew)
-        self.kinds = kernels.zipf_quantiles(options.relations, options.relation_skew)
+        self.heads = generate_rules.zipf_quantiles(options.entities, options.entity_skew)
+        self.kinds = generate_rules.zipf_quantiles(options.relations, options.relation_skew)
         self.entities = np.empty(0, np.int32)
         self.seen = np.empty(0, np.bool_)
         self.seen_relations = np.zeros(options.relations, np.bool_)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from penstock.csr import Array
+from penstock.arrays import Array
 from penstock.files import FileEntry, atomic, file_entry, fresh_directory
 from penstock.graph import SPLITS, Graph
 from penstock.kernels.cpu.philox import random_words

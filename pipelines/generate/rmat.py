@@ -8,8 +8,9 @@ from pathlib import Path
 
 import numpy as np
 
-from penstock.csr import Array
+from penstock.arrays import Array
 from penstock.files import fresh_directory
+from penstock.kernels import generate_rules
 from penstock.kernels.cpu import rmat as kernels
 from penstock.kernels.cpu.philox import random_words
 from penstock.kernels.streams import Stream
@@ -33,7 +34,7 @@ class RmatSource(EdgeSource):
         self.range = weight_range(options.weights) if options.weights else None
         columns = {"weights": self.range, "relations": options.relations}
         self.columns = tuple(name for name, wanted in columns.items() if wanted)
-        self.thresholds = kernels.thresholds(options.a, options.b, options.c)
+        self.thresholds = generate_rules.thresholds(options.a, options.b, options.c)
         self.names: Array | None = None
 
     def prepare(self, threads: int) -> None:

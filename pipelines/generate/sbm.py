@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from penstock.csr import Array
+from penstock.arrays import Array
 from penstock.kernels.cpu import sbm as kernels
 from penstock.kernels.streams import Stream
 from penstock.pipelines.generate.build import ShardBuilder

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
-from penstock.csr import Array
+from penstock.arrays import Array
 
 Ends = tuple[Array, Array, "Array | None"]
 

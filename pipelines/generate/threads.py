@@ -8,7 +8,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from penstock.csr import Array
+from penstock.arrays import Array
 from penstock.errors import CapacityError
 from penstock.kernels.cpu.scramble import scramble
 from penstock.limits import available_memory, cores

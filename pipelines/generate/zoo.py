@@ -8,8 +8,10 @@ from pathlib import Path
 
 import numpy as np
 
-from penstock.csr import CSR, Array, id_dtype
+from penstock.arrays import Array
+from penstock.csr import CSR, id_dtype
 from penstock.files import FileEntry
+from penstock.kernels import generate_rules
 from penstock.kernels.cpu import zoo as kernels
 from penstock.kernels.streams import Stream
 from penstock.manifest import ShardEntry
@@ -24,8 +26,8 @@ from penstock.writer import SHARD_EDGES, row_cuts, write_parquet, write_shard
 # SwarmGraph, table 3: of a million graphs, how many have each size and kind.
 SIZES = (32, 64, 128, 256, 512, 1024)
 SHARES = {
-    kernels.RMAT: (57_795, 58_881, 110_831, 104_287, 105_780, 107_020),
-    kernels.RANDOM: (42_205, 41_119, 89_169, 95_713, 94_220, 92_980),
+    generate_rules.RMAT: (57_795, 58_881, 110_831, 104_287, 105_780, 107_020),
+    generate_rules.RANDOM: (42_205, 41_119, 89_169, 95_713, 94_220, 92_980),
 }
 
 
@@ -98,8 +100,8 @@ def generate_zoo(out: Path, options: ZooOptions, *, quiet: bool) -> Report:
         )
     return graph_report(
         out, "zoo of small graphs", pieces.manifest, zoo.arcs // 2, started,
-        graphs=zoo.graphs, rmat=int(np.sum(zoo.kinds == kernels.RMAT)),
-        random=int(np.sum(zoo.kinds == kernels.RANDOM)),
+        graphs=zoo.graphs, rmat=int(np.sum(zoo.kinds == generate_rules.RMAT)),
+        random=int(np.sum(zoo.kinds == generate_rules.RANDOM)),
     )  # fmt: skip
 
 

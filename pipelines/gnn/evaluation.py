@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from penstock.arrays import Array
 from penstock.cluster.spec import ClusterSpec
-from penstock.csr import Array
 from penstock.errors import UsageError
 from penstock.graph import SPLITS, Graph
 from penstock.pipelines.gnn.folder import Run

@@ -15,10 +15,10 @@ from penstock.cluster.spec import ClusterSpec
 from penstock.errors import CapacityError, UsageError
 from penstock.graph import Graph
 from penstock.partition.part import partition_path, partitions
-from penstock.pipelines.capacity import room_of
 from penstock.pipelines.gnn.declare import complete, scaled
 from penstock.pipelines.gnn.options import ModelOptions
 from penstock.pipelines.gnn.ranks import Ranks, rates_of
+from penstock.pipelines.job.capacity import capacity_of
 from penstock.sizes import format_bytes, need_disk
 from penstock.workers.gnn.plan.facts import facts_of
 from penstock.workers.gnn.plan.lowering import Memory, Plan, lower
@@ -42,7 +42,7 @@ def plan_model(
     partition = _partition(graph, count) if count > 1 else None
     # One worker is enough to see what workers are like.
     with connect(spec, on_gpu=True) as client:
-        ranks = Ranks(client, count, partition, room_of(client))
+        ranks = Ranks(client, count, partition, capacity_of(client, spec))
         lowered = lowering(ranks, graph, training)
         plan = lowered(model)
         try:
@@ -64,7 +64,7 @@ def lowering(
 
     features, outputs  those of a run, where they are not the graph's
     """
-    facts = facts_of(graph, ranks.partition, training=training, on_gpu=ranks.room.on_gpu)
+    facts = facts_of(graph, ranks.partition, training=training, on_gpu=ranks.capacity.on_gpu)
     if features is not None:
         nonzeros = round(facts.nonzeros * features / max(facts.features, 1))
         facts = replace(facts, features=features, nonzeros=nonzeros)
@@ -75,7 +75,7 @@ def lowering(
 
 def need_memory_to_train(ranks: Ranks, model: Model, lowered: Lower) -> None:
     """Raise CapacityError where a plan needs more than a worker has."""
-    plan, there = lowered(model), ranks.room.memory
+    plan, there = lowered(model), ranks.capacity.memory
     if plan.memory_bytes <= there:
         return
     best = _largest_that_fits(model, lowered, there)
@@ -89,7 +89,7 @@ def need_memory_to_predict(ranks: Ranks, plan: Plan) -> None:
     """Raise CapacityError where predicting takes more than a worker has."""
     # There are no gradients, but one of their matrices is what a layer works in.
     needed = plan.memory_bytes - plan.memory.get(Memory.GRADIENTS, 0) // 2
-    if needed > ranks.room.memory:
+    if needed > ranks.capacity.memory:
         raise _too_large("predicting", ranks, needed, [])
 
 
@@ -117,12 +117,12 @@ def _too_large(what: str, ranks: Ranks, needed: int, remedies: list[str]) -> Cap
         "cut the graph into more parts with -k" if ranks.count == 1 else "more parts: a larger -k"
     )
     share = f"a part of {ranks.count}" if ranks.count > 1 else "the whole graph"
-    given = [] if ranks.room.on_gpu else ["give workers more with --memory-limit"]
+    given = [] if ranks.capacity.on_gpu else ["give workers more with --memory-limit"]
     text = ", or ".join([*remedies, more, *given])
     return CapacityError(
-        f"{what} on {share} does not fit on a {ranks.room.worker}",
+        f"{what} on {share} does not fit on a {ranks.capacity.worker}",
         expected=f"about {format_bytes(needed)}",
-        got=format_bytes(ranks.room.memory),
+        got=format_bytes(ranks.capacity.memory),
         remedy=text[0].upper() + text[1:],
     )
 

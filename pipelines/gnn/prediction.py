@@ -196,7 +196,7 @@ def predict_into(
             probabilities=probabilities,
         )
         predict_on(ranks, task, quiet=quiet)
-        return ranks.count, ranks.room.worker
+        return ranks.count, ranks.capacity.worker
 
 
 def parts_of(folder: Path) -> list[Path]:

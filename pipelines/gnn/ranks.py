@@ -16,10 +16,10 @@ from penstock.cluster.spec import ClusterSpec
 from penstock.errors import ClusterError, GangError, PenstockError, UsageError
 from penstock.graph import Graph
 from penstock.limits import cores
-from penstock.pipelines.capacity import Room, room_of
 from penstock.pipelines.gnn.progress import EpochBar
-from penstock.pipelines.parts import partition_into
-from penstock.pipelines.stage import run_stage
+from penstock.pipelines.job.capacity import Capacity, capacity_of
+from penstock.pipelines.job.parts import partition_into
+from penstock.pipelines.job.tasks import run_tasks
 from penstock.workers.comm.single import run_single
 from penstock.workers.gnn.task import Predicted, PredictTask, Trained, TrainTask
 
@@ -37,7 +37,7 @@ class Ranks:
     client: Any
     count: int
     partition: Path | None
-    room: Room
+    capacity: Capacity
 
 
 @contextmanager
@@ -67,18 +67,18 @@ def open_ranks(
         partition_into(graph, parts, quiet=quiet)
     ranks = None if alone else parts
     with connect(spec, ranks=ranks, on_gpu=True, quiet=quiet) as client:
-        room = room_of(client)
-        count = 1 if alone else parts or room.workers
+        capacity = capacity_of(client, spec)
+        count = 1 if alone else parts or capacity.workers
         path = partition_into(graph, count, quiet=quiet) if count > 1 else None
-        yield Ranks(client, count, path, room)
+        yield Ranks(client, count, path, capacity)
 
 
 def rates_of(ranks: Ranks) -> Rates:
     """Return how fast the machine of a worker is."""
     from penstock.workers.gnn.plan.rates import machine_rates
 
-    calls = [("gpu" if ranks.room.on_gpu else "cpu",)]
-    found: list[Rates] = run_stage(
+    calls = [("gpu" if ranks.capacity.on_gpu else "cpu",)]
+    found: list[Rates] = run_tasks(
         ranks.client, "measure", machine_rates, calls, sizes=[1], unit="machines", quiet=True
     )
     return found[0]
@@ -167,4 +167,4 @@ def _run_single(
 
     with listening(client, name, hear):
         call = name, function, (task,)
-        return run_stage(client, title, run_single, [call], sizes=[1], unit="ranks", quiet=True)
+        return run_tasks(client, title, run_single, [call], sizes=[1], unit="ranks", quiet=True)

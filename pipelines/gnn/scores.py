@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from penstock.csr import Array
+from penstock.arrays import Array
 
 
 def class_scores(truth: Array, predicted: Array, probabilities: Array) -> dict[str, Any]:

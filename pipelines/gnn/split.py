@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from penstock.csr import Array
+from penstock.arrays import Array
 from penstock.errors import UsageError
 from penstock.graph import SPLITS, Graph
 from penstock.sizes import need_memory

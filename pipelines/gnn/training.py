@@ -81,7 +81,7 @@ def train_model(
         trained = train_on(ranks, task, scored=run.task != "value", quiet=quiet)
         state = "diverged" if trained.stopped == "nan" else "done"
         replace(run, state=state, results=asdict(trained)).save(folder)
-        devices = ranks.room.worker
+        devices = ranks.capacity.worker
     if trained.stopped == "nan":
         raise _diverged(out, folder, trained)
     return TrainReport(

@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from penstock.csr import CSR, Array, id_dtype
+from penstock.arrays import Array
+from penstock.csr import CSR, id_dtype
 from penstock.errors import PenstockWarning, UsageError
 from penstock.graph import Graph
 from penstock.kernels import kernel

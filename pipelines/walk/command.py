@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from penstock.cluster.spec import ClusterSpec
+from penstock.graph import Graph
 from penstock.options import ClientPath
+from penstock.pipelines.job import run_command
+from penstock.pipelines.job.plan import PlanFlag
 from penstock.pipelines.output import Output
-from penstock.pipelines.walk import make_walks
+from penstock.pipelines.walk.job import WalkJob
 from penstock.pipelines.walk.options import WalkOptions
 
 
@@ -16,6 +19,7 @@ def command(
     *,
     options: WalkOptions = WalkOptions(),
     cluster: ClusterSpec = ClusterSpec(),
+    plan: PlanFlag = False,
     output: Output = Output(),
 ) -> None:
     """Walk at random over a graph, and write the paths.
@@ -27,6 +31,7 @@ def command(
     out
         the directory of walks to write
     """
-    report = make_walks(graph, out, options, cluster, output.quiet)
-    output.note(f"sampler {report.why}")
-    output.show(report)
+    job = WalkJob(Graph.open(graph), out, options, cluster, quiet=output.quiet)
+    report = run_command(job, output, planned=plan)
+    if report is not None:
+        output.note(f"sampler {report.why}")

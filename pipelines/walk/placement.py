@@ -8,12 +8,12 @@ from typing import Literal
 from penstock.cluster.connect import kind_for
 from penstock.cluster.spec import ClusterSpec
 from penstock.csr import id_dtype
-from penstock.errors import CapacityError, UsageError
+from penstock.errors import UsageError
 from penstock.graph import Graph
 from penstock.kernels.expression import Expression
 from penstock.kernels.walk_rules import Rules, Sampler
 from penstock.limits import cores
-from penstock.pipelines.capacity import Room
+from penstock.pipelines.job.capacity import Capacity
 from penstock.pipelines.walk.options import WalkOptions
 from penstock.sizes import format_bytes
 from penstock.workers.walk.rows import Recipe
@@ -27,15 +27,15 @@ def ranks_wanted(graph: Graph, options: WalkOptions, cluster: ClusterSpec) -> in
     """Return how many ranks to start for a gang, or None where plain workers will do."""
     if options.placement == "replicated":
         return None
-    if not options.in_parts and not _too_large_here(graph, cluster.configured()):
+    if not options.in_parts and not _too_large_here(graph, cluster):
         return None
     return options.parts or cluster.workers or max(2, cores())
 
 
-def place(graph: Graph, options: WalkOptions, recipe: Recipe, room: Room) -> Placement:
+def place(graph: Graph, options: WalkOptions, recipe: Recipe, has: Capacity) -> Placement:
     """Return where the graph goes, or say why it does not go where it was asked to."""
     needed = recipe.bytes(graph.num_nodes, graph.num_edges, id_dtype(graph.num_nodes).itemsize)
-    reason = not_in_parts(recipe.rules, on_gpu=room.on_gpu)
+    reason = not_in_parts(recipe.rules, on_gpu=has.on_gpu)
     if options.in_parts:
         if reason is not None:
             raise UsageError(
@@ -44,26 +44,26 @@ def place(graph: Graph, options: WalkOptions, recipe: Recipe, room: Room) -> Pla
                 got=f"--parts {options.parts}" if options.parts else "--placement partitioned",
             )
         return "partitioned"
-    fits = needed <= room.rows
-    if fits or (options.placement == "auto" and reason is None and room.workers > 1):
+    fits = needed <= has.rows
+    if fits or (options.placement == "auto" and reason is None and has.workers > 1):
         return "replicated" if fits else "partitioned"
-    where = "GPU" if room.on_gpu else "worker"
-    fits_instead = _what_fits(graph, recipe, room)
-    raise CapacityError(
-        f"{graph.path} and what the sampler needs do not fit on a {where}",
-        expected=f"{format_bytes(needed)} for sampler {recipe.rules.sampler.name.lower()}",
-        got=f"{format_bytes(room.rows)}, the share of its memory that a {where} keeps graphs in",
-        remedy=f"{fits_instead}give workers more memory with --memory-limit, start fewer with "
-        "-n, or take --placement partitioned on several ranks (--cluster mpi)",
+    sampler = recipe.rules.sampler.name.lower()
+    raise has.too_small(
+        f"{graph.path} with what sampler {sampler} needs",
+        needed,
+        has=has.rows,
+        remedy=f"{_what_fits(graph, recipe, has)}give workers more memory with --memory-limit "
+        "(a share of it keeps graphs), start fewer with -n, or take --placement partitioned on "
+        "several ranks (--cluster mpi)",
     )
 
 
-def _what_fits(graph: Graph, recipe: Recipe, room: Room) -> str:
+def _what_fits(graph: Graph, recipe: Recipe, has: Capacity) -> str:
     """Return the least that would do, where that fits, as the beginning of a remedy."""
     nodes, edges = graph.num_nodes, graph.num_edges
     least = replace(recipe, wanted=None, rules=replace(recipe.rules, sampler=Sampler.RESERVOIR))
     needed = least.bytes(nodes, edges, id_dtype(nodes).itemsize)
-    if needed > room.rows:
+    if needed > has.rows:
         return "Even without tables it would not, so "
     return f"--sampler reservoir needs {format_bytes(needed)} and would fit; or "
 

@@ -16,7 +16,7 @@ from penstock.kernels import kernel
 from penstock.kernels.walk_rules import Rows
 from penstock.limits import cores
 from penstock.partition.threads import spread
-from penstock.pipelines.stage import run_stage
+from penstock.pipelines.job import Workers
 from penstock.pipelines.walk.output import Parts, WalkWriter
 from penstock.pipelines.walk.starts import Starts
 from penstock.workers.plugin import Resources, resources
@@ -29,8 +29,8 @@ _turn = threading.Lock()
 
 
 @dataclass(frozen=True)
-class WalkJob:
-    """One job, as its tasks see it.
+class WalkTask:
+    """One run, as its tasks see it.
 
     version  of the graph, so that a worker never takes rows of an older one for it
     """
@@ -43,18 +43,15 @@ class WalkJob:
     write: WalkWriter
 
 
-def walk_replicated(
-    client: Any, job: WalkJob, todo: list[int], *, on_gpu: bool, quiet: bool
-) -> None:
-    """Walk the parts ``todo`` on the workers of ``client``."""
-    size = _PARTS_OF_GPU_TASK if on_gpu else 1
-    calls = [(job, todo[i : i + size]) for i in range(0, len(todo), size)]
-    walks = [[stop - start for start, stop in map(job.parts.range, call[1])] for call in calls]
-    sizes = [sum(each) for each in walks]
-    run_stage(client, "walk", walk_parts, calls, sizes=sizes, unit="walks", quiet=quiet)
+def walk_replicated(workers: Workers, task: WalkTask, todo: list[int]) -> None:
+    """Walk the parts ``todo`` on workers that each have the whole graph."""
+    size = _PARTS_OF_GPU_TASK if workers.capacity.on_gpu else 1
+    calls = [(task, todo[i : i + size]) for i in range(0, len(todo), size)]
+    sizes = [task.parts.walks_of(numbers) for _, numbers in calls]
+    workers.tasks("walk", walk_parts, calls, sizes, "walks")
 
 
-def walk_parts(job: WalkJob, numbers: list[int]) -> None:
+def walk_parts(job: WalkTask, numbers: list[int]) -> None:
     """Walk some parts and write each; runs on a worker."""
     with held_rows(job.graph, job.version, job.recipe) as rows:
         if hasattr(rows.indptr, "get"):
@@ -71,7 +68,7 @@ def walk_parts(job: WalkJob, numbers: list[int]) -> None:
             job.write(number, first, paths)
 
 
-def _on_gpu(job: WalkJob, rows: Rows, numbers: list[int]) -> Iterator[tuple[int, int, Any]]:
+def _on_gpu(job: WalkTask, rows: Rows, numbers: list[int]) -> Iterator[tuple[int, int, Any]]:
     """Yield the parts one by one; the next ones walk meanwhile."""
     from penstock.kernels.cuda.stream import batches
 

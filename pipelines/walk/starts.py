@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from penstock.csr import Array, id_dtype
+from penstock.arrays import Array
+from penstock.csr import id_dtype
 from penstock.errors import InputError, UsageError
 from penstock.files import save_npy
 from penstock.graph import Graph, load_npy

@@ -11,7 +11,7 @@ import numpy as np
 from penstock.errors import InputError
 from penstock.graph import Graph
 from penstock.kernels import kernel
-from penstock.pipelines.stage import run_stage
+from penstock.pipelines.job import Workers
 from penstock.pipelines.walk.options import WalkOptions
 from penstock.workers.plugin import resources
 from penstock.workers.walk.rows import single
@@ -38,13 +38,11 @@ def weighted(graph: Graph, options: WalkOptions) -> bool:
     return options.weighted and "weights" in graph.manifest.dtypes
 
 
-def survey(client: Any, graph: Graph, options: WalkOptions, *, quiet: bool) -> Survey:
+def survey(workers: Workers, graph: Graph, options: WalkOptions) -> Survey:
     """Read all weights, a shard a task; raise InputError at the first that walks cannot use."""
     calls = [(str(graph.path), number) for number in range(graph.num_shards)]
     sizes = [shard.edges for shard in graph.manifest.shards]
-    found = run_stage(
-        client, "look at weights", look_at_shard, calls, sizes=sizes, unit="edges", quiet=quiet
-    )
+    found = workers.tasks("look at weights", look_at_shard, calls, sizes, "edges")
     return judged(graph, found, options)
 
 

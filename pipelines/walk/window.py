@@ -7,7 +7,7 @@ from typing import cast
 
 import numpy as np
 
-from penstock.csr import Array
+from penstock.arrays import Array
 from penstock.errors import UsageError
 from penstock.graph import Graph
 from penstock.moments import LEAST, MOST, TimeType, moment, time_text

@@ -14,16 +14,17 @@ import psutil
 import pytest
 
 from penstock.cluster import local
-from penstock.cluster.connect import SMALL_INPUT, capacity, connect, kind_for
+from penstock.cluster.connect import SMALL_INPUT, connect, kind_for
 from penstock.cluster.spec import ClusterSpec
 from penstock.errors import ClusterError, UsageError
 from penstock.limits import usable_memory
+from penstock.pipelines.job.capacity import task_capacity
 
 
 def test_threads_work_in_this_process() -> None:
     before = len(psutil.Process().children(recursive=True))
     with connect(ClusterSpec(cluster="threads", workers=3), input_bytes=0) as client:
-        assert capacity(client, ClusterSpec()).tasks == 3
+        assert task_capacity(client, ClusterSpec()).tasks == 3
         assert (
             client.submit(lambda: psutil.Process().pid, pure=False).result() == psutil.Process().pid
         )
@@ -33,7 +34,7 @@ def test_threads_work_in_this_process() -> None:
 def test_local_starts_processes_and_ends_them() -> None:
     spec = ClusterSpec(cluster="local", workers=2, memory_limit="700MB")
     with connect(spec, input_bytes=0) as client:
-        can = capacity(client, spec)
+        can = task_capacity(client, spec)
         assert (can.tasks, can.task_memory) == (2, usable_memory(700_000_000))
         pids = client.run(lambda: psutil.Process().pid).values()
         assert len(set(pids)) == 2
@@ -83,7 +84,7 @@ def test_a_cluster_that_runs_already_is_left_running() -> None:
     with connect(ClusterSpec(cluster="local", workers=1, no_tls=True), input_bytes=0) as owner:
         address = owner.scheduler.address
         with connect(ClusterSpec(cluster=address), input_bytes=0) as guest:
-            assert capacity(guest, ClusterSpec()).tasks == 1
+            assert task_capacity(guest, ClusterSpec()).tasks == 1
         assert owner.submit(lambda: 5, pure=False).result() == 5
 
 

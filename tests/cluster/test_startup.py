@@ -25,14 +25,14 @@ class Cluster:
     def versions(self) -> None:
         raise AssertionError
 
-    def sync(self, function: Any) -> Any:
+    def sync(self, function: Any, callback_timeout: float) -> Any:
         assert function == self.versions
         return self.versions_said
 
     def run_on_scheduler(self, function: Any, **_: Any) -> dict[str, str]:
         return self.workers
 
-    def run(self, function: Any, on_error: str) -> dict[str, Any]:
+    def run(self, function: Any, on_error: str, callback_timeout: float) -> dict[str, Any]:
         assert not any(python != PYTHON for python in self.workers.values()), "asked too early"
         return self.penstock
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -57,28 +58,40 @@ def test_what_a_killed_process_left_is_swept(temporary: Path) -> None:
     assert not list(temporary.iterdir())
 
 
+def test_a_folder_that_was_made_again_goes_too(temporary: Path) -> None:
+    folder, held = make_folder("world")
+    assert held is not None
+    held.release()  # as if the process had been killed
+    shutil.rmtree(folder)
+    (folder / "dask-scratch-space").mkdir(parents=True)  # by a rank that was just ending
+    with temporary_folder("world") as other:
+        assert list(temporary.glob("penstock-*")) == [other]
+    assert not list(temporary.iterdir())
+
+
 def test_what_is_not_provably_ours_stays(temporary: Path) -> None:
     target = temporary / "data"
     target.mkdir()
-    (target / "owner.lock").touch()
-    without_owner = temporary / "penstock-local-without"
-    without_owner.mkdir()
+    without_lock = temporary / "penstock-local-without"
+    without_lock.mkdir()
     linked = temporary / "penstock-local-link"
     linked.symlink_to(target)
+    (temporary / ".penstock-local-link.lock").touch()
     other = temporary / "penstock-world-other"
     other.mkdir()
-    (other / "owner.lock").touch()
+    (temporary / ".penstock-world-other.lock").touch()
     with_link = temporary / "penstock-local-lock"
     with_link.mkdir()
-    (with_link / "owner.lock").symlink_to(target / "owner.lock")
+    (target / "file").touch()
+    (temporary / ".penstock-local-lock.lock").symlink_to(target / "file")
     theirs = temporary / "penstock-local-theirs"
     theirs.mkdir()
-    (theirs / "owner.lock").touch()
+    (temporary / ".penstock-local-theirs.lock").touch()
     if os.geteuid() == 0:
-        os.chown(theirs, 65534, 65534)
+        os.chown(temporary / ".penstock-local-theirs.lock", 65534, 65534)
     else:
         theirs = temporary
     with temporary_folder("local"):
         pass
-    for path in (without_owner, linked, other, with_link, theirs, target / "owner.lock"):
+    for path in (without_lock, linked, other, with_link, theirs, target / "file"):
         assert path.exists(), path

@@ -96,24 +96,25 @@ def test_what_is_done_is_not_asked_for_again(graph, tmp_path, monkeypatch):
     whole = walk(graph, folder / "whole", **options)
     assert whole.parts > 4
     # A disk that fills up when half the parts are there.
-    from penstock.pipelines.walk import output
+    from penstock.pipelines.job.partial import Records
 
-    real, written = output.save_json, []
+    real, written = Records.save, []
 
-    def save(path, value):
+    def save(records, piece, counts, files):
         if len(written) == whole.parts // 2:
-            raise OSError(28, "No space left on device", str(path))
-        written.append(path)
-        real(path, value)
+            raise OSError(28, "No space left on device", str(records.folder / piece))
+        written.append(piece)
+        real(records, piece, counts, files)
 
     with monkeypatch.context() as patch:
-        patch.setattr(output, "save_json", save)
-        patch.setattr("penstock.pipelines.walk.need_disk", lambda *_: None)
+        patch.setattr(Records, "save", save)
+        patch.setattr("penstock.pipelines.walk.job.need_disk", lambda *_, **__: None)
         with pytest.raises(CapacityError):
             walk(graph, folder / "w", **options)
     estimates = []
     monkeypatch.setattr(
-        "penstock.pipelines.walk.need_disk", lambda folder, size, what: estimates.append(size)
+        "penstock.pipelines.walk.job.need_disk",
+        lambda folder, size, what, **_: estimates.append(size),
     )
     walk(graph, folder / "w", resume=True, **options)
     walk(graph, folder / "again", **options)

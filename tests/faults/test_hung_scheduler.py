@@ -6,21 +6,26 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from penstock import connect
+from penstock import ClusterSpec, connect, gang
 from penstock.cluster import answer
+from penstock.cluster.connect import capacity, leave_interrupts_to_client
 from penstock.cluster.daemon.registry import Started, find
+from penstock.cluster.devices import warn_of_unused_gpus
+from penstock.cluster.mpi.attach import start_world
 from penstock.cluster.running import Running
-from penstock.cluster.startup import wait_for_workers
-from penstock.errors import ClusterError
+from penstock.cluster.startup import check_versions, wait_for_workers
+from penstock.errors import ClusterError, SilentScheduler
 from penstock.pipelines.cli import run as penstock
-from penstock.pipelines.stage import run_stage
+from penstock.pipelines.job.tasks import run_tasks
 
 pytestmark = pytest.mark.slow
 
@@ -76,6 +81,63 @@ def test_while_workers_are_waited_for(kept: Started) -> None:
     assert time.monotonic() - began < 20
 
 
+def test_every_question_of_a_client(kept: Started, monkeypatch: pytest.MonkeyPatch) -> None:
+    with connect("default", start_timeout=5) as client:
+        questions: dict[str, Callable[[], Any]] = {
+            "versions": lambda: check_versions(client),
+            "GPUs": lambda: warn_of_unused_gpus(client),
+            "capacity": lambda: capacity(client, ClusterSpec()),
+            "a gang": lambda: gang.run(client, os.getpid, ranks=2, start_timeout=2),
+            "a world": lambda: start_world(client, 2, 2),
+            "a plugin": lambda: leave_interrupts_to_client(client),
+        }
+        monkeypatch.setattr(answer, "SILENT_SECONDS", 1.0)
+        with frozen(kept):
+            for what, question in questions.items():
+                began = time.monotonic()
+                with pytest.raises(SilentScheduler, match=r"hangs, or cannot be reached"):
+                    question()
+                assert time.monotonic() - began < 10, what
+
+
+@pytest.mark.mpi
+def test_in_the_middle_of_a_gang(kept: Started, monkeypatch: pytest.MonkeyPatch) -> None:
+    def rank_of(comm: Any) -> int:
+        return int(comm.rank)
+
+    def rank_that_waits(comm: Any) -> int:
+        time.sleep(600)
+        return int(comm.rank)
+
+    monkeypatch.setattr(answer, "SILENT_SECONDS", 3.0)
+    with connect("default", start_timeout=20) as client:
+        assert gang.run(client, rank_of, ranks=2) == [0, 1]
+        freeze = threading.Timer(2, os.kill, (kept.pid, signal.SIGSTOP))
+        freeze.start()
+        began = time.monotonic()
+        try:
+            with pytest.raises(SilentScheduler, match=r"hangs, or cannot be reached"):
+                gang.run(client, rank_that_waits, ranks=2)
+        finally:
+            freeze.join()
+            os.kill(kept.pid, signal.SIGCONT)
+    assert time.monotonic() - began < 40
+
+
+def test_a_worker_that_is_stopped_is_named(kept: Started, monkeypatch: pytest.MonkeyPatch) -> None:
+    with connect("default", start_timeout=5) as client:
+        (pid,) = client.run(os.getpid).values()
+        monkeypatch.setattr(answer, "SILENT_SECONDS", 4.0)
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            with pytest.raises(
+                ClusterError, match=rf"worker 0 \(process {pid} on 127.0.0.1\) does not answer"
+            ):
+                warn_of_unused_gpus(client)
+        finally:
+            os.kill(pid, signal.SIGCONT)
+
+
 def test_in_the_middle_of_a_stage(kept: Started, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(answer, "SILENT_SECONDS", 3.0)
     began = 0.0
@@ -85,5 +147,5 @@ def test_in_the_middle_of_a_stage(kept: Started, monkeypatch: pytest.MonkeyPatch
         frozen(kept),
     ):
         began = time.monotonic()
-        run_stage(client, "sleep", time.sleep, [(600,)], sizes=[1], unit="tasks", quiet=True)
+        run_tasks(client, "sleep", time.sleep, [(600,)], sizes=[1], unit="tasks", quiet=True)
     assert time.monotonic() - began < 40

@@ -12,7 +12,7 @@ from penstock.cluster.spec import ClusterSpec
 from penstock.errors import OutputExists
 from penstock.output_lock import output_lock
 from penstock.pipelines.etl import etl
-from penstock.pipelines.workplace import workplace
+from penstock.pipelines.job.partial import partial_output
 from penstock.workers.comm import segments
 from penstock.workers.locks import try_lock
 
@@ -28,7 +28,7 @@ def victim(tmp_path: Path) -> Path:
 
 def work(out: Path, **options: Any) -> None:
     more = {"command": "penstock etl", "kind": "graph", "resume": True, "overwrite": False}
-    with workplace(out, {"a": 1}, **{**more, **options}):
+    with partial_output(out, {"a": 1}, **{**more, **options}):
         raise KeyboardInterrupt
 
 

@@ -12,8 +12,8 @@ from penstock import Graph, generate, partition_graph
 from penstock.errors import CorruptFile, OutputExists, PenstockError, UsageError
 from penstock.files import FileEntry, fresh_directory, publish, recover
 from penstock.output_lock import output_lock, own_directory
-from penstock.pipelines.parts import partition_into
-from penstock.pipelines.workplace import workplace
+from penstock.pipelines.job.partial import partial_output
+from penstock.pipelines.job.parts import partition_into
 
 
 @pytest.fixture
@@ -62,7 +62,7 @@ def test_a_second_writer_is_refused_and_takes_nothing_away(tmp_path, held):
         pass
     with (
         pytest.raises(OutputExists, match="another penstock etl is writing"),
-        workplace(
+        partial_output(
             tmp_path / "out",
             {},
             command="penstock etl",
@@ -183,7 +183,9 @@ def test_a_link_with_a_known_name_is_not_followed(tmp_path, name):
     (tmp_path / name).symlink_to(aim)
     with (
         pytest.raises(OutputExists, match="is a symbolic link"),
-        workplace(tmp_path / "out", {}, command="etl", kind="graph", resume=False, overwrite=False),
+        partial_output(
+            tmp_path / "out", {}, command="etl", kind="graph", resume=False, overwrite=False
+        ),
     ):
         pass
     assert os.listdir(precious) == ["data"]
@@ -263,7 +265,7 @@ def interrupted(out, work=True):
     options = {"command": "etl", "kind": "graph", "overwrite": False}
     with (
         pytest.raises(KeyboardInterrupt),
-        workplace(out, {"options": {"a": 1}}, resume=False, **options) as place,
+        partial_output(out, {"options": {"a": 1}}, resume=False, **options) as place,
     ):
         if work:
             (place.result / "part").touch()
@@ -276,7 +278,7 @@ def test_bad_usage_at_resume_takes_no_work_away(tmp_path, capsys):
     options = interrupted(tmp_path / "g")
     with (
         pytest.raises(UsageError, match="no cluster"),
-        workplace(tmp_path / "g", {"options": {"a": 1}}, resume=True, **options),
+        partial_output(tmp_path / "g", {"options": {"a": 1}}, resume=True, **options),
     ):
         raise UsageError("there is no cluster 'nosuch'")
     assert (tmp_path / ".g.partial/graph/part").exists()
@@ -286,7 +288,7 @@ def test_bad_usage_at_resume_takes_no_work_away(tmp_path, capsys):
 def test_bad_usage_at_first_leaves_nothing(tmp_path, capsys):
     with (
         pytest.raises(UsageError),
-        workplace(
+        partial_output(
             tmp_path / "g", {}, command="etl", kind="graph", resume=False, overwrite=False
         ) as place,
     ):
@@ -302,7 +304,7 @@ def test_another_run_is_told_by_what_differs(tmp_path):
     options = interrupted(tmp_path / "g")
     with (
         pytest.raises(UsageError, match="got another cluster, --a-b"),
-        workplace(
+        partial_output(
             tmp_path / "g", {"options": {"a": 1, "a_b": 2}, "cluster": "x"}, resume=True, **options
         ),
     ):

@@ -24,7 +24,7 @@ def cuda():
 
 @pytest.fixture
 def narrow():
-    from penstock.kernels.cuda.aggregate_bf16 import narrow
+    from penstock.kernels.cuda.aggregate.bf16 import narrow
 
     return narrow
 
@@ -126,7 +126,7 @@ def test_sums_have_one_order(cuda, cp):
 
 
 def test_long_rows_are_found_once_and_forgotten_with_the_block(cp):
-    from penstock.kernels.cuda import gnn_rows
+    from penstock.kernels.cuda.gnn import rows as gnn_rows
 
     block = on_gpu(a_block(), cp)
     found = gnn_rows.long_rows(block.indptr)

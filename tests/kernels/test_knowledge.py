@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from penstock.kernels import generate_rules
 from penstock.kernels.cpu import knowledge as cpu
 from penstock.kernels.naive import knowledge as naive
 from penstock.kernels.naive.scramble import scramble
@@ -16,8 +17,8 @@ ENTITIES, RELATIONS, CLUSTERS = 1000, 30, 62
 def asked(noise: float, first: int = 100, count: int = 5000, seed: int = 3) -> tuple[Any, ...]:
     entities = scramble(seed, 1, 0, ENTITIES, ENTITIES)
     shifts = (np.arange(RELATIONS, dtype=np.int32) * 7) % CLUSTERS
-    heads = naive.zipf_quantiles(ENTITIES, 0.8)
-    relations = naive.zipf_quantiles(RELATIONS, 0.8)
+    heads = generate_rules.zipf_quantiles(ENTITIES, 0.8)
+    relations = generate_rules.zipf_quantiles(RELATIONS, 0.8)
     return seed, entities, CLUSTERS, shifts, heads, relations, int(noise * 2**32), first, count
 
 
@@ -56,7 +57,7 @@ def test_the_rule_holds(noise: float) -> None:
 
 @pytest.mark.parametrize("skew", [0, 0.5, 0.8, 1, 1.5, 3])
 def test_zipf(skew: float) -> None:
-    quantiles = naive.zipf_quantiles(1000, skew)
+    quantiles = generate_rules.zipf_quantiles(1000, skew)
     assert quantiles[0] == 0
     assert quantiles[-1] == 1000
     assert quantiles[-2] <= 999
@@ -88,15 +89,15 @@ def test_heads_and_relations_are_skewed_and_spread() -> None:
 
 @pytest.mark.parametrize("count", [1, 2, 3, 10, 16, 97, 1000, 2**31 - 1])
 def test_stride(count: int) -> None:
-    assert gcd(naive.stride(count), count) == 1
+    assert gcd(generate_rules.stride(count), count) == 1
 
 
 @pytest.mark.parametrize("clusters", [1, 7, 62, 1000])
 def test_clusters_tile_the_ring(clusters: int) -> None:
     cluster = np.arange(1000) * clusters // 1000
     for number in range(clusters):
-        begin = naive.cluster_start(number, 1000, clusters)
-        end = naive.cluster_start(number + 1, 1000, clusters)
+        begin = generate_rules.cluster_start(number, 1000, clusters)
+        end = generate_rules.cluster_start(number + 1, 1000, clusters)
         assert np.all(np.flatnonzero(cluster == number) == np.arange(begin, end))
 
 

@@ -65,3 +65,11 @@ def test_bits_are_fair() -> None:
     ones = np.unpackbits(words.view(np.uint8), axis=None).reshape(50_000, -1).sum(0, np.int64)
     deviation = np.abs(ones - 25_000) / np.sqrt(50_000 / 4)
     assert deviation.max() < 4.5  # of 128 bits
+
+
+def test_draws_of_any_numbers() -> None:
+    which = np.array([5, 2**63 + 1, 0, 5], np.uint64)
+    found = cpu.random_words_of(3, 7, which, 1)
+    np.testing.assert_array_equal(found, naive.random_words_of(3, 7, which, 1))
+    for row, number in zip(found, which.tolist(), strict=True):
+        assert row.tolist() == naive.random_words(3, 7, number, 1, 1)[0].tolist()

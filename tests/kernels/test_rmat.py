@@ -7,33 +7,39 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from penstock.kernels import generate_rules
 from penstock.kernels.cpu import rmat as cpu
 from penstock.kernels.naive import rmat as naive
 
-GRAPH500 = naive.thresholds(0.57, 0.19, 0.19)
+ON_CPU = pytest.mark.parametrize("backend", ["cpu"], indirect=True)
+GRAPH500 = generate_rules.thresholds(0.57, 0.19, 0.19)
 
 
 def test_thresholds() -> None:
-    np.testing.assert_array_equal(naive.thresholds(0.25, 0.25, 0.25), [16384, 32768, 49152])
-    assert naive.thresholds(0, 0, 0).tolist() == [0, 0, 0]
+    np.testing.assert_array_equal(
+        generate_rules.thresholds(0.25, 0.25, 0.25), [16384, 32768, 49152]
+    )
+    assert generate_rules.thresholds(0, 0, 0).tolist() == [0, 0, 0]
 
 
+@ON_CPU
 @pytest.mark.parametrize("scale", [1, 7, 8, 9, 16, 17, 31])
 @pytest.mark.parametrize("first", [0, 1000, 2**32 - 5])
-def test_edges(backend: Any, same: Any, scale: int, first: int) -> None:
+def test_edges(same: Any, scale: int, first: int) -> None:
     truth = naive.edges(2**63 + 1, scale, GRAPH500, first, 777)
     assert all(ends.min() >= 0 and ends.max() < 2**scale for ends in truth)
-    same(backend.module("rmat").edges(2**63 + 1, scale, GRAPH500, first, 777), truth)
+    same(cpu.edges(2**63 + 1, scale, GRAPH500, first, 777), truth)
 
 
+@ON_CPU
 @pytest.mark.parametrize("count", [0, 1, 255, 256, 257])
-def test_edges_by_name(backend: Any, same: Any, count: int) -> None:
+def test_edges_by_name(same: Any, count: int) -> None:
     names = np.random.default_rng(0).permutation(1 << 12).astype(np.int32)
     truth = naive.edges(5, 12, GRAPH500, 3, count, names)
     plain = naive.edges(5, 12, GRAPH500, 3, count)
     np.testing.assert_array_equal(truth[0], names[plain[0]])
-    edges = backend.module("rmat").edges
-    same(edges(5, 12, GRAPH500, 3, count, backend.put(names)), truth)
+    edges = cpu.edges
+    same(edges(5, 12, GRAPH500, 3, count, names), truth)
 
 
 @settings(deadline=None, max_examples=30)
@@ -48,7 +54,7 @@ def test_chunks_do_not_matter(one: int, two: int, scale: int) -> None:
 @pytest.mark.parametrize("shares", [(0.57, 0.19, 0.19), (0.25, 0.25, 0.25), (0.45, 0.15, 0.3)])
 def test_quadrants_have_their_shares(shares: tuple[float, float, float]) -> None:
     scale, count = 20, 1 << 18
-    sources, targets = cpu.edges(11, scale, naive.thresholds(*shares), 0, count)
+    sources, targets = cpu.edges(11, scale, generate_rules.thresholds(*shares), 0, count)
     expected = np.array([*shares, 1 - sum(shares)]) * count
     for level in range(scale):
         quadrant = (sources >> level & 1) * 2 + (targets >> level & 1)
@@ -70,15 +76,14 @@ def ends() -> tuple[Any, Any]:
     return sources, targets
 
 
+@ON_CPU
 @pytest.mark.parametrize("ordered", [False, True])
 @pytest.mark.parametrize(("low", "high"), [(1, 5), (0, 0.1), (3, 1e20), (0.1, 0.3)])
-def test_weights(
-    backend: Any, same: Any, ends: Any, ordered: bool, low: float, high: float
-) -> None:
+def test_weights(same: Any, ends: Any, ordered: bool, low: float, high: float) -> None:
     truth = naive.weights(3, *ends, low, high, ordered=ordered)
     assert np.float32(low) <= truth.min()
     assert truth.max() < high
-    got = backend.module("rmat").weights(3, *map(backend.put, ends), low, high, ordered=ordered)
+    got = cpu.weights(3, *ends, low, high, ordered=ordered)
     same(got, truth)
     back = naive.weights(3, *ends[::-1], low, high, ordered=ordered)
     assert np.array_equal(truth, back) is not ordered
@@ -90,33 +95,33 @@ def test_weights_are_uniform(ends: Any) -> None:
 
 
 def test_the_end_is_never_reached() -> None:
-    assert float(naive.below(5)) < 5
-    assert float(naive.below(0.1)) < 0.1
-    assert naive.below(5) == np.nextafter(np.float32(5), np.float32(0))
+    assert float(generate_rules.below(5)) < 5
+    assert float(generate_rules.below(0.1)) < 0.1
+    assert generate_rules.below(5) == np.nextafter(np.float32(5), np.float32(0))
 
 
+@ON_CPU
 @pytest.mark.parametrize("ordered", [False, True])
 @pytest.mark.parametrize("count", [1, 5, 1 << 20])
-def test_relations(backend: Any, same: Any, ends: Any, ordered: bool, count: int) -> None:
+def test_relations(same: Any, ends: Any, ordered: bool, count: int) -> None:
     truth = naive.relations(3, *ends, count, ordered=ordered)
     assert truth.min() >= 0
     assert truth.max() < count
-    got = backend.module("rmat").relations(3, *map(backend.put, ends), count, ordered=ordered)
+    got = cpu.relations(3, *ends, count, ordered=ordered)
     same(got, truth)
     back = naive.relations(3, *ends[::-1], count, ordered=ordered)
     assert np.array_equal(truth, back) is (not ordered or count == 1)
 
 
+@ON_CPU
 @pytest.mark.parametrize("keep_loops", [False, True])
-def test_mark_ends(backend: Any, same: Any, keep_loops: bool) -> None:
+def test_mark_ends(same: Any, keep_loops: bool) -> None:
     sources, targets = naive.edges(0, 9, GRAPH500, 0, 300)
     targets[:40] = sources[:40]
     truth = np.zeros(1 << 9, bool)
     naive.mark_ends(sources, targets, truth, keep_loops=keep_loops)
     looped = np.setdiff1d(sources[:40], np.concatenate([sources[40:], targets[40:]]))
     assert np.all(truth[looped] == keep_loops)
-    got = backend.put(np.zeros(1 << 9, bool))
-    backend.module("rmat").mark_ends(
-        *map(backend.put, (sources, targets)), got, keep_loops=keep_loops
-    )
+    got = np.zeros(1 << 9, bool)
+    cpu.mark_ends(sources, targets, got, keep_loops=keep_loops)
     same(got, truth)

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from penstock.kernels import text_rules
 from penstock.kernels.cpu import text as cpu
 from penstock.kernels.naive import text as naive
 
@@ -95,7 +96,7 @@ def test_a_carriage_return_without_a_newline_is_told(backend, delimiter):
         quote = '"' if delimiter == "," else ""
         return fields(backend, text, delimiter=delimiter, quote=quote, comments=True)
 
-    lone = naive.LONE_RETURN
+    lone = text_rules.LONE_RETURN
     assert rows("1,2\r3,4\n5,6\n") == [lone, [b"5", b"6"]]
     assert rows("1,2\r\n3,4\r\r\n\r\n\r\r\n") == [[b"1", b"2"], [b"3", b"4"]]
     assert rows("#1,2\r3,4\n# 5,6\r\n7,8\n") == [lone, [b"7", b"8"]]  # in a comment, too
@@ -107,9 +108,9 @@ def test_a_carriage_return_without_a_newline_is_told(backend, delimiter):
 
 @BACKENDS
 def test_wrong_quotes_are_told(backend):
-    assert fields(backend, '1,"a"b,3\n1,2,3\n')[0] == naive.AFTER_QUOTE
+    assert fields(backend, '1,"a"b,3\n1,2,3\n')[0] == text_rules.AFTER_QUOTE
     assert fields(backend, '1,"a,3\n1,2,3\n', multiline=False) == [
-        naive.OPEN_QUOTE, [b"1", b"2", b"3"],
+        text_rules.OPEN_QUOTE, [b"1", b"2", b"3"],
     ]  # fmt: skip
     *_, consumed, _ = split(backend, '1,2,3\n1,"a,3\n1,2,3\n')
     assert consumed == 6

@@ -70,7 +70,7 @@ def close(found: Any, edges: Any, chances: Any, rows: Rows) -> bool:
 def test_chances_of_every_team(rows: Rows, method: str, long_from: int, app: str) -> None:
     import cupy
 
-    from penstock.kernels.cuda.walk_reservoir import walk_reservoir
+    from penstock.kernels.cuda.walk.reservoir import walk_reservoir
 
     more: dict[str, Any]
     more = {"deepwalk": {}, "metapath": {"schema": (1, 2)}, "node2vec": SECOND}[app]
@@ -103,7 +103,7 @@ def test_chances_of_every_team(rows: Rows, method: str, long_from: int, app: str
 def test_the_share_of_work_does_not_matter(rows: Rows) -> None:
     import cupy
 
-    from penstock.kernels.cuda.walk_reservoir import walk_reservoir
+    from penstock.kernels.cuda.walk.reservoir import walk_reservoir
 
     rules = Rules(20, seed=1, sampler=Sampler.RESERVOIR)
     here, walks = on_gpu(rows, relations=False), cupy.arange(5000, dtype=cupy.int64)

@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from penstock.kernels import generate_rules
 from penstock.kernels.cpu import zoo as cpu
 from penstock.kernels.naive import zoo as naive
 
@@ -71,9 +72,9 @@ def test_rmat_is_skewed_and_random_is_not() -> None:
     sizes = np.full(40, 512)
     counts = cpu.edge_counts(1, sizes, 12, 12, 0)
     spread = {}
-    for kind in (cpu.RANDOM, cpu.RMAT):
+    for kind in (generate_rules.RANDOM, generate_rules.RMAT):
         degrees, _ = cpu.edges(1, sizes, counts, np.full(40, kind, np.int8), 0)
         spread[kind] = degrees.var()
     # Degrees of a random graph are about Poisson: variance 12.
-    assert spread[cpu.RANDOM] == pytest.approx(12, rel=0.1)
-    assert spread[cpu.RMAT] > 10 * spread[cpu.RANDOM]
+    assert spread[generate_rules.RANDOM] == pytest.approx(12, rel=0.1)
+    assert spread[generate_rules.RMAT] > 10 * spread[generate_rules.RANDOM]

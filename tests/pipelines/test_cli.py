@@ -255,3 +255,19 @@ def test_bash_completes(words, expected, capsys, tmp_path):
         check=True,
     )
     assert {word.strip() for word in out.stdout.splitlines()} == expected, out.stderr
+
+
+def test_ctrl_c_while_the_command_line_is_imported(monkeypatch, capsys):
+    from penstock.__main__ import main
+
+    class Interrupted:
+        def find_spec(self, name, path=None, target=None):
+            if name == "penstock.pipelines.cli":
+                raise KeyboardInterrupt
+
+    monkeypatch.delitem(sys.modules, "penstock.pipelines.cli", raising=False)
+    monkeypatch.setattr(sys, "meta_path", [Interrupted(), *sys.meta_path])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 1
+    assert capsys.readouterr().err == "penstock: interrupted. Nothing had begun.\n"

@@ -13,6 +13,7 @@ import scipy.sparse as sp
 
 from penstock import Graph, generate
 from penstock.errors import CapacityError, OutputExists, UsageError
+from penstock.kernels import generate_rules
 from penstock.kernels.naive import rmat as naive
 from penstock.kernels.naive import zoo as naive_zoo
 from penstock.kernels.naive.scramble import scramble
@@ -23,7 +24,7 @@ from penstock.pipelines.generate import zoo as zoo_job
 from penstock.pipelines.generate.rmat import RmatSource
 from penstock.pipelines.generate.zoo import SHARES, SIZES, scaled
 
-THRESHOLDS = naive.thresholds(0.57, 0.19, 0.19)
+THRESHOLDS = generate_rules.thresholds(0.57, 0.19, 0.19)
 
 
 def made(kind: str, path: Path, **options: Any) -> Graph:

@@ -12,6 +12,8 @@ import pytest
 from penstock import Graph, partition_graph
 from penstock.csr import CSR
 from penstock.errors import CapacityError, OutputExists, UsageError
+from penstock.partition.build import disk_needed
+from penstock.partition.metis import memory_needed as metis_memory
 from penstock.partition.part import Partition
 from penstock.pipelines.cli import run
 from penstock.writer import create_graph
@@ -202,3 +204,30 @@ def test_the_time_says_how_much_of_it_was_compiling(path, monkeypatch):
     report = partition_graph(path, k=2, method="hash", overwrite=True, quiet=True)
     assert 0 < report.seconds["compiling kernels"] <= report.seconds["assign"]
     assert ", compiling kernels " in report.text()
+
+
+def test_the_plan_tells_what_would_be_made_and_makes_nothing(path, capsys):
+    before = sorted(path.rglob("*"))
+    assert run(["partition", str(path), "-k", "2", "--plan", "--json"]) == 0
+    plan = json.loads(capsys.readouterr().out)
+    assert sorted(path.rglob("*")) == before
+    assert plan["out"] == str(path / "partition/k2")
+    assert plan["memory_bytes"] >= metis_memory(Graph.open(path))
+    assert plan["disk_bytes"] == disk_needed(Graph.open(path))
+    assert plan["seconds"] > 0
+    assert plan["problem"] is None
+    assert run(["partition", str(path), "-k", "2", "--plan", "--memory-limit", "1kB"]) == 0
+    text = capsys.readouterr().out
+    assert "METIS would take" in text
+    assert "time    not known" in text
+    partition_graph(path, k=2, quiet=True)
+    assert run(["partition", str(path), "-k", "2", "--plan"]) == 1
+    assert "exists" in capsys.readouterr().err
+
+
+def test_the_plan_says_what_would_not_fit(path, monkeypatch, capsys):
+    monkeypatch.setattr("shutil.disk_usage", lambda _: type("Usage", (), {"free": 10}))
+    assert run(["partition", str(path), "-k", "2", "--plan"]) == 0
+    said = capsys.readouterr()
+    assert "10 B free on the disk" in said.out
+    assert "does not fit on the disk" in said.err

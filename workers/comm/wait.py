@@ -16,65 +16,14 @@ from functools import cache
 from typing import Any
 
 import numpy as np
-from llvmlite import ir
-from numba import types
-from numba.extending import intrinsic
 
-from penstock.kernels.compiled import njit
 from penstock.workers.comm.mpi import load_mpi
 
-_DONE, _AGAIN, _CANCELLED = 0, 1, 2  # any other answer is an MPI error code, negated
+DONE, AGAIN, CANCELLED = 0, 1, 2  # any other answer is an MPI error code, negated
+CANCEL, FLAG, STATUS = 0, 1, 2  # places in a waiter's state, 8 bytes each
 _POLLS = 2000  # of the compiled loop, less than a millisecond
-_YIELD_EVERY = 32  # polls: where ranks share a core, the one that is waited for must run
 _SPIN_SECONDS = 0.002
 _NAP, _LONG_NAP, _LONG_AFTER = 5e-5, 1e-3, 1.0
-_CANCEL, _FLAG, _STATUS = 0, 1, 2  # places in a waiter's state, 8 bytes each
-
-
-@intrinsic  # type: ignore[untyped-decorator]
-def _call(typing: Any, function: Any, first: Any, second: Any, third: Any) -> Any:
-    """Call the C function of three pointers whose address is ``function``."""
-
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        pointer = ir.IntType(8).as_pointer()
-        kind = ir.FunctionType(ir.IntType(32), [pointer] * 3)
-        callee = builder.inttoptr(args[0], kind.as_pointer())
-        return builder.call(callee, [builder.inttoptr(a, pointer) for a in args[1:]])
-
-    return types.int32(*[types.int64] * 4), generate
-
-
-@intrinsic  # type: ignore[untyped-decorator]
-def _load(typing: Any, address: Any) -> Any:
-    """Read 8 bytes of memory; calls of C functions in between make that happen anew."""
-
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return builder.load(builder.inttoptr(args[0], ir.IntType(64).as_pointer()))
-
-    return types.int64(types.int64), generate
-
-
-@njit("int64(int64,int64,int64,int64,int64,int64)", nogil=True, cache=True)  # type: ignore[untyped-decorator]
-def _poll(test: int, pause: int, requests: int, count: int, state: int, polls: int) -> int:
-    """Test ``count`` requests, whose addresses lie at ``requests``, until all are done."""
-    done = 0
-    for poll in range(polls):
-        while done < count:
-            error: int = _call(
-                test, _load(requests + 8 * done), state + 8 * _FLAG, state + 8 * _STATUS
-            )
-            if error != 0:
-                return -error
-            if _load(state + 8 * _FLAG) & 0xFFFFFFFF == 0:
-                break
-            done += 1
-        if done == count:
-            return _DONE
-        if _load(state + 8 * _CANCEL) != 0:
-            return _CANCELLED
-        if poll % _YIELD_EVERY == _YIELD_EVERY - 1:
-            _call(pause, 0, 0, 0)
-    return _AGAIN
 
 
 @cache
@@ -100,6 +49,10 @@ class Waiter:
     """One thread's waiting, which any other thread can break off."""
 
     def __init__(self) -> None:
+        # Here, in a rank: the client of a gang, which waits for no MPI request, needs no Numba.
+        from penstock.workers.comm.poll import poll
+
+        self._poll = poll
         self._mpi = load_mpi()
         self._address_of = self._mpi._addressof
         self._test, self._pause = _functions()
@@ -108,12 +61,12 @@ class Waiter:
 
     def cancel(self) -> None:
         """Break off this wait and all later ones; called from another thread."""
-        self._state[_CANCEL] = 1
+        self._state[CANCEL] = 1
 
     @property
     def cancelled(self) -> bool:
         """Whether somebody broke it off."""
-        return bool(self._state[_CANCEL])
+        return bool(self._state[CANCEL])
 
     def wait(self, requests: Sequence[Any], timeout: float) -> None:
         """Return when all MPI requests are done; raise Cancelled, WaitTimeout or MPI's error.
@@ -122,14 +75,14 @@ class Waiter:
         """
         addresses = array("q", map(self._address_of, requests))
         at, count = addresses.buffer_info()
-        answer = _poll(self._test, self._pause, at, count, self._state_at, _POLLS)
-        if answer != _DONE:
+        answer = self._poll(self._test, self._pause, at, count, self._state_at, _POLLS)
+        if answer != DONE:
             self._wait_on(answer, at, count, timeout)
 
     def wait_at(self, at: int, count: int, timeout: float) -> None:
         """Wait for requests whose addresses lie at ``at``."""
-        answer = _poll(self._test, self._pause, at, count, self._state_at, _POLLS)
-        if answer != _DONE:
+        answer = self._poll(self._test, self._pause, at, count, self._state_at, _POLLS)
+        if answer != DONE:
             self._wait_on(answer, at, count, timeout)
 
     def test(self, requests: Sequence[Any]) -> bool:
@@ -137,7 +90,7 @@ class Waiter:
         addresses = array("q", map(self._address_of, requests))
         answer = self._polled(*addresses.buffer_info(), 1)
         self._raise(answer)
-        return answer == _DONE
+        return answer == DONE
 
     def wait_until(
         self, done: Callable[[], bool], timeout: float, *, spin: float = _SPIN_SECONDS
@@ -160,7 +113,7 @@ class Waiter:
 
     def _wait_on(self, answer: int, at: int, count: int, timeout: float) -> None:
         start = time.monotonic()
-        while answer != _DONE:
+        while answer != DONE:
             self._raise(answer)
             waited = time.monotonic() - start
             if waited > timeout:
@@ -171,10 +124,10 @@ class Waiter:
             answer = self._polled(at, count, _POLLS if spinning else 2)
 
     def _polled(self, at: int, count: int, polls: int) -> int:
-        return int(_poll(self._test, self._pause, at, count, self._state_at, polls))
+        return int(self._poll(self._test, self._pause, at, count, self._state_at, polls))
 
     def _raise(self, answer: int) -> None:
-        if answer == _CANCELLED:
+        if answer == CANCELLED:
             raise Cancelled
         if answer < 0:
             raise self._mpi.Exception(-answer)

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from penstock.csr import Array
+from penstock.arrays import Array
 from penstock.errors import CorruptFile, MissingFile, NewerVersion, UsageError
 from penstock.files import atomic
 from penstock.workers.gnn.plan.spec import Model, differences

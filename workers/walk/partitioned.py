@@ -20,7 +20,8 @@ from typing import Any
 
 import numpy as np
 
-from penstock.csr import Array, id_dtype
+from penstock.arrays import Array
+from penstock.csr import id_dtype
 from penstock.errors import UsageError
 from penstock.kernels import kernel
 from penstock.kernels.walk_rules import Owned, Rows, Walkers

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from penstock.csr import Array, id_dtype
+from penstock.arrays import Array
+from penstock.csr import id_dtype
 from penstock.kernels.walkers import record_words
 from penstock.partition.manifest import PartitionManifest
 from penstock.workers.walk.rows import Recipe

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from penstock.arrays import Array
 from penstock.errors import InputError
 from penstock.pipelines.etl.nodes.labels import parquet_label_type, text_label_type
 from penstock.pipelines.etl.options import EtlOptions
@@ -21,8 +22,6 @@ from penstock.pipelines.etl.reading.sample import Sample, has_header
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-Array = np.ndarray[Any, Any]
 
 _ID_NAMES = ("id", "node_id", "node", "nodeid")
 _SPLITS = {

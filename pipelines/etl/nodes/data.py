@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from penstock.csr import Array
+from penstock.arrays import Array
 from penstock.errors import InputError
 from penstock.files import FileEntry, atomic, file_entry
 from penstock.graph import SPLITS

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from penstock.arrays import Array
 from penstock.pipelines.etl.nodes.sorted_ids import SortedIds, encode_ids
 from penstock.pipelines.etl.options import EtlOptions
 from penstock.pipelines.etl.reading.batch import Batch, Layout, Piece
@@ -23,8 +24,6 @@ from penstock.pipelines.etl.writing import spill
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-Array = np.ndarray[Any, Any]
 
 
 def encode_piece(piece: Piece, layout: Layout, options: EtlOptions, folder: Path) -> dict[str, Any]:

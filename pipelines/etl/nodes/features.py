@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from penstock.arrays import Array
 from penstock.errors import InputError
 from penstock.pipelines.etl.reading.matrix import load_matrix
 
 if TYPE_CHECKING:
     import scipy.sparse as sp
-
-Array = np.ndarray[Any, Any]
 
 _CHUNK = 1 << 26  # bytes
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from penstock.csr import Array
+from penstock.arrays import Array
 from penstock.errors import InputError
 from penstock.pipelines.etl.nodes.data import NodeTable, rows_of_ids
 from penstock.pipelines.etl.nodes.encode import encode_nodes

@@ -21,8 +21,6 @@ from penstock.pipelines.etl.reading.sample import INTEGER, is_number
 if TYPE_CHECKING:
     import pyarrow as pa
 
-Array = np.ndarray[Any, Any]
-
 _SEPARATOR = re.compile(r"[;|\s]+")
 
 

@@ -10,10 +10,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from penstock.arrays import Array
 from penstock.kernels import kernel
 from penstock.workers.resources.device import frames, to_device, to_host
-
-Array = np.ndarray[Any, Any]
 
 
 class SortedIds:

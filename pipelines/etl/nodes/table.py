@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from penstock.arrays import Array
 from penstock.errors import InputError
 from penstock.pipelines.etl.nodes.columns import NodeLayout, features_of, splits_of
 from penstock.pipelines.etl.nodes.features import open_features
@@ -25,8 +26,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 __all__ = ["NodeBatch", "open_features", "read_nodes"]
-
-Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True)

@@ -8,13 +8,12 @@ from typing import Any
 
 import numpy as np
 
+from penstock.arrays import Array
 from penstock.errors import InputError
 from penstock.pipelines.etl.reading.batch import BadRow
 
 KEPT = 10  # bad rows that are kept to be shown; all are counted
 SKIP = "Correct the row, or give --on-bad-rows skip to leave such rows out"
-
-Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True)

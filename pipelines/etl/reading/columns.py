@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from penstock.arrays import Array
 from penstock.pipelines.etl.reading.check_rows import SKIP, RowChecks, shorten
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-Array = np.ndarray[Any, Any]
 
 _TOP = np.uint64(1 << 63)
 _EXACT = 2.0**53  # a float holds every integer up to here

@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from penstock.arrays import Array
 from penstock.errors import InputError
 from penstock.pipelines.etl.reading.batch import BATCH_ROWS, Layout
 from penstock.pipelines.etl.reading.inputs import open_file
 
 if TYPE_CHECKING:
     import scipy.sparse as sp
-
-Array = np.ndarray[Any, Any]
 
 _PARTS = {"csr": ("data", "indices", "indptr"), "csc": ("data", "indices", "indptr"),
           "coo": ("data", "row", "col")}  # fmt: skip

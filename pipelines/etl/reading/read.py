@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from penstock.arrays import Array
 from penstock.pipelines.etl.options import EtlOptions
 from penstock.pipelines.etl.reading import columns as convert
 from penstock.pipelines.etl.reading.batch import Batch, Layout, Piece
@@ -25,8 +26,6 @@ if TYPE_CHECKING:
     from penstock.pipelines.etl.reading.text import Block
 
 __all__ = ["matrix_nodes", "read_piece"]
-
-Array = np.ndarray[Any, Any]
 
 
 def read_piece(piece: Piece, layout: Layout, options: EtlOptions) -> Iterator[Batch]:
@@ -105,7 +104,7 @@ def _read_text(piece: Piece, layout: Layout, options: EtlOptions) -> Iterator[Ba
 
 def check_widths(widths: Array, expected: int, checks: RowChecks) -> None:
     """Mark text rows with too few or too many columns, or with wrong quotes."""
-    from penstock.kernels.naive.text import AFTER_QUOTE, LONE_RETURN, OPEN_QUOTE
+    from penstock.kernels.text_rules import AFTER_QUOTE, LONE_RETURN, OPEN_QUOTE
 
     if bool((widths == expected).all()):
         return

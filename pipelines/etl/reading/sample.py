@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from penstock.errors import InputError, UsageError
-from penstock.kernels.naive.text import LONE_RETURN
+from penstock.kernels.text_rules import LONE_RETURN
 from penstock.moments import TimeType
 from penstock.pipelines.etl.options import EtlOptions
 from penstock.pipelines.etl.reading.check_rows import shorten

@@ -10,12 +10,11 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
+from penstock.arrays import Array
 from penstock.errors import InputError
 from penstock.pipelines.etl.reading.batch import BATCH_ROWS, Piece
 from penstock.pipelines.etl.reading.columns import Fields
 from penstock.pipelines.etl.reading.inputs import open_file, open_stream, read_fully
-
-Array = np.ndarray[Any, Any]
 
 BLOCK = 1 << 24  # bytes in memory at once; also the longest line, and the longest quoted value
 _CHUNK = 1 << 16
@@ -26,7 +25,7 @@ _BOM = b"\xef\xbb\xbf"
 
 @dataclass(frozen=True)
 class Dialect:
-    """How lines are cut: bytes, as kernels.naive.text.split_rows takes them."""
+    """How lines are cut: bytes, as text.split_rows (kernels) takes them."""
 
     delimiter: int
     quote: int = 0

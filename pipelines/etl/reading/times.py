@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from penstock.arrays import Array
 from penstock.pipelines.etl.reading.check_rows import RowChecks, shorten
 from penstock.pipelines.etl.reading.columns import (
     Fields,
@@ -19,8 +20,6 @@ from penstock.pipelines.etl.reading.columns import (
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-Array = np.ndarray[Any, Any]
 
 
 def times(column: Fields | pa.Array, time_type: str, checks: RowChecks) -> Array:

@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from penstock.csr import CSR, Array
+from penstock.arrays import Array
+from penstock.csr import CSR
 from penstock.files import FileEntry
 from penstock.kernels import kernel
 from penstock.pipelines.etl.writing import spill

@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from penstock.csr import CSR, EDGE_COLUMNS, Array
+from penstock.arrays import Array
+from penstock.csr import CSR, EDGE_COLUMNS
 from penstock.manifest import Manifest, ShardEntry
 from penstock.pipelines.etl.job import EncodedBatch, Ids, Job, time_kind, time_type, with_files
 from penstock.pipelines.etl.nodes.data import NodeTable

@@ -10,7 +10,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from penstock.csr import CSR, Array
+from penstock.arrays import Array
+from penstock.csr import CSR
 from penstock.kernels import kernel
 from penstock.pipelines.etl.options import EtlOptions
 from penstock.workers.resources.device import to_host

@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from penstock.csr import Array, id_dtype
+from penstock.arrays import Array
+from penstock.csr import id_dtype
 from penstock.kernels import kernel
 from penstock.pipelines.etl.nodes.encode import internal_ids
 from penstock.pipelines.etl.nodes.sorted_ids import SortedIds

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-Array = np.ndarray[Any, Any]
+from penstock.arrays import Array
 
 
 def once(folder: Path, make: Callable[[Path], dict[str, Any]]) -> dict[str, Any]:

@@ -14,7 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from penstock.csr import CSR, Array
+from penstock.arrays import Array
+from penstock.csr import CSR
 from penstock.graph import load_npy
 from penstock.kernels.cpu.components import component_labels, new_forest, union_rows
 from penstock.kernels.cpu.degrees import add_degrees

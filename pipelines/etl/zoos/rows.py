@@ -13,7 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from penstock.csr import CSR, Array
+from penstock.arrays import Array
+from penstock.csr import CSR
 from penstock.kernels import kernel
 from penstock.pipelines.etl.options import EtlOptions
 from penstock.pipelines.etl.writing.merge import Merging, rows_of_keys

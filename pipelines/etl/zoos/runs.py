@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from penstock.csr import Array
+from penstock.arrays import Array
 from penstock.kernels import kernel
 from penstock.pipelines.etl.nodes.sorted_ids import SortedIds, encode_ids
 from penstock.pipelines.etl.options import EtlOptions

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from penstock.csr import CSR, Array, id_dtype
+from penstock.arrays import Array
+from penstock.csr import CSR, id_dtype
 from penstock.errors import CapacityError, InputError, UsageError
 from penstock.files import FileEntry
 from penstock.manifest import Manifest, ShardEntry

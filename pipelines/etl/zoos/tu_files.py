@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import io
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
+from penstock.arrays import Array
 from penstock.errors import InputError
 from penstock.pipelines.etl.reading.inputs import (
     codec_of,
@@ -17,8 +17,6 @@ from penstock.pipelines.etl.reading.inputs import (
     open_stream,
 )
 from penstock.sizes import need_memory
-
-Array = np.ndarray[Any, Any]
 
 _KINDS = (
     "A",

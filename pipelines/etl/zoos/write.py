@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from penstock.csr import CSR, Array, id_dtype
+from penstock.arrays import Array
+from penstock.csr import CSR, id_dtype
 from penstock.files import FileEntry, atomic, file_entry
 from penstock.pipelines.etl.nodes.sorted_ids import SortedIds
 from penstock.pipelines.etl.writing import spill

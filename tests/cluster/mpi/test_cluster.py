@@ -14,7 +14,6 @@ import psutil
 import pytest
 
 from penstock import connect
-from penstock.cluster.connect import capacity
 from penstock.cluster.mpi.mpiexec import (
     find_launcher,
     launch_command,
@@ -24,6 +23,7 @@ from penstock.cluster.mpi.mpiexec import (
 from penstock.cluster.spec import ClusterSpec
 from penstock.errors import ClusterError, UsageError
 from penstock.limits import usable_memory
+from penstock.pipelines.job.capacity import task_capacity
 
 pytestmark = pytest.mark.mpi
 
@@ -50,7 +50,7 @@ def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_ranks_are_workers_and_leave_nothing_behind(temporary: Path) -> None:
     spec = ClusterSpec(cluster="mpi", workers=3, memory_limit="500MB", threads=2)
     with connect(spec) as client:
-        can = capacity(client, spec)
+        can = task_capacity(client, spec)
         assert (can.tasks, can.task_memory) == (6, usable_memory(500_000_000) // 2)
         pids = list(client.run(os.getpid).values())
         assert len(set(pids)) == 3

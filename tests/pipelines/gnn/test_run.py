@@ -22,10 +22,10 @@ from penstock.errors import (
     PenstockError,
     UsageError,
 )
-from penstock.pipelines import stage
 from penstock.pipelines.gnn.folder import Run
 from penstock.pipelines.gnn.progress import EpochBar
 from penstock.pipelines.gnn.report import overlap_lines
+from penstock.pipelines.job import tasks
 from penstock.workers.gnn.task import TrainTask
 
 
@@ -257,7 +257,7 @@ def test_a_training_that_nobody_waits_for_ends(
     class Impatient(Exception):
         pass
 
-    patient = stage._watched
+    patient = tasks._watched
 
     def impatient(done: Any, client: Any, title: str) -> Any:
         if title == "train":
@@ -274,7 +274,7 @@ def test_a_training_that_nobody_waits_for_ends(
             ended.set()
 
     monkeypatch.setattr(type(rank), "__call__", watched)
-    monkeypatch.setattr("penstock.pipelines.stage._watched", impatient)
+    monkeypatch.setattr("penstock.pipelines.job.tasks._watched", impatient)
     rank.in_epoch = slowly
     with pytest.raises(Impatient):
         train(epochs=10**9, checkpoint_epochs=0)

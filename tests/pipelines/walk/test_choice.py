@@ -13,9 +13,10 @@ from penstock import walk, walk_array
 from penstock.cluster.spec import ClusterSpec
 from penstock.errors import CapacityError, UsageError
 from penstock.kernels.walk_rules import Sampler
+from penstock.pipelines.job.capacity import Capacity
 from penstock.pipelines.walk.choice import choose
 from penstock.pipelines.walk.options import WalkOptions
-from penstock.pipelines.walk.placement import Room, not_in_parts, place, ranks_wanted
+from penstock.pipelines.walk.placement import not_in_parts, place, ranks_wanted
 from penstock.pipelines.walk.survey import Survey, judged, look_at
 
 LITTLE, MUCH = 1, 1 << 40
@@ -113,7 +114,7 @@ def test_what_a_worker_itself_takes_is_not_there_for_the_graph(
 ) -> None:
     graph = make_graph(nodes=3000, edges=1_500_000)  # 10 MB of rows
     cluster = ClusterSpec(cluster="local", workers=1, memory_limit="380MB")
-    with pytest.raises(CapacityError, match="do not fit on a worker.*--memory-limit"):
+    with pytest.raises(CapacityError, match="does not fit on a worker.*--memory-limit"):
         walk(graph, tmp_path / "walks", cluster=cluster, length=5)
 
 
@@ -123,7 +124,7 @@ def test_where_the_graph_goes(make_graph: Any) -> None:
     def where(rows: int, workers: int = 4, **options: Any) -> str:
         checked = WalkOptions(**options)
         recipe = choose(graph, checked, EVEN, rows).recipe
-        return place(graph, checked, recipe, Room(rows, rows, on_gpu=False, workers=workers))
+        return place(graph, checked, recipe, Capacity(rows, rows, on_gpu=False, workers=workers))
 
     assert where(MUCH) == "replicated"
     assert where(LITTLE) == "partitioned"
@@ -151,7 +152,7 @@ def test_parts_mean_a_graph_in_parts(make_graph: Any) -> None:
         checked = WalkOptions(parts=3, **options)
         assert ranks_wanted(graph, checked, ClusterSpec()) == 3
         recipe = choose(graph, checked, EVEN, MUCH).recipe
-        return place(graph, checked, recipe, Room(MUCH, MUCH, on_gpu=False, workers=3))
+        return place(graph, checked, recipe, Capacity(MUCH, MUCH, on_gpu=False, workers=3))
 
     assert where() == where(placement="partitioned") == "partitioned"
     assert where(app="node2vec", p=1e-3) == "partitioned", "which a reservoir could not"

@@ -29,6 +29,7 @@ from penstock.errors import (
     UsageError,
 )
 from penstock.pipelines.cli import run
+from penstock.pipelines.job.capacity import Capacity
 from penstock.pipelines.walk import output
 from penstock.pipelines.walk.output import Parts, WalkWriter
 from penstock.workers.resources.device import look_again
@@ -235,7 +236,7 @@ def test_an_interrupted_run_goes_on(
 ) -> None:
     graph = make_graph()
     walk(graph, tmp_path / "whole")
-    monkeypatch.setattr("penstock.pipelines.walk.WalkWriter", _Break)
+    monkeypatch.setattr("penstock.pipelines.walk.job.WalkWriter", _Break)
     with pytest.raises(OSError, match="cable"):
         walk(graph, tmp_path / "w")
     assert "--resume" in capsys.readouterr().err
@@ -269,7 +270,7 @@ def test_resume_knows_the_file_of_starts(
     ids = [str(name) for name in graph.user_ids().to_pylist()[:64]]
     starts.write_text("\n".join(ids))
     with monkeypatch.context() as patched:
-        patched.setattr("penstock.pipelines.walk.WalkWriter", _Break)
+        patched.setattr("penstock.pipelines.walk.job.WalkWriter", _Break)
         with pytest.raises(OSError, match="cable"):
             walk(graph, tmp_path / "w", starts=starts, walks=40)
     other = tmp_path / "other"
@@ -648,3 +649,40 @@ def test_gpu_samplers_of_their_own(make_graph: Any, sampler: str) -> None:
             assert all(step in edges for step in pairwise(path) if step[1] >= 0)
         again = walk_array(graph, device="gpu", sampler=sampler, length=10, **options)
         np.testing.assert_array_equal(again, paths)
+
+
+def test_the_plan_says_what_would_be_walked_and_writes_nothing(
+    make_graph: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    graph = make_graph()
+    before = sorted(tmp_path.rglob("*"))
+    words = ["walk", str(graph.path), str(tmp_path / "w"), "--walks", "3", "--plan"]
+    assert run([*words, "--json"]) == 0
+    plan = json.loads(capsys.readouterr().out)
+    assert sorted(tmp_path.rglob("*")) == before
+    assert plan["what"].startswith(f"{3 * graph.num_nodes:,} walks of at most 80 nodes")
+    assert {step["name"] for step in plan["steps"]} == {"walk", "sampler"}
+    assert 0 < plan["memory_bytes"] < plan["memory_there"]
+    assert 0 < plan["disk_bytes"] < plan["disk_free"]
+    assert plan["seconds"] is plan["problem"] is None
+    assert run(words) == 0
+    assert "time     not known" in capsys.readouterr().out
+    walk(graph, tmp_path / "w")
+    assert run(words) == 1
+    assert "exists" in capsys.readouterr().err
+
+
+def test_the_plan_says_what_would_not_fit(
+    make_graph: Any,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    graph = make_graph()
+    small = Capacity(rows=1, memory=1, on_gpu=False, workers=1)
+    monkeypatch.setattr("penstock.pipelines.job.capacity.capacity_of", lambda *_: small)
+    assert run(["walk", str(graph.path), str(tmp_path / "w"), "--plan"]) == 0
+    said = capsys.readouterr()
+    assert "of 1 B on every worker" in said.out
+    assert "does not fit on a worker" in said.err
+    assert "--memory-limit" in said.err

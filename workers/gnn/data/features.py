@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from penstock.csr import Array
+from penstock.arrays import Array
 from penstock.kernels.gnn_rules import Block
 
 _PIECE = 1 << 22  # values that are looked at at once

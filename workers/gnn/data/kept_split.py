@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from penstock.csr import Array
+from penstock.arrays import Array
 from penstock.errors import CorruptFile, UsageError
 from penstock.files import atomic
 from penstock.graph import Graph

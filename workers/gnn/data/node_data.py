@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from penstock.csr import Array
+from penstock.arrays import Array
 from penstock.errors import CorruptFile, PenstockError, UsageError
 from penstock.graph import SPLITS, Graph, load_npy
 from penstock.manifest import Manifest

@@ -35,7 +35,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from penstock.csr import Array
+from penstock.arrays import Array
 from penstock.workers.gnn.layers.network import Network
 from penstock.workers.gnn.plan.spec import WIDEST
 

@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from penstock.csr import Array
+from penstock.arrays import Array
 from penstock.kernels import kernel
 from penstock.kernels.compiled import njit
-from penstock.kernels.cpu.aggregate_tiles import prefetch, zeros
-from penstock.kernels.cpu.walk_arrays import pointer
+from penstock.kernels.cpu.vector import pointer, prefetch, zeros
 
 if TYPE_CHECKING:
     from penstock.workers.gnn.thread_pool import ThreadPool

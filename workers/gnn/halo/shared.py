@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from penstock.csr import Array
+from penstock.arrays import Array
 
 if TYPE_CHECKING:
     from penstock.workers.comm.single import AnyCommunicator

@@ -120,7 +120,7 @@ class GCNConv(Conv):
         """Return where rows will be as ``ready`` says, and what makes them so, if anything must."""
         context, width = self.context, x.shape[1]
         if context.narrows(width):
-            narrow = kernel("aggregate_bf16", x).narrow
+            narrow = kernel("aggregate.bf16", x).narrow
             out = context.buffers.take(f"narrow.{width}", context.local.columns, width, np.uint16)
             return out, lambda a, b: narrow(x, out, a, b, factor)
         if factor is None:

@@ -7,7 +7,7 @@ from typing import Any, Literal
 import numpy as np
 
 from penstock.kernels import kernel
-from penstock.kernels.naive.norm import EPSILON
+from penstock.kernels.gnn_rules import EPSILON
 from penstock.workers.gnn.layers.context import Context
 from penstock.workers.gnn.thread_pool import even_cuts
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from penstock.csr import Array
+from penstock.arrays import Array
 from penstock.kernels.cpu.philox import random_words
 from penstock.kernels.streams import Stream
 from penstock.workers.resources.device import to_device

@@ -26,7 +26,7 @@ from penstock.pipelines.etl.report import EtlReport
 from penstock.pipelines.etl.zoos import rows as zoo_rows
 from penstock.pipelines.etl.zoos import runs as zoo_runs
 from penstock.pipelines.etl.zoos.build import build_zoo
-from penstock.pipelines.workplace import Workplace
+from penstock.pipelines.job.partial import PartialOutput
 
 EDGE_COLUMNS = ("weight", "relation", "time")
 
@@ -80,7 +80,7 @@ def make_zoo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
         pieces = [Piece(name, "parquet", bytes=1, number=i) for i, name in enumerate(inputs)]
         has = {c: c if c in tables[0].column_names else None for c in EDGE_COLUMNS}
         home = tmp_path / str(count) if home is None else home
-        place = Workplace(home / "graph", home / "scratch")
+        place = PartialOutput(home / "graph", home / "scratch")
         place.result.mkdir(parents=True, exist_ok=True)
         place.scratch.mkdir(exist_ok=True)
         layout = Layout("source", "target", graph="graph", id_type=id_type, **has)

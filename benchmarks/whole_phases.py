@@ -1,0 +1,141 @@
+"""Runs ``penstock`` with the arguments given and writes where its time went, as JSON, to $PHASES.
+
+Used by bench_whole.py. The client's thread is cut into phases without overlap; what other threads
+of the process do (tasks on threads) is added up apart. Processes of workers are not looked into.
+"""
+
+import atexit
+import builtins
+import importlib
+import json
+import os
+import sys
+import threading
+import time
+from collections import Counter
+from contextlib import contextmanager
+from pathlib import Path
+
+BEGUN = time.perf_counter()
+# What is timed: module, name, phase. A phase is a stretch of a thread without those inside it.
+CALLS = (
+    ("numba.core.caching", "Cache.load_overload", "load"),
+    ("numba.core.compiler", "compile_extra", "compile"),
+    ("cupy._core.raw", "RawModule.get_function", "compile"),
+    ("penstock.graph", "Graph.open", "read"),
+    ("penstock.graph", "Graph.csr", "read"),
+    ("penstock.graph", "Graph.node_column", "read"),
+    ("penstock.graph", "Graph.features", "read"),
+    ("penstock.pipelines.walk.output", "WalkWriter.__call__", "write"),
+    ("penstock.files", "file_entry", "write"),
+    ("penstock.workers.gnn.checkpoint", "save", "write"),
+)
+
+
+class Clock(threading.local):
+    """The phases of one thread: the innermost gets the time."""
+
+    def __init__(self) -> None:
+        self.stack, self.since, self.spent = ["client"], time.perf_counter(), Counter()
+        EVERY.append((threading.current_thread() is threading.main_thread(), self.spent))
+
+    def enter(self, phase: str | None) -> None:
+        now = time.perf_counter()
+        self.spent[self.stack[-1]] += now - self.since
+        self.since = now
+        self.stack.append(phase) if phase else self.stack.pop()
+
+
+EVERY: list[tuple[bool, Counter]] = []
+CLOCK = Clock()
+
+
+def timed(call, phase):
+    def inner(*args, **options):
+        CLOCK.enter(phase)
+        try:
+            return call(*args, **options)
+        finally:
+            CLOCK.enter(None)
+
+    return inner
+
+
+def timed_connect(connect):
+    @contextmanager
+    def inner(*args, **options):
+        given = connect(*args, **options)
+        client = timed(given.__enter__, "start")()
+        CLOCK.enter("tasks")
+        try:
+            yield client
+        except BaseException:
+            CLOCK.enter(None)
+            if not timed(given.__exit__, "close")(*sys.exc_info()):
+                raise
+        else:
+            CLOCK.enter(None)
+            timed(given.__exit__, "close")(None, None, None)
+
+    return inner
+
+
+def patch(module: str, name: str, wrap) -> None:
+    *path, last = name.split(".")
+    owner = sys.modules[module]
+    for part in path:
+        owner = getattr(owner, part)
+    found = owner.__dict__[last]
+    if isinstance(found, classmethod):
+        setattr(owner, last, classmethod(wrap(found.__func__)))
+    else:
+        setattr(owner, last, wrap(found))
+
+
+WAITING = {(m, n): (lambda call, p=p: timed(call, p)) for m, n, p in CALLS}
+WAITING["penstock.cluster.connect", "connect"] = timed_connect
+
+
+def patching(load):
+    """Time outermost imports, and wrap what is to be timed as soon as its module is there."""
+    depth = threading.local()
+
+    def inner(*args, **options):
+        depth.now = getattr(depth, "now", 0) + 1
+        if depth.now == 1:
+            CLOCK.enter("imports")
+        try:
+            return load(*args, **options)
+        finally:
+            depth.now -= 1
+            if depth.now == 0:
+                CLOCK.enter(None)
+            for module, name in list(WAITING):
+                there = sys.modules.get(module)
+                if there is not None and not getattr(there.__spec__, "_initializing", False):
+                    patch(module, name, WAITING.pop((module, name)))
+
+    return inner
+
+
+def report() -> None:
+    CLOCK.enter("exit")
+    client = next(dict(spent) for main, spent in EVERY if main)
+    tasks = sum((spent for main, spent in EVERY if not main), Counter())
+    tasks.pop("client", None)
+    seconds = time.perf_counter() - BEGUN
+    body = {"seconds": seconds, "client": client, "threads": tasks, "modules": len(sys.modules)}
+    Path(os.environ["PHASES"]).write_text(json.dumps(body))
+
+
+def main() -> None:
+    atexit.register(report)
+    builtins.__import__ = patching(builtins.__import__)
+    importlib.import_module = patching(importlib.import_module)
+    from penstock.pipelines.cli import main as penstock
+
+    penstock()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,196 @@
+"""Gathering over the rows of a block, in Numba; names and meaning are naive/aggregate.py's.
+
+Sums stay in registers: see aggregate_rows.py. A kernel runs on one thread and releases the GIL.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from penstock.arrays import Array
+from penstock.kernels.compiled import njit
+from penstock.kernels.cpu.activation.row import (
+    finish_row,
+    read_only,
+    step_pointers,
+    steps_of,
+    stride,
+)
+from penstock.kernels.cpu.aggregate.rows import (
+    max_back_row,
+    max_row,
+    row_pointers,
+    rows_of,
+    sum_row,
+)
+from penstock.kernels.cpu.vector import moved, pointer
+from penstock.kernels.gnn_rules import Block, Finish
+
+
+def gather(
+    block: Block, x: Array, out: Array, first: int, last: int, how: Finish | None = None
+) -> None:
+    """Write the weighted sums of rows ``first .. last`` at ``out``, finished where ``how`` says."""
+    steps = tuple(steps_of(how, out))
+    _gather(tuple(rows_of(block, out)), read_only(x, out), out, steps, how is not None, first, last)
+
+
+def scatter(block: Block, grad: Array, out: Array) -> None:
+    """Add to ``out`` the way back of ``gather`` over all rows, without the block's transpose."""
+    _scatter(tuple(rows_of(block, out)), read_only(grad, out), out)
+
+
+def gather_max(block: Block, x: Array, out: Array, arg: Array, first: int, last: int) -> None:
+    """Write the largest value of each feature among a row's columns, and whose it is at ``arg``.
+
+    Of equals the first column counts. A row without edges gives 0, and -1 at ``arg``.
+    """
+    _gather_max(
+        read_only(block.indptr, out),
+        read_only(block.indices, out),
+        read_only(x, out),
+        out,
+        arg,
+        first,
+        last,
+    )
+
+
+def gather_max_back(
+    transpose: Block, grad: Array, arg: Array, out: Array, first: int, last: int
+) -> None:
+    """Write the gradient of ``gather_max``'s x at rows ``first .. last`` of ``out``."""
+    _gather_max_back(
+        read_only(transpose.indptr, out),
+        read_only(transpose.indices, out),
+        read_only(grad, out),
+        read_only(arg, out),
+        out,
+        first,
+        last,
+    )
+
+
+def transpose(block: Block) -> Block:
+    """Return the transpose of a block: the same edges, listed by column."""
+    weighted = block.weights is not None
+    weights = block.weights if weighted else np.empty(0, np.float32)
+    indptr, indices, moved_weights = _transpose(
+        read_only(block.indptr, weights),
+        read_only(block.indices, weights),
+        read_only(weights, weights),
+        weighted,
+        block.columns,
+    )
+    diagonal = block.diagonal
+    if diagonal is not None:
+        diagonal = np.zeros(block.columns, diagonal.dtype)
+        diagonal[: block.rows] = block.diagonal
+    return Block(
+        indptr=indptr,
+        indices=indices,
+        columns=block.rows,
+        weights=moved_weights if weighted else None,
+        left=block.right,
+        right=block.left,
+        diagonal=diagonal,
+    )
+
+
+@njit(cache=True, nogil=True)
+def _gather(
+    rows: Any, x: Array, out: Array, steps: Any, finishing: bool, first: int, last: int
+) -> None:
+    block, how = row_pointers(rows), step_pointers(steps)
+    width = out.shape[1]
+    words = np.empty(width + 3 if how.dropping else 0, np.uint32)
+    for row in range(first, last):
+        target = moved(pointer(out), row * stride(out))
+        sum_row(block, row, pointer(x), stride(x), target, width)
+        if finishing:
+            finish_row(how, row, target, width, pointer(words))
+
+
+@njit(cache=True, nogil=True)
+def _scatter(rows: Any, grad: Array, out: Array) -> None:
+    block = row_pointers(rows)
+    width = out.shape[1]
+    scaled = np.empty(width, out.dtype)
+    one = block.one
+    for row in range(len(grad)):
+        value = pointer(scaled)
+        left = block.left[row] if block.has_left else one
+        given = moved(pointer(grad), row * stride(grad))
+        for f in range(width):
+            value[f] = left * given[f]
+        for e in range(block.indptr[row], block.indptr[row + 1]):
+            column = np.int64(block.indices[e])
+            factor = block.weights[e] if block.has_weights else one
+            factor *= block.right[column] if block.has_right else one
+            target = moved(pointer(out), column * stride(out))
+            for f in range(width):
+                target[f] += factor * value[f]
+        if block.has_diagonal:
+            factor = block.diagonal[row]
+            factor *= block.right[row] if block.has_right else one
+            target = moved(pointer(out), row * stride(out))
+            for f in range(width):
+                target[f] += factor * value[f]
+
+
+@njit(cache=True, nogil=True)
+def _gather_max(
+    indptr: Array, indices: Array, x: Array, out: Array, arg: Array, first: int, last: int
+) -> None:
+    columns, values, width = pointer(indices), pointer(x), out.shape[1]
+    edges = len(indices)
+    for row in range(first, last):
+        target = moved(pointer(out), row * stride(out))
+        whose = moved(pointer(arg), row * stride(arg))
+        span = indptr[row], indptr[row + 1]
+        if span[0] == span[1]:
+            for f in range(width):
+                target[f] = 0
+                whose[f] = -1
+        else:
+            max_row(columns, span, edges, values, stride(x), target, whose, width)
+
+
+@njit(cache=True, nogil=True)
+def _gather_max_back(
+    indptr: Array, indices: Array, grad: Array, arg: Array, out: Array, first: int, last: int
+) -> None:
+    readers, width = pointer(indices), out.shape[1]
+    edges = len(indices)
+    slope, whose = pointer(grad), pointer(arg)
+    for column in range(first, last):
+        target = moved(pointer(out), column * stride(out))
+        span = indptr[column], indptr[column + 1]
+        max_back_row(
+            readers, span, edges, slope, stride(grad), whose, stride(arg), column, target, width
+        )
+
+
+@njit(cache=True, nogil=True)
+def _transpose(
+    indptr: Array, indices: Array, weights: Array, weighted: bool, columns: int
+) -> tuple[Array, Array, Array]:
+    """Sort by counting, which keeps the order of rows within a column."""
+    starts = np.zeros(columns + 1, np.int64)
+    for e in range(len(indices)):
+        starts[indices[e] + 1] += 1
+    for column in range(columns):
+        starts[column + 1] += starts[column]
+    free = starts[:-1].copy()
+    rows = np.empty(len(indices), indices.dtype)
+    values = np.empty(len(weights), weights.dtype)
+    for row in range(len(indptr) - 1):
+        for e in range(indptr[row], indptr[row + 1]):
+            place = free[indices[e]]
+            free[indices[e]] = place + 1
+            rows[place] = row
+            if weighted:
+                values[place] = weights[e]
+    return starts, rows, values

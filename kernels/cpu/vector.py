@@ -1,0 +1,255 @@
+"""Vector registers, pointers and bits for kernels in Numba, as LLVM's instructions.
+
+A tile holds several features of a row in vector registers while a kernel runs over edges. It is a
+Numba type of its own, an LLVM vector of a power of two of numbers; LLVM cuts it into registers of
+the processor. Loops over arrays instead would read and write the sum in memory at every edge. Tiles
+are made by ``zeros`` and are told apart by their type, so one function in Numba
+serves all sizes.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from llvmlite import ir
+from numba import types
+from numba.core.cgutils import create_struct_proxy
+from numba.core.datamodel.models import PrimitiveModel
+from numba.extending import intrinsic, register_model
+
+LINE = 64  # bytes that a prefetch brings
+
+
+class Tile(types.Type):  # type: ignore[misc]
+    """So many numbers of one type."""
+
+    def __init__(self, dtype: Any, lanes: int) -> None:
+        self.dtype, self.lanes = dtype, lanes
+        super().__init__(name=f"Tile({dtype}, {lanes})")
+
+    @property
+    def key(self) -> Any:
+        """What makes two of these types the same."""
+        return self.dtype, self.lanes
+
+
+@register_model(Tile)
+class TileModel(PrimitiveModel):  # type: ignore[misc]
+    """A tile is a vector of LLVM."""
+
+    def __init__(self, manager: Any, tile: Any) -> None:
+        element = ir.IntType(1)  # of a mask
+        if tile.dtype != types.boolean:
+            element = manager.lookup(tile.dtype).get_value_type()
+        super().__init__(manager, tile, ir.VectorType(element, tile.lanes))
+
+
+@intrinsic
+def pointer(context: Any, array: Any) -> Any:
+    """Return where an array's data lies, which a kernel can index without counting references."""
+
+    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return create_struct_proxy(array)(context, builder, arguments[0]).data
+
+    return types.CPointer(array.dtype)(array), code
+
+
+@intrinsic
+def moved(context: Any, pointer: Any, by: Any) -> Any:
+    """Return a pointer to so many numbers further on."""
+
+    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.gep(arguments[0], [arguments[1]])
+
+    return pointer(pointer, types.intp), code
+
+
+@intrinsic(prefer_literal=True)
+def zeros(context: Any, pointer: Any, lanes: Any) -> Any:
+    """Return a tile of so many zeros, of the pointer's type."""
+
+    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return ir.Constant(context.get_value_type(signature.return_type), None)
+
+    return Tile(pointer.dtype, lanes.literal_value)(pointer, lanes), code
+
+
+@intrinsic
+def like(context: Any, pointer: Any, tile: Any) -> Any:
+    """Return a tile of as many zeros, of the pointer's type."""
+
+    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return ir.Constant(context.get_value_type(signature.return_type), None)
+
+    return Tile(pointer.dtype, tile.lanes)(pointer, tile), code
+
+
+@intrinsic
+def lanes(context: Any, tile: Any) -> Any:
+    """Return how many numbers a tile has."""
+
+    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return context.get_constant(types.intp, tile.lanes)
+
+    return types.intp(tile), code
+
+
+@intrinsic
+def load(context: Any, tile: Any, pointer: Any, at: Any) -> Any:
+    """Return the numbers from ``pointer[at]`` on, as many as ``tile`` has."""
+
+    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        place, size = _place(context, builder, signature.return_type, arguments[1], arguments[2])
+        return builder.load(place, align=size)
+
+    return Tile(pointer.dtype, tile.lanes)(tile, pointer, types.intp), code
+
+
+@intrinsic
+def store(context: Any, tile: Any, pointer: Any, at: Any) -> Any:
+    """Write a tile at ``pointer[at]`` and after."""
+
+    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        place, size = _place(context, builder, tile, arguments[1], arguments[2])
+        builder.store(arguments[0], place, align=size)
+        return context.get_dummy_value()
+
+    return types.void(tile, pointer, types.intp), code
+
+
+@intrinsic
+def plus_times(context: Any, tile: Any, factor: Any, other: Any) -> Any:
+    """Return ``tile + factor * other``."""
+
+    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        product = builder.fmul(_splat(builder, arguments[1], tile.lanes), arguments[2])
+        product.flags.append("contract")  # one instruction where the processor has it
+        return builder.fadd(arguments[0], product, flags=("contract",))
+
+    return tile(tile, tile.dtype, tile), code
+
+
+@intrinsic
+def times(context: Any, tile: Any, factor: Any) -> Any:
+    """Return ``factor * tile``."""
+
+    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.fmul(arguments[0], _splat(builder, arguments[1], tile.lanes))
+
+    return tile(tile, tile.dtype), code
+
+
+@intrinsic
+def plus(context: Any, tile: Any, other: Any) -> Any:
+    """Return ``tile + other``."""
+
+    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.fadd(*arguments)
+
+    return tile(tile, tile), code
+
+
+@intrinsic
+def splat(context: Any, tile: Any, value: Any) -> Any:
+    """Return a tile of which every number is ``value``."""
+
+    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return _splat(builder, arguments[1], tile.lanes)
+
+    return tile(tile, tile.dtype), code
+
+
+@intrinsic
+def beats(context: Any, tile: Any, other: Any) -> Any:
+    """Return where ``tile`` is larger than ``other``; the first NaN beats everything."""
+
+    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        mine, theirs = arguments
+        larger = builder.fcmp_unordered(">", mine, theirs)
+        return builder.and_(larger, builder.fcmp_ordered("==", theirs, theirs))
+
+    return Tile(types.boolean, tile.lanes)(tile, tile), code
+
+
+@intrinsic
+def equal(context: Any, tile: Any, other: Any) -> Any:
+    """Return where two tiles of whole numbers are equal."""
+
+    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.icmp_signed("==", *arguments)
+
+    return Tile(types.boolean, tile.lanes)(tile, tile), code
+
+
+@intrinsic
+def choose(context: Any, where: Any, tile: Any, other: Any) -> Any:
+    """Return ``tile`` where the mask says so, and else ``other``."""
+
+    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.select(*arguments)
+
+    return tile(where, tile, tile), code
+
+
+@intrinsic
+def prefetch(context: Any, tile: Any, pointer: Any, at: Any) -> Any:
+    """Ask for the cache lines that ``load(tile, pointer, at)`` will read."""
+
+    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        byte = ir.IntType(8).as_pointer()
+        kind = ir.FunctionType(ir.VoidType(), [byte, *[ir.IntType(32)] * 3])
+        call = builder.module.globals.get("llvm.prefetch.p0")
+        if call is None:
+            call = ir.Function(builder.module, kind, "llvm.prefetch.p0")
+        size = context.get_abi_sizeof(context.get_value_type(pointer.dtype))
+        # For reading, into all levels, data.
+        how = [ir.Constant(ir.IntType(32), value) for value in (0, 3, 1)]
+        first = builder.bitcast(builder.gep(arguments[1], [arguments[2]]), byte)
+        # A tile need not begin with a line: its last number may lie in one more.
+        for offset in [*range(0, tile.lanes * size, LINE), tile.lanes * size - 1]:
+            place = builder.gep(first, [ir.Constant(ir.IntType(64), offset)])
+            builder.call(call, [place, *how])
+        return context.get_dummy_value()
+
+    return types.void(tile, pointer, types.intp), code
+
+
+@intrinsic
+def as_int(context: Any, value: Any) -> Any:
+    """Return the bits of a float32 as a whole number."""
+
+    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.bitcast(arguments[0], ir.IntType(32))
+
+    return types.int32(types.float32), code
+
+
+@intrinsic
+def as_float(context: Any, value: Any) -> Any:
+    """Return the float32 of which these are the bits."""
+
+    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.bitcast(arguments[0], ir.FloatType())
+
+    # Numba widens whole numbers: what is shifted out above does not matter.
+    def narrow(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        low = builder.trunc(arguments[0], ir.IntType(32))
+        return builder.bitcast(low, ir.FloatType())
+
+    return types.float32(value), code if value.bitwidth == 32 else narrow
+
+
+def _place(context: Any, builder: Any, tile: Any, pointer: Any, at: Any) -> tuple[Any, int]:
+    """Return a pointer to a vector, and the alignment that is sure: that of one number."""
+    place = builder.gep(pointer, [at])
+    kind = context.get_value_type(tile)
+    return builder.bitcast(place, kind.as_pointer()), context.get_abi_sizeof(kind.element)
+
+
+def _splat(builder: Any, value: Any, lanes: int) -> Any:
+    kind = ir.VectorType(value.type, lanes)
+    one = builder.insert_element(
+        ir.Constant(kind, ir.Undefined), value, ir.Constant(ir.IntType(32), 0)
+    )
+    order = ir.Constant(ir.VectorType(ir.IntType(32), lanes), None)
+    return builder.shuffle_vector(one, ir.Constant(kind, ir.Undefined), order)

@@ -1,0 +1,190 @@
+"""Reservoir sampling in Numba: a row is read once, and nothing but a block of it is kept.
+
+The edges of a block are weighed; the block takes the place of the one kept before with the share
+that it has in the weight so far. In the end one more draw picks an edge of the block that is kept.
+
+An expression of the user becomes a function of Numba and with it a kernel of its own; without one,
+``weigh`` is None and the kernel is the one in the cache on disk.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+from numba import uint64
+
+from penstock.arrays import Array
+from penstock.kernels.compiled import njit
+from penstock.kernels.cpu.walk.arrays import pointers
+from penstock.kernels.cpu.walk.step import ending, first_not_below, in_row, words
+from penstock.kernels.expression import Expression
+from penstock.kernels.streams import Stream
+
+BLOCK = 64
+_STEP = int(Stream.WALK_STEP)
+_NEVER = np.int64(-(1 << 63))
+_HALF = np.uint64(32)
+
+
+@cache
+def weigher(expression: str) -> Any:
+    """Return what an expression compiles to: a function of its seven names."""
+    scope: dict[str, Any] = {}
+    exec(Expression.parse(expression).python_source("weigh"), scope)
+    return njit(nogil=True, error_model="numpy")(scope["weigh"])
+
+
+def reservoir_walks(
+    arrays: Any, numbers: Any, walks: Array, starts: Array, paths: Array, expression: str | None
+) -> None:
+    """Write the nodes of each walk into paths."""
+    arguments = arrays, numbers, walks, starts, paths
+    if expression is None:
+        _walk(*arguments, None)
+    else:
+        _anew()(*arguments, weigher(expression))
+
+
+@cache
+def _anew() -> Any:
+    # A function has no name that holds in another process, so such kernels are not kept on disk.
+    return njit(nogil=True, error_model="numpy")(_walk.py_func)
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _walk(arrays: Any, numbers: Any, walks: Array, starts: Array, paths: Array, weigh: Any) -> None:
+    at = pointers(arrays)
+    values, kept = np.empty(BLOCK), np.empty(BLOCK)
+    for i in range(len(walks)):
+        walk, start = walks[i], np.int64(starts[i])
+        node, previous, now = start, np.int64(-1), _NEVER
+        paths[i, 0] = start
+        for step in range(1, numbers.length):
+            end = ending(numbers, walk, step)
+            if end == 1:
+                break
+            if end == 2:
+                node, previous, now = start, np.int64(-1), _NEVER
+            else:
+                edge = take_by_reservoir(
+                    at, numbers, node, previous, step, now, walk, values, kept, weigh
+                )
+                if edge < 0:
+                    break
+                previous, node = node, np.int64(at.indices[edge])
+                if numbers.dated:
+                    now = at.times[edge]
+            paths[i, step] = node
+
+
+# Not cached on disk by itself: it is part of the kernels that are.
+@njit(nogil=True, error_model="numpy")
+def take_by_reservoir(
+    at: Any,
+    numbers: Any,
+    node: Any,
+    previous: Any,
+    step: Any,
+    now: Any,
+    walk: Any,
+    values: Array,
+    kept: Array,
+    weigh: Any,
+) -> Any:
+    """Return the edge that the step takes, or -1; ``node`` is the place of the node's row.
+
+    values, kept  (BLOCK,) float64, to work with
+    """
+    wanted = np.int64(-1)
+    if numbers.schema > 0:
+        if step > numbers.schema and not numbers.cyclic:
+            return np.int64(-1)
+        wanted = at.schema[(step - 1) % numbers.schema]
+    earliest = max(now, numbers.earliest) if numbers.timed else numbers.earliest
+    place = near_end = np.int64(0)
+    looks = numbers.looks_near and previous >= 0
+    if looks:
+        place, near_end = at.near_indptr[previous], at.near_indptr[previous + 1]
+
+    running = held = 0.0  # the weight of all blocks so far, and of the one kept
+    kept_at: Any = np.int64(-1)
+    spare, spares, n = uint64(0), 0, 0  # a draw serves two blocks
+    end_of_row = at.indptr[node + 1]
+    for begin in range(at.indptr[node], end_of_row, BLOCK):
+        total = 0.0
+        size = min(BLOCK, end_of_row - begin)
+        for k in range(size):
+            edge = begin + k
+            values[k] = 0.0
+            if wanted >= 0 and at.relations[edge] != wanted:
+                continue
+            if numbers.dated and (at.times[edge] < earliest or at.times[edge] > numbers.latest):
+                continue
+            target = np.int64(at.indices[edge])
+            near = False
+            if looks:
+                if numbers.sorted:
+                    place = _gallop(at.near_indices, place, near_end, target)
+                    near = place < near_end and at.near_indices[place] == target
+                else:
+                    near = in_row(at.near_indptr, at.near_indices, previous, target)
+            returns = target == previous
+            value = np.float64(at.weights[edge]) if numbers.weighted else 1.0
+            if weigh is not None:
+                value = weigh(
+                    value,
+                    at.relations[edge] if numbers.related else 0,
+                    at.degrees[target] if numbers.has_degrees else 0,
+                    step,
+                    returns,
+                    near,
+                    at.labels[target] if numbers.has_labels else 0,
+                )
+            elif looks:
+                if returns:
+                    value *= numbers.return_factor
+                elif not near:
+                    value *= numbers.far_factor
+            values[k] = value
+            total += value
+        if total > 0.0:
+            running += total
+            if kept_at >= 0:
+                if spares == 0:
+                    a, b, c, d = words(numbers.seed, _STEP, walk, step, n)
+                    word, spare, spares, n = b << _HALF | a, d << _HALF | c, 1, n + 1
+                else:
+                    word, spares = spare, 0
+                if _unit(word) * running >= total:
+                    continue
+            kept_at, held = begin, total
+            values, kept = kept, values
+    if kept_at < 0:
+        return np.int64(-1)
+    a, b, _, _ = words(numbers.seed, _STEP, walk, step, n)
+    left = _unit(b << _HALF | a) * held
+    chosen = np.int64(-1)
+    for k in range(min(BLOCK, end_of_row - kept_at)):
+        if kept[k] > 0.0:
+            chosen = kept_at + k  # also where rounding leaves something
+            left -= kept[k]
+            if left < 0.0:
+                break
+    return chosen
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _unit(word: Any) -> Any:
+    return np.float64(word >> uint64(11)) * 2.0**-53
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _gallop(indices: Any, place: Any, end: Any, target: Any) -> Any:
+    """Return the first place from this one on that is not below the target."""
+    stride = 1
+    while place + stride < end and indices[place + stride] < target:
+        place += stride
+        stride *= 2
+    return first_not_below(indices, place, min(end, place + stride + 1), target)

@@ -1,0 +1,278 @@
+"""Gathering over the rows of a block on the GPU; names and meaning are naive/aggregate.py's.
+
+Values are float32 or float64. Rows are read 16 bytes at a time where width, strides and addresses
+allow it, so widths that are multiples of 4 are the fastest. What ``gather`` reads may also be what
+aggregate/bf16.py makes of float32: half the bytes, with sums in float32.
+
+``Block.right`` costs a read of its own for every edge: where x is the caller's to change, multiply
+it by ``right`` before (activation.scale_rows); making bfloat16 of it does so on the way. Measured
+on an H200 with 32 features and four edges under way, in ms:
+
+    nodes, edges          as they are    with ``right``    bfloat16
+    233 k, 114.6 M               1.56              1.97        1.10
+    2.45 M, 123.7 M              3.38              4.16        3.18, and 0.13 to make it
+    1.57 M, 264.3 M              5.31              6.97        4.39
+"""
+
+from __future__ import annotations
+
+import cupy as cp
+import numpy as np
+
+from penstock.arrays import DeviceArray
+from penstock.errors import UsageError
+from penstock.kernels.cuda.aggregate.bf16 import check_bf16
+from penstock.kernels.cuda.gnn.launch import (
+    c_id,
+    c_value,
+    finishing,
+    lanes_together,
+    matrix,
+    vector,
+)
+from penstock.kernels.cuda.gnn.rows import join_sums, long_rows
+from penstock.kernels.cuda.module import launch, launch_blocks
+from penstock.kernels.gnn_rules import Block, Finish
+
+_FILE, _MAX_FILE = "aggregate/aggregate", "aggregate/max"
+_THREADS = 128  # of a block whose warps have a row each: few, so that none waits long for others
+_EDGES_AT_ONCE = 1 << 25  # of a transpose
+_EDGES_A_THREAD = 8  # kEdgesAThread of aggregate/aggregate.cu
+_FEW_EDGES = 32  # a row: below, a neighbour's lanes take a row, else a warp does
+
+
+def gather(
+    block: Block, x: DeviceArray, out: DeviceArray, first: int, last: int, how: Finish | None = None
+) -> None:
+    """Write the weighted sums of rows ``first .. last`` at ``out``, finished where ``how`` says."""
+    if last <= first or not x.shape[1]:
+        return
+    width = x.shape[1]
+    found = long_rows(block.indptr)
+    cut = found.cut(first, last)
+    partial = found.partial("sums", cut, width, out.dtype)
+    shape, team = _shape(block, x, out, None if how is None else how.skip)
+    kinds = f"{c_value(out)}, {'Bf16' if x.dtype == np.uint16 else c_value(x)}"
+    row_end = (
+        *(vector(part, out) for part in (block.left, block.right, block.diagonal)),
+        np.int64(block.columns),
+        *matrix(x),
+        *matrix(out),
+        np.int32(width),
+        partial,
+        *finishing(how, out),
+    )
+    launch_blocks(
+        _FILE,
+        f"gather<{kinds}, {c_id(block.indices)}, {shape}, {team}>",
+        _blocks(last - first + len(cut.pieces), team),
+        _THREADS,
+        *(block.indptr, cut.pieces, np.int64(len(cut.pieces)), np.int64(first), np.int64(last)),
+        *(block.indices, vector(block.weights, out)),
+        *row_end,
+    )
+    if len(cut.rows):
+        ends = (cut.rows, cut.first_piece, np.int64(cut.offset))
+        launch_blocks(_FILE, f"join_sums<{kinds}>", len(cut.rows), 256, *ends, *row_end)
+
+
+def scatter(block: Block, grad: DeviceArray, out: DeviceArray) -> None:
+    """Add to ``out`` the way back of ``gather`` over all rows, without the block's transpose.
+
+    The order of additions is not fixed: results differ in their last bits between runs.
+    """
+    cut = long_rows(block.indptr).cut(0, block.rows)
+    launch(
+        _FILE,
+        f"scatter<{c_value(grad)}, {c_id(block.indices)}>",
+        (block.rows + len(cut.pieces)) * 32,
+        *(block.indptr, cut.pieces, np.int64(len(cut.pieces)), np.int64(block.rows)),
+        block.indices,
+        *(vector(part, grad) for part in (block.weights, block.left, block.right, block.diagonal)),
+        *matrix(grad),
+        *matrix(out),
+        np.int32(grad.shape[1]),
+    )
+
+
+def gather_max(
+    block: Block, x: DeviceArray, out: DeviceArray, arg: DeviceArray, first: int, last: int
+) -> None:
+    """Write the largest value of each feature among a row's columns, and whose it is at ``arg``.
+
+    Of equals the first column counts. A row without edges gives 0, and -1 at ``arg``, which has
+    the type of the block's indices.
+    """
+    if last <= first or not x.shape[1]:
+        return
+    width = x.shape[1]
+    found = long_rows(block.indptr)
+    cut = found.cut(first, last)
+    partial = found.partial("largest", cut, width, x.dtype)
+    partial_arg = found.partial("whose", cut, width, arg.dtype)
+    shape = _wide_shape(lanes_together(width, x, out, arg), width, x, block.indices)
+    kinds = f"{c_value(x)}, {c_id(block.indices)}"
+    launch_blocks(
+        _MAX_FILE,
+        f"gather_max<{kinds}, {shape}, 32>",
+        _blocks(last - first + len(cut.pieces), 32),
+        _THREADS,
+        *(block.indptr, cut.pieces, np.int64(len(cut.pieces)), np.int64(first), np.int64(last)),
+        *(block.indices, *matrix(x), *matrix(out), *matrix(arg), np.int32(width)),
+        *(partial, partial_arg),
+    )
+    if len(cut.rows):
+        launch_blocks(
+            _MAX_FILE,
+            f"join_largest<{kinds}>",
+            len(cut.rows),
+            256,
+            *(cut.rows, cut.first_piece, np.int64(cut.offset)),
+            *(partial, partial_arg, *matrix(out), *matrix(arg), np.int32(width)),
+        )
+
+
+def gather_max_back(
+    transpose: Block, grad: DeviceArray, arg: DeviceArray, out: DeviceArray, first: int, last: int
+) -> None:
+    """Write the gradient of ``gather_max``'s x at rows ``first .. last`` of ``out``.
+
+    ``transpose`` lists the rows that read each column, ascending; one that reads it twice counts
+    once.
+    """
+    if last <= first or not grad.shape[1]:
+        return
+    width = grad.shape[1]
+    found = long_rows(transpose.indptr)
+    cut = found.cut(first, last)
+    partial = found.partial("sums", cut, width, grad.dtype)
+    shape = _wide_shape(lanes_together(width, grad, out, arg), width, grad, transpose.indices)
+    launch_blocks(
+        _MAX_FILE,
+        f"gather_max_back<{c_value(grad)}, {c_id(transpose.indices)}, {shape}, 32>",
+        _blocks(last - first + len(cut.pieces), 32),
+        _THREADS,
+        *(transpose.indptr, cut.pieces, np.int64(len(cut.pieces)), np.int64(first), np.int64(last)),
+        *(transpose.indices, *matrix(grad), *matrix(arg), *matrix(out), np.int32(width), partial),
+    )
+    join_sums(cut, partial, out)
+
+
+def transpose(block: Block) -> Block:
+    """Return the transpose of a block: the same edges, listed by column.
+
+    Beside the result it takes 16 bytes for each of at most _EDGES_AT_ONCE edges, or of the column
+    with the most.
+    """
+    ids, weights = block.indices, block.weights
+    indptr = cp.zeros(block.columns + 1, np.int64)
+    counts = cp.zeros(block.columns, np.uint64)
+    cp.add.at(counts, ids, np.uint64(1))  # bincount takes half a gigabyte for itself
+    indptr[1:] = cp.cumsum(counts)
+    del counts
+    listed = cp.empty(block.edges, ids.dtype)
+    turned = None if weights is None else cp.empty(block.edges, weights.dtype)
+    # The most edges first: what comes then fits into what they took, so that a pool of memory does
+    # not grow.
+    ranges = sorted(_ranges(indptr), key=lambda part: part[2] - part[3])
+    keys = cp.empty(ranges[0][3] - ranges[0][2] if ranges else 0, np.uint64)
+    for first, last, low, high in ranges:
+        order = _edges_by_column(ids, first, last, keys[: high - low])
+        launch(
+            _FILE,
+            f"rows_in_order<{c_id(ids)}>",
+            high - low,
+            *(block.indptr, np.int64(block.rows), order, np.int64(high - low), listed[low:high]),
+        )
+        if turned is not None:
+            turned[low:high] = weights[order]
+    diagonal = block.diagonal
+    if diagonal is not None:
+        diagonal = cp.zeros(block.columns, diagonal.dtype)
+        count = min(block.rows, block.columns)
+        diagonal[:count] = block.diagonal[:count]
+    return Block(indptr, listed, block.rows, turned, block.right, block.left, diagonal)
+
+
+def _ranges(indptr: DeviceArray) -> list[tuple[int, int, int, int]]:
+    """Return ranges of columns, and of their edges, few enough to be sorted at once."""
+    found = []
+    first, low, columns, edges = 0, 0, len(indptr) - 1, int(indptr[-1])
+    while low < edges:
+        most = cp.asarray(np.array([low + _EDGES_AT_ONCE]))
+        last = max(first + 1, int(cp.searchsorted(indptr, most, side="right")[0]) - 1)
+        last = min(last, columns)
+        high = int(indptr[last])
+        if high > low:
+            found.append((first, last, low, high))
+        first, low = last, high
+    return found
+
+
+def _edges_by_column(ids: DeviceArray, first: int, last: int, keys: DeviceArray) -> DeviceArray:
+    """Return the numbers of the edges whose column is in ``first .. last``, sorted by column.
+
+    keys  scratch: one uint64 for each of them
+    """
+    edges = len(ids)
+    bits = max(1, (edges - 1).bit_length())
+    launch(
+        _FILE,
+        f"keys_of_columns<{c_id(ids)}>",
+        -(-edges // _EDGES_A_THREAD),
+        *(ids, np.int64(edges), np.int64(first), np.int64(last), np.int32(bits)),
+        *(cp.zeros(1, np.uint64), keys),
+    )
+    keys.sort()  # they came in any order; no two are the same
+    keys &= np.uint64((1 << bits) - 1)
+    return keys.view(np.int64)
+
+
+# -- instances -------------------------------------------------------------------------------------
+
+
+def _blocks(items: int, team: int) -> int:
+    """Return how many blocks have a team for each item."""
+    return -(-items * team // _THREADS)
+
+
+def _shape(
+    block: Block, x: DeviceArray, out: DeviceArray, skip: DeviceArray | None
+) -> tuple[str, int]:
+    """Return Vec, Lanes and Tiles of gather's instance, and Team."""
+    width, ids = x.shape[1], block.indices
+    if x.dtype == np.uint16:
+        check_bf16(width, x, out, skip)
+        lanes = next((lanes for lanes in (2, 4, 8, 16) if width <= 8 * lanes), 32)
+        return f"8, {lanes if ids.dtype == np.int32 else 4}, 1", 32
+    if x.dtype != out.dtype:
+        raise UsageError(
+            "a gather was given features and results of two types",
+            expected=f"{x.dtype} results, or bfloat16 features (uint16) and float32 results",
+            got=f"{out.dtype} results",
+        )
+    vec = lanes_together(width, x, out, skip)
+    if x.dtype != np.float32:
+        return "1, 32, 2", 32
+    if ids.dtype != np.int32:
+        return ("4, 8, 1" if vec == 4 else "1, 32, 2"), 32
+    packs = width // vec
+    if vec == 4:
+        options = [(2, 1), (4, 1), (8, 1), (16, 1), (32, 1), (32, 2)]
+    elif vec == 2:
+        options = [(16, 1), (32, 1), (32, 2)]
+    else:
+        options = [(8, 1), (16, 1), (16, 2), (16, 3), (32, 2), (32, 4)]
+    lanes, tiles = next(
+        ((lanes, tiles) for lanes, tiles in options if packs <= lanes * tiles), options[-1]
+    )
+    small = block.edges < _FEW_EDGES * block.rows and vec != 2 and lanes <= 8
+    return f"{vec}, {lanes}, {tiles}", lanes if small else 32
+
+
+def _wide_shape(vec: int, width: int, x: DeviceArray, ids: DeviceArray) -> str:
+    """Return Vec, Lanes and Tiles of the kernels that have few instances."""
+    if vec < 4 or x.dtype != np.float32 or ids.dtype != np.int32:
+        return "1, 32, 2"
+    lanes = next((lanes for lanes in (8, 16) if width <= 4 * lanes), 32)
+    return f"4, {lanes}, 1"

@@ -1,0 +1,1 @@
+"""What CUDA kernels of graph neural networks share."""

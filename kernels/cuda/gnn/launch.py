@@ -1,0 +1,148 @@
+"""What the kernels of graph neural networks are launched with, and which of their instances."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import cupy as cp
+import numpy as np
+
+from penstock.arrays import DeviceArray
+from penstock.errors import UsageError
+from penstock.kernels.gnn_rules import Drop, Finish
+
+NULL = np.uint64(0)
+_C_VALUES = {"float32": "float", "float64": "double"}
+_C_IDS = {"int32": "int", "int64": "long long"}
+_SUMMING_BLOCKS = 1024  # the most that share a sum; fixed, so that it is the same on every GPU
+
+
+def c_value(x: DeviceArray) -> str:
+    """Return what the values are in C++."""
+    return _c_name("features", x, _C_VALUES)
+
+
+def c_id(ids: DeviceArray) -> str:
+    """Return what the ids are in C++."""
+    return _c_name("ids", ids, _C_IDS)
+
+
+def _c_name(what: str, array: DeviceArray, names: dict[str, str]) -> str:
+    dtype = str(array.dtype)
+    if dtype not in names:
+        raise UsageError(
+            f"a GPU kernel was given {what} of a type that it does not have",
+            expected=" or ".join(names),
+            got=dtype,
+            remedy=f"convert them with astype('{next(iter(names))}')",
+        )
+    return names[dtype]
+
+
+def vector(array: DeviceArray | None, x: DeviceArray) -> Any:
+    """Return an array of one value each, of x's type and without gaps; a null pointer for None."""
+    if array is None:
+        return NULL
+    ready = array.dtype == x.dtype and array.flags.c_contiguous
+    return array if ready else cp.ascontiguousarray(array, x.dtype)
+
+
+def matrix(array: DeviceArray | None) -> tuple[Any, np.int64]:
+    """Return an array of rows, and how many values lie between two of them."""
+    if array is None:
+        return NULL, np.int64(0)
+    if array.shape[1] > 1 and array.strides[1] != array.itemsize:
+        raise UsageError(
+            "the values of a row lie apart",
+            expected="rows whose values follow each other",
+            got=f"strides of {array.strides} bytes",
+            remedy="pass a copy made with cupy.ascontiguousarray",
+        )
+    return array, np.int64(array.strides[0] // array.itemsize)
+
+
+def flat(array: DeviceArray, dtype: Any) -> DeviceArray:
+    """Return an array that a kernel writes, which must be of this type and without gaps."""
+    if array.dtype != dtype or not array.flags.c_contiguous:
+        raise UsageError(
+            "a GPU kernel cannot write to such an array",
+            expected=f"{np.dtype(dtype)} without gaps",
+            got=f"{array.dtype} with strides of {array.strides} bytes",
+            remedy=f"allocate it with cupy.empty(..., '{np.dtype(dtype)}')",
+        )
+    return array
+
+
+def lanes_together(width: int, *arrays: DeviceArray | None) -> int:
+    """Return how many values (4, 2 or 1) can be read at once wherever that divides the width."""
+    for count in (4, 2):
+        if width % count == 0 and all(
+            array is None or is_aligned(array, count * array.itemsize) for array in arrays
+        ):
+            return count
+    return 1
+
+
+def is_aligned(array: DeviceArray, size: int) -> bool:
+    """Return whether all rows begin at multiples of so many bytes."""
+    return int(array.data.ptr) % size == 0 and int(array.strides[0]) % size == 0
+
+
+def dropping(drop: Drop | None, x: DeviceArray) -> tuple[Any, ...]:
+    """Return the fields of gnn/values.cuh's Dropping, with where the epoch is after the step."""
+    kind = x.dtype.type
+    if drop is None:
+        return NULL, np.uint64(0), np.uint32(0), np.uint32(0), NULL, np.uint64(0), kind(1)
+    return (
+        cp.ascontiguousarray(drop.ids, np.int64),
+        np.uint64(drop.seed & (2**64 - 1)),
+        np.uint32(drop.stream),
+        np.uint32(drop.step & (2**32 - 1)),
+        NULL if drop.epoch_at is None else _epoch(drop.epoch_at),
+        np.uint64(drop.below),
+        kind(drop.scale),
+    )
+
+
+def _epoch(at: DeviceArray) -> DeviceArray:
+    if at.dtype != np.uint32 or at.size != 1:
+        raise UsageError(
+            "dropout cannot read its epoch from such an array",
+            expected="one uint32",
+            got=f"{at.size} of {at.dtype}",
+            remedy="pass cupy.zeros(1, 'uint32')",
+        )
+    return at
+
+
+def finishing(how: Finish | None, x: DeviceArray) -> tuple[Any, ...]:
+    """Return the fields of gnn/values.cuh's Finishing."""
+    how = how or Finish()
+    return (
+        vector(how.bias, x),
+        *matrix(how.skip),
+        np.int32(how.activation),
+        *dropping(how.drop, x),
+    )
+
+
+def power_of_2(count: int) -> int:
+    """Return the least power of 2 that is no smaller, 32 at most: lanes of a warp."""
+    return min(32, 1 << max(0, count - 1).bit_length())
+
+
+def summing_blocks(rows: int, rows_a_block: int) -> int:
+    """Return how many blocks share a sum over rows, for which each has partial sums."""
+    return max(1, min(_SUMMING_BLOCKS, -(-rows // rows_a_block)))
+
+
+def partial_sums(count: int) -> DeviceArray:
+    """Return float64 scratch for so many partial sums, kept: a CUDA graph may have its address."""
+    stream = int(cp.cuda.get_current_stream().ptr)
+    return _kept(cp.cuda.Device().id, stream, 1 << max(count - 1, 1).bit_length())
+
+
+@cache
+def _kept(device: int, stream: int, count: int) -> DeviceArray:
+    return cp.empty(count, np.float64)

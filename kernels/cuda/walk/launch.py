@@ -1,0 +1,71 @@
+"""What the kernels of walk/walk.cu and walkers.cu are launched with."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import cupy as cp
+
+from penstock.kernels.cuda.walk.tables import deciding, pointer
+from penstock.kernels.streams import Stream
+from penstock.kernels.walk_rules import Rows, Rules, Sampler
+
+_THREADS = 256  # of a block
+
+
+def resident_walks(rows: Rows, rules: Rules) -> int:
+    """Return how many walks the current GPU has under way at once."""
+    return _multiprocessors(cp.cuda.Device().id) * _blocks(rows, rules) * _THREADS
+
+
+def _blocks(rows: Rows, rules: Rules) -> int:
+    """Return how many blocks a multiprocessor holds: what walk/walk.cu's launch bounds say."""
+    if not is_plain(rows, rules):
+        return 4
+    return (5 if deciding(rows, rules) == Sampler.REJECTION else 6) - rules.second_order
+
+
+@cache
+def _multiprocessors(device: int) -> int:
+    return int(cp.cuda.Device(device).attributes["MultiProcessorCount"])
+
+
+def step_arguments(rows: Rows, rules: Rules) -> tuple[Any, ...]:
+    """Return what a kernel that makes steps is given first, of rows that are packed."""
+    packed = rows.packed
+    schema = cp.asarray(rules.schema, cp.int32) if rules.schema else None
+    return (
+        packed.rows,
+        pointer(packed.adjacent),
+        rows.adjacency[1],
+        rows.indices,
+        pointer(packed.edges),
+        pointer(rows.weights),
+        pointer(rows.prefix),
+        pointer(rows.times),
+        cp.int32(rows.groups),
+        cp.uint64(rules.seed & (2**64 - 1)),
+        cp.uint32(Stream.WALK_STEP),
+        cp.uint32(Stream.WALK_STOP),
+        cp.uint64(rules.stop_below),
+        cp.uint64(rules.restart_below),
+        cp.float64(rules.return_factor),
+        cp.float64(rules.far_factor),
+        cp.float64(rules.largest_factor),
+        cp.int32(rules.symmetric),
+        pointer(schema),
+        cp.int32(len(rules.schema)),
+        cp.int32(rules.cyclic),
+        cp.int32(rules.timed),
+        cp.int64(rules.earliest),
+        cp.int64(rules.latest),
+    )
+
+
+def is_plain(rows: Rows, rules: Rules) -> bool:
+    """Return whether a step needs nothing but the row of the node."""
+    general = rules.stop_below or rules.restart_below or rules.schema or rows.times is not None
+    general = general or rows.groups > 1 or (rules.second_order and rows.neighbours is not None)
+    compiled = rows.indices.dtype == cp.int32 and deciding(rows, rules) != Sampler.ITS
+    return compiled and not general

@@ -1,0 +1,81 @@
+"""Between NumPy and Arrow without pandas, which Arrow itself imports for that (0.3 s)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from penstock.arrays import Array
+from penstock.errors import UsageError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+def as_arrow(values: Array, missing: Array | None = None) -> pa.Array:
+    """Return ``pa.array(values, mask=missing)`` of an array of numbers, whose memory it shares."""
+    import pyarrow as pa
+
+    values = np.ascontiguousarray(values)
+    if values.dtype.kind not in "iuf" or not values.dtype.isnative:
+        return pa.array(values, mask=missing)
+    valid = None
+    if missing is not None and missing.any():
+        valid = pa.py_buffer(np.packbits(~missing, bitorder="little"))
+    kind = pa.from_numpy_dtype(values.dtype)
+    return pa.Array.from_buffers(kind, len(values), [valid, pa.py_buffer(values)])
+
+
+def as_numpy(column: pa.Array | pa.ChunkedArray, null: Any = None) -> Array:
+    """Return ``np.asarray(column)``, with ``null`` for nulls; plain numbers are not copied."""
+    import pyarrow as pa
+
+    if not _numbers(column.type) or (column.null_count and null is None):
+        return np.asarray(column if null is None else column.fill_null(null))
+    chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
+    parts = [_values(chunk, null) for chunk in chunks if len(chunk)]
+    if len(parts) == 1:
+        return parts[0]
+    return np.concatenate(parts) if parts else np.empty(0, _dtype(column.type))
+
+
+def take(values: pa.Array, numbers: Array) -> pa.Array:
+    """Return ``values.take(numbers)``; of plain numbers without Arrow's functions of tables."""
+    if values.null_count or not _numbers(values.type):
+        return values.take(as_arrow(numbers))
+    return as_arrow(as_numpy(values)[numbers])
+
+
+def read_column(path: Path, name: str) -> pa.ChunkedArray:
+    """Return a column of a Parquet file, as ``pq.read_table`` would."""
+    import pyarrow.parquet as pq
+
+    with pq.ParquetFile(path, memory_map=True) as file:
+        known = file.schema_arrow.names
+        if name not in known:
+            raise UsageError(f"{path} has no column {name!r}", expected=f"one of {known}")
+        return file.read(columns=[name]).column(0)
+
+
+def _numbers(kind: Any) -> bool:
+    import pyarrow as pa
+
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind))
+
+
+def _dtype(kind: Any) -> np.dtype[Any]:
+    name = {"halffloat": "float16", "float": "float32", "double": "float64"}
+    return np.dtype(name.get(str(kind), str(kind)))
+
+
+def _values(chunk: pa.Array, null: Any) -> Array:
+    valid, buffer = chunk.buffers()
+    dtype = _dtype(chunk.type)
+    values: Array = np.frombuffer(buffer, dtype, len(chunk), chunk.offset * dtype.itemsize)
+    if not chunk.null_count:
+        return values
+    bits = np.frombuffer(valid, np.uint8)
+    there = np.unpackbits(bits, count=chunk.offset + len(chunk), bitorder="little")
+    return np.where(there[chunk.offset :].astype(bool), values, dtype.type(null))

@@ -1,0 +1,88 @@
+"""Manifests: the JSON document that says what a directory of ours is, and that it is whole.
+
+Every one opens with its format's name and version. ``Format`` writes and reads them, and has the
+one set of errors for a directory that has none, a damaged one, or one of a later penstock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from penstock.documents import parse_json
+from penstock.errors import CorruptFile, GraphError, NewerVersion, PenstockError
+from penstock.files import save_json
+
+
+@dataclass(frozen=True)
+class Format:
+    """One kind of manifest.
+
+    name, version   what it opens with
+    file            its name in the directory
+    thing           what such a directory is called: a graph
+    make, restore   the remedies where there is none, and where it is damaged
+    absent, foreign the errors where there is none, and where it is of another format
+    """
+
+    name: str
+    version: int
+    file: str
+    thing: str
+    make: str
+    restore: str
+    absent: type[PenstockError] = GraphError
+    foreign: type[PenstockError] = CorruptFile
+
+    def save(self, root: Path, body: dict[str, Any]) -> None:
+        """Write the manifest of ``root``; do this last: what it names is whole."""
+        save_json(root / self.file, {"format": self.name, "version": self.version, **body})
+
+    def load(self, root: Path) -> dict[str, Any]:
+        """Read the manifest of ``root``, or say why it is not one of ours."""
+        path = root / self.file
+        if not path.is_file():
+            got = "no such directory" if not root.exists() else "no such file in it"
+            raise self.absent(
+                f"{root} is not a {self.thing}",
+                expected=f"a directory with {self.file}",
+                got=got if root.is_dir() or not root.exists() else "a file, not a directory",
+                remedy=self.make,
+            )
+        try:
+            body = parse_json(path.read_bytes())
+        except ValueError as error:
+            raise CorruptFile(
+                f"{path} is damaged", expected="JSON", got=str(error), remedy=self.restore
+            ) from error
+        if not isinstance(body, dict) or body.get("format") != self.name:
+            raise self.foreign(
+                f"{path} is not the manifest of a {self.thing}",
+                expected=f'"format": "{self.name}"',
+                remedy=self.make if self.foreign is self.absent else self.restore,
+            )
+        version = body.get("version")
+        if not isinstance(version, int) or version > self.version:
+            raise NewerVersion(
+                f"{path} was written by a later penstock",
+                expected=f"{self.thing} format version {self.version} or older",
+                got=f"version {version}",
+                remedy="Upgrade with pip install -U penstock",
+            )
+        return body
+
+    @contextmanager
+    def reading(self, root: Path) -> Iterator[None]:
+        """Raise CorruptFile where the block finds that keys are missing, or of a wrong type."""
+        try:
+            yield
+        except (KeyError, TypeError, AttributeError) as error:
+            raise CorruptFile(
+                f"{root / self.file} is damaged",
+                expected="the keys that penstock writes",
+                got=f"{type(error).__name__}: {error}",
+                remedy=self.restore,
+            ) from error

@@ -1,0 +1,225 @@
+"""The frame of every job: a job declares what it does, and the rest is done here, once.
+
+A job is a subclass of ``Job``. It declares its options, what it checks, what it plans, its work,
+independent tasks or ranks that talk to each other, and what it reports. ``run`` does the rest in
+this order: check, lock the output, open its hidden partial directory (resumed or new), work,
+publish, report. tests/pipelines/example_job.py is a complete one.
+
+module       owns
+partial      what identifies a run, its lock, its hidden directory, resume, publishing; records
+capacity     the memory of workers, on the host or a GPU; what does not fit
+parts        the partition that ranks read, made where it is missing
+tasks        ``run_tasks``: independent tasks
+ranks        ``run_ranks``: ranks of a gang, started again where one was lost
+plan         ``Plan``, which ``--plan`` shows
+
+Manifests are written by ``penstock.formats.Format``, with files listed by
+``penstock.files.file_table``; ``Graph.digest`` is by what a graph is known, and
+``penstock.options.given_options`` is what a manifest holds of options.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
+
+from penstock.cluster.spec import ClusterSpec
+from penstock.errors import CapacityError
+from penstock.files import fresh_directory, refuse_existing
+from penstock.options import given_options
+from penstock.paths import client_path
+from penstock.pipelines.job.partial import PartialOutput, partial_output
+from penstock.pipelines.job.plan import Plan
+from penstock.pipelines.output import Output, Report
+
+if TYPE_CHECKING:
+    from penstock.graph import Graph
+    from penstock.pipelines.job.capacity import Capacity, TaskCapacity
+
+R = TypeVar("R", bound=Report)
+
+
+class Job(ABC, Generic[R]):
+    """One run of a job.
+
+    command    what users call it: ``penstock walk``
+    kind       what it makes: a directory that holds ``<kind>.json`` or ``_<kind>.json``
+    on_gpu     whether its tasks or ranks compute on GPUs where there are some
+    resumable  whether what an interrupted run has done is kept for ``--resume``
+    passing    options that do not decide what is made
+    out        absolute; options: may be completed by ``check``; cluster: resolved
+    """
+
+    command: ClassVar[str]
+    kind: ClassVar[str]
+    on_gpu: ClassVar[bool] = False
+    resumable: ClassVar[bool] = True
+    passing: ClassVar[frozenset[str]] = frozenset({"resume", "overwrite", "scratch"})
+
+    def __init__(
+        self, out: str | Path, options: Any, cluster: ClusterSpec | None = None, *, quiet: bool
+    ) -> None:
+        self.out, self.options, self.quiet = client_path(out), options, quiet
+        self.asked_cluster = cluster or ClusterSpec()
+        self.wait = False  # for another process that makes the same output
+
+    @cached_property
+    def cluster(self) -> ClusterSpec:
+        """The cluster, with what its file or Dask's configuration says of it."""
+        return self.asked_cluster.configured()
+
+    def check(self) -> None:
+        """Raise where options and input do not go together, or the disk is too small."""
+
+    def identity(self) -> dict[str, Any]:
+        """Return what decides the output besides the options: inputs by digest or stamp."""
+        return {}
+
+    @abstractmethod
+    def plan(self) -> Plan:
+        """Return what ``work`` would do; read what is needed for that, and write nothing."""
+
+    @abstractmethod
+    def work(self, partial: PartialOutput) -> None:
+        """Make ``partial.result``, its manifest last."""
+
+    @abstractmethod
+    def report(self, seconds: float) -> R:
+        """Return what is told of the run, which is published by now."""
+
+    @property
+    def given(self) -> dict[str, Any]:
+        """The options that decide what is made, where they are not the defaults."""
+        return given_options(self.options, passing=self.passing)
+
+    @contextmanager
+    def output(self) -> Iterator[PartialOutput]:
+        """Give the hidden directory in which the output is made, and publish it in the end."""
+        if not self.resumable:
+            with fresh_directory(
+                self.out,
+                overwrite=self.options.overwrite,
+                kind=self.kind,
+                command=self.command,
+                wait=self.wait,
+            ) as root:
+                yield PartialOutput(root, root)
+            return
+        with partial_output(
+            self.out,
+            {**self.identity(), "options": self.given},
+            command=self.command,
+            kind=self.kind,
+            scratch=getattr(self.options, "scratch", None),
+            resume=self.options.resume,
+            overwrite=self.options.overwrite,
+        ) as partial:
+            yield partial
+
+    @contextmanager
+    def workers(self, *, input_bytes: int = 0, ranks: int | None = None) -> Iterator[Workers]:
+        """Connect to the cluster, which is started where it is not there.
+
+        input_bytes  how much the job reads: a small one needs no processes of its own
+        ranks        how many ranks its gangs need, if it has any
+        """
+        from penstock.cluster.connect import connect
+
+        with connect(
+            self.cluster,
+            input_bytes=input_bytes,
+            ranks=ranks,
+            on_gpu=self.on_gpu,
+            quiet=self.quiet,
+        ) as client:
+            yield Workers(client, self.cluster, quiet=self.quiet)
+
+
+class Workers:
+    """The workers of a job: what they have, and how they are given work."""
+
+    def __init__(self, client: Any, cluster: ClusterSpec, *, quiet: bool) -> None:
+        self.client, self.cluster, self.quiet = client, cluster, quiet
+
+    @cached_property
+    def capacity(self) -> Capacity:
+        """What every worker has, as they say themselves."""
+        from penstock.pipelines.job.capacity import capacity_of
+
+        return capacity_of(self.client, self.cluster)
+
+    @cached_property
+    def task_capacity(self) -> TaskCapacity:
+        """What a task can have, as the scheduler says; no device is asked."""
+        from penstock.pipelines.job.capacity import task_capacity
+
+        return task_capacity(self.client, self.cluster)
+
+    def tasks(
+        self,
+        title: str,
+        step: Callable[..., Any],
+        calls: Sequence[tuple[Any, ...]],
+        sizes: Sequence[int],
+        unit: str,
+        **shared: Any,
+    ) -> list[Any]:
+        """Run ``step(*call, **shared)`` for every call, as independent tasks: see ``run_tasks``."""
+        from penstock.pipelines.job.tasks import run_tasks
+
+        return run_tasks(
+            self.client, title, step, calls, sizes=sizes, unit=unit, quiet=self.quiet, **shared
+        )
+
+    def ranks(
+        self, function: Callable[..., Any], arguments: Callable[[], tuple[Any, ...]], **more: Any
+    ) -> list[Any]:
+        """Run ``function(comm, *arguments())`` on ranks that talk: see ``run_ranks``."""
+        from penstock.pipelines.job.ranks import run_ranks
+
+        return run_ranks(self.client, function, arguments, quiet=self.quiet, **more)
+
+    def partition(self, graph: Graph, k: int) -> Path:
+        """Return the partition of ``graph`` into ``k`` parts, which is made where it is missing."""
+        from penstock.pipelines.job.parts import partition_into
+
+        return partition_into(graph, k, quiet=self.quiet)
+
+
+def run(job: Job[R]) -> R:
+    """Run a job from its checks to its report."""
+    begun = time.monotonic()
+    job.check()
+    with job.output() as partial:
+        job.work(partial)
+    return job.report(time.monotonic() - begun)
+
+
+def plan(job: Job[R]) -> Plan:
+    """Return what ``run`` would do; what would keep it from that is the plan's ``problem``."""
+    refuse_existing(job.out, overwrite=job.options.overwrite, kind=job.kind)
+    try:
+        job.check()
+    except CapacityError as error:
+        return replace(job.plan(), problem=error)
+    return job.plan()
+
+
+def run_command(job: Job[R], output: Output, *, planned: bool) -> R | None:
+    """Run a job as the command line does and return its report, or show its plan."""
+    if planned:
+        shown = plan(job)
+        output.show(shown)
+        if shown.problem is not None:
+            print(f"penstock: {shown.problem}", file=sys.stderr)
+        return None
+    report = run(job)
+    output.show(report)
+    return report

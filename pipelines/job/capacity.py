@@ -1,0 +1,96 @@
+"""What the workers of a cluster have, asked before a job is laid out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from penstock.cluster.answer import ask_scheduler
+from penstock.cluster.spec import ClusterSpec
+from penstock.errors import CapacityError, ClusterError
+from penstock.limits import usable_memory
+from penstock.sizes import does_not_fit
+from penstock.workers.plugin import resources
+
+
+@dataclass(frozen=True)
+class Capacity:
+    """What the workers of a cluster have; limits of control groups are within.
+
+    workers      how many there are
+    tasks        how many tasks they run at once, all together
+    task_memory  bytes of host memory that one task may use
+    memory       bytes that every worker may use in all: of its GPU, or of the host
+    rows         bytes of these in which a worker can keep a graph between tasks
+    """
+
+    rows: int
+    memory: int
+    on_gpu: bool
+    workers: int
+    tasks: int = 1
+    task_memory: int = 0
+
+    @property
+    def worker(self) -> str:
+        """What a worker is called."""
+        return "GPU" if self.on_gpu else "worker"
+
+    def text(self) -> str:
+        """Return it for a report."""
+        return f"{self.workers} {self.worker}{'s' * (self.workers != 1)}"
+
+    def too_small(
+        self, what: str, needs: int, *, remedy: str, has: int | None = None
+    ) -> CapacityError:
+        """Return the error that ``what`` takes more than a worker has; a remedy says what would."""
+        there = self.memory if has is None else has
+        return does_not_fit(what, f"on a {self.worker}", needs, there, remedy=remedy)
+
+
+@dataclass(frozen=True)
+class TaskCapacity:
+    """How many tasks a cluster runs at once, and the bytes of host memory that each may use."""
+
+    tasks: int
+    task_memory: int
+
+
+def task_capacity(client: Any, spec: ClusterSpec) -> TaskCapacity:
+    """Ask the scheduler what tasks can have; workers are not asked, nor their devices."""
+
+    def workers(dask_scheduler: Any) -> list[tuple[int, int]]:
+        return [(w.nthreads, w.memory_limit or 0) for w in dask_scheduler.workers.values()]
+
+    found = ask_scheduler(client, workers)
+    tasks = sum(threads for threads, _ in found)
+    if not tasks:
+        raise _no_workers()
+    # Workers without a limit of their own share this machine.
+    limited = [usable_memory(limit) // threads for threads, limit in found if limit]
+    return TaskCapacity(tasks, min(limited) if limited else spec.worker_memory())
+
+
+def capacity_of(client: Any, spec: ClusterSpec) -> Capacity:
+    """Ask every worker what it has."""
+
+    def look(dask_worker: Any) -> tuple[int, int, bool]:
+        held = resources(dask_worker)
+        return held.cache.limit_bytes, held.memory_bytes(), held.device is not None
+
+    found = list(client.run(look).values())
+    if not found:
+        raise _no_workers()
+    of_tasks = task_capacity(client, spec)
+    return Capacity(
+        rows=min(limit for limit, _, _ in found),
+        memory=min(memory for _, memory, _ in found),
+        on_gpu=all(gpu for _, _, gpu in found),
+        workers=len(found),
+        tasks=of_tasks.tasks,
+        task_memory=of_tasks.task_memory,
+    )
+
+
+def _no_workers() -> ClusterError:
+    return ClusterError("the cluster has no workers", remedy="Start workers, or leave --cluster")

@@ -1,0 +1,95 @@
+"""What a job would do and what that takes: ``--plan`` shows it, and writes nothing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+from cyclopts import Parameter
+
+from penstock.errors import PenstockError
+from penstock.paths import shown
+from penstock.sizes import format_bytes, free_disk
+
+PlanFlag = Annotated[
+    bool,
+    Parameter(
+        name="--plan",
+        negative="",
+        help="show what would run, why, and the memory, disk and time it would take; write nothing",
+    ),
+]
+
+
+@dataclass(frozen=True)
+class Need:
+    """Bytes that a job takes of something, of those that are there; None: not known."""
+
+    bytes: int | None
+    there: int | None = None
+    where: str = ""
+
+    def text(self) -> str:
+        """Return one line: ``1.2 GB of 8 GB on every worker``."""
+        if self.bytes is None:
+            return "not known before the run"
+        there = "" if self.there is None else f" of {format_bytes(self.there)}"
+        return f"about {format_bytes(self.bytes)}{there}{self.where and ' ' + self.where}"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a job would do.
+
+    what     a line of what would be made
+    steps    name and description of each step, in order
+    memory   of the fullest worker; disk: of the output and everything made on the way
+    seconds  of what was measured before, or else None; timed: what these are of
+    problem  why it would fail; None: nothing is known to be in the way
+    """
+
+    command: str
+    out: str
+    what: str
+    steps: tuple[tuple[str, str], ...]
+    memory: Need
+    disk: Need
+    seconds: float | None = None
+    timed: str = ""
+    problem: PenstockError | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything, for ``--json``."""
+        return {
+            "command": self.command,
+            "out": self.out,
+            "what": self.what,
+            "steps": [{"name": name, "does": does} for name, does in self.steps],
+            "memory_bytes": self.memory.bytes,
+            "memory_there": self.memory.there,
+            "disk_bytes": self.disk.bytes,
+            "disk_free": self.disk.there,
+            "seconds": self.seconds,
+            "problem": None if self.problem is None else self.problem.to_dict(),
+        }
+
+    def text(self) -> str:
+        """Return what a person wants to read."""
+        seconds = "not known: no run of this kind was measured"
+        if self.seconds is not None:
+            seconds = f"about {self.seconds:.3g} s{self.timed and ' for ' + self.timed}"
+        rows = [
+            *self.steps,
+            ("memory", self.memory.text()),
+            ("disk", self.disk.text()),
+            ("time", seconds),
+        ]
+        width = max(len(name) for name, _ in rows)
+        lines = [f"{self.command} would write {shown(self.out)}: {self.what}"]
+        return "\n".join([*lines, *(f"  {name:<{width}}  {does}" for name, does in rows)])
+
+
+def disk_need(folder: Path, size: int) -> Need:
+    """Return what an output of ``size`` bytes takes of the disk of ``folder``."""
+    return Need(size, free_disk(folder), f"free on the disk of {shown(folder)}")

@@ -1,0 +1,152 @@
+"""One stage of a job: the same step for many inputs, on the cluster, with one progress bar."""
+
+from __future__ import annotations
+
+import errno
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+from uuid import uuid4
+
+from penstock.cluster.answer import ask_scheduler
+from penstock.errors import CapacityError, ClusterError, PenstockError, SilentScheduler
+from penstock.progress import Progress
+from penstock.sizes import format_bytes
+
+# A worker that died is back within a few seconds.
+NO_WORKER_TIMEOUT = 60
+# Dask resumes a worker as soon as its memory shrinks.
+PAUSED_TIMEOUT = 30.0
+_ASK_EVERY = 5
+_POLL = 0.005
+
+
+def run_tasks(
+    client: Any,
+    title: str,
+    step: Callable[..., Any],
+    calls: Sequence[tuple[Any, ...]],
+    *,
+    sizes: Sequence[int],
+    unit: str,
+    quiet: bool,
+    **shared: Any,
+) -> list[Any]:
+    """Run ``step(*call, **shared)`` for every call; return the results in the order of calls.
+
+    sizes  how much work each call is, in ``unit``, for the progress bar
+    The first failure cancels the rest and is raised as the user should see it.
+    """
+    from distributed import as_completed
+
+    if not calls:
+        return []
+    # A key is used once: Dask would take a second task of the same key for the first.
+    stage = f"{step.__name__.strip('_')}-{uuid4().hex}"
+    futures = [
+        client.submit(step, *call, **shared, pure=False, key=f"{stage}-{i}")
+        for i, call in enumerate(calls)
+    ]
+    place = {future.key: i for i, future in enumerate(futures)}
+    results: list[Any] = [None] * len(futures)
+    try:
+        with Progress(title, total=sum(sizes), unit=unit, quiet=quiet) as progress:
+            for future in _watched(as_completed(futures), client, title):
+                i = place[future.key]
+                results[i] = future.result()
+                progress.advance(sizes[i])
+    except BaseException as error:
+        if not isinstance(error, SilentScheduler):  # it would not hear that
+            client.cancel(futures, force=True)
+        raise _as_user_sees(error, title) from error
+    return results
+
+
+def _watched(done: Any, client: Any, title: str) -> Iterator[Any]:
+    """Yield futures as they are done; raise once nobody could work on them for a while.
+
+    Dask itself would wait for ever: for workers that cannot even load a task and leave without a
+    word, and for those that it has paused because of their memory.
+    """
+    alone_since = paused_since = None
+    asked = time.monotonic()
+    while not done.is_empty():
+        if done.has_ready():
+            yield from done.next_batch(block=False)
+            paused_since = None
+            continue
+        time.sleep(_POLL)
+        now = time.monotonic()
+        if now - asked < _ASK_EVERY:
+            continue
+        asked = now
+        workers = ask_scheduler(client, _look)
+        alone_since = None if workers else alone_since or now
+        if alone_since is not None and now - alone_since > NO_WORKER_TIMEOUT:
+            raise ClusterError(
+                f"no worker is left in the stage {title!r}",
+                expected=f"one to come back within {NO_WORKER_TIMEOUT} s",
+                remedy="Look into the workers' logs: they ended for want of memory, or have "
+                "another penstock than this machine",
+            )
+        stuck = bool(workers) and all(each["paused"] and not each["tasks"] for each in workers)
+        paused_since = (paused_since or now) if stuck else None
+        if paused_since is not None and now - paused_since > PAUSED_TIMEOUT:
+            raise _all_paused(workers, title)
+
+
+def _look(dask_scheduler: Any) -> list[dict[str, Any]]:
+    # Runs on the scheduler. A paused worker ends what it has begun, and begins nothing.
+    return [
+        {
+            "name": str(worker.name),
+            "paused": worker.status.name == "paused",
+            "tasks": len(worker.executing),
+            "memory": int(worker.metrics.get("memory", 0)),
+            "limit": int(worker.memory_limit or 0),
+        }
+        for worker in dask_scheduler.workers.values()
+    ]
+
+
+def _all_paused(workers: list[dict[str, Any]], title: str) -> CapacityError:
+    fullest = max(workers, key=lambda worker: worker["memory"] / max(worker["limit"], 1))
+    count = "the only worker is" if len(workers) == 1 else f"all {len(workers)} workers are"
+    return CapacityError(
+        f"{count} paused for want of memory in the stage {title!r}",
+        expected="less than 80 % of --memory-limit in use, beyond which a worker begins no task",
+        got=f"{format_bytes(fullest['memory'])} of {format_bytes(fullest['limit'])} on worker "
+        f"{fullest['name']}, and nothing has moved for {PAUSED_TIMEOUT:.0f} s",
+        remedy="Give workers more memory with --memory-limit, or start fewer with -n",
+    )
+
+
+def _as_user_sees(error: BaseException, title: str) -> BaseException:
+    from concurrent.futures import CancelledError
+
+    from distributed import KilledWorker
+
+    if isinstance(error, PenstockError | KeyboardInterrupt):
+        return error
+    if isinstance(error, KilledWorker):
+        return ClusterError(
+            f"workers died again and again in the stage {title!r}",
+            got="most likely more memory used than --memory-limit allows",
+            remedy="Give workers more memory with --memory-limit, or start fewer with -n",
+        )
+    if isinstance(error, CancelledError):
+        return ClusterError(
+            f"the scheduler ended, or cannot be reached any more, in the stage {title!r}",
+            remedy="Start the cluster again; --resume goes on where the job has it",
+        )
+    if isinstance(error, MemoryError):
+        return CapacityError(
+            f"memory ran out in the stage {title!r}",
+            remedy="Give workers more memory with --memory-limit, or start fewer with -n",
+        )
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return CapacityError(
+            f"the disk is full in the stage {title!r}: {error.filename or error.strerror}",
+            remedy="Free some space or name another disk with --scratch",
+        )
+    return error

@@ -1,0 +1,48 @@
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from penstock.arrow import as_arrow, as_numpy, read_column, take
+from penstock.errors import UsageError
+
+TYPES = ["int8", "int16", "int32", "int64", "uint8", "uint32", "uint64", "float32", "float64"]
+
+
+@pytest.mark.parametrize("kind", [*TYPES, "bool", "<M8[s]"])
+@pytest.mark.parametrize("size", [0, 1, 9, 20])
+def test_an_array_becomes_what_arrow_makes_of_it(kind, size):
+    values = np.arange(size).astype(kind)
+    for array in (values, values[::2], values[::-1]):
+        assert as_arrow(array).equals(pa.array(array))
+        missing = np.arange(len(array)) % 3 == 1
+        found = as_arrow(array, missing)
+        found.validate(full=True)
+        assert found.equals(pa.array(array, mask=missing))
+
+
+@pytest.mark.parametrize("kind", [*TYPES, "bool"])
+def test_a_column_becomes_what_numpy_makes_of_it(kind):
+    whole = pa.array(np.arange(30) % 2 == 0 if kind == "bool" else np.arange(30).astype(kind))
+    gaps = pa.array(whole.to_pylist(), mask=np.arange(30) % 4 == 0, type=whole.type)
+    for column in (whole, whole[3:17], whole[:0], pa.chunked_array([whole[3:9], whole[11:12]])):
+        np.testing.assert_array_equal(as_numpy(column), np.asarray(column), strict=True)
+    for column in (gaps, gaps[3:17], pa.chunked_array([gaps[3:9], whole[11:12]])):
+        filled = np.asarray(column.fill_null(whole[1]))
+        np.testing.assert_array_equal(as_numpy(column, whole[1].as_py()), filled, strict=True)
+    texts = pa.array(["a", "b"])
+    assert as_numpy(texts).tolist() == ["a", "b"]
+    assert np.isnan(as_numpy(pa.array([None, 1.5]), np.nan)[0])
+
+
+@pytest.mark.parametrize("values", [[5, 6, 7], [5, None, 7], ["a", "b", "c"], [0.5, 1.5, 2.5]])
+def test_take(values):
+    values = pa.array(values)
+    assert take(values, np.array([2, 0, 2])).equals(values.take(pa.array([2, 0, 2])))
+
+
+def test_a_column_of_a_file(tmp_path):
+    pq.write_table(pa.table({"a": [1, 2, 3], "b": [4, 5, 6]}), tmp_path / "t", row_group_size=2)
+    assert read_column(tmp_path / "t", "b").to_pylist() == [4, 5, 6]
+    with pytest.raises(UsageError, match="has no column 'c'"):
+        read_column(tmp_path / "t", "c")

@@ -1,0 +1,175 @@
+"""A stage gives results in order, and its first failure as a person should see it."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import psutil
+import pytest
+
+from penstock.cluster.connect import connect
+from penstock.cluster.spec import ClusterSpec
+from penstock.errors import CapacityError, ClusterError, InputError
+from penstock.pipelines.job import tasks
+from penstock.pipelines.job.tasks import run_tasks
+
+STEPS = """
+import errno, os, signal, time
+from pathlib import Path
+from penstock.errors import InputError
+
+
+def slow_square(x, *, plus):
+    time.sleep(0.05 * (3 - x))
+    return x * x + plus
+
+
+def fail(kind):
+    if kind == "input":
+        raise InputError("row 7 is bad", remedy="Mend it")
+    if kind == "disk":
+        raise OSError(errno.ENOSPC, "No space left on device", "/scratch/x")
+    if kind == "memory":
+        raise MemoryError
+    raise ZeroDivisionError
+
+
+HELD = []
+
+
+def hold(size):
+    # Memory that the worker keeps, as a cache or the libraries of a job do.
+    HELD.append(b"x" * size)
+
+
+def stop_once(marker):
+    # Stand still for ever, the first time.
+    if not Path(marker).exists():
+        Path(marker).touch()
+        os.kill(os.getpid(), signal.SIGSTOP)
+    return "went on"
+
+
+def die(marker, times):
+    # End this worker as the kernel would, the first few times.
+    with Path(marker).open("a") as file:
+        file.write(".")
+    if Path(marker).stat().st_size <= times:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return "survived"
+"""
+
+
+@pytest.fixture(scope="module")
+def steps(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """Steps in a module that workers can import, as those of every job are."""
+    folder = tmp_path_factory.mktemp("steps")
+    (folder / "stage_steps.py").write_text(STEPS)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(folder))
+        patch.setenv("PYTHONPATH", str(folder))
+        yield import_module("stage_steps")
+
+
+@pytest.fixture(scope="module")
+def client(steps: Any) -> Iterator[Any]:
+    with connect(ClusterSpec(cluster="local", workers=2), input_bytes=0) as client:
+        yield client
+
+
+def run(client: Any, step: Any, calls: list[Any], **shared: Any) -> list[Any]:
+    sizes = [1] * len(calls)
+    return run_tasks(client, "try", step, calls, sizes=sizes, unit="calls", quiet=True, **shared)
+
+
+def test_results_come_in_the_order_of_calls(client: Any, steps: Any) -> None:
+    assert run(client, steps.slow_square, [(0,), (1,), (2,)], plus=1) == [1, 2, 5]
+    assert run(client, steps.slow_square, [], plus=1) == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "error", "message"),
+    [
+        ("input", InputError, "row 7 is bad. Mend it."),
+        ("disk", CapacityError, "the disk is full in the stage 'try': /scratch/x"),
+        ("memory", CapacityError, "--memory-limit"),
+        ("bug", ZeroDivisionError, None),
+    ],
+)
+def test_failures_are_said_as_they_are(
+    client: Any, steps: Any, kind: str, error: type[Exception], message: str | None
+) -> None:
+    with pytest.raises(error, match=message):
+        run(client, steps.fail, [(kind,), (kind,)])
+    assert run(client, steps.slow_square, [(1,)], plus=0) == [1]
+
+
+def test_a_worker_that_dies_is_replaced(client: Any, steps: Any, tmp_path: Path) -> None:
+    assert run(client, steps.die, [(str(tmp_path / "marker"), 1)]) == ["survived"]
+
+
+def test_workers_that_die_again_and_again_end_the_job(
+    client: Any, steps: Any, tmp_path: Path
+) -> None:
+    with pytest.raises(ClusterError, match="--memory-limit"):
+        run(client, steps.die, [(str(tmp_path / "marker"), 100)])
+
+
+def test_a_cluster_without_workers_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tasks, "NO_WORKER_TIMEOUT", 0.2)
+    monkeypatch.setattr(tasks, "_ASK_EVERY", 0.1)
+    # As a worker with another penstock: it cannot load the task, and leaves.
+    ghost = ModuleType("ghost")
+    exec("def step(): return 1", ghost.__dict__)
+    monkeypatch.setitem(sys.modules, "ghost", ghost)
+    with (
+        connect(ClusterSpec(cluster="local", workers=1), input_bytes=0) as client,
+        pytest.raises(ClusterError, match="no worker is left in the stage 'try'"),
+    ):
+        run(client, ghost.step, [()])
+
+
+def test_workers_that_are_all_paused_are_not_waited_for(
+    steps: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tasks, "PAUSED_TIMEOUT", 1.0)
+    monkeypatch.setattr(tasks, "_ASK_EVERY", 0.2)
+    with connect("local", workers=1, memory_limit="400MB") as client:
+        run(client, steps.hold, [(250 << 20,)])  # with Python itself, 80 to 95 %
+        message = r"the only worker is paused.*80 %.*got 3\d\d MB of 400 MB on worker 0.*1 s"
+        with pytest.raises(CapacityError, match=message):
+            for _ in range(100):  # it is paused within some tenths of a second
+                run(client, steps.slow_square, [(2,)], plus=0)
+
+
+@pytest.mark.slow
+def test_a_worker_that_stands_still_is_lost(
+    steps: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    marker = str(tmp_path / "marker")
+    with connect("local", workers=2, worker_timeout=2, quiet=False) as client:
+        pids = set(client.run(os.getpid).values())
+        assert run(client, steps.stop_once, [(marker,)]) == ["went on"]
+        stopped = [pid for pid in pids if not psutil.pid_exists(pid)]
+        assert len(stopped) == 1
+    told = capsys.readouterr().err
+    assert re.search(
+        rf"worker \d \(process {stopped[0]} on 127.0.0.1\) has given no sign of life for .* s, "
+        r"it is stopped \(SIGSTOP\); after \d+ s it counts as lost",
+        told,
+    )
+    assert (
+        f"process {stopped[0]} on 127.0.0.1) has given no sign of life for 5 s and counts" in told
+    )
+
+
+def test_a_stage_may_be_run_again(client: Any, steps: Any) -> None:
+    for plus in range(5):
+        assert run(client, steps.slow_square, [(1,)], plus=plus) == [1 + plus]

@@ -1,0 +1,60 @@
+"""The compiled loop that tests MPI requests: apart, so that only a rank loads Numba for it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
+
+from penstock.kernels.compiled import njit
+from penstock.workers.comm.wait import AGAIN, CANCEL, CANCELLED, DONE, FLAG, STATUS
+
+_YIELD_EVERY = 32  # polls: where ranks share a core, the one that is waited for must run
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def _call(typing: Any, function: Any, first: Any, second: Any, third: Any) -> Any:
+    """Call the C function of three pointers whose address is ``function``."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        pointer = ir.IntType(8).as_pointer()
+        kind = ir.FunctionType(ir.IntType(32), [pointer] * 3)
+        callee = builder.inttoptr(args[0], kind.as_pointer())
+        return builder.call(callee, [builder.inttoptr(a, pointer) for a in args[1:]])
+
+    return types.int32(*[types.int64] * 4), generate
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def _load(typing: Any, address: Any) -> Any:
+    """Read 8 bytes of memory; calls of C functions in between make that happen anew."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.load(builder.inttoptr(args[0], ir.IntType(64).as_pointer()))
+
+    return types.int64(types.int64), generate
+
+
+@njit("int64(int64,int64,int64,int64,int64,int64)", nogil=True, cache=True)  # type: ignore[untyped-decorator]
+def poll(test: int, pause: int, requests: int, count: int, state: int, polls: int) -> int:
+    """Test ``count`` requests, whose addresses lie at ``requests``, until all are done."""
+    done = 0
+    for i in range(polls):
+        while done < count:
+            error: int = _call(
+                test, _load(requests + 8 * done), state + 8 * FLAG, state + 8 * STATUS
+            )
+            if error != 0:
+                return -error
+            if _load(state + 8 * FLAG) & 0xFFFFFFFF == 0:
+                break
+            done += 1
+        if done == count:
+            return DONE
+        if _load(state + 8 * CANCEL) != 0:
+            return CANCELLED
+        if i % _YIELD_EVERY == _YIELD_EVERY - 1:
+            _call(pause, 0, 0, 0)
+    return AGAIN
