@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from penstock.workers.gnn.data.kept_split import SplitFile
-from penstock.workers.gnn.plan.lowering import Plan
 from penstock.workers.gnn.plan.spec import Model, Training
+
+if TYPE_CHECKING:
+    from penstock.workers.gnn.plan.lowering import Plan
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from penstock.errors import (
     UsageError,
 )
 from penstock.pipelines.gnn.folder import Run
-from penstock.pipelines.gnn.progress import EpochBar
+from penstock.pipelines.gnn.ranks import EpochBar
 from penstock.pipelines.gnn.report import overlap_lines
 from penstock.pipelines.job import tasks
 from penstock.workers.gnn.task import TrainTask

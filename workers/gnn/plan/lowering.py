@@ -14,16 +14,18 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from penstock.errors import UsageError
 from penstock.graph import Graph
 from penstock.sizes import format_bytes, format_count
 from penstock.workers.gnn.plan.facts import Facts, facts_of
-from penstock.workers.gnn.plan.rates import Rates
 from penstock.workers.gnn.plan.spec import Layer, Model, Training
 
 _FLOAT = 4
+if TYPE_CHECKING:
+    from penstock.workers.gnn.plan.rates import Rates
+
 TILE = 32  # features that are copied to a GPU at a time where only their aggregation is kept
 Order = Literal["transform", "aggregate"]
 
