@@ -53,7 +53,7 @@ def exchange_times(comm, mine, size: int, messages: int, repeats: int, again: bo
         requests += [comm.isend(array, other, tag) for tag, array in enumerate(sent)]
         comm.wait(requests)
 
-    exchange = comm.repeated(
+    exchange = comm.persistent(
         sends=[(array, other, tag) for tag, array in enumerate(sent)],
         receives=[(array, other, tag) for tag, array in enumerate(came)],
     )

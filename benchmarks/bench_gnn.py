@@ -3,7 +3,7 @@
     python -P benchmarks/bench_gnn.py --pyg VENV/bin/python [--threads 2]      on cores
     python -P benchmarks/bench_gnn.py accuracy --pyg VENV/bin/python           Cora, ten seeds
     python -P benchmarks/bench_gnn.py --gpu [--pyg PYTHON] [--ways csr,...]    on one GPU
-        [--precision bf16] [--no-record]
+        [--precision bf16] [--no-cuda-graph]
     python -P benchmarks/bench_gnn.py write amazon-like GRAPH                  only make a graph
 
 An epoch is forward, backward and Adam's update on the whole graph, of a GCN with ReLU and biases.
@@ -62,15 +62,15 @@ def main() -> int:
     )
     parser.add_argument("--precision", choices=("fp32", "tf32", "bf16"), default="fp32")
     parser.add_argument(
-        "--no-record", action="store_true", help="launch kernels one by one on a GPU"
+        "--no-cuda-graph", action="store_true", help="launch kernels one by one on a GPU"
     )
     parser.add_argument(
         "--peer-results", type=Path, help="keep PyG's accuracies here, and use them"
     )
     given = parser.parse_args()
     if given.gpu:
-        record = "no" if given.no_record else "yes"
-        return int(not gpu_speed(given.pyg, given.ways, given.only, given.precision, record))
+        graph = "no" if given.no_cuda_graph else "yes"
+        return int(not gpu_speed(given.pyg, given.ways, given.only, given.precision, graph))
     python = given.pyg or sys.executable
     if given.what == "accuracy":
         return int(not accuracy(python, given.threads, given.peer_results))

@@ -51,10 +51,10 @@ def accuracy(python: str, threads: int, peer_results: Path | None) -> bool:
             a, b = np.array(known[kind]), np.array(mine)
             good = b.mean() >= a.mean() - ACCURACY
             kept &= good
-            cells = [f"{100 * v:.2f}" for v in (a.mean(), a.std(), b.mean(), b.std())]
+            convs = [f"{100 * v:.2f}" for v in (a.mean(), a.std(), b.mean(), b.std())]
             asked = f"{100 * (a.mean() - ACCURACY):.2f}"
             verdict = "kept" if good else "BROKEN"
-            print(f"| {title} | {' | '.join(cells)} | {asked} | {verdict} |", flush=True)
+            print(f"| {title} | {' | '.join(convs)} | {asked} | {verdict} |", flush=True)
     if peer_results is not None:
         peer_results.write_text(json.dumps(known))
     return kept
@@ -62,6 +62,11 @@ def accuracy(python: str, threads: int, peer_results: Path | None) -> bool:
 
 def our_accuracy(folder: Path, data: Data, kind: str, seed: int, roles: Any) -> float:
     """Train one model, and return the test accuracy of the weights that the training keeps."""
+    from penstock.graph import Graph
+    from penstock.workers.comm.single import SingleRank
+    from penstock.workers.gnn.plan.facts import outputs_of
+    from penstock.workers.gnn.plan.lowering import plan_for
+    from penstock.workers.gnn.plan.rates import machine_rates
     from penstock.workers.gnn.plan.spec import Layer, Model, Training
     from penstock.workers.gnn.task import TrainTask
     from penstock.workers.gnn.train import train
@@ -75,6 +80,8 @@ def our_accuracy(folder: Path, data: Data, kind: str, seed: int, roles: Any) -> 
         first = Layer("gat", 64, "elu", dropout=drop, heads=8, attention_dropout=drop)
         layers = first, Layer("gat", attention_dropout=drop)
     rate = 0.005 if kind == "gat" else 0.01
-    training = Training(epochs=200, rate=rate, decay=5e-4, seed=seed, checkpoint_epochs=None)
-    task = TrainTask(graph, None, Model(layers, input_dropout=drop), training, run)
-    return float(train(None, task).metrics["test"]["score"])
+    training = Training(epochs=200, lr=rate, weight_decay=5e-4, seed=seed, checkpoint_epochs=0)
+    model = Model(layers, input_dropout=drop).complete(outputs_of(Graph.open(graph)))
+    plan = plan_for(Graph.open(graph), None, model, training, machine_rates())
+    task = TrainTask(graph, None, model, training, plan, run)
+    return float(train(SingleRank(), task).metrics["test"]["score"])

@@ -105,7 +105,7 @@ def speed_of(case: Case, python: str, threads: int) -> bool:
     print("\n| | epoch ms | times ours | peak MB | of which imported | times ours |")
     print("|---|---|---|---|---|---|")
     for way, found in [*theirs.items(), ("ours", mine)]:
-        cells = (
+        convs = (
             way,
             f"{median_ms(found):,.4g}" if median_ms(found) < 1000 else f"{median_ms(found):,.0f}",
             f"{median_ms(found) / own:.1f}",
@@ -113,7 +113,7 @@ def speed_of(case: Case, python: str, threads: int) -> bool:
             f"{found['imported'] / 1e6:,.0f}",
             f"{found['peak'] / mine['peak']:.1f}",
         )
-        print(f"| {' | '.join(cells)} |", flush=True)
+        print(f"| {' | '.join(convs)} |", flush=True)
     print(
         f"\nlosses differ by {apart:.1e} at most; floor {floor:.3g} ms, {floor / own:.0%} of ours; "
         f"{'sparse' if mine['sparse'] else 'dense'} path"

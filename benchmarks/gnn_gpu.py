@@ -53,7 +53,7 @@ GPU_CASES = {
 
 
 def gpu_speed(
-    python: str | None, ways: tuple[str, ...], only: str, precision: str, record: str
+    python: str | None, ways: tuple[str, ...], only: str, precision: str, cuda_graph: str
 ) -> bool:
     """Print how fast epochs are on a GPU; return whether the promises are kept."""
     # Before cupy is first imported, which reads it. The children do not get it: see call().
@@ -67,7 +67,7 @@ def gpu_speed(
         f"memory copies {rates.memory / 1e12:.2f} TB/s, read and written; of the "
         f"{rates.cache_size >> 20} MiB of L2, 8 are read at {rates.cache / 1e12:.2f} TB/s; "
         f"products in TF32 {rates.flops / 1e12:.0f} TFLOP/s\n"
-        f"ours in {precision}{'' if record == 'yes' else ', kernels launched one by one'}\n"
+        f"ours in {precision}{'' if cuda_graph == 'yes' else ', kernels launched one by one'}\n"
     )
     print(
         "| graph | edge_index ms | csr ms | measured now | ours ms | at most | floor ms | of it | "
@@ -77,7 +77,7 @@ def gpu_speed(
     kept = True
     for title, case in GPU_CASES.items():
         if only in title:
-            kept &= _row(title, case, rates, python, ways, (precision, record))
+            kept &= _row(title, case, rates, python, ways, (precision, cuda_graph))
     return kept
 
 

@@ -15,13 +15,23 @@ AGREED = 3
 
 
 def ours(
-    folder: str, widths: str, epochs: str, device: str, precision: str = "fp32", record: str = "yes"
+    folder: str,
+    widths: str,
+    epochs: str,
+    device: str,
+    precision: str = "fp32",
+    cuda_graph: str = "yes",
 ) -> dict[str, Any]:
     """Train in this process, and return losses, seconds and peak."""
     import dask
 
     dask.config.set({"penstock.device": device})
     imported = _resident()
+    from penstock.graph import Graph
+    from penstock.workers.comm.single import SingleRank
+    from penstock.workers.gnn.plan.facts import outputs_of
+    from penstock.workers.gnn.plan.lowering import plan_for
+    from penstock.workers.gnn.plan.rates import machine_rates
     from penstock.workers.gnn.plan.spec import Layer, Model, Training
     from penstock.workers.gnn.task import TrainTask
     from penstock.workers.gnn.train import train
@@ -29,13 +39,17 @@ def ours(
     hidden = [int(width) for width in widths.split(",")][1:-1]
     layers = [*(Layer("gcn", width) for width in hidden), Layer("gcn")]
     training = Training(
-        epochs=int(epochs), decay=0.0, checkpoint_epochs=None,
-        precision=precision, record=record == "yes",
+        epochs=int(epochs), weight_decay=0.0, checkpoint_epochs=0,
+        precision=precision, cuda_graph=cuda_graph == "yes",
     )  # fmt: skip
     run = Path(folder) / "run"
     run.mkdir(exist_ok=True)
-    task = TrainTask(Path(folder) / "graph", None, Model(layers), training, run)
-    trained = train(None, task)
+    graph = Graph.open(Path(folder) / "graph")
+    model = Model(layers).complete(outputs_of(graph))
+    rates = machine_rates(device)
+    plan = plan_for(graph, None, model, training, rates, on_gpu=device == "gpu")
+    task = TrainTask(graph.path, None, model, training, plan, run)
+    trained = train(SingleRank(), task)
     peak = _resident()
     if device == "gpu":
         imported, peak = 0, trained.memory

@@ -16,7 +16,8 @@ from distributed.core import Status
 from distributed.protocol.pickle import dumps
 
 from penstock.cluster.answer import ask, ask_scheduler
-from penstock.workers.gang import TOPIC, end
+from penstock.workers.comm.reports import TOPIC
+from penstock.workers.gang import end
 
 NAME = "penstock-gangs"
 _TELL_TIMEOUT = 3  # seconds for a worker to hear that its gang ends; it may be deaf

@@ -28,7 +28,8 @@ from penstock.cluster.answer import SILENT_SECONDS, ask
 from penstock.cluster.coordinator import install
 from penstock.errors import ClusterError, GangError, PenstockError, UsageError
 from penstock.progress import Progress
-from penstock.workers.gang import GRACE, TOPIC, Outcome, Plan, describe, run_member
+from penstock.workers.comm.reports import TOPIC
+from penstock.workers.gang import GRACE, Outcome, Plan, describe, run_member
 
 _POLL = 0.25
 _ASK_EVERY = 5.0  # seconds, whether the scheduler still answers
@@ -153,7 +154,7 @@ class _Attempt:
         self.gang, self.world = admitted["gang"], admitted["world"]
         self.addresses = [address for _, address in admitted["members"]]
         futures: list[Any] = []
-        with _listening(self):
+        with listening(self.client, self.gang, self.hear):
             try:
                 with _scheduler_there():
                     futures = self._submit(admitted, function, args, kwargs)
@@ -347,28 +348,29 @@ class _Attempt:
         return ""
 
 
-# Every gang of a client hears what members and coordinator tell; one subscription serves all.
-_attempts: WeakKeyDictionary[Any, dict[str, _Attempt]] = WeakKeyDictionary()
+# One subscription of a client serves all of its gangs, by name.
+_listeners: WeakKeyDictionary[Any, dict[str, Callable[[dict[str, Any]], None]]]
+_listeners = WeakKeyDictionary()
 
 
 @contextmanager
-def _listening(attempt: _Attempt) -> Iterator[None]:
-    client = attempt.client
-    attempts = _attempts.get(client)
-    if attempts is None:
-        attempts = _attempts[client] = {}
+def listening(client: Any, gang: str, hear: Callable[[dict[str, Any]], None]) -> Iterator[None]:
+    """Call ``hear`` with every report of a gang, and with what the coordinator says of it."""
+    listeners = _listeners.get(client)
+    if listeners is None:
+        listeners = _listeners[client] = {}
 
-        def hear(event: tuple[float, dict[str, Any]]) -> None:
-            told = attempts.get(event[1]["gang"])
-            if told is not None:
-                told.hear(event[1])
+        def receive(event: tuple[float, dict[str, Any]]) -> None:
+            listener = listeners.get(event[1]["gang"])
+            if listener is not None:
+                listener(event[1])
 
-        client.subscribe_topic(TOPIC, hear)
-    attempts[attempt.gang] = attempt
+        client.subscribe_topic(TOPIC, receive)
+    listeners[gang] = hear
     try:
         yield
     finally:
-        del attempts[attempt.gang]
+        del listeners[gang]
 
 
 # Admission: workers for a gang

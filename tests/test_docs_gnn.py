@@ -150,7 +150,7 @@ def test_options_and_their_defaults_are_the_codes(page: str) -> None:
     for text in (f"`--weight-decay` ({plain.weight_decay})", f"(, {plain.dropout}"):
         assert text.replace("(, ", "`--dropout` (") in page
     assert f"`--checkpoint-minutes` ({plain.checkpoint_minutes:g})" in page
-    assert Training().rate == plain.lr
+    assert Training().lr == plain.lr
 
 
 def test_numbers_are_the_codes(page: str) -> None:

@@ -26,12 +26,11 @@ import numpy as np
 from penstock.errors import ClusterError, MissingExtra
 from penstock.workers.comm.communicator import Communicator
 from penstock.workers.comm.mpi import load_mpi
+from penstock.workers.comm.reports import Reports
 from penstock.workers.comm.wait import Cancelled, Waiter, WaitTimeout
 from penstock.workers.resources import device as devices
 
 GRACE = 3.0  # seconds in which a member that was told to end may still do so
-TOPIC = "penstock-gang"  # of the events that members send to the client
-_REPORT_EVERY = 0.1
 _RAISE_EVERY = 0.25
 
 
@@ -118,7 +117,7 @@ def _unpickled(function: bytes) -> Any:
 
 def _work(member: _Member, function: Any, args: Any, kwargs: Any) -> Any:
     plan = member.plan
-    reports = _Reports(plan)
+    reports = Reports(plan.gang, plan.rank)
     comm = _communicator(plan, member.waiter, reports)
     try:
         value = function(comm, *args, **kwargs)
@@ -237,31 +236,6 @@ def _meet(world: Any, plan: Plan, waiter: Waiter, on_gpu: bool) -> int:
                 remedy="They may be busy with another task; see the dashboard",
             ) from error
         raise
-
-
-class _Reports:
-    """Progress and metrics on their way to the client, a few times a second at most."""
-
-    def __init__(self, plan: Plan) -> None:
-        from distributed import get_worker
-
-        self._worker = get_worker()
-        self._head = {"gang": plan.gang, "rank": plan.rank}
-        self._done, self._metrics = 0, {}  # type: ignore[var-annotated]
-        self._sent = time.monotonic()
-
-    def __call__(self, report: dict[str, Any]) -> None:
-        self._done += report.get("done", 0)
-        self._metrics.update(report.get("metrics", {}))
-        if time.monotonic() - self._sent >= _REPORT_EVERY:
-            self.flush()
-
-    def flush(self) -> None:
-        """Send what has not been sent."""
-        if self._done or self._metrics:
-            message = {**self._head, "done": self._done, "metrics": self._metrics}
-            self._worker.log_event(TOPIC, message)
-        self._done, self._metrics, self._sent = 0, {}, time.monotonic()
 
 
 # How a member ends before its time

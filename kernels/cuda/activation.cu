@@ -1,4 +1,4 @@
-// Finishing a layer's values, and the way back. Names and meaning are naive/activation.py's. A
+// Finishing a layer's values, and the backward pass. Names and meaning are naive/activation.py's. A
 // thread has four features of a row: those whose words come from one draw.
 #include "gnn/values.cuh"
 

@@ -1,4 +1,4 @@
-"""Finishing a layer's values on the GPU, and the way back; meaning is naive/activation.py's."""
+"""Activation, dropout and bias of a layer on a GPU, and backward; see naive/activation.py."""
 
 from __future__ import annotations
 

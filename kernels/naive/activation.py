@@ -1,4 +1,4 @@
-"""Finishing a layer's values, and the way back: ``out = drop(act(z + bias + skip))``."""
+"""Finishing a layer's values, and the backward pass: ``out = drop(act(z + bias + skip))``."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Gathering over the rows of a block: sums, means, largest values, and the ways back.
+"""Gathering over the rows of a block: sums, means, maxima, and their backward passes.
 
 x has a row for each column of the block, out one for each of its rows; ``first .. last`` are the
-rows to compute. The way back of a sum is ``gather`` over the transpose.
+rows to compute. The backward pass of a sum is ``gather`` over the transpose.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def gather(
 
 
 def scatter(block: Block, grad: Array, out: Array) -> None:
-    """Add to ``out`` the way back of ``gather`` over all rows, without the block's transpose.
+    """Add to ``out`` the backward pass of ``gather`` over all rows, without the block's transpose.
 
     For where there is no room for the transpose. On GPUs the order of additions is not fixed.
     """
@@ -53,7 +53,7 @@ def scatter(block: Block, grad: Array, out: Array) -> None:
 
 
 def gather_max(block: Block, x: Array, out: Array, arg: Array, first: int, last: int) -> None:
-    """Write the largest value of each feature among a row's columns, and whose it is at ``arg``.
+    """Write the maximum of each feature over a row's columns, and the argmax at ``arg``.
 
     Of equals the first column counts. A row without edges gives 0, and -1 at ``arg`` (int32 or
     int64, like indices). Weights, factors and diagonal do not matter.

@@ -1,4 +1,4 @@
-"""Attention over the rows of a block (GAT), and the way back, without an array of edges.
+"""Attention over the rows of a block (GAT), and the backward pass, without an array of edges.
 
 z has a row for each column of the block, of heads times width values: those of a head stand
 together. ``out`` and ``grad`` are alike, with a row for each row of the block. A row reads a column

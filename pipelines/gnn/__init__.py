@@ -24,6 +24,7 @@ from penstock.pipelines.gnn.options import (
     PredictOptions,
 )
 from penstock.pipelines.gnn.report import EvaluateReport, PredictReport, TrainReport
+from penstock.workers.gnn.plan.lowering import Plan
 from penstock.workers.gnn.plan.spec import Layer, Model, Training
 
 __all__ = [
@@ -33,6 +34,7 @@ __all__ = [
     "Layer",
     "Model",
     "ModelOptions",
+    "Plan",
     "PredictOptions",
     "PredictReport",
     "TrainReport",
@@ -53,10 +55,46 @@ def train(
     quiet: bool = True,
     **options: Any,
 ) -> TrainReport:
-    """Train a model on ``graph`` and keep it in the folder ``run``.
+    """Train a model on a graph, full batch, and save it in the directory ``run``.
 
-    spec     the model, or a YAML file with it, in place of model, layers, hidden, ...
-    options  the fields of GnnOptions
+    Parameters
+    ----------
+    graph
+        A graph with features and labels, or its directory.
+    run
+        Directory to write: ``run.json``, ``metrics.jsonl``, ``plan.txt``, ``split.parquet`` and
+        checkpoints.
+    spec
+        The model, or a YAML file that declares it, in place of ``model``, ``layers``, ``hidden``
+        and the like.
+    cluster
+        Where it runs [default: this machine].
+    quiet
+        Print no progress.
+    **options
+        Fields of ``GnnOptions``, as ``hidden``, ``epochs``, ``lr`` or ``parts``: the options of
+        ``penstock gnn train``.
+
+    Returns
+    -------
+    TrainReport
+        Metrics of the best epoch, times and memory; ``text()`` and ``to_dict()``.
+
+    Raises
+    ------
+    UsageError
+        Options that contradict each other or the graph.
+    CapacityError
+        The training does not fit into memory or on disk.
+    OutputExists
+        ``run`` holds a run, and neither ``resume`` nor ``overwrite`` is set.
+    PenstockError
+        The loss became NaN or infinite.
+
+    Examples
+    --------
+    >>> report = gnn.train("g", "run", model="sage", layers=3, hidden=32)
+    >>> report.trained.metrics["test"]["score"]
     """
     from penstock.pipelines.gnn.training import train_model
 
@@ -74,9 +112,39 @@ def predict(
     quiet: bool = True,
     **options: Any,
 ) -> PredictReport:
-    """Predict for every node with the weights of ``run``, and write Parquet at ``out``.
+    """Predict every node with the weights of a run, and write a Parquet dataset.
 
-    Options are those of PredictOptions; ``graph`` names another graph than the one trained on.
+    Parameters
+    ----------
+    run
+        Directory of a run that ``train`` wrote.
+    out
+        Directory of the dataset to write.
+    cluster
+        Where it runs [default: this machine].
+    quiet
+        Print no progress.
+    **options
+        Fields of ``PredictOptions``: ``embeddings``, ``probabilities``, ``checkpoint``, ``parts``,
+        ``overwrite``, and ``graph``, another graph than that of the training.
+
+    Returns
+    -------
+    PredictReport
+        What was written, and which features were ignored; ``text()`` and ``to_dict()``.
+
+    Raises
+    ------
+    UsageError
+        No such run, or a graph that lacks features of the training.
+    CapacityError
+        It does not fit into memory or on disk.
+    OutputExists
+        ``out`` exists, and ``overwrite`` is not set.
+
+    Examples
+    --------
+    >>> gnn.predict("run", "predictions", embeddings=True)
     """
     from penstock.pipelines.gnn.prediction import predict_nodes
 
@@ -91,7 +159,34 @@ def evaluate(
     quiet: bool = True,
     **options: Any,
 ) -> EvaluateReport:
-    """Compare the predictions of ``run`` with the labels; options are those of EvaluateOptions."""
+    """Evaluate a run on the labels of a graph.
+
+    Parameters
+    ----------
+    run
+        Directory of a run that ``train`` wrote.
+    cluster
+        Where it runs [default: this machine].
+    quiet
+        Print no progress.
+    **options
+        Fields of ``EvaluateOptions``: ``split``, ``checkpoint``, ``parts`` and ``graph``.
+
+    Returns
+    -------
+    EvaluateReport
+        ``scores``: accuracy, macro and micro F1, ROC-AUC and the confusion matrix, or MSE, MAE and
+        R2 of values; ``text()`` and ``to_dict()``.
+
+    Raises
+    ------
+    UsageError
+        No such run, no labels of its kind, or no labelled node in the split.
+
+    Examples
+    --------
+    >>> gnn.evaluate("run", split="valid").scores["accuracy"]
+    """
     from penstock.pipelines.gnn.evaluation import evaluate_run
 
     given = EvaluateOptions(**_with_path(options))
@@ -104,8 +199,35 @@ def plan(
     spec: str | Path | Model | None = None,
     cluster: ClusterSpec | None = None,
     **options: Any,
-) -> Any:
-    """Return the plan of a training: ``text()``, ``to_dict()``, ``memory_bytes``."""
+) -> Plan:
+    """Return the plan of a training without running it.
+
+    Parameters
+    ----------
+    graph
+        A graph with features and labels, or its directory.
+    spec
+        As for ``train``.
+    cluster
+        Where the training would run [default: this machine].
+    **options
+        Fields of ``ModelOptions``.
+
+    Returns
+    -------
+    Plan
+        Operations by layer, with predicted seconds, and memory; ``text()``, ``to_dict()``,
+        ``seconds`` and ``memory_bytes``.
+
+    Raises
+    ------
+    UsageError
+        Options that contradict each other or the graph, or a partition that does not exist.
+
+    Examples
+    --------
+    >>> print(gnn.plan("g", model="sage", layers=3).text())
+    """
     from penstock.pipelines.gnn.planning import plan_model
 
     declared, options = _declared(spec, options)

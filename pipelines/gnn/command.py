@@ -25,15 +25,15 @@ app = App(
     result_action="return_value",
 )
 
-GraphAt = Annotated[ClientPath, Parameter(help="a graph's directory")]
-RunAt = Annotated[ClientPath, Parameter(help="the folder of a run")]
-Out = Annotated[ClientPath, Parameter(help="the directory of predictions to write")]
+GraphAt = Annotated[ClientPath, Parameter(help="directory of a graph")]
+RunAt = Annotated[ClientPath, Parameter(help="directory of a run")]
+Out = Annotated[ClientPath, Parameter(help="directory of the predictions to write")]
 
 
 @app.command(name="train", sort_key=1)
 def train(
     graph: GraphAt,
-    run: Annotated[ClientPath, Parameter(help="the folder of the run to write")],
+    run: Annotated[ClientPath, Parameter(help="directory of the run to write")],
     /,
     *,
     options: GnnOptions = GnnOptions(),
@@ -56,7 +56,7 @@ def predict(
     cluster: ClusterSpec = ClusterSpec(),
     output: Output = Output(),
 ) -> None:
-    """Predict for every node, with the weights of a run; a Parquet dataset with your own ids."""
+    """Predict every node with the weights of a run: a Parquet dataset with your own ids."""
     from penstock.pipelines.gnn.prediction import predict_nodes
 
     output.show(predict_nodes(run, out, options, cluster, output.quiet))
@@ -71,7 +71,7 @@ def evaluate(
     cluster: ClusterSpec = ClusterSpec(),
     output: Output = Output(),
 ) -> None:
-    """Compare a run's predictions with the labels: accuracy, F1, ROC-AUC, confusions."""
+    """Evaluate a run on the labels: accuracy, F1, ROC-AUC, confusion matrix."""
     from penstock.pipelines.gnn.evaluation import evaluate_run
 
     output.show(evaluate_run(run, options, cluster, output.quiet))
@@ -86,12 +86,12 @@ def plan(
     cluster: ClusterSpec = ClusterSpec(),
     output: Output = Output(),
 ) -> None:
-    """Show what a training would compute, in which order, and what that costs; train nothing."""
+    """Show the plan of a training: operations, memory and predicted time; train nothing."""
     from penstock.graph import Graph
-    from penstock.pipelines.gnn.declare import tell_ignored
+    from penstock.pipelines.gnn.declare import warn_ignored
     from penstock.pipelines.gnn.planning import plan_model
 
-    tell_ignored(Graph.open(graph.absolute()), quiet=output.quiet)
+    warn_ignored(Graph.open(graph.absolute()), quiet=output.quiet)
     made, too_large = plan_model(graph, options, cluster)
     output.show(made)
     if too_large is not None:

@@ -1,4 +1,4 @@
-"""From options to the declarations that ranks are given: a model and a training."""
+"""The model that options declare, and whether a graph has what its training needs."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 from penstock.errors import UsageError
 from penstock.graph import Graph
 from penstock.pipelines.gnn.options import ModelOptions
+from penstock.workers.gnn.plan.facts import outputs_of
 from penstock.workers.gnn.plan.spec import Layer, Model, Training, read_model
 
 
@@ -36,45 +37,22 @@ def declared_model(options: ModelOptions) -> Model:
     return Model(layers=layers, input_dropout=options.input_dropout)
 
 
-def declared_training(options: ModelOptions) -> Training:
-    """Return the training that the options declare."""
-    plain = Training()
-    return Training(
-        epochs=options.epochs,
-        optimizer=options.optimizer,
-        rate=options.lr,
-        momentum=plain.momentum if options.momentum is None else options.momentum,
-        beta1=options.beta1,
-        beta2=options.beta2,
-        epsilon=options.epsilon,
-        decay=options.weight_decay,
-        schedule=options.schedule,
-        warmup=options.warmup,
-        every=options.step_every or plain.every,
-        factor=options.step_factor or plain.factor,
-        clip=options.clip,
-        patience=options.patience,
-        evaluate_every=options.evaluate_every,
-        seed=options.seed,
-        weighted=options.weighted,
-        checkpoint_epochs=options.checkpoint_epochs or None,
-        checkpoint_minutes=options.checkpoint_minutes or None,
-        overlap=options.overlap,
-        fold=options.fold,
-        path=options.path,
-        order=options.order,
-        transpose=options.transpose,
-        precision=options.precision,
-        record=options.record,
-        profile=options.profile,
-        measure_overlap=options.measure_overlap,
-    )
+def complete(
+    graph: Graph, options: ModelOptions, declared: Model | None = None, *, drawn: bool = False
+) -> tuple[Model, Training]:
+    """Return what is declared, fitted to the graph; raise where the two do not go together.
+
+    drawn  whether a split was drawn before, or is, which does without the graph's
+    """
+    training = options.training
+    check_graph(graph, training, drawn=drawn or options.split is not None)
+    return (declared or declared_model(options)).complete(outputs_of(graph)), training
 
 
 def check_graph(
     graph: Graph, training: Training, *, learns: bool = True, drawn: bool = False
 ) -> None:
-    """Raise where the graph has not what a training needs, as far as its manifest tells.
+    """Raise where the graph lacks what a training needs, as far as its manifest says.
 
     drawn  whether the training draws a split, so that the graph's does not matter
     """
@@ -86,7 +64,7 @@ def check_graph(
             "graph that has some: penstock generate sbm",
         )
     if training.weighted and "weights" not in about.dtypes:
-        raise UsageError(f"{graph.path} has no weights of edges, which --weighted takes")
+        raise UsageError(f"{graph.path} has no edge weights, which --weighted uses")
     if training.path == "sparse" and about.features.kind == "dense":
         zeros = about.features.sparsity(graph.num_nodes)
         if zeros == 0:
@@ -120,7 +98,7 @@ def check_graph(
 
 
 def ignored(graph: Graph) -> list[str]:
-    """Return what edges have that no model looks at: relations, times."""
+    """Return the attributes of edges that no model uses: relations, times."""
     about, found = graph.manifest, []
     if about.relations is not None and len(about.relations) > 1:
         found.append("relations")
@@ -129,8 +107,8 @@ def ignored(graph: Graph) -> list[str]:
     return found
 
 
-def tell_ignored(graph: Graph, *, quiet: bool) -> None:
-    """Say what is ignored before anything is computed, and what that makes of parallel edges."""
+def warn_ignored(graph: Graph, *, quiet: bool) -> None:
+    """Warn of edge attributes that are ignored, and of parallel edges."""
     names, about = ignored(graph), graph.manifest
     by_etl = about.made.get("by") == "penstock etl"
     kept = by_etl and about.made.get("options", {}).get("duplicates") == "keep"

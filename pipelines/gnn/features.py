@@ -1,4 +1,4 @@
-"""Whether a graph has the features that a run learnt from, and in which of its columns."""
+"""Whether a graph has the features that a run was trained on, and in which of its columns."""
 
 from __future__ import annotations
 
@@ -32,14 +32,13 @@ class Matched:
             if graph.manifest.feature_names:
                 whose, its = run_at, f"those of {graph.path}"
             return (
-                f"{whose} has no names of features: {its} are taken to be in the order in which "
-                "they were learnt from"
+                f"{whose} has no feature names: {its} are taken to be in the order of the training"
             )
         if self.ignored:
             count = len(self.ignored)
             features = "feature" if count == 1 else "features"
             return (
-                f"{count} {features} of {graph.path} ignored, which {run_at} did not learn from: "
+                f"{count} {features} of {graph.path} ignored, which {run_at} was not trained on: "
                 f"{_listed(self.ignored)}"
             )
         return None
@@ -60,7 +59,7 @@ def match_features(run: Run, run_at: Path, graph: Graph, *, same: bool) -> Match
                 f"{graph.path} has other features than the graph of {run_at}",
                 expected=f"{run.features} of them",
                 got=str(entry.width),
-                remedy="Make the graph with the features, in the order, that the run learnt from: "
+                remedy="Make the graph with the features, in the order, of the run's training: "
                 "penstock etl --features or --feature-columns",
             )
         return Matched("order")
@@ -69,7 +68,7 @@ def match_features(run: Run, run_at: Path, graph: Graph, *, same: bool) -> Match
     if missing:
         raise UsageError(
             f"{graph.path} lacks {len(missing)} of the {run.features} features that {run_at} "
-            "learnt from",
+            "was trained on",
             expected=_listed(missing),
             got=_listed(names),
             remedy="Make the graph with these columns, too: penstock etl --feature-columns",

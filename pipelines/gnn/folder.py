@@ -1,12 +1,12 @@
 """The folder of a run, in which the ranks write while they train.
 
-run.json                        what is trained, on what, how it stands; what it came to
-split.parquet                   which nodes train, validate and test
-metrics.jsonl, plan.txt         a line an epoch; what was computed, and in which order
+run.json                        model, training, graph, state and results
+split.parquet                   training, validation and test nodes
+metrics.jsonl, plan.txt         a line per epoch; the plan
 checkpoints/{last,best}.safetensors
 profile.json                    with --profile
 
-Unlike other outputs it is there from the first epoch on: to be looked at, and to go on from.
+Unlike other outputs it is there from the first epoch on: to watch it, and to resume from.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from penstock.files import refuse_existing, save_json
 from penstock.output_lock import output_lock
 from penstock.pipelines.gnn.split import DrawnSplit
 from penstock.workers.gnn.plan.spec import (
-    PASSING,
+    RESUMABLE,
     Model,
     Training,
     differences,
@@ -124,7 +124,7 @@ class Run:
                 f"{folder} has no weights yet",
                 expected=f"{path.relative_to(folder)}",
                 got=f"a run that is {self.state}",
-                remedy="Train first, with --resume to go on, or take --checkpoint last",
+                remedy="Train first, or resume with --resume, or take --checkpoint last",
             )
         return path
 
@@ -133,8 +133,8 @@ class Run:
 def run_folder(out: Path, run: Run, *, resume: bool, overwrite: bool) -> Iterator[Path]:
     """Give the folder of a run to train in; it is kept however the block ends, bad input aside.
 
-    A run that is there goes on with ``resume`` if it is the same. With ``overwrite`` it makes room,
-    for good once the new one has an epoch behind it.
+    An existing run is resumed with ``resume`` if it is the same. With ``overwrite`` it is moved
+    aside, and removed once the new one has done an epoch.
     """
     # Through symbolic links, to the disk that the run will really stand on.
     out = out.resolve()
@@ -164,7 +164,7 @@ def run_folder(out: Path, run: Run, *, resume: bool, overwrite: bool) -> Iterato
                 with suppress(OSError):  # a full disk; run.json says "training" then
                     replace(Run.load(out), state="interrupted").save(out)
                 _forget(old)
-                _tell(out)
+                _say_how_to_resume(out)
             raise
         _forget(old)
 
@@ -182,32 +182,32 @@ def _refuse_run(out: Path) -> None:
     more = " and more --epochs" if state == "done" else ""
     raise OutputExists(
         f"{out} holds {stands}",
-        remedy=f"Go on with --resume{more}, begin anew with --overwrite, or name another folder",
+        remedy=f"Resume it with --resume{more}, replace it with --overwrite, or name another",
     )
 
 
 def _refuse_another(out: Path, old: Run, new: Run) -> None:
-    """Raise where a run cannot go on as ``new``."""
-    found = differences(new.model.to_dict(), old.model.to_dict())
+    """Raise where a run cannot be resumed as ``new``."""
+    found = differences(new.model.to_dict(), old.model.to_dict(), "run")
     ours, theirs = (
-        {name: value for name, value in asdict(run.training).items() if name not in PASSING}
+        {name: value for name, value in asdict(run.training).items() if name not in RESUMABLE}
         for run in (new, old)
     )
     if new.training.schedule == "cosine":
         ours["epochs"], theirs["epochs"] = new.training.epochs, old.training.epochs
-    found += differences(ours, theirs)
+    found += differences(ours, theirs, "run")
     drawn, kept = (run.split.declared if run.split else "the graph's" for run in (new, old))
-    found += differences({"split": drawn}, {"split": kept})
+    found += differences({"split": drawn}, {"split": kept}, "run")
     if new.graph_sha256 != old.graph_sha256:
         changed = f"{new.graph} has changed"
-        other = f"{new.graph}, in the checkpoint {old.graph}"
+        other = f"{new.graph}, in the run {old.graph}"
         found.append(f"the graph: {changed if new.graph == old.graph else other}")
     if found:
         raise UsageError(
             f"the run in {out} is another one",
             expected="the same model, training and graph",
-            got="; ".join(found).replace("in the checkpoint", "in the run"),
-            remedy="Repeat its command with --resume, or begin anew with --overwrite",
+            got="; ".join(found),
+            remedy="Repeat its command with --resume, or replace it with --overwrite",
         )
 
 
@@ -233,9 +233,9 @@ def _forget(old: Path | None) -> None:
         shutil.rmtree(old, ignore_errors=True)
 
 
-def _tell(out: Path) -> None:
+def _say_how_to_resume(out: Path) -> None:
     saved = (out / "checkpoints/last.safetensors").is_file()
-    go_on = "go on from its last checkpoint" if saved else "begin again: no checkpoint was due yet"
+    go_on = "resume from its last checkpoint" if saved else "start over: there is no checkpoint yet"
     print(
         f"The run is kept in {out}: the same command with --resume will {go_on}.", file=sys.stderr
     )

@@ -1,32 +1,40 @@
-"""What ``penstock gnn`` can be told."""
+"""The options of ``penstock gnn``."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar, get_type_hints
 
 from cyclopts import Group, Parameter
 from pydantic import Field
 
 from penstock.errors import UsageError
 from penstock.options import ClientPath, check_fractions, flag, options
-from penstock.workers.gnn.plan.spec import LEAST_ROUNDS
+from penstock.workers.gnn.plan.spec import Training
 
-_MODEL = Group("The model", sort_key=2)
-_TRAINING = Group("Its training", sort_key=3)
-_WORK = Group("How it is computed", sort_key=4)
+T = TypeVar("T")
+
+_MODEL = Group("Model", sort_key=2)
+_TRAINING = Group("Training", sort_key=3)
+_COMPUTATION = Group("Computation", sort_key=4)
 
 Share = Annotated[float, Field(ge=0, lt=1), Parameter(group=_MODEL)]
 Count = Annotated[int, Field(ge=1)]
 
-# Flags that declare the model: --spec says all of it.
+# Options of Training that decide how it is computed rather than what is learnt.
+_COMPUTING = (
+    "overlap", "fold", "path", "order", "transpose", "precision", "profile", "cuda_graph",
+    "measure_overlap",
+)  # fmt: skip
+_WITHOUT_NEGATIVE = ("weighted", "profile")
+# Options that declare the model, in place of which --spec declares all of it.
 _DECLARING = (
     "model", "layers", "hidden", "heads", "aggregate", "activation",
     "dropout", "input_dropout", "attention_dropout", "norm", "residual",
 )  # fmt: skip
-# Flags of layers before the last, which a model of one layer has not.
+# Options of the layers before the last, which a model of one layer does not have.
 _BETWEEN = ("hidden", "heads", "activation", "dropout", "norm", "residual")
-# Options that mean something to one choice only.
+# Options that have a meaning with one choice of another option only.
 _BELONGS = {
     "heads": ("model", ("gat",)),
     "attention_dropout": ("model", ("gat",)),
@@ -40,114 +48,64 @@ _BELONGS = {
 }
 
 
+def _training_in_groups(cls: type[T]) -> type[T]:
+    """Say under which heading of --help each field of Training stands.
+
+    Training itself does not: ranks import it, and do without the command line's library.
+    """
+    for name, kind in get_type_hints(Training, include_extras=True).items():
+        shown = Parameter(
+            group=_COMPUTATION if name in _COMPUTING else _TRAINING,
+            negative="" if name in _WITHOUT_NEGATIVE else None,
+        )
+        cls.__annotations__[name] = Annotated[kind, shown]
+    return cls
+
+
 @options
-class ModelOptions:
-    """A model, its training, and how it is computed: all that decides a plan."""
+@_training_in_groups
+class ModelOptions(Training):
+    """A model, its training, and how that is computed: everything that decides a plan."""
 
     model: Annotated[Literal["gcn", "sage", "gin", "gat"], Parameter(group=_MODEL)] = "gcn"
-    """what the layers are"""
+    """kind of the layers"""
     layers: Annotated[int, Field(ge=1, le=64), Parameter(group=_MODEL)] = 2
-    """how many; with 1 it is the last, and options of the layers before it are refused"""
+    """number of layers; with 1 there is the last one only, which has none of the options of hidden
+    layers"""
     hidden: Annotated[Count, Parameter(group=_MODEL)] = 64
-    """values of a node between layers; for gat, those of all heads together"""
+    """hidden channels; for gat, of all heads together"""
     heads: Annotated[Count | None, Parameter(group=_MODEL)] = None
     """gat: attention heads of each layer but the last, which has one [default: 8]"""
     aggregate: Annotated[Literal["mean", "max", "sum"] | None, Parameter(group=_MODEL)] = None
-    """sage: how neighbours come together [default: mean]"""
+    """sage: aggregation over neighbours [default: mean]"""
     activation: Annotated[
         Literal["none", "relu", "leaky_relu", "elu", "tanh", "sigmoid"] | None,
         Parameter(group=_MODEL),
     ] = None
-    """what each layer but the last does to its values [default: relu; gat: elu]"""
+    """activation of each layer but the last [default: relu; gat: elu]"""
     dropout: Share = 0.5
-    """share of the values between layers that is dropped in training"""
+    """dropout between layers"""
     input_dropout: Share = 0.0
-    """share of the features that is dropped in training"""
+    """dropout of the input features"""
     attention_dropout: Share = 0.0
-    """gat: share of the attention's weights that is dropped in training"""
+    """gat: dropout of the attention weights"""
     norm: Annotated[Literal["none", "layer", "batch"] | None, Parameter(group=_MODEL)] = None
-    """normalise what each layer but the last gives, by node or by column [default: none; batch for
-    gin, whose sums grow with degrees]"""
+    """normalization of each layer but the last [default: none; batch for gin, whose sums grow with
+    degrees]"""
     residual: Annotated[bool, Parameter(negative="", group=_MODEL)] = False
-    """add a node's value before each layer but the last to what the layer gives"""
+    """residual connections around each layer but the last"""
     spec: Annotated[ClientPath | None, Parameter(group=_MODEL)] = None
     """a YAML file that declares the model, layer by layer, in place of these options"""
 
     split: Annotated[tuple[float, float, float] | None, Parameter(group=_TRAINING)] = None
-    """draw which nodes train, validate and test: fractions of those with a label, by --seed; the
+    """draw training, validation and test nodes: fractions of the labelled ones, by --seed; the
     rest is in no split [default: the graph's own split]"""
     split_stratified: Annotated[bool, Parameter(negative="", group=_TRAINING)] = False
-    """take the fractions of every class"""
-    epochs: Annotated[Count, Parameter(group=_TRAINING)] = 200
-    """how often all nodes are looked at"""
-    optimizer: Annotated[Literal["sgd", "adam", "adamw"], Parameter(group=_TRAINING)] = "adam"
-    """how the weights move"""
-    lr: Annotated[float, Field(gt=0, allow_inf_nan=False), Parameter(group=_TRAINING)] = 0.01
-    """the learning rate"""
-    weight_decay: Annotated[float, Field(ge=0, allow_inf_nan=False), Parameter(group=_TRAINING)] = (
-        5e-4
-    )
-    """how strongly weights are pulled to 0"""
-    momentum: Annotated[float | None, Field(ge=0, lt=1), Parameter(group=_TRAINING)] = None
-    """sgd: share of the last step that goes into the next [default: 0.9]"""
-    beta1: Annotated[float, Field(ge=0, lt=1), Parameter(group=_TRAINING)] = 0.9
-    """adam, adamw: how slowly the mean of gradients moves"""
-    beta2: Annotated[float, Field(ge=0, lt=1), Parameter(group=_TRAINING)] = 0.999
-    """adam, adamw: how slowly the mean of their squares moves"""
-    epsilon: Annotated[float, Field(gt=0), Parameter(group=_TRAINING)] = 1e-8
-    """adam, adamw: added to what is divided by"""
-    schedule: Annotated[Literal["constant", "cosine", "step"], Parameter(group=_TRAINING)] = (
-        "constant"
-    )
-    """the rate after the warm-up: constant, down to 0 at the last epoch, or down by steps"""
-    step_every: Annotated[Count | None, Parameter(group=_TRAINING)] = None
-    """step: epochs between two steps [default: 50]"""
-    step_factor: Annotated[float | None, Field(gt=0, le=1), Parameter(group=_TRAINING)] = None
-    """step: what each multiplies the rate with [default: 0.5]"""
-    warmup: Annotated[int, Field(ge=0), Parameter(group=_TRAINING)] = 0
-    """epochs in which the rate rises from 0"""
-    clip: Annotated[float | None, Field(gt=0), Parameter(group=_TRAINING)] = None
-    """the largest norm of all gradients together [default: any]"""
-    patience: Annotated[Count | None, Parameter(group=_TRAINING)] = None
-    """end after so many evaluations (see --evaluate-every) without a better validation loss, or
-    training loss where no node validates [default: never]"""
-    evaluate_every: Annotated[Count, Parameter(group=_TRAINING)] = 1
-    """epochs from one evaluation to the next, of the training, validation and test nodes; the last
-    epoch is always evaluated"""
-    seed: Annotated[int, Field(ge=0, lt=2**63), Parameter(group=_TRAINING)] = 0
-    """the same seed gives the same weights at the start, drops the same values, and draws the same
-    split"""
-    weighted: Annotated[bool, Parameter(negative="", group=_TRAINING)] = False
-    """take the graph's weights of edges"""
-    checkpoint_epochs: Annotated[int, Field(ge=0), Parameter(group=_TRAINING)] = 50
-    """save the state after so many epochs; 0: only by the minutes"""
-    checkpoint_minutes: Annotated[float, Field(ge=0), Parameter(group=_TRAINING)] = 5.0
-    """save the state after so many minutes; 0: only by the epochs"""
+    """draw the fractions of every class"""
 
-    parts: Annotated[Count | None, Parameter(alias="-k", group=_WORK)] = None
-    """cut the graph into so many parts, each on a rank of its own [default: ranks of --cluster mpi,
+    parts: Annotated[Count | None, Parameter(alias="-k", group=_COMPUTATION)] = None
+    """partition the graph into this many parts, one per rank [default: ranks of --cluster mpi,
     else 1]"""
-    overlap: Annotated[bool, Parameter(group=_WORK)] = True
-    """let ranks exchange while they compute"""
-    fold: Annotated[bool, Parameter(group=_WORK)] = True
-    """compute once what is the same in every epoch"""
-    path: Annotated[Literal["auto", "dense", "sparse"], Parameter(group=_WORK)] = "auto"
-    """how features are held; auto: what is faster on this machine"""
-    transpose: Annotated[Literal["keep", "implicit"], Parameter(group=_WORK)] = "keep"
-    """keep the transposed edges for the backward pass, or do it over the edges as they are: less
-    memory, more time; only for parts and directed graphs, not for gat and sage max"""
-    order: Annotated[Literal["auto", "transform", "aggregate"], Parameter(group=_WORK)] = "auto"
-    """what a layer does first; auto: what costs less"""
-    precision: Annotated[Literal["fp32", "tf32", "bf16"], Parameter(group=_WORK)] = "fp32"
-    """of a GPU: tf32 rounds the factors of products to 10 bits; bf16 does so too, and rounds what
-    is gathered to 8 bits, sums staying in float32"""
-    record: Annotated[bool, Parameter(group=_WORK)] = True
-    """on one GPU, record an epoch's kernels and launch them as one"""
-    profile: Annotated[bool, Parameter(negative="", group=_WORK)] = False
-    """measure where the time goes: a table, and a timeline of one epoch"""
-    measure_overlap: Annotated[int | None, Field(ge=LEAST_ROUNDS), Parameter(group=_WORK)] = None
-    """of several ranks: after the training, measure which share of their communication is hidden,
-    in so many rounds of three epochs, at least 7, which change nothing"""
 
     def __post_init__(self) -> None:
         if self.split is not None:
@@ -168,18 +126,23 @@ class ModelOptions:
                 remedy=f"Leave {flag(changed[0])} away, or declare the layer in a file: --spec",
             )
         for name, (of, choices) in _BELONGS.items():
-            said = getattr(self, of)
-            if self._changed((name,)) and said not in choices:
+            chosen = getattr(self, of)
+            if self._changed((name,)) and chosen not in choices:
                 raise UsageError(
                     f"option {flag(name)} needs {flag(of)} {' or '.join(choices)}",
-                    got=f"{flag(of)} {said}",
+                    got=f"{flag(of)} {chosen}",
                 )
         if self.measure_overlap is not None and not self.overlap:
             raise UsageError(
                 "--measure-overlap and --no-overlap cannot go together",
-                expected="a training whose ranks exchange while they compute",
+                expected="a training that overlaps communication with computation",
                 remedy="Leave --no-overlap out: epochs without overlap are measured too",
             )
+
+    @property
+    def training(self) -> Training:
+        """What ranks are given of these options, besides the model."""
+        return Training(**{name: getattr(self, name) for name in Training.__dataclass_fields__})
 
     def _changed(self, names: tuple[str, ...]) -> list[str]:
         return [name for name in names if getattr(self, name) != getattr(type(self), name)]
@@ -187,12 +150,12 @@ class ModelOptions:
 
 @options
 class GnnOptions(ModelOptions):
-    """What ``penstock gnn train`` can be told."""
+    """Options of ``penstock gnn train``."""
 
     resume: Annotated[bool, Parameter(negative="")] = False
-    """go on from the last checkpoint of the run that is there"""
+    """resume from the last checkpoint of the run"""
     overwrite: Annotated[bool, Parameter(negative="")] = False
-    """begin anew where there is a run already"""
+    """replace an existing run"""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -205,32 +168,32 @@ class WeightsOptions:
     """Which weights predict, on which graph and how many ranks."""
 
     graph: ClientPath | None = None
-    """another graph with the same features, found by name [default: the one of the run]"""
+    """another graph with the same features, matched by name [default: the graph of the run]"""
     checkpoint: Literal["best", "last"] = "best"
-    """weights of the epoch with the best validation loss (training loss where no node validates),
-    or of the last one saved"""
+    """weights of the epoch with the best validation loss (training loss where there are no
+    validation nodes), or of the last checkpoint"""
     parts: Annotated[Count | None, Parameter(alias="-k")] = None
-    """cut the graph into so many parts, each on a rank of its own [default: as for train]"""
+    """partition the graph into this many parts, one per rank [default: as for train]"""
 
 
 @options
 class PredictOptions(WeightsOptions):
-    """What ``penstock gnn predict`` can be told."""
+    """Options of ``penstock gnn predict``."""
 
     embeddings: Annotated[bool, Parameter(negative="")] = False
-    """also write what the last layer is given, as a list of numbers"""
+    """also write embeddings, the input of the last layer, as a list of numbers"""
     probabilities: Annotated[bool, Parameter(negative="")] = False
     """also write the probabilities of all classes, as a list of numbers"""
     overwrite: Annotated[bool, Parameter(negative="")] = False
-    """replace the output if it holds predictions already"""
+    """replace existing predictions"""
 
 
 @options
 class EvaluateOptions(WeightsOptions):
-    """What ``penstock gnn evaluate`` can be told."""
+    """Options of ``penstock gnn evaluate``."""
 
     split: Literal["train", "valid", "test", "all"] = "test"
-    """which nodes count, by the split that the run was trained on; all: every node with a label"""
+    """nodes to score, by the split that the run was trained on; all: every labelled node"""
 
 
 def as_plain(given: Any) -> dict[str, Any]:

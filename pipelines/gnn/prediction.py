@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +13,12 @@ from penstock.errors import UsageError
 from penstock.files import FileEntry, file_entry, fresh_directory, save_json, sha256_of
 from penstock.graph import Graph
 from penstock.manifest import FILE_NAME as GRAPH_FILE
-from penstock.pipelines.gnn.declare import check_graph, tell_ignored
+from penstock.pipelines.gnn.declare import check_graph, warn_ignored
 from penstock.pipelines.gnn.features import Matched, match_features
 from penstock.pipelines.gnn.folder import Run
-from penstock.pipelines.gnn.memory import need_room_to_predict
 from penstock.pipelines.gnn.options import PredictOptions, WeightsOptions
-from penstock.pipelines.gnn.ranks import facts_and_rates, open_ranks, predict_on
+from penstock.pipelines.gnn.planning import lowering, need_memory_to_predict
+from penstock.pipelines.gnn.ranks import open_ranks, predict_on
 from penstock.pipelines.gnn.report import PredictReport
 from penstock.pipelines.gnn.split import counts_text, own_split_file, split_file
 from penstock.sizes import need_disk
@@ -177,17 +177,17 @@ def predict_into(
 ) -> tuple[int, str]:
     """Have ranks write their parts into ``folder``; return how many, and what they ran on."""
     run, graph = job.run, job.graph
-    tell_ignored(graph, quiet=quiet)
+    warn_ignored(graph, quiet=quiet)
     with open_ranks(graph, options.parts, cluster, quiet=quiet) as ranks:
-        facts, rates = facts_and_rates(ranks, graph, run.training)
-        nonzeros = round(facts.nonzeros * run.features / max(facts.features, 1))
-        facts = replace(facts, outputs=_outputs(run), features=run.features, nonzeros=nonzeros)
-        need_room_to_predict(ranks, run.model, facts, run.training, rates)
+        lowered = lowering(ranks, graph, run.training, features=run.features, outputs=_outputs(run))
+        plan = lowered(run.model)
+        need_memory_to_predict(ranks, plan)
         task = PredictTask(
             graph.path,
             ranks.partition,
             run.model,
             run.training,
+            plan,
             run.checkpoint(job.at, options.checkpoint),
             folder,
             feature_columns=job.features.columns,
@@ -196,7 +196,7 @@ def predict_into(
             probabilities=probabilities,
         )
         predict_on(ranks, task, quiet=quiet)
-        return ranks.count, ranks.room.worker
+        return ranks.count, ranks.capacity.worker
 
 
 def parts_of(folder: Path) -> list[Path]:

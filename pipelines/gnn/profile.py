@@ -1,4 +1,4 @@
-"""Where the time of an epoch went: a table by rank, and a timeline of one epoch.
+"""Where the time of an epoch goes: a table by rank, and a timeline of one epoch.
 
 profile.json: {"ranks": [{"timeline": [[epoch, name, kind, start, end], ...]}, ...]}
 Epochs count from 0 in this run. A span may lie within another, whose own time is then the rest.
@@ -13,7 +13,7 @@ from typing import Any
 _WIDTH = 72  # characters of an epoch
 _FINE = 8  # pieces of a character, of which the most frequent kind is drawn
 _MARKS = {"compute": "█", "halo": "▒", "gradient": "░", "other": "·"}
-_WORDS = {"halo": "waits for halo", "gradient": "waits for gradients", "other": "other"}
+_WORDS = {"halo": "halo exchange", "gradient": "gradient allreduce", "other": "other"}
 _LONGEST = 8
 _KINDS = ("compute", "halo", "gradient")
 
@@ -46,7 +46,7 @@ def profile_text(profile: dict[str, Any]) -> str:
 
 
 def _table(ranks: list[dict[str, float]]) -> list[str]:
-    heads = [("rank", ""), ("compute", "ms"), ("halo", "ms"), ("gradients", "ms")]
+    heads = [("rank", ""), ("compute", "ms"), ("halo", "ms"), ("allreduce", "ms")]
     heads += [("imbalance", "")]
     rows = [
         [str(number), *(_ms(times[kind]) for kind in _KINDS), f"{times['imbalance']:.2f}"]
@@ -71,7 +71,7 @@ def _timeline(profile: dict[str, Any]) -> list[str]:
     spans = [epochs[epoch] for epochs in ranks]
     first = min(span[3] for one in spans for span in one)
     last = max(span[4] for one in spans for span in one)
-    lines = [f"  one epoch, {_ms(last - first)} ms from left to right"]
+    lines = [f"  timeline of one epoch, {_ms(last - first)} ms"]
     for number, one in enumerate(spans):
         lines.append(f"  {number:>4} {_bar(one, first, last)}")
     kinds = {span[2] for one in spans for span in one}

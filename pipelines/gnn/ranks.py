@@ -1,14 +1,13 @@
-"""On how many ranks a job runs, and how they are run: one as a plain task, several as a gang."""
+"""On how many ranks a job runs, and how they are run: a gang, of one rank or several."""
 
 from __future__ import annotations
 
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from penstock.cluster.connect import connect, kind_for
@@ -17,16 +16,18 @@ from penstock.cluster.spec import ClusterSpec
 from penstock.errors import ClusterError, GangError, PenstockError, UsageError
 from penstock.graph import Graph
 from penstock.limits import cores
-from penstock.pipelines.gnn.progress import EpochBar
 from penstock.pipelines.job.capacity import Capacity, capacity_of
 from penstock.pipelines.job.parts import partition_into
 from penstock.pipelines.job.tasks import run_tasks
-from penstock.workers.gnn.plan.spec import Training
+from penstock.progress import Progress
+from penstock.workers.comm.single import run_single
 from penstock.workers.gnn.task import Predicted, PredictTask, Trained, TrainTask
+
+if TYPE_CHECKING:
+    from penstock.workers.gnn.plan.rates import Rates
 
 # A rank that dies takes its world with it, which is started again.
 RETRIES = 2
-_TELL_EVERY = 0.1  # seconds
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,7 @@ class Ranks:
     client: Any
     count: int
     partition: Path | None
-    room: Capacity
+    capacity: Capacity
 
 
 @contextmanager
@@ -66,24 +67,21 @@ def open_ranks(
         partition_into(graph, parts, quiet=quiet)
     ranks = None if alone else parts
     with connect(spec, ranks=ranks, on_gpu=True, quiet=quiet) as client:
-        room = capacity_of(client, spec)
-        count = 1 if alone else parts or room.workers
+        capacity = capacity_of(client, spec)
+        count = 1 if alone else parts or capacity.workers
         path = partition_into(graph, count, quiet=quiet) if count > 1 else None
-        yield Ranks(client, count, path, room)
+        yield Ranks(client, count, path, capacity)
 
 
-def facts_and_rates(ranks: Ranks, graph: Graph, training: Training) -> tuple[Any, Any]:
-    """Return what a plan needs: about the graph, and about the machine that a worker runs on."""
-    from penstock.workers.gnn.plan.facts import facts_of
+def rates_of(ranks: Ranks) -> Rates:
+    """Return how fast the machine of a worker is."""
     from penstock.workers.gnn.plan.rates import machine_rates
 
-    on_gpu = ranks.room.on_gpu
-    facts = facts_of(graph, ranks.partition, training=training, on_gpu=on_gpu)
-    calls = [("gpu" if on_gpu else "cpu",)]
-    rates = run_tasks(
+    calls = [("gpu" if ranks.capacity.on_gpu else "cpu",)]
+    found: list[Rates] = run_tasks(
         ranks.client, "measure", machine_rates, calls, sizes=[1], unit="machines", quiet=True
     )
-    return facts, rates[0]
+    return found[0]
 
 
 def train_on(ranks: Ranks, task: TrainTask, *, scored: bool, quiet: bool) -> Trained:
@@ -92,49 +90,54 @@ def train_on(ranks: Ranks, task: TrainTask, *, scored: bool, quiet: bool) -> Tra
     scored  whether the share of right predictions says something, as it does of classes
     """
     with EpochBar(task.training.epochs, scored=scored, quiet=quiet) as bar:
-        if ranks.count == 1:
-            found = _alone(ranks.client, task, bar)
-        else:
-            from penstock.workers.gnn.train import train
 
-            def hear(rank: int, metrics: dict[str, Any]) -> None:
-                if rank == 0:
-                    bar.tell(metrics)
+        def show(rank: int, metrics: dict[str, Any]) -> None:
+            if rank == 0:
+                bar.update(metrics)
 
-            # Whoever comes after a lost rank finds what was saved last.
-            found = _gang(ranks, train, task, quiet=quiet, on_metrics=hear)[0]
+        # A rank that is started again finds the last checkpoint.
+        found: Trained = _run(ranks, "train", _train, task, quiet=quiet, on_metrics=show)[0]
         if found.epochs > found.first_epoch:
-            bar.tell({"epoch": found.epochs})  # not every epoch is told of
+            bar.update({"epoch": found.epochs})  # not every epoch is reported
         return found
 
 
 def predict_on(ranks: Ranks, task: PredictTask, *, quiet: bool) -> list[Predicted]:
     """Predict, a part of the output a rank."""
-    if ranks.count == 1:
-        calls = [(task,)]
-        found: list[Predicted] = run_tasks(
-            ranks.client, "predict", predict_alone, calls, sizes=[1], unit="graphs", quiet=True
-        )
-        return found
+    return _run(ranks, "predict", _predict, task, quiet=quiet)
+
+
+def _train(comm: Any, task: TrainTask) -> Trained:
+    from penstock.workers.gnn.train import train
+
+    return train(comm, task)
+
+
+def _predict(comm: Any, task: PredictTask) -> Predicted:
     from penstock.workers.gnn.predict import predict
 
-    return _gang(ranks, predict, task, quiet=quiet)
+    return predict(comm, task)
 
 
-def _gang(
+def _run(
     ranks: Ranks,
-    step: Any,
+    title: str,
+    function: Callable[[Any, Any], Any],
     task: Any,
     *,
     quiet: bool,
     on_metrics: Callable[[int, dict[str, Any]], None] | None = None,
 ) -> list[Any]:
-    """Run a step on all ranks, again where one was lost, and return what each gives."""
+    """Run a function on all ranks, again where one was lost, and return every result."""
     from penstock.cluster import gang
 
+    if ranks.count == 1:
+        return _run_single(ranks.client, title, function, task, on_metrics)
     for attempt in range(RETRIES + 1):
         try:
-            return gang.run(ranks.client, step, (task,), ranks=ranks.count, on_metrics=on_metrics)
+            return gang.run(
+                ranks.client, function, (task,), ranks=ranks.count, on_metrics=on_metrics
+            )
         except GangError as error:
             cause = error.__cause__
             if isinstance(cause, PenstockError) and not isinstance(cause, ClusterError):
@@ -146,53 +149,57 @@ def _gang(
     raise AssertionError
 
 
-def _alone(client: Any, task: TrainTask, bar: EpochBar) -> Trained:
-    topic = f"penstock-gnn-{uuid4().hex}"
-    client.subscribe_topic(topic, lambda event: bar.tell(event[1]))
-    try:
-        found: list[Trained] = run_tasks(
-            client, "train", train_alone, [(task, topic)], sizes=[1], unit="epochs", quiet=True
-        )
-    finally:
-        client.unsubscribe_topic(topic)
-    return found[0]
+def _run_single(
+    client: Any,
+    title: str,
+    function: Callable[[Any, Any], Any],
+    task: Any,
+    on_metrics: Callable[[int, dict[str, Any]], None] | None,
+) -> list[Any]:
+    """Run a gang of one, which needs no MPI: it is a task of Dask, which retries it."""
+    from penstock.cluster.gang import listening
+
+    name = f"{title}-{uuid4().hex}"
+
+    def hear(report: dict[str, Any]) -> None:
+        if on_metrics is not None and report["metrics"]:
+            on_metrics(0, report["metrics"])
+
+    with listening(client, name, hear):
+        call = name, function, (task,)
+        return run_tasks(client, title, run_single, [call], sizes=[1], unit="ranks", quiet=True)
 
 
-def train_alone(task: TrainTask, topic: str) -> Trained:
-    """Train on one worker; runs there, and tells the client how far it is."""
-    from penstock.workers.gnn.train import train
+class EpochBar(Progress):
+    """Progress in epochs: ``train: 40 %, 25 epochs/s, loss 0.61, train 83.1 %, valid 79.4 %``."""
 
-    return train(None, task, report=_Told(topic))
+    def __init__(self, epochs: int, *, scored: bool = True, quiet: bool = False) -> None:
+        super().__init__("train", total=epochs, unit="epochs", quiet=quiet)
+        self.epochs, self._before = epochs, -1
+        self._shown = ("train", "valid") if scored else ()
+        self._figures: dict[str, Any] = {}
 
+    def __enter__(self) -> EpochBar:
+        super().__enter__()
+        return self
 
-def predict_alone(task: PredictTask) -> Predicted:
-    """Predict on one worker; runs there."""
-    from penstock.workers.gnn.predict import predict
+    def update(self, metrics: dict[str, Any]) -> None:
+        """Take the metrics of an epoch: its number, from 1, loss, and scores of splits."""
+        epoch = metrics.get("epoch")
+        if epoch is None:
+            return
+        if self._before < 0:
+            self._before = int(epoch) - 1  # what was done before this run is not its speed
+            self.total = max(self.epochs - self._before, 1)
+        self._figures.update(metrics)
+        # A rank that was restarted resumes from its checkpoint.
+        self.advance(int(epoch) - self._before - self.done)
 
-    return predict(None, task)
-
-
-class _Told:
-    """Takes an epoch's figures to the client, a few times a second at most.
-
-    It ends the training once nobody waits for it any more: Dask does not stop what has begun.
-    """
-
-    def __init__(self, topic: str) -> None:
-        from distributed import get_worker
-
-        self._topic, self._worker = topic, get_worker()
-        self._key = self._worker.get_current_task()
-        self._sent = 0.0
-
-    def __call__(self, done: int, metrics: dict[str, Any]) -> None:
-        task = self._worker.state.tasks.get(self._key)
-        if task is None or task.state == "cancelled":
-            raise Abandoned
-        if time.monotonic() - self._sent >= _TELL_EVERY:
-            self._sent = time.monotonic()
-            self._worker.log_event(self._topic, metrics)
-
-
-class Abandoned(BaseException):
-    """Raised in a training whose client has gone or has given it up."""
+    def _state(self, elapsed: float) -> str:
+        figures = [super()._state(elapsed)]
+        if (loss := self._figures.get("loss")) is not None:
+            figures.append(f"loss {loss:.4g}")
+        for name in self._shown:
+            if (score := self._figures.get(name)) is not None:
+                figures.append(f"{name} {100 * score:.1f} %")
+        return ", ".join(figures)

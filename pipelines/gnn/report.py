@@ -1,4 +1,4 @@
-"""What ``penstock gnn`` tells after a run, for people and for ``--json``."""
+"""The reports of ``penstock gnn``, for people and for ``--json``."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _SCORES = {"class": "accuracy", "multi": "micro F1", "value": ""}
 
 @dataclass
 class TrainReport:
-    """What a training came to."""
+    """The result of a training."""
 
     run: str
     graph: str
@@ -45,7 +45,7 @@ class TrainReport:
         return {**body, **trained, "seconds": self.seconds, "edges_per_second": self._speed()}
 
     def text(self) -> str:
-        """Return what a person wants to read."""
+        """Return lines for a person."""
         done = self.trained
         kinds = [layer["kind"] for layer in self.model["layers"]]
         widths = [str(layer["width"]) for layer in self.model["layers"]]
@@ -61,24 +61,26 @@ class TrainReport:
             *self._scores(),
             "",
         ]
-        again = f", {done.first_epoch} of them before" if done.first_epoch else ""
+        again = f", resumed after epoch {done.first_epoch}" if done.first_epoch else ""
         why = ""
         if done.stopped == "patience":
             # More than the patience, where a run that had gone on without one is resumed with it.
             count = done.epochs // self.evaluate_every - done.best_epoch // self.evaluate_every
-            why = f", then none better in {count} evaluation{'s' * (count != 1)}"
+            why = f"; early stopping, {count} evaluation{'s' * (count != 1)} without improvement"
         lines.append(f"  best epoch {done.best_epoch} of {done.epochs}{again}{why}")
         if done.epochs > done.first_epoch:
             epoch = ""
             if (speed := self._speed()) is not None:
                 on = " on a GPU" if self.device == "GPU" else ""
-                epoch = f"{_time(done.epoch_seconds)} an epoch{on}, {format_count(speed)} edges/s, "
+                epoch = (
+                    f"{_time(done.epoch_seconds)} per epoch{on}, {format_count(speed)} edges/s, "
+                )
             lines.append(
-                f"  {epoch}{self.seconds:.1f} s in all; {format_bytes(done.memory)} of memory"
-                f"{' a ' + self.device if self.ranks > 1 else ''}"
+                f"  {epoch}{self.seconds:.1f} s in total; {format_bytes(done.memory)} peak memory"
+                f"{' per ' + self.device if self.ranks > 1 else ''}"
             )
         if self.ranks > 1:
-            lines.append(f"  {self.ranks} ranks; {_waited(done.shares)}")
+            lines.append(f"  {self.ranks} ranks; {_communication(done.shares)}")
             if done.overlap is not None:
                 lines += [f"  {line}" for line in overlap_lines(done.overlap)]
         if self.split is not None:
@@ -99,9 +101,9 @@ class TrainReport:
         return lines
 
     def _speed(self) -> float | None:
-        """Return how many edges an epoch reads a second, once for each layer.
+        """Return how many edges are aggregated per second, each once per layer and epoch.
 
-        None where no epoch was timed: the first one, which compiles, is not.
+        None where no epoch was timed: the first, which compiles, is not.
         """
         if not self.trained.epoch_seconds:
             return None
@@ -115,7 +117,7 @@ class TrainReport:
 
 @dataclass
 class PredictReport:
-    """What was predicted."""
+    """The result of a prediction."""
 
     predictions: str
     run: str
@@ -135,18 +137,18 @@ class PredictReport:
         return asdict(self)
 
     def text(self) -> str:
-        """Return what a person wants to read."""
+        """Return lines for a person."""
         parts = f"{self.parts} part{'s' * (self.parts != 1)}"
         return (
             f"{shown(self.predictions)}: {self.nodes:,} predictions in {parts}, "
             f"{format_bytes(self.bytes)}\n"
-            f"  by the {self.checkpoint} weights of {shown(self.run)}, in {self.seconds:.1f} s"
+            f"  with the {self.checkpoint} weights of {shown(self.run)}, in {self.seconds:.1f} s"
         )
 
 
 @dataclass
 class EvaluateReport:
-    """How good predictions are."""
+    """The result of an evaluation."""
 
     run: str
     graph: str
@@ -167,7 +169,7 @@ class EvaluateReport:
         return {**body, **body.pop("scores")}
 
     def text(self) -> str:
-        """Return what a person wants to read."""
+        """Return lines for a person."""
         found = self.scores
         kept = ", as the training drew it" if self.drawn else ", as in the training"
         split = f"{self.split}{kept * (self.split_by == 'run')}"
@@ -178,17 +180,19 @@ class EvaluateReport:
                 lines.append(f"  {name}  {100 * found[key]:6.2f} %")
         if "roc_auc" in found:
             area = found["roc_auc"]
-            lines.append(f"  ROC-AUC   {'none: one kind only' if area is None else f'{area:.4f}'}")
+            lines.append(
+                f"  ROC-AUC   {'undefined: one class only' if area is None else f'{area:.4f}'}"
+            )
         for key, name in (("mse", "MSE"), ("mae", "MAE"), ("r2", "R2")):
             if key in found:
                 value = found[key]
                 lines.append(f"  {name:<4}  {'none' if value is None else f'{value:.6g}'}")
         if self.task == "class":
-            lines += self._confused()
+            lines += self._confusions()
         return "\n".join(lines)
 
-    def _confused(self) -> list[str]:
-        """Return the pairs of classes that are taken for each other most often."""
+    def _confusions(self) -> list[str]:
+        """Return the most frequent confusions."""
         pairs = [
             (count, self.classes[truth], self.classes[given])
             for truth, row in enumerate(self.scores["confusion"])
@@ -198,9 +202,11 @@ class EvaluateReport:
         pairs.sort(key=lambda pair: -pair[0])
         if not pairs:
             return []
-        lines = ["  most often taken for another class (all of it with --json):"]
+        lines = ["  most frequent confusions (the whole matrix with --json):"]
         width = len(f"{pairs[0][0]:,}")
-        return lines + [f"    {n:>{width},}  {one} as {other}" for n, one, other in pairs[:5]]
+        return lines + [
+            f"    {n:>{width},}  {one} predicted as {other}" for n, one, other in pairs[:5]
+        ]
 
 
 def overlap_lines(found: dict[str, Any]) -> list[str]:
@@ -230,13 +236,13 @@ def _quartiles(values: list[float], text: Callable[[float], str]) -> str:
     return f"{middle} ({lower} to {upper})"
 
 
-def _waited(shares: dict[str, float]) -> str:
-    """Return what an epoch spends on exchanges, the mean over ranks."""
+def _communication(shares: dict[str, float]) -> str:
+    """Return the time that an epoch spends in communication, the mean over ranks."""
     if not shares:
-        return "nothing was exchanged"
+        return "no communication"
     return (
-        f"{_time(shares['halo'])} of an epoch go to halos, {_time(shares['gradient'])} to sums of "
-        "gradients, waiting for slower ranks included"
+        f"per epoch {_time(shares['halo'])} of halo exchange, {_time(shares['gradient'])} of "
+        "gradient allreduce, including waits for slower ranks"
     )
 
 

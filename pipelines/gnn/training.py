@@ -12,18 +12,11 @@ from penstock.errors import PenstockError, UsageError
 from penstock.files import sha256_of
 from penstock.graph import Graph
 from penstock.manifest import FILE_NAME as GRAPH_FILE
-from penstock.pipelines.gnn.declare import (
-    check_graph,
-    declared_model,
-    declared_training,
-    ignored,
-    task_of,
-    tell_ignored,
-)
+from penstock.pipelines.gnn.declare import complete, ignored, task_of, warn_ignored
 from penstock.pipelines.gnn.folder import Run, run_folder
-from penstock.pipelines.gnn.memory import need_disk_to_train, need_room
-from penstock.pipelines.gnn.options import GnnOptions, ModelOptions, as_plain
-from penstock.pipelines.gnn.ranks import facts_and_rates, open_ranks, train_on
+from penstock.pipelines.gnn.options import GnnOptions, as_plain
+from penstock.pipelines.gnn.planning import lowering, need_disk_to_train, need_memory_to_train
+from penstock.pipelines.gnn.ranks import open_ranks, train_on
 from penstock.pipelines.gnn.report import TrainReport
 from penstock.pipelines.gnn.split import FILE_NAME as SPLIT_FILE
 from penstock.pipelines.gnn.split import (
@@ -33,7 +26,6 @@ from penstock.pipelines.gnn.split import (
     keep_split,
     split_file,
 )
-from penstock.workers.gnn.plan.facts import outputs_of
 from penstock.workers.gnn.plan.spec import Model, Training
 from penstock.workers.gnn.task import Trained, TrainTask
 
@@ -49,16 +41,16 @@ def train_model(
     """Run the whole job; ``declared`` is a model that was made in Python."""
     begun = time.monotonic()
     graph, folder = Graph.open(path), out
-    goes_on = options.resume and (folder / "run.json").is_file()
+    resumes = options.resume and (folder / "run.json").is_file()
     split, roles = declared_split(options), None
-    if goes_on:
+    if resumes:
         # What was drawn stays; another --split is refused when the folder is opened.
         old = Run.load(folder).split
         if old is not None and (split is None or split.declared == old.declared):
             split = old
     model, training = complete(graph, options, declared, drawn=split is not None)
-    tell_ignored(graph, quiet=quiet)
-    if split is not None and not (goes_on and (folder / SPLIT_FILE).is_file()):
+    warn_ignored(graph, quiet=quiet)
+    if split is not None and not (resumes and (folder / SPLIT_FILE).is_file()):
         split, roles = draw_split(split, graph, training.seed)
     run = run_of(graph, model, training, options, split)
     with (
@@ -67,7 +59,7 @@ def train_model(
     ):
         if training.measure_overlap is not None and ranks.count == 1:
             raise UsageError(
-                "--measure-overlap measures what several ranks say to each other",
+                "--measure-overlap measures the communication of several ranks",
                 got="one rank",
                 remedy="Train with -k 2 or more, or leave --measure-overlap out",
             )
@@ -76,20 +68,20 @@ def train_model(
         if roles is not None or split is None:
             keep_split(folder, graph, roles)
         if split is not None and not quiet:
-            does = "Goes on with the" if goes_on else "Drew a"
+            does = "Resumes with the" if resumes else "Drew a"
             print(f"{does} split {split.declared}", file=sys.stderr)
-        facts, rates = facts_and_rates(ranks, graph, training)
-        need_room(ranks, model, facts, training, rates)
-        need_disk_to_train(folder, model, facts.features, training.epochs)
-        # Always to go on: a rank that is started again finds what the first one saved.
+        lowered = lowering(ranks, graph, training)
+        need_memory_to_train(ranks, model, lowered)
+        need_disk_to_train(folder, model, run.features, training.epochs)
+        # Always resume: a rank that is started again finds the checkpoint of the first.
         task = TrainTask(
-            graph.path, ranks.partition, model, training, folder, resume=True,
+            graph.path, ranks.partition, model, training, lowered(model), folder, resume=True,
             split=split_file(folder, split),
         )  # fmt: skip
         trained = train_on(ranks, task, scored=run.task != "value", quiet=quiet)
         state = "diverged" if trained.stopped == "nan" else "done"
         replace(run, state=state, results=asdict(trained)).save(folder)
-        devices = ranks.room.worker
+        devices = ranks.capacity.worker
     if trained.stopped == "nan":
         raise _diverged(out, folder, trained)
     return TrainReport(
@@ -107,18 +99,6 @@ def train_model(
         ignored=ignored(graph),
         profile=folder / "profile.json" if training.profile else None,
     )
-
-
-def complete(
-    graph: Graph, options: ModelOptions, declared: Model | None = None, *, drawn: bool = False
-) -> tuple[Model, Training]:
-    """Return what is declared, fitted to the graph; raise where the two do not go together.
-
-    drawn  whether a split was drawn before, or is, which does without the graph's
-    """
-    training = declared_training(options)
-    check_graph(graph, training, drawn=drawn or options.split is not None)
-    return (declared or declared_model(options)).complete(outputs_of(graph)), training
 
 
 def run_of(

@@ -36,7 +36,7 @@ from penstock.workers.comm.exchange import (
 )
 from penstock.workers.comm.exchange_mpi import PIECE, TAGS, MpiExchange, reduced_as
 from penstock.workers.comm.mpi import load_mpi
-from penstock.workers.comm.persistent_requests import Message, Repeated
+from penstock.workers.comm.persistent_requests import Message, PersistentRequests
 from penstock.workers.comm.wait import Cancelled, Waiter
 
 # What mpi4py says to types that MPI does not know; they travel as bytes.
@@ -71,7 +71,7 @@ class Communicator:
         # What may still be under way, so that a gang that fails leaves no memory to a late message.
         self._sends: list[Any] = []
         self._receives: list[Any] = []
-        self._repeated: list[Repeated] = []
+        self._persistent: list[PersistentRequests] = []
         self._report = report
 
     # Point to point
@@ -112,15 +112,15 @@ class Communicator:
         self._receives.append(request)
         return request
 
-    def repeated(
+    def persistent(
         self, *, sends: Sequence[Message] = (), receives: Sequence[Message] = ()
-    ) -> Repeated:
+    ) -> PersistentRequests:
         """Set up messages that are exchanged many times: (array, rank, tag) each; cheap to repeat.
 
         ``start()`` and ``wait()`` of what is returned make one round.
         """
-        self._repeated.append(Repeated(self, sends, receives))
-        return self._repeated[-1]
+        self._persistent.append(PersistentRequests(self, sends, receives))
+        return self._persistent[-1]
 
     def start(self) -> None:
         """Let what was posted travel while this rank computes: NCCL starts it only when told."""
@@ -363,17 +363,17 @@ class Communicator:
 
     # For what this owns, and for the gang that owns this
 
-    def forget(self, repeated: Repeated) -> None:
+    def forget(self, requests: PersistentRequests) -> None:
         """Let go of an exchange that was closed."""
-        self._repeated.remove(repeated)
+        self._persistent.remove(requests)
 
     def leave(self) -> None:
         """Wait for all ranks, then let go: called when this rank has succeeded."""
         self.barrier()
         if self._device is not None:
             self._device.ended()
-        for repeated in list(self._repeated):
-            repeated.close()
+        for requests in list(self._persistent):
+            requests.close()
         self.mpi.Free()
 
     def abandon(self) -> list[Any]:
@@ -387,4 +387,4 @@ class Communicator:
                     request.Cancel()
                 request.Test()
         kept = [one for one in (*self._sends, *self._receives) if under_way(one)]
-        return [self.mpi, *kept, *(one for one in self._repeated if one.withdraw())]
+        return [self.mpi, *kept, *(one for one in self._persistent if one.withdraw())]

@@ -1,6 +1,6 @@
 """An exchange that is made again and again with the same arrays, such as that of a halo.
 
-    halo = comm.repeated(sends=[(border, right, 0)], receives=[(ghosts, left, 0)])
+    halo = comm.persistent(sends=[(border, right, 0)], receives=[(ghosts, left, 0)])
     for step in range(steps):
         halo.start()
         ...                     # compute what needs no ghosts
@@ -26,7 +26,7 @@ from penstock.workers.comm.mpi import load_mpi
 Message = tuple[Any, int, int]
 
 
-class Repeated:
+class PersistentRequests:
     """Messages between this rank and others, in the same arrays every time."""
 
     def __init__(self, owner: Any, sends: Sequence[Message], receives: Sequence[Message]) -> None:

@@ -1,7 +1,7 @@
-"""A training's state in one safetensors file: weights, the optimizer's vectors, and what they are.
+"""A training's state in one safetensors file: weights, the optimizer's moments, metadata.
 
 Weights have the model's names; those of other vectors begin with what they are of, as
-``optimizer/mean``. The metadata says in JSON what else is needed to go on: model, epoch, seed.
+``optimizer/mean``. The metadata says in JSON what else is needed to resume: model, epoch, seed.
 There is no state of a random generator, because draws are counted by epoch.
 """
 
@@ -80,7 +80,7 @@ def check_model(path: Path, about: dict[str, Any], model: Model) -> None:
 
 
 def check_trained(path: Path, about: dict[str, Any]) -> None:
-    """Raise where weights are those that a training started from, which were once kept as best."""
+    """Raise where weights are initial ones, which an earlier version saved as the best."""
     if not about["epoch"]:
         raise UsageError(
             f"{path} holds weights that were never trained: no epoch had been evaluated",
@@ -109,7 +109,7 @@ def _damaged(path: Path, got: str) -> CorruptFile:
         f"{path} is damaged",
         expected="a checkpoint as penstock gnn writes it",
         got=got,
-        remedy="Remove it, and go on from another checkpoint or from the start",
+        remedy="Remove it, and resume from another checkpoint or start over",
     )
 
 

@@ -8,13 +8,22 @@ clock.epoch_done()                                # {"compute": 0.8, "halo": 0.1
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from statistics import median
 from time import perf_counter
 from types import TracebackType
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from penstock.workers.comm.single import AnyCommunicator
 
 Kind = Literal["compute", "halo", "gradient", "other"]
 KINDS: tuple[Kind, ...] = ("compute", "halo", "gradient", "other")
+_DRAWN = 8  # of the last epochs, in a profile
 
 
 class Total(NamedTuple):
@@ -131,3 +140,41 @@ class _Span:
         booked.seconds += own
         booked.times += 1
         self._clock._book(self, start, end, own)
+
+
+class EpochTimes:
+    """Times of epochs, by kind of what was done."""
+
+    def __init__(self, comm: AnyCommunicator) -> None:
+        self._comm = comm
+        self._epochs: list[tuple[float, Mapping[Kind, float]]] = []
+
+    def after(self, number: int, seconds: float, kinds: Mapping[Kind, float]) -> None:
+        """Add an epoch; the first compiles and precomputes, and is left out."""
+        if number:
+            self._epochs.append((seconds, kinds))
+
+    def epoch_seconds(self) -> float:
+        """Return the median epoch."""
+        return median([seconds for seconds, _ in self._epochs] or [0.0])
+
+    def shares(self) -> dict[str, float]:
+        """Return the median seconds of each kind, the mean over ranks; every rank calls it."""
+        values = [median([kinds.get(k, 0.0) for _, kinds in self._epochs] or [0.0]) for k in KINDS]
+        slowest = np.array([values[0]])
+        total = np.array(values)
+        self._comm.allreduce(total)
+        self._comm.allreduce(slowest, "max")
+        total /= self._comm.size
+        found = {str(kind): float(value) for kind, value in zip(KINDS, total, strict=True)}
+        found["imbalance"] = float(slowest[0] / total[0]) if total[0] else 1.0
+        return found
+
+
+def write_profile(path: Path, comm: AnyCommunicator, clock: Clock, epochs: int) -> None:
+    """Write what every rank did by name, and when, in the last epochs."""
+    rows = [row for row in clock.timeline() if row[0] >= epochs - _DRAWN]
+    mine = {"kinds": clock.totals(), "timeline": rows}
+    ranks = comm.allgather(mine)
+    if comm.rank == 0:
+        path.write_text(json.dumps({"ranks": ranks}), encoding="utf-8")

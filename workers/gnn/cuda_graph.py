@@ -1,12 +1,12 @@
-"""Passes over a network on a GPU, launched as one: starting kernels one by one takes Python's time.
+"""Passes over a network on a GPU as CUDA graphs: launching kernels one by one takes Python's time.
 
-    passes = Recorded(network.around)
-    sums = passes("train", epoch, work)     # what work() returned; the same object every time
+    passes = CudaGraphs(network.context, active=True)
+    sums = passes("train", epoch, work, training=True)     # the same object every time
 
-``work`` runs twice as it is: it compiles, folds features and takes its memory. The third time its
-launches are recorded in a CUDA graph, which is launched then and ever after. So it must not wait
-for the GPU, nor copy from the host; the epoch, which dropped values depend on, is read from the
-GPU's memory. What it allocates comes from memory of its own, which nothing else is given later.
+``work`` is warmed up twice: it compiles, precomputes and allocates. The third time it is captured
+in a CUDA graph, which is launched then and ever after. So it must not wait for the GPU, nor copy
+from the host; the epoch, which dropout depends on, is read from the GPU's memory. It allocates from
+a memory pool of its own, from which nothing else is allocated later.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from threading import get_ident
 from typing import Any
 
 from penstock.errors import PenstockError
-from penstock.workers.gnn.layers.context import Surroundings
+from penstock.workers.gnn.layers.context import Context
 
-_BEFORE = 2  # times that a pass runs before it is recorded
+_WARM_UPS = 2
 
 
 class _Pass:
@@ -30,28 +30,28 @@ class _Pass:
         self.result: Any = None
 
 
-class Recorded:
-    """The passes of one rank; ``active=False`` runs them as they are, every time."""
+class CudaGraphs:
+    """The passes of one rank; ``active=False`` runs them without a graph, every time."""
 
-    def __init__(self, around: Surroundings, *, active: bool) -> None:
-        self.around, self.active = around, active
+    def __init__(self, context: Context, *, active: bool) -> None:
+        self.context, self.active = context, active
         self._passes: dict[str, _Pass] = {}
         self._pool: Any = None
 
     def __call__(self, name: str, epoch: int, work: Callable[[], Any], *, training: bool) -> Any:
-        """Do a pass of an epoch, and return what it returned when it was recorded."""
-        self.around.begin(epoch, training=training)
+        """Do a pass of an epoch, and return what it returned when it was captured."""
+        self.context.begin(epoch, training=training)
         if not self.active:
             return work()
         one = self._passes.setdefault(name, _Pass())
         one.runs += 1
-        if one.runs < _BEFORE:
+        if one.runs < _WARM_UPS:
             return work()
         with self._own_memory() as stream:
-            if one.runs == _BEFORE:
+            if one.runs == _WARM_UPS:
                 return work()
             if one.graph is None:
-                self._record(name, one, work, stream)
+                self._capture(name, one, work, stream)
             one.graph.launch(stream)
         return one.result
 
@@ -66,10 +66,10 @@ class Recorded:
 
     @property
     def bytes(self) -> int:
-        """How much memory recorded passes have for themselves."""
+        """The memory pool of captured passes."""
         return 0 if self._pool is None else int(self._pool.total_bytes())
 
-    def _record(self, name: str, one: _Pass, work: Callable[[], Any], stream: Any) -> None:
+    def _capture(self, name: str, one: _Pass, work: Callable[[], Any], stream: Any) -> None:
         try:
             stream.begin_capture()
             try:
@@ -78,15 +78,15 @@ class Recorded:
                 one.graph = stream.end_capture()
         except Exception as error:
             raise PenstockError(
-                f"the {name} pass cannot be recorded on this GPU",
+                f"the {name} pass cannot be captured in a CUDA graph on this GPU",
                 got=f"{type(error).__name__}: {error}",
-                remedy="Train with --no-record, which launches kernels one by one",
+                remedy="Train with --no-cuda-graph, which launches kernels one by one",
             ) from error
 
 
 @contextmanager
 def own_stream(*, active: bool) -> Iterator[None]:
-    """Launch on a stream that can be recorded, until the end of the block."""
+    """Launch on a stream that can be captured, until the end of the block."""
     if not active:
         yield
         return
@@ -100,7 +100,7 @@ def own_stream(*, active: bool) -> Iterator[None]:
 @cache
 def _stream(device: int, thread: int) -> Any:
     # Kept, because memory pools and cuBLAS keep memory by stream. One a thread: nobody else may
-    # launch on a stream that is recorded.
+    # launch on a stream that is captured.
     import cupy
 
     return cupy.cuda.Stream(non_blocking=True)

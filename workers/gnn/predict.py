@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -13,17 +13,18 @@ from penstock.graph import SPLITS, Graph
 from penstock.workers.gnn import checkpoint
 from penstock.workers.gnn.data.local import Local, open_local
 from penstock.workers.gnn.layers.network import Network
-from penstock.workers.gnn.plan.agreed import plan_of
 from penstock.workers.gnn.state import load_tensors
 from penstock.workers.gnn.task import Predicted, PredictTask
-from penstock.workers.gnn.thread_pool import Workforce
-from penstock.workers.gnn.threads import threads_of
+from penstock.workers.gnn.thread_pool import ThreadPool
 from penstock.workers.resources.device import gpu, to_host
+
+if TYPE_CHECKING:
+    from penstock.workers.comm.single import AnyCommunicator
 
 _PIECE = 1 << 16  # nodes that are made into a table at once
 
 
-def predict(comm: Any, task: PredictTask) -> Predicted:
+def predict(comm: AnyCommunicator, task: PredictTask) -> Predicted:
     """Predict this rank's nodes and write them; ranks write a part each."""
     with (
         open_local(
@@ -35,13 +36,12 @@ def predict(comm: Any, task: PredictTask) -> Predicted:
             feature_columns=task.feature_columns,
             split=task.split,
         ) as local,
-        Workforce(threads_of(comm)) as crew,
+        ThreadPool.of(comm) as pool,
     ):
         tensors, about = checkpoint.load(task.checkpoint)
         checkpoint.check_trained(task.checkpoint, about)
-        plan, model = plan_of(comm, task, local, outputs=about["outputs"])
-        checkpoint.check_model(task.checkpoint, about, model)
-        network = Network(plan, model, task.training, local, crew, comm=comm, device=gpu())
+        checkpoint.check_model(task.checkpoint, about, task.model)
+        network = Network(task.plan, task.model, task.training, local, pool, comm, device=gpu())
         load_tensors(network, tensors)
         outputs = network.forward()
         network.synchronize()

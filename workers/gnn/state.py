@@ -1,4 +1,4 @@
-"""What changes in a training: parameters, the optimizer's vectors, the best; saved, resumed."""
+"""The state of a training: parameters, the optimizer's moments, the best; checkpoint, resume."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from penstock.errors import UsageError
 from penstock.kernels import kernel
 from penstock.workers.gnn import checkpoint
 from penstock.workers.gnn.layers.network import Network
-from penstock.workers.gnn.plan.spec import PASSING, Model, Training, differences, make_training
+from penstock.workers.gnn.plan.spec import RESUMABLE, Model, Training, differences, make_training
 from penstock.workers.gnn.task import TrainTask
 from penstock.workers.resources.device import to_device, to_host
 
@@ -30,7 +30,7 @@ class State:
     def __init__(self, network: Network, training: Training, model: Model, task: TrainTask) -> None:
         self.network, self.training, self.model, self.task = network, training, model, task
         values = network.parameters.values
-        self.vectors = [np.zeros_like(values) for _ in range(self._vector_count())]
+        self.moments = [np.zeros_like(values) for _ in range(self._moment_count())]
         self.epoch, self.best_epoch = 0, 0  # a best epoch of 0: none has been evaluated yet
         self.best_loss = math.inf
         self.best_metrics: Metrics = {}
@@ -38,7 +38,7 @@ class State:
         self._saved_at, self._saved_epoch = time.monotonic(), 0
         self._best_saved = False
 
-    def _vector_count(self) -> int:
+    def _moment_count(self) -> int:
         return 1 if self.training.optimizer == "sgd" else 2
 
     def update(self) -> None:
@@ -53,21 +53,21 @@ class State:
         self.epoch += 1
         if training.optimizer == "sgd":
             module.sgd(
-                parameters.values, parameters.gradients, self.vectors[0],
-                rate=rate, momentum=training.momentum, decay=training.decay, scale=scale,
+                parameters.values, parameters.gradients, self.moments[0],
+                rate=rate, momentum=training.momentum, decay=training.weight_decay, scale=scale,
             )  # fmt: skip
             return
         module.adam(
-            parameters.values, parameters.gradients, *self.vectors,
+            parameters.values, parameters.gradients, *self.moments,
             rate=rate, beta1=training.beta1, beta2=training.beta2, epsilon=training.epsilon,
-            decay=training.decay, decoupled=training.optimizer == "adamw", scale=scale,
+            decay=training.weight_decay, decoupled=training.optimizer == "adamw", scale=scale,
             step=self.epoch,
         )  # fmt: skip
 
-    def restorer(self) -> Callable[[], None]:
-        """Return what puts everything that an epoch changes back to what it is now."""
+    def snapshot(self) -> Callable[[], None]:
+        """Return what restores everything that an epoch changes to what it is now."""
         network, epoch = self.network, self.epoch
-        kept = [network.parameters.values, network.parameters.gradients, *self.vectors]
+        kept = [network.parameters.values, network.parameters.gradients, *self.moments]
         kept += network.moments().values()
         copies = [array.copy() for array in kept]
 
@@ -78,13 +78,13 @@ class State:
 
         return restore
 
-    def due(self) -> bool:
+    def evaluation_due(self) -> bool:
         """Return whether the epoch just done is evaluated; the last one always is."""
         last = self.epoch >= self.training.epochs
         return last or self.epoch % self.training.evaluate_every == 0
 
-    def judge(self, metrics: Metrics, *, last: bool = False) -> None:
-        """Remember the parameters if their validation (or else training) loss is the best.
+    def update_best(self, metrics: Metrics, *, last: bool = False) -> None:
+        """Keep the parameters if their validation (or else training) loss is the best.
 
         ``metrics`` are of an evaluation of the parameters as they are. ``last`` takes them where
         none were finite before, so that a training that ends has some.
@@ -115,11 +115,11 @@ class State:
             self.save_best(first_rank)
 
     def save(self, first_rank: bool) -> None:
-        """Save everything that going on needs."""
+        """Save a checkpoint to resume from."""
         self._saved_at, self._saved_epoch = time.monotonic(), self.epoch
         if not first_rank:
             return
-        vectors = {f"optimizer/{i}": to_host(v) for i, v in enumerate(self.vectors)}
+        vectors = {f"optimizer/{i}": to_host(v) for i, v in enumerate(self.moments)}
         if self._best is not None:
             vectors |= {f"best/{n}": value for n, value in self._tensors(self._best).items()}
         checkpoint.save(self.task.run / LAST, self._tensors(), vectors, self._about())
@@ -134,7 +134,7 @@ class State:
         self._best_saved = True
 
     def resume(self, first_rank: bool) -> None:
-        """Go on from the last checkpoint, if there is one."""
+        """Resume from the last checkpoint, if there is one."""
         path = self.task.run / LAST
         if not path.exists():
             if first_rank:
@@ -144,8 +144,8 @@ class State:
         checkpoint.check_model(path, about, self.model)
         ours, theirs = asdict(self.training), asdict(make_training(about["training"]))
         found = differences(
-            {n: v for n, v in ours.items() if n not in PASSING},
-            {n: v for n, v in theirs.items() if n not in PASSING},
+            {n: v for n, v in ours.items() if n not in RESUMABLE},
+            {n: v for n, v in theirs.items() if n not in RESUMABLE},
         )
         if found:
             raise UsageError(
@@ -156,10 +156,10 @@ class State:
             )
         load_tensors(self.network, tensors)
         put = _putter(self.network)
-        for i, vector in enumerate(self.vectors):
+        for i, vector in enumerate(self.moments):
             vector[...] = put(tensors[f"optimizer/{i}"])
         self.epoch = self._saved_epoch = about["epoch"]
-        # Once, the weights that a training started from were kept as those of epoch 0.
+        # An earlier version saved the initial weights as the best, of epoch 0.
         if about["best_epoch"]:
             self._best = self._copy()
             for name, place in self._named(self._best).items():
@@ -204,7 +204,7 @@ def load_tensors(network: Network, tensors: dict[str, Any]) -> None:
 
 
 def _putter(network: Network) -> Any:
-    return to_device if network.around.on_gpu else np.asarray
+    return to_device if network.context.on_gpu else np.asarray
 
 
 def _cut_metrics(path: Any, epoch: int) -> None:

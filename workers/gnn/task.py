@@ -1,13 +1,16 @@
-"""What the ranks of a training or a prediction are told, and what they tell afterwards."""
+"""The tasks of ranks, a training or a prediction, and their results."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from penstock.workers.gnn.data.kept_split import SplitFile
 from penstock.workers.gnn.plan.spec import Model, Training
+
+if TYPE_CHECKING:
+    from penstock.workers.gnn.plan.lowering import Plan
 
 
 @dataclass(frozen=True)
@@ -15,9 +18,10 @@ class TrainTask:
     """A training: every rank gets the same.
 
     partition  None: one rank, the whole graph
-    run        an existing folder. Rank 0 writes there: metrics.jsonl (a line an epoch), plan.txt,
+    model      complete: with every width, as the plan was made for
+    run        an existing folder. Rank 0 writes there: metrics.jsonl (a line per epoch), plan.txt,
                checkpoints/ (``last`` and ``best`` .safetensors), profile.json with --profile
-    resume     go on from checkpoints/last.safetensors if it is there
+    resume     resume from checkpoints/last.safetensors if it is there
     split      which nodes train, validate and test; None: as the graph says
     """
 
@@ -25,6 +29,7 @@ class TrainTask:
     partition: Path | None
     model: Model
     training: Training
+    plan: Plan
     run: Path
     resume: bool = False
     split: SplitFile | None = None
@@ -32,11 +37,11 @@ class TrainTask:
 
 @dataclass(frozen=True)
 class Trained:
-    """What a training came to; the same on every rank.
+    """The result of a training; the same on every rank.
 
     metrics  of the best epoch: {"train": {"loss": , "score": }, "valid": ..., "test": ...}, those
              splits that the graph has; score is accuracy, or micro F1 for several classes
-    seconds  for reading, folding and all epochs; epoch_seconds: the median epoch
+    seconds  for reading, preparing and all epochs; epoch_seconds: the median epoch
     shares   median seconds an epoch of each kind, the mean over ranks: compute, halo and gradient
              (packing, waiting, adding; waiting for slower ranks included), other; imbalance
     overlap  what was measured of the hidden share of the communication, as overlap.py says; None
@@ -77,6 +82,7 @@ class PredictTask:
     partition: Path | None
     model: Model
     training: Training
+    plan: Plan
     checkpoint: Path
     out: Path
     feature_columns: tuple[int, ...] | None = None

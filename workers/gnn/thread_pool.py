@@ -1,16 +1,21 @@
-"""Kernels over pieces of rows, on all threads of a rank, and messages helped on between pieces."""
+"""Kernels over pieces of rows on all threads of a rank, with progress of MPI between pieces."""
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from itertools import count
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from penstock.arrays import Array
+from penstock.limits import cores
+
+if TYPE_CHECKING:
+    from penstock.workers.comm.single import AnyCommunicator
 
 # Pieces do not depend on how many threads there are: sums are joined piece by piece.
 _PIECES = 64
@@ -21,7 +26,7 @@ _SUMMED_PIECES, _SUMMED_ROWS = 32, 4096  # of a product that sums over rows
 _LEAST = 1 << 18  # values of a piece, so that small graphs are done in one
 
 
-class Workforce:
+class ThreadPool:
     """The threads of one rank; ``progress`` is called between pieces, in the rank's own thread."""
 
     def __init__(self, threads: int = 1, progress: Callable[[], None] | None = None) -> None:
@@ -30,7 +35,15 @@ class Workforce:
         self._pool = ThreadPoolExecutor(threads - 1) if threads > 1 else None
         self._limit: AbstractContextManager[Any] | None = None
 
-    def __enter__(self) -> Workforce:
+    @staticmethod
+    def of(comm: AnyCommunicator) -> ThreadPool:
+        """Return the threads of this rank, its share of the host's cores; every rank calls it."""
+        if comm.size == 1:
+            return ThreadPool(cores())
+        hosts = comm.allgather(socket.gethostname())
+        return ThreadPool(max(1, cores() // hosts.count(hosts[comm.rank])))
+
+    def __enter__(self) -> ThreadPool:
         from threadpoolctl import threadpool_limits
 
         # Products are cut into pieces here: BLAS does not share tall ones well, and would take

@@ -1,4 +1,4 @@
-"""The training loop of one rank: ``gang.run(client, train, (task,), ranks=k)``, or alone."""
+"""The training loop of one rank: ``gang.run(client, train, (task,), ranks=k)``."""
 
 from __future__ import annotations
 
@@ -7,30 +7,28 @@ import math
 import resource
 import time
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from penstock.errors import UsageError
-from penstock.workers.gnn.clock import Clock
-from penstock.workers.gnn.cuda_graph import Recorded, own_stream
+from penstock.graph import SPLITS
+from penstock.workers.gnn.clock import Clock, EpochTimes, write_profile
+from penstock.workers.gnn.cuda_graph import CudaGraphs, own_stream
 from penstock.workers.gnn.data.local import Local, open_local
-from penstock.workers.gnn.epoch_times import Times, write_profile
 from penstock.workers.gnn.halo.overlap import measure_overlap
 from penstock.workers.gnn.layers.network import Loss, Network
-from penstock.workers.gnn.plan.agreed import plan_of
 from penstock.workers.gnn.plan.spec import LOSSES
 from penstock.workers.gnn.state import Metrics, State
 from penstock.workers.gnn.task import Trained, TrainTask
-from penstock.workers.gnn.thread_pool import Workforce
-from penstock.workers.gnn.threads import threads_of
-from penstock.workers.resources.device import gpu, to_host, wait_for_gpu
+from penstock.workers.gnn.thread_pool import ThreadPool
+from penstock.workers.resources.device import gpu, to_host
 
-SPLITS = ("train", "valid", "test")
-Report = Callable[[int, dict[str, Any]], None]
+if TYPE_CHECKING:
+    from penstock.workers.comm.single import AnyCommunicator
 
 
-def train(comm: Any, task: TrainTask, report: Report | None = None) -> Trained:
+def train(comm: AnyCommunicator, task: TrainTask) -> Trained:
     """Train on this rank's rows; every rank returns the same but for its own memory and times."""
     started = time.monotonic()
     training = task.training
@@ -38,16 +36,15 @@ def train(comm: Any, task: TrainTask, report: Report | None = None) -> Trained:
         open_local(
             comm, task.graph, task.partition, weighted=training.weighted, split=task.split
         ) as local,
-        Workforce(threads_of(comm)) as crew,
+        ThreadPool.of(comm) as pool,
         np.errstate(over="ignore", invalid="ignore"),  # the loss shows them, and ends the training
-        own_stream(active=gpu() and _alone(comm)),
+        own_stream(active=gpu() and comm.size == 1),
     ):
-        run = _Run(comm, task, local, crew, report)
-        return run.through(started)
+        return _Run(comm, task, local, pool).run(started)
 
 
 class _Epoch(NamedTuple):
-    """What is known of an epoch when its update is done."""
+    """An epoch whose update is done."""
 
     metrics: dict[str, float]  # of the training nodes, before the update
     seconds: float
@@ -58,30 +55,30 @@ class _Run:
     """One training on one rank."""
 
     def __init__(
-        self, comm: Any, task: TrainTask, local: Local, crew: Workforce, report: Report | None
+        self, comm: AnyCommunicator, task: TrainTask, local: Local, pool: ThreadPool
     ) -> None:
-        self.comm, self.task, self.local, self.report = comm, task, local, report
+        self.comm, self.task, self.local = comm, task, local
         self.training = task.training
         profile = task.training.profile
         settle = None
         if profile and gpu():
-            settle = wait_for_gpu if _alone(comm) else comm.synchronize
+            settle = comm.synchronize
         self.clock = Clock(profile, settle)
-        self.first_rank = comm is None or comm.rank == 0
+        self.first_rank = comm.rank == 0
         if self.training.precision != "fp32" and not gpu():
             raise UsageError(
                 f"--precision {self.training.precision} is for GPUs, and this worker has none",
                 expected="--precision fp32, or --device gpu",
             )
-        self.plan, self.model = plan_of(comm, task, local)
+        self.plan, self.model = task.plan, task.model
         self.network = Network(
-            self.plan, self.model, self.training, local, crew,
-            comm=comm, clock=self.clock, device=gpu(),
+            self.plan, self.model, self.training, local, pool, comm,
+            clock=self.clock, device=gpu(),
         )  # fmt: skip
-        # What was taken to prepare goes back, so that buffers are taken as they are needed.
+        # What preparing took is freed, so that buffers are allocated as they are needed.
         self._peak = _peak_bytes(give_back=True)
-        recorded = gpu() and _alone(comm) and self.training.record and not profile
-        self.passes = Recorded(self.network.around, active=recorded)
+        captured = gpu() and comm.size == 1 and self.training.cuda_graph and not profile
+        self.passes = CudaGraphs(self.network.context, active=captured)
         self.loss_kind = LOSSES[str(local.label_kind)]
         self.loss = Loss(self.loss_kind, self.network, self._terms())
         self.state = State(self.network, self.training, self.model, task)
@@ -91,12 +88,12 @@ class _Run:
             layer.dropout or layer.attention_dropout or layer.norm == "batch"
             for layer in self.model.layers
         )
-        self._open: _Epoch | None = None  # updated, and neither judged nor told yet
+        self._unfinished: _Epoch | None = None  # updated, and neither compared nor reported yet
         self._evaluated = 0  # the last epoch that was evaluated here
 
-    def through(self, started: float) -> Trained:
+    def run(self, started: float) -> Trained:
         """Run all epochs."""
-        state, times = self.state, Times(self.comm)
+        state, times = self.state, EpochTimes(self.comm)
         if self.task.resume:
             state.resume(self.first_rank)
         if self.first_rank:
@@ -128,15 +125,15 @@ class _Run:
             first_epoch=first_epoch,
         )
 
-    def _epochs(self, times: Times) -> str:
+    def _epochs(self, times: EpochTimes) -> str:
         """Run the epochs that are left; return what ended them."""
         state, first_epoch = self.state, self.state.epoch
         while state.epoch < self.training.epochs and not self._patience_ends():
             begun = time.perf_counter()
             metrics = self._gradients()
-            if self._open is not None:  # this pass evaluates the epoch before
+            if self._unfinished is not None:  # this pass evaluates the epoch before
                 paused = time.perf_counter()
-                self._close(metrics)
+                self._finish_epoch(metrics)
                 begun += time.perf_counter() - paused
             if not _finite(metrics):
                 state.epoch += 1
@@ -145,75 +142,75 @@ class _Run:
                 break
             with self.clock.span("update", "compute"):
                 state.update()
-            evaluated = self._evaluate() if state.due() and not self.same else None
+            evaluated = self._evaluate() if state.evaluation_due() and not self.same else None
             seconds = time.perf_counter() - begun
             kinds = self.clock.epoch_done()
             times.after(state.epoch - 1 - first_epoch, seconds, kinds)
-            self._open = _Epoch(metrics["train"], seconds, kinds)
-            if not self.same and not self._close(evaluated):
+            self._unfinished = _Epoch(metrics["train"], seconds, kinds)
+            if not self.same and not self._finish_epoch(evaluated):
                 return "nan"
         # The last epoch's weights are evaluated whatever --evaluate-every says.
         known = self._evaluated == state.epoch and state.best_epoch
-        if not known and not self._close(self._evaluate(), last=True):
+        if not known and not self._finish_epoch(self._evaluate(), last=True):
             return "nan"
         return "patience" if self._patience_ends() else "epochs"
 
     def _patience_ends(self) -> bool:
-        # Not before what was done last is judged, which may be the best.
-        return self._open is None and self.state.out_of_patience()
+        # Not before the last update is evaluated, which may be the best.
+        return self._unfinished is None and self.state.out_of_patience()
 
     def _gradients(self) -> Metrics:
-        """Go forward and back; return the metrics on the way, of the weights as they are."""
-        loss = self.passes("train", self.state.epoch, self._forward_and_back, training=True)
-        if self.training.profile and not _alone(self.comm):
+        """Do the forward and backward pass; return the metrics of the forward pass."""
+        loss = self.passes("train", self.state.epoch, self._forward_and_backward, training=True)
+        if self.training.profile and self.comm.size > 1:
             with self.clock.span("wait for slower ranks", "other"):
-                self.comm.barrier()  # so that gradients are not blamed for it
+                self.comm.barrier()  # else that would count as gradients'
         self.network.sums.wait()
         return _metrics(loss())
 
-    def _close(self, evaluated: Metrics | None, *, last: bool = False) -> bool:
-        """Judge, tell and save the epoch that was updated last; return whether it may go on.
+    def _finish_epoch(self, evaluated: Metrics | None, *, last: bool = False) -> bool:
+        """Report the last epoch, keep it if it is the best; return whether to go on.
 
-        Where training's own pass gives what an evaluation would, that of the next epoch closes it.
+        Where training's own pass gives what an evaluation would, the next epoch's finishes it.
         """
-        state, done, good = self.state, self._open, True
+        state, done, good = self.state, self._unfinished, True
         if evaluated is not None:
             good = _finite(evaluated)
-            if good and (last or state.due()):
-                state.judge(evaluated, last=last)
+            if good and (last or state.evaluation_due()):
+                state.update_best(evaluated, last=last)
                 self._evaluated = state.epoch
             else:
                 evaluated = None
         if done is not None:
-            self._open = None
-            self._tell({**(evaluated or {}), "train": done.metrics}, done.seconds, done.kinds)
+            self._unfinished = None
+            self._report({**(evaluated or {}), "train": done.metrics}, done.seconds, done.kinds)
             if good:
                 state.save_if_due(self.first_rank)
         return good
 
-    def _forward_and_back(self) -> Callable[[], Any]:
+    def _forward_and_backward(self) -> Callable[[], Any]:
         network, epoch = self.network, self.state.epoch
         outputs = network.forward(epoch=epoch, training=True)
         grad = network.gradient_buffer()
-        loss = self._over_ranks(self.loss(outputs, grad))  # travels during the way back
-        network.back(grad)
+        loss = self._over_ranks(self.loss(outputs, grad))  # overlaps the backward pass
+        network.backward(grad)
         return loss
 
     def _overlap(self) -> dict[str, Any] | None:
         """Measure which share of the communication is hidden, where that was asked for.
 
-        Everything was saved and judged before; nothing of it changes what was trained.
+        The run is complete before; nothing of this changes its weights.
         """
         rounds = self.training.measure_overlap
-        if rounds is None or _alone(self.comm):
+        if rounds is None or self.comm.size == 1:
             return None
 
-        restore = self.state.restorer()
+        restore = self.state.snapshot()
         return measure_overlap(self.comm, self.network, self.bare_epoch, restore, rounds)
 
     def bare_epoch(self) -> Metrics:
-        """Go forward and back and update, as every epoch does; nothing is judged, told or saved."""
-        loss = self._forward_and_back()
+        """Do an epoch's passes and update, without evaluation, report and checkpoint."""
+        loss = self._forward_and_backward()
         self.network.sums.wait()
         metrics = _metrics(loss())
         self.state.update()
@@ -243,11 +240,10 @@ class _Run:
         """Return over how many training terms of the whole graph the loss is a mean."""
         local = self.local
         count = np.array([np.count_nonzero(local.counted == 0)], np.int64)
-        if self.comm is not None:
-            self.comm.allreduce(count)
+        self.comm.allreduce(count)
         return int(count[0]) * (local.outputs if self.loss_kind == "binary" else 1)
 
-    def _tell(self, metrics: Metrics, seconds: float, kinds: Mapping[Any, float]) -> None:
+    def _report(self, metrics: Metrics, seconds: float, kinds: Mapping[Any, float]) -> None:
         epoch = self.state.epoch
         shown = {
             "loss": round(metrics["train"]["loss"], 4),
@@ -258,15 +254,8 @@ class _Run:
             line["kinds"] = {name: round(value, 6) for name, value in kinds.items()}
             with (self.task.run / "metrics.jsonl").open("a", encoding="utf-8") as file:
                 file.write(json.dumps(line) + "\n")
-            if self.report is not None:
-                self.report(1, {"epoch": epoch, **shown})
-            elif self.comm is not None:
-                self.comm.advance()
-                self.comm.log(epoch=epoch, **shown)
-
-
-def _alone(comm: Any) -> bool:
-    return comm is None or comm.size == 1
+            self.comm.log(epoch=epoch, **shown)
+            self.comm.advance()
 
 
 def _peak_bytes(*, give_back: bool = False) -> int:

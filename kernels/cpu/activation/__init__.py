@@ -1,4 +1,4 @@
-"""Finishing a layer's values, and the way back, in Numba; the meaning is naive/activation.py's."""
+"""Activation, dropout and bias of a layer, and backward, in Numba; see naive/activation.py."""
 
 from __future__ import annotations
 

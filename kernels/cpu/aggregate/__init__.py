@@ -38,12 +38,12 @@ def gather(
 
 
 def scatter(block: Block, grad: Array, out: Array) -> None:
-    """Add to ``out`` the way back of ``gather`` over all rows, without the block's transpose."""
+    """Add to ``out`` the backward pass of ``gather`` over all rows, without the transpose."""
     _scatter(tuple(rows_of(block, out)), read_only(grad, out), out)
 
 
 def gather_max(block: Block, x: Array, out: Array, arg: Array, first: int, last: int) -> None:
-    """Write the largest value of each feature among a row's columns, and whose it is at ``arg``.
+    """Write the maximum of each feature over a row's columns, and the argmax at ``arg``.
 
     Of equals the first column counts. A row without edges gives 0, and -1 at ``arg``.
     """

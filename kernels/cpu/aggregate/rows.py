@@ -1,4 +1,4 @@
-"""One row of a gathering: its sum, or its largest values, over its edges, in registers.
+"""One row of a gathering: its sum, or its maxima, over its edges, in registers.
 
 Any width from T to 2 T is covered by two tiles of T numbers, of which the second ends with the
 row and may overlap the first. So few sizes of tiles serve all widths without a rest to treat; of
@@ -175,7 +175,7 @@ def _sum_pair(
 def max_row(
     indices: Any, span: Any, edges: Any, x: Any, stride: Any, out: Any, arg: Any, width: Any
 ) -> None:
-    """Write the largest values of the columns of a span of edges, and whose they are."""
+    """Write the maxima over the columns of a span of edges, and the argmax."""
     size = 16 if width >= 16 else 1
     at = 0
     while at < width:
@@ -218,7 +218,7 @@ def max_back_row(
     out: Any,
     width: Any,
 ) -> None:
-    """Write the sum of the gradients of those readers whose largest value was the column's."""
+    """Write the sum of the gradients of those readers whose argmax is the column."""
     at = 0
     size = 16 if width >= 16 else 1
     while at < width:

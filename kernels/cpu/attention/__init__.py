@@ -1,7 +1,7 @@
 """Attention over the rows of a block in Numba; names and meaning are naive/attention.py's.
 
 A row's edges are gone through once, CHUNK at a time: the largest score may grow on the way, and
-what was summed so far is then scaled. On the way back no product of an edge's rows is needed:
+what was summed so far is then scaled. In the backward pass no product of an edge's rows is needed:
 where ``s`` is the slope of leaky, the sum over c of ``alpha s (factor grad[r] z[c] - dot[r])`` is
 ``grad[r] (sum of alpha s factor z[c]) - dot[r] (sum of alpha s)``, so that rows are only summed.
 """

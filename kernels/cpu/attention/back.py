@@ -1,4 +1,4 @@
-"""The way back of attention: attention.py says why it only sums rows."""
+"""The backward pass of attention: attention.py says why it only sums rows."""
 
 from __future__ import annotations
 

@@ -77,7 +77,7 @@ def gather(
 
 
 def scatter(block: Block, grad: DeviceArray, out: DeviceArray) -> None:
-    """Add to ``out`` the way back of ``gather`` over all rows, without the block's transpose.
+    """Add to ``out`` the backward pass of ``gather`` over all rows, without the block's transpose.
 
     The order of additions is not fixed: results differ in their last bits between runs.
     """
@@ -98,7 +98,7 @@ def scatter(block: Block, grad: DeviceArray, out: DeviceArray) -> None:
 def gather_max(
     block: Block, x: DeviceArray, out: DeviceArray, arg: DeviceArray, first: int, last: int
 ) -> None:
-    """Write the largest value of each feature among a row's columns, and whose it is at ``arg``.
+    """Write the maximum of each feature over a row's columns, and the argmax at ``arg``.
 
     Of equals the first column counts. A row without edges gives 0, and -1 at ``arg``, which has
     the type of the block's indices.

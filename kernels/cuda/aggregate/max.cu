@@ -1,4 +1,4 @@
-// The largest value of each feature among a row's columns, and the way back. Names and meaning are
+// The maximum of each feature over a row's columns, and the backward pass. Names and meaning are
 // naive/aggregate.py's.
 #include "gnn/sweep.cuh"
 

@@ -1,4 +1,4 @@
-// The way back of attention. Names and meaning are naive/attention.py's.
+// The backward pass of attention. Names and meaning are naive/attention.py's.
 //
 // The gradient of a score asks, edge by edge, for the product of a neighbour's values and a row's
 // gradient. That is linear: neighbours are summed first, and multiplied once at the row's end.

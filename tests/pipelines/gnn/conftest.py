@@ -66,7 +66,7 @@ class FakeRank:
     stopped: str = "epochs"
     best: int | None = None
 
-    def __call__(self, comm: Any, task: TrainTask, report: Any = None) -> Trained:
+    def __call__(self, comm: Any, task: TrainTask) -> Trained:
         self.tasks.append(task)
         self.at_start(task)
         last = task.run / "checkpoints/last.safetensors"
@@ -78,8 +78,8 @@ class FakeRank:
                 file.write(json.dumps({"epoch": epoch}) + "\n")
             last.write_text(str(epoch))
             (last.parent / "best.safetensors").write_text(str(epoch))
-            if report is not None:
-                report(1, {"epoch": epoch, "loss": 1 / epoch, "train": 0.5, "valid": 0.25})
+            comm.log(epoch=epoch, loss=1 / epoch, train=0.5, valid=0.25)
+            comm.advance()
         return Trained(
             epochs=task.training.epochs,
             best_epoch=task.training.epochs if self.best is None else self.best,

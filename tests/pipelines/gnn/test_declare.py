@@ -15,12 +15,11 @@ from penstock.pipelines.cli import run
 from penstock.pipelines.gnn.declare import (
     check_graph,
     declared_model,
-    declared_training,
     scaled,
 )
 from penstock.pipelines.gnn.options import GnnOptions, ModelOptions
 from penstock.workers.gnn.plan.facts import outputs_of
-from penstock.workers.gnn.plan.spec import Layer, Model, Training
+from penstock.workers.gnn.plan.spec import Layer, Model, Training, make_training
 
 
 def test_flags_declare_layers() -> None:
@@ -46,18 +45,28 @@ def test_sage_and_gin() -> None:
 
 def test_options_say_what_the_declarations_say() -> None:
     plain = replace(Training(), weighted=False)
-    assert declared_training(ModelOptions()) == plain
-    given = declared_training(
-        ModelOptions(
-            optimizer="sgd", momentum=0.5, lr=0.1, weight_decay=0, schedule="step", step_every=7,
-            step_factor=0.1, clip=1, patience=9, checkpoint_epochs=0, overlap=False, path="dense",
-        )
-    )  # fmt: skip
-    assert (given.momentum, given.rate, given.decay, given.every) == (0.5, 0.1, 0, 7)
-    assert (given.factor, given.clip, given.patience) == (0.1, 1, 9)
-    assert given.checkpoint_epochs is None
+    assert ModelOptions().training == plain
+    given = ModelOptions(
+        optimizer="sgd", momentum=0.5, lr=0.1, weight_decay=0, schedule="step", step_every=7,
+        step_factor=0.1, clip=1, patience=9, checkpoint_epochs=0, overlap=False, path="dense",
+    ).training  # fmt: skip
+    assert type(given) is Training
+    assert (given.momentum, given.lr, given.weight_decay, given.step_every) == (0.5, 0.1, 0, 7)
+    assert (given.step_factor, given.clip, given.patience) == (0.1, 1, 9)
+    assert given.checkpoint_epochs == 0
     assert not given.overlap
     assert given.path == "dense"
+
+
+def test_options_of_earlier_files_are_those_of_today() -> None:
+    earlier = {
+        "rate": 0.1, "decay": 0.0, "every": 7, "factor": 0.1, "record": False, "loss": "auto",
+        "checkpoint_epochs": None, "checkpoint_minutes": None, "epochs": 3,
+    }  # fmt: skip
+    assert make_training(earlier) == Training(
+        lr=0.1, weight_decay=0, step_every=7, step_factor=0.1, cuda_graph=False,
+        checkpoint_epochs=0, checkpoint_minutes=0, epochs=3,
+    )  # fmt: skip
 
 
 def test_a_file_declares_the_whole_model(tmp_path: Path) -> None:
@@ -155,7 +164,7 @@ def test_widths_are_scaled_together() -> None:
             "no node of .* is in the split train",
         ),
         ({"splits": {}}, {}, "Got no splits|got no splits"),
-        ({}, {"weighted": True}, "has no weights of edges, which --weighted takes"),
+        ({}, {"weighted": True}, "has no edge weights, which --weighted uses"),
         ({}, {"path": "sparse"}, "have no zeros to leave out"),
     ],
     ids=str,

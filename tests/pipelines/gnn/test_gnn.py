@@ -187,7 +187,7 @@ def test_features_are_found_by_name(
     np.testing.assert_array_equal(found, expected)
     about = json.loads((tmp_path / "p/_predictions.json").read_text())
     assert about["features"] == {"by": "name", "ignored": ["score", "more"]}
-    assert f"2 features of {wider} ignored, which {folder} did not learn from: score, more" in (
+    assert f"2 features of {wider} ignored, which {folder} was not trained on: score, more" in (
         capsys.readouterr().err
     )
     with pytest.raises(
@@ -217,12 +217,12 @@ def test_features_without_names_are_taken_in_their_order(
         assert gnn.predict(folder, tmp_path / "p", graph=graph, **options).features_by == "order"
         return capsys.readouterr().err
 
-    assert f"{unnamed} has no names of features: its features are taken" in told(unnamed)
+    assert f"{unnamed} has no feature names: its features are taken" in told(unnamed)
     # A run of an earlier penstock.
     body = json.loads((folder / "run.json").read_text())
     del body["feature_names"]
     (folder / "run.json").write_text(json.dumps(body))
-    assert f"{folder} has no names of features: those of {named} are taken" in told(named)
+    assert f"{folder} has no feature names: those of {named} are taken" in told(named)
     with pytest.raises(UsageError, match=r"other features .* Expected 2 of them, got 1\. Make"):
         told(people("narrow", "age"))
 

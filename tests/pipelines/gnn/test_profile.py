@@ -43,7 +43,7 @@ def test_inner_spans_are_not_counted_twice(profile: dict[str, Any]) -> None:
 
 def test_the_text_has_a_line_a_rank_and_a_bar_a_rank(profile: dict[str, Any]) -> None:
     lines = profile_text(profile).splitlines()
-    assert lines[0].split() == "rank compute halo gradients imbalance".split()
+    assert lines[0].split() == "rank compute halo allreduce imbalance".split()
     assert lines[1].split() == ["ms", "ms", "ms"]
     assert lines[2].split() == ["0", "600.0", "50.000", "20.000", "1.20"]
     bars = [line for line in lines if "█" in line and "compute" not in line]

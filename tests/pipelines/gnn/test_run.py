@@ -23,7 +23,7 @@ from penstock.errors import (
     UsageError,
 )
 from penstock.pipelines.gnn.folder import Run
-from penstock.pipelines.gnn.progress import EpochBar
+from penstock.pipelines.gnn.ranks import EpochBar
 from penstock.pipelines.gnn.report import overlap_lines
 from penstock.pipelines.job import tasks
 from penstock.workers.gnn.task import TrainTask
@@ -67,7 +67,7 @@ def test_the_folder_tells_what_was_trained(train: Any, tmp_path: Path, blocks: G
     text = report.text()
     for part in ("2 gcn layers of width 8, 4", "123 parameters", "75.00 %", "best epoch 5 of 5"):
         assert part in text
-    assert "10 ms an epoch, 200 k edges/s" in text
+    assert "10 ms per epoch, 200 k edges/s" in text
     body = json.loads(json.dumps(report.to_dict()))
     assert body["metrics"]["test"] == {"loss": 0.7, "score": 0.5}
     assert body["edges_per_second"] == 200_000
@@ -80,22 +80,22 @@ def test_an_interrupted_run_goes_on(
     rank.in_epoch = break_in(4)
     with pytest.raises(OSError, match="cable"):
         train()
-    assert "--resume will go on from its last checkpoint" in capsys.readouterr().err
+    assert "--resume will resume from its last checkpoint" in capsys.readouterr().err
     assert Run.load(tmp_path / "run").state == "interrupted"
     rank.in_epoch = lambda epoch: None
     with pytest.raises(
-        OutputExists, match=r"holds an interrupted run\. Go on with --resume, begin"
+        OutputExists, match=r"holds an interrupted run\. Resume it with --resume, replace"
     ):
         train()
     report = train(resume=True)
     assert epochs(tmp_path) == [1, 2, 3, 4, 5]
     assert report.trained.first_epoch == 3
-    assert "best epoch 5 of 5, 3 of them before" in report.text()
+    assert "best epoch 5 of 5, resumed after epoch 3" in report.text()
 
 
 def test_a_finished_run_may_go_on_longer(train: Any, tmp_path: Path) -> None:
     train()
-    with pytest.raises(OutputExists, match="a finished run. Go on with --resume and more --epochs"):
+    with pytest.raises(OutputExists, match="a finished run. Resume it with --resume and more"):
         train()
     train(resume=True, epochs=7)
     assert epochs(tmp_path) == [1, 2, 3, 4, 5, 6, 7]
@@ -122,17 +122,17 @@ def test_what_no_epoch_was_timed_for_has_no_speed(
     report = train(epochs=1)  # the first epoch compiles, and is not counted
     assert report.to_dict()["edges_per_second"] is None
     assert "edges/s" not in report.text()
-    assert "an epoch" not in report.text()
-    assert " s in all; 100 MB of memory" in report.text()
+    assert "per epoch" not in report.text()
+    assert " s in total; 100 MB peak memory" in report.text()
 
 
 def test_patience_is_told_in_evaluations(train: Any, rank: Any) -> None:
     rank.stopped, rank.best = "patience", 2
     text = train(patience=2, evaluate_every=2, epochs=7).text()
-    assert "best epoch 2 of 7, then none better in 2 evaluations" in text
+    assert "best epoch 2 of 7; early stopping, 2 evaluations without improvement" in text
     # A finished run that patience would have ended long before.
     text = train(patience=1, evaluate_every=2, epochs=7, overwrite=True).text()
-    assert "best epoch 2 of 7, then none better in 2 evaluations" in text
+    assert "best epoch 2 of 7; early stopping, 2 evaluations without improvement" in text
 
 
 def test_the_bar_is_told_of_no_epoch_where_none_was_left(
@@ -157,7 +157,7 @@ def test_another_run_is_refused_and_says_what_differs(
     with pytest.raises(UsageError) as caught:
         train(other, resume=True, hidden=32, lr=0.1, overlap=False)
     message = str(caught.value)
-    for part in ("layers[0].width: 32, in the run 64", "rate: 0.1, in the run 0.01", "the graph: "):
+    for part in ("layers[0].width: 32, in the run 64", "lr: 0.1, in the run 0.01", "the graph: "):
         assert part in message
     assert "overlap" not in message
     with pytest.raises(UsageError, match="epochs: 9, in the run 5"):
@@ -321,7 +321,7 @@ def test_the_bar_shows_the_latest_figures(
     with EpochBar(10) as bar:
         bar._start -= 5  # nothing is said of what takes less than two seconds
         for epoch in range(1, 11):
-            bar.tell({"epoch": epoch, "loss": 1 / epoch, "train": 0.5, "valid": epoch / 20})
+            bar.update({"epoch": epoch, "loss": 1 / epoch, "train": 0.5, "valid": epoch / 20})
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) == 10
     assert lines[-1].startswith("train: 100 %, ")
@@ -333,19 +333,19 @@ def test_the_bar_begins_where_the_run_goes_on_and_goes_back(
 ) -> None:
     with EpochBar(100, scored=False) as bar:
         bar._start -= 5
-        bar.tell({"epoch": 51, "loss": 0.5, "train": 0.0})
+        bar.update({"epoch": 51, "loss": 0.5, "train": 0.0})
         assert (bar.done, bar.total) == (1, 50)
-        bar.tell({"epoch": 100})
+        bar.update({"epoch": 100})
         assert bar.done == 50
-        bar.tell({"epoch": 60})  # a rank was lost
+        bar.update({"epoch": 60})  # a rank was lost
         assert bar.done == 10
-        bar.tell({"loss": 0.2})
+        bar.update({"loss": 0.2})
         assert bar.done == 10
     assert "train 0" not in capsys.readouterr().err
 
 
 def test_one_rank_has_no_communication_to_measure(train: Any, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="--measure-overlap measures what several ranks") as caught:
+    with pytest.raises(UsageError, match="--measure-overlap measures the communication") as caught:
         train(measure_overlap=7)
     assert "-k 2 or more" in str(caught.value)
 

@@ -156,7 +156,7 @@ def test_a_graph_without_a_split_is_trained_on(
     before = (folder / "split.parquet").read_bytes()
     assert run([*line, "--epochs", "4", "--resume"]) == 0
     out, err = capsys.readouterr()
-    assert "Goes on with the split 0.5 0.25 0.15\n" in err
+    assert "Resumes with the split 0.5 0.25 0.15\n" in err
     assert told in out
     assert (folder / "split.parquet").read_bytes() == before
     assert len((folder / "metrics.jsonl").read_text().splitlines()) == 4

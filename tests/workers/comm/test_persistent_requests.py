@@ -33,7 +33,7 @@ def test_every_round_brings_what_the_arrays_hold_then(client: Any, piece: int) -
             kinds = ("f4", "f2", "i8", "?", "c16")
             sent = [np.zeros((3, 4), kind) for kind in kinds]
             came = [np.zeros((3, 4), kind) for kind in kinds]
-            halo = comm.repeated(
+            halo = comm.persistent(
                 sends=[(array, other, tag) for tag, array in enumerate(sent)],
                 receives=[(array, other, tag) for tag, array in reversed(list(enumerate(came)))],
             )
@@ -58,7 +58,7 @@ def test_every_round_brings_what_the_arrays_hold_then(client: Any, piece: int) -
 def test_a_round_that_never_ends_is_withdrawn(client: Any) -> None:
     def half(comm: Any) -> None:
         ghosts = np.zeros(1 << 18)
-        halo = comm.repeated(receives=[(ghosts, 1 - comm.rank, 3)])
+        halo = comm.persistent(receives=[(ghosts, 1 - comm.rank, 3)])
         halo.start()
         halo.wait()
 
@@ -70,7 +70,7 @@ def test_a_round_that_never_ends_is_withdrawn(client: Any) -> None:
 
 def test_a_rank_that_is_not_there_is_refused(client: Any) -> None:
     def wrong(comm: Any) -> None:
-        comm.repeated(sends=[(np.zeros(2), 7, 0)])
+        comm.persistent(sends=[(np.zeros(2), 7, 0)])
 
     with pytest.raises(GangError, match="no such rank in this gang. Expected 0 to 1, got 7"):
         gang.run(client, wrong)

@@ -18,6 +18,7 @@ from penstock import partition_graph
 from penstock.csr import CSR
 from penstock.graph import Graph
 from penstock.partition.part import partition_path
+from penstock.workers.comm.single import SingleRank
 from penstock.workers.gnn.data.local import Local, open_local
 from penstock.writer import create_graph
 
@@ -84,6 +85,12 @@ class ThreadComm:
 
     def transport(self, array: Any) -> str:
         return "messages between threads"
+
+    def advance(self, amount: int = 1) -> None:
+        """Nobody listens."""
+
+    def log(self, **metrics: Any) -> None:
+        """Nobody listens."""
 
     def start(self) -> None:
         """Nothing to do."""
@@ -155,7 +162,7 @@ def opened(on_threads: Callable[..., list[Any]], partitioned: Any) -> Callable[.
 
     def make(graph: Graph, k: int = 1, *, weighted: bool = False, **how: Any) -> list[Local]:
         if k == 1:
-            with open_local(None, graph.path, None, weighted=weighted, **how) as local:
+            with open_local(SingleRank(), graph.path, None, weighted=weighted, **how) as local:
                 return [local]
         partition = partitioned(graph, k)
 

@@ -17,6 +17,9 @@ from penstock.csr import CSR
 from penstock.errors import UsageError
 from penstock.graph import Graph
 from penstock.partition.part import partition_path
+from penstock.workers.comm.single import SingleRank
+from penstock.workers.gnn.plan.lowering import plan_for
+from penstock.workers.gnn.plan.rates import GUESS
 from penstock.workers.gnn.plan.spec import Layer, Model, Training
 from penstock.workers.gnn.task import Trained, TrainTask
 from penstock.workers.gnn.train import train
@@ -69,7 +72,7 @@ def run(graphs: Path, tmp_path: Path) -> Train:
         training = Training(**{"epochs": 6, **options})
         device.ask(where)
         try:
-            trained = train(None, TrainTask(graphs / graph, None, model, training, folder))
+            trained = train(SingleRank(), task(graphs / graph, None, model, training, folder))
         finally:
             device.withdraw(where)
         lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
@@ -81,6 +84,16 @@ def run(graphs: Path, tmp_path: Path) -> Train:
         return trained, np.array(losses)
 
     return run
+
+
+def task(
+    graph: Path, partition: Path | None, model: Model, training: Training, folder: Path
+) -> TrainTask:
+    complete = model.complete(CLASSES)
+    on_gpu = partition is not None or device.gpu()
+    rates = GUESS["gpu" if on_gpu else "cpu"]
+    plan = plan_for(Graph.open(graph), partition, complete, training, rates, on_gpu=on_gpu)
+    return TrainTask(graph, partition, complete, training, plan, folder)
 
 
 def of(*layers: Layer, drop: float = 0.0) -> Model:
@@ -111,7 +124,7 @@ MODELS = {
 def test_losses_are_those_of_cores(name: str, graph: str, run: Train) -> None:
     # Machines differ in where leaving zeros out begins to be faster.
     path = "sparse" if graph == "sparse" else "dense"
-    options = {"weighted": graph == "weighted", "rate": 5e-3, "path": path}
+    options = {"weighted": graph == "weighted", "lr": 5e-3, "path": path}
     theirs, expected = run(graph, MODELS[name], "cpu", **options)
     ours, found = run(graph, MODELS[name], **options)
     assert ours.sparse == theirs.sparse
@@ -124,7 +137,7 @@ def test_losses_are_those_of_cores(name: str, graph: str, run: Train) -> None:
 @pytest.mark.parametrize(
     "options",
     [
-        {"optimizer": "sgd", "clip": 0.1, "rate": 0.1},
+        {"optimizer": "sgd", "clip": 0.1, "lr": 0.1},
         {"optimizer": "adamw", "decay": 0.1, "schedule": "cosine"},
         {"transpose": "implicit", "fold": False},
         {"order": "transform"},
@@ -144,8 +157,8 @@ def test_options_mean_what_they_mean_on_cores(options: dict[str, Any], run: Trai
 def test_recorded_epochs_are_the_same_to_the_last_bit(name: str, graph: str, run: Train) -> None:
     path = "sparse" if graph == "sparse" else "dense"
     options = {"epochs": 12, "evaluate_every": 2, "clip": 1.0, "path": path}
-    _, expected = run(graph, MODELS[name], record=False, **options)
-    _, found = run(graph, MODELS[name], record=True, **options)
+    _, expected = run(graph, MODELS[name], cuda_graph=False, **options)
+    _, found = run(graph, MODELS[name], cuda_graph=True, **options)
     np.testing.assert_array_equal(found, expected)
 
 
@@ -180,7 +193,7 @@ def two_gpus() -> Iterator[Any]:
 def test_two_gpus_compute_as_one(
     name: str, graph: str, run: Train, graphs: Path, tmp_path: Path, two_gpus: Any
 ) -> None:
-    options = {"epochs": 6, "rate": 5e-3, "path": "dense"}
+    options = {"epochs": 6, "lr": 5e-3, "path": "dense"}
     _, expected = run(graph, MODELS[name], **options)
     partition = partition_path(Graph.open(graphs / graph), 2)
     if not partition.exists():
@@ -190,8 +203,8 @@ def test_two_gpus_compute_as_one(
         folder = tmp_path / f"two-{overlap}"
         (folder / "checkpoints").mkdir(parents=True)
         training = Training(**options, overlap=overlap, measure_overlap=7 if overlap else None)
-        task = TrainTask(graphs / graph, partition, MODELS[name], training, folder)
-        first, second = gang.run(two_gpus, train, (task,), ranks=2)
+        given = task(graphs / graph, partition, MODELS[name], training, folder)
+        first, second = gang.run(two_gpus, train, (given,), ranks=2)
         assert first.metrics == second.metrics
         if overlap:
             assert first.overlap["transport"] == {"rows": "NCCL", "sums": "NCCL"}

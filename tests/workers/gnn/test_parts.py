@@ -13,13 +13,14 @@ from penstock.csr import CSR
 from penstock.graph import Graph
 from penstock.partition.part import partition_path
 from penstock.pipelines.partition import partition_graph
+from penstock.workers.comm.single import SingleRank
 from penstock.workers.gnn.data.local import open_local
 from penstock.workers.gnn.layers.network import Loss, Network
 from penstock.workers.gnn.plan.facts import facts_of
 from penstock.workers.gnn.plan.lowering import lower
 from penstock.workers.gnn.plan.rates import GUESS
 from penstock.workers.gnn.plan.spec import Layer, Model, Training
-from penstock.workers.gnn.thread_pool import Workforce
+from penstock.workers.gnn.thread_pool import ThreadPool
 
 NODES, CLASSES = 60, 4
 MODELS = {
@@ -61,16 +62,16 @@ def one_pass(
 ) -> tuple[Any, ...]:
     facts = facts_of(graph, parts, training=training)
     plan = lower(model, facts, training, GUESS["cpu"])
-    with open_local(comm, graph.path, parts, weighted=False) as local, Workforce(1) as crew:
+    with open_local(comm, graph.path, parts, weighted=False) as local, ThreadPool(1) as pool:
         network = Network(
-            plan, model.complete(CLASSES), training, local, crew, comm=comm, dtype=np.float64
+            plan, model.complete(CLASSES), training, local, pool, comm, dtype=np.float64
         )
         loss = Loss("cross_entropy", network, 10)
         for epoch in range(2):
             outputs = network.forward(epoch=epoch, training=True).copy()
             grad = network.gradient_buffer()
             sums = loss(outputs, grad)
-            network.back(grad)
+            network.backward(grad)
             network.sums.wait()
         return local.ids[: local.owned], outputs, sums, network.parameters.gradients.copy()
 
@@ -97,7 +98,7 @@ def test_an_implicit_transpose_gives_the_same(
 def compare(
     graph: Graph, model: Model, of_whole: Training, training: Training, on_threads: Any
 ) -> None:
-    _, outputs, sums, gradients = one_pass(None, graph, None, model, of_whole)
+    _, outputs, sums, gradients = one_pass(SingleRank(), graph, None, model, of_whole)
     for k in (2, 3):
         parts = partition_path(graph, k)
         ranks = on_threads(k, one_pass, graph, parts, model, training)
@@ -120,9 +121,9 @@ def test_sharing_and_overlap_may_change_from_epoch_to_epoch(
         facts = facts_of(graph, parts, training=training)
         plan = lower(model, facts, training, GUESS["cpu"])
         found = []
-        with open_local(comm, graph.path, parts, weighted=False) as local, Workforce(1) as crew:
+        with open_local(comm, graph.path, parts, weighted=False) as local, ThreadPool(1) as pool:
             network = Network(
-                plan, model.complete(CLASSES), training, local, crew, comm=comm, dtype=np.float64
+                plan, model.complete(CLASSES), training, local, pool, comm, dtype=np.float64
             )
             loss = Loss("cross_entropy", network, 10)
             for epoch, usual in enumerate((True, False, False, True, True)):
@@ -131,12 +132,12 @@ def test_sharing_and_overlap_may_change_from_epoch_to_epoch(
                 outputs = network.forward(epoch=epoch, training=True)
                 grad = network.gradient_buffer()
                 loss(outputs, grad)
-                network.back(grad)
+                network.backward(grad)
                 network.sums.wait()
                 found.append(network.parameters.gradients.copy())
         return found
 
-    whole = epochs(None, None)
+    whole = epochs(SingleRank(), None)
     for rank in on_threads(2, epochs, partition_path(graph, 2)):
         for ours, theirs in zip(rank, whole, strict=True):
             np.testing.assert_allclose(ours, theirs, rtol=1e-8, atol=1e-12)

@@ -10,9 +10,14 @@ import numpy as np
 import pytest
 
 from penstock.errors import UsageError
+from penstock.graph import Graph
 from penstock.pipelines.generate import generate
+from penstock.workers.comm.single import SingleRank
 from penstock.workers.gnn import checkpoint
 from penstock.workers.gnn import train as training
+from penstock.workers.gnn.plan.facts import outputs_of
+from penstock.workers.gnn.plan.lowering import plan_for
+from penstock.workers.gnn.plan.rates import GUESS
 from penstock.workers.gnn.plan.spec import Layer, Model, Training
 from penstock.workers.gnn.predict import predict
 from penstock.workers.gnn.task import PredictTask, Trained, TrainTask
@@ -37,7 +42,16 @@ def run(
 ) -> Trained:
     (folder / "checkpoints").mkdir(parents=True, exist_ok=True)
     options = {"epochs": 20, **options}
-    return train(None, TrainTask(graph, None, model, Training(**options), folder, resume))
+    return train(SingleRank(), task(graph, folder, model, Training(**options), resume=resume))
+
+
+def task(
+    graph: Path, folder: Path, model: Model, training: Training, *, resume: bool = False
+) -> TrainTask:
+    opened = Graph.open(graph)
+    complete = model.complete(outputs_of(opened))
+    plan = plan_for(opened, None, complete, training, GUESS["cpu"])
+    return TrainTask(graph, None, complete, training, plan, folder, resume)
 
 
 def curve(folder: Path) -> list[dict[str, Any]]:
@@ -52,7 +66,7 @@ def curve(folder: Path) -> list[dict[str, Any]]:
 def test_blocks_are_learnt(kind: str, graph: Path, tmp_path: Path) -> None:
     more = {"gat": {"heads": 4, "activation": "elu"}, "gin": {"norm": "batch"}}.get(kind, {})
     model = Model(layers=(Layer(kind, 16, **more), Layer(kind)))
-    trained = run(graph, tmp_path, model, epochs=60, rate=0.02)
+    trained = run(graph, tmp_path, model, epochs=60, lr=0.02)
     assert trained.metrics["test"]["score"] > 0.95
     assert trained.metrics["train"]["loss"] < 0.3
     assert (trained.nodes, trained.stopped, trained.epochs) == (600, "epochs", 60)
@@ -62,15 +76,15 @@ def test_blocks_are_learnt(kind: str, graph: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("model", "options"),
     [
-        (NORM, {"optimizer": "sgd", "rate": 0.1, "clip": 1.0}),
+        (NORM, {"optimizer": "sgd", "lr": 0.1, "clip": 1.0}),
         (NORM, {"optimizer": "adamw", "schedule": "cosine", "warmup": 3}),
-        (NORM, {"optimizer": "adam", "schedule": "step", "every": 7}),
+        (NORM, {"optimizer": "adam", "schedule": "step", "step_every": 7}),
         (NORM, {"evaluate_every": 4}),  # a break between two evaluations
         (NORM, {"evaluate_every": 30}),  # and before the first
-        (PLAIN, {"rate": 0.3}),
-        (PLAIN, {"rate": 0.3, "evaluate_every": 4}),
-        (NORM, {"rate": 0.3, "evaluate_every": 3, "patience": 2}),
-        (PLAIN, {"rate": 0.3, "evaluate_every": 3, "patience": 2}),
+        (PLAIN, {"lr": 0.3}),
+        (PLAIN, {"lr": 0.3, "evaluate_every": 4}),
+        (NORM, {"lr": 0.3, "evaluate_every": 3, "patience": 2}),
+        (PLAIN, {"lr": 0.3, "evaluate_every": 3, "patience": 2}),
     ],
 )
 def test_a_resumed_training_has_the_curve_of_one_without_a_break(
@@ -81,17 +95,17 @@ def test_a_resumed_training_has_the_curve_of_one_without_a_break(
     class Stop(Exception):
         pass
 
-    def stop(done: int, metrics: dict[str, Any]) -> None:
-        if metrics["epoch"] == 13:
+    def stop(report: dict[str, Any]) -> None:
+        if report.get("metrics", {}).get("epoch") == 13:
             raise Stop
 
     folder = tmp_path / "broken"
     (folder / "checkpoints").mkdir(parents=True)
     training = Training(epochs=20, checkpoint_epochs=5, **options)
     with pytest.raises(Stop):
-        train(None, TrainTask(graph, None, model, training, folder), stop)
+        train(SingleRank(stop), task(graph, folder, model, training))
     assert len(curve(folder)) == 13
-    resumed = train(None, TrainTask(graph, None, model, training, folder, resume=True))
+    resumed = train(SingleRank(), task(graph, folder, model, training, resume=True))
     assert resumed.first_epoch == 10
     assert curve(folder) == curve(tmp_path / "whole")
     assert resumed.metrics == whole.metrics
@@ -116,7 +130,7 @@ def test_the_same_seed_gives_the_same_curve_and_another_does_not(
 @BOTH
 @pytest.mark.parametrize("every", [1, 5])
 def test_patience_counts_evaluations(model: Model, every: int, graph: Path, tmp_path: Path) -> None:
-    options = {"patience": 4, "rate": 0.3, "evaluate_every": every}
+    options = {"patience": 4, "lr": 0.3, "evaluate_every": every}
     trained = run(graph, tmp_path, model, epochs=500, **options)
     assert trained.stopped == "patience"
     assert trained.best_epoch > 0
@@ -146,7 +160,7 @@ def test_patience_of_one_evaluates_more_than_once(
 def test_the_best_epoch_is_the_one_with_the_least_validation_loss(
     model: Model, graph: Path, tmp_path: Path
 ) -> None:
-    trained = run(graph, tmp_path, model, epochs=15, rate=0.2)
+    trained = run(graph, tmp_path, model, epochs=15, lr=0.2)
     lines = curve(tmp_path)
     losses = [line["valid"]["loss"] for line in lines]
     assert trained.best_epoch == 1 + int(np.argmin(losses))
@@ -155,7 +169,7 @@ def test_the_best_epoch_is_the_one_with_the_least_validation_loss(
     best, about = checkpoint.load(tmp_path / "checkpoints/best.safetensors")
     assert about["epoch"] == trained.best_epoch
     # Those very weights: the last ones of a training that ends there.
-    run(graph, tmp_path / "shorter", model, epochs=trained.best_epoch, rate=0.2)
+    run(graph, tmp_path / "shorter", model, epochs=trained.best_epoch, lr=0.2)
     last, _ = checkpoint.load(tmp_path / "shorter/checkpoints/last.safetensors")
     for name in best:
         np.testing.assert_array_equal(best[name], last[name])
@@ -187,9 +201,9 @@ def test_without_validation_nodes_the_training_loss_decides(
 ) -> None:
     # Evaluated for that: in training it is of the weights before, with values dropped.
     path = ring(split=np.array([0, 0, 2, 0, 0, 2], np.int8)).path
-    trained = run(path, tmp_path / "run", model, epochs=30, rate=0.3)
+    trained = run(path, tmp_path / "run", model, epochs=30, lr=0.3)
     assert set(trained.metrics) == {"train", "test"}
-    shorter = run(path, tmp_path / "shorter", model, epochs=trained.best_epoch, rate=0.3)
+    shorter = run(path, tmp_path / "shorter", model, epochs=trained.best_epoch, lr=0.3)
     assert shorter.metrics == trained.metrics
 
 
@@ -197,7 +211,7 @@ def test_without_validation_nodes_the_training_loss_decides(
 def test_a_loss_of_nan_stops_and_keeps_the_last_good_checkpoint(
     model: Model, graph: Path, tmp_path: Path
 ) -> None:
-    options = {"rate": 1e3, "optimizer": "sgd", "checkpoint_epochs": 1}
+    options = {"lr": 1e3, "optimizer": "sgd", "checkpoint_epochs": 1}
     trained = run(graph, tmp_path, model, epochs=50, **options)
     assert trained.stopped == "nan"
     assert 1 < trained.epochs < 50
@@ -215,7 +229,7 @@ def test_a_loss_of_nan_before_the_first_evaluation_leaves_no_weights(
     model: Model, epochs: int, rate: float, graph: Path, tmp_path: Path
 ) -> None:
     trained = run(
-        graph, tmp_path, model, epochs=epochs, rate=rate, optimizer="sgd", evaluate_every=40
+        graph, tmp_path, model, epochs=epochs, lr=rate, optimizer="sgd", evaluate_every=40
     )
     assert trained.stopped == "nan"
     assert (trained.best_epoch, trained.metrics) == (0, {})
@@ -247,15 +261,15 @@ def test_what_was_told_before_the_first_checkpoint_is_not_told_twice(
     class Stop(Exception):
         pass
 
-    def stop(done: int, metrics: dict[str, Any]) -> None:
-        if metrics["epoch"] == 5:
+    def stop(report: dict[str, Any]) -> None:
+        if report.get("metrics", {}).get("epoch") == 5:
             raise Stop
 
-    given = TrainTask(graph, None, MODEL, Training(epochs=8), tmp_path, resume=True)
+    given = task(graph, tmp_path, MODEL, Training(epochs=8), resume=True)
     with pytest.raises(Stop):
-        train(None, given, stop)
+        train(SingleRank(stop), given)
     assert len(curve(tmp_path)) == 5
-    train(None, given)
+    train(SingleRank(), given)
     assert [line["epoch"] for line in curve(tmp_path)] == [*range(1, 9)]
 
 
@@ -274,13 +288,16 @@ def test_a_checkpoint_from_before_the_first_evaluation_goes_on_as_older_ones_did
     weights = {name: t for name, t in tensors.items() if name.startswith("layers.")}
     checkpoint.save(best, weights, {}, {**about, "epoch": 0})
     (tmp_path / "out").mkdir()
-    given = PredictTask(graph, None, MODEL, Training(), best, tmp_path / "out")
+    trained = task(graph, tmp_path, MODEL, Training())
+    given = PredictTask(
+        graph, None, trained.model, trained.training, trained.plan, best, tmp_path / "out"
+    )
     with pytest.raises(UsageError, match=r"best.safetensors holds weights that were never trained"):
-        predict(None, given)
+        predict(SingleRank(), given)
     resumed = run(graph, tmp_path, epochs=30, **options, resume=True)
     assert (resumed.first_epoch, resumed.epochs, resumed.best_epoch) == (10, 30, 30)
     assert resumed.metrics["valid"]["score"] > 0.5
-    assert predict(None, given).nodes == 600
+    assert predict(SingleRank(), given).nodes == 600
 
 
 def test_a_checkpoint_of_another_model_is_refused_with_what_differs(
@@ -291,8 +308,8 @@ def test_a_checkpoint_of_another_model_is_refused_with_what_differs(
     wider = Model(layers=(Layer("gcn", 32, dropout=0.3), Layer("gcn")))
     with pytest.raises(UsageError, match=r"layers\[0\]\.width: 32, in the checkpoint 16"):
         run(graph, tmp_path, wider, resume=True)
-    with pytest.raises(UsageError, match=r"rate: 0.5, in the checkpoint 0.01"):
-        run(graph, tmp_path, rate=0.5, resume=True)
+    with pytest.raises(UsageError, match=r"lr: 0.5, in the checkpoint 0.01"):
+        run(graph, tmp_path, lr=0.5, resume=True)
     assert (tmp_path / "checkpoints/last.safetensors").read_bytes() == before
 
 

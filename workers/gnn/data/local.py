@@ -39,7 +39,7 @@ from penstock.workers.gnn.data.node_data import (
 from penstock.workers.plugin import resources
 
 if TYPE_CHECKING:
-    from penstock.workers.comm.communicator import Communicator
+    from penstock.workers.comm.single import AnyCommunicator
 
 _PIECE = 1 << 22  # edges that are renumbered at once
 
@@ -94,7 +94,7 @@ class Local:
 
 @contextmanager
 def open_local(
-    comm: Communicator | None,
+    comm: AnyCommunicator,
     graph: Path,
     partition: Path | None,
     *,
@@ -133,16 +133,15 @@ def open_local(
     parts = PartitionManifest.load(partition)
     _check_parts(partition, parts.k, comm)
     parts.check_graph(partition, graph)
-    manifest, rank = Manifest.load(graph), 0 if comm is None else comm.rank
+    manifest, rank = Manifest.load(graph), comm.rank
     with resources().stage.hold(partition, part_folder(rank)) as path:
         part = Partition.open(path).part(rank)
         found = read(nodes_of_part(part), manifest)
         yield _local(manifest, part.csr, part.global_ids, found, graph, part, weighted=weighted)
 
 
-def _check_parts(path: Path, parts: int, comm: Communicator | None) -> None:
-    size = 1 if comm is None else comm.size
-    if parts != size:
+def _check_parts(path: Path, parts: int, comm: AnyCommunicator) -> None:
+    if parts != (size := comm.size):
         ranks = f"{size} ranks" if size > 1 else "one rank"
         raise UsageError(
             f"{path} has {parts} parts, for {ranks}"

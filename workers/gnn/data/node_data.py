@@ -16,7 +16,7 @@ from penstock.manifest import Manifest
 from penstock.partition.part import Part
 
 if TYPE_CHECKING:
-    from penstock.workers.comm.communicator import Communicator
+    from penstock.workers.comm.single import AnyCommunicator
 
 _PIECE = 1 << 22  # values that are looked at at once
 _TRAIN = SPLITS.index("train")
@@ -127,7 +127,7 @@ def read_nodes(
     stored: Stored,
     manifest: Manifest,
     graph: Path,
-    comm: Communicator | None,
+    comm: AnyCommunicator,
     *,
     for_training: bool,
 ) -> NodeData:
@@ -279,24 +279,22 @@ def _labels(stored: Stored, manifest: Manifest, graph: Path) -> Any:
     return numbers
 
 
-def _outputs(labels: Any, manifest: Manifest, comm: Communicator | None) -> int:
+def _outputs(labels: Any, manifest: Manifest, comm: AnyCommunicator) -> int:
     if manifest.labels is None or manifest.labels == "value":
         return int(manifest.labels is not None)
     if manifest.classes is not None:
         return len(manifest.classes)
     numbers = labels[1] if isinstance(labels, tuple) else labels
     largest = np.array([numbers.max(initial=-1)], np.int64)
-    if comm is not None:
-        comm.allreduce(largest, "max")
+    comm.allreduce(largest, "max")
     return int(largest[0]) + 1
 
 
-def _check_selected(labels: Any, roles: Array, graph: Path, comm: Communicator | None) -> None:
+def _check_selected(labels: Any, roles: Array, graph: Path, comm: AnyCommunicator) -> None:
     train = roles == _TRAIN
     known = train & labelled(labels)
     counts = np.array([np.count_nonzero(train), np.count_nonzero(known)], np.int64)
-    if comm is not None:
-        comm.allreduce(counts)
+    comm.allreduce(counts)
     if not counts[0]:
         raise UsageError(
             f"no node of {graph} is in the split train",

@@ -1,14 +1,14 @@
-"""Rows of ghosts, fetched from the ranks that own them, and their gradients, brought back.
+"""The halo exchange: rows of ghosts from the ranks that own them, and their gradients backward.
 
-    halo.start(x)           pack, post; compute rows without ghosts, with halo.test() in between
-    halo.wait()             now x[owned:] is what the others have
-    halo.start_back(dx)     dx[owned:] travels home while rows of owned nodes are computed
-    halo.wait_back(dx)      now what came was added to dx[:owned], peer by peer
+    halo.start(x)               pack, post; compute interior rows, with halo.test() in between
+    halo.wait()                 now x[owned:] is what the others have
+    halo.start_backward(dx)     dx[owned:] is sent to its owners while owned rows are computed
+    halo.wait_backward(dx)      now what was received is added to dx[:owned], peer by peer
 
-Ranks of one host write rows straight into each other's memory (landing.py), and only say by
-message that they are there. Who gathers over ghosts alone reads them where they landed:
+Ranks of one host write rows into each other's shared memory (shared.py), and only signal by message
+that they are there. An aggregation over ghosts alone reads them where they were written:
 
-    halo.start(x, apart=True)
+    halo.start(x, separate=True)
     halo.wait()
     halo.ghosts(x)          (ghosts, width), until the next start
 
@@ -29,15 +29,15 @@ import numpy as np
 from penstock.workers.gnn.clock import Clock
 from penstock.workers.gnn.data.local import Local
 from penstock.workers.gnn.halo.rows import add_rows, copy_rows, one_slice, take_rows
-from penstock.workers.gnn.halo.shared import Landing, near_ranks
+from penstock.workers.gnn.halo.shared import SharedHalo, ranks_on_host
 from penstock.workers.resources.device import to_device
 
 if TYPE_CHECKING:
-    from penstock.workers.comm.communicator import Communicator
-    from penstock.workers.gnn.thread_pool import Workforce
+    from penstock.workers.comm.single import AnyCommunicator
+    from penstock.workers.gnn.thread_pool import ThreadPool
 
-_OUT, _BACK = 1, 2  # tags
-_WORD = np.zeros(1, np.uint8)  # what says that rows were written: its value means nothing
+_FORWARD, _BACKWARD = 1, 2  # tags
+_SIGNAL = np.zeros(1, np.uint8)  # says that rows were written; its value means nothing
 
 _unmeasured = nullcontext()
 
@@ -56,109 +56,110 @@ class Halo:
 
     def __init__(
         self,
-        comm: Communicator | None,
+        comm: AnyCommunicator,
         local: Local,
         *,
         overlap: bool = True,
         clock: Clock | None = None,
         shared: bool = True,
         wait: Callable[[Any], None] | None = None,
-        crew: Workforce | None = None,
+        pool: ThreadPool | None = None,
     ) -> None:
-        self._crew = crew  # whose threads pack and add
+        self._crew = pool  # whose threads pack and add
         self._comm, self.overlap, self._clock = comm, overlap, clock
-        self._wait = wait if wait is not None or comm is None else comm.wait
+        self._wait = comm.wait if wait is None else wait
         self.leave_out = False
         self.before: Callable[[], None] | None = None
         self._owned = local.owned
         self._sends = sorted(local.send.items())
         self._receives = sorted(local.receive.items())
-        if comm is not None:
-            # Everybody begins with another neighbour.
-            self._sends.sort(key=lambda one: (one[0] - comm.rank) % comm.size)
-            self._receives.sort(key=lambda one: (comm.rank - one[0]) % comm.size)
+        # Everybody begins with another neighbour.
+        self._sends.sort(key=lambda one: (one[0] - comm.rank) % comm.size)
+        self._receives.sort(key=lambda one: (comm.rank - one[0]) % comm.size)
         # Of two ranks of an undirected graph, each wants all rows of the other that have ghosts.
         self._together = {p: found for p, rows in self._sends if (found := one_slice(rows))}
         self._peers = peers = frozenset({*local.send, *local.receive})
-        self._alone = comm is None or not peers
-        self.sharing = shared and comm is not None and comm.size > 1
-        self._landings: dict[int, Landing] = {}
-        self._words = {way: {p: np.empty(1, np.uint8) for p in peers} for way in (_OUT, _BACK)}
+        self._alone = not peers
+        self.sharing = shared and comm.size > 1
+        self._shared_halos: dict[int, SharedHalo] = {}
+        self._signals = {
+            way: {p: np.empty(1, np.uint8) for p in peers} for way in (_FORWARD, _BACKWARD)
+        }
         self._rows: dict[bool, dict[int, Any]] = {}
         self._buffers: dict[Any, dict[int, Any]] = {}
-        self._out: list[Any] = []
-        self._back: list[Any] = []
-        self._moves: list[tuple[Any, Any]] | None = None  # to, from: when ghosts have come
-        self._apart: Any = None  # where ghosts have come that were left there
-        self._targeted = False  # whether targets_back was called for the next start_back
-        self._target: Landing | None = None  # where that said that rows go, if by a landing
-        self._came: dict[int, Any] | None = None  # what is to be added, by peer
+        self._forward: list[Any] = []
+        self._backward: list[Any] = []
+        self._copies: list[tuple[Any, Any]] | None = None  # to, from: when ghosts have come
+        self._separate: Any = None  # where ghosts have come that were left there
+        self._targeted = False  # whether targets_backward was called for the next start_backward
+        self._target: SharedHalo | None = None  # where that said that rows go, if by a shared_halo
+        self._received: dict[int, Any] | None = None  # what is to be added, by peer
         self.sent_bytes = 0
 
     def row_bytes(self, width: int, itemsize: int = 4) -> int:
         """Return how much this rank sends when it fetches rows of ``width`` values."""
         return sum(len(rows) for _, rows in self._sends) * width * itemsize
 
-    def row_bytes_back(self, width: int, itemsize: int = 4) -> int:
+    def row_bytes_backward(self, width: int, itemsize: int = 4) -> int:
         """Return how much this rank sends when it brings their gradients back."""
         rows = sum(int(where.stop - where.start) for _, where in self._receives)
         return rows * width * itemsize
 
-    def start(self, x: Any, *, apart: bool = False) -> None:
+    def start(self, x: Any, *, separate: bool = False) -> None:
         """Send the owned rows of ``x`` that others read; receive the ghosts'.
 
-        They come to x[owned:], or where they are ``apart`` to where ``ghosts`` says. Until ``wait``
+        They are written to x[owned:], or if ``separate`` to what ``ghosts`` returns. Until ``wait``
         rows of ghosts are not to be touched.
         """
-        assert self._moves is None, "an exchange is under way"
-        if self._comm is None or (self._alone and not self.sharing):
+        assert self._copies is None, "an exchange is under way"
+        if self._alone and not self.sharing:
             return
         if self.leave_out:
-            self._apart = self._stale(x) if apart else None
+            self._separate = self._stale(x) if separate else None
             return
         if self.before is not None:
             self.before()
         with self._span("halo: pack and post"):
-            landing = self._turned(x, _OUT)
+            shared_halo = self._swapped(x, _FORWARD)
             if self._alone:
                 return
-            shared = landing.shared if landing is not None else frozenset()
+            shared = shared_halo.shared if shared_halo is not None else frozenset()
             ghosts = x[self._owned :]
-            here = landing.here() if landing is not None and shared else ghosts
-            self._apart = here if apart else None
-            self._moves = []
+            here = shared_halo.received() if shared_halo is not None and shared else ghosts
+            self._separate = here if separate else None
+            self._copies = []
             for peer, rows in self._receives:
                 at = slice(rows.start - self._owned, rows.stop - self._owned)
                 if peer not in shared:
-                    into = here if apart else ghosts
-                    self._out.append(self._comm.irecv(into[at], peer, _OUT))
-                elif not apart:
-                    self._moves.append((ghosts[at], here[at]))
-            self._listen(shared, _OUT, self._out)
-            buffers, where = self._buffers_of(x, _OUT, shared), self._rows_of(x)
+                    into = here if separate else ghosts
+                    self._forward.append(self._comm.irecv(into[at], peer, _FORWARD))
+                elif not separate:
+                    self._copies.append((ghosts[at], here[at]))
+            self._receive_signals(shared, _FORWARD, self._forward)
+            buffers, where = self._buffers_of(x, _FORWARD, shared), self._rows_of(x)
             for peer, _ in self._sends:
-                if landing is not None and peer in shared:
-                    buffer = landing.there(peer)
+                if shared_halo is not None and peer in shared:
+                    buffer = shared_halo.rows_of(peer)
                     take_rows(x, where[peer], buffer, self._crew)
-                    self._out.append(self._comm.isend(_WORD, peer, _OUT))
+                    self._forward.append(self._comm.isend(_SIGNAL, peer, _FORWARD))
                 else:
                     if peer in buffers:
                         buffer = buffers[peer]
                         take_rows(x, where[peer], buffer, self._crew)
                     else:  # rows that lie together travel from where they are
                         buffer = x[self._together[peer]]
-                    self._out.append(self._comm.isend(buffer, peer, _OUT))
+                    self._forward.append(self._comm.isend(buffer, peer, _FORWARD))
                 self.sent_bytes += buffer.nbytes
-            self._answer(shared, self._sends, _OUT, self._out)
+            self._send_signals(shared, self._sends, _FORWARD, self._forward)
             self._comm.start()
         if not self.overlap:
             self.wait()
 
     def wait(self) -> None:
         """Return when the rows of ghosts have come."""
-        if self._out:
-            self._finish(self._out)
-        moves, self._moves = self._moves, None
+        if self._forward:
+            self._finish(self._forward)
+        moves, self._copies = self._copies, None
         if moves:
             with self._span("halo: copy"):
                 for to, source in moves:
@@ -166,70 +167,75 @@ class Halo:
 
     def ghosts(self, x: Any) -> Any:
         """Return the ghosts' rows of the last exchange, that of ``x``; they stay to the next."""
-        return x[self._owned :] if self._apart is None else self._apart
+        return x[self._owned :] if self._separate is None else self._separate
 
-    def targets_back(self, x: Any) -> list[tuple[slice, Any]]:
-        """Return where each peer's rows of ghosts may be written, for a ``start_back`` to follow.
+    def targets_backward(self, x: Any) -> list[tuple[slice, Any]]:
+        """Return where each peer's rows of ghosts may be written before ``start_backward``.
 
         Rows of ``x`` stand for themselves; where others are given, ``x`` need not have them.
         """
-        if self._comm is None or (self._alone and not self.sharing):
+        if self._alone and not self.sharing:
             return []
-        assert self._came is None, "an exchange is under way"
+        assert self._received is None, "an exchange is under way"
         if self.leave_out:
             return [(rows, x[rows]) for _, rows in self._receives]
         with self._span("halo: pack and post"):
-            landing = self._turned(x, _BACK)
-        self._targeted, self._target = True, landing
+            shared_halo = self._swapped(x, _BACKWARD)
+        self._targeted, self._target = True, shared_halo
         return [
-            (rows, landing.there(p) if landing is not None and p in landing.shared else x[rows])
+            (
+                rows,
+                shared_halo.rows_of(p)
+                if shared_halo is not None and p in shared_halo.shared
+                else x[rows],
+            )
             for p, rows in self._receives
         ]
 
-    def start_back(self, x: Any) -> None:
+    def start_backward(self, x: Any) -> None:
         """Send the rows of ghosts to their owners, and begin to receive what others send here.
 
-        Until ``wait_back``, rows of ghosts are not to be touched; those of owned nodes may be.
+        Until ``wait_backward``, rows of ghosts are not to be touched; those of owned nodes may be.
         """
-        assert self._came is None, "an exchange is under way"
-        if self._comm is None or self.leave_out or (self._alone and not self.sharing):
+        assert self._received is None, "an exchange is under way"
+        if self.leave_out or (self._alone and not self.sharing):
             return
         if self.before is not None:
             self.before()
         with self._span("halo: pack and post"):
             written, self._targeted = self._targeted, False
-            landing = self._target if written else self._turned(x, _BACK)
+            shared_halo = self._target if written else self._swapped(x, _BACKWARD)
             if self._alone:
                 return
-            shared = landing.shared if landing is not None else frozenset()
-            if landing is not None and shared:
-                here = landing.here()
-                self._came = {peer: here[at] for peer, at in self._back_slices().items()}
+            shared = shared_halo.shared if shared_halo is not None else frozenset()
+            if shared_halo is not None and shared:
+                here = shared_halo.received()
+                self._received = {peer: here[at] for peer, at in self._back_slices().items()}
             else:
-                self._came = self._buffers_of(x, _BACK, shared)
+                self._received = self._buffers_of(x, _BACKWARD, shared)
             for peer, _ in self._sends:
                 if peer not in shared:
-                    self._back.append(self._comm.irecv(self._came[peer], peer, _BACK))
-            self._listen(shared, _BACK, self._back)
+                    self._backward.append(self._comm.irecv(self._received[peer], peer, _BACKWARD))
+            self._receive_signals(shared, _BACKWARD, self._backward)
             for peer, rows in self._receives:
                 mine = x[rows]
-                if landing is not None and peer in shared:
+                if shared_halo is not None and peer in shared:
                     if not written:
-                        copy_rows(mine, landing.there(peer), self._crew)
-                    self._back.append(self._comm.isend(_WORD, peer, _BACK))
+                        copy_rows(mine, shared_halo.rows_of(peer), self._crew)
+                    self._backward.append(self._comm.isend(_SIGNAL, peer, _BACKWARD))
                 else:
-                    self._back.append(self._comm.isend(mine, peer, _BACK))
+                    self._backward.append(self._comm.isend(mine, peer, _BACKWARD))
                 self.sent_bytes += mine.nbytes
-            self._answer(shared, self._receives, _BACK, self._back)
+            self._send_signals(shared, self._receives, _BACKWARD, self._backward)
             self._comm.start()
         if not self.overlap:
-            self._finish(self._back)
+            self._finish(self._backward)
 
-    def wait_back(self, x: Any) -> None:
+    def wait_backward(self, x: Any) -> None:
         """Add what came to the owned rows of ``x``: from the lowest peer first, always."""
-        if self._back:
-            self._finish(self._back)
-        came, self._came = self._came, None
+        if self._backward:
+            self._finish(self._backward)
+        came, self._received = self._received, None
         if not came:
             return
         with self._span("halo: add"):
@@ -239,15 +245,13 @@ class Halo:
 
     def test(self) -> None:
         """Let messages travel on: to be called between pieces of computation."""
-        if self._out or self._back:
-            assert self._comm is not None
+        if self._forward or self._backward:
             with self._span("halo: test"):
-                for requests in (self._out, self._back):
+                for requests in (self._forward, self._backward):
                     if requests and self._comm.test(requests):
                         requests.clear()
 
     def _finish(self, requests: list[Any]) -> None:
-        assert self._wait is not None
         with self._span("halo: wait"):
             self._wait(requests)
             requests.clear()
@@ -257,10 +261,10 @@ class Halo:
 
     def transports(self, x: Any) -> list[str]:
         """Return by what this rank's rows have travelled, where they are of an array like ``x``."""
-        if self._comm is None or self._alone:
+        if self._alone:
             return []
-        landing = self._landings.get(_OUT) if isinstance(x, np.ndarray) else None
-        near = landing.shared if landing is not None and self.sharing else frozenset()
+        shared_halo = self._shared_halos.get(_FORWARD) if isinstance(x, np.ndarray) else None
+        near = shared_halo.shared if shared_halo is not None and self.sharing else frozenset()
         ways = ["shared memory of one host"] if near else []
         if near != self._peers:
             ways.append(self._comm.transport(x))
@@ -268,29 +272,28 @@ class Halo:
 
     def _stale(self, x: Any) -> Any:
         """Return where ghosts' rows of an exchange before lie, as if it were of ``x``."""
-        landing = self._landings.get(_OUT) if isinstance(x, np.ndarray) else None
-        if landing is None or not self.sharing or not landing.shared:
+        shared_halo = self._shared_halos.get(_FORWARD) if isinstance(x, np.ndarray) else None
+        if shared_halo is None or not self.sharing or not shared_halo.shared:
             return None
-        return landing.stale(x.shape[1], x.dtype)
+        return shared_halo.stale(x.shape[1], x.dtype)
 
-    def _turned(self, x: Any, way: int) -> Landing | None:
+    def _swapped(self, x: Any, way: int) -> SharedHalo | None:
         """Return the memory of this exchange; every rank comes here, also one without peers."""
         if not self.sharing or not isinstance(x, np.ndarray):
             return None
-        if not self._landings:
-            assert self._comm is not None
+        if not self._shared_halos:
             ghosts = {
                 peer: slice(rows.start - self._owned, rows.stop - self._owned)
                 for peer, rows in self._receives
             }
-            near, peers = near_ranks(self._comm), self._words[way]
-            self._landings = {
-                _OUT: Landing(self._comm, near, ghosts, peers),
-                _BACK: Landing(self._comm, near, self._back_slices(), peers),
+            on_host, peers = ranks_on_host(self._comm), self._signals[way]
+            self._shared_halos = {
+                _FORWARD: SharedHalo(self._comm, on_host, ghosts, peers),
+                _BACKWARD: SharedHalo(self._comm, on_host, self._back_slices(), peers),
             }
-        landing = self._landings[way]
-        landing.turn(x.shape[1], x.dtype)
-        return landing
+        shared_halo = self._shared_halos[way]
+        shared_halo.swap(x.shape[1], x.dtype)
+        return shared_halo
 
     def _back_slices(self) -> dict[int, slice]:
         """Return where each peer's gradients come, among all that come."""
@@ -299,18 +302,16 @@ class Halo:
             peer: slice(int(ends[i]), int(ends[i + 1])) for i, (peer, _) in enumerate(self._sends)
         }
 
-    def _listen(self, shared: frozenset[int], way: int, requests: list[Any]) -> None:
-        assert self._comm is not None
+    def _receive_signals(self, shared: frozenset[int], way: int, requests: list[Any]) -> None:
         for peer in sorted(shared):
-            requests.append(self._comm.irecv(self._words[way][peer], peer, way))
+            requests.append(self._comm.irecv(self._signals[way][peer], peer, way))
 
-    def _answer(
-        self, shared: frozenset[int], told: list[Any], way: int, requests: list[Any]
+    def _send_signals(
+        self, shared: frozenset[int], signalled: list[Any], way: int, requests: list[Any]
     ) -> None:
-        """Give word also to those to whom no rows go: they write here, and must know of this."""
-        assert self._comm is not None
-        for peer in sorted(shared.difference(peer for peer, _ in told)):
-            requests.append(self._comm.isend(_WORD, peer, way))
+        """Signal also to those to whom no rows go: they write here, and must wait for this rank."""
+        for peer in sorted(shared.difference(peer for peer, _ in signalled)):
+            requests.append(self._comm.isend(_SIGNAL, peer, way))
 
     def _buffers_of(self, x: Any, way: int, shared: frozenset[int]) -> dict[int, Any]:
         """Return what messages of x's width are packed into, or received in, for each peer."""
@@ -319,7 +320,7 @@ class Halo:
             self._buffers[key] = {}
         buffers = self._buffers[key]
         for peer, rows in self._sends:
-            packed = way == _BACK or peer not in self._together
+            packed = way == _BACKWARD or peer not in self._together
             if packed and peer not in shared and peer not in buffers:
                 buffers[peer] = np.empty_like(x, shape=(len(rows), x.shape[1]))
         return buffers

@@ -1,4 +1,4 @@
-"""Gradients, summed over all ranks while the rest of the backward pass is computed."""
+"""The allreduce of gradients, overlapped with the rest of the backward pass."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.workers.gnn.clock import Clock
 
 if TYPE_CHECKING:
-    from penstock.workers.comm.communicator import Communicator
+    from penstock.workers.comm.single import AnyCommunicator
 
 _unmeasured = nullcontext()
 
@@ -36,15 +36,15 @@ class GradientSum:
 
     def __init__(
         self,
-        comm: Communicator | None,
+        comm: AnyCommunicator,
         *,
         overlap: bool = True,
         clock: Clock | None = None,
         wait: Callable[[Any], None] | None = None,
     ) -> None:
-        self._comm = comm if comm is not None and comm.size > 1 else None
+        self._comm = comm
         self.overlap, self._clock = overlap, clock
-        self._wait = wait if wait is not None or comm is None else comm.wait
+        self._wait = comm.wait if wait is None else wait
         self.leave_out = False
         self.before: Callable[[], None] | None = None
         self._requests: list[Any] = []
@@ -52,7 +52,7 @@ class GradientSum:
 
     def start(self, array: Any) -> None:
         """Start to sum an array."""
-        if self._comm is None or self.leave_out:
+        if self._comm.size == 1 or self.leave_out:
             return
         if self.before is not None:
             self.before()
@@ -65,9 +65,8 @@ class GradientSum:
 
     def later(self, array: Any) -> Callable[[], None]:
         """Start to sum an array; return what waits for it alone."""
-        if self._comm is None or self.leave_out:
+        if self._comm.size == 1 or self.leave_out:
             return _nothing
-        assert self._wait is not None
         if self.before is not None:
             self.before()
         finish = partial(self._wait, self._comm.iallreduce(array))
@@ -84,7 +83,6 @@ class GradientSum:
     def test(self) -> None:
         """Let sums travel on; cheap where none is under way."""
         if self._requests:
-            assert self._comm is not None
             with self._span("gradient: test"):
                 if self._comm.test(self._requests):
                     self._requests.clear()
@@ -92,7 +90,6 @@ class GradientSum:
     def wait(self) -> None:
         """Return when all sums are there."""
         if self._requests:
-            assert self._wait is not None
             with self._span("gradient: wait"):
                 self._wait(self._requests)
                 self._requests.clear()

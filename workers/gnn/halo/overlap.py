@@ -31,7 +31,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from time import perf_counter
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -39,12 +39,15 @@ from penstock.arrays import Array
 from penstock.workers.gnn.layers.network import Network
 from penstock.workers.gnn.plan.spec import WIDEST
 
+if TYPE_CHECKING:
+    from penstock.workers.comm.single import AnyCommunicator
+
 Kind = Literal["usual", "left out", "not overlapped"]
 KINDS: tuple[Kind, ...] = ("usual", "left out", "not overlapped")
 
 
 def measure_overlap(
-    comm: Any,
+    comm: AnyCommunicator,
     network: Network,
     epoch: Callable[[], Any],
     restore: Callable[[], None],
@@ -72,7 +75,7 @@ def measure_overlap(
         network.exchange(overlap=True)
         network.clock.settle = settle
     comm.allreduce(seconds, "max")
-    like = network.around.like
+    like = network.context.like
     ways = {way for each in comm.allgather(network.halo.transports(like)) for way in each}
     by = {"rows": " and ".join(sorted(ways)), "sums": comm.transport(like)}
     return {**summary(seconds), "transport": by}
@@ -112,55 +115,55 @@ def _quartiles(values: Array) -> list[float]:
 class _Timer:
     """Times epochs of each kind on one rank."""
 
-    def __init__(self, comm: Any, network: Network) -> None:
+    def __init__(self, comm: AnyCommunicator, network: Network) -> None:
         self._comm, self._network = comm, network
-        self._met = 0.0  # seconds in barriers, in this epoch
-        self._meetings: list[tuple[Any, Any]] = []  # events around them, where a GPU waits
-        self._word = np.zeros_like(network.around.like, shape=1)
+        self._in_barriers = 0.0  # seconds in barriers, in this epoch
+        self._barriers: list[tuple[Any, Any]] = []  # events around them, where a GPU waits
+        self._one = np.zeros_like(network.context.like, shape=1)
 
     def time(self, kind: Kind, epoch: Callable[[], Any]) -> float:
         """Return the seconds of an epoch on this rank, those in barriers left out."""
         self._network.exchange(
             overlap=kind != "not overlapped",
             leave_out=kind == "left out",
-            before=self._meet if kind == "not overlapped" else None,
+            before=self._barrier if kind == "not overlapped" else None,
         )
         self._network.synchronize()
         self._comm.barrier()
-        self._met = 0.0
+        self._in_barriers = 0.0
         start = perf_counter()
         epoch()
         self._network.synchronize()
         seconds = perf_counter() - start
-        return seconds - self._met - self._between_events()
+        return seconds - self._in_barriers - self._between_events()
 
-    def _meet(self) -> None:
+    def _barrier(self) -> None:
         """Wait until all ranks come to this exchange."""
-        if self._network.around.on_gpu:
-            self._meet_in_stream()
+        if self._network.context.on_gpu:
+            self._barrier_in_stream()
             return
         start = perf_counter()
         self._comm.barrier()
-        self._met += perf_counter() - start
+        self._in_barriers += perf_counter() - start
 
-    def _meet_in_stream(self) -> None:
+    def _barrier_in_stream(self) -> None:
         """Let the GPU wait for the others, by a sum over all ranks.
 
-        A host that waited here would launch too late what comes next, and be taken for messages.
+        A host that waited here would launch what follows late, which would count as communication.
         """
         import cupy
 
         begun, done = cupy.cuda.Event(), cupy.cuda.Event()
         begun.record()
-        self._comm.follow(self._comm.iallreduce(self._word))
+        self._comm.follow(self._comm.iallreduce(self._one))
         done.record()
-        self._meetings.append((begun, done))
+        self._barriers.append((begun, done))
 
     def _between_events(self) -> float:
         """Return the seconds in barriers of the GPU's, which has come through them."""
-        meetings, self._meetings = self._meetings, []
-        if not meetings:
+        barriers, self._barriers = self._barriers, []
+        if not barriers:
             return 0.0
         import cupy
 
-        return sum(float(cupy.cuda.get_elapsed_time(*pair)) for pair in meetings) / 1e3
+        return sum(float(cupy.cuda.get_elapsed_time(*pair)) for pair in barriers) / 1e3

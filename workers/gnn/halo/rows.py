@@ -17,9 +17,9 @@ from penstock.kernels.compiled import njit
 from penstock.kernels.cpu.vector import pointer, prefetch, zeros
 
 if TYPE_CHECKING:
-    from penstock.workers.gnn.thread_pool import Workforce
+    from penstock.workers.gnn.thread_pool import ThreadPool
 
-_AHEAD, _LINE = 16, 16  # rows that are asked for before they are read; numbers at a time
+_AHEAD, _LINE = 16, 16  # rows that are prefetched; numbers of a cache line
 # Values of a piece at least, some 20 microseconds; and pieces for a thread at most, so that one
 # that comes late does less.
 _LEAST, _PIECES = 1 << 15, 4
@@ -32,44 +32,44 @@ def one_slice(rows: Array) -> slice | None:
     return slice(int(rows[0]), int(rows[-1]) + 1)
 
 
-def take_rows(x: Any, rows: Any, buffer: Any, crew: Workforce | None = None) -> None:
+def take_rows(x: Any, rows: Any, buffer: Any, pool: ThreadPool | None = None) -> None:
     """Copy some rows of ``x`` to ``buffer``."""
     if isinstance(x, np.ndarray):
-        _over(crew, x, len(rows), lambda a, b: _take_rows(x, rows[a:b], buffer[a:b]))
+        _over(pool, x, len(rows), lambda a, b: _take_rows(x, rows[a:b], buffer[a:b]))
     else:
         kernel("ghost_rows", x).take_rows(x, rows, buffer)
 
 
-def add_rows(x: Any, rows: Any, buffer: Any, crew: Workforce | None = None) -> None:
+def add_rows(x: Any, rows: Any, buffer: Any, pool: ThreadPool | None = None) -> None:
     """Add ``buffer`` to rows of ``x``, each of which is named once; on a GPU also a slice."""
     if isinstance(x, np.ndarray):
-        _over(crew, x, len(rows), lambda a, b: _add_rows(x, rows[a:b], buffer[a:b]))
+        _over(pool, x, len(rows), lambda a, b: _add_rows(x, rows[a:b], buffer[a:b]))
     else:
         kernel("ghost_rows", x).add_rows(x, rows, buffer)
 
 
-def copy_rows(source: Any, to: Any, crew: Workforce | None = None) -> None:
+def copy_rows(source: Any, to: Any, pool: ThreadPool | None = None) -> None:
     """Copy ``source`` to ``to``, row by row."""
 
     def work(first: int, last: int) -> None:
         to[first:last] = source[first:last]
 
-    _over(crew, source, len(source), work)
+    _over(pool, source, len(source), work)
 
 
-def _over(crew: Workforce | None, x: Any, rows: int, work: Callable[[int, int], None]) -> None:
+def _over(pool: ThreadPool | None, x: Any, rows: int, work: Callable[[int, int], None]) -> None:
     pieces = rows * x.shape[1] // _LEAST
-    if crew is None or crew.threads == 1 or pieces < 2 or not isinstance(x, np.ndarray):
+    if pool is None or pool.threads == 1 or pieces < 2 or not isinstance(x, np.ndarray):
         work(0, rows)
         return
-    pieces = min(pieces, _PIECES * crew.threads)
-    crew.over([rows * i // pieces for i in range(pieces + 1)], work, progress=False)
+    pieces = min(pieces, _PIECES * pool.threads)
+    pool.over([rows * i // pieces for i in range(pieces + 1)], work, progress=False)
 
 
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
 def _take_rows(x: Array, rows: Array, buffer: Array) -> None:
     for i in range(len(rows)):
-        _ask_for(x, rows, i + _AHEAD)
+        _prefetch_row(x, rows, i + _AHEAD)
         row = rows[i]
         for feature in range(x.shape[1]):
             buffer[i, feature] = x[row, feature]
@@ -78,14 +78,14 @@ def _take_rows(x: Array, rows: Array, buffer: Array) -> None:
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
 def _add_rows(x: Array, rows: Array, buffer: Array) -> None:
     for i in range(len(rows)):
-        _ask_for(x, rows, i + _AHEAD)
+        _prefetch_row(x, rows, i + _AHEAD)
         row = rows[i]
         for feature in range(x.shape[1]):
             x[row, feature] += buffer[i, feature]
 
 
 @njit(cache=True, inline="always")  # type: ignore[untyped-decorator]
-def _ask_for(x: Array, rows: Array, i: int) -> None:
+def _prefetch_row(x: Array, rows: Array, i: int) -> None:
     if i < len(rows):
         line = zeros(pointer(x), _LINE)
         for feature in range(0, x.shape[1], _LINE):

@@ -1,19 +1,19 @@
-"""Memory of a rank into which others on its host write rows, rather than send them.
+"""Shared memory of a rank into which others on its host write rows, rather than send them.
 
-    landing = Landing(comm, near, receive)     receive: {peer: slice of the rows it writes here}
-    landing.turn(width, dtype)                 every rank, before each exchange
-    landing.there(peer)[...] = rows            in the memory of the peer
-    landing.here()                             (rows, width): what the peers wrote, once they say so
+    halo = SharedHalo(comm, on_host, receive, peers)  receive: {peer: slice of the rows it writes}
+    halo.swap(width, dtype)                           every rank, before each exchange
+    halo.rows_of(peer)[...] = rows                    in the memory of the peer
+    halo.received()                                   (rows, width), once the peers have signalled
 
 The memory has no name: a rank opens that of another through the other's open file, so that nothing
 is left behind by a rank that is killed. Whoever cannot be reached so is not among ``shared``.
 
 Why no row is written over that is still read. There are two buffers, of which exchange n uses
-number n % 2. In every exchange the two ranks of a pair tell each other that they have written, also
-where rows go one way only, and wait for each other's word; a rank turns to exchange n only when it
-is done with the rows of n - 1, which are its own until then. So whoever writes for exchange n has
-the reader's word of n - 1, which was given when the reader had turned to n - 1 and so was done
-with n - 2, the last to use this buffer. When memory is made anew, nobody has read any of it.
+number n % 2. In every exchange the two ranks of a pair signal to each other that they have written,
+also where rows go one way only, and wait for each other's signal; a rank swaps to exchange n only
+when it is done with the rows of n - 1, which are its own until then. So whoever writes for exchange
+n has the reader's signal of n - 1, which was sent when the reader had swapped to n - 1 and so was
+done with n - 2, the last to use this buffer. When memory is allocated anew, nobody has read it.
 """
 
 from __future__ import annotations
@@ -25,14 +25,17 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from penstock.arrays import Array
 
+if TYPE_CHECKING:
+    from penstock.workers.comm.single import AnyCommunicator
 
-def place() -> tuple[str, ...] | None:
+
+def host_identity() -> tuple[str, ...] | None:
     """Return what ranks have in common that can open each other's memory, or None: nobody can."""
     if not hasattr(os, "memfd_create"):
         return None
@@ -43,20 +46,20 @@ def place() -> tuple[str, ...] | None:
     return None
 
 
-class Near(NamedTuple):
+class HostRanks(NamedTuple):
     """Which ranks are where this one is, and whether that is so of any two."""
 
     ranks: frozenset[int]
-    anybody: bool
+    any_rank: bool
 
 
-def near_ranks(comm: Any) -> Near:
+def ranks_on_host(comm: AnyCommunicator) -> HostRanks:
     """Return who is near; every rank calls it."""
-    places = comm.allgather(place())
+    places = comm.allgather(host_identity())
     known = [each for each in places if each is not None]
     mine = places[comm.rank]
     ranks = {r for r, each in enumerate(places) if each is not None and each == mine}
-    return Near(frozenset(ranks - {comm.rank}), len(set(known)) < len(known))
+    return HostRanks(frozenset(ranks - {comm.rank}), len(set(known)) < len(known))
 
 
 class _Offer(NamedTuple):
@@ -85,38 +88,42 @@ class _Memory:
         return flat.reshape(last - first, width)
 
 
-class Landing:
+class SharedHalo:
     """One rank's memory for one direction of exchanges, and its way into that of its peers.
 
     shared  the peers that write here and into whose memory this rank writes: the same on both sides
     """
 
     def __init__(
-        self, comm: Any, near: Near, slices: Mapping[int, slice], peers: Iterable[int]
+        self,
+        comm: AnyCommunicator,
+        on_host: HostRanks,
+        slices: Mapping[int, slice],
+        peers: Iterable[int],
     ) -> None:
-        self._comm, self._near = comm, near
+        self._comm, self._on_host = comm, on_host
         self._slices = {p: (int(one.start), int(one.stop)) for p, one in slices.items()}
         self._rows = max((last for _, last in self._slices.values()), default=0)
-        self._peers = frozenset(peers) & near.ranks
+        self._peers = frozenset(peers) & on_host.ranks
         self.shared: frozenset[int] = frozenset()
         self._mine: _Memory | None = None
         self._theirs: dict[int, tuple[_Memory, int, int]] = {}
         self._widest = 0  # bytes of a row for which there is room
         self._number, self._width, self._dtype = 0, 0, np.dtype(np.float32)
 
-    def turn(self, width: int, dtype: Any) -> None:
-        """Go to the other buffer, for rows of ``width`` values: all ranks make the same turns.
+    def swap(self, width: int, dtype: Any) -> None:
+        """Go to the other buffer, for rows of ``width`` values: all ranks swap together.
 
-        Where these are wider than any before, all make room.
+        Where these are wider than any before, all allocate.
         """
         self._number, self._width, self._dtype = 1 - self._number, width, np.dtype(dtype)
         wanted = width * self._dtype.itemsize
         if wanted > self._widest:
             self._widest = wanted
-            if self._near.anybody:
-                self._make_room()
+            if self._on_host.any_rank:
+                self._allocate()
 
-    def here(self) -> Array:
+    def received(self) -> Array:
         """Return the rows that come here, those of peers that are not ``shared`` included."""
         assert self._mine is not None, "nobody writes here"
         return self._mine.rows(self._number, 0, self._rows, self._width, self._dtype)
@@ -130,12 +137,12 @@ class Landing:
             return None
         return self._mine.rows(self._number, 0, self._rows, width, dtype)
 
-    def there(self, peer: int) -> Array:
+    def rows_of(self, peer: int) -> Array:
         """Return where this rank's rows go in the memory of one of ``shared``."""
         memory, first, last = self._theirs[peer]
         return memory.rows(self._number, first, last, self._width, self._dtype)
 
-    def _make_room(self) -> None:
+    def _allocate(self) -> None:
         self._mine, self._theirs = None, {}  # what somebody still reads stays until then
         file = -1
         try:

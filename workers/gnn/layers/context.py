@@ -1,11 +1,11 @@
-"""What the layers of one rank gather over, and all that they share."""
+"""What the layers of one rank share: the adjacency, buffers, threads and messages."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -17,14 +17,17 @@ from penstock.workers.gnn.data.local import Local
 from penstock.workers.gnn.halo.exchange import Halo
 from penstock.workers.gnn.halo.gradients import GradientSum
 from penstock.workers.gnn.layers.parameters import Parameters
-from penstock.workers.gnn.thread_pool import Workforce, edge_cuts, even_cuts
+from penstock.workers.gnn.thread_pool import ThreadPool, edge_cuts, even_cuts
 from penstock.workers.resources.device import to_device
+
+if TYPE_CHECKING:
+    from penstock.workers.comm.single import AnyCommunicator
 
 _BELOW = 1 << 32
 
 
 class Buffers:
-    """Matrices by name, taken once and used every epoch; ``bytes`` is what they take together."""
+    """Matrices by name, allocated once and used every epoch; ``bytes`` is their total."""
 
     def __init__(self, like: Any) -> None:
         self._like = like
@@ -33,7 +36,7 @@ class Buffers:
 
     @property
     def bytes(self) -> int:
-        """How much all of them take."""
+        """The total size."""
         return sum(int(a.nbytes) for a in (*self._held.values(), *self._scratch))
 
     def take(self, name: str, rows: int, width: int, dtype: Any = None) -> Any:
@@ -64,24 +67,24 @@ def _address(array: Any) -> int:
 
 
 @dataclass(eq=False)
-class Surroundings:
-    """One rank's rows, threads and messages, for all layers of a model."""
+class Context:
+    """One rank's adjacency, threads and messages, for all layers of a model."""
 
     local: Local
     parameters: Parameters
     halo: Halo
     sums: GradientSum
-    crew: Workforce
+    pool: ThreadPool
     clock: Clock
-    comm: Any
+    comm: AnyCommunicator
     like: Any  # an empty array of the backend and type that is computed with
     seed: int
-    implicit: bool = False  # go back over edges as they are, rather than keep them turned round
+    implicit: bool = False  # scatter over the CSR in the backward pass: there is no CSC
     precision: str = "fp32"
     epoch: int = 0
     training: bool = True
     blocks: dict[tuple[str, str, float], Block] = field(default_factory=dict)  # by kind of layer
-    apart: tuple[Block, Block] | None = None  # edges to owned nodes, and to ghosts
+    by_owner: tuple[Block, Block] | None = None  # edges to owned nodes, and to ghosts
     # Where to cut each block; with its indptr, so that the id stays its own.
     _cut: dict[tuple[int, int, int, int], tuple[Any, list[int]]] = field(default_factory=dict)
 
@@ -96,19 +99,19 @@ class Surroundings:
         return self.put(self.local.ids)
 
     @cached_property
-    def plain(self) -> Block:
-        """The rows as they are, weights included."""
+    def adjacency(self) -> Block:
+        """The CSR of the graph, edge weights included."""
         local = self.local
         weights = None if local.weights is None else self.put(local.weights.astype(self.like.dtype))
         return Block(self.put(local.indptr), self.put(local.indices), local.columns, weights)
 
     @cached_property
     def _epoch_there(self) -> Any:
-        """The epoch in the GPU's memory, where recorded launches read it."""
+        """The epoch in the GPU's memory, where a CUDA graph reads it."""
         return np.zeros_like(self.like, shape=1, dtype=np.uint32) if self.on_gpu else None
 
     def begin(self, epoch: int, *, training: bool) -> None:
-        """Say which epoch's values are dropped from now on; in training only."""
+        """Set the epoch, which dropout depends on in training."""
         self.training = training
         if epoch != self.epoch and self._epoch_there is not None:
             self._epoch_there.fill(epoch)
@@ -117,7 +120,7 @@ class Surroundings:
     @property
     def alone(self) -> bool:
         """Whether there are no other ranks."""
-        return self.comm is None or self.comm.size == 1
+        return self.comm.size == 1
 
     def put(self, array: Any) -> Any:
         """Copy an array to where this rank computes."""
@@ -133,10 +136,10 @@ class Surroundings:
         return self.precision == "bf16" and width % 8 == 0
 
     def transpose(self, block: Block) -> Block:
-        """Return the transpose of a block over this rank's rows; edges are turned round once."""
+        """Return the transpose (CSC) of a block over this rank's rows, computed once."""
         if self.local.symmetric:
             return block.as_own_transpose()
-        turned = self._turned
+        turned = self._transposed
         diagonal = block.diagonal
         if diagonal is not None:
             diagonal = np.zeros_like(diagonal, shape=self.local.columns)
@@ -147,9 +150,9 @@ class Surroundings:
         )
 
     @cached_property
-    def _turned(self) -> Block:
-        turned: Block = kernel("aggregate", self.like).transpose(self.plain)
-        return turned
+    def _transposed(self) -> Block:
+        found: Block = kernel("aggregate", self.like).transpose(self.adjacency)
+        return found
 
     def drop(self, share: float, layer: int, stream: Stream = Stream.GNN_DROPOUT) -> Drop | None:
         """Return which values are dropped now; none outside of training."""
@@ -166,14 +169,14 @@ class Surroundings:
     def rows(self, first: int, last: int, width: int, work: Callable[[int, int], Any]) -> None:
         """Call ``work`` for pieces of rows of ``width`` values."""
         if last > first:
-            self.crew.over(even_cuts(first, last, width, whole=self.on_gpu), work)
+            self.pool.over(even_cuts(first, last, width, whole=self.on_gpu), work)
 
     def edges(
         self, block: Block, first: int, last: int, width: int, work: Callable[[int, int], Any]
     ) -> None:
         """Call ``work`` for pieces of a block's rows, of about as many edges each."""
         if last > first:
-            self.crew.over(self._cuts(block, first, last, width), work)
+            self.pool.over(self._cuts(block, first, last, width), work)
 
     def add(self, a: Any, b: Any, out: Any) -> Any:
         """Write ``a + b`` at ``out``, which may be one of them, and return it."""
@@ -196,7 +199,7 @@ class Surroundings:
                 before(first, last)
             module.column_sums(x, part, first, last)
 
-        self.crew.sums(even_cuts(0, len(x), width, whole=self.on_gpu), sums, work)
+        self.pool.sums(even_cuts(0, len(x), width, whole=self.on_gpu), sums, work)
         out[...] = sums
 
     def _cuts(self, block: Block, first: int, last: int, width: int) -> list[int]:
@@ -226,24 +229,26 @@ class Surroundings:
                 if then is not None:
                     then(first, last)
 
-    def gather_back(
+    def gather_backward(
         self,
         x: Any,
         work: Callable[[int, int], None],
-        apart: Callable[[slice, Any], None] | None = None,
+        of_ghosts: Callable[[slice, Any], None] | None = None,
     ) -> None:
-        """Compute ghosts' rows of the gradient ``x``, send them home meanwhile the others' come.
+        """Compute the gradient ``x``: ghosts' rows first, which travel to their owners meanwhile.
 
-        ``apart(rows, out)`` writes ghosts' rows at ``out``, which may lie in their owner's memory.
+        ``of_ghosts(rows, out)`` writes ghosts' rows at ``out``, maybe in their owner's memory.
         """
         local = self.local
         ghosts = slice(local.owned, local.columns)
-        if local.columns > local.owned and apart is None:
+        if local.columns > local.owned and of_ghosts is None:
             work(ghosts.start, ghosts.stop)
-        elif apart is not None:
+        elif of_ghosts is not None:
             # One launch on a GPU, which writes nowhere else.
-            for rows, out in [(ghosts, x[ghosts])] if self.on_gpu else self.halo.targets_back(x):
-                apart(rows, out)
-        self.halo.start_back(x)
+            for rows, out in (
+                [(ghosts, x[ghosts])] if self.on_gpu else self.halo.targets_backward(x)
+            ):
+                of_ghosts(rows, out)
+        self.halo.start_backward(x)
         work(0, local.owned)
-        self.halo.wait_back(x)
+        self.halo.wait_backward(x)

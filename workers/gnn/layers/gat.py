@@ -9,13 +9,13 @@ import numpy as np
 from penstock.kernels import kernel
 from penstock.kernels.gnn_rules import Finish, Heads
 from penstock.kernels.streams import Stream
-from penstock.workers.gnn.layers.cell import Cell
-from penstock.workers.gnn.layers.context import Surroundings
+from penstock.workers.gnn.layers.context import Context
+from penstock.workers.gnn.layers.conv import Conv
 from penstock.workers.gnn.layers.inputs import Input
-from penstock.workers.gnn.layers.parameters import Entry, glorot
+from penstock.workers.gnn.layers.parameters import ParameterSpec, glorot
 
 
-class Gat(Cell):
+class GATConv(Conv):
     """z = x W; every head's sum of neighbours' z, weighted by the softmax of their scores."""
 
     @property
@@ -28,7 +28,7 @@ class Gat(Cell):
         """How many values a head has."""
         return self.width // self.heads if self.layer.join == "concat" else self.width
 
-    def weights(self) -> list[Entry]:
+    def weights(self) -> list[ParameterSpec]:
         """Return the matrix, and each head's two vectors."""
         return [
             glorot(f"{self.prefix}.weight", self.inputs, self.heads * self.each),
@@ -36,27 +36,27 @@ class Gat(Cell):
             glorot(f"{self.prefix}.right", self.heads, self.each),
         ]
 
-    def prepare(self, around: Surroundings) -> None:
+    def prepare(self, context: Context) -> None:
         """Take the rows, and the rows that read each column."""
-        super().prepare(around)
-        self.rows_of = around.plain
-        self.columns_of = around.transpose(around.plain)
+        super().prepare(context)
+        self.rows_of = context.adjacency
+        self.columns_of = context.transpose(context.adjacency)
 
-    def mix(self, x: Input, out: Any, how: Finish | None) -> None:
+    def convolve(self, x: Input, out: Any, how: Finish | None) -> None:
         """Write the heads, side by side or their mean, at ``out``, finished."""
-        around, owned = self.around, self.around.local.owned
+        context, owned = self.context, self.context.local.owned
         z, heads, sums = self._z(), self._heads(), self._sums()
         with self.span("product"):
             x.product(self._parameter("weight"), z[:owned])
         module = kernel("attention", z)
-        around.halo.start(z)
+        context.halo.start(z)
         self._score(z, heads, 0, owned)
-        for first, last in ((0, around.local.interior), (around.local.interior, owned)):
+        for first, last in ((0, context.local.interior), (context.local.interior, owned)):
             if last == owned:
-                around.halo.wait()
-                self._score(z, heads, owned, around.local.columns)
+                context.halo.wait()
+                self._score(z, heads, owned, context.local.columns)
             with self.span("attention"):
-                around.edges(
+                context.edges(
                     self.rows_of, first, last, z.shape[1],
                     lambda a, b: module.attend(self.rows_of, z, heads, sums, a, b),
                 )  # fmt: skip
@@ -68,7 +68,7 @@ class Gat(Cell):
             else:
                 np.mean(apart[first:last], axis=1, out=out[first:last])
 
-        around.rows(0, owned, sums.shape[1], join)
+        context.rows(0, owned, sums.shape[1], join)
         if how is not None:
             self.finish(out, how)
 
@@ -79,89 +79,89 @@ class Gat(Cell):
                 for name, scores in (("left", heads.left), ("right", heads.right)):
                     module.scores(z[first:last], self._parameter(name), scores[first:last])
 
-    def mix_back(self, grad: Any, x: Input) -> Any:
+    def convolve_backward(self, grad: Any, x: Input) -> Any:
         """Return the gradient of x, or None."""
-        around, local = self.around, self.around.local
+        context, local = self.context, self.context.local
         owned, columns, total = local.owned, local.columns, self.heads * self.each
         z, heads, sums = self._z(), self._last, self._sums()
         used: list[Any] = [grad]
         if self.layer.join == "mean":
-            spread = around.buffers.scratch(owned, total, grad)
+            spread = context.buffers.scratch(owned, total, grad)
             shaped = spread.reshape(owned, self.heads, self.each)
             shaped[...] = grad[:, None, :] / self.heads
             grad = spread
             used.append(grad)
         dot, dleft, dright = (
-            around.buffers.take(f"attention.{name}.{self.heads}", columns, self.heads)
+            context.buffers.take(f"attention.{name}.{self.heads}", columns, self.heads)
             for name in ("dot", "dleft", "dright")
         )
         module = kernel("attention", z)
-        with self.span("attention back, rows"):
-            around.edges(
+        with self.span("attention backward, rows"):
+            context.edges(
                 self.rows_of, 0, owned, total,
                 lambda a, b: module.attend_back_rows(
                     self.rows_of, z, heads, sums, grad, dot, dleft, a, b
                 ),
             )  # fmt: skip
-        dz = around.buffers.scratch(columns, total, *used)
-        slopes = {name: self._slope(name) for name in ("left", "right")}
-        for slope in slopes.values():
-            slope[...] = 0
+        dz = context.buffers.scratch(columns, total, *used)
+        grads = {name: self._grad(name) for name in ("left", "right")}
+        for one in grads.values():
+            one[...] = 0
 
         def work(first: int, last: int) -> None:
-            with self.span("attention back, columns"):
-                around.edges(
+            with self.span("attention backward, columns"):
+                context.edges(
                     self.columns_of, first, last, total,
                     lambda a, b: module.attend_back_columns(
                         self.columns_of, z, heads, grad, dot, dz, dright, a, b
                     ),
                 )  # fmt: skip
             rows = slice(first, last)
-            with self.span("scores back"):
+            with self.span("scores backward"):
                 module.scores_back(
-                    dright[rows], z[rows], self._parameter("right"), dz[rows], slopes["right"]
+                    dright[rows], z[rows], self._parameter("right"), dz[rows], grads["right"]
                 )
                 if first < owned:
                     module.scores_back(
-                        dleft[rows], z[rows], self._parameter("left"), dz[rows], slopes["left"]
+                        dleft[rows], z[rows], self._parameter("left"), dz[rows], grads["left"]
                     )
 
-        around.gather_back(dz, work)
-        with self.span("product back"):
-            x.product_back(dz[:owned], self._slope("weight"))
-        self.add_up()
+        context.gather_backward(dz, work)
+        with self.span("product backward"):
+            x.product_backward(dz[:owned], self._grad("weight"))
+        self.start_allreduce()
         if self.first:
             return None
-        dx = around.buffers.scratch(owned, self.inputs, dz)
-        with self.span("product back"):
-            around.crew.product(dz[:owned], self._parameter("weight").T, dx)
+        dx = context.buffers.scratch(owned, self.inputs, dz)
+        with self.span("product backward"):
+            context.pool.product(dz[:owned], self._parameter("weight").T, dx)
         return dx
 
     # What is kept between forward and back
 
     def _z(self) -> Any:
-        around = self.around
+        context = self.context
         wide = self.heads * self.each
-        return around.buffers.take(f"{self.prefix}.heads", around.local.columns, wide)
+        return context.buffers.take(f"{self.prefix}.heads", context.local.columns, wide)
 
     def _sums(self) -> Any:
-        around = self.around
+        context = self.context
         wide = self.heads * self.each
-        return around.buffers.take(f"{self.prefix}.sums", around.local.owned, wide)
+        return context.buffers.take(f"{self.prefix}.sums", context.local.owned, wide)
 
     def _heads(self) -> Heads:
-        around = self.around
+        context = self.context
         left, right, peak, total = (
-            around.buffers.take(f"{self.prefix}.{name}", around.local.columns, self.heads)
+            context.buffers.take(f"{self.prefix}.{name}", context.local.columns, self.heads)
             for name in ("of.left", "of.right", "of.peak", "of.total")
         )
         share = self.layer.attention_dropout
-        drop = around.drop(share, self.number, Stream.GNN_ATTENTION)
+        drop = context.drop(share, self.number, Stream.GNN_ATTENTION)
         self._last = Heads(left, right, peak, total, self.layer.slope, drop)
         return self._last
 
     def _parameter(self, name: str) -> Any:
-        return self.around.parameters[f"{self.prefix}.{name}"]
+        return self.context.parameters[f"{self.prefix}.{name}"]
 
-    def _slope(self, name: str) -> Any:
-        return self.around.parameters.gradient(f"{self.prefix}.{name}")
+    def _grad(self, name: str) -> Any:
+        return self.context.parameters.gradient(f"{self.prefix}.{name}")

@@ -7,15 +7,15 @@ from typing import Any
 
 from penstock.kernels import kernel
 from penstock.kernels.gnn_rules import Activation, Finish
-from penstock.workers.gnn.layers.context import Surroundings
-from penstock.workers.gnn.layers.gcn import Gathered
+from penstock.workers.gnn.layers.context import Context
+from penstock.workers.gnn.layers.gcn import GCNConv
 from penstock.workers.gnn.layers.inputs import Input
-from penstock.workers.gnn.layers.parameters import Entry, constant, glorot
+from penstock.workers.gnn.layers.parameters import ParameterSpec, constant, glorot
 from penstock.workers.gnn.plan.spec import Layer
 
 
-class Gin(Gathered):
-    """relu(A x W + b) V: the first half is a ``Gathered`` of its own shape, within this one."""
+class GINConv(GCNConv):
+    """relu(A x W + b) V: the first half is a ``GCNConv`` of its own width, within this one."""
 
     def __init__(
         self, layer: Layer, number: int, inputs: int, *, first: bool, order: str, folded: bool
@@ -24,12 +24,12 @@ class Gin(Gathered):
         assert layer.width is not None
         self.hidden = layer.hidden or layer.width
         inner = replace(layer, width=self.hidden, residual=False, norm="none", dropout=0.0)
-        self.inner = Gathered(inner, number, inputs, first=first, order=order, folded=folded)
-        # When its gradient is there, all of this cell's are; and these features may be skipped to.
-        self.inner.add_up = self.add_up  # type: ignore[method-assign]
-        self.inner.let_go = self.let_go  # type: ignore[method-assign]
+        self.inner = GCNConv(inner, number, inputs, first=first, order=order, folded=folded)
+        # When its gradient is there, all of this conv's are; and these features may be skipped to.
+        self.inner.start_allreduce = self.start_allreduce  # type: ignore[method-assign]
+        self.inner.release_features = self.release_features  # type: ignore[method-assign]
 
-    def weights(self) -> list[Entry]:
+    def weights(self) -> list[ParameterSpec]:
         """Return both matrices, and the bias between."""
         return [
             *self.inner.weights(),
@@ -37,41 +37,41 @@ class Gin(Gathered):
             glorot(f"{self.prefix}.second", self.hidden, self.width),
         ]
 
-    def prepare(self, around: Surroundings) -> None:
+    def prepare(self, context: Context) -> None:
         """Prepare the first half, which gathers."""
-        super(Gathered, self).prepare(around)
-        self.inner.prepare(around)
+        super(GCNConv, self).prepare(context)
+        self.inner.prepare(context)
 
-    def mix(self, x: Input, out: Any, how: Finish | None) -> None:
+    def convolve(self, x: Input, out: Any, how: Finish | None) -> None:
         """Write both halves at ``out``, finished."""
         between = Finish(self._parameter("between"), activation=Activation.RELU)
-        self.inner.mix(x, self._hidden(), between)
+        self.inner.convolve(x, self._hidden(), between)
         with self.span("product"):
-            self.around.crew.product(self._hidden(), self._parameter("second"), out)
+            self.context.pool.product(self._hidden(), self._parameter("second"), out)
         if how is not None:
             self.finish(out, how)
 
-    def mix_back(self, grad: Any, x: Input) -> Any:
+    def convolve_backward(self, grad: Any, x: Input) -> Any:
         """Return the gradient of x, or None."""
-        around, hidden, parameters = self.around, self._hidden(), self.around.parameters
-        with self.span("product back"):
-            around.crew.product_of_columns(
+        context, hidden, parameters = self.context, self._hidden(), self.context.parameters
+        with self.span("product backward"):
+            context.pool.product_of_columns(
                 hidden, grad, parameters.gradient(f"{self.prefix}.second")
             )
-        dhidden = self.product_back(grad, self._parameter("second"))
+        dhidden = self.product_backward(grad, self._parameter("second"))
         module, how = kernel("activation", grad), Finish(activation=Activation.RELU)
-        around.rows(
+        context.rows(
             0,
             len(hidden),
             self.hidden,
             lambda a, b: module.finish_back(dhidden, hidden, how, a, b),
         )
-        around.column_sums(dhidden, parameters.gradient(f"{self.prefix}.between"))
-        return self.inner.mix_back(dhidden, x)
+        context.column_sums(dhidden, parameters.gradient(f"{self.prefix}.between"))
+        return self.inner.convolve_backward(dhidden, x)
 
     def _parameter(self, name: str) -> Any:
-        return self.around.parameters[f"{self.prefix}.{name}"]
+        return self.context.parameters[f"{self.prefix}.{name}"]
 
     def _hidden(self) -> Any:
-        around = self.around
-        return around.buffers.take(f"{self.prefix}.hidden", around.local.owned, self.hidden)
+        context = self.context
+        return context.buffers.take(f"{self.prefix}.hidden", context.local.owned, self.hidden)

@@ -1,4 +1,4 @@
-"""What a cell multiplies with its weights: dense values, or sparse features."""
+"""The input of a convolution: dense values, or sparse features."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from penstock.errors import PenstockError
 from penstock.kernels import kernel
 from penstock.kernels.gnn_rules import Block, Finish
 from penstock.kernels.streams import Stream
-from penstock.workers.gnn.layers.context import Surroundings
+from penstock.workers.gnn.layers.context import Context
 from penstock.workers.gnn.plan.lowering import TILE
 
 Then = Callable[[int, int], Any] | None  # goes on with rows of a product
 
 
 class Input(Protocol):
-    """What a cell is given."""
+    """What a conv is given."""
 
     def product(self, weight: Any, out: Any, then: Then = None) -> None:
         """Write owned rows times ``weight`` at ``out``."""
 
-    def product_back(self, grad: Any, slope: Any) -> None:
-        """Write the gradient of the weight at ``slope``, of that of the product."""
+    def product_backward(self, grad: Any, weight_grad: Any) -> None:
+        """Write the gradient of the weight at ``weight_grad``, of that of the product."""
 
     def dense(self) -> Any:
         """Return the values as a matrix, a row for each owned node or more."""
@@ -34,7 +34,7 @@ class Input(Protocol):
         """Return the values as a matrix that has room for ghosts' rows."""
 
     def tiles(self) -> Iterator[tuple[slice, Any]]:
-        """Yield the values, some columns after the other, with room for ghosts' rows."""
+        """Yield the values, some columns at a time, with room for ghosts' rows."""
 
     def release(self) -> None:
         """Let go of values that are not read any more."""
@@ -43,26 +43,26 @@ class Input(Protocol):
 class Dense:
     """A matrix with a row for each owned node, and perhaps for ghosts."""
 
-    def __init__(self, around: Surroundings, values: Any) -> None:
-        self.around, self.values = around, values
+    def __init__(self, context: Context, values: Any) -> None:
+        self.context, self.values = context, values
 
     def product(self, weight: Any, out: Any, then: Then = None) -> None:
         """Write owned rows times ``weight`` at ``out``."""
-        self.around.crew.product(self._owned(), weight, out, then)
+        self.context.pool.product(self._owned(), weight, out, then)
 
-    def product_back(self, grad: Any, slope: Any) -> None:
-        """Write the gradient of the weight at ``slope``."""
-        self.around.crew.product_of_columns(self._owned(), grad, slope)
+    def product_backward(self, grad: Any, weight_grad: Any) -> None:
+        """Write the gradient of the weight at ``weight_grad``."""
+        self.context.pool.product_of_columns(self._owned(), grad, weight_grad)
 
     def dense(self) -> Any:
         """Return the matrix."""
         if self.values is None:
-            raise PenstockError("features that were folded are read again: this is a bug")
+            raise PenstockError("features are read again that were released: this is a bug")
         return self.values
 
     def with_ghosts(self) -> Any:
         """Return the matrix, copied to where ghosts' rows have room if they have none yet."""
-        local = self.around.local
+        local = self.context.local
         if len(self.dense()) < local.columns:
             roomy = np.zeros_like(self.values, shape=(local.columns, self.values.shape[1]))
             roomy[: local.owned] = self.values
@@ -78,52 +78,52 @@ class Dense:
         self.values = None
 
     def _owned(self) -> Any:
-        return self.dense()[: self.around.local.owned]
+        return self.dense()[: self.context.local.owned]
 
 
 class Features(Dense):
     """Dense input features, of which a share is dropped in every pass of training.
 
-    They are moved to a GPU when all of them are read, and not where only their sums are kept.
+    They are copied to a GPU when all of them are read, not where only their aggregation is kept.
     """
 
-    def __init__(self, around: Surroundings, host: Any, share: float) -> None:
-        super().__init__(around, None)
+    def __init__(self, context: Context, host: Any, share: float) -> None:
+        super().__init__(context, None)
         self._host, self._all, self._share = host, None, share
 
     def renew(self) -> None:
         """Drop others: called before each pass."""
         if not self._share:
             return
-        around, drop = self.around, self.around.drop(self._share, 0, Stream.GNN_FEATURE)
+        context, drop = self.context, self.context.drop(self._share, 0, Stream.GNN_FEATURE)
         self.values = None
         if drop is None:
             return
-        given, module, how = self.dense(), kernel("activation", around.like), Finish(drop=drop)
-        rows, width = around.local.owned, given.shape[1]
-        kept = around.buffers.take("features", around.local.columns, width)
-        around.rows(0, rows, width, lambda a, b: module.finish(given, kept, how, a, b))
+        given, module, how = self.dense(), kernel("activation", context.like), Finish(drop=drop)
+        rows, width = context.local.owned, given.shape[1]
+        kept = context.buffers.take("features", context.local.columns, width)
+        context.rows(0, rows, width, lambda a, b: module.finish(given, kept, how, a, b))
         self.values = kept
 
     def dense(self) -> Any:
         """Return the matrix."""
         if self.values is None and self._host is not None:
             if self._all is None:
-                self._all = self.around.put(self._host)
+                self._all = self.context.put(self._host)
             self.values = self._all
         return super().dense()
 
     def tiles(self) -> Iterator[tuple[slice, Any]]:
-        """Yield some columns after the other on a GPU, which has no room for all of them twice."""
-        if not self.around.on_gpu or self.values is not None:
+        """Yield some columns at a time on a GPU, which has no room for all of them twice."""
+        if not self.context.on_gpu or self.values is not None:
             yield from super().tiles()
             return
-        local, width = self.around.local, self._host.shape[1]
+        local, width = self.context.local, self._host.shape[1]
         for first in range(0, width, TILE):
             columns = slice(first, min(first + TILE, width))
             shape = local.columns, columns.stop - first
-            tile = np.empty_like(self.around.like, shape=shape)
-            tile[: local.owned] = self.around.put(np.ascontiguousarray(self._host[:, columns]))
+            tile = np.empty_like(self.context.like, shape=shape)
+            tile[: local.owned] = self.context.put(np.ascontiguousarray(self._host[:, columns]))
             yield columns, tile
 
     def release(self) -> None:
@@ -134,8 +134,8 @@ class Features(Dense):
 class SparseFeatures:
     """Sparse input features: products are sums over a block whose columns are features."""
 
-    def __init__(self, around: Surroundings, block: Block, share: float) -> None:
-        self.around, self._share = around, share
+    def __init__(self, context: Context, block: Block, share: float) -> None:
+        self.context, self._share = context, share
         self._rows = self._all_rows = block
         self._columns = self._all_columns = kernel("aggregate", block.indices).transpose(block)
 
@@ -144,13 +144,13 @@ class SparseFeatures:
         if not self._share:
             return
         self._rows, self._columns = self._all_rows, self._all_columns
-        drop = self.around.drop(self._share, 0, Stream.GNN_FEATURE)
+        drop = self.context.drop(self._share, 0, Stream.GNN_FEATURE)
         if drop is None:
             return
         module = kernel("activation", self._rows.indices)
         kept = []
         for name, block in (("rows", self._rows), ("columns", self._columns)):
-            values = self.around.buffers.take(f"features.{name}", 1, block.edges)[0]
+            values = self.context.buffers.take(f"features.{name}", 1, block.edges)[0]
             module.drop_values(block, drop, values, rows_are_columns=name == "columns")
             kept.append(replace(block, weights=values))
         self._rows, self._columns = kept
@@ -159,12 +159,12 @@ class SparseFeatures:
         """Write owned rows times ``weight`` at ``out``."""
         self._gather(self._rows, weight, out, then)
 
-    def product_back(self, grad: Any, slope: Any) -> None:
-        """Write the gradient of the weight at ``slope``."""
-        self._gather(self._columns, grad, slope)
+    def product_backward(self, grad: Any, weight_grad: Any) -> None:
+        """Write the gradient of the weight at ``weight_grad``."""
+        self._gather(self._columns, grad, weight_grad)
 
     def dense(self) -> Any:
-        """Refuse: the plan gives sparse features to cells that only multiply them."""
+        """Refuse: the plan gives sparse features to convs that only multiply them."""
         raise PenstockError("sparse features are read as a matrix: this is a bug")
 
     with_ghosts = dense
@@ -184,4 +184,4 @@ class SparseFeatures:
             if then is not None:
                 then(first, last)
 
-        self.around.edges(block, 0, block.rows, x.shape[1], work)
+        self.context.edges(block, 0, block.rows, x.shape[1], work)

@@ -1,9 +1,9 @@
-"""A model on one rank: its cells, forward and back."""
+"""A model on one rank: its layers, forward and backward."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -13,27 +13,29 @@ from penstock.workers.gnn.data.features import as_dense, as_sparse
 from penstock.workers.gnn.data.local import Local
 from penstock.workers.gnn.halo.exchange import Halo
 from penstock.workers.gnn.halo.gradients import GradientSum
-from penstock.workers.gnn.layers.cell import Cell
-from penstock.workers.gnn.layers.context import Surroundings
-from penstock.workers.gnn.layers.gat import Gat
-from penstock.workers.gnn.layers.gcn import Gathered
-from penstock.workers.gnn.layers.gin import Gin
+from penstock.workers.gnn.layers.context import Context
+from penstock.workers.gnn.layers.conv import Conv
+from penstock.workers.gnn.layers.gat import GATConv
+from penstock.workers.gnn.layers.gcn import GCNConv
+from penstock.workers.gnn.layers.gin import GINConv
 from penstock.workers.gnn.layers.inputs import Dense, Features, SparseFeatures
 from penstock.workers.gnn.layers.norms import BatchNorm
 from penstock.workers.gnn.layers.parameters import Parameters
-from penstock.workers.gnn.layers.sage import Sage, SageMax
+from penstock.workers.gnn.layers.sage import SAGEConv, SAGEMaxConv
 from penstock.workers.gnn.plan.lowering import LayerPlan, Plan
 from penstock.workers.gnn.plan.spec import Model, Training
-from penstock.workers.gnn.thread_pool import Workforce, even_cuts
-from penstock.workers.resources.device import wait_for_gpu
+from penstock.workers.gnn.thread_pool import ThreadPool, even_cuts
+
+if TYPE_CHECKING:
+    from penstock.workers.comm.single import AnyCommunicator
 
 
 class Network:
-    """The cells of a plan over one rank's rows.
+    """The layers of a plan over one rank's rows.
 
-    network = Network(plan, model, training, local, crew)
+    network = Network(plan, model, training, local, pool, comm)
     logits = network.forward(epoch=3, training=True)
-    network.back(gradient_of_logits)     # parameters.gradients: of this rank's rows
+    network.backward(gradient_of_logits) # parameters.gradients: of this rank's rows
     network.sums.wait()                  # of all ranks
     """
 
@@ -43,40 +45,40 @@ class Network:
         model: Model,
         training: Training,
         local: Local,
-        crew: Workforce,
+        pool: ThreadPool,
+        comm: AnyCommunicator,
         *,
-        comm: Any = None,
         clock: Clock | None = None,
         dtype: Any = np.float32,
         device: bool = False,
     ) -> None:
         self.local, self.clock = local, clock or Clock()
-        self.cells = [_cell(layer) for layer in plan.layers]
-        entries = [entry for cell in self.cells for entry in cell.entries()]
+        self.convs = [_conv(layer) for layer in plan.layers]
+        entries = [entry for conv in self.convs for entry in conv.entries()]
         self.parameters = Parameters(entries, dtype, training.seed, device=device)
         # With NCCL the GPU waits for messages, not the host, which goes on launching.
-        wait = comm.follow if device and comm is not None else None
+        wait = comm.follow if device else comm.wait
         how: dict[str, Any] = {"overlap": training.overlap, "clock": self.clock, "wait": wait}
-        self.halo, self.sums = Halo(comm, local, crew=crew, **how), GradientSum(comm, **how)
-        self.around = Surroundings(
-            local, self.parameters, self.halo, self.sums, crew, self.clock, comm,
+        self.halo, self.sums = Halo(comm, local, pool=pool, **how), GradientSum(comm, **how)
+        self.context = Context(
+            local, self.parameters, self.halo, self.sums, pool, self.clock, comm,
             self.parameters.values[:0], training.seed, training.transpose == "implicit",
             training.precision if device else "fp32",
         )  # fmt: skip
-        crew.tf32 = training.precision != "fp32"
-        if comm is not None and comm.size > 1 and training.overlap and not device:
-            crew.progress = self.progress
+        pool.tf32 = training.precision != "fp32"
+        if comm.size > 1 and training.overlap and not device:
+            pool.progress = self.progress
         self.features = self._features(plan, model, local, dtype)
-        for cell in self.cells:
-            cell.prepare(self.around)
+        for conv in self.convs:
+            conv.prepare(self.context)
 
     def synchronize(self) -> None:
         """Return when this rank's GPU, if it has one, has computed what was asked for.
 
         Where there are other ranks it waits for what they send, too, and ends with the gang.
         """
-        if self.around.on_gpu:
-            wait_for_gpu() if self.around.alone else self.around.comm.synchronize()
+        if self.context.on_gpu:
+            self.context.comm.synchronize()
 
     def progress(self) -> None:
         """Help messages on: called between pieces of computation."""
@@ -101,64 +103,64 @@ class Network:
 
     def forward(self, *, epoch: int = 0, training: bool = False) -> Any:
         """Return the owned nodes' outputs; they are overwritten by the next pass."""
-        self.around.begin(epoch, training=training)
+        self.context.begin(epoch, training=training)
         self.features.renew()
         self._inputs: list[Any] = [self.features]
-        for cell in self.cells:
-            out = cell.forward(self._inputs[-1])
-            self._inputs.append(Dense(self.around, out))
+        for conv in self.convs:
+            out = conv.forward(self._inputs[-1])
+            self._inputs.append(Dense(self.context, out))
         return self._inputs[-1].values[: self.local.owned]
 
-    def back(self, grad: Any) -> None:
+    def backward(self, grad: Any) -> None:
         """Fill ``parameters.gradients`` of the gradient of what ``forward`` gave."""
-        for cell, given in zip(reversed(self.cells), reversed(self._inputs[:-1]), strict=True):
-            grad = cell.back(grad, given)
+        for conv, given in zip(reversed(self.convs), reversed(self._inputs[:-1]), strict=True):
+            grad = conv.backward(grad, given)
 
     def gradient_buffer(self) -> Any:
         """Return where the gradient of the outputs may be written."""
-        cell = self.cells[-1]
-        return self.around.buffers.scratch(self.local.owned, cell.width)
+        conv = self.convs[-1]
+        return self.context.buffers.scratch(self.local.owned, conv.width)
 
     def last_hidden(self) -> Any:
-        """Return what the last cell was given: the embedding of every owned node."""
+        """Return what the last conv was given: the embedding of every owned node."""
         return self._inputs[-2].dense()[: self.local.owned]
 
     @property
     def bytes(self) -> int:
-        """What the matrices of all cells take."""
-        return self.around.buffers.bytes
+        """What the matrices of all convs take."""
+        return self.context.buffers.bytes
 
     # What a checkpoint keeps besides parameters
 
     def moments(self) -> dict[str, Any]:
         """Return the running moments of batch norms, by name."""
         return {
-            f"{cell.prefix}.running": cell.norm.running
-            for cell in self.cells
-            if isinstance(cell.norm, BatchNorm)
+            f"{conv.prefix}.running": conv.norm.running
+            for conv in self.convs
+            if isinstance(conv.norm, BatchNorm)
         }
 
     def _features(self, plan: Plan, model: Model, local: Local, dtype: Any) -> Any:
-        around = self.around
+        context = self.context
         if plan.sparse:
             block = as_sparse(local.features)
             moved = type(block)(
-                around.put(block.indptr), around.put(block.indices), block.columns,
-                around.put(np.asarray(block.weights, dtype)),
+                context.put(block.indptr), context.put(block.indices), block.columns,
+                context.put(np.asarray(block.weights, dtype)),
             )  # fmt: skip
-            return SparseFeatures(around, moved, model.input_dropout)
+            return SparseFeatures(context, moved, model.input_dropout)
         dense = np.asarray(as_dense(local.features), dtype)
-        return Features(around, dense, model.input_dropout)
+        return Features(context, dense, model.input_dropout)
 
 
-def _cell(plan: LayerPlan) -> Cell:
+def _conv(plan: LayerPlan) -> Conv:
     layer, number, inputs, first = plan.layer, plan.number, plan.inputs, plan.number == 0
     if layer.kind == "gat":
-        return Gat(layer, number, inputs, first=first)
-    kinds: dict[str, type[Gathered]] = {"gcn": Gathered, "sage": Sage, "gin": Gin}
+        return GATConv(layer, number, inputs, first=first)
+    kinds: dict[str, type[GCNConv]] = {"gcn": GCNConv, "sage": SAGEConv, "gin": GINConv}
     kind = kinds[layer.kind]
     if layer.kind == "sage" and layer.aggregate == "max":
-        kind = SageMax
+        kind = SAGEMaxConv
     return kind(layer, number, inputs, first=first, order=plan.order, folded=plan.folded)
 
 
@@ -167,7 +169,7 @@ class Loss:
 
     def __init__(self, kind: str, network: Network, terms: int) -> None:
         self.kind, self.network, self.terms = kind, network, terms
-        local, put = network.local, network.around.put
+        local, put = network.local, network.context.put
         self._roles = put(local.counted)
         names = {"class": np.int32, "value": network.parameters.values.dtype}
         if local.label_kind == "multi":
@@ -177,7 +179,7 @@ class Loss:
 
     def __call__(self, outputs: Any, grad: Any = None) -> Any:
         """Return (3, 4) sums of this rank's rows, and write the gradient where asked for."""
-        around, module = self.network.around, kernel("loss", outputs)
+        context, module = self.network.context, kernel("loss", outputs)
         work = {
             "cross_entropy": module.cross_entropy,
             "binary": module.binary_cross_entropy,
@@ -185,10 +187,10 @@ class Loss:
         }[self.kind]
         sums = np.zeros_like(outputs, shape=(3, 4), dtype=np.float64)
         scale = 1 / max(self.terms, 1)
-        cuts = even_cuts(0, len(outputs), 8 * outputs.shape[1], whole=around.on_gpu)
+        cuts = even_cuts(0, len(outputs), 8 * outputs.shape[1], whole=context.on_gpu)
         truth, roles = self._truth, self._roles
         with self.network.clock.span("loss", "compute"):
-            around.crew.sums(
+            context.pool.sums(
                 cuts, sums,
                 lambda a, b, part: work(outputs, *truth, roles, scale, grad, part, a, b),
             )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Layer norm and batch norm as cells use them."""
+"""Layer norm and batch norm as convs use them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 
 from penstock.kernels import kernel
 from penstock.kernels.gnn_rules import EPSILON
-from penstock.workers.gnn.layers.context import Surroundings
+from penstock.workers.gnn.layers.context import Context
 from penstock.workers.gnn.thread_pool import even_cuts
 
 _KEPT = 0.9  # of the running moments in every epoch
@@ -17,50 +17,50 @@ _KEPT = 0.9  # of the running moments in every epoch
 class LayerNorm:
     """Every node's values, normalised by themselves."""
 
-    def __init__(self, prefix: str, width: int, around: Surroundings) -> None:
-        self.prefix, self.width, self.around = prefix, width, around
+    def __init__(self, prefix: str, width: int, context: Context) -> None:
+        self.prefix, self.width, self.context = prefix, width, context
 
     def forward(self, z: Any, out: Any) -> None:
         """Write the normalised rows of ``z`` at ``out``."""
         module, scale, shift = kernel("norm", z), self._of("scale"), self._of("shift")
         moments = self._moments(len(z))
-        self.around.rows(
+        self.context.rows(
             0, len(z), self.width,
             lambda a, b: module.layer_norm(z, scale, shift, out, moments, a, b),
         )  # fmt: skip
 
-    def back(self, grad: Any, z: Any) -> None:
+    def backward(self, grad: Any, z: Any) -> None:
         """Make of ``grad`` the gradient of ``z``."""
-        around, module, scale = self.around, kernel("norm", z), self._of("scale")
+        context, module, scale = self.context, kernel("norm", z), self._of("scale")
         moments = self._moments(len(z))
         sums = np.zeros_like(z, shape=(2, self.width), dtype=np.float64)
-        around.crew.sums(
-            even_cuts(0, len(z), self.width, whole=around.on_gpu), sums,
+        context.pool.sums(
+            even_cuts(0, len(z), self.width, whole=context.on_gpu), sums,
             lambda a, b, part: module.layer_norm_back(grad, z, scale, moments, part, a, b),
         )  # fmt: skip
-        around.parameters.gradient(f"{self.prefix}.shift")[...] = sums[0]
-        around.parameters.gradient(f"{self.prefix}.scale")[...] = sums[1]
+        context.parameters.gradient(f"{self.prefix}.shift")[...] = sums[0]
+        context.parameters.gradient(f"{self.prefix}.scale")[...] = sums[1]
 
     def _of(self, name: str) -> Any:
-        return self.around.parameters[f"{self.prefix}.{name}"]
+        return self.context.parameters[f"{self.prefix}.{name}"]
 
     def _moments(self, rows: int) -> Any:
-        return self.around.buffers.take(f"{self.prefix}.moments", rows, 2)
+        return self.context.buffers.take(f"{self.prefix}.moments", rows, 2)
 
 
 class BatchNorm:
     """Every value, normalised over all nodes of the graph; in evaluation by running moments."""
 
-    def __init__(self, prefix: str, width: int, around: Surroundings) -> None:
-        self.prefix, self.width, self.around = prefix, width, around
+    def __init__(self, prefix: str, width: int, context: Context) -> None:
+        self.prefix, self.width, self.context = prefix, width, context
         # Mean and variance, which a checkpoint keeps.
-        self.running = np.zeros_like(around.like, shape=(2, width), dtype=np.float64)
+        self.running = np.zeros_like(context.like, shape=(2, width), dtype=np.float64)
         self.running[1] = 1
 
     def forward(self, z: Any, out: Any) -> None:
         """Write the normalised rows of ``z`` at ``out``."""
-        around, module, nodes = self.around, kernel("norm", z), self.around.local.nodes
-        if around.training:
+        context, module, nodes = self.context, kernel("norm", z), self.context.local.nodes
+        if context.training:
             sums = self._sums(z, lambda a, b, part: module.batch_moments(z, part, a, b))
             mean = sums[0] / nodes
             variance = np.maximum(sums[1] / nodes - mean**2, 0)
@@ -69,7 +69,7 @@ class BatchNorm:
             self.running[1] = _KEPT * self.running[1] + (1 - _KEPT) * unbiased
         else:
             mean, variance = self.running[0], self.running[1]
-        kind = around.like.dtype
+        kind = context.like.dtype
         self._mean, self._inverse = (
             mean.astype(kind),
             (1 / np.sqrt(variance + EPSILON)).astype(kind),
@@ -80,46 +80,46 @@ class BatchNorm:
             self._of("scale"),
             self._of("shift"),
         )
-        around.rows(
+        context.rows(
             0, len(z), self.width,
             lambda a, b: module.batch_norm(z, mean, inverse, scale, shift, out, a, b),
         )  # fmt: skip
 
-    def back(self, grad: Any, z: Any) -> None:
+    def backward(self, grad: Any, z: Any) -> None:
         """Make of ``grad`` the gradient of ``z``."""
-        around, module, scale = self.around, kernel("norm", z), self._of("scale")
+        context, module, scale = self.context, kernel("norm", z), self._of("scale")
         mean, inverse = self._mean, self._inverse
 
         def add(first: int, last: int, part: Any) -> None:
             module.batch_norm_sums(grad, z, mean, inverse, part, first, last)
 
         own = np.zeros_like(z, shape=(2, self.width), dtype=np.float64)
-        around.crew.sums(even_cuts(0, len(z), self.width, whole=around.on_gpu), own, add)
-        around.parameters.gradient(f"{self.prefix}.shift")[...] = own[0]
-        around.parameters.gradient(f"{self.prefix}.scale")[...] = own[1]
-        means = (self._over_ranks(own) / around.local.nodes).astype(around.like.dtype)
-        around.rows(
+        context.pool.sums(even_cuts(0, len(z), self.width, whole=context.on_gpu), own, add)
+        context.parameters.gradient(f"{self.prefix}.shift")[...] = own[0]
+        context.parameters.gradient(f"{self.prefix}.scale")[...] = own[1]
+        means = (self._over_ranks(own) / context.local.nodes).astype(context.like.dtype)
+        context.rows(
             0, len(z), self.width,
             lambda a, b: module.batch_norm_back(grad, z, mean, inverse, scale, means, a, b),
         )  # fmt: skip
 
     def _sums(self, z: Any, work: Any) -> Any:
         sums = np.zeros_like(z, shape=(2, self.width), dtype=np.float64)
-        cuts = even_cuts(0, len(z), self.width, whole=self.around.on_gpu)
-        self.around.crew.sums(cuts, sums, work)
+        cuts = even_cuts(0, len(z), self.width, whole=self.context.on_gpu)
+        self.context.pool.sums(cuts, sums, work)
         return self._over_ranks(sums)
 
     def _over_ranks(self, sums: Any) -> Any:
-        return sums if self.around.alone else self.around.sums.total(sums.copy())
+        return sums if self.context.alone else self.context.sums.total(sums.copy())
 
     def _of(self, name: str) -> Any:
-        return self.around.parameters[f"{self.prefix}.{name}"]
+        return self.context.parameters[f"{self.prefix}.{name}"]
 
 
 def make_norm(
-    kind: Literal["none", "layer", "batch"], prefix: str, width: int, around: Surroundings
+    kind: Literal["none", "layer", "batch"], prefix: str, width: int, context: Context
 ) -> LayerNorm | BatchNorm | None:
     """Return the norm that a layer asks for."""
     if kind == "none":
         return None
-    return (LayerNorm if kind == "layer" else BatchNorm)(prefix, width, around)
+    return (LayerNorm if kind == "layer" else BatchNorm)(prefix, width, context)

@@ -17,12 +17,12 @@ _ALIGNED = 32  # numbers: parameters start where wide loads may; what is between
 
 
 @dataclass(frozen=True)
-class Entry:
-    """One parameter: ``spread`` is the bound of its uniform first values; 0 and 1: all of that."""
+class ParameterSpec:
+    """One parameter: uniform initial values within ``bound``; where it is 0, all ``first``."""
 
     name: str
     shape: tuple[int, ...]
-    spread: float
+    bound: float
     first: float = 0.0
 
     @property
@@ -31,20 +31,22 @@ class Entry:
         return math.prod(self.shape)
 
 
-def glorot(name: str, *shape: int) -> Entry:
-    """Return a matrix whose first values keep the variance of what goes through, both ways."""
-    return Entry(name, shape, math.sqrt(6 / (shape[-2] + shape[-1])))
+def glorot(name: str, *shape: int) -> ParameterSpec:
+    """Return a matrix of Glorot's (Xavier's) uniform initialization."""
+    return ParameterSpec(name, shape, math.sqrt(6 / (shape[-2] + shape[-1])))
 
 
-def constant(name: str, width: int, value: float = 0.0) -> Entry:
+def constant(name: str, width: int, value: float = 0.0) -> ParameterSpec:
     """Return a vector that starts as one number."""
-    return Entry(name, (width,), 0.0, value)
+    return ParameterSpec(name, (width,), 0.0, value)
 
 
 class Parameters:
     """Parameters and gradients; those of a layer lie beside each other."""
 
-    def __init__(self, entries: list[Entry], dtype: Any, seed: int, *, device: bool) -> None:
+    def __init__(
+        self, entries: list[ParameterSpec], dtype: Any, seed: int, *, device: bool
+    ) -> None:
         self.entries = entries
         self._spans: dict[str, tuple[slice, tuple[int, ...]]] = {}
         start = 0
@@ -85,14 +87,14 @@ class Parameters:
         return found
 
 
-def _first_values(entry: Entry, number: int, seed: int) -> Array:
-    if not entry.spread:
+def _first_values(entry: ParameterSpec, number: int, seed: int) -> Array:
+    if not entry.bound:
         return np.full(entry.size, entry.first)
     # A parameter may have up to 2**34 values before it meets the next one's draws.
     count = -(-entry.size // 4)
     words = random_words(seed, Stream.GNN_WEIGHT, number << 32, count).ravel()[: entry.size]
     drawn: Array = np.asarray(_uniform(words), np.float64)
-    return entry.spread * (2 * drawn - 1)
+    return entry.bound * (2 * drawn - 1)
 
 
 def _uniform(words: Array) -> Array:

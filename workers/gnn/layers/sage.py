@@ -1,4 +1,4 @@
-"""GraphSAGE: one product of what the neighbours give, another of the node itself."""
+"""GraphSAGE: a product of the aggregated neighbours, another of the node itself."""
 
 from __future__ import annotations
 
@@ -9,105 +9,107 @@ import numpy as np
 
 from penstock.kernels import kernel
 from penstock.kernels.gnn_rules import Finish
-from penstock.workers.gnn.layers.context import Surroundings
-from penstock.workers.gnn.layers.gcn import Gathered
+from penstock.workers.gnn.layers.context import Context
+from penstock.workers.gnn.layers.gcn import GCNConv
 from penstock.workers.gnn.layers.inputs import Input, Then
-from penstock.workers.gnn.layers.parameters import Entry, glorot
+from penstock.workers.gnn.layers.parameters import ParameterSpec, glorot
 
 
-class Sage(Gathered):
+class SAGEConv(GCNConv):
     """A x W + x S, of the neighbours' mean or sum."""
 
-    def weights(self) -> list[Entry]:
+    def weights(self) -> list[ParameterSpec]:
         """Return the matrix of the neighbours, and that of the node."""
         return [
             glorot(f"{self.prefix}.weight", self.inputs, self.width),
             glorot(f"{self.prefix}.self", self.inputs, self.width),
         ]
 
-    def mix(self, x: Input, out: Any, how: Finish | None) -> None:
+    def convolve(self, x: Input, out: Any, how: Finish | None) -> None:
         """Write both products' sum at ``out``, finished."""
-        around = self.around
-        own = around.buffers.take(f"{self.prefix}.own", around.local.owned, self.width)
+        context = self.context
+        own = context.buffers.take(f"{self.prefix}.own", context.local.owned, self.width)
         with self.span("product"):
-            x.product(around.parameters[f"{self.prefix}.self"], own)
+            x.product(context.parameters[f"{self.prefix}.self"], own)
         how = how or Finish()
         if how.skip is not None:
-            around.add(own, how.skip, own)
-        super().mix(x, out, replace(how, skip=own))
+            context.add(own, how.skip, own)
+        super().convolve(x, out, replace(how, skip=own))
 
-    def let_go(self, x: Input) -> None:
+    def release_features(self, x: Input) -> None:
         """Keep the features: the node's own product reads them."""
 
-    def mix_back(self, grad: Any, x: Input) -> Any:
+    def convolve_backward(self, grad: Any, x: Input) -> Any:
         """Return the gradient of x, or None."""
-        around, owned = self.around, self.around.local.owned
-        with self.span("product back"):
-            x.product_back(grad, around.parameters.gradient(f"{self.prefix}.self"))
+        context, owned = self.context, self.context.local.owned
+        with self.span("product backward"):
+            x.product_backward(grad, context.parameters.gradient(f"{self.prefix}.self"))
         own = None
         if not self.first:
-            own = self.product_back(grad, around.parameters[f"{self.prefix}.self"])
+            own = self.product_backward(grad, context.parameters[f"{self.prefix}.self"])
         if self.order == "transform":
-            mixed = self.sum_back(grad, self.width, used=own)[:owned]
-            with self.span("product back"):
-                x.product_back(mixed, self.slope)
-            self.add_up()
+            aggregated = self.aggregate_backward(grad, self.width, used=own)[:owned]
+            with self.span("product backward"):
+                x.product_backward(aggregated, self.weight_grad)
+            self.start_allreduce()
             if own is None:
                 return None
-            dx = self.product_back(mixed, self.weight, own)
-            return around.add(dx, own, dx)
-        with self.span("product back"):
-            around.crew.product_of_columns(self._mixed, grad, self.slope)
-        self.add_up()
+            dx = self.product_backward(aggregated, self.weight, own)
+            return context.add(dx, own, dx)
+        with self.span("product backward"):
+            context.pool.product_of_columns(self._aggregated, grad, self.weight_grad)
+        self.start_allreduce()
         if own is None:
             return None
-        dmixed = self.product_back(grad, self.weight, own)
-        return self.sum_back(dmixed, self.inputs, Finish(skip=own))[:owned]
+        daggregated = self.product_backward(grad, self.weight, own)
+        return self.aggregate_backward(daggregated, self.inputs, Finish(skip=own))[:owned]
 
 
-class SageMax(Sage):
-    """The same, of each feature's largest value among the neighbours."""
+class SAGEMaxConv(SAGEConv):
+    """The same, of each feature's maximum over the neighbours."""
 
-    def prepare(self, around: Surroundings) -> None:
-        """Leave rows whole: a largest value is not put together of two."""
-        super().prepare(around)
-        self.near_and_far = None
+    def prepare(self, context: Context) -> None:
+        """Leave rows whole: the argmax is of all neighbours."""
+        super().prepare(context)
+        self.edges_by_owner = None
 
     def readied(self, x: Any, factor: Any, out: Any = None) -> tuple[Any, Then]:
-        """Return the values as they are: the largest is to be found again on the way back."""
+        """Return the values as they are: the backward pass compares with them."""
         return x, None
 
-    def sum_rows(self, x: Any, out: Any, first: int, last: int, how: Finish | None) -> None:
-        """Write the largest values of rows at ``out``, and remember whose they are."""
+    def aggregate_owned(self, x: Any, out: Any, first: int, last: int, how: Finish | None) -> None:
+        """Write the maxima of rows at ``out``, and save the argmax."""
         module, block = kernel("aggregate", x), self.rows_of
-        whose = self._whose()
-        with self.span("largest of neighbours"):
-            self.around.edges(
+        argmax = self._argmax()
+        with self.span("max over neighbours"):
+            self.context.edges(
                 block, first, last, x.shape[1],
-                lambda a, b: module.gather_max(block, x, out, whose, a, b),
+                lambda a, b: module.gather_max(block, x, out, argmax, a, b),
             )  # fmt: skip
 
-    def sum_back(self, grad: Any, width: int, how: Finish | None = None, used: Any = None) -> Any:
-        """Return the gradient of what was gathered, which goes to whose value it was."""
-        around, columns = self.around, self.columns_of
+    def aggregate_backward(
+        self, grad: Any, width: int, how: Finish | None = None, used: Any = None
+    ) -> Any:
+        """Return the gradient of what was gathered, which goes to the argmax."""
+        context, columns = self.context, self.columns_of
         assert columns is not None
         skip = how.skip if how is not None else None
-        dx = around.buffers.scratch(around.local.columns, width, grad, used, skip)
-        module, whose, owned = kernel("aggregate", grad), self._whose(), around.local.owned
+        dx = context.buffers.scratch(context.local.columns, width, grad, used, skip)
+        module, argmax, owned = kernel("aggregate", grad), self._argmax(), context.local.owned
 
         def work(first: int, last: int) -> None:
-            with self.span("largest of neighbours back"):
-                around.edges(
+            with self.span("max over neighbours backward"):
+                context.edges(
                     columns, first, last, width,
-                    lambda a, b: module.gather_max_back(columns, grad, whose, dx, a, b),
+                    lambda a, b: module.gather_max_back(columns, grad, argmax, dx, a, b),
                 )  # fmt: skip
             if skip is not None and first < owned:
                 np.add(dx[first:last], skip[first:last], out=dx[first:last])
 
-        around.gather_back(dx, work)
+        context.gather_backward(dx, work)
         return dx
 
-    def _whose(self) -> Any:
-        around = self.around
-        ids = around.plain.indices.dtype
-        return around.buffers.take(f"{self.prefix}.whose", around.local.owned, self.inputs, ids)
+    def _argmax(self) -> Any:
+        context = self.context
+        ids = context.adjacency.indices.dtype
+        return context.buffers.take(f"{self.prefix}.argmax", context.local.owned, self.inputs, ids)

@@ -1,4 +1,4 @@
-"""The block that each kind of layer gathers over: one structure, with factors of its own."""
+"""The adjacency that each kind of layer aggregates over: one CSR, with factors of its own."""
 
 from __future__ import annotations
 
@@ -8,55 +8,55 @@ from typing import Any
 import numpy as np
 
 from penstock.kernels.gnn_rules import Block
-from penstock.workers.gnn.layers.context import Surroundings
+from penstock.workers.gnn.layers.context import Context
 
 _ROWS = 1 << 18  # at a time: what has a value an edge is as large as the graph
 
 
-def block_of(around: Surroundings, kind: str, aggregate: str, eps: float) -> Block:
-    """Return what a layer of this kind gathers over; alike layers share one block."""
+def block_of(context: Context, kind: str, aggregate: str, eps: float) -> Block:
+    """Return what a layer of this kind aggregates over; layers of one kind share a block."""
     key = kind, aggregate, eps
-    if key not in around.blocks:
-        around.blocks[key] = _block_of(around, *key)
-    return around.blocks[key]
+    if key not in context.blocks:
+        context.blocks[key] = _block_of(context, *key)
+    return context.blocks[key]
 
 
-def _block_of(around: Surroundings, kind: str, aggregate: str, eps: float) -> Block:
-    plain = around.plain
+def _block_of(context: Context, kind: str, aggregate: str, eps: float) -> Block:
+    plain = context.adjacency
     if kind == "gcn":
-        return _normalised(around, plain)
+        return _normalised(context, plain)
     if kind == "gin":
-        # GIN adds neighbours as they are, and the node itself 1 + eps times.
-        own = np.full_like(around.like, 1 + eps, shape=plain.rows)
+        # GIN sums neighbours unweighted, and the node itself 1 + eps times.
+        own = np.full_like(context.like, 1 + eps, shape=plain.rows)
         return replace(plain, diagonal=own)
     if kind == "sage" and aggregate == "mean":
-        total = _row_sums(around)
-        return replace(plain, left=around.put(_inverse(total).astype(around.like.dtype)))
+        total = _row_sums(context)
+        return replace(plain, left=context.put(_inverse(total).astype(context.like.dtype)))
     return plain
 
 
-def divided(around: Surroundings, block: Block) -> tuple[Block, Block] | None:
+def split_by_owner(context: Context, block: Block) -> tuple[Block, Block] | None:
     """Return the block's edges to owned nodes, and those to ghosts; None where that gains nothing.
 
     The columns of the second count from the first ghost: it gathers over ghosts' rows alone.
     What leads to owned nodes can be summed while ghosts travel, in every row. That costs another
     pass over the rows with ghosts, so it is not done where most edges are in rows without.
     """
-    local = around.local
+    local = context.local
     edges = len(local.indices)
     if local.columns == local.owned or int(local.indptr[local.interior]) > edges // 2:
         return None
-    if around.apart is None:
-        around.apart = _edges_apart(around)
-    near, far = around.apart
+    if context.by_owner is None:
+        context.by_owner = _edges_by_owner(context)
+    near, far = context.by_owner
     right = None if block.right is None else block.right[local.owned :]
     left, diagonal = block.left, block.diagonal
     near = replace(near, left=left, right=block.right, diagonal=diagonal)
     return near, replace(far, left=left, right=right)
 
 
-def _edges_apart(around: Surroundings) -> tuple[Block, Block]:
-    local = around.local
+def _edges_by_owner(context: Context) -> tuple[Block, Block]:
+    local = context.local
     indptr, columns = np.asarray(local.indptr), np.asarray(local.indices)
     far = columns >= local.owned
     before = np.zeros(local.owned + 1, np.int64)  # edges to ghosts, before each row
@@ -73,34 +73,34 @@ def _edges_apart(around: Surroundings) -> tuple[Block, Block]:
     ):
         weights = None
         if local.weights is not None:
-            weights = around.put(local.weights[chosen].astype(around.like.dtype))
-        indices = around.put(columns[chosen] - columns.dtype.type(skipped))
-        pieces.append(Block(around.put(starts), indices, width, weights))
+            weights = context.put(local.weights[chosen].astype(context.like.dtype))
+        indices = context.put(columns[chosen] - columns.dtype.type(skipped))
+        pieces.append(Block(context.put(starts), indices, width, weights))
     return pieces[0], pieces[1]
 
 
-def _normalised(around: Surroundings, plain: Block) -> Block:
+def _normalised(context: Context, plain: Block) -> Block:
     """Return the block of D**-1/2 (A + I) D**-1/2; a node that has a loop already gets no other.
 
     Without weights a node counts once for itself, however many loops it has.
     """
-    local = around.local
-    loops = _loops(around)
+    local = context.local
+    loops = _loops(context)
     own = 1.0 - loops if local.weights is None else np.where(loops > 0, 0.0, 1.0)
-    degree = _row_sums(around) + own
+    degree = _row_sums(context) + own
     factor = np.zeros(local.columns)
     factor[: local.owned] = np.sqrt(_inverse(degree))
     # A ghost's factor depends on all its edges, which its owner has.
-    column = around.put(factor.astype(around.like.dtype)[:, None])
-    around.halo.start(column)
-    around.halo.wait()
+    column = context.put(factor.astype(context.like.dtype)[:, None])
+    context.halo.start(column)
+    context.halo.wait()
     column = column.reshape(-1)
-    diagonal = around.put(own.astype(around.like.dtype))
+    diagonal = context.put(own.astype(context.like.dtype))
     return replace(plain, left=column[: local.owned].copy(), right=column, diagonal=diagonal)
 
 
-def _row_sums(around: Surroundings) -> Any:
-    local = around.local
+def _row_sums(context: Context) -> Any:
+    local = context.local
     if local.weights is None:
         return np.diff(local.indptr).astype(np.float64)
     sums = np.zeros(local.owned)
@@ -111,8 +111,8 @@ def _row_sums(around: Surroundings) -> Any:
     return sums
 
 
-def _loops(around: Surroundings) -> Any:
-    local = around.local
+def _loops(context: Context) -> Any:
+    local = context.local
     found = np.zeros(local.owned, np.int64)
     for first in range(0, local.owned, _ROWS):
         last = min(first + _ROWS, local.owned)

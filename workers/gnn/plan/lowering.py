@@ -4,30 +4,62 @@
     print(plan.text())
     plan.memory_bytes                    # of one rank, at most
 
-A choice is made by predicted time: the order of product and sum in every layer, whether the first
-layer's sum is folded (computed once), and the path of the features, dense or sparse (sparsity
-against the machine's tau).
+The client does that once, and ships the plan to all ranks. Choices are made by predicted time: the
+order of product and aggregation in every layer, whether the first aggregation is precomputed
+(folded), and whether features are dense or sparse (their sparsity against the machine's tau).
 """
 
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
 
 from penstock.errors import UsageError
-from penstock.workers.gnn.plan.facts import Facts
-from penstock.workers.gnn.plan.rates import Rates
+from penstock.graph import Graph
+from penstock.sizes import format_bytes, format_count
+from penstock.workers.gnn.plan.facts import Facts, facts_of
 from penstock.workers.gnn.plan.spec import Layer, Model, Training
 
 _FLOAT = 4
-GRADIENTS = "gradients of values, in turn"  # of what memory is for
-TILE = 32  # features that a GPU is given at a time where only their sums are kept
+if TYPE_CHECKING:
+    from penstock.workers.gnn.plan.rates import Rates
+
+TILE = 32  # features that are copied to a GPU at a time where only their aggregation is kept
 Order = Literal["transform", "aggregate"]
+
+
+class Memory(StrEnum):
+    """What memory of a rank is for."""
+
+    GRAPH = "graph"
+    TRANSPOSE = "transpose"
+    GHOST_EDGES = "ghost_edges"
+    NORMALIZATION = "normalization"
+    FEATURES = "features"
+    ACTIVATIONS = "activations"
+    GRADIENTS = "gradients"
+    BFLOAT16 = "bfloat16"
+    HALOS = "halos"
+
+
+_SHOWN = {
+    Memory.GRAPH: "graph (CSR)",
+    Memory.TRANSPOSE: "transposed graph (CSC)",
+    Memory.GHOST_EDGES: "graph, edges to ghosts apart",
+    Memory.NORMALIZATION: "normalization of edges",
+    Memory.FEATURES: "features",
+    Memory.ACTIVATIONS: "saved activations",
+    Memory.GRADIENTS: "gradients of activations",
+    Memory.BFLOAT16: "rows rounded to bfloat16",
+    Memory.HALOS: "halo buffers",
+}
 
 
 @dataclass(frozen=True)
 class Step:
-    """One thing that a cell does in an epoch: what it takes, and when it is predicted to end."""
+    """One operation of an epoch: its cost, and the time that is predicted for it."""
 
     name: str
     flops: float
@@ -62,7 +94,7 @@ class Plan:
     facts: Facts
     sparse: bool
     tau: float
-    memory: dict[str, int] = field(default_factory=dict)
+    memory: dict[Memory, int] = field(default_factory=dict)
     rest: tuple[Step, ...] = ()
 
     @property
@@ -85,10 +117,45 @@ class Plan:
         }
 
     def text(self) -> str:
-        """Return it as a person reads it."""
-        from penstock.workers.gnn.plan.text import plan_text
+        """Return lines for a person: layers with their operations, then time and memory."""
+        facts = self.facts
+        where = "GPU" if facts.on_gpu else "CPU"
+        counts = f"{format_count(facts.rows)} nodes, {format_count(facts.edges)} edges"
+        share = f", the largest of {facts.ranks} parts" if facts.ranks > 1 else ""
+        path = "sparse" if self.sparse else "dense"
+        lines = [
+            f"{counts}{share}, on the {where}",
+            f"features: {facts.features:,} wide, {facts.sparsity:.1%} zeros: {path} path "
+            f"(this machine's tau is {self.tau:.2f})",
+            "",
+            f"{'':48}{'GFLOP':>9}{'GB':>9}{'ms':>9}",
+        ]
+        for layer in self.layers:
+            lines.append(_title(layer))
+            lines += map(_row, layer.steps)
+        lines += map(_row, self.rest)
+        lines.append(f"{'predicted time of an epoch':<66}{self.seconds * 1e3:9.3g}")
+        lines += ["", "memory of a rank"]
+        for kind, size in self.memory.items():
+            lines.append(f"  {_SHOWN[kind]:<48}{format_bytes(size):>12}")
+        lines.append(f"  {'total':<48}{format_bytes(self.memory_bytes):>12}")
+        return "\n".join(lines)
 
-        return plan_text(self)
+
+def _row(step: Step) -> str:
+    shown = step.name if len(step.name) < 46 else f"{step.name[:45]}…"
+    return f"  {shown:<46}{step.flops / 1e9:9.3g}{step.bytes / 1e9:9.3g}{step.seconds * 1e3:9.3g}"
+
+
+def _title(plan: LayerPlan) -> str:
+    layer = plan.layer
+    kind = f"{layer.kind} {layer.aggregate}" if layer.kind == "sage" else layer.kind
+    if layer.kind == "gat":
+        kind = f"gat, {layer.heads} heads"
+    order = f"{plan.order} first"
+    folded = ", precomputed" if plan.folded else ""
+    why = f" ({plan.why})" if plan.why else ""
+    return f"layer {plan.number + 1}: {kind}, {plan.inputs} to {layer.width}: {order}{folded}{why}"
 
 
 def lower(model: Model, facts: Facts, training: Training, rates: Rates) -> Plan:
@@ -108,12 +175,26 @@ def lower(model: Model, facts: Facts, training: Training, rates: Rates) -> Plan:
     return Plan(tuple(layers), facts, sparse, rates.tau, memory, rest)
 
 
+def plan_for(
+    graph: Graph,
+    partition: Path | None,
+    model: Model,
+    training: Training,
+    rates: Rates,
+    *,
+    on_gpu: bool = False,
+) -> Plan:
+    """Return the plan of a model on a graph, or on the parts of a partition."""
+    facts = facts_of(graph, partition, training=training, on_gpu=on_gpu)
+    return lower(model, facts, training, rates)
+
+
 def _check_implicit(layers: list[LayerPlan], training: Training) -> None:
     for plan in layers:
         kind = "sage max" if plan.layer.aggregate == "max" else plan.layer.kind
         if training.transpose == "implicit" and kind in ("gat", "sage max"):
             raise UsageError(
-                f"layer {plan.number + 1} ({kind}) goes back over the edges turned round",
+                f"layer {plan.number + 1} ({kind}) needs the transposed graph in its backward pass",
                 expected="--transpose keep",
                 got="--transpose implicit",
             )
@@ -121,7 +202,7 @@ def _check_implicit(layers: list[LayerPlan], training: Training) -> None:
 
 def _sparse_path(model: Model, facts: Facts, training: Training, rates: Rates) -> bool:
     first = model.layers[0]
-    # What reads features as a matrix: neighbours' largest values, and skipping over a layer.
+    # What reads features as a matrix: the maximum over neighbours, and a residual connection.
     dense_only = (first.kind == "sage" and first.aggregate == "max") or (
         first.residual and first.width == facts.features
     )
@@ -131,7 +212,7 @@ def _sparse_path(model: Model, facts: Facts, training: Training, rates: Rates) -
 
 
 class _Cost:
-    """Predicted seconds of what cells do, forward and back."""
+    """Predicted seconds of operations, forward and backward."""
 
     def __init__(self, facts: Facts, rates: Rates) -> None:
         self.facts, self.rates = facts, rates
@@ -149,7 +230,7 @@ class _Cost:
         return Step(name, flops, size, flops / self.rates.sparse)
 
     def neighbours(self, name: str, width: int, times: float) -> Step:
-        """Return ``times`` sums over neighbours."""
+        """Return ``times`` aggregations over neighbours."""
         facts = self.facts
         rows = _FLOAT * facts.edges * width * times
         indices = facts.index_bytes * facts.edges * times
@@ -164,7 +245,7 @@ class _Cost:
             return None
         size = _FLOAT * ghosts * width * times
         seconds = size / self.rates.exchange + times * self.rates.latency
-        return Step("halo (while rows without ghosts are computed)", 0, size, seconds)
+        return Step("halo exchange (overlaps interior rows)", 0, size, seconds)
 
     def stream(self, name: str, values: float) -> Step:
         """Return a pass over so many values."""
@@ -186,19 +267,19 @@ def _layer(
     largest = layer.kind == "sage" and layer.aggregate == "max"
     known: list[tuple[Order, str]] = [("transform", ""), ("aggregate", "")]
     if layer.kind == "gat":
-        known = [("transform", "attention reads what the product gives")]
+        known = [("transform", "attention scores are of the product")]
     elif sparse:
-        known = [("transform", "the product makes sparse features dense and narrow")]
+        known = [("transform", "sparse features: the product is dense and narrow")]
     elif largest:
-        known = [("aggregate", "a largest value does not commute with a product")]
+        known = [("aggregate", "a maximum does not commute with a product")]
     elif training.order != "auto":
-        known = [(training.order, "asked for")]
+        known = [(training.order, "--order")]
     found = []
     for order, why in known:
         folded = foldable and order == "aggregate"
         steps = _steps(cost, layer, inputs, order, first=first, folded=folded, sparse=sparse)
         found.append(LayerPlan(layer, number, inputs, order, folded, sparse, why, steps))
-    # What is computed once is paid by all epochs together.
+    # What is precomputed is paid by all epochs together.
     once = cost.neighbours("", inputs, 1).seconds / training.epochs
     best, *others = sorted(found, key=lambda plan: plan.seconds + once * plan.folded)
     if not others:
@@ -211,7 +292,7 @@ def _layer(
 def _steps(
     cost: _Cost, layer: Layer, inputs: int, order: Order, *, first: bool, folded: bool, sparse: bool
 ) -> tuple[Step, ...]:
-    """Return what a layer does in an epoch, forward and back."""
+    """Return the operations of a layer in an epoch, forward and backward."""
     assert layer.width is not None
     width = layer.width if layer.join == "concat" else layer.width * layer.heads
     inner = (layer.hidden or layer.width) if layer.kind == "gin" else width
@@ -220,33 +301,37 @@ def _steps(
     products = 2 if layer.kind == "sage" else 1
     if sparse:
         steps: list[Step | None] = [
-            cost.sparse_product("sparse features times weights, and back", inner, 2 * products)
+            cost.sparse_product("sparse product with weights, and backward", inner, 2 * products)
         ]
     else:
-        steps = [cost.product("product with weights, and back", inputs, inner, times * products)]
+        steps = [
+            cost.product("product with weights, and backward", inputs, inner, times * products)
+        ]
     wide = inputs if order == "aggregate" else inner
     if layer.kind == "gat":
-        # Back, every edge is read from both ends.
-        steps.append(cost.neighbours("attention over neighbours, and back", wide, 3))
+        # Backward, every edge is read from both ends.
+        steps.append(cost.neighbours("attention over neighbours, and backward", wide, 3))
         steps.append(cost.halo(wide, 2))
     elif not folded:
         back = 0 if first and order == "aggregate" else 1
-        steps.append(cost.neighbours("sum over neighbours, and back", wide, 1 + back))
+        steps.append(cost.neighbours("aggregation, and backward", wide, 1 + back))
         steps.append(cost.halo(wide, 1 + back))
     if layer.kind == "gin":
-        steps.append(cost.product("second product, and back", inner, layer.width, 3))
+        steps.append(cost.product("second product, and backward", inner, layer.width, 3))
     rows = cost.facts.rows
     passes = 4 + (6 if layer.norm != "none" else 0)
     if layer.kind == "gcn" and not folded:
         passes += 4  # rows are multiplied before they are gathered
-    steps.append(cost.stream("bias, activation, dropout, and back", passes * rows * layer.width))
+    steps.append(
+        cost.stream("bias, activation, dropout, and backward", passes * rows * layer.width)
+    )
     return tuple(step for step in steps if step is not None)
 
 
 def _memory(
     model: Model, facts: Facts, layers: list[LayerPlan], training: Training, *, sparse: bool
-) -> dict[str, int]:
-    """Return what is held at the same time, by what it is for."""
+) -> dict[Memory, int]:
+    """Return what is held at the same time."""
     rows, columns, edges = facts.rows, facts.columns, facts.edges
     structure = 8 * (rows + 1) + edges * (facts.index_bytes + (4 if facts.weighted else 0))
     back = (
@@ -254,17 +339,17 @@ def _memory(
         and not facts.symmetric
         and any(not (p.number == 0 and p.order == "aggregate") for p in layers)
     )
-    found = {"graph": structure}
+    found = {Memory.GRAPH: structure}
     if back:
-        found["graph, turned round"] = structure + 8 * (columns - rows)
+        found[Memory.TRANSPOSE] = structure + 8 * (columns - rows)
     if columns > rows and any(p.layer.kind != "gat" for p in layers):
-        found["graph, edges to ghosts apart"] = structure + 8 * rows
-    found["factors"] = 12 * columns * len({p.layer.kind for p in layers} - {"gat"})
+        found[Memory.GHOST_EDGES] = structure + 8 * rows
+    found[Memory.NORMALIZATION] = 12 * columns * len({p.layer.kind for p in layers} - {"gat"})
     held = facts.features * (2 if model.input_dropout else 1)
     one = layers[0]
     if facts.on_gpu and one.folded and one.layer.kind != "sage" and not one.layer.residual:
-        held = min(held, 2 * TILE)  # they are moved there and summed, some columns after the other
-    found["features"] = (
+        held = min(held, 2 * TILE)  # copied and aggregated, TILE columns at a time
+    found[Memory.FEATURES] = (
         2 * 8 * facts.nonzeros + 8 * (rows + facts.features) if sparse else _FLOAT * columns * held
     )
     kept = scratch = 0
@@ -287,15 +372,15 @@ def _memory(
             kept += rows * layer.width + (rows * layer.width if plan.inputs != layer.width else 0)
         widest = max(wide, layer.hidden or 0, plan.inputs if plan.number else 0)
         scratch = max(scratch, widest)
-    found["values of layers, kept for the way back"] = _FLOAT * kept
+    found[Memory.ACTIVATIONS] = _FLOAT * kept
     buffers = 3 if any(p.layer.kind in ("sage", "gat") for p in layers) else 2
-    found[GRADIENTS] = _FLOAT * columns * scratch * buffers
+    found[Memory.GRADIENTS] = _FLOAT * columns * scratch * buffers
     if training.precision == "bf16":
-        found["values rounded to bfloat16"] = 2 * columns * scratch
+        found[Memory.BFLOAT16] = 2 * columns * scratch
     ghosts = columns - rows
-    # Two buffers where ghosts' rows land, two where their gradients do.
-    found["halos under way"] = _FLOAT * 4 * ghosts * scratch
-    return {name: int(size) for name, size in found.items() if size}
+    # Two receive buffers for ghosts' rows, two for their gradients.
+    found[Memory.HALOS] = _FLOAT * 4 * ghosts * scratch
+    return {kind: int(size) for kind, size in found.items() if size}
 
 
 def _ms(seconds: float) -> str:

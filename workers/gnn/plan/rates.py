@@ -18,7 +18,7 @@ from penstock.files import save_json
 from penstock.kernels import kernel
 from penstock.kernels.gnn_rules import Block
 from penstock.limits import cores
-from penstock.workers.gnn.thread_pool import Workforce, edge_cuts
+from penstock.workers.gnn.thread_pool import ThreadPool, edge_cuts
 from penstock.workers.resources.device import to_device
 
 _VERSION = 2
@@ -94,16 +94,16 @@ def measured(device: str) -> Rates:
     x = put(rng.random((rows, features), np.float32))
     weight = put(rng.random((features, width), np.float32))
     out = put(np.zeros((rows, width), np.float32))
-    with Workforce(1 if device == "gpu" else cores()) as crew:
-        dense = _seconds(lambda: crew.product(x, weight, out), out)
+    with ThreadPool(1 if device == "gpu" else cores()) as pool:
+        dense = _seconds(lambda: pool.product(x, weight, out), out)
         # One value in twenty, as bags of words have, and neighbours anywhere.
         sparse = _random_block(rng, rows, features, features // 20, put, weighted=True)
-        product = _gathering(crew, sparse, weight, out)
+        product = _gathering(pool, sparse, weight, out)
         wide = 1 << 17
         graph = _random_block(rng, wide, wide, 16, put, weighted=False)
         values = put(rng.random((wide, width), np.float32))
         sums = put(np.zeros((wide, width), np.float32))
-        gathered = _gathering(crew, graph, values, sums)
+        gathered = _gathering(pool, graph, values, sums)
     streamed = _seconds(lambda: np.multiply(values, 1.5, out=sums), sums)
     return Rates(
         dense=2 * rows * features * width / dense,
@@ -124,10 +124,10 @@ def _random_block(
     return Block(put(indptr), put(indices), columns, weights)
 
 
-def _gathering(crew: Workforce, block: Block, x: Any, out: Any) -> float:
+def _gathering(pool: ThreadPool, block: Block, x: Any, out: Any) -> float:
     module, on_gpu = kernel("aggregate", x), not isinstance(x, np.ndarray)
     cuts = [0, block.rows] if on_gpu else edge_cuts(block.indptr, 0, block.rows, x.shape[1])
-    return _seconds(lambda: crew.over(cuts, lambda a, b: module.gather(block, x, out, a, b)), out)
+    return _seconds(lambda: pool.over(cuts, lambda a, b: module.gather(block, x, out, a, b)), out)
 
 
 def _seconds(work: Callable[[], Any], out: Any) -> float:

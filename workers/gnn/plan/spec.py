@@ -13,6 +13,7 @@ In YAML:
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -28,17 +29,22 @@ Share = Annotated[float, Field(ge=0, lt=1)]
 Positive = Annotated[int, Field(ge=1)]
 _STRICT = ConfigDict(extra="forbid", validate_default=True)
 
-# Of a training, what may be another when a run goes on: the weights at an epoch do not depend on
-# it, or (epochs) only on a schedule that looks ahead.
-PASSING = (
+# Options of a training that may differ when a run is resumed: the weights at an epoch do not depend
+# on them, or (epochs) only with a schedule that does.
+RESUMABLE = (
     "epochs", "patience", "evaluate_every", "checkpoint_epochs", "checkpoint_minutes",
-    "overlap", "fold", "path", "order", "transpose", "profile", "record",
+    "overlap", "fold", "path", "order", "transpose", "profile", "cuda_graph",
     "measure_overlap",
 )  # fmt: skip
 LEAST_ROUNDS = 7  # of a measurement whose spread is to mean something
 # How far apart the quartiles of a measurement may be, as a share of what is measured against. So
 # far apart, the median of 15 rounds has a standard error of 0.93 * 0.75 / sqrt(15) = 18 points.
 WIDEST = 0.75
+# What options were called in the files of earlier versions.
+_FORMERLY = {
+    "rate": "lr", "decay": "weight_decay", "every": "step_every", "factor": "step_factor",
+    "record": "cuda_graph",
+}  # fmt: skip
 # The loss of each kind of labels: there is no choice.
 LOSSES = {"class": "cross_entropy", "multi": "binary", "value": "squared"}
 
@@ -162,26 +168,32 @@ def read_model(path: str | Path) -> Model:
 
 def make_training(declared: dict[str, Any]) -> Training:
     """Return the training that a run or a checkpoint declares, whichever version wrote it."""
-    known = {name: v for name, v in declared.items() if name in Training.__dataclass_fields__}
+    named = {_FORMERLY.get(name, name): value for name, value in declared.items()}
+    known = {name: v for name, v in named.items() if name in Training.__dataclass_fields__}
+    for name in ("checkpoint_epochs", "checkpoint_minutes"):
+        if name in known:  # once null
+            known[name] = known[name] or 0
     return Training(**known)
 
 
-def differences(ours: dict[str, Any], theirs: dict[str, Any], prefix: str = "") -> list[str]:
+def differences(
+    ours: dict[str, Any], theirs: dict[str, Any], where: str = "checkpoint", prefix: str = ""
+) -> list[str]:
     """Return where two declarations differ: ``layers[0].width: 64, in the checkpoint 32``."""
     found: list[str] = []
     for name in sorted({*ours, *theirs}):
         a, b = ours.get(name), theirs.get(name)
         here = f"{prefix}{name}"
         if isinstance(a, dict) and isinstance(b, dict):
-            found += differences(a, b, f"{here}.")
+            found += differences(a, b, where, f"{here}.")
         elif isinstance(a, list | tuple) and isinstance(b, list | tuple) and len(a) == len(b):
             for i, (x, y) in enumerate(zip(a, b, strict=True)):
                 if isinstance(x, dict) and isinstance(y, dict):
-                    found += differences(x, y, f"{here}[{i}].")
+                    found += differences(x, y, where, f"{here}[{i}].")
                 elif x != y:
-                    found.append(f"{here}[{i}]: {x}, in the checkpoint {y}")
+                    found.append(f"{here}[{i}]: {x}, in the {where} {y}")
         elif a != b:
-            found.append(f"{here}: {_shown(a)}, in the checkpoint {_shown(b)}")
+            found.append(f"{here}: {_shown(a)}, in the {where} {_shown(b)}")
     return found
 
 
@@ -191,63 +203,84 @@ def _shown(value: Any) -> str:
 
 @dataclass(frozen=True, config=_STRICT)
 class Training:
-    """How a model is trained.
+    """How a model is trained, and how that is computed.
 
-    schedule    of the rate: constant, cosine (to 0 at the last epoch), or step (by ``factor``
-                every ``every`` epochs); both after ``warmup`` epochs of a linear rise
-    clip        the largest norm of all gradients together
-    patience    evaluations without a better validation loss after which training ends
-    evaluate_every   epochs from one evaluation to the next; the last epoch is always evaluated
-    checkpoint_epochs, checkpoint_minutes   how often the state is saved, whichever comes first
-    overlap     exchange halos and gradients while computing (False: to see what that gains)
-    fold        compute once what does not change from epoch to epoch
-    transpose   keep: the edges turned round, for the way back; implicit: go back over the edges as
-                they are, which takes no memory and more time (not with gat, nor sage max)
-    precision   on GPUs. tf32: products with factors rounded to 10 bits; bf16: that, and neighbours'
-                values rounded to 8 bits before they are added up in float32
-    record      on one GPU: launch an epoch's kernels as one, recorded once
-    measure_overlap   rounds of epochs after the training, which measure how much of the
-                communication is hidden and change nothing; None: none
+    These are options of ``penstock gnn train``: the string under a field is its help there.
     """
 
     epochs: Positive = 200
+    """number of epochs"""
     optimizer: Literal["sgd", "adam", "adamw"] = "adam"
-    rate: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 0.01
+    """optimizer"""
+    lr: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 0.01
+    """learning rate"""
+    weight_decay: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 5e-4
+    """L2 penalty (decoupled in adamw)"""
     momentum: Share = 0.9
+    """sgd: momentum"""
     beta1: Share = 0.9
+    """adam, adamw: decay of the first moment"""
     beta2: Share = 0.999
+    """adam, adamw: decay of the second moment"""
     epsilon: Annotated[float, Field(gt=0)] = 1e-8
-    decay: Annotated[float, Field(ge=0)] = 5e-4
+    """adam, adamw: added to the denominator, for numerical stability"""
     schedule: Literal["constant", "cosine", "step"] = "constant"
+    """learning rate after the warm-up: constant, cosine (to 0 at the last epoch), or decayed in
+    steps"""
+    step_every: Positive = 50
+    """step: epochs between two steps"""
+    step_factor: Annotated[float, Field(gt=0, le=1)] = 0.5
+    """step: what each multiplies the learning rate with"""
     warmup: Annotated[int, Field(ge=0)] = 0
-    every: Positive = 50
-    factor: Annotated[float, Field(gt=0, le=1)] = 0.5
+    """epochs of linear warm-up of the learning rate"""
     clip: Annotated[float, Field(gt=0)] | None = None
+    """maximum norm of all gradients together [default: no clipping]"""
     patience: Positive | None = None
+    """early stopping: evaluations (see --evaluate-every) without a better validation loss, or
+    training loss where there are no validation nodes [default: never]"""
     evaluate_every: Positive = 1
+    """epochs from one evaluation on the training, validation and test nodes to the next; the last
+    epoch is always evaluated"""
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
+    """random seed of initial weights, dropout and --split"""
     weighted: bool = False
-    checkpoint_epochs: Positive | None = 50
-    checkpoint_minutes: Annotated[float, Field(gt=0)] | None = 5.0
+    """use the graph's edge weights"""
+    checkpoint_epochs: Annotated[int, Field(ge=0)] = 50
+    """epochs between checkpoints; 0: only by the minutes"""
+    checkpoint_minutes: Annotated[float, Field(ge=0)] = 5.0
+    """minutes between checkpoints; 0: only by the epochs"""
     overlap: bool = True
+    """overlap communication with computation"""
     fold: bool = True
+    """precompute the first aggregation where it is the same in every epoch"""
     path: Literal["auto", "dense", "sparse"] = "auto"
+    """dense or sparse (CSR) features; auto: what is faster on this machine"""
     order: Literal["auto", "transform", "aggregate"] = "auto"
+    """what a layer does first, the product with its weights (transform) or the aggregation over
+    neighbours; auto: what costs less"""
     transpose: Literal["keep", "implicit"] = "keep"
+    """keep: store the transposed CSR (CSC) for the backward pass; implicit: scatter over the CSR
+    instead, less memory, more time; only for partitioned and directed graphs, not for gat and sage
+    max"""
     precision: Literal["fp32", "tf32", "bf16"] = "fp32"
+    """on GPUs: tf32 for matrix products; bf16: that, and neighbours' rows are aggregated as
+    bfloat16, with float32 sums"""
     profile: bool = False
-    record: bool = True
+    """measure where the time of an epoch goes: a table, and a timeline of one epoch"""
+    cuda_graph: bool = True
+    """on one GPU, capture the epoch in a CUDA graph"""
     measure_overlap: Annotated[int, Field(ge=LEAST_ROUNDS)] | None = None
+    """of several ranks: after the training, measure the share of communication that is hidden, in
+    this many rounds of three epochs, at least 7, which do not change the weights"""
 
     def rate_at(self, epoch: int) -> float:
-        """Return the rate of epoch 0, 1, ..."""
-        import math
-
+        """Return the learning rate of epoch 0, 1, ..."""
         if epoch < self.warmup:
-            return self.rate * (epoch + 1) / self.warmup
+            return self.lr * (epoch + 1) / self.warmup
         if self.schedule == "step":
-            return float(self.rate * self.factor ** ((epoch - self.warmup) // self.every))
+            steps = (epoch - self.warmup) // self.step_every
+            return float(self.lr * self.step_factor**steps)
         if self.schedule == "cosine":
             share = (epoch - self.warmup) / max(self.epochs - self.warmup, 1)
-            return self.rate * (1 + math.cos(math.pi * share)) / 2
-        return self.rate
+            return self.lr * (1 + math.cos(math.pi * share)) / 2
+        return self.lr

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from penstock.errors import GraphError, UsageError
 from penstock.graph import Graph
+from penstock.workers.comm.single import SingleRank
 from penstock.workers.gnn.data import local as module
 from penstock.workers.gnn.data.local import Local, interior_first, open_local, reordered
 
@@ -132,7 +133,7 @@ def test_a_rank_for_each_part(ring: Any, partitioned: Any, on_threads: Any) -> N
         on_threads(3, three)
     with (
         pytest.raises(UsageError, match=r"2 parts, for one rank.*partition GRAPH -k 1"),
-        open_local(None, graph.path, partition, weighted=False),
+        open_local(SingleRank(), graph.path, partition, weighted=False),
     ):
         pass
 
@@ -149,6 +150,6 @@ def test_a_partition_of_another_graph(ring: Any, partitioned: Any) -> None:
     other = ring("other", ids=list("abcdef"))
     with (
         pytest.raises(GraphError, match="is stale"),
-        open_local(None, other.path, partition, weighted=False),
+        open_local(SingleRank(), other.path, partition, weighted=False),
     ):
         pass

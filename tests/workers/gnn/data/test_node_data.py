@@ -13,6 +13,7 @@ import scipy.sparse as sp
 
 from penstock.errors import CorruptFile, UsageError
 from penstock.graph import Graph
+from penstock.workers.comm.single import SingleRank
 from penstock.workers.gnn.data import node_data
 from penstock.workers.gnn.data.kept_split import SplitFile, save_split
 from penstock.workers.gnn.data.local import open_local
@@ -22,7 +23,7 @@ ETL = r"penstock etl"
 
 def test_one_rank_copies_nothing(make_graph: Any) -> None:
     graph = make_graph(50, 100, features="dense", labels=3)
-    with open_local(None, graph.path, None, weighted=False) as local:
+    with open_local(SingleRank(), graph.path, None, weighted=False) as local:
         for array in (local.features, local.indices, local.indptr):
             assert type(array) is np.ndarray
             assert not array.flags.owndata  # mapped
@@ -213,7 +214,7 @@ def test_features_of_another_length(ring: Any, monkeypatch: pytest.MonkeyPatch) 
     message = r"features of .*g have the wrong shape\. Expected \(6, 2\).*got \(5, 2\)"
     with (
         pytest.raises(CorruptFile, match=message),
-        open_local(None, graph.path, None, weighted=False),
+        open_local(SingleRank(), graph.path, None, weighted=False),
     ):
         pass
 

@@ -11,6 +11,7 @@ import pytest
 from penstock import connect, gang
 from penstock.csr import Array
 from penstock.graph import Graph
+from penstock.workers.comm.single import SingleRank
 from penstock.workers.gnn.clock import Clock
 from penstock.workers.gnn.data.local import open_local
 from penstock.workers.gnn.halo.exchange import Halo
@@ -51,21 +52,21 @@ def exchange(halo: Halo, x: Any, tests: int = 0) -> None:
 
 
 def exchange_back(halo: Halo, x: Any, tests: int = 0) -> None:
-    halo.start_back(x)
+    halo.start_backward(x)
     for _ in range(tests):
         halo.test()
-    halo.wait_back(x)
+    halo.wait_backward(x)
 
 
 def write_back(halo: Halo, x: Any, receive: Any) -> None:
     """Exchange back where ghosts' rows are written to where they go."""
-    targets = [(rows, x[rows].copy(), out) for rows, out in halo.targets_back(x)]
+    targets = [(rows, x[rows].copy(), out) for rows, out in halo.targets_backward(x)]
     assert sorted(rows.start for rows, _, _ in targets) == sorted(r.start for r in receive.values())
     for rows, mine, out in targets:
         x[rows] = -1
         out[...] = mine
-    halo.start_back(x)
-    halo.wait_back(x)
+    halo.start_backward(x)
+    halo.wait_backward(x)
 
 
 @pytest.mark.parametrize("overlap", [True, False])
@@ -88,7 +89,7 @@ def test_there_and_back(
                 np.testing.assert_array_equal(x, values(local.ids, width))
                 assert np.shares_memory(halo.ghosts(x), x)
                 x[local.owned :] = -1
-                halo.start(x, apart=True)
+                halo.start(x, separate=True)
                 halo.test()
                 halo.wait()
                 ghosts = values(local.ids[local.owned :], width)
@@ -165,7 +166,7 @@ def test_bytes_and_messages_are_counted(
             assert {p: n for how, p, n in comm.messages if how == "send"} == sends
             assert {p: n for how, p, n in comm.messages if how == "receive"} == receives
             exchange_back(halo, x)
-            assert halo.sent_bytes == halo.row_bytes(WIDTH) + halo.row_bytes_back(WIDTH)
+            assert halo.sent_bytes == halo.row_bytes(WIDTH) + halo.row_bytes_backward(WIDTH)
 
     on_threads(3, rank)
 
@@ -193,8 +194,8 @@ def test_sums_do_not_depend_on_who_comes_first(
 
 
 def test_alone_nothing_happens(graph: Graph) -> None:
-    with open_local(None, graph.path, None, weighted=False) as local:
-        halo, clock = Halo(None, local, clock=(clock := Clock())), clock
+    with open_local(SingleRank(), graph.path, None, weighted=False) as local:
+        halo, clock = Halo(SingleRank(), local, clock=(clock := Clock())), clock
         x = values(local.ids, WIDTH)
         exchange(halo, x, 1)
         exchange_back(halo, x, 1)
@@ -251,7 +252,7 @@ def test_a_gang_computes_as_one(partitioned: Any, client: Any, graph: Graph) -> 
 
         from penstock.workers.gnn.clock import Clock
         from penstock.workers.gnn.data.local import open_local
-        from penstock.workers.gnn.halo import shared as landing
+        from penstock.workers.gnn.halo import shared as shared_halo
         from penstock.workers.gnn.halo.exchange import Halo
         from penstock.workers.gnn.halo.gradients import GradientSum
         from penstock.workers.resources.device import to_device, to_host
@@ -270,7 +271,7 @@ def test_a_gang_computes_as_one(partitioned: Any, client: Any, graph: Graph) -> 
                     x[: local.owned] = (ids[:, None] * 7 + np.arange(width) * 3 + 1) % 61
                     x = to_device(x)
                     total = to_device(np.full(1000, comm.rank + 1.0, np.float32))
-                    halo.start(x, apart=apart)
+                    halo.start(x, separate=apart)
                     sums.start(total)
                     for _ in range(5):
                         halo.test()
@@ -283,11 +284,11 @@ def test_a_gang_computes_as_one(partitioned: Any, client: Any, graph: Graph) -> 
                     out = matrix @ to_host(x)
                     dx = to_device(np.ascontiguousarray(matrix.T @ out))
                     if apart and isinstance(x, np.ndarray):
-                        for ghosts, place in halo.targets_back(dx):
+                        for ghosts, place in halo.targets_backward(dx):
                             place[...] = dx[ghosts]
-                    halo.start_back(dx)
+                    halo.start_backward(dx)
                     halo.test()
-                    halo.wait_back(dx)
+                    halo.wait_backward(dx)
                 return ids, out, to_host(dx)[: local.owned], to_host(total)
 
         outcome = [
@@ -296,13 +297,13 @@ def test_a_gang_computes_as_one(partitioned: Any, client: Any, graph: Graph) -> 
             for shared in (True, False)
             for apart in (True, False)
         ]
-        place = landing.place
+        place = shared_halo.host_identity
         try:
             if comm.rank == 2:  # as if it were elsewhere: the others write to each other still
-                landing.place = lambda: ("elsewhere",)
+                shared_halo.host_identity = lambda: ("elsewhere",)
             outcome.append(exchanges(True, True, True, here=comm.rank != 2))
         finally:
-            landing.place = place
+            shared_halo.host_identity = place
         return outcome
 
     found = gang.run(client, rank, ranks=k, wait_timeout=30)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from penstock.workers.comm.single import SingleRank
 from penstock.workers.gnn.clock import Clock
 from penstock.workers.gnn.halo.gradients import GradientSum
 
@@ -42,7 +43,7 @@ def test_one_rank_sums_nothing(on_threads: Callable[..., list[Any]]) -> None:
         assert sums.sent_bytes == 0
         assert clock.totals() == {}
 
-    rank(None)
+    rank(SingleRank())
     on_threads(1, rank)
 
 

@@ -19,10 +19,11 @@ from penstock.workers.gnn import checkpoint
 from penstock.workers.gnn.data.local import open_local
 from penstock.workers.gnn.halo import overlap
 from penstock.workers.gnn.halo.overlap import KINDS, measure_overlap, summary
+from penstock.workers.gnn.plan.lowering import plan_for
 from penstock.workers.gnn.plan.rates import GUESS
 from penstock.workers.gnn.plan.spec import Layer, Model, Training
 from penstock.workers.gnn.task import Trained, TrainTask
-from penstock.workers.gnn.thread_pool import Workforce
+from penstock.workers.gnn.thread_pool import ThreadPool
 from penstock.workers.gnn.train import _Run, train
 
 MODELS = {
@@ -42,13 +43,6 @@ def graph(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@pytest.fixture(autouse=True)
-def no_measured_rates(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        "penstock.workers.gnn.plan.agreed.machine_rates", lambda device: GUESS["cpu"]
-    )
-
-
 # -- the definition, where time passes as the test says --------------------------------------------
 
 
@@ -60,7 +54,7 @@ class FakeRanks:
         self._compute, self._exchange, self._pack = compute, exchange, pack
         self._slower = slower  # how much later the other rank comes to an exchange
         self.clock = SimpleNamespace(settle=None)
-        self.around = SimpleNamespace(on_gpu=False, like=np.empty(0, np.float32))
+        self.context = SimpleNamespace(on_gpu=False, like=np.empty(0, np.float32))
         self.halo = SimpleNamespace(transports=lambda like: ["pigeons"])
 
     def exchange(self, **how: Any) -> None:
@@ -166,13 +160,18 @@ def test_what_is_worse_than_no_overlap_is_negative() -> None:
 # -- on ranks --------------------------------------------------------------------------------------
 
 
+def task_of(graph: Path, model: Model, training: Training, folder: Path) -> TrainTask:
+    opened = Graph.open(graph)
+    partition, complete = partition_path(opened, 2), model.complete(CLASSES)
+    plan = plan_for(opened, partition, complete, training, GUESS["cpu"])
+    return TrainTask(graph, partition, complete, training, plan, folder)
+
+
 def two_ranks(graph: Path, folder: Path, model: Model, on_threads: Any, **options: Any) -> Trained:
     """Train on two ranks, and return what the first came to."""
     (folder / "checkpoints").mkdir(parents=True)
-    task = TrainTask(
-        graph, partition_path(Graph.open(graph), 2), model, Training(**options), folder
-    )
-    found: list[Trained] = on_threads(2, lambda comm: train(comm, task, lambda *told: None))
+    task = task_of(graph, model, Training(**options), folder)
+    found: list[Trained] = on_threads(2, lambda comm: train(comm, task))
     return found[0]
 
 
@@ -210,12 +209,14 @@ def with_run(graph: Path, tmp_path: Path, on_threads: Any) -> Callable[..., list
     """Call ``work(run)`` on two ranks, each with a training of its own that has run two epochs."""
 
     def call(model: Model, work: Callable[[Any], Any]) -> list[Any]:
-        partition = partition_path(Graph.open(graph), 2)
-        task = TrainTask(graph, partition, model, Training(epochs=9), tmp_path)
+        task = task_of(graph, model, Training(epochs=9), tmp_path)
 
         def rank(comm: Any) -> Any:
-            with open_local(comm, graph, partition, weighted=False) as local, Workforce(1) as crew:
-                run = _Run(comm, task, local, crew, None)
+            with (
+                open_local(comm, graph, task.partition, weighted=False) as local,
+                ThreadPool(1) as pool,
+            ):
+                run = _Run(comm, task, local, pool)
                 for _ in range(2):
                     run.bare_epoch()
                 return work(run)
@@ -229,12 +230,12 @@ def with_run(graph: Path, tmp_path: Path, on_threads: Any) -> Callable[..., list
 def test_everything_that_an_epoch_changes_is_put_back(name: str, with_run: Any) -> None:
     def state_of(run: Any) -> list[bytes]:
         network, state = run.network, run.state
-        arrays = [network.parameters.values, network.parameters.gradients, *state.vectors]
+        arrays = [network.parameters.values, network.parameters.gradients, *state.moments]
         arrays += network.moments().values()
         return [array.tobytes() for array in arrays]
 
     def work(run: Any) -> None:
-        before, restore = (state_of(run), run.state.epoch), run.state.restorer()
+        before, restore = (state_of(run), run.state.epoch), run.state.snapshot()
         for leave_out in (False, True):
             run.network.exchange(overlap=True, leave_out=leave_out)
             run.bare_epoch()
@@ -296,7 +297,7 @@ def test_a_slower_rank_is_no_communication(with_run: Any) -> None:
                 time.sleep(nap)
             run.bare_epoch()
 
-        return measure_overlap(run.comm, run.network, epoch, run.state.restorer(), 7)
+        return measure_overlap(run.comm, run.network, epoch, run.state.snapshot(), 7)
 
     one, other = with_run(MODELS["gcn"], work)
     assert one == other

@@ -13,7 +13,7 @@ from penstock.graph import Graph
 from penstock.workers.gnn.data.local import open_local
 from penstock.workers.gnn.halo import rows as halo_rows
 from penstock.workers.gnn.halo.exchange import Halo
-from penstock.workers.gnn.thread_pool import Workforce
+from penstock.workers.gnn.thread_pool import ThreadPool
 
 ROWS, WIDTH = 5000, 64
 
@@ -48,8 +48,8 @@ def threads_of(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], set[int]]:
 def test_all_threads_pack(threads_of: Any) -> None:
     x, rows, buffer = random_rows(1)
     seen = threads_of("_take_rows")
-    with Workforce(3) as crew:
-        halo_rows.take_rows(x, rows, buffer, crew)
+    with ThreadPool(3) as pool:
+        halo_rows.take_rows(x, rows, buffer, pool)
     assert len(seen) > 1
     np.testing.assert_array_equal(buffer, x[rows])
 
@@ -59,27 +59,27 @@ def test_all_threads_add(threads_of: Any) -> None:
     expected = x.copy()
     expected[rows] += buffer
     seen = threads_of("_add_rows")
-    with Workforce(3) as crew:
-        halo_rows.add_rows(x, rows, buffer, crew)
+    with ThreadPool(3) as pool:
+        halo_rows.add_rows(x, rows, buffer, pool)
     assert len(seen) > 1
     np.testing.assert_array_equal(x, expected)
 
 
 def test_few_rows_are_not_shared_out(monkeypatch: pytest.MonkeyPatch) -> None:
     x, rows, buffer = random_rows(3)
-    with Workforce(3) as crew:
-        monkeypatch.setattr(crew, "over", lambda *args, **how: pytest.fail("it costs more"))
-        halo_rows.take_rows(x, rows[:300], buffer[:300], crew)
-        halo_rows.copy_rows(x[:300], buffer[:300], crew)
+    with ThreadPool(3) as pool:
+        monkeypatch.setattr(pool, "over", lambda *args, **how: pytest.fail("it costs more"))
+        halo_rows.take_rows(x, rows[:300], buffer[:300], pool)
+        halo_rows.copy_rows(x[:300], buffer[:300], pool)
     np.testing.assert_array_equal(buffer[:300], x[:300])
 
 
 def test_messages_are_not_looked_after_in_the_middle_of_posting_them() -> None:
     x, rows, buffer = random_rows(4)
-    with Workforce(2, progress=lambda: pytest.fail("they are being posted")) as crew:
-        halo_rows.take_rows(x, rows, buffer, crew)
-        halo_rows.add_rows(x, rows, buffer, crew)
-        halo_rows.copy_rows(x, x.copy(), crew)
+    with ThreadPool(2, progress=lambda: pytest.fail("they are being posted")) as pool:
+        halo_rows.take_rows(x, rows, buffer, pool)
+        halo_rows.add_rows(x, rows, buffer, pool)
+        halo_rows.copy_rows(x, x.copy(), pool)
 
 
 @pytest.mark.parametrize("shared", [True, False], ids=["shared", "messages"])
@@ -95,14 +95,14 @@ def test_any_number_of_threads_gives_the_same_to_the_last_bit(
         found = []
         with open_local(comm, graph.path, partition, weighted=False) as local:
             for threads in (1, 2, 5):
-                with Workforce(threads) as crew:
-                    halo = Halo(comm, local, shared=shared, crew=crew)
+                with ThreadPool(threads) as pool:
+                    halo = Halo(comm, local, shared=shared, pool=pool)
                     rng = np.random.default_rng(comm.rank)
                     x = rng.normal(size=(local.columns, 70)).astype(np.float32)
                     halo.start(x)
                     halo.wait()
-                    halo.start_back(x)
-                    halo.wait_back(x)
+                    halo.start_backward(x)
+                    halo.wait_backward(x)
                     found.append(x.tobytes())
         return found
 

@@ -14,7 +14,7 @@ import pytest
 
 from penstock.workers.gnn.halo import shared
 from penstock.workers.gnn.halo.exchange import Halo
-from penstock.workers.gnn.halo.shared import Landing, Near, near_ranks, place
+from penstock.workers.gnn.halo.shared import HostRanks, SharedHalo, host_identity, ranks_on_host
 
 PATIENCE = 60
 
@@ -26,42 +26,42 @@ def one_way(rank: int) -> Any:
     return SimpleNamespace(owned=2, columns=4, send={}, receive={0: slice(2, 4)})
 
 
-def pair(comm: Any, rows: int = 2) -> Landing:
+def pair(comm: Any, rows: int = 2) -> SharedHalo:
     """Return the memory of one of two ranks that write ``rows`` rows to each other."""
     peer = 1 - comm.rank
-    return Landing(comm, near_ranks(comm), {peer: slice(0, rows)}, [peer])
+    return SharedHalo(comm, ranks_on_host(comm), {peer: slice(0, rows)}, [peer])
 
 
-def written(comm: Any, landing: Landing, width: int, dtype: Any = np.float32) -> Any:
+def written(comm: Any, shared_halo: SharedHalo, width: int, dtype: Any = np.float32) -> Any:
     """Write to the peer, and return what it wrote here."""
-    landing.turn(width, dtype)
-    landing.there(1 - comm.rank)[...] = comm.rank + np.arange(width)
+    shared_halo.swap(width, dtype)
+    shared_halo.rows_of(1 - comm.rank)[...] = comm.rank + np.arange(width)
     comm.allgather(None)
-    found = landing.here()
+    found = shared_halo.received()
     np.testing.assert_array_equal(found, np.tile(1 - comm.rank + np.arange(width), (2, 1)))
     return found
 
 
 def test_rows_come_where_the_peer_reads_them(on_threads: Any) -> None:
     def rank(comm: Any) -> None:
-        landing = pair(comm)
+        shared_halo = pair(comm)
         for width, dtype in ((3, np.float32), (1, np.float64), (3, np.float32), (70, np.float64)):
-            found = written(comm, landing, width, dtype)
+            found = written(comm, shared_halo, width, dtype)
             assert found.dtype == dtype
-        assert landing.shared == {1 - comm.rank}
+        assert shared_halo.shared == {1 - comm.rank}
 
     on_threads(2, rank)
 
 
 def test_rows_stay_for_another_turn_and_when_memory_is_made_anew(on_threads: Any) -> None:
     def rank(comm: Any) -> None:
-        landing = pair(comm)
-        first = written(comm, landing, 3)
+        shared_halo = pair(comm)
+        first = written(comm, shared_halo, 3)
         kept = first.copy()
-        second = written(comm, landing, 3)
+        second = written(comm, shared_halo, 3)
         assert not np.shares_memory(first, second)
         np.testing.assert_array_equal(first, kept)
-        written(comm, landing, 2000)
+        written(comm, shared_halo, 2000)
         np.testing.assert_array_equal(second, kept)
 
     on_threads(2, rank)
@@ -94,16 +94,16 @@ def test_a_slow_rank_is_not_written_over(way: str, slow: int, on_threads: Any) -
                 check(halo, x, number)
 
     def start(halo: Halo, x: Any) -> None:
-        halo.start(x, apart=True) if way == "there" else halo.start_back(x)
+        halo.start(x, separate=True) if way == "there" else halo.start_backward(x)
 
     def under_way(halo: Halo) -> bool:
-        return bool(halo._out if way == "there" else halo._back)
+        return bool(halo._forward if way == "there" else halo._backward)
 
     def finish(halo: Halo, x: Any, number: int) -> None:
         if way == "there":
             halo.wait()
         else:
-            halo.wait_back(x)
+            halo.wait_backward(x)
 
     def check(halo: Halo, x: Any, number: int) -> None:
         if way == "there":
@@ -120,22 +120,22 @@ def test_gradients_stay_until_they_are_added(on_threads: Any) -> None:
 
     def rank(comm: Any) -> None:
         local = one_way(comm.rank)
-        halo = Halo(comm, local, overlap=False)  # start_back waits; wait_back only adds
+        halo = Halo(comm, local, overlap=False)  # start_backward waits; wait_backward only adds
         for number in range(1, 5):
             x = np.full((local.columns, 3), number, np.float32)
             if comm.rank == 0:
-                halo.start_back(x)
+                halo.start_backward(x)
                 if number == 3:
                     assert ahead.wait(PATIENCE)
-                halo.wait_back(x)
+                halo.wait_backward(x)
                 np.testing.assert_array_equal(x, np.full((2, 3), 2 * number))
             else:
                 if number == 4:
                     halo.overlap = True
-                halo.start_back(x)  # the fourth is written while the third is not yet added
+                halo.start_backward(x)  # the fourth is written while the third is not yet added
                 if number == 4:
                     ahead.set()
-                halo.wait_back(x)
+                halo.wait_backward(x)
 
     on_threads(2, rank)
 
@@ -149,8 +149,8 @@ def test_a_rank_without_peers_takes_part_in_what_all_do(on_threads: Any) -> None
             x = np.full((local.columns, width), comm.rank, np.float32)
             halo.start(x)
             halo.wait()
-            halo.start_back(x)
-            halo.wait_back(x)
+            halo.start_backward(x)
+            halo.wait_backward(x)
             assert (x[: local.owned] == comm.rank).all()
 
     on_threads(3, rank)
@@ -176,11 +176,11 @@ def test_who_cannot_share_sends_messages(
         halo = Halo(comm, local)
         for number in (1, 2, 3):
             x = np.full((local.columns, 3), number, np.float32)
-            halo.start(x, apart=True)
+            halo.start(x, separate=True)
             halo.wait()
             np.testing.assert_array_equal(halo.ghosts(x), np.full((local.columns - 2, 3), number))
-            halo.start_back(x)
-            halo.wait_back(x)
+            halo.start_backward(x)
+            halo.wait_backward(x)
             assert (x[:2] == (2 * number if comm.rank == 0 else number)).all()
         assert max(size for _, _, size in comm.messages) == 24
 
@@ -208,11 +208,13 @@ def test_another_file_of_that_number_is_not_taken(on_threads: Any, tmp_path: Pat
     def rank(comm: Any) -> None:
         with other.open("r+b") as file:
             lying = Lying(comm, file.fileno())
-            landing = Landing(lying, Near(frozenset({1 - comm.rank}), True), {}, [1 - comm.rank])
-            landing.turn(3, np.float32)
-            assert landing.shared == frozenset()
+            shared_halo = SharedHalo(
+                lying, HostRanks(frozenset({1 - comm.rank}), True), {}, [1 - comm.rank]
+            )
+            shared_halo.swap(3, np.float32)
+            assert shared_halo.shared == frozenset()
             with pytest.raises(AssertionError, match="nobody writes here"):
-                landing.here()
+                shared_halo.received()
             comm.allgather(None)
 
     on_threads(2, rank)
@@ -220,11 +222,11 @@ def test_another_file_of_that_number_is_not_taken(on_threads: Any, tmp_path: Pat
 
 def test_who_is_near(on_threads: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     which = threading.local()
-    monkeypatch.setattr(shared, "place", lambda: which.place)
+    monkeypatch.setattr(shared, "host_identity", lambda: which.place)
 
     def rank(comm: Any, places: Any) -> Any:
         which.place = places[comm.rank]
-        return near_ranks(comm)
+        return ranks_on_host(comm)
 
     here, there = ("a",), ("b",)
     assert on_threads(4, rank, [here, there, here, None]) == [
@@ -232,23 +234,23 @@ def test_who_is_near(on_threads: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     ]  # fmt: skip
     assert on_threads(3, rank, [here, None, None]) == [(set(), False)] * 3
     monkeypatch.undo()
-    assert place() == place()
-    assert place() is not None
+    assert host_identity() == host_identity()
+    assert host_identity() is not None
     monkeypatch.delattr(os, "memfd_create")
-    assert place() is None
+    assert host_identity() is None
 
 
 def test_where_nobody_is_near_no_memory_is_made(
     on_threads: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(shared, "place", lambda: None)
+    monkeypatch.setattr(shared, "host_identity", lambda: None)
     monkeypatch.delattr(os, "memfd_create")
 
     def rank(comm: Any) -> None:
-        landing = pair(comm)
+        shared_halo = pair(comm)
         comm.allgather = None  # not called any more
-        landing.turn(3, np.float32)
-        assert landing.shared == frozenset()
+        shared_halo.swap(3, np.float32)
+        assert shared_halo.shared == frozenset()
 
     on_threads(2, rank)
 

@@ -12,13 +12,14 @@ import pytest
 import scipy.sparse as sp
 
 from penstock.csr import CSR
+from penstock.workers.comm.single import SingleRank
 from penstock.workers.gnn.data.local import Local
 from penstock.workers.gnn.layers.network import Loss, Network
 from penstock.workers.gnn.plan.facts import Facts
 from penstock.workers.gnn.plan.lowering import lower
 from penstock.workers.gnn.plan.rates import GUESS
 from penstock.workers.gnn.plan.spec import Layer, Model, Training
-from penstock.workers.gnn.thread_pool import Workforce
+from penstock.workers.gnn.thread_pool import ThreadPool
 
 NODES, WIDTH, CLASSES = 10, 5, 3
 KERNELS = ("activation", "aggregate", "attention", "loss", "norm", "optimizer")
@@ -78,10 +79,10 @@ def facts_of(local: Local) -> Facts:
     )  # fmt: skip
 
 
-def network_of(local: Local, model: Model, training: Training, crew: Workforce) -> Network:
+def network_of(local: Local, model: Model, training: Training, pool: ThreadPool) -> Network:
     plan = lower(model, facts_of(local), training, GUESS["cpu"])
     complete = model.complete(CLASSES)
-    return Network(plan, complete, training, local, crew, dtype=np.float64)
+    return Network(plan, complete, training, local, pool, SingleRank(), dtype=np.float64)
 
 
 def slopes(network: Network, weights: Any) -> Any:
@@ -140,8 +141,8 @@ def test_gradients_with_input_dropout_on_both_paths(kind: str, path: str, kernel
 def check(local: Local, model: Model, training: Training) -> None:
     rng = np.random.default_rng(11)
     weights = rng.normal(size=(NODES, CLASSES))
-    with Workforce(1) as crew:
-        network = network_of(local, model, training, crew)
+    with ThreadPool(1) as pool:
+        network = network_of(local, model, training, pool)
         # Away from where a ReLU bends: every first value but the biases' is random, those are 0.
         for name in network.parameters.named():
             place = network.parameters[name]
@@ -150,7 +151,7 @@ def check(local: Local, model: Model, training: Training) -> None:
         network.forward(epoch=4, training=True)
         grad = network.gradient_buffer()
         grad[...] = weights
-        network.back(grad)
+        network.backward(grad)
         np.testing.assert_allclose(network.parameters.gradients, wanted, rtol=1e-4, atol=1e-6)
         assert np.abs(wanted).max() > 0.1
 
@@ -166,14 +167,14 @@ def test_paths_orders_and_folding_give_the_same_numbers(kind: str, kernels: str)
         Training(path="dense", order="aggregate", fold=False),
         Training(path="sparse"),
     ):
-        with Workforce(1) as crew:
-            network = network_of(local, model, training, crew)
+        with ThreadPool(1) as pool:
+            network = network_of(local, model, training, pool)
             loss = Loss("cross_entropy", network, 7)
             for epoch in range(2):  # what is folded is used in the second
                 outputs = network.forward(epoch=epoch, training=True).copy()
                 grad = network.gradient_buffer()
                 sums = loss(outputs, grad)
-                network.back(grad)
+                network.backward(grad)
             found.append((outputs, sums, network.parameters.gradients))
     for other in found[1:]:
         for ours, theirs in zip(found[0], other, strict=True):
@@ -195,8 +196,8 @@ def test_parallel_edges_count_each_in_every_model(kind: str, kernels: str) -> No
     local = replace(plain, edges=csr.edges, indptr=csr.indptr, indices=csr.indices)
     name, _, aggregate = kind.partition("-")
     layer = Layer(name, aggregate=aggregate or "mean", bias=False)  # type: ignore[arg-type]
-    with Workforce(1) as crew:
-        network = network_of(local, Model(layers=(layer,)), Training(), crew)
+    with ThreadPool(1) as pool:
+        network = network_of(local, Model(layers=(layer,)), Training(), pool)
         found = network.forward()
         of = {n.removeprefix("layers.0."): v for n, v in network.parameters.named().items()}
     x, once = local.features, count.astype(float)
@@ -222,11 +223,11 @@ def test_threads_do_not_change_sums(kernels: str) -> None:
     local, model = whole(), Model(layers=(Layer("gcn", 4, norm="layer"), Layer("gcn")))
     results = []
     for threads in (1, 3):
-        with Workforce(threads) as crew:
-            network = network_of(local, model, Training(), crew)
+        with ThreadPool(threads) as pool:
+            network = network_of(local, model, Training(), pool)
             network.forward()
             grad = network.gradient_buffer()
             grad[...] = 1
-            network.back(grad)
+            network.backward(grad)
             results.append(network.parameters.gradients.copy())
     np.testing.assert_array_equal(*results)

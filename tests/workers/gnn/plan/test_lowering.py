@@ -8,13 +8,14 @@ import numpy as np
 import pytest
 
 from penstock.errors import UsageError
+from penstock.workers.comm.single import SingleRank
 from penstock.workers.gnn.data.local import Local
 from penstock.workers.gnn.layers.network import Network
 from penstock.workers.gnn.plan.facts import Facts
-from penstock.workers.gnn.plan.lowering import TILE, lower
+from penstock.workers.gnn.plan.lowering import TILE, Memory, lower
 from penstock.workers.gnn.plan.rates import GUESS, Rates, machine_rates
 from penstock.workers.gnn.plan.spec import Layer, Model, Training
-from penstock.workers.gnn.thread_pool import Workforce
+from penstock.workers.gnn.thread_pool import ThreadPool
 
 FACTS = Facts(
     rows=1000, columns=1000, edges=20_000, nodes=1000, ranks=1, features=100, nonzeros=100_000,
@@ -46,7 +47,7 @@ def test_a_gpu_never_holds_features_of_which_only_the_sum_is_kept() -> None:
     there = replace(FACTS, on_gpu=True)
 
     def held(facts: Facts, **options: object) -> int:
-        return lower(GCN, facts, Training(**options), RATES).memory["features"]
+        return lower(GCN, facts, Training(**options), RATES).memory[Memory.FEATURES]
 
     assert held(FACTS) == held(there, fold=False) == 4 * 1000 * 100
     assert held(there) == 4 * 1000 * 2 * TILE
@@ -81,18 +82,18 @@ def test_what_reads_features_as_a_matrix_takes_the_dense_path() -> None:
 
 
 @pytest.mark.parametrize("layer", [Layer("gat"), Layer("sage", aggregate="max")])
-def test_attention_and_largest_values_need_the_edges_turned_round(layer: Layer) -> None:
+def test_attention_and_a_maximum_need_the_transposed_graph(layer: Layer) -> None:
     model = Model(layers=(Layer("gcn", 8), layer))
-    with pytest.raises(UsageError, match=r"layer 2 \((gat|sage max)\) goes back over the edges"):
+    with pytest.raises(UsageError, match=r"layer 2 \((gat|sage max)\) needs the transposed graph"):
         lower(model, FACTS, Training(transpose="implicit"), RATES)
 
 
 def test_the_text_names_every_layer_and_the_memory() -> None:
     text = lower(GCN, FACTS, Training(), RATES).text()
-    assert "layer 1: gcn, 100 to 32: sum first, the sum computed once" in text
+    assert "layer 1: gcn, 100 to 32: aggregate first, precomputed" in text
     assert "1 k nodes, 20 k edges, on the CPU" in text
-    assert "an epoch, predicted" in text
-    assert "together" in text
+    assert "predicted time of an epoch" in text
+    assert "total" in text
 
 
 @pytest.mark.parametrize(
@@ -119,14 +120,13 @@ def test_the_memory_is_what_a_network_takes(layer: Layer) -> None:
     facts = replace(FACTS, edges=local.edges, symmetric=False)
     model = Model(layers=(layer, replace(layer), Layer("gcn")))
     plan = lower(model, facts, Training(), GUESS["cpu"])
-    with Workforce(1) as crew:
-        network = Network(plan, model.complete(40), Training(), local, crew)
+    with ThreadPool(1) as pool:
+        network = Network(plan, model.complete(40), Training(), local, pool, SingleRank())
         network.forward(training=True)
         grad = network.gradient_buffer()
         grad[...] = 1
-        network.back(grad)
-    names = ("values of layers, kept for the way back", "gradients of values, in turn")
-    predicted = sum(plan.memory[name] for name in names)
+        network.backward(grad)
+    predicted = sum(plan.memory[kind] for kind in (Memory.ACTIVATIONS, Memory.GRADIENTS))
     assert 0.5 * predicted < network.bytes < 1.1 * predicted
 
 

@@ -1,0 +1,98 @@
+"""A gang of one: what it exchanges with itself, and that it needs no MPI."""
+
+from __future__ import annotations
+
+import inspect
+import subprocess
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+
+from penstock.errors import UsageError
+from penstock.workers.comm.single import Abandoned, SingleRank
+
+
+@pytest.fixture
+def comm() -> SingleRank:
+    return SingleRank()
+
+
+def test_it_offers_what_a_communicator_offers() -> None:
+    from penstock.workers.comm.communicator import Communicator
+
+    # Those of MPI's own, and of the gang that owns a communicator, are not for algorithms.
+    owned = {"leave", "abandon", "forget", "check_message"}
+    for name, method in inspect.getmembers(Communicator, inspect.isfunction):
+        if name.startswith("_") or name in owned:
+            continue
+        ours = inspect.signature(getattr(SingleRank, name)).parameters
+        assert list(ours) == list(inspect.signature(method).parameters), name
+
+
+def test_messages_to_itself_are_matched_by_tag_and_in_order(comm: SingleRank) -> None:
+    came = [np.zeros(2) for _ in range(3)]
+    first = comm.irecv(came[0], 0, tag=1)
+    one, two = np.array([1.0, 2.0]), np.array([3.0, 4.0])
+    comm.isend(one, 0, tag=1)
+    comm.isend(two, 0, tag=2)
+    one[:] = two[:] = 9  # a message is what was sent
+    comm.isend(np.array([5.0, 6.0]), 0, tag=1)
+    others = [comm.irecv(came[1], 0, tag=1), comm.irecv(came[2], 0, tag=2)]
+    comm.wait([first, *others])
+    assert comm.test(others)
+    assert [list(each) for each in came] == [[1, 2], [5, 6], [3, 4]]
+
+
+def test_persistent_messages_bring_what_the_array_holds_then(comm: SingleRank) -> None:
+    sent, came = np.zeros(1), np.zeros(1)
+    messages = comm.persistent(sends=[(sent, 0, 3)], receives=[(came, 0, 3)])
+    for value in (1.0, 2.0):
+        sent[0] = value
+        messages.start()
+        messages.wait()
+        assert came[0] == value
+    messages.close()
+
+
+def test_collectives_of_one(comm: SingleRank) -> None:
+    values = np.arange(3.0)
+    for operation in ("sum", "min", "max", "prod"):
+        assert comm.allreduce(values, operation) is values, "nothing is copied"
+        comm.wait(comm.iallreduce(values, operation))
+    assert list(values) == [0, 1, 2]
+    assert comm.broadcast(values) is values
+    assert comm.allgather("x") == ["x"]
+    counts = np.array([[4, 5]])
+    np.testing.assert_array_equal(comm.alltoall(counts), counts)
+    into = np.empty(3)
+    assert comm.alltoallv([values], [into])[0] is into
+    assert list(into) == [0, 1, 2]
+    comm.barrier()
+    with pytest.raises(UsageError, match="cannot reduce by 'mean'"):
+        comm.iallreduce(values, "mean")
+    for wrong in (lambda: comm.isend(values, 1), lambda: comm.broadcast(values, root=2)):
+        with pytest.raises(UsageError, match="no such rank in this gang. Expected 0, got [12]"):
+            wrong()
+
+
+def test_reports_reach_whoever_listens_until_nobody_does() -> None:
+    came: list[dict[str, Any]] = []
+    left = [False, False, True]
+    comm = SingleRank(came.append, lambda: left.pop(0))
+    comm.advance(2)
+    comm.log(loss=0.5)
+    assert came == [{"done": 2}, {"metrics": {"loss": 0.5}}]
+    with pytest.raises(Abandoned):
+        comm.advance()
+
+
+def test_it_needs_neither_mpi_nor_numba() -> None:
+    code = (
+        "import sys; sys.modules['mpi4py'] = None\n"
+        "from penstock.workers.comm.single import SingleRank\n"
+        "SingleRank().allreduce([1]); print('numba' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"

@@ -1,0 +1,197 @@
+"""A gang of one: the communicator of a rank that is the only one, without MPI.
+
+    run_single(name, train, (task,))      in a plain task of Dask
+
+It offers what Communicator offers, so that an algorithm is written once. An exchange is done when
+it is asked for: nothing is copied but what a rank sends to itself, and nothing waits.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from penstock.errors import UsageError
+from penstock.workers.comm.reports import Reports, given_up
+
+if TYPE_CHECKING:
+    from penstock.workers.comm.communicator import Communicator
+
+    AnyCommunicator: TypeAlias = "Communicator | SingleRank"
+
+Message = tuple[Any, int, int]  # an array, the rank that it goes to or comes from, and a tag
+_OPERATIONS = ("sum", "min", "max", "prod")
+
+
+class Abandoned(BaseException):
+    """Raised in a rank whose client has gone or has given it up: not an Exception, as Cancelled."""
+
+
+class SingleRank:
+    """The communicator of the only rank.
+
+    report     takes what the client sees during the run: {"done": 1} or {"metrics": {...}}
+    cancelled  whether the run is to end, which ``check`` and the reports then do
+    """
+
+    rank, size = 0, 1
+
+    def __init__(
+        self,
+        report: Callable[[dict[str, Any]], None] | None = None,
+        cancelled: Callable[[], bool] | None = None,
+    ) -> None:
+        self._report, self._cancelled = report, cancelled
+        self._sent: dict[int, deque[Any]] = defaultdict(deque)  # by tag, not received yet
+        self._awaited: dict[int, deque[Any]] = defaultdict(deque)
+
+    # Point to point: from this rank to itself
+
+    def isend(self, array: Any, to: int, tag: int = 0) -> list[Any]:
+        """Send to rank 0; the array is copied."""
+        _check_rank(to)
+        self._sent[tag].append(array.copy())
+        self._deliver(tag)
+        return []
+
+    def irecv(self, array: Any, source: int, tag: int = 0) -> list[Any]:
+        """Receive what rank 0 sends, now or later."""
+        _check_rank(source)
+        self._awaited[tag].append(array)
+        self._deliver(tag)
+        return []
+
+    def _deliver(self, tag: int) -> None:
+        while self._sent[tag] and self._awaited[tag]:
+            self._awaited[tag].popleft()[...] = self._sent[tag].popleft()
+
+    def persistent(
+        self, *, sends: Sequence[Message] = (), receives: Sequence[Message] = ()
+    ) -> _Persistent:
+        """Set up messages that are exchanged many times: (array, rank, tag) each."""
+        return _Persistent(self, sends, receives)
+
+    def start(self) -> None:
+        """Start what was posted: nothing is."""
+
+    def wait(self, requests: Any, timeout: float | None = None) -> None:
+        """Return at once: what was asked for is done."""
+
+    def follow(self, requests: Any) -> None:
+        """Return at once: the stream has nothing to wait for."""
+
+    def test(self, requests: Any) -> bool:
+        """Return True: what was asked for is done."""
+        return True
+
+    def synchronize(self) -> None:
+        """Return when the GPU, if there is one, has done what was launched on this stream."""
+        from penstock.workers.resources.device import gpu, wait_for_gpu
+
+        if gpu():
+            wait_for_gpu()
+
+    def check(self) -> None:
+        """End here if nobody waits for the result any more."""
+        if self._cancelled is not None and self._cancelled():
+            raise Abandoned
+
+    # Collectives
+
+    def iallreduce(self, array: Any, operation: str = "sum") -> list[Any]:
+        """Leave the array as it is: it is the sum, minimum, maximum or product of one."""
+        if operation not in _OPERATIONS:
+            raise UsageError(
+                f"ranks cannot reduce by {operation!r}", expected=f"one of {', '.join(_OPERATIONS)}"
+            )
+        return []
+
+    def allreduce(self, array: Any, operation: str = "sum") -> Any:
+        """Return the array."""
+        self.iallreduce(array, operation)
+        return array
+
+    def broadcast(self, array: Any, root: int = 0) -> Any:
+        """Return the array."""
+        _check_rank(root)
+        return array
+
+    def ialltoallv(self, outgoing: Sequence[Any], incoming: Sequence[Any]) -> list[Any]:
+        """Copy the one array to the other."""
+        (source,), (into,) = outgoing, incoming
+        into[...] = source
+        return []
+
+    def alltoallv(self, outgoing: Sequence[Any], incoming: Sequence[Any]) -> Sequence[Any]:
+        """Copy the one array to the other, and return ``incoming``."""
+        self.ialltoallv(outgoing, incoming)
+        return incoming
+
+    def alltoall(self, array: Any) -> Any:
+        """Return a copy of the array, which has one row."""
+        return array.copy()
+
+    def allgather(self, value: Any) -> list[Any]:
+        """Return the value as a list."""
+        return [value]
+
+    def barrier(self) -> None:
+        """Return at once."""
+
+    def transport(self, array: Any) -> str:
+        """Return by what arrays travel: they do not."""
+        return "one rank"
+
+    # What the client sees during the run
+
+    def advance(self, amount: int = 1) -> None:
+        """Say that ``amount`` more units are done; end here if nobody waits for them."""
+        self.check()
+        if self._report is not None:
+            self._report({"done": int(amount)})
+
+    def log(self, **metrics: float | int | str) -> None:
+        """Send figures to the client, such as ``loss=0.3, epoch=2``."""
+        self.check()
+        if self._report is not None:
+            self._report({"metrics": metrics})
+
+
+class _Persistent:
+    """Messages that this rank sends to itself, in the same arrays every time."""
+
+    def __init__(
+        self, owner: SingleRank, sends: Sequence[Message], receives: Sequence[Message]
+    ) -> None:
+        self._owner, self._sends, self._receives = owner, sends, receives
+
+    def start(self) -> None:
+        """Do one round."""
+        for message in self._receives:
+            self._owner.irecv(*message)
+        for message in self._sends:
+            self._owner.isend(*message)
+
+    def wait(self, timeout: float | None = None) -> None:
+        """Return at once: the round is done."""
+
+    def close(self) -> None:
+        """Let go of nothing."""
+
+
+def run_single(gang: str, function: Callable[..., Any], args: tuple[Any, ...]) -> Any:
+    """Run ``function(comm, *args)`` as a gang of one: a task of Dask like any other.
+
+    gang  the name under which the client listens, see penstock.cluster.gang.listening
+    """
+    reports = Reports(gang, rank=0)
+    try:
+        return function(SingleRank(reports, given_up()), *args)
+    finally:
+        reports.flush()
+
+
+def _check_rank(rank: int) -> None:
+    if rank != 0:
+        raise UsageError("there is no such rank in this gang", expected="0", got=str(rank))

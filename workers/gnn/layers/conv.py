@@ -1,0 +1,158 @@
+"""A convolution: what one layer of a model is lowered to, forward and backward.
+
+It takes x, a row for each column of the rank's block (owned nodes, then ghosts, whose rows it
+fetches if it needs them), and gives the rows of owned nodes. ``forward`` saves the activations that
+``backward`` needs; ``backward`` takes the gradient of the output, may write over it, computes the
+parameters' gradients, starts their allreduce, and returns the gradient of x.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from penstock.kernels import kernel
+from penstock.kernels.gnn_rules import Activation, Finish
+from penstock.workers.gnn.layers.context import Context
+from penstock.workers.gnn.layers.inputs import Input
+from penstock.workers.gnn.layers.norms import make_norm
+from penstock.workers.gnn.layers.parameters import ParameterSpec, constant, glorot
+from penstock.workers.gnn.plan.spec import Layer
+
+
+class Conv:
+    """Bias, norm, activation, dropout and residual; kinds add ``convolve``, and its backward."""
+
+    def __init__(self, layer: Layer, number: int, inputs: int, *, first: bool) -> None:
+        assert layer.width is not None
+        self.layer, self.number, self.inputs = layer, number, inputs
+        self.width, self.first = layer.width, first
+        self.prefix = f"layers.{number}"
+        self.activation = Activation[layer.acts.upper()]
+
+    def entries(self) -> list[ParameterSpec]:
+        """Return the parameters, weights of products first."""
+        found = self.weights()
+        if self.layer.bias:
+            found.append(constant(f"{self.prefix}.bias", self.bias_width()))
+        if self.layer.norm != "none":
+            found.append(constant(f"{self.prefix}.scale", self.width, 1.0))
+            found.append(constant(f"{self.prefix}.shift", self.width))
+        if self.layer.residual and self.inputs != self.width:
+            found.append(glorot(f"{self.prefix}.residual", self.inputs, self.width))
+        return found
+
+    def weights(self) -> list[ParameterSpec]:
+        """Return the parameters of the kind."""
+        raise NotImplementedError
+
+    def bias_width(self) -> int:
+        """Return how many numbers the bias has."""
+        return self.width
+
+    def prepare(self, context: Context) -> None:
+        """Take what stays the same in all epochs."""
+        self.context = context
+        self.norm = make_norm(self.layer.norm, self.prefix, self.width, context)
+
+    def span(self, what: str) -> Any:
+        """Return what books the time of a block of code as this conv's."""
+        return self.context.clock.span(f"{self.prefix} {what}", "compute")
+
+    # Forward
+
+    def forward(self, x: Input) -> Any:
+        """Return the owned nodes' values; rows of ghosts follow them, still to be filled."""
+        context = self.context
+        out = context.buffers.take(f"{self.prefix}.out", context.local.columns, self.width)
+        owned = out[: context.local.owned]
+        self._skip = self._skipped(x)
+        bias = context.parameters[f"{self.prefix}.bias"] if self.layer.bias else None
+        drop = context.drop(self.layer.dropout, self.number)
+        self.how = Finish(None, self._skip, self.activation, drop)
+        if self.norm is None:
+            self.convolve(x, owned, replace(self.how, bias=bias))
+            return out
+        z = context.buffers.take(f"{self.prefix}.z", context.local.owned, self.width)
+        self.convolve(x, z, Finish(bias) if bias is not None else None)
+        self.norm.forward(z, owned)
+        self.finish(owned, self.how)
+        return out
+
+    def convolve(self, x: Input, out: Any, how: Finish | None) -> None:
+        """Write the kind's values of owned nodes at ``out``, finished."""
+        raise NotImplementedError
+
+    def finish(
+        self, z: Any, how: Finish, first: int = 0, last: int | None = None, out: Any = None
+    ) -> None:
+        """Finish rows, in place where no ``out`` is given."""
+        module, last = kernel("activation", z), len(z) if last is None else last
+        out = z if out is None else out
+        with self.span("finish"):
+            self.context.rows(
+                first, last, z.shape[1], lambda a, b: module.finish(z, out, how, a, b)
+            )
+
+    def _skipped(self, x: Input) -> Any:
+        if not self.layer.residual:
+            return None
+        if self.inputs == self.width:
+            return x.dense()[: self.context.local.owned]
+        skip = self.context.buffers.take(
+            f"{self.prefix}.skip", self.context.local.owned, self.width
+        )
+        x.product(self.context.parameters[f"{self.prefix}.residual"], skip)
+        return skip
+
+    # Backward
+
+    def backward(self, grad: Any, x: Input) -> Any:
+        """Return the gradient of x's owned rows, or None in the first conv."""
+        context, parameters = self.context, self.context.parameters
+        out = context.buffers.take(f"{self.prefix}.out", context.local.columns, self.width)
+        module = kernel("activation", grad)
+
+        def finish_back(first: int, last: int) -> None:
+            module.finish_back(grad, out, self.how, first, last)
+
+        with self.span("finish backward"):
+            if self.layer.bias and self.norm is None:
+                self.bias_backward(grad, finish_back)
+            else:
+                context.rows(0, context.local.owned, self.width, finish_back)
+        kept = None
+        if self.layer.residual:
+            if self.inputs != self.width:
+                x.product_backward(grad, parameters.gradient(f"{self.prefix}.residual"))
+            if not self.first:
+                kept = context.buffers.take(f"residual.{self.width}", *grad.shape)
+                kept[...] = grad
+        if self.norm is not None:
+            z = context.buffers.take(f"{self.prefix}.z", context.local.owned, self.width)
+            self.norm.backward(grad, z)
+            if self.layer.bias:
+                self.bias_backward(grad)
+        dx = self.convolve_backward(grad, x)
+        if dx is None or kept is None:
+            return dx
+        if self.inputs != self.width:
+            more = context.buffers.scratch(len(grad), self.inputs, dx)
+            context.pool.product(kept, parameters[f"{self.prefix}.residual"].T, more)
+            kept = more
+        return context.add(dx, kept, dx)
+
+    def bias_backward(self, grad: Any, before: Callable[[int, int], None] | None = None) -> None:
+        """Write the gradient of the bias, of rows that ``before(first, last)`` makes."""
+        bias_grad = self.context.parameters.gradient(f"{self.prefix}.bias")
+        self.context.column_sums(grad, bias_grad, before)
+
+    def convolve_backward(self, grad: Any, x: Input) -> Any:
+        """Return the gradient of x's owned rows, of the gradient of ``convolve``' values."""
+        raise NotImplementedError
+
+    def start_allreduce(self) -> None:
+        """Start the allreduce of this layer's gradients."""
+        names = [entry.name for entry in self.entries()]
+        self.context.sums.start(self.context.parameters.gradients_of(names))
