@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,7 +15,7 @@ from penstock.errors import GraphError
 from penstock.graph import Graph
 from penstock.options import ClientPath
 from penstock.pipelines.info_text import info_text
-from penstock.pipelines.output import Output
+from penstock.pipelines.output import CountsReport, Output
 from penstock.progress import Progress
 from penstock.sizes import need_memory
 
@@ -52,7 +52,7 @@ class Degrees:
 
 
 @dataclass(frozen=True)
-class GraphInfo:
+class GraphInfo(CountsReport):
     """Everything ``penstock info`` tells; ``text()`` for people, ``to_dict()`` for programs."""
 
     path: str
@@ -79,10 +79,6 @@ class GraphInfo:
     bytes: dict[str, int]
     partitions: tuple[dict[str, Any], ...]
     made: dict[str, Any]
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return everything, for ``--json``."""
-        return asdict(self)
 
     def text(self) -> str:
         """Return aligned lines for a terminal or a log."""

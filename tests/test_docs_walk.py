@@ -49,7 +49,7 @@ def test_the_tables_are_complete(page: str) -> None:
 
 def test_options_and_their_defaults_are_the_codes(page: str) -> None:
     flags = set(re.findall(r"--([a-z]+(?:-[a-z]+)*)", page))
-    elsewhere = {"scale", "weights", "cluster", "time", "merge-times"}
+    elsewhere = {"plan", "scale", "weights", "cluster", "time", "merge-times"}
     known = {name.replace("_", "-") for name in WalkOptions.__dataclass_fields__}  # type: ignore[attr-defined]
     assert flags - elsewhere - {"no-weighted"} <= known
     assert known - {"overwrite", "p", "q", "parts"} <= flags | {"weighted"}

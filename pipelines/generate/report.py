@@ -9,11 +9,12 @@ from typing import Any
 
 from penstock.manifest import Manifest
 from penstock.paths import shown
+from penstock.pipelines.output import CountsReport
 from penstock.sizes import format_bytes, format_count
 
 
 @dataclass(frozen=True)
-class Report:
+class Report(CountsReport):
     """What was made: where, how much, how fast. ``drawn`` counts edges before any were dropped."""
 
     path: str
@@ -25,10 +26,6 @@ class Report:
     bytes: int
     seconds: float
     details: dict[str, Any] = field(default_factory=dict)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return everything, for ``--json``."""
-        return asdict(self)
 
     def text(self) -> str:
         """Return what a person wants to read."""

@@ -55,6 +55,18 @@ class TaskCapacity:
     tasks: int
     task_memory: int
 
+    @staticmethod
+    def of(workers: list[tuple[int, int]], spec: ClusterSpec) -> TaskCapacity:
+        """Return it for workers of so many threads, and so many bytes or 0 for no limit."""
+        if not workers:
+            raise ClusterError(
+                "the cluster has no workers", remedy="Start workers, or leave --cluster"
+            )
+        # Workers without a limit of their own share this machine.
+        limited = [usable_memory(limit) // threads for threads, limit in workers if limit]
+        memory = min(limited) if limited else spec.worker_memory()
+        return TaskCapacity(sum(threads for threads, _ in workers), memory)
+
 
 def task_capacity(client: Any, spec: ClusterSpec) -> TaskCapacity:
     """Ask the scheduler what tasks can have; workers are not asked, nor their devices."""
@@ -62,35 +74,26 @@ def task_capacity(client: Any, spec: ClusterSpec) -> TaskCapacity:
     def workers(dask_scheduler: Any) -> list[tuple[int, int]]:
         return [(w.nthreads, w.memory_limit or 0) for w in dask_scheduler.workers.values()]
 
-    found = ask_scheduler(client, workers)
-    tasks = sum(threads for threads, _ in found)
-    if not tasks:
-        raise _no_workers()
-    # Workers without a limit of their own share this machine.
-    limited = [usable_memory(limit) // threads for threads, limit in found if limit]
-    return TaskCapacity(tasks, min(limited) if limited else spec.worker_memory())
+    return TaskCapacity.of(ask_scheduler(client, workers), spec)
 
 
 def capacity_of(client: Any, spec: ClusterSpec) -> Capacity:
     """Ask every worker what it has."""
 
-    def look(dask_worker: Any) -> tuple[int, int, bool]:
-        held = resources(dask_worker)
-        return held.cache.limit_bytes, held.memory_bytes(), held.device is not None
+    def look(dask_worker: Any) -> tuple[tuple[int, int], int, int, bool]:
+        held, limit = resources(dask_worker), dask_worker.memory_manager.memory_limit
+        tasks = dask_worker.state.nthreads, int(limit or 0)
+        return tasks, held.cache.limit_bytes, held.memory_bytes(), held.device is not None
 
     found = list(ask_workers(client, look).values())
     if not found:
         raise _no_workers()
-    of_tasks = task_capacity(client, spec)
+    of_tasks = TaskCapacity.of([tasks for tasks, *_ in found], spec)
     return Capacity(
-        rows=min(limit for limit, _, _ in found),
-        memory=min(memory for _, memory, _ in found),
-        on_gpu=all(gpu for _, _, gpu in found),
+        rows=min(limit for _, limit, _, _ in found),
+        memory=min(memory for _, _, memory, _ in found),
+        on_gpu=all(gpu for *_, gpu in found),
         workers=len(found),
         tasks=of_tasks.tasks,
         task_memory=of_tasks.task_memory,
     )
-
-
-def _no_workers() -> ClusterError:
-    return ClusterError("the cluster has no workers", remedy="Start workers, or leave --cluster")

@@ -1,0 +1,46 @@
+"""What a cluster can do, as its workers and its scheduler say, and what does not fit."""
+
+from __future__ import annotations
+
+import pytest
+
+from penstock.cluster.connect import connect
+from penstock.cluster.spec import ClusterSpec
+from penstock.errors import CapacityError, ClusterError
+from penstock.limits import usable_memory
+from penstock.pipelines.job.capacity import Capacity, TaskCapacity, capacity_of, task_capacity
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        ClusterSpec(cluster="threads", threads=3),
+        ClusterSpec(cluster="local", workers=2, threads=1, memory_limit="700MB"),
+    ],
+)
+def test_workers_and_scheduler_say_the_same_of_tasks(spec: ClusterSpec) -> None:
+    with connect(spec) as client:
+        has, of_tasks = capacity_of(client, spec), task_capacity(client, spec)
+    assert (has.tasks, has.task_memory) == (of_tasks.tasks, of_tasks.task_memory)
+    assert has.workers == (spec.workers or 1)
+    assert 0 < has.rows < has.memory
+    if spec.memory_limit is not None:
+        assert has.task_memory == has.memory == usable_memory(700_000_000)
+        assert has.text() == "2 workers"
+
+
+def test_no_workers() -> None:
+    with pytest.raises(ClusterError, match="has no workers"):
+        TaskCapacity.of([], ClusterSpec())
+
+
+def test_one_shape_for_what_does_not_fit() -> None:
+    error = Capacity(rows=5, memory=10, on_gpu=True, workers=1).too_small(
+        "it", 2000, remedy="Take less"
+    )
+    assert isinstance(error, CapacityError)
+    assert str(error) == "it does not fit on a GPU. Expected about 2 kB, got 10 B. Take less."
+    small = Capacity(rows=5, memory=10, on_gpu=False, workers=2).too_small(
+        "it", 2000, has=5, remedy="Take less"
+    )
+    assert "on a worker. Expected about 2 kB, got 5 B" in str(small)
