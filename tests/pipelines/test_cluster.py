@@ -37,9 +37,11 @@ if os.environ.get("CLUSTER"):
     class Dashboard:
         port = 1
 
+    pages = {"http_application": type("Application", (), {"applications": [1]})}
+
     class Cluster:
         dashboard_link = "http://localhost:1/status"
-        scheduler = type("Scheduler", (), {"services": {"dashboard": Dashboard}})
+        scheduler = type("Scheduler", (), {"services": {"dashboard": Dashboard}, **pages})
 
     class Client:
         cluster = Cluster
