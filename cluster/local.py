@@ -13,6 +13,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import dask
 import psutil
 
 from penstock.cluster.addresses import dashboard_link, scheduler_addresses
@@ -43,6 +44,8 @@ def open_local(spec: ClusterSpec, *, processes: bool) -> Iterator[Running]:
             if not processes:  # nobody else can reach it
                 addresses.pop("host", None)
                 addresses |= {"protocol": "inproc", "scheduler_port": 0}
+                # Dask shows its profile of tasks on the dashboard only.
+                stack.enter_context(dask.config.set({"distributed.worker.profile.enabled": False}))
             # Made in two steps, so that what the second one has started ends even if it fails, or
             # is interrupted.
             cluster = LocalCluster.__new__(LocalCluster)
