@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.caches import have_home
-from penstock.cluster.answer import answers_in_time, ask, loss_explained
+from penstock.cluster.answer import SILENT_SECONDS, answers_in_time, ask, loss_explained
 from penstock.cluster.count import check_count
 from penstock.cluster.running import Running
 from penstock.cluster.spec import KINDS, ClusterSpec
@@ -98,7 +98,8 @@ def connect(
             check_versions(client)
         if kind in KINDS and kind != "threads":
             leave_interrupts_to_client(client)
-        with answers_in_time(client) as seconds:
+        # They load the libraries of their devices now, maybe from a shared disk.
+        with answers_in_time(client, max(SILENT_SECONDS, spec.start_timeout)) as seconds:
             equip(
                 client,
                 # Who names the kind cuda asks for GPUs.

@@ -1,4 +1,4 @@
-"""An MPI world beside the workers of a cluster that has none: ``gang.run`` on any local cluster."""
+"""An MPI world that is attached to a cluster without one: ``gang.run`` on any local cluster."""
 
 from __future__ import annotations
 

@@ -37,9 +37,11 @@ if os.environ.get("CLUSTER"):
     class Dashboard:
         port = 1
 
+    pages = {"http_application": type("Application", (), {"applications": [1]})}
+
     class Cluster:
         dashboard_link = "http://localhost:1/status"
-        scheduler = type("Scheduler", (), {"services": {"dashboard": Dashboard}})
+        scheduler = type("Scheduler", (), {"services": {"dashboard": Dashboard}, **pages})
 
     class Client:
         cluster = Cluster
@@ -316,8 +318,9 @@ def test_bad_options_start_nothing(
 
 
 def test_the_daemons_error_is_the_commands(
-    fake: Any, state: Path, capsys: pytest.CaptureFixture[str]
+    fake: Any, state: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    monkeypatch.setattr(daemon, "_SAY_AFTER", 60)  # however busy the machine is
     fake("fails")
     assert run(["cluster", "start", "--json"]) == 1
     out, err = capsys.readouterr()
