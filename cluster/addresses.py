@@ -11,7 +11,7 @@ from penstock.cluster.spec import ClusterSpec
 from penstock.errors import ClusterError, UsageError
 
 
-def scheduler_place(
+def scheduler_addresses(
     spec: ClusterSpec, folder: str, *, used: Any, remote: bool, dashboard: bool = True
 ) -> dict[str, Any]:
     """Return where the scheduler listens, as options of LocalCluster.
@@ -21,19 +21,19 @@ def scheduler_place(
     remote  whether workers come from other hosts: then it is not bound to this one alone
     """
     dashboard = dashboard and spec.dashboard != "none"
-    place: dict[str, Any] = {
+    addresses: dict[str, Any] = {
         # Dask would serve something at its usual port if it were told nothing.
         "dashboard_address": spec.dashboard if dashboard else "localhost:0",
-        # Its pages take over a second to load: see dashboard_link.
+        # Its pages take over a second to load: see dashboard.py.
         "scheduler_kwargs": {"dashboard": False, "local_directory": folder},
         "scheduler_port": spec.scheduler_port,
     }
     if spec.interface:
-        place["interface"] = _known(spec.interface)
+        addresses["interface"] = _known(spec.interface)
     else:
-        place["host"] = _own_address() if remote else "127.0.0.1"
-    place["protocol"] = "tcp" if used is None or not used.require_encryption else "tls"
-    _free(spec.scheduler_port, place.get("host", ""), "--scheduler-port")
+        addresses["host"] = _own_address() if remote else "127.0.0.1"
+    addresses["protocol"] = "tcp" if used is None or not used.require_encryption else "tls"
+    _free(spec.scheduler_port, addresses.get("host", ""), "--scheduler-port")
     if dashboard:
         host, _, port = spec.dashboard.rpartition(":")
         if not port.isdecimal():
@@ -43,22 +43,16 @@ def scheduler_place(
                 got=repr(spec.dashboard),
             )
         _free(int(port), host, "--dashboard")
-    return place
+    return addresses
 
 
 def dashboard_link(cluster: Any, spec: ClusterSpec) -> str | None:
-    """Return where the dashboard answers, which need not be where the scheduler does.
-
-    It is loaded when somebody looks.
-    """
+    """Return where the dashboard answers, which need not be where the scheduler does."""
     from distributed.utils import format_dashboard_link
-
-    from penstock.cluster.dashboard import load_when_asked_for
 
     server = cluster.scheduler.services.get("dashboard")
     if server is None or spec.dashboard == "none":
         return None
-    load_when_asked_for(cluster.scheduler)
     host = spec.dashboard.rpartition(":")[0]
     if host in ("", "0.0.0.0", "[::]"):
         return str(cluster.dashboard_link)

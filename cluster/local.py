@@ -16,8 +16,9 @@ from typing import Any
 import dask
 import psutil
 
-from penstock.cluster.addresses import dashboard_link, scheduler_place
+from penstock.cluster.addresses import scheduler_addresses
 from penstock.cluster.credentials import credentials
+from penstock.cluster.dashboard import serve_dashboard
 from penstock.cluster.running import Running
 from penstock.cluster.spec import ClusterSpec
 from penstock.cluster.temporary import temporary_folder
@@ -38,11 +39,13 @@ def open_local(spec: ClusterSpec, *, processes: bool) -> Iterator[Running]:
             start_resource_tracker()
         with ExitStack() as stack:
             used = stack.enter_context(credentials(spec, Path(folder))) if processes else None
-            place = scheduler_place(spec, folder, used=used, remote=False, dashboard=processes)
+            addresses = scheduler_addresses(
+                spec, folder, used=used, remote=False, dashboard=processes
+            )
             if not processes:  # nobody else can reach it
-                place.pop("host", None)
-                place |= {"protocol": "inproc", "scheduler_port": 0}
-            if not processes:  # Dask's profile of tasks shows on the dashboard only
+                addresses.pop("host", None)
+                addresses |= {"protocol": "inproc", "scheduler_port": 0}
+                # Dask shows its profile of tasks on the dashboard only.
                 stack.enter_context(dask.config.set({"distributed.worker.profile.enabled": False}))
             # Made in two steps, so that what the second one has started ends even if it fails, or
             # is interrupted.
@@ -58,7 +61,7 @@ def open_local(spec: ClusterSpec, *, processes: bool) -> Iterator[Running]:
                 security=used,
                 # A failed task is reported once, by the job, with its remedy.
                 silence_logs=logging.CRITICAL,
-                **place,
+                **addresses,
             )
             if not processes:
                 # In place of every interface of this host, for what nobody looks at.
@@ -67,7 +70,7 @@ def open_local(spec: ClusterSpec, *, processes: bool) -> Iterator[Running]:
             yield Running(
                 cluster,
                 workers.count,
-                dashboard=dashboard_link(cluster, spec) if processes else None,
+                dashboard=serve_dashboard(cluster, spec) if processes else None,
                 attach=workers.start,
                 missing=workers.missing,
                 failure=workers.failure,

@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from penstock.cluster.addresses import dashboard_link, scheduler_place
+from penstock.cluster.addresses import scheduler_addresses
 from penstock.cluster.credentials import credentials
+from penstock.cluster.dashboard import serve_dashboard
 from penstock.cluster.running import Running
 from penstock.cluster.spec import ClusterSpec
 from penstock.cluster.temporary import temporary_folder
@@ -26,10 +27,10 @@ def open_mpi(spec: ClusterSpec, *, ranks: int | None = None) -> Iterator[Running
     with temporary_folder("world") as folder:
         world = World(spec, folder, size=spec.workers or ranks)
         with credentials(spec, None if world.remote else folder) as used:
-            place = scheduler_place(spec, str(folder), used=used, remote=world.remote)
+            addresses = scheduler_addresses(spec, str(folder), used=used, remote=world.remote)
             cluster = LocalCluster(
                 n_workers=0,
-                **place,
+                **addresses,
                 security=used,
                 silence_logs=logging.CRITICAL,
             )
@@ -37,7 +38,7 @@ def open_mpi(spec: ClusterSpec, *, ranks: int | None = None) -> Iterator[Running
                 yield Running(
                     cluster,
                     world.size,
-                    dashboard=dashboard_link(cluster, spec),
+                    dashboard=serve_dashboard(cluster, spec),
                     log=world.tail,
                     missing=world.missing,
                     failure=lambda: world.failed,
@@ -49,7 +50,7 @@ def open_mpi(spec: ClusterSpec, *, ranks: int | None = None) -> Iterator[Running
 
 
 def _attach(client: Any, world: Any) -> None:
-    from penstock.cluster.gangs.coordinator import install
+    from penstock.cluster.coordinator import install
 
     install(client)
     world.start(client)
