@@ -67,7 +67,7 @@ WALK, GNN = "walk {small} {out} -q --length 20 --cluster", "gnn train {cora} {ou
 ROWS = [
     Row("import penstock", "-c 'import penstock'", 0.15),
     Row("penstock --help", "--help", 0.4),
-    Row("info, 5,000 nodes", "info {small}"),
+    Row("info, 5,000 nodes", "info {small} -q"),
     Row("walk, 5,000 nodes, threads", f"{WALK} threads", 1.3, walks(20)),
     Row("walk, 5,000 nodes, local -n 2", f"{WALK} local -n 2", 4.0, walks(20)),
     Row("partition, 5,000 nodes", "partition {small} -q -k 4 --overwrite"),

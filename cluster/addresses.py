@@ -24,7 +24,7 @@ def scheduler_addresses(
     addresses: dict[str, Any] = {
         # Dask would serve something at its usual port if it were told nothing.
         "dashboard_address": spec.dashboard if dashboard else "localhost:0",
-        # Its pages take over a second to load: see dashboard_link.
+        # Its pages take over a second to load: see dashboard.py.
         "scheduler_kwargs": {"dashboard": False, "local_directory": folder},
         "scheduler_port": spec.scheduler_port,
     }
@@ -47,18 +47,12 @@ def scheduler_addresses(
 
 
 def dashboard_link(cluster: Any, spec: ClusterSpec) -> str | None:
-    """Return where the dashboard answers, which need not be where the scheduler does.
-
-    It is loaded when somebody looks.
-    """
+    """Return where the dashboard answers, which need not be where the scheduler does."""
     from distributed.utils import format_dashboard_link
-
-    from penstock.cluster.dashboard import load_when_asked_for
 
     server = cluster.scheduler.services.get("dashboard")
     if server is None or spec.dashboard == "none":
         return None
-    load_when_asked_for(cluster.scheduler)
     host = spec.dashboard.rpartition(":")[0]
     if host in ("", "0.0.0.0", "[::]"):
         return str(cluster.dashboard_link)

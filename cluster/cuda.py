@@ -15,8 +15,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from penstock.cluster.addresses import dashboard_link, scheduler_addresses
+from penstock.cluster.addresses import scheduler_addresses
 from penstock.cluster.credentials import credentials
+from penstock.cluster.dashboard import serve_dashboard
 from penstock.cluster.local import close as close_local
 from penstock.cluster.local import first_lines, start_resource_tracker
 from penstock.cluster.running import Running
@@ -93,7 +94,7 @@ def open_cuda(spec: ClusterSpec, *, quiet: bool) -> Iterator[Running]:
         yield Running(
             cluster,
             len(names),
-            dashboard=dashboard_link(cluster, spec),
+            dashboard=serve_dashboard(cluster, spec),
             security=options["security"],
             missing=lambda connected: [f"GPU {name}" for name in names if name not in connected],
             failure=lambda: _failure(cluster),

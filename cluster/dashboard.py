@@ -4,18 +4,27 @@ from __future__ import annotations
 
 from typing import Any
 
+from penstock.cluster.addresses import dashboard_link
+from penstock.cluster.spec import ClusterSpec
+
 # Found without Bokeh, and tell what pages it has.
 _LISTS = ("/sitemap.json", "/individual-plots.json")
 
 
-def load_when_asked_for(scheduler: Any) -> None:
-    """Have a scheduler of this process, started without its dashboard, load it on first demand.
+def serve_dashboard(cluster: Any, spec: ClusterSpec) -> str | None:
+    """Have the dashboard of a cluster that was started without it loaded on first demand.
 
-    Pages that need no Bokeh (health, metrics, tables) do not load it.
+    Returns where it answers, None where ``spec`` wants none. Pages that need no Bokeh (health,
+    metrics, tables) do not load it.
     """
+    link, scheduler = dashboard_link(cluster, spec), cluster.scheduler
+    if link is not None and not scheduler.http_application.applications:
+        _load_when_asked_for(scheduler)
+    return link
+
+
+def _load_when_asked_for(scheduler: Any) -> None:
     served = scheduler.http_application
-    if served.applications:
-        return  # it is there
     find = served.find_handler
 
     def find_or_load(request: Any, **options: Any) -> Any:

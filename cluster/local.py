@@ -16,8 +16,9 @@ from typing import Any
 import dask
 import psutil
 
-from penstock.cluster.addresses import dashboard_link, scheduler_addresses
+from penstock.cluster.addresses import scheduler_addresses
 from penstock.cluster.credentials import credentials
+from penstock.cluster.dashboard import serve_dashboard
 from penstock.cluster.running import Running
 from penstock.cluster.spec import ClusterSpec
 from penstock.cluster.temporary import temporary_folder
@@ -69,7 +70,7 @@ def open_local(spec: ClusterSpec, *, processes: bool) -> Iterator[Running]:
             yield Running(
                 cluster,
                 workers.count,
-                dashboard=dashboard_link(cluster, spec) if processes else None,
+                dashboard=serve_dashboard(cluster, spec) if processes else None,
                 attach=workers.start,
                 missing=workers.missing,
                 failure=workers.failure,

@@ -45,7 +45,7 @@ def take(values: pa.Array, numbers: Array) -> pa.Array:
     """Return ``values.take(numbers)``; of plain numbers without Arrow's functions of tables."""
     if values.null_count or not _numbers(values.type):
         return values.take(as_arrow(numbers))
-    return as_arrow(as_numpy(values)[numbers])
+    return as_arrow(as_numpy(values).take(numbers))
 
 
 def read_column(path: Path, name: str) -> pa.ChunkedArray:

@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from penstock.cluster.addresses import dashboard_link, scheduler_addresses
+from penstock.cluster.addresses import scheduler_addresses
 from penstock.cluster.credentials import credentials
+from penstock.cluster.dashboard import serve_dashboard
 from penstock.cluster.running import Running
 from penstock.cluster.spec import ClusterSpec
 from penstock.cluster.temporary import temporary_folder
@@ -37,7 +38,7 @@ def open_mpi(spec: ClusterSpec, *, ranks: int | None = None) -> Iterator[Running
                 yield Running(
                     cluster,
                     world.size,
-                    dashboard=dashboard_link(cluster, spec),
+                    dashboard=serve_dashboard(cluster, spec),
                     log=world.tail,
                     missing=world.missing,
                     failure=lambda: world.failed,

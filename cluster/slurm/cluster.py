@@ -17,8 +17,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from penstock.cluster.addresses import dashboard_link, scheduler_addresses
+from penstock.cluster.addresses import scheduler_addresses
 from penstock.cluster.credentials import credentials
+from penstock.cluster.dashboard import serve_dashboard
 from penstock.cluster.running import Running
 from penstock.cluster.slurm.jobs import Jobs
 from penstock.cluster.spec import ClusterSpec
@@ -132,7 +133,7 @@ def open_slurm(spec: ClusterSpec, *, quiet: bool) -> Iterator[Running]:
             yield Running(
                 target=cluster,
                 workers=spec.workers,
-                dashboard=dashboard_link(cluster, spec),
+                dashboard=serve_dashboard(cluster, spec),
                 security=options["security"],
                 log=jobs.log,
                 missing=jobs.missing,
