@@ -81,7 +81,7 @@ def train_model(
         trained = train_on(ranks, task, scored=run.task != "value", quiet=quiet)
         state = "diverged" if trained.stopped == "nan" else "done"
         replace(run, state=state, results=asdict(trained)).save(folder)
-        devices = ranks.capacity.worker
+        capacity = ranks.capacity
     if trained.stopped == "nan":
         raise _diverged(out, folder, trained)
     return TrainReport(
@@ -93,7 +93,8 @@ def train_model(
         evaluate_every=training.evaluate_every,
         split=split,
         ranks=run.parts,
-        device=devices,
+        device=capacity.worker,
+        on_gpu=capacity.on_gpu,
         trained=trained,
         seconds=time.monotonic() - begun,
         ignored=ignored(graph),
