@@ -132,7 +132,7 @@ def main() -> None:
     atexit.register(report)
     builtins.__import__ = patching(builtins.__import__)
     importlib.import_module = patching(importlib.import_module)
-    from penstock.pipelines.cli import main as penstock
+    from penstock.__main__ import main as penstock
 
     penstock()
 

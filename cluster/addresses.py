@@ -11,7 +11,7 @@ from penstock.cluster.spec import ClusterSpec
 from penstock.errors import ClusterError, UsageError
 
 
-def scheduler_place(
+def scheduler_addresses(
     spec: ClusterSpec, folder: str, *, used: Any, remote: bool, dashboard: bool = True
 ) -> dict[str, Any]:
     """Return where the scheduler listens, as options of LocalCluster.
@@ -21,7 +21,7 @@ def scheduler_place(
     remote  whether workers come from other hosts: then it is not bound to this one alone
     """
     dashboard = dashboard and spec.dashboard != "none"
-    place: dict[str, Any] = {
+    addresses: dict[str, Any] = {
         # Dask would serve something at its usual port if it were told nothing.
         "dashboard_address": spec.dashboard if dashboard else "localhost:0",
         # Its pages take over a second to load: see dashboard_link.
@@ -29,11 +29,11 @@ def scheduler_place(
         "scheduler_port": spec.scheduler_port,
     }
     if spec.interface:
-        place["interface"] = _known(spec.interface)
+        addresses["interface"] = _known(spec.interface)
     else:
-        place["host"] = _own_address() if remote else "127.0.0.1"
-    place["protocol"] = "tcp" if used is None or not used.require_encryption else "tls"
-    _free(spec.scheduler_port, place.get("host", ""), "--scheduler-port")
+        addresses["host"] = _own_address() if remote else "127.0.0.1"
+    addresses["protocol"] = "tcp" if used is None or not used.require_encryption else "tls"
+    _free(spec.scheduler_port, addresses.get("host", ""), "--scheduler-port")
     if dashboard:
         host, _, port = spec.dashboard.rpartition(":")
         if not port.isdecimal():
@@ -43,7 +43,7 @@ def scheduler_place(
                 got=repr(spec.dashboard),
             )
         _free(int(port), host, "--dashboard")
-    return place
+    return addresses
 
 
 def dashboard_link(cluster: Any, spec: ClusterSpec) -> str | None:

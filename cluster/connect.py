@@ -184,17 +184,17 @@ def _open_existing(spec: ClusterSpec, quiet: bool) -> Iterator[Running]:
     """Find a scheduler that runs already, which stays when its client goes."""
     from distributed.utils import silence_logging_cmgr
 
-    from penstock.cluster.daemon.registry import Started, all_started, find
+    from penstock.cluster.daemon.registry import Registered, all_registered, find
     from penstock.cluster.security import refusals_explained, security
 
     where = spec.cluster
-    started: Started | None = None
+    started: Registered | None = None
     if "://" in where:
         address = where
-        started = next((one for one in all_started() if one.address == address), None)
+        started = next((one for one in all_registered() if one.address == address), None)
     elif where.endswith(".json"):
         address = _read_scheduler_file(Path(where))
-        started = next((one for one in all_started() if one.address == address), None)
+        started = next((one for one in all_registered() if one.address == address), None)
     elif (started := find(where)) is not None:
         address = started.reachable()
     else:

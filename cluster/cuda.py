@@ -15,7 +15,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from penstock.cluster.addresses import dashboard_link, scheduler_place
+from penstock.cluster.addresses import dashboard_link, scheduler_addresses
 from penstock.cluster.credentials import credentials
 from penstock.cluster.local import close as close_local
 from penstock.cluster.local import first_lines, start_resource_tracker
@@ -85,7 +85,8 @@ def open_cuda(spec: ClusterSpec, *, quiet: bool) -> Iterator[Running]:
         used = stack.enter_context(credentials(spec, Path(folder)))
         options = {"local_directory": folder} | cuda_options(spec, gpus, used)
         try:
-            cluster.__init__(**options, **scheduler_place(spec, folder, used=used, remote=False))
+            addresses = scheduler_addresses(spec, folder, used=used, remote=False)
+            cluster.__init__(**options, **addresses)
         except (OSError, RuntimeError, TimeoutError, ValueError) as error:
             raise _not_started(error) from error
         names = [str(name) for name in cluster.worker_spec]

@@ -24,10 +24,9 @@ from weakref import WeakKeyDictionary
 
 from distributed.protocol.pickle import dumps
 
-from penstock.cluster.answer import ask
-from penstock.cluster.gangs import errors
-from penstock.cluster.gangs.admission import admit
-from penstock.errors import ClusterError, GangError, UsageError
+from penstock.cluster.answer import SILENT_SECONDS, ask
+from penstock.cluster.coordinator import install
+from penstock.errors import ClusterError, GangError, PenstockError, UsageError
 from penstock.progress import Progress
 from penstock.workers.comm.reports import TOPIC
 from penstock.workers.gang import GRACE, Outcome, Plan, describe, run_member
@@ -58,16 +57,55 @@ def run(
     quiet: bool = True,
     on_metrics: Callable[[int, dict[str, Any]], None] | None = None,
 ) -> list[Any]:
-    """Run ``function(comm, *args, **kwargs)`` on ``ranks`` workers at once; return every result.
+    """Run ``function(comm, *args, **kwargs)`` on several workers at once, as ranks.
 
-    ranks          how many workers [default: all of an MPI world]
-    retries        how often to run it anew when a worker died or hung; the function goes on from
-                   what it saved itself. What it raises is not retried.
-    timeout        seconds for the whole run, after which every rank is stopped
-    start_timeout  seconds to wait for enough workers to be free, and for ranks to meet
-    wait_timeout   seconds that a rank waits for another one's message
-    title, total, unit   one progress bar, fed by ``comm.advance``; nothing if ``quiet``
-    on_metrics     called with the rank and what it gave to ``comm.log``
+    Parameters
+    ----------
+    client
+        a ``distributed.Client``, such as ``connect`` gives
+    function
+        what each rank runs, with its ``Communicator`` first
+    args, kwargs
+        further arguments, the same for every rank
+    ranks
+        how many workers; all of an MPI world if None
+    retries
+        how often to run it again when a worker died or hung; the function goes on from the
+        checkpoint that it wrote itself. What it raises is not retried
+    timeout
+        seconds for the whole run, after which every rank is stopped
+    start_timeout
+        seconds to wait for enough workers to be free, and for ranks to meet
+    wait_timeout
+        seconds that a rank waits for another one's message
+    title, total, unit
+        one progress bar, fed by ``comm.advance``; none if ``quiet``
+    quiet
+        no progress bar
+    on_metrics
+        called with the rank and what it gave to ``comm.log``
+
+    Returns
+    -------
+    list
+        what ``function`` returned, rank by rank
+
+    Raises
+    ------
+    GangError
+        a rank raised, died or hung; it says which was first, and what all of them did
+    ClusterError
+        there are no workers for the gang, or the scheduler is gone
+
+    Examples
+    --------
+    >>> def mean(comm, numbers):
+    ...     mine = numbers[comm.rank :: comm.size]
+    ...     total, count = comm.allreduce(np.array([mine.sum(), len(mine)]))
+    ...     return total / count
+    >>> with connect("mpi", workers=4) as client:
+    ...     gang.run(client, mean, (np.arange(1000.0),))
+    [499.5, 499.5, 499.5, 499.5]
     """
     if ranks is not None and ranks < 1:
         raise UsageError("a gang has at least one rank", got=str(ranks))
@@ -111,14 +149,14 @@ class _Attempt:
         timeout: float | None,
     ) -> list[Any]:
         """Return the results of all ranks, or raise."""
-        with errors.scheduler_there():
-            admitted = admit(self.client, ranks, self.start_timeout)
+        with _scheduler_there():
+            admitted = _admit(self.client, ranks, self.start_timeout)
         self.gang, self.world = admitted["gang"], admitted["world"]
         self.addresses = [address for _, address in admitted["members"]]
         futures: list[Any] = []
         with listening(self.client, self.gang, self.hear):
             try:
-                with errors.scheduler_there():
+                with _scheduler_there():
                     futures = self._submit(admitted, function, args, kwargs)
                 self._follow(timeout)
                 if self._failed():
@@ -176,7 +214,7 @@ class _Attempt:
         asked = time.monotonic()
         while len(self.outcomes) < len(self.addresses) and not self._failed():
             if self.client.status != "running":
-                raise errors.scheduler_gone()
+                raise _scheduler_gone()
             left = _POLL if deadline is None else min(_POLL, deadline - time.monotonic())
             if left <= 0:
                 self.late = True
@@ -267,7 +305,7 @@ class _Attempt:
             self.client.sync(look_at_all)
 
     def _status(self, within: float | None = None) -> dict[str, Any]:
-        with errors.scheduler_there():
+        with _scheduler_there():
             status: dict[str, Any] = ask(
                 self.client, self.client.scheduler.gang_status, within=within
             )
@@ -287,12 +325,12 @@ class _Attempt:
         tracebacks = {rank: o.text for rank, o in sorted(self.outcomes.items()) if o.text}
         tracebacks |= {rank: text for rank, text in self.stacks.items() if text}
         if self.late:
-            return errors.of_late(self.lost, size, tracebacks)
-        if raised and not (self.lost_first or (self.lost and errors.is_mpis(raised[0].error))):
-            return errors.of_raised(raised[0], size, tracebacks)
+            return _error_of_late(self.lost, size, tracebacks)
+        if raised and not (self.lost_first or (self.lost and _is_of_mpi(raised[0].error))):
+            return _error_of_raised(raised[0], size, tracebacks)
         if self.lost:
-            return errors.of_lost(self.lost[0], size, self._why_lost(), tracebacks)
-        return errors.scheduler_gone()  # nobody failed, but Dask gave the tasks up
+            return _error_of_lost(self.lost[0], size, self._why_lost(), tracebacks)
+        return _scheduler_gone()  # nobody failed, but Dask gave the tasks up
 
     def _why_lost(self) -> str:
         """Return what mpiexec said, which takes it a moment after the rank has gone."""
@@ -333,3 +371,118 @@ def listening(client: Any, gang: str, hear: Callable[[dict[str, Any]], None]) ->
         yield
     finally:
         del listeners[gang]
+
+
+# Admission: workers for a gang
+
+
+def _admit(client: Any, ranks: int | None, timeout: float) -> dict[str, Any]:
+    """Return the workers of a gang, once they are free; start ranks where there are none."""
+    install(client)
+    answer = _ask_admission(client, ranks, timeout)
+    if answer["status"] == "none":
+        from penstock.cluster.mpi.attach import start_world  # here: it starts processes
+
+        start_world(client, ranks, timeout)
+        answer = _ask_admission(client, ranks, timeout)
+    if answer["status"] == "admitted":
+        return answer
+    wanted = "all ranks" if ranks is None else f"{ranks} ranks"
+    if answer["status"] == "small":
+        raise ClusterError(
+            f"a gang of {wanted} does not fit into the cluster",
+            expected=f"at most {answer['reason']}, the size of its largest MPI world",
+            remedy="Ask for fewer with -k, or start the cluster with more workers: -n",
+        )
+    if answer["status"] == "failed":
+        raise ClusterError(
+            "the cluster's MPI world ended and could not be started again",
+            got=answer["reason"],
+            remedy="Start the cluster anew",
+        )
+    raise ClusterError(
+        f"there were no workers for a gang of {wanted}",
+        expected=f"them to be free within {timeout:g} s",
+        got=answer["reason"],
+        remedy="Wait for the other gangs, or give more time: gang.run(start_timeout=...)",
+    )
+
+
+def _ask_admission(client: Any, ranks: int | None, timeout: float) -> dict[str, Any]:
+    admitted: dict[str, Any] = ask(
+        client,
+        client.scheduler.gang_admit,
+        within=timeout + SILENT_SECONDS,
+        ranks=ranks,
+        timeout=timeout,
+        client=client.id,
+    )
+    return admitted
+
+
+# What is said of a gang that failed
+
+
+def _error_of_raised(first: Outcome, size: int, tracebacks: dict[int, str]) -> GangError:
+    """Return the error of a gang in which a rank raised."""
+    cause = first.error
+    where = f"rank {first.rank} of {size}" + (f" on host {first.host}" if first.host else "")
+    ours = isinstance(cause, PenstockError)
+    said = str(cause) if ours else (first.text.strip().splitlines() or ["failed"])[-1]
+    error = GangError(
+        f"{where} failed: {said}",
+        remedy=None if ours else "The error's tracebacks say where, rank by rank",
+        tracebacks=tracebacks,
+        may_retry=isinstance(cause, ClusterError),  # it timed out
+    )
+    error.__cause__ = cause
+    error.add_note(first.text)
+    return error
+
+
+def _error_of_lost(
+    lost: dict[str, Any], size: int, why: str, tracebacks: dict[int, str]
+) -> GangError:
+    """Return the error of a gang that lost a rank; ``why`` is what mpiexec said."""
+    return GangError(
+        f"rank {lost['lost']} of {size} on host {lost['host']} {lost['how']}",
+        got=why or "no word of why",
+        remedy="Run it again, or let gang.run(retries=...) do so from a checkpoint",
+        tracebacks=tracebacks,
+        may_retry=True,
+    )
+
+
+def _error_of_late(lost: list[dict[str, Any]], size: int, tracebacks: dict[int, str]) -> GangError:
+    """Return the error of a gang whose time was up; ``lost`` are those that had to be killed."""
+    ranks = sorted({one["lost"] for one in lost})
+    how = ", ".join(f"rank {one['lost']} on host {one['host']} {one['how']}" for one in lost)
+    return GangError(
+        f"a gang of {size} ranks did not end in time",
+        got=f"ranks {ranks} that had to be given up: {how}" if lost else None,
+        remedy="See in the error's tracebacks what each rank was doing",
+        tracebacks=tracebacks,
+        may_retry=True,
+    )
+
+
+def _scheduler_gone() -> ClusterError:
+    """Return the error of a gang whose scheduler went away."""
+    return ClusterError(
+        "the scheduler ended, or cannot be reached any more, while a gang ran",
+        remedy="Start the cluster again; what the function saved is still there",
+    )
+
+
+@contextmanager
+def _scheduler_there() -> Iterator[None]:
+    """Say that the scheduler has gone where Dask only says that a connection was closed."""
+    try:
+        yield
+    except OSError as error:  # closed, or cannot be opened any more
+        raise _scheduler_gone() from error
+
+
+def _is_of_mpi(error: BaseException | None) -> bool:
+    """Return whether MPI raised: when a rank is lost, the others may hear so from MPI first."""
+    return type(error).__module__.startswith("mpi4py")

@@ -13,9 +13,10 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import dask
 import psutil
 
-from penstock.cluster.addresses import dashboard_link, scheduler_place
+from penstock.cluster.addresses import dashboard_link, scheduler_addresses
 from penstock.cluster.credentials import credentials
 from penstock.cluster.running import Running
 from penstock.cluster.spec import ClusterSpec
@@ -37,10 +38,14 @@ def open_local(spec: ClusterSpec, *, processes: bool) -> Iterator[Running]:
             start_resource_tracker()
         with ExitStack() as stack:
             used = stack.enter_context(credentials(spec, Path(folder))) if processes else None
-            place = scheduler_place(spec, folder, used=used, remote=False, dashboard=processes)
+            addresses = scheduler_addresses(
+                spec, folder, used=used, remote=False, dashboard=processes
+            )
             if not processes:  # nobody else can reach it
-                place.pop("host", None)
-                place |= {"protocol": "inproc", "scheduler_port": 0}
+                addresses.pop("host", None)
+                addresses |= {"protocol": "inproc", "scheduler_port": 0}
+                # Dask shows its profile of tasks on the dashboard only.
+                stack.enter_context(dask.config.set({"distributed.worker.profile.enabled": False}))
             # Made in two steps, so that what the second one has started ends even if it fails, or
             # is interrupted.
             cluster = LocalCluster.__new__(LocalCluster)
@@ -55,7 +60,7 @@ def open_local(spec: ClusterSpec, *, processes: bool) -> Iterator[Running]:
                 security=used,
                 # A failed task is reported once, by the job, with its remedy.
                 silence_logs=logging.CRITICAL,
-                **place,
+                **addresses,
             )
             if not processes:
                 # In place of every interface of this host, for what nobody looks at.

@@ -99,7 +99,7 @@ class ClusterSpec:
     start_timeout: Annotated[float, Field(gt=0), Parameter(group=_WHERE)] = 60.0
     """seconds within which every worker must have arrived"""
     worker_timeout: Annotated[float, Field(ge=1, le=86400), Parameter(group=_WHERE)] = 30.0
-    """seconds without a sign of life after which a worker counts as lost: its tasks run again"""
+    """seconds without a heartbeat after which a worker counts as lost: its tasks run again"""
     tls: Annotated[ClientPath | None, Parameter(group=_WHERE)] = None
     """a folder with ca.pem, cert.pem and key.pem for encrypted connections [default: what penstock
     starts makes its own, for itself alone]"""

@@ -1,4 +1,4 @@
-"""Workers that give no sign of life: named on the screen, and then treated as lost.
+"""Workers that send no heartbeat: named on the screen, and then treated as lost.
 
 A worker sends the scheduler a heartbeat about twice a second. One that is stopped, that waits in a
 call which lets no other thread run, or whose host lost its network sends none; Dask would wait for
@@ -6,7 +6,7 @@ it for five to ten minutes, and for an answer of it for ever. Here a worker with
 and started again; a rank is taken from its world, which is then started again. Tasks are run anew.
 
 Long computations that hold the GIL send no heartbeat either. Of a worker on this host the time that
-it computes is therefore a sign of life, too.
+it computes therefore counts as well.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _BEATS = 10  # heartbeats that may be missing; with many workers they come less 
 
 @dataclass
 class Sign:
-    """A worker's last sign of life, as the scheduler dates it.
+    """A worker's last heartbeat, as the scheduler dates it.
 
     cpu     seconds that it has computed, None where that is not to be seen
     silent  seconds since then, as far as this process was awake to see them
@@ -87,7 +87,7 @@ def _own_addresses() -> set[str]:
 def watching(client: Any, timeout: float, *, quiet: bool) -> Iterator[None]:
     """Watch the workers of ``client``'s cluster while the block runs.
 
-    timeout  seconds without a sign of life after which a worker is lost; after half of them it is
+    timeout  seconds without a heartbeat after which a worker is lost; after half of them it is
              named, unless ``quiet``
     """
     done = threading.Event()
@@ -110,7 +110,7 @@ def watching(client: Any, timeout: float, *, quiet: bool) -> Iterator[None]:
 
 
 class Watch:
-    """What is known of the signs of life of each worker."""
+    """What is known of the heartbeats of each worker."""
 
     def __init__(self, client: Any, timeout: float, say: Callable[[str], None]) -> None:
         self._client, self._timeout, self._say = client, timeout, say
@@ -136,7 +136,7 @@ class Watch:
             who, sign = Who(name, pid, host), self._signs.get(address)
             if sign is None or seen != sign.seen:
                 if sign is not None and sign.named:
-                    self._say(f"{who} gives signs of life again")
+                    self._say(f"{who} sends heartbeats again")
                 self._signs[address] = Sign(seen, who.cpu_seconds())
                 continue
             cpu = who.cpu_seconds()
@@ -146,14 +146,14 @@ class Watch:
             if sign.silent > timeout:
                 del self._signs[address]
                 self._say(
-                    f"{who} has given no sign of life for {timeout:.3g} s and counts as lost: what "
+                    f"{who} has sent no heartbeat for {timeout:.3g} s and counts as lost: what "
                     "it had to do is done again"
                 )
                 self._ask(_lose, address, wait=False)
             elif sign.silent > timeout / 2 and not sign.named:
                 sign.named = True
                 self._say(
-                    f"{who} has given no sign of life for {sign.silent:.3g} s{who.state()}; after "
+                    f"{who} has sent no heartbeat for {sign.silent:.3g} s{who.state()}; after "
                     f"{timeout:.3g} s it counts as lost (--worker-timeout)"
                 )
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from penstock.arrays import Array
+from penstock.arrow import as_numpy
 from penstock.files import FileEntry, save_npy
 from penstock.graph import Graph
 from penstock.partition.columns import GrowingArray
@@ -62,8 +63,8 @@ def write_labels(graph: Graph, owned: list[Array], root: Path) -> list[FileEntry
     """Write the labels and splits of each part's nodes, where the graph has them."""
     entries: list[FileEntry] = []
     if graph.manifest.splits:
-        column = graph.node_column("split").fill_null(-1)
-        entries += _write_rows(np.asarray(column).astype(np.int8), "split", owned, root)
+        roles = as_numpy(graph.node_column("split"), -1)
+        entries += _write_rows(roles.astype(np.int8), "split", owned, root)
     if graph.manifest.labels == "multi":
         entries += _write_lists(graph, owned, root)
     elif graph.manifest.labels is not None:

@@ -12,6 +12,7 @@ import numpy as np
 from penstock.arrays import Array
 from penstock.csr import CSR
 from penstock.errors import CorruptFile
+from penstock.files import check_sums
 from penstock.progress import Progress
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ _PIECE = 1 << 20  # edges looked at together: small enough to stay in the cache
 
 def check_graph(graph: Graph, *, quiet: bool = True) -> None:
     """Read everything and raise CorruptFile for the first thing that is wrong."""
-    _check_sums(graph, quiet)
+    check_sums(graph.path, graph.manifest.files.values(), remedy=_REMEDY, quiet=quiet)
     _check_shards(graph, quiet)
     _check_nodes(graph)
     _check_features(graph)
@@ -31,15 +32,6 @@ def check_graph(graph: Graph, *, quiet: bool = True) -> None:
     if graph.manifest.graphs is not None:
         path = graph.path / "graphs.parquet"
         _expect(path, "graphs", graph.manifest.graphs, _parquet_rows(path))
-
-
-def _check_sums(graph: Graph, quiet: bool) -> None:
-    entries = graph.manifest.files.values()
-    total = sum(entry.bytes for entry in entries)
-    with Progress("check files", total=total, unit="B", quiet=quiet) as progress:
-        for entry in entries:
-            entry.check_sum(graph.path, remedy=_REMEDY)
-            progress.advance(entry.bytes)
 
 
 def _check_shards(graph: Graph, quiet: bool) -> None:

@@ -11,7 +11,7 @@ import os
 import re
 import secrets
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -27,6 +27,7 @@ from penstock.errors import (
     TruncatedFile,
 )
 from penstock.output_lock import output_lock
+from penstock.progress import Progress
 from penstock.sizes import format_bytes
 
 _CHUNK = 1 << 22
@@ -76,6 +77,17 @@ class FileEntry:
                 got=got,
                 remedy=remedy,
             )
+
+
+def check_sums(
+    root: Path, entries: Collection[FileEntry], *, remedy: str, quiet: bool = True
+) -> None:
+    """Read all files and raise unless each is what was written."""
+    total = sum(entry.bytes for entry in entries)
+    with Progress("check files", total=total, unit="B", quiet=quiet) as progress:
+        for entry in entries:
+            entry.check_sum(root, remedy=remedy)
+            progress.advance(entry.bytes)
 
 
 @contextmanager

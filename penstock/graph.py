@@ -20,6 +20,7 @@ from penstock.arrays import Array
 from penstock.bounds import check_indices, check_indptr, check_rows
 from penstock.csr import CSR, EDGE_COLUMNS
 from penstock.errors import CorruptFile, MissingFile, UsageError
+from penstock.files import check_sums
 from penstock.manifest import Manifest, graph_digest
 from penstock.paths import client_path
 from penstock.sizes import need_memory
@@ -42,6 +43,7 @@ class Graph:
 
     Graph.create("follows")           a writer for one that fits in memory
     graph = Graph.open("follows")     cheap: reads graph.json and compares file sizes
+    Graph.open("follows", verify=True)   reads every file and compares digests, too
     graph.num_nodes, graph.num_edges  counts; an undirected edge is stored both ways
     graph.shard(0)                    CSR of a range of rows, mapped
     graph.csr()                       CSR of all rows (copied if there are several shards)
@@ -50,16 +52,22 @@ class Graph:
     graph.validate()                  reads everything and checks it
     """
 
-    def __init__(self, path: Path, manifest: Manifest) -> None:
-        self.path, self.manifest = path, manifest
+    def __init__(self, path: Path, manifest: Manifest, *, verified: bool = False) -> None:
+        self.path, self.manifest, self.verified = path, manifest, verified
 
     @classmethod
-    def open(cls, path: str | Path) -> Graph:
-        """Open a graph directory, or say which file is wrong and what to do."""
+    def open(cls, path: str | Path, *, verify: bool = False, quiet: bool = True) -> Graph:
+        """Open a graph directory, or say which file is wrong and what to do.
+
+        ``verify`` compares every file with the digest it was written with, at the speed of the
+        disk; jobs verify the graph's partitions, too, before they use them.
+        """
         path = client_path(path)
         manifest = Manifest.load(path)
         manifest.check_files(path)
-        return cls(path, manifest)
+        if verify:
+            check_sums(path, manifest.files.values(), remedy=REMEDY, quiet=quiet)
+        return cls(path, manifest, verified=verify)
 
     @classmethod
     def create(

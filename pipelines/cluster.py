@@ -9,8 +9,8 @@ from typing import Annotated
 
 from cyclopts import App, Group, Parameter
 
-from penstock.cluster.daemon.registry import Started, all_started, check_name, find, type_this
-from penstock.cluster.daemon.status import Presence, look
+from penstock.cluster.daemon.registry import Registered, all_registered, check_name, find, type_this
+from penstock.cluster.daemon.status import Status, look
 from penstock.cluster.daemon.stop import stop as end_cluster
 from penstock.cluster.slurm.script import SlurmScript, slurm_script
 from penstock.cluster.spec import KINDS, ClusterSpec
@@ -58,7 +58,7 @@ def start(
         )
     began = time.monotonic()
 
-    def ready(cluster: Started) -> None:
+    def ready(cluster: Registered) -> None:
         output.show(StartReport(cluster, time.monotonic() - began))
         sys.stdout.flush()  # in the foreground this is not the end
 
@@ -80,14 +80,14 @@ def status(
 ) -> None:
     """Show which clusters are started, and who is present."""
     if name is None:
-        output.show(StatusReport(look(all_started()), details=output.verbose))
+        output.show(StatusReport(look(all_registered()), details=output.verbose))
         return
-    presence = look([_known(name)])[0]
-    if presence.state in ("ended", "silent"):
-        if not output.quiet and (lines := presence.cluster.log_tail()):
-            print(f"the last lines of {presence.cluster.log}:\n{lines}", file=sys.stderr)
-        raise _trouble(presence)
-    output.show(StatusReport([presence], details=True))
+    status = look([_known(name)])[0]
+    if status.state in ("ended", "silent"):
+        if not output.quiet and (lines := status.cluster.log_tail()):
+            print(f"the last lines of {status.cluster.log}:\n{lines}", file=sys.stderr)
+        raise _trouble(status)
+    output.show(StatusReport([status], details=True))
 
 
 @app.command(name="stop", sort_key=3)
@@ -102,7 +102,7 @@ def stop(
     """Stop a cluster: within five seconds in order, then by force."""
     if everything and name != "default":
         raise UsageError("--all and --name exclude each other")
-    clusters = all_started() if everything else [_known(name)]
+    clusters = all_registered() if everything else [_known(name)]
     here = [cluster for cluster in clusters if cluster.alive() is not None]
     elsewhere = [cluster for cluster in clusters if cluster.alive() is None]
     if elsewhere and not everything:
@@ -155,11 +155,11 @@ def _startable(spec: ClusterSpec) -> ClusterSpec:
     return spec
 
 
-def _known(name: str) -> Started:
+def _known(name: str) -> Registered:
     cluster = find(name)
     if cluster is not None:
         return cluster
-    names = [each.name for each in all_started()]
+    names = [each.name for each in all_registered()]
     raise ClusterError(
         f"there is no cluster {name!r}" + ("" if names else ", nor any other that was started"),
         expected=f"one of {', '.join(names)}" if names else None,
@@ -167,13 +167,13 @@ def _known(name: str) -> Started:
     )
 
 
-def _trouble(presence: Presence) -> PenstockError:
-    cluster = presence.cluster
-    if presence.state == "ended":
+def _trouble(status: Status) -> PenstockError:
+    cluster = status.cluster
+    if status.state == "ended":
         return cluster.ended()
     there = f"on host {cluster.host}" if cluster.alive() is None else f"process {cluster.pid}"
     return ClusterError(
         f"the scheduler of cluster {cluster.name!r} ({there}) does not answer at {cluster.address}",
-        got=presence.trouble,
+        got=status.trouble,
         remedy=f"Try again; if it stays like that, end it with {type_this('stop', cluster.name)}",
     )

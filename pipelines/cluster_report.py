@@ -7,8 +7,8 @@ from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any
 
-from penstock.cluster.daemon.registry import Started, type_this
-from penstock.cluster.daemon.status import Presence, Worker
+from penstock.cluster.daemon.registry import Registered, type_this
+from penstock.cluster.daemon.status import Status, Worker
 from penstock.sizes import format_bytes
 
 _TEXTS = {
@@ -22,7 +22,7 @@ _TEXTS = {
 class StartReport:
     """A cluster that is ready, and how to use it."""
 
-    cluster: Started
+    cluster: Registered
     seconds: float
 
     def to_dict(self) -> dict[str, Any]:
@@ -48,7 +48,7 @@ class StartReport:
 class StatusReport:
     """Who is present in which cluster."""
 
-    found: Sequence[Presence]
+    found: Sequence[Status]
     details: bool = False
 
     def to_dict(self) -> dict[str, Any]:
@@ -79,8 +79,8 @@ class StatusReport:
 class StopReport:
     """How clusters ended."""
 
-    ended: Sequence[tuple[Started, str, float]]
-    elsewhere: Sequence[Started] = ()
+    ended: Sequence[tuple[Registered, str, float]]
+    elsewhere: Sequence[Registered] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Return names, how each ended and how long that took, and who was left alone."""
@@ -99,7 +99,7 @@ class StopReport:
         return "\n".join(lines) or "no cluster is started"
 
 
-def _places(cluster: Started) -> list[str]:
+def _places(cluster: Registered) -> list[str]:
     """Return where a cluster is to be found, a line each."""
     places = {
         "address": cluster.address,
@@ -110,16 +110,16 @@ def _places(cluster: Started) -> list[str]:
     return [f"  {what:<9}  {where}" for what, where in places.items() if where]
 
 
-def _since(cluster: Started) -> str:
+def _since(cluster: Registered) -> str:
     return datetime.fromisoformat(cluster.started_at).astimezone().strftime("%Y-%m-%d %H:%M")
 
 
-def _row(presence: Presence) -> tuple[str, ...]:
-    cluster = presence.cluster
-    present = str(len(presence.present)) if presence.state == "running" else "-"
+def _row(status: Status) -> tuple[str, ...]:
+    cluster = status.cluster
+    present = str(len(status.present)) if status.state == "running" else "-"
     return (
         cluster.name,
-        presence.state,
+        status.state,
         f"{present}/{cluster.workers or '?'}",
         cluster.kind,
         cluster.host,
@@ -129,22 +129,20 @@ def _row(presence: Presence) -> tuple[str, ...]:
     )
 
 
-def _details(presence: Presence) -> str:
-    cluster = presence.cluster
+def _details(status: Status) -> str:
+    cluster = status.cluster
     lines = [
-        f"cluster {cluster.name}: {presence.state}, kind {cluster.kind}, on {cluster.host} since "
+        f"cluster {cluster.name}: {status.state}, kind {cluster.kind}, on {cluster.host} since "
         f"{_since(cluster)}",
         *_places(cluster),
-        f"  keeper     process {cluster.pid}, Penstock {cluster.penstock}, Python {cluster.python}",
+        f"  daemon     process {cluster.pid}, Penstock {cluster.penstock}, Python {cluster.python}",
     ]
-    if presence.trouble:
-        lines.append(f"  trouble    {presence.trouble}")
-    if presence.state == "running":
-        lines.append(
-            f"  workers    {len(presence.present)} present, {cluster.workers} at the start"
-        )
+    if status.trouble:
+        lines.append(f"  trouble    {status.trouble}")
+    if status.state == "running":
+        lines.append(f"  workers    {len(status.present)} present, {cluster.workers} at the start")
         head = ("worker", "host", "pid", "threads", "memory", "limit", "tasks")
-        lines.append(_table([head, *map(_worker, presence.present)], indent="  "))
+        lines.append(_table([head, *map(_worker, status.present)], indent="  "))
     return "\n".join(lines)
 
 

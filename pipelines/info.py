@@ -69,7 +69,8 @@ class GraphInfo:
     largest_component: int
     relations: dict[str, int] | None
     weights: dict[str, float] | None  # min, max, mean
-    times: dict[str, float] | None  # min, max
+    times: dict[str, float] | None  # min, max; of timestamps in nanoseconds since 1970
+    timestamps: bool
     features: dict[str, Any] | None
     labels: dict[str, Any] | None
     splits: dict[str, int]
@@ -124,6 +125,7 @@ def info(path: str | Path, *, quiet: bool = True) -> GraphInfo:
         relations=edges.relation_counts(manifest.relations),
         weights=edges.range_of("weights"),
         times=edges.range_of("times"),
+        timestamps=manifest.times == "timestamp",
         features=_features(graph),
         labels=_labels(graph),
         splits=manifest.splits,

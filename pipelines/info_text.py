@@ -6,6 +6,7 @@ import textwrap
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from penstock.moments import time_text
 from penstock.paths import shown
 from penstock.sizes import format_bytes
 
@@ -60,7 +61,9 @@ def _edge_data(found: dict[str, Any]) -> Rows:
         mean = f"mean {weights['mean']:.6g}"
         yield "weights", f"{weights['min']:.6g} to {weights['max']:.6g}, {mean}"
     if found["times"] is not None:
-        yield "times", f"{found['times']['min']} to {found['times']['max']}"
+        ends = (found["times"][end] for end in ("min", "max"))
+        first, last = (time_text(end, timestamp=found["timestamps"]) for end in ends)
+        yield "times", f"{first} to {last}"
     if found["relations"] is not None:
         yield "relations", f"{len(found['relations']):,}"
         yield from _most_frequent(found["relations"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import asdict
 from typing import Annotated, Any, Protocol
 
 from cyclopts import Parameter
@@ -19,6 +20,14 @@ class Report(Protocol):
 
     def text(self) -> str:
         """Return what a person wants to read."""
+
+
+class CountsReport:
+    """A report that is a dataclass of counts."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything, for ``--json``."""
+        return asdict(self)  # type: ignore[call-overload,no-any-return]
 
 
 @options

@@ -17,7 +17,7 @@ from penstock.limits import available_memory, cores
 from penstock.options import ClientPath, options
 from penstock.pipelines.job import Job, run, run_command
 from penstock.pipelines.job.partial import PartialOutput
-from penstock.pipelines.job.plan import Need, Plan, PlanFlag, disk_need
+from penstock.pipelines.job.plan import Need, Plan, PlanFlag, VerifyFlag, disk_need
 from penstock.pipelines.output import Output
 from penstock.sizes import checked_size, format_bytes, need_disk, need_memory, parse_bytes
 
@@ -206,10 +206,12 @@ def command(
     *,
     options: PartitionOptions,
     plan: PlanFlag = False,
+    verify: VerifyFlag = False,
     output: Output = Output(),
 ) -> None:
     """Cut a graph into k parts, balanced by work, each with ghosts, send and receive lists."""
-    run_command(PartitionJob(Graph.open(graph), options, quiet=output.quiet), output, planned=plan)
+    opened = Graph.open(graph, verify=verify, quiet=output.quiet)
+    run_command(PartitionJob(opened, options, quiet=output.quiet), output, planned=plan)
 
 
 def _manifest(graph: Graph, assignment: Assignment) -> PartitionManifest:

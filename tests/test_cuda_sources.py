@@ -10,6 +10,7 @@ PENSTOCK_CUDA_ARCHITECTURES says for what: CI names real GPUs, which takes a min
 compiler stops at PTX, by when it has found what is wrong in a source.
 """
 
+import ast
 import ctypes
 import os
 import re
@@ -138,3 +139,20 @@ def test_a_typo_is_found_even_in_a_template(body, wrong, compiles, tmp_path):
     found = compiles(path)
     assert re.search(wrong, found)
     assert bool(found) is bool(wrong)
+
+
+def test_launches_name_sources_that_are_there():
+    named = {}
+    for path in FOLDER.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call) and ast.unparse(node.func) in ("launch", "launch_blocks"):
+                given = [node.args[0]]
+            elif isinstance(node, ast.Assign) and "_FILE" in ast.unparse(node.targets[0]):
+                given = node.value.elts if isinstance(node.value, ast.Tuple) else [node.value]
+            else:
+                continue
+            named |= {a.value: path.name for a in given if isinstance(a, ast.Constant)}
+    assert len(named) > 10
+    sources = {str(path.relative_to(FOLDER).with_suffix("")) for path in SOURCES}
+    assert set(named) <= sources, {name: named[name] for name in set(named) - sources}
+    assert sources <= set(named), "nobody launches these"

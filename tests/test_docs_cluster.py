@@ -17,9 +17,8 @@ from typing import Any
 import pytest
 import yaml
 
-from penstock.cluster import answer, gang
+from penstock.cluster import answer, coordinator, gang
 from penstock.cluster.daemon import daemon, status, stop
-from penstock.cluster.gangs import coordinator
 from penstock.cluster.mpi import world
 from penstock.cluster.slurm.script import SlurmScript
 from penstock.cluster.spec import KINDS, ClusterSpec

@@ -127,7 +127,7 @@ def _work(member: _Member, function: Any, args: Any, kwargs: Any) -> Any:
         _dead.append(comm.abandon())
         if isinstance(error, WaitTimeout):
             raise ClusterError(
-                f"rank {plan.rank} of {len(plan.members)} waited in vain",
+                f"rank {plan.rank} of {len(plan.members)} timed out",
                 expected=f"the other ranks to answer within {plan.wait_timeout:g} s",
                 remedy="See in the traceback what it waited for; gang.run(wait_timeout=...) gives "
                 "slow ranks more time",

@@ -25,7 +25,7 @@ from typing import Any, BinaryIO
 from penstock import errors
 from penstock.cluster.credentials import make_credentials
 from penstock.cluster.daemon import registry
-from penstock.cluster.daemon.registry import CREDENTIALS, TOKEN, Started
+from penstock.cluster.daemon.registry import CREDENTIALS, TOKEN, Registered
 from penstock.cluster.daemon.stop import STOP_TIMEOUT, end, end_rest
 from penstock.cluster.security import security
 from penstock.cluster.spec import ClusterSpec
@@ -41,7 +41,7 @@ _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 def keep(
     name: str,
     spec: ClusterSpec,
-    ready: Callable[[Started], None],
+    ready: Callable[[Registered], None],
     *,
     folder: Path | None = None,
     scheduler_file: Path | None = None,
@@ -98,13 +98,13 @@ def launch(
     *,
     scheduler_file: Path | None = None,
     say: Callable[[str], None] = lambda text: None,
-) -> Started:
-    """Start a keeper in the background and return its entry when every worker has arrived.
+) -> Registered:
+    """Start a daemon in the background and return its entry when every worker has arrived.
 
     What goes wrong there is raised here, with the end of the log as a note. ``say`` is told what
     is waited for once that takes longer than two seconds.
     """
-    # The keeper's claim decides; this only saves the start of one that must fail.
+    # The daemon's claim decides; this only saves the start of one that must fail.
     there = registry.find(name)
     if there is not None and there.alive():
         raise registry.taken(there)
@@ -133,14 +133,14 @@ def launch(
             finally:
                 os.close(tell)
             patience = 0.0
-            answer: Started | BaseException
+            answer: Registered | BaseException
             try:
                 answer = _answer(answers, process, name, spec, say)
                 # After an error it is closing what it had started.
                 patience = STOP_TIMEOUT
             except BaseException as error:
                 answer = error
-            if isinstance(answer, Started):
+            if isinstance(answer, Registered):
                 return answer
             _end_launched(process, name, patience)
             # By its descriptor: where it stands by now, if anywhere, depends on what went wrong.
@@ -153,7 +153,7 @@ def launch(
 
 def _claimed(
     name: str, spec: ClusterSpec, folder: Path | None, scheduler_file: Path | None
-) -> Started:
+) -> Registered:
     entry = registry.this_process(
         name,
         spec.cluster,
@@ -186,8 +186,8 @@ def _answer(
     name: str,
     spec: ClusterSpec,
     say: Callable[[str], None],
-) -> Started | PenstockError:
-    """Return what the keeper reports, or what it failed with; raise if that does not come."""
+) -> Registered | PenstockError:
+    """Return what the daemon reports, or what it failed with; raise if that does not come."""
     count = {None: "the workers", 1: "1 worker"}.get(spec.workers, f"{spec.workers} workers")
     limit = spec.start_timeout + _LOADING
     if not select.select([answers], [], [], min(_SAY_AFTER, limit))[0]:
@@ -206,12 +206,12 @@ def _answer(
         code = process.wait(STOP_TIMEOUT)
         how = f"it was killed by signal {-code}" if code < 0 else f"exit code {code}"
         return ClusterError(
-            f"the keeper of cluster {name!r} ended before every worker had arrived",
+            f"the daemon of cluster {name!r} ended before every worker had arrived",
             got=how if code else "it was told to stop",
             remedy="-v shows the end of its log" if code else None,
         )
     answer = json.loads(line)
-    return _error(**answer) if "error" in answer else Started(**answer["started"])
+    return _error(**answer) if "error" in answer else Registered(**answer["started"])
 
 
 def _error(error: dict[str, Any], trace: str) -> PenstockError:
@@ -222,7 +222,7 @@ def _error(error: dict[str, Any], trace: str) -> PenstockError:
 
 
 def _end_launched(process: subprocess.Popen[bytes], name: str, patience: float) -> None:
-    """See to it that a keeper which failed leaves nothing but its log."""
+    """See to it that a daemon which failed leaves nothing but its log."""
     try:
         process.wait(patience)
     except subprocess.TimeoutExpired:
@@ -287,7 +287,7 @@ def main(order: str, tell: int) -> None:
         with os.fdopen(tell, "w") as pipe:
             pipe.write(json.dumps(answer) + "\n")
 
-    def ready(entry: Started) -> None:
+    def ready(entry: Registered) -> None:
         try:
             say(started=asdict(entry))
         except BrokenPipeError:

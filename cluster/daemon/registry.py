@@ -1,10 +1,10 @@
 """The register of clusters that ``penstock cluster start`` started: a folder each.
 
-<state>/<name>@<host>/cluster.json    a Started: who keeps the cluster, and where it answers
-<state>/<name>@<host>/log             what its keeper and workers wrote
+<state>/<name>@<host>/cluster.json    a Registered: who keeps the cluster, and where it answers
+<state>/<name>@<host>/log             what its daemon and workers wrote
 <state>/<name>@<host>/tls             its credentials, which its owner alone can read
 
-The home folder may be shared by many hosts, so an entry names its own; whether the keeper still
+The home folder may be shared by many hosts, so an entry names its own; whether the daemon still
 lives is known on that host only. The state folder outlives a login and a restart of the machine,
 because clusters can outlive the first, and because an entry that is out of date shows as such.
 """
@@ -35,8 +35,8 @@ from penstock.cluster.spec import KINDS
 from penstock.errors import ClusterError, UsageError
 from penstock.workers.processes import process_start
 
-# A keeper and everything it starts carry this variable, with a value of their own.
-TOKEN = "PENSTOCK_KEEPER"
+# A daemon and everything it starts carry this variable, with a value of their own.
+TOKEN = "PENSTOCK_DAEMON"
 TEMPORARY = "penstock-cluster-"  # how the name of its folder for temporary files begins
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _FILES = (".yaml", ".yml", ".json")  # what --cluster takes for a file
@@ -46,14 +46,14 @@ CREDENTIALS = "tls"
 
 
 @dataclass(frozen=True)
-class Started:
-    """A cluster that a keeper keeps."""
+class Registered:
+    """A cluster that a daemon keeps."""
 
     name: str
     kind: str
     host: str
     pid: int
-    """the keeper's process"""
+    """the daemon's process"""
     pid_started: int
     """when that began, in clock ticks since the machine's start: no later process has both"""
     started_at: str
@@ -69,7 +69,7 @@ class Started:
     tls: str | None = None
     scheduler_file: str | None = None
     temporary: str = ""
-    """the folder with its keeper's temporary files"""
+    """the folder with its daemon's temporary files"""
 
     @property
     def folder(self) -> Path:
@@ -77,7 +77,7 @@ class Started:
         return state_folder() / f"{self.name}@{self.host}"
 
     def alive(self) -> bool | None:
-        """Return whether its keeper lives; None where that cannot be known: on another host."""
+        """Return whether its daemon lives; None where that cannot be known: on another host."""
         if self.host != socket.gethostname():
             return None
         return process_start(self.pid) == self.pid_started
@@ -94,7 +94,7 @@ class Started:
         return self.address
 
     def ended(self) -> ClusterError:
-        """Return the error for a cluster whose keeper has gone without a word."""
+        """Return the error for a cluster whose daemon has gone without a word."""
         return ClusterError(
             f"cluster {self.name!r} runs no more",
             expected=f"process {self.pid} on {self.host} to keep it",
@@ -145,7 +145,7 @@ def check_name(name: str) -> None:
         )
 
 
-def all_started() -> list[Started]:
+def all_registered() -> list[Registered]:
     """Return every cluster of the register, also those that ended without a word, by name."""
     found = []
     with suppress(OSError):
@@ -156,18 +156,18 @@ def all_started() -> list[Started]:
     return found
 
 
-def find(name: str) -> Started | None:
+def find(name: str) -> Registered | None:
     """Return the cluster of this name: this host's, else that which was started last."""
-    named = [entry for entry in all_started() if entry.name == name]
+    named = [entry for entry in all_registered() if entry.name == name]
     here = socket.gethostname()
     return max(named, key=lambda entry: (entry.host == here, entry.started_at), default=None)
 
 
-def this_process(name: str, kind: str, **more: Any) -> Started:
+def this_process(name: str, kind: str, **more: Any) -> Registered:
     """Return the entry of a cluster that this process is about to start."""
     ticks = process_start(os.getpid())
     assert ticks is not None
-    return Started(
+    return Registered(
         name=name,
         kind=kind,
         host=socket.gethostname(),
@@ -188,10 +188,10 @@ def draft() -> Path:
     return folder
 
 
-def claim(entry: Started, folder: Path) -> Started | None:
+def claim(entry: Registered, folder: Path) -> Registered | None:
     """Make ``folder``, a draft, the place of ``entry``: of two that try, one succeeds.
 
-    Returns the entry that stood there and whose keeper is dead. Raises where the name is taken.
+    Returns the entry that stood there and whose daemon is dead. Raises where the name is taken.
     """
     (folder / _ENTRY).write_text(json.dumps(asdict(entry), indent=1))
     with _alone():
@@ -205,14 +205,14 @@ def claim(entry: Started, folder: Path) -> Started | None:
     return dead
 
 
-def update(entry: Started) -> None:
+def update(entry: Registered) -> None:
     """Write what is known by now of a cluster that this process claimed."""
     from penstock.files import save_json  # NumPy comes with it, and reading needs none
 
     save_json(entry.folder / _ENTRY, asdict(entry))
 
 
-def release(entry: Started, *, keep_log: bool = False) -> None:
+def release(entry: Registered, *, keep_log: bool = False) -> None:
     """Remove ``entry``, unless its place belongs to another by now; maybe leave its log."""
     with suppress(FileNotFoundError), _alone():
         there = _read(entry.folder)
@@ -229,14 +229,14 @@ def release(entry: Started, *, keep_log: bool = False) -> None:
             shutil.rmtree(entry.folder, ignore_errors=True)
 
 
-def remove_temporary(entry: Started) -> None:
-    """Remove what its keeper left in its folder for temporary files."""
+def remove_temporary(entry: Registered) -> None:
+    """Remove what its daemon left in its folder for temporary files."""
     # Whatever the entry says, nothing else is removed.
     if Path(entry.temporary).name.startswith(TEMPORARY):
         shutil.rmtree(entry.temporary, ignore_errors=True)
 
 
-def taken(entry: Started) -> ClusterError:
+def taken(entry: Registered) -> ClusterError:
     """Return the error for a name that a live cluster has."""
     return ClusterError(
         f"there is a cluster {entry.name!r} already",
@@ -269,7 +269,7 @@ def _alone() -> Iterator[None]:
         os.close(folder)
 
 
-def _clear(place: Path) -> Started | None:
+def _clear(place: Path) -> Registered | None:
     """Remove what stands in ``place`` unless it lives; return the dead one's entry."""
     there = _read(place)
     if there is not None and there.alive():
@@ -294,11 +294,11 @@ def _remove_scheduler_file(path: Path, address: str | None) -> None:
 
 
 @cache
-def _reader() -> TypeAdapter[Started]:
-    return TypeAdapter(Started)
+def _reader() -> TypeAdapter[Registered]:
+    return TypeAdapter(Registered)
 
 
-def _read(folder: Path) -> Started | None:
+def _read(folder: Path) -> Registered | None:
     # Anything may lie there: half a file, an entry of another version, a stranger's file.
     try:
         return _reader().validate_json((folder / _ENTRY).read_bytes())

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from penstock.cluster.daemon.registry import Started
+from penstock.cluster.daemon.registry import Registered
 from penstock.cluster.spec import ClusterSpec
 from penstock.errors import PenstockError
 
@@ -32,46 +32,46 @@ class Worker:
 
 
 @dataclass(frozen=True)
-class Presence:
+class Status:
     """What could be learned of one cluster.
 
     state  running   its scheduler answers
            starting  its workers are still arriving
-           silent    its keeper lives, or is out of sight, and the scheduler does not answer
-           ended     its keeper has gone without a word
+           silent    its daemon lives, or is out of sight, and the scheduler does not answer
+           ended     its daemon has gone without a word
     """
 
-    cluster: Started
+    cluster: Registered
     state: str
     present: tuple[Worker, ...] = ()
     trouble: str = ""
     """why a scheduler is silent"""
 
 
-def look(clusters: Sequence[Started]) -> list[Presence]:
+def look(clusters: Sequence[Registered]) -> list[Status]:
     """Ask all clusters at once who is there; return what is known after five seconds."""
 
-    async def ask_all() -> list[Presence]:
+    async def ask_all() -> list[Status]:
         return list(await asyncio.gather(*map(_ask, clusters)))
 
     return asyncio.run(ask_all())
 
 
-async def _ask(cluster: Started) -> Presence:
+async def _ask(cluster: Registered) -> Status:
     if cluster.alive() is False:
-        return Presence(cluster, "ended")
+        return Status(cluster, "ended")
     if cluster.address is None:
-        return Presence(cluster, "starting")
+        return Status(cluster, "starting")
     try:
         workers = await asyncio.wait_for(_workers(cluster), ANSWER_TIMEOUT)
     except TimeoutError:
-        return Presence(cluster, "silent", trouble=f"no answer within {ANSWER_TIMEOUT:g} s")
+        return Status(cluster, "silent", trouble=f"no answer within {ANSWER_TIMEOUT:g} s")
     except (OSError, PenstockError) as error:
-        return Presence(cluster, "silent", trouble=str(error))
-    return Presence(cluster, "running", tuple(workers))
+        return Status(cluster, "silent", trouble=str(error))
+    return Status(cluster, "running", tuple(workers))
 
 
-async def _workers(cluster: Started) -> list[Worker]:
+async def _workers(cluster: Registered) -> list[Worker]:
     from distributed.core import rpc
     from distributed.protocol.pickle import dumps
 

@@ -11,19 +11,19 @@ from typing import Any
 import psutil
 
 from penstock.cluster.daemon import registry
-from penstock.cluster.daemon.registry import TOKEN, Started
+from penstock.cluster.daemon.registry import TOKEN, Registered
 from penstock.errors import ClusterError
 
 STOP_TIMEOUT = 5.0
 _POLL = 0.02
 
 
-def stop(cluster: Started) -> str:
+def stop(cluster: Registered) -> str:
     """End a cluster of this host and forget it; say how it ended.
 
     stopped  in order
-    killed   its keeper did not end within five seconds
-    gone     its keeper had ended before
+    killed   its daemon did not end within five seconds
+    gone     its daemon had ended before
     """
     how = "gone"
     if cluster.alive():
@@ -41,33 +41,33 @@ def stop(cluster: Started) -> str:
 
 
 def end(pid: int, *, still: Callable[[], Any] = lambda: True) -> bool:
-    """End a keeper and all that it started; return whether it needed no force.
+    """End a daemon and all that it started; return whether it needed no force.
 
     ``still`` says whether the process is the one that is meant: asked once it cannot be mistaken
     for a later one of the same number any more.
     """
     try:
-        keeper = psutil.Process(pid)
-        family = keeper.children(recursive=True)
+        daemon = psutil.Process(pid)
+        family = daemon.children(recursive=True)
         if not still():
             return True
-        keeper.terminate()
-        keeper.resume()  # if it was stopped, it could not hear that
+        daemon.terminate()
+        daemon.resume()  # if it was stopped, it could not hear that
     except psutil.NoSuchProcess:
         return True
-    in_order = not _remaining([keeper], STOP_TIMEOUT)
+    in_order = not _remaining([daemon], STOP_TIMEOUT)
     if not in_order:
         with suppress(psutil.NoSuchProcess):
-            keeper.suspend()  # so that it starts nothing new
-            family += keeper.children(recursive=True)
-        _kill([keeper])
+            daemon.suspend()  # so that it starts nothing new
+            family += daemon.children(recursive=True)
+        _kill([daemon])
     # Those that it leaves behind in order are about to go.
     _kill(_remaining(family, 1.0 if in_order else 0.0))
     return in_order
 
 
-def end_rest(cluster: Started) -> None:
-    """Kill what is left of a cluster whose keeper has gone, wherever on this host it hangs."""
+def end_rest(cluster: Registered) -> None:
+    """Kill what is left of a cluster whose daemon has gone, wherever on this host it hangs."""
     for _ in range(10):  # what dies may have started something in the meantime
         rest = [process for process in psutil.process_iter() if _belongs(process, cluster)]
         if not rest:
@@ -75,7 +75,7 @@ def end_rest(cluster: Started) -> None:
         _kill(rest)
 
 
-def _belongs(process: Any, cluster: Started) -> bool:
+def _belongs(process: Any, cluster: Registered) -> bool:
     if process.pid == os.getpid() or not cluster.token:
         return False
     try:

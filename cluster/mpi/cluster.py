@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from penstock.cluster.addresses import dashboard_link, scheduler_place
+from penstock.cluster.addresses import dashboard_link, scheduler_addresses
 from penstock.cluster.credentials import credentials
 from penstock.cluster.running import Running
 from penstock.cluster.spec import ClusterSpec
@@ -26,10 +26,10 @@ def open_mpi(spec: ClusterSpec, *, ranks: int | None = None) -> Iterator[Running
     with temporary_folder("world") as folder:
         world = World(spec, folder, size=spec.workers or ranks)
         with credentials(spec, None if world.remote else folder) as used:
-            place = scheduler_place(spec, str(folder), used=used, remote=world.remote)
+            addresses = scheduler_addresses(spec, str(folder), used=used, remote=world.remote)
             cluster = LocalCluster(
                 n_workers=0,
-                **place,
+                **addresses,
                 security=used,
                 silence_logs=logging.CRITICAL,
             )
@@ -49,7 +49,7 @@ def open_mpi(spec: ClusterSpec, *, ranks: int | None = None) -> Iterator[Running
 
 
 def _attach(client: Any, world: Any) -> None:
-    from penstock.cluster.gangs.coordinator import install
+    from penstock.cluster.coordinator import install
 
     install(client)
     world.start(client)

@@ -17,7 +17,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from penstock.cluster.addresses import dashboard_link, scheduler_place
+from penstock.cluster.addresses import dashboard_link, scheduler_addresses
 from penstock.cluster.credentials import credentials
 from penstock.cluster.running import Running
 from penstock.cluster.slurm.jobs import Jobs
@@ -115,7 +115,7 @@ def open_slurm(spec: ClusterSpec, *, quiet: bool) -> Iterator[Running]:
         _log_folder() as (named, logs),
     ):
         options = slurm_options(spec, used)
-        scheduler_place(spec, folder, used=used, remote=False)  # refuses what cannot be used
+        scheduler_addresses(spec, folder, used=used, remote=False)  # refuses what cannot be used
         options["scheduler_options"].setdefault("local_directory", folder)
         jobs = Jobs(logs)
         try:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from penstock.cluster.spec import ClusterSpec
 from penstock.options import ClientInput, ClientPath
-from penstock.pipelines.etl import make_graph
+from penstock.pipelines.etl.job import EtlJob
 from penstock.pipelines.etl.options import EtlOptions
+from penstock.pipelines.job import run_command
+from penstock.pipelines.job.plan import PlanFlag
 from penstock.pipelines.output import Output
 
 
@@ -16,6 +18,7 @@ def command(
     *,
     options: EtlOptions = EtlOptions(),
     cluster: ClusterSpec = ClusterSpec(),
+    plan: PlanFlag = False,
     output: Output = Output(),
 ) -> None:
     """Make a graph of tables of edges.
@@ -27,4 +30,4 @@ def command(
     out
         the graph to write
     """
-    output.show(make_graph(edges, out, options, cluster, output.quiet))
+    run_command(EtlJob(edges, out, options, cluster, quiet=output.quiet), output, planned=plan)

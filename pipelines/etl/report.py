@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 from penstock.paths import shown
+from penstock.pipelines.output import CountsReport
 from penstock.sizes import format_bytes
 
 
 @dataclass
-class EtlReport:
+class EtlReport(CountsReport):
     """Counts of a run, for people and for ``--json``."""
 
     graph: str
@@ -42,10 +43,6 @@ class EtlReport:
         """Add rows that were skipped."""
         self.bad_rows += count
         self.first_bad_rows = (self.first_bad_rows + first)[:10]
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return everything, for ``--json``."""
-        return asdict(self)
 
     def text(self) -> str:
         """Return what a person wants to read."""

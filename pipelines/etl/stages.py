@@ -13,30 +13,30 @@ import numpy as np
 from penstock.kernels.cpu.philox import random_keys
 from penstock.kernels.streams import Stream
 from penstock.manifest import Manifest
-from penstock.pipelines.etl.job import Job, with_files
 from penstock.pipelines.etl.nodes.data import NodeResult, write_node_data
 from penstock.pipelines.etl.nodes.number import encode, merge
 from penstock.pipelines.etl.reading.batch import Piece
+from penstock.pipelines.etl.run import EtlRun, with_files
 from penstock.pipelines.etl.writing.make_rows import build
 from penstock.sizes import need_memory
 
 
-def build_graph(job: Job, pieces: dict[str, list[Piece]]) -> Manifest:
-    """Write the graph into ``job.place.result`` and return its manifest, not yet saved."""
-    batches = encode(job, pieces)
-    ids, table = merge(job, batches)
-    if job.options.relabel == "random":
+def build_graph(run: EtlRun, pieces: dict[str, list[Piece]]) -> Manifest:
+    """Write the graph into ``run.partial.result`` and return its manifest, not yet saved."""
+    batches = encode(run, pieces)
+    ids, table = merge(run, batches)
+    if run.options.relabel == "random":
         need_memory(ids.count * 32, "the permutation of all nodes", remedy="Use --relabel sorted")
-        keys = random_keys(job.options.seed, Stream.PERMUTE_NODES, 0, ids.count)
+        keys = random_keys(run.options.seed, Stream.PERMUTE_NODES, 0, ids.count)
         ids.order = np.argsort(keys, kind="stable")
-    graph, order = build(job, batches, ids, table)
+    graph, order = build(run, batches, ids, table)
     nodes = write_node_data(
-        job.place.result,
+        run.partial.result,
         ids.sorted_ids(),
         order,
         table,
-        job.options,
-        unsigned=job.layout.id_type == "uint64",
+        run.options,
+        unsigned=run.layout.id_type == "uint64",
     )
     return with_nodes(graph, nodes)
 

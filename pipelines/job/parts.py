@@ -5,7 +5,9 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+from penstock.files import check_sums
 from penstock.graph import Graph
+from penstock.partition.manifest import AGAIN, PartitionManifest
 from penstock.partition.part import partition_path, partitions
 from penstock.pipelines.partition import make_partition
 
@@ -21,4 +23,7 @@ def partition_into(graph: Graph, k: int, *, quiet: bool) -> Path:
                 f"{graph.path} has no partition into {k} parts{there}: making one", file=sys.stderr
             )
         make_partition(graph, k, quiet=quiet)
+    elif graph.verified:
+        files = PartitionManifest.load(path).files.values()
+        check_sums(path, files, remedy=AGAIN, quiet=quiet)
     return path

@@ -22,6 +22,17 @@ PlanFlag = Annotated[
 ]
 
 
+VerifyFlag = Annotated[
+    bool,
+    Parameter(
+        name="--verify",
+        negative="",
+        help="compare every file of the graph, and of its partition, with the digest it was "
+        "written with, before anything else",
+    ),
+]
+
+
 @dataclass(frozen=True)
 class Need:
     """Bytes that a job takes of something, of those that are there; None: not known."""
@@ -33,7 +44,7 @@ class Need:
     def text(self) -> str:
         """Return one line: ``1.2 GB of 8 GB on every worker``."""
         if self.bytes is None:
-            return "not known before the run"
+            return f"not known before the run{self.where and '; '}{self.where}"
         there = "" if self.there is None else f" of {format_bytes(self.there)}"
         return f"about {format_bytes(self.bytes)}{there}{self.where and ' ' + self.where}"
 

@@ -33,6 +33,7 @@ def walk(
     """
     given = WalkOptions(**options)
     opened = Graph.open(graph.path if isinstance(graph, Graph) else graph)
+    opened.verified = isinstance(graph, Graph) and graph.verified
     return run(WalkJob(opened, client_path(out), given, cluster or ClusterSpec(), quiet=quiet))
 
 

@@ -45,6 +45,12 @@ def _walked(graph: Graph, options: WalkOptions, device: str) -> Array:
             got="parts" if options.parts else "placement='partitioned'",
             remedy="Let penstock.walk walk a graph in parts, and write the walks to disk",
         )
+    for name in ("npy", "resume", "overwrite"):
+        if getattr(options, name):
+            raise UsageError(
+                f"walk_array writes nothing, and takes no option {name}",
+                remedy="Leave it away, or let penstock.walk write the walks",
+            )
     check_graph(graph, options)
     on_gpu = _wanted_gpu(device)
     listed = listed_starts(graph, options)

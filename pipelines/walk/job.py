@@ -112,7 +112,7 @@ class WalkJob(Job[WalkReport]):
             if placement == "replicated":
                 walk_replicated(workers, task, todo)
             else:
-                walk_partitioned(workers, task, todo, ranks=options.parts)
+                walk_partitioned(workers, graph, task, todo, ranks=options.parts)
             self.told.stage_seconds["walk"] = time.monotonic() - began
             self.told.placement, self.told.devices = placement, workers.capacity.text()
         self.told.resumed_parts = parts.count - len(todo)

@@ -13,12 +13,12 @@ from penstock.workers.walk.waves import PartedWalk, memory_needed
 
 
 def walk_partitioned(
-    workers: Workers, task: WalkTask, todo: list[int], *, ranks: int | None
+    workers: Workers, graph: Graph, task: WalkTask, todo: list[int], *, ranks: int | None
 ) -> None:
     """Walk the parts ``todo`` of the output on ranks; what a lost rank left is walked again."""
     has = workers.capacity
     k = ranks or has.workers
-    path = workers.partition(Graph.open(task.graph), k)
+    path = workers.partition(graph, k)
     needed = memory_of_part(PartitionManifest.load(path), task.recipe, task.parts)
     if needed > has.memory:
         raise has.too_small(

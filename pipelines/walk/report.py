@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 from penstock.paths import shown
+from penstock.pipelines.output import CountsReport
 from penstock.sizes import format_bytes, format_count
 
 
 @dataclass
-class WalkReport:
+class WalkReport(CountsReport):
     """Counts of a run, for people and for ``--json``."""
 
     walks_at: str
@@ -37,7 +38,7 @@ class WalkReport:
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything, for ``--json``."""
-        return {**asdict(self), "steps": self.steps}
+        return {**super().to_dict(), "steps": self.steps}
 
     def text(self) -> str:
         """Return what a person wants to read."""

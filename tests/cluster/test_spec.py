@@ -13,7 +13,7 @@ import dask
 import pytest
 
 from penstock import ClusterSpec, connect
-from penstock.cluster.addresses import scheduler_place
+from penstock.cluster.addresses import scheduler_addresses
 from penstock.errors import ClusterError, UsageError
 
 
@@ -80,9 +80,9 @@ def test_a_port_in_use_is_told(option: str) -> None:
 
 
 def test_everything_listens_on_this_machine_alone_unless_told() -> None:
-    place = scheduler_place(ClusterSpec(), "/tmp", used=None, remote=False)
+    place = scheduler_addresses(ClusterSpec(), "/tmp", used=None, remote=False)
     assert (place["host"], place["dashboard_address"]) == ("127.0.0.1", "localhost:0")
-    assert "host" not in scheduler_place(
+    assert "host" not in scheduler_addresses(
         ClusterSpec(interface="lo"), "/tmp", used=None, remote=True
     )
 

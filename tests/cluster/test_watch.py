@@ -1,4 +1,4 @@
-"""Who gives no sign of life is named, then lost; who computes, or comes back, is not."""
+"""Who sends no heartbeat is named, then lost; who computes, or comes back, is not."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_a_silent_worker_is_named_once_and_then_lost_once() -> None:
     assert not watch.said
     watch.see(1.0, times=3)
     assert watch.said == [
-        "worker mpi-1 (process 7 on h1) has given no sign of life for 16 s; after 30 s it counts "
+        "worker mpi-1 (process 7 on h1) has sent no heartbeat for 16 s; after 30 s it counts "
         "as lost (--worker-timeout)"
     ]
     watch.see(1.0, times=6)
@@ -51,7 +51,7 @@ def test_a_sign_of_life_begins_anew() -> None:
     watch = Watched()
     watch.see(1.0, times=12)
     watch.see(2.0, times=14)
-    assert watch.said[1] == "worker mpi-1 (process 7 on h1) gives signs of life again"
+    assert watch.said[1] == "worker mpi-1 (process 7 on h1) sends heartbeats again"
     assert not watch.lost
 
 

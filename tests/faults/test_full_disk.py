@@ -131,7 +131,7 @@ def test_etl_takes_what_is_kept_off_its_estimate(tmp_path, monkeypatch):
     (kept / "piece").write_bytes(bytes(100_000))
     asked = []
     monkeypatch.setattr(
-        "penstock.pipelines.etl.need_disk", lambda folder, size, what: asked.append(size)
+        "penstock.pipelines.etl.job.need_disk", lambda folder, size, what: asked.append(size)
     )
     from penstock import etl
 

@@ -18,7 +18,7 @@ import pytest
 from penstock import ClusterSpec, connect, gang
 from penstock.cluster import answer
 from penstock.cluster.connect import capacity, leave_interrupts_to_client
-from penstock.cluster.daemon.registry import Started, find
+from penstock.cluster.daemon.registry import Registered, find
 from penstock.cluster.devices import warn_of_unused_gpus
 from penstock.cluster.mpi.attach import start_world
 from penstock.cluster.running import Running
@@ -33,7 +33,7 @@ pytestmark = pytest.mark.slow
 @pytest.fixture(params=["tls", "tcp"])
 def kept(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Started]:
+) -> Iterator[Registered]:
     monkeypatch.setenv("PENSTOCK_STATE", str(tmp_path / "state"))
     more = ["--no-tls"] if request.param == "tcp" else []
     assert penstock(["cluster", "start", "--kind", "local", "-n", "1", "-q", *more]) == 0
@@ -46,7 +46,7 @@ def kept(
 
 
 @contextmanager
-def frozen(entry: Started) -> Iterator[None]:
+def frozen(entry: Registered) -> Iterator[None]:
     os.kill(entry.pid, signal.SIGSTOP)
     try:
         yield
@@ -54,7 +54,7 @@ def frozen(entry: Started) -> Iterator[None]:
         os.kill(entry.pid, signal.SIGCONT)
 
 
-def test_before_a_command_connects(kept: Started, tmp_path: Path) -> None:
+def test_before_a_command_connects(kept: Registered, tmp_path: Path) -> None:
     edges = tmp_path / "edges.txt"
     edges.write_text("1 2\n")
     command = ["etl", str(edges), str(tmp_path / "g"), "--cluster", "default"]
@@ -69,7 +69,7 @@ def test_before_a_command_connects(kept: Started, tmp_path: Path) -> None:
     assert time.monotonic() - began < 40
 
 
-def test_while_workers_are_waited_for(kept: Started) -> None:
+def test_while_workers_are_waited_for(kept: Registered) -> None:
     began = 0.0
     with (
         pytest.raises(ClusterError, match=r"hangs, or cannot be reached\. Expected an answer"),
@@ -81,7 +81,7 @@ def test_while_workers_are_waited_for(kept: Started) -> None:
     assert time.monotonic() - began < 20
 
 
-def test_every_question_of_a_client(kept: Started, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_question_of_a_client(kept: Registered, monkeypatch: pytest.MonkeyPatch) -> None:
     with connect("default", start_timeout=5) as client:
         questions: dict[str, Callable[[], Any]] = {
             "versions": lambda: check_versions(client),
@@ -101,7 +101,7 @@ def test_every_question_of_a_client(kept: Started, monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.mpi
-def test_in_the_middle_of_a_gang(kept: Started, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_in_the_middle_of_a_gang(kept: Registered, monkeypatch: pytest.MonkeyPatch) -> None:
     def rank_of(comm: Any) -> int:
         return int(comm.rank)
 
@@ -124,7 +124,9 @@ def test_in_the_middle_of_a_gang(kept: Started, monkeypatch: pytest.MonkeyPatch)
     assert time.monotonic() - began < 40
 
 
-def test_a_worker_that_is_stopped_is_named(kept: Started, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_worker_that_is_stopped_is_named(
+    kept: Registered, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with connect("default", start_timeout=5) as client:
         (pid,) = client.run(os.getpid).values()
         monkeypatch.setattr(answer, "SILENT_SECONDS", 4.0)
@@ -138,7 +140,7 @@ def test_a_worker_that_is_stopped_is_named(kept: Started, monkeypatch: pytest.Mo
             os.kill(pid, signal.SIGCONT)
 
 
-def test_in_the_middle_of_a_stage(kept: Started, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_in_the_middle_of_a_stage(kept: Registered, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(answer, "SILENT_SECONDS", 3.0)
     began = 0.0
     with (

@@ -19,7 +19,7 @@ import pytest
 
 from penstock.cluster.connect import connect
 from penstock.cluster.daemon import daemon, registry, status, stop
-from penstock.cluster.daemon.registry import Started, all_started, find
+from penstock.cluster.daemon.registry import Registered, all_registered, find
 from penstock.cluster.security import of_folder
 from penstock.pipelines.cli import run
 from penstock.workers.processes import process_start
@@ -185,8 +185,8 @@ def test_started_used_stopped_and_nothing_left(
     ):
         assert other.scheduler.address == told["address"]
         pids = set(client.run(os.getpid).values())
-    keeper_of = psutil.Process(told["pid"])
-    assert keeper_of.status() != psutil.STATUS_ZOMBIE
+    daemon_of = psutil.Process(told["pid"])
+    assert daemon_of.status() != psutil.STATUS_ZOMBIE
     assert os.getsid(told["pid"]) == told["pid"], "no terminal ends it"
 
     assert run(["cluster", "status", "--name", "default", "--json"]) == 0
@@ -222,7 +222,7 @@ def certificates(tmp_path: Path) -> Path:
     return folder
 
 
-def test_a_keeper_that_is_suspended_or_killed(
+def test_a_daemon_that_is_suspended_or_killed(
     state: Path,
     certificates: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -315,7 +315,7 @@ def test_bad_options_start_nothing(
 # -- starts that fail -----------------------------------------------------------------------------
 
 
-def test_the_keepers_error_is_the_commands(
+def test_the_daemons_error_is_the_commands(
     fake: Any, state: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     fake("fails")
@@ -350,18 +350,18 @@ def test_the_keepers_error_is_the_commands(
     ("how", "got", "log"),
     [("dies", "it was killed by signal 9", "hello"), ("breaks", "exit code 1", "ZeroDivision")],
 )
-def test_a_keeper_that_ends_without_a_word(
+def test_a_daemon_that_ends_without_a_word(
     how: str, got: str, log: str, fake: Any, state: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     fake(how)
     assert run(["cluster", "start", "-v"]) == 1
     err = capsys.readouterr().err
     assert err.splitlines()[-1] == (
-        "penstock: the keeper of cluster 'default' ended before every worker had arrived. "
+        "penstock: the daemon of cluster 'default' ended before every worker had arrived. "
         f"Got {got}. -v shows the end of its log."
     )
     assert log in err
-    assert all_started() == []
+    assert all_registered() == []
     assert processes(state) == []
 
 
@@ -374,11 +374,11 @@ def test_workers_that_never_arrive(
     assert (
         "cluster 'default' is not ready after 2 s. Expected 3 workers within 0.5 s. Give it longer"
     ) in capsys.readouterr().err
-    assert all_started() == []
+    assert all_registered() == []
     assert processes(state) == []
 
 
-def starting() -> Started | None:
+def starting() -> Registered | None:
     entry = find("default")
     return entry if entry is not None and Path(entry.log or "").stat().st_size else None
 
@@ -392,7 +392,7 @@ def test_ctrl_c_ends_a_start(fake: Any, state: Path) -> None:
     assert process.returncode == 1
     assert err.splitlines()[-1].startswith("penstock: interrupted.")
     assert left(state)[0] == []
-    assert all_started() == []
+    assert all_registered() == []
 
 
 def test_a_cluster_that_is_starting(
@@ -489,7 +489,7 @@ def test_the_foreground_fails_as_any_command(fake: Any, state: Path) -> None:
 # -- stop -----------------------------------------------------------------------------------------
 
 
-def test_a_keeper_that_does_not_end_is_killed(
+def test_a_daemon_that_does_not_end_is_killed(
     fake: Any, state: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     fake("stays")
@@ -502,22 +502,22 @@ def test_a_keeper_that_does_not_end_is_killed(
     assert left(state) == ([], [])
 
 
-def test_a_keeper_that_is_suspended_ends_in_order(
+def test_a_daemon_that_is_suspended_ends_in_order(
     fake: Any, state: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     fake("works")
     assert run(["cluster", "start", "-q"]) == 0
-    os.kill(all_started()[0].pid, signal.SIGSTOP)
+    os.kill(all_registered()[0].pid, signal.SIGSTOP)
     assert run(["cluster", "stop"]) == 0
     assert capsys.readouterr().out == "cluster default: stopped\n"
     assert left(state) == ([], [])
 
 
-def test_orphans_of_a_dead_keeper_end_with_the_next_start(fake: Any, state: Path) -> None:
+def test_orphans_of_a_dead_daemon_end_with_the_next_start(fake: Any, state: Path) -> None:
     fake("works")
     assert run(["cluster", "start", "-q"]) == 0
-    entry = all_started()[0]
-    # It would hear of its keeper's end, were it not stopped.
+    entry = all_registered()[0]
+    # It would hear of its daemon's end, were it not stopped.
     (orphan,) = psutil.Process(entry.pid).children()
     orphan.suspend()
     os.kill(entry.pid, signal.SIGKILL)
@@ -572,7 +572,7 @@ def test_the_log_of_a_cluster_that_ended(
 ) -> None:
     fake("works")
     assert run(["cluster", "start", "-q"]) == 0
-    entry = all_started()[0]
+    entry = all_registered()[0]
     os.kill(entry.pid, signal.SIGKILL)
     until(lambda: entry.alive() is False)
     assert run(["cluster", "status", "--name", "default", "--json"]) == 1
@@ -590,7 +590,7 @@ def test_a_cluster_of_another_host(
 ) -> None:
     monkeypatch.setattr(status, "ANSWER_TIMEOUT", 0.5)
     mine = registry.this_process("default", "mpi")
-    # Nobody listens there; on its own host the keeper may live all the same.
+    # Nobody listens there; on its own host the daemon may live all the same.
     there = replace(mine, host="far.host", address="tcp://127.0.0.1:1", workers=4, pid_started=1)
     registry.claim(there, registry.draft())
     assert run(["cluster", "status"]) == 0
@@ -607,7 +607,7 @@ def test_a_cluster_of_another_host(
     )
     assert run(["cluster", "stop", "--all"]) == 0
     assert capsys.readouterr().out == "cluster default: left alone, on far.host\n"
-    assert all_started() == [there]
+    assert all_registered() == [there]
 
 
 def test_the_names_of_another_host_are_free(fake: Any, state: Path) -> None:
@@ -615,9 +615,9 @@ def test_the_names_of_another_host_are_free(fake: Any, state: Path) -> None:
     registry.claim(there, registry.draft())
     fake("works")
     assert run(["cluster", "start", "-q"]) == 0
-    assert [entry.host for entry in all_started()] == ["far.host", os.uname().nodename]
+    assert [entry.host for entry in all_registered()] == ["far.host", os.uname().nodename]
     assert run(["cluster", "stop", "-q"]) == 0
-    assert all_started() == [there]
+    assert all_registered() == [there]
 
 
 # -- script ---------------------------------------------------------------------------------------

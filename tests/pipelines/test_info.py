@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import penstock
-from penstock import partition_graph
+from penstock import Graph, partition_graph
 from penstock.csr import CSR
 from penstock.pipelines.cli import run
 from penstock.pipelines.info import Degrees, info
@@ -166,3 +166,20 @@ def test_a_bar_is_never_longer_than_its_place(make_graph):
     bars = [line for line in text.splitlines() if "█" in line]
     assert bars
     assert max(line.count("█") for line in bars) <= 36
+
+
+@pytest.mark.parametrize(
+    ("kind", "shown"),
+    [("timestamp", "1970-01-02 to 2026-11-20T12:00:00"), ("number", "0 to 1795176000000000000")],
+)
+def test_times_are_shown_as_what_they_are(tmp_path, kind, shown):
+    first = 86400 * 10**9 if kind == "timestamp" else 0
+    times = np.array([first, 1795176000 * 10**9])
+    with Graph.create(tmp_path / "g") as writer:
+        writer.edges(CSR.from_edges(np.arange(2), np.arange(1, 3), 3, times=times))
+        writer.nodes()
+    manifest = tmp_path / "g" / "graph.json"
+    manifest.write_text(json.dumps(json.loads(manifest.read_text()) | {"times": kind}))
+    found = info(tmp_path / "g")
+    assert found.times == {"min": first, "max": 1795176000 * 10**9}
+    assert f"times       {shown}\n" in found.text()

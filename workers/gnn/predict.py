@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from penstock.arrow import as_arrow
 from penstock.files import atomic
 from penstock.graph import SPLITS, Graph
 from penstock.workers.gnn import checkpoint
@@ -85,13 +86,13 @@ def _predictions(outputs: Any, kind: str, *, probabilities: bool) -> dict[str, A
     import pyarrow as pa
 
     if kind == "value":
-        return {"prediction": outputs[:, 0]}
+        return {"prediction": as_arrow(outputs[:, 0])}
     if kind == "multi":
         chance = 1 / (1 + np.exp(-outputs.astype(np.float64)))
         chosen = outputs > 0
         starts = np.concatenate([[0], np.cumsum(chosen.sum(axis=1))]).astype(np.int32)
         lists = pa.ListArray.from_arrays(
-            pa.array(starts), pa.array(np.nonzero(chosen)[1].astype(np.int32))
+            as_arrow(starts), as_arrow(np.nonzero(chosen)[1].astype(np.int32))
         )
         found: dict[str, Any] = {"prediction": lists}
     else:
@@ -99,8 +100,8 @@ def _predictions(outputs: Any, kind: str, *, probabilities: bool) -> dict[str, A
         chance = shifted / shifted.sum(axis=1, keepdims=True)
         best = np.argmax(outputs, axis=1)
         found = {
-            "prediction": best.astype(np.int32),
-            "probability": chance[np.arange(len(best)), best].astype(np.float32),
+            "prediction": as_arrow(best.astype(np.int32)),
+            "probability": as_arrow(chance[np.arange(len(best)), best].astype(np.float32)),
         }
     if probabilities:
         found["probabilities"] = _lists(chance.astype(np.float32))
@@ -111,10 +112,10 @@ def _splits(roles: Any) -> Any:
     import pyarrow as pa
 
     names = pa.array([*SPLITS, None])
-    return names.take(pa.array(np.where(roles < 0, len(SPLITS), roles).astype(np.int32)))
+    return names.take(as_arrow(np.where(roles < 0, len(SPLITS), roles).astype(np.int32)))
 
 
 def _lists(matrix: Any) -> Any:
     import pyarrow as pa
 
-    return pa.FixedSizeListArray.from_arrays(pa.array(matrix.ravel()), matrix.shape[1])
+    return pa.FixedSizeListArray.from_arrays(as_arrow(matrix.ravel()), matrix.shape[1])

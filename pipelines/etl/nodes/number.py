@@ -7,7 +7,6 @@ import math
 import numpy as np
 
 from penstock.errors import InputError
-from penstock.pipelines.etl.job import EncodedBatch, Ids, Job
 from penstock.pipelines.etl.nodes.data import NodeTable
 from penstock.pipelines.etl.nodes.encode import (
     choose_splitters,
@@ -17,6 +16,7 @@ from penstock.pipelines.etl.nodes.encode import (
 )
 from penstock.pipelines.etl.nodes.input import encode_node_table
 from penstock.pipelines.etl.reading.batch import Piece
+from penstock.pipelines.etl.run import EncodedBatch, EtlRun, Ids
 from penstock.pipelines.etl.writing import spill
 from penstock.pipelines.etl.writing.trim import NODE_BYTES
 from penstock.sizes import need_memory
@@ -24,14 +24,14 @@ from penstock.sizes import need_memory
 _ID_BYTES = 64  # what one id costs while a range of them is made distinct
 
 
-def encode(job: Job, pieces: dict[str, list[Piece]]) -> list[EncodedBatch]:
+def encode(run: EtlRun, pieces: dict[str, list[Piece]]) -> list[EncodedBatch]:
     """Read everything once: batches with codes for ids; node table batches come last."""
     listed = [(use, piece) for use, part in pieces.items() for piece in part]
-    folders = [job.place.scratch / "pieces" / f"{i:05d}" for i in range(len(listed))]
-    results = job.read(
+    folders = [run.partial.scratch / "pieces" / f"{i:05d}" for i in range(len(listed))]
+    results = run.read(
         encode_piece,
         [
-            (piece, job.layout, job.options, f)
+            (piece, run.layout, run.options, f)
             for (_, piece), f in zip(listed, folders, strict=True)
         ],
         [piece for _, piece in listed],
@@ -39,33 +39,35 @@ def encode(job: Job, pieces: dict[str, list[Piece]]) -> list[EncodedBatch]:
     batches, relations = [], set()
     for (use, _), folder, result in zip(listed, folders, results, strict=True):
         relations |= set(result["relations"])
-        job.report.count_input(result)
+        run.report.count_input(result)
         batches += [
             EncodedBatch(folder / f"{n:03d}", rows, use) for n, rows in enumerate(result["rows"])
         ]
-    job.relations = tuple(sorted(relations))
+    run.relations = tuple(sorted(relations))
     if not any(batch.rows for batch in batches):
         raise InputError(
-            "there are no edges to make a graph of", got=f"{job.report.rows_read} rows, none usable"
+            "there are no edges to make a graph of", got=f"{run.report.rows_read} rows, none usable"
         )
     return batches
 
 
-def merge(job: Job, batches: list[EncodedBatch]) -> tuple[Ids, NodeTable | None]:
+def merge(run: EtlRun, batches: list[EncodedBatch]) -> tuple[Ids, NodeTable | None]:
     """Number all ids; read the node table and check that it fits the edges."""
-    node_input = encode_node_table(job.options, job.layout, job.edges, job.place.scratch / "nodes")
+    node_input = encode_node_table(
+        run.options, run.layout, run.edges, run.partial.scratch / "nodes"
+    )
     if node_input is not None:
-        job.report.count_bad(node_input.bad, node_input.bad_count)
+        run.report.count_bad(node_input.bad, node_input.bad_count)
         batches += [EncodedBatch(folder, 0, "nodes") for folder in node_input.folders]
     folders = [batch.folder for batch in batches]
     size = sum(p.stat().st_size for f in folders for p in f.glob("ids.*"))
     ranges = max(
-        math.ceil(size * _ID_BYTES / 8 / (job.worker_memory * 0.4)),
-        job.workers if size > 32 << 20 else 1,
+        math.ceil(size * _ID_BYTES / 8 / (run.task_memory * 0.4)),
+        run.tasks if size > 32 << 20 else 1,
     )
     cuts = [None, *choose_splitters(folders, ranges), None]
-    kept = [job.place.scratch / "ids" / f"{i:05d}" for i in range(len(cuts) - 1)]
-    results = job.stage(
+    kept = [run.partial.scratch / "ids" / f"{i:05d}" for i in range(len(cuts) - 1)]
+    results = run.stage(
         "merge ids",
         merge_ids,
         [(folders, cuts[i], cuts[i + 1], kept[i]) for i in range(len(kept))],
@@ -91,4 +93,4 @@ def merge(job: Job, batches: list[EncodedBatch]) -> tuple[Ids, NodeTable | None]
         for i, batch in enumerate(batches)
         if batch.use == "nodes"
     ]
-    return ids, node_input.table(np.concatenate(codes), ids.sorted_ids(), job.options)
+    return ids, node_input.table(np.concatenate(codes), ids.sorted_ids(), run.options)

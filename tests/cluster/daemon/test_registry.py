@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from penstock.cluster.daemon import registry
 from penstock.cluster.daemon.registry import (
-    Started,
-    all_started,
+    Registered,
+    all_registered,
     check_name,
     claim,
     draft,
@@ -36,18 +36,18 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def put(entry: Started) -> Started:
+def put(entry: Registered) -> Registered:
     claim(entry, draft())
     return entry
 
 
-def dead(name: str = "default", **more: object) -> Started:
-    """An entry whose keeper has ended: this process is another than that of its number."""
+def dead(name: str = "default", **more: object) -> Registered:
+    """An entry whose daemon has ended: this process is another than that of its number."""
     entry = registry.this_process(name, "local")
     return replace(entry, pid_started=entry.pid_started - 1, **more)  # type: ignore[arg-type]
 
 
-def far(name: str = "default", **more: object) -> Started:
+def far(name: str = "default", **more: object) -> Registered:
     return replace(dead(name), host="another.host", **more)  # type: ignore[arg-type]
 
 
@@ -107,14 +107,14 @@ def test_nobody_else_may_look_into_a_cluster(state: Path) -> None:
 
 
 def test_what_is_written_is_read() -> None:
-    assert all_started() == []
+    assert all_registered() == []
     entry = put(registry.this_process("default", "mpi", tls="/certs", log="/x/log"))
     assert find("default") == entry
     assert entry.alive()
     entry = replace(entry, address="tcp://10.0.0.1:1", dashboard=None, workers=4)
     registry.update(entry)
     other = put(registry.this_process("big", "local"))
-    assert all_started() == [other, entry]
+    assert all_registered() == [other, entry]
     assert find("default") == entry
     assert find("small") is None
 
@@ -139,7 +139,7 @@ def test_what_is_no_entry_is_passed_over(text: bytes, state: Path) -> None:
     (entry.folder / "cluster.json").write_bytes(text)
     (state / "README").write_text("hello")
     good = put(registry.this_process("good", "local"))
-    assert all_started() == [good]
+    assert all_registered() == [good]
     assert find("default") is None
     put(entry)  # and stands in nobody's way
     assert find("default") == entry
@@ -195,7 +195,7 @@ def test_this_host_comes_first_then_the_latest() -> None:
     assert find("default") == new
     mine = put(dead(started_at="2025-01-01T00:00:00+00:00"))
     assert find("default") == mine
-    assert {entry.host for entry in all_started()} == {old.host, new.host, mine.host}
+    assert {entry.host for entry in all_registered()} == {old.host, new.host, mine.host}
 
 
 # -- claims ---------------------------------------------------------------------------------------
@@ -216,7 +216,7 @@ def test_the_name_of_a_dead_cluster_is_free(state: Path) -> None:
     old = put(dead())
     new = registry.this_process("default", "local")
     assert claim(new, draft()) == old
-    assert all_started() == [new]
+    assert all_registered() == [new]
     assert os.listdir(state) == [new.folder.name]
 
 
@@ -224,7 +224,7 @@ def test_other_hosts_are_left_alone() -> None:
     there = put(far())
     here = registry.this_process("default", "local")
     assert claim(here, draft()) is None
-    assert all_started() == [there, here]
+    assert all_registered() == [there, here]
 
 
 def test_of_many_claims_one_succeeds(state: Path) -> None:
@@ -232,7 +232,7 @@ def test_of_many_claims_one_succeeds(state: Path) -> None:
     entries = [registry.this_process("default", "local") for _ in range(8)]
     start, won, lost = threading.Barrier(8), [], []
 
-    def race(entry: Started) -> None:
+    def race(entry: Registered) -> None:
         folder = draft()
         start.wait()
         try:

@@ -343,5 +343,5 @@ def until(condition: Any, *, seconds: float = 20) -> None:
     """Look again and again until the condition holds."""
     end = time.monotonic() + seconds
     while not condition():
-        assert time.monotonic() < end, "waited in vain"
+        assert time.monotonic() < end, "timed out"
         time.sleep(0.02)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +16,8 @@ from penstock import Graph, etl, walk_array
 from penstock.cluster.spec import ClusterSpec
 from penstock.errors import InputError, OutputExists, UsageError
 from penstock.pipelines.cli import run
-from penstock.pipelines.etl.job import Job
 from penstock.pipelines.etl.nodes import number as number_nodes
+from penstock.pipelines.etl.run import EtlRun
 
 Arcs = dict[tuple[Any, ...], list[float]]
 
@@ -205,7 +207,7 @@ def test_bins_cut_rows_but_not_results(
         weight="weight",
         relabel="degree",
     )
-    monkeypatch.setattr(Job, "bin_edges", 256)
+    monkeypatch.setattr(EtlRun, "bin_edges", 256)
     etl(
         tmp_path / "edges.parquet",
         tmp_path / "b",
@@ -589,3 +591,34 @@ def test_bad_rows_are_counted_and_kept_aside(tmp_path: Path, cluster: ClusterSpe
 def test_options_that_cannot_be(tmp_path: Path, options: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         etl(tmp_path / "edges.parquet", tmp_path / "g", **options)
+
+
+def test_the_plan_says_what_is_read_as_what_and_writes_nothing(tmp_path, capsys):
+    (tmp_path / "e.csv").write_text("from,to,weight\n1,2,3\n2,3,1\n")
+    words = ["etl", str(tmp_path / "e.csv"), str(tmp_path / "g"), "--source", "from"]
+    words += ["--target", "to", "--plan"]
+    assert run([*words, "--json"]) == 0
+    plan = json.loads(capsys.readouterr().out)
+    assert os.listdir(tmp_path) == ["e.csv"]
+    assert plan["steps"][0]["does"] == "csv: source from, target to, weight weight; on threads"
+    assert plan["steps"][1]["does"].startswith("undirected edges")
+    assert plan["disk_bytes"] == 4 * (tmp_path / "e.csv").stat().st_size
+    assert plan["memory_bytes"] is plan["seconds"] is plan["problem"] is None
+    assert run(words) == 0
+    assert "not known" in capsys.readouterr().out
+    assert run([*words[:3], "--source", "nobody", "--plan"]) == 1
+    assert "nobody" in capsys.readouterr().err
+
+
+def test_the_plan_says_that_the_disk_is_too_small(tmp_path, capsys, monkeypatch):
+    (tmp_path / "e.csv").write_text("src,dst\n1,2\n")
+    monkeypatch.setattr("shutil.disk_usage", lambda _: type("Usage", (), {"free": 10}))
+    assert run(["etl", str(tmp_path / "e.csv"), str(tmp_path / "g"), "--plan"]) == 0
+    said = capsys.readouterr()
+    assert "a graph of 1 file" in said.out
+    assert "does not fit on the disk" in said.err
+    (tmp_path / "tu").mkdir()
+    (tmp_path / "tu/TU_A.txt").write_text("1, 2\n")
+    (tmp_path / "tu/TU_graph_indicator.txt").write_text("1\n1\n")
+    assert run(["etl", str(tmp_path / "tu"), str(tmp_path / "g"), "--plan"]) == 0
+    assert "tu: a TU folder; in this process" in capsys.readouterr().out

@@ -161,13 +161,11 @@ def test_a_worker_that_stands_still_is_lost(
         assert len(stopped) == 1
     told = capsys.readouterr().err
     assert re.search(
-        rf"worker \d \(process {stopped[0]} on 127.0.0.1\) has given no sign of life for .* s, "
+        rf"worker \d \(process {stopped[0]} on 127.0.0.1\) has sent no heartbeat for .* s, "
         r"it is stopped \(SIGSTOP\); after \d+ s it counts as lost",
         told,
     )
-    assert (
-        f"process {stopped[0]} on 127.0.0.1) has given no sign of life for 5 s and counts" in told
-    )
+    assert f"process {stopped[0]} on 127.0.0.1) has sent no heartbeat for 5 s and counts" in told
 
 
 def test_a_stage_may_be_run_again(client: Any, steps: Any) -> None:

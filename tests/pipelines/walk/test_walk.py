@@ -686,3 +686,9 @@ def test_the_plan_says_what_would_not_fit(
     assert "of 1 B on every worker" in said.out
     assert "does not fit on a worker" in said.err
     assert "--memory-limit" in said.err
+
+
+@pytest.mark.parametrize("name", ["npy", "resume", "overwrite"])
+def test_an_array_takes_no_options_of_files(make_graph: Any, name: str) -> None:
+    with pytest.raises(UsageError, match=f"takes no option {name}"):
+        walk_array(make_graph(), length=3, **{name: True})

@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from penstock.arrays import Array
+from penstock.arrow import as_arrow, as_numpy
 from penstock.errors import CorruptFile, UsageError
 from penstock.files import atomic
 from penstock.graph import Graph
@@ -40,8 +41,9 @@ class SplitFile:
         names = ["id", "split"] if self.by_id else ["split"]
         if not self.path.is_file():
             raise self._damaged("no such file")
-        table = pq.read_table(self.path, columns=names)
-        roles = np.asarray(table["split"].fill_null(-1)).astype(np.int8)
+        with pq.ParquetFile(self.path) as file:
+            table = file.read(columns=names)
+        roles = as_numpy(table["split"], -1).astype(np.int8)
         if self.by_id:
             listed, roles = roles, np.full(graph.num_nodes, -1, np.int8)
             with suppress(UsageError):  # ids of another type are ids of other nodes
@@ -68,7 +70,7 @@ class SplitFile:
 
 
 def _own_roles(graph: Graph) -> Array:
-    return np.asarray(graph.node_column("split").fill_null(-1))
+    return as_numpy(graph.node_column("split"), -1)
 
 
 def save_split(path: Path, graph: Graph, roles: Array) -> None:
@@ -76,7 +78,7 @@ def save_split(path: Path, graph: Graph, roles: Array) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    table = pa.table({"id": graph.user_ids(), "split": pa.array(roles, mask=roles < 0)})
+    table = pa.table({"id": graph.user_ids(), "split": as_arrow(roles, roles < 0)})
     with atomic(path) as temporary:
         pq.write_table(table, temporary, compression="zstd")
 

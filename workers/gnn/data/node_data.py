@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from penstock.arrays import Array
+from penstock.arrow import as_numpy
 from penstock.errors import CorruptFile, PenstockError, UsageError
 from penstock.graph import SPLITS, Graph, load_npy
 from penstock.manifest import Manifest
@@ -79,7 +80,7 @@ def nodes_of_graph(graph: Graph) -> Stored:
         labels = np.asarray(graph.labels())
     roles = None
     if manifest.splits:
-        roles = np.asarray(graph.node_column("split").fill_null(-1))
+        roles = as_numpy(graph.node_column("split"), -1)
     ids = np.arange(graph.num_nodes, dtype=np.int64)
     return Stored(ids, graph.features(), labels, roles)
 

@@ -19,10 +19,10 @@ from hypothesis import strategies as st
 from penstock.errors import CapacityError, InputError, UsageError
 from penstock.graph import Graph
 from penstock.pipelines.etl import etl
-from penstock.pipelines.etl.job import Job
 from penstock.pipelines.etl.options import EtlOptions
 from penstock.pipelines.etl.reading.batch import Batch, Layout, Piece
 from penstock.pipelines.etl.report import EtlReport
+from penstock.pipelines.etl.run import EtlRun
 from penstock.pipelines.etl.zoos import rows as zoo_rows
 from penstock.pipelines.etl.zoos import runs as zoo_runs
 from penstock.pipelines.etl.zoos.build import build_zoo
@@ -31,7 +31,7 @@ from penstock.pipelines.job.partial import PartialOutput
 EDGE_COLUMNS = ("weight", "relation", "time")
 
 
-class Serial(Job):
+class Serial(EtlRun):
     """A job whose tasks follow each other in this process; tasks and files are the real ones."""
 
     def stage(
@@ -80,17 +80,17 @@ def make_zoo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
         pieces = [Piece(name, "parquet", bytes=1, number=i) for i, name in enumerate(inputs)]
         has = {c: c if c in tables[0].column_names else None for c in EDGE_COLUMNS}
         home = tmp_path / str(count) if home is None else home
-        place = PartialOutput(home / "graph", home / "scratch")
-        place.result.mkdir(parents=True, exist_ok=True)
-        place.scratch.mkdir(exist_ok=True)
+        partial = PartialOutput(home / "graph", home / "scratch")
+        partial.result.mkdir(parents=True, exist_ok=True)
+        partial.scratch.mkdir(exist_ok=True)
         layout = Layout("source", "target", graph="graph", id_type=id_type, **has)
         options = {"time": has["time"], "directed": False} | options
         job = Serial(
-            None, [], EtlOptions(**options), layout, place, memory, 2, True, report or EtlReport("")
+            None, [], EtlOptions(**options), layout, partial, memory, 2, report or EtlReport("")
         )
         manifest = build_zoo(job, pieces, range_bytes=range_bytes, shard_size=shard_size)
-        manifest.save(place.result)
-        return Graph.open(place.result)
+        manifest.save(partial.result)
+        return Graph.open(partial.result)
 
     return make
 

@@ -21,7 +21,7 @@ from penstock.workers.gang import end
 
 NAME = "penstock-gangs"
 _TELL_TIMEOUT = 3  # seconds for a worker to hear that its gang ends; it may be deaf
-_SILENT = 15.0  # seconds without a sign of life after which a member is asked for one
+_SILENT = 15.0  # seconds without a heartbeat after which a member is asked for one
 _WORN = 200  # communicators that failed gangs left in a process: MPI has 2,000
 
 

@@ -1,1 +1,0 @@
-"""Who may be in which gang, and what is said of one that failed."""
