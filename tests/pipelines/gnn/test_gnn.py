@@ -511,7 +511,7 @@ def test_two_ranks_learn_the_same(
     report = gnn.train(own_blocks, folder, epochs=30, hidden=16, cluster=two, profile=True)
     assert report.ranks == 2
     assert "2 ranks; " in report.text()
-    assert "waiting for slower ranks included" in report.text()
+    assert "including waits for slower ranks" in report.text()
     assert "hidden" not in report.text(), "it was not measured"
     assert (own_blocks.path / "partition/k2").is_dir()
     # It goes on with one rank, and predicts with two.
