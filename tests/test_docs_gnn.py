@@ -13,8 +13,8 @@ import pytest
 import yaml
 
 from penstock.pipelines.cli import app, run
-from penstock.pipelines.gnn import ranks
 from penstock.pipelines.gnn.options import EvaluateOptions, GnnOptions, PredictOptions
+from penstock.pipelines.job import ranks
 from penstock.workers.gnn.halo.overlap import KINDS
 from penstock.workers.gnn.plan import rates
 from penstock.workers.gnn.plan.spec import LEAST_ROUNDS, Layer, Model, Training, make_model

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar, get_type_hints
+from typing import Annotated, Literal, TypeVar, get_type_hints
 
 from cyclopts import Group, Parameter
 from pydantic import Field
@@ -194,12 +193,3 @@ class EvaluateOptions(WeightsOptions):
 
     split: Literal["train", "valid", "test", "all"] = "test"
     """nodes to score, by the split that the run was trained on; all: every labelled node"""
-
-
-def as_plain(given: Any) -> dict[str, Any]:
-    """Return options that differ from their defaults, for a manifest."""
-    return {
-        name: str(value) if isinstance(value, Path) else value
-        for name in given.__dataclass_fields__
-        if (value := getattr(given, name)) != getattr(type(given), name)
-    }

@@ -12,7 +12,6 @@ from penstock.cluster.spec import ClusterSpec
 from penstock.errors import UsageError
 from penstock.files import FileEntry, file_entry, fresh_directory, save_json, sha256_of
 from penstock.graph import Graph
-from penstock.manifest import FILE_NAME as GRAPH_FILE
 from penstock.pipelines.gnn.declare import check_graph, warn_ignored
 from penstock.pipelines.gnn.features import Matched, match_features
 from penstock.pipelines.gnn.folder import Run
@@ -51,7 +50,7 @@ def predict_nodes(
             "checkpoint": options.checkpoint,
             "checkpoint_sha256": sha256_of(run.checkpoint(run_at, options.checkpoint)),
             "graph": str(graph.path),
-            "graph_sha256": sha256_of(graph.path / GRAPH_FILE),
+            "graph_sha256": graph.digest,
             "task": run.task,
             "classes": run.classes,
             "split_by": "graph" if job.split is None else "run",
@@ -96,7 +95,7 @@ def opened(run_at: Path, options: WeightsOptions, *, quiet: bool) -> Opened:
         )
     graph = Graph.open(options.graph or run.graph)
     check_graph(graph, run.training, learns=False)
-    same = sha256_of(graph.path / GRAPH_FILE) == run.graph_sha256
+    same = graph.digest == run.graph_sha256
     features = match_features(run, run_at, graph, same=same)
     split, about_split = _split_for(run_at, run, graph, same=same)
     for note in (features.note(run_at, graph), about_split):

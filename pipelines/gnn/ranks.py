@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -12,12 +11,14 @@ from uuid import uuid4
 
 from penstock.cluster.connect import connect, kind_for
 from penstock.cluster.count import check_count, check_ranks
+from penstock.cluster.gang import listening
 from penstock.cluster.spec import ClusterSpec
-from penstock.errors import ClusterError, GangError, PenstockError, UsageError
+from penstock.errors import UsageError
 from penstock.graph import Graph
 from penstock.limits import cores
 from penstock.pipelines.job.capacity import Capacity, capacity_of
 from penstock.pipelines.job.parts import partition_into
+from penstock.pipelines.job.ranks import run_ranks
 from penstock.pipelines.job.tasks import run_tasks
 from penstock.progress import Progress
 from penstock.workers.comm.single import run_single
@@ -25,9 +26,6 @@ from penstock.workers.gnn.task import Predicted, PredictTask, Trained, TrainTask
 
 if TYPE_CHECKING:
     from penstock.workers.gnn.plan.rates import Rates
-
-# A rank that dies takes its world with it, which is started again.
-RETRIES = 2
 
 
 @dataclass(frozen=True)
@@ -129,45 +127,23 @@ def _run(
     on_metrics: Callable[[int, dict[str, Any]], None] | None = None,
 ) -> list[Any]:
     """Run a function on all ranks, again where one was lost, and return every result."""
-    from penstock.cluster import gang
-
-    if ranks.count == 1:
-        return _run_single(ranks.client, title, function, task, on_metrics)
-    for attempt in range(RETRIES + 1):
-        try:
-            return gang.run(
-                ranks.client, function, (task,), ranks=ranks.count, on_metrics=on_metrics
-            )
-        except GangError as error:
-            cause = error.__cause__
-            if isinstance(cause, PenstockError) and not isinstance(cause, ClusterError):
-                raise cause from error  # what is wrong with the input, not with the gang
-            if attempt == RETRIES or not error.may_retry:
-                raise
-            if not quiet:
-                print(f"{error.what}: starting its gang again", file=sys.stderr)
-    raise AssertionError
-
-
-def _run_single(
-    client: Any,
-    title: str,
-    function: Callable[[Any, Any], Any],
-    task: Any,
-    on_metrics: Callable[[int, dict[str, Any]], None] | None,
-) -> list[Any]:
-    """Run a gang of one, which needs no MPI: it is a task of Dask, which retries it."""
-    from penstock.cluster.gang import listening
-
+    if ranks.count > 1:
+        return run_ranks(
+            ranks.client, function, lambda: (task,),
+            ranks=ranks.count, quiet=quiet, on_metrics=on_metrics,
+        )  # fmt: skip
+    # A gang of one needs no MPI: it is a task of Dask, which retries it.
     name = f"{title}-{uuid4().hex}"
 
     def hear(report: dict[str, Any]) -> None:
         if on_metrics is not None and report["metrics"]:
             on_metrics(0, report["metrics"])
 
-    with listening(client, name, hear):
+    with listening(ranks.client, name, hear):
         call = name, function, (task,)
-        return run_tasks(client, title, run_single, [call], sizes=[1], unit="ranks", quiet=True)
+        return run_tasks(
+            ranks.client, title, run_single, [call], sizes=[1], unit="ranks", quiet=True
+        )
 
 
 class EpochBar(Progress):

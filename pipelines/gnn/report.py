@@ -33,6 +33,7 @@ class TrainReport:
     device: str
     trained: Trained
     seconds: float
+    on_gpu: bool = False
     split: DrawnSplit | None = None
     ignored: list[str] = field(default_factory=list)  # of edges: relations, times
     profile: Path | None = None
@@ -71,7 +72,7 @@ class TrainReport:
         if done.epochs > done.first_epoch:
             epoch = ""
             if (speed := self._speed()) is not None:
-                on = " on a GPU" if self.device == "GPU" else ""
+                on = " on a GPU" if self.on_gpu else ""
                 epoch = (
                     f"{_time(done.epoch_seconds)} per epoch{on}, {format_count(speed)} edges/s, "
                 )

@@ -9,12 +9,11 @@ from pathlib import Path
 
 from penstock.cluster.spec import ClusterSpec
 from penstock.errors import PenstockError, UsageError
-from penstock.files import sha256_of
 from penstock.graph import Graph
-from penstock.manifest import FILE_NAME as GRAPH_FILE
+from penstock.options import given_options
 from penstock.pipelines.gnn.declare import complete, ignored, task_of, warn_ignored
 from penstock.pipelines.gnn.folder import Run, run_folder
-from penstock.pipelines.gnn.options import GnnOptions, as_plain
+from penstock.pipelines.gnn.options import GnnOptions
 from penstock.pipelines.gnn.planning import lowering, need_disk_to_train, need_memory_to_train
 from penstock.pipelines.gnn.ranks import open_ranks, train_on
 from penstock.pipelines.gnn.report import TrainReport
@@ -81,7 +80,7 @@ def train_model(
         trained = train_on(ranks, task, scored=run.task != "value", quiet=quiet)
         state = "diverged" if trained.stopped == "nan" else "done"
         replace(run, state=state, results=asdict(trained)).save(folder)
-        devices = ranks.capacity.worker
+        capacity = ranks.capacity
     if trained.stopped == "nan":
         raise _diverged(out, folder, trained)
     return TrainReport(
@@ -93,7 +92,8 @@ def train_model(
         evaluate_every=training.evaluate_every,
         split=split,
         ranks=run.parts,
-        device=devices,
+        device=capacity.worker,
+        on_gpu=capacity.on_gpu,
         trained=trained,
         seconds=time.monotonic() - begun,
         ignored=ignored(graph),
@@ -113,7 +113,7 @@ def run_of(
     assert about.features is not None
     return Run(
         graph=str(graph.path),
-        graph_sha256=sha256_of(graph.path / GRAPH_FILE),
+        graph_sha256=graph.digest,
         model=model,
         training=training,
         task=task_of(graph),
@@ -121,7 +121,7 @@ def run_of(
         classes=about.classes,
         feature_names=about.feature_names,
         split=split,
-        options=as_plain(options),
+        options=given_options(options),
     )
 
 

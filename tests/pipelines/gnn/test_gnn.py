@@ -20,6 +20,7 @@ from penstock.cluster import gang
 from penstock.errors import CapacityError, GangError, OutputExists, UsageError
 from penstock.pipelines.cli import run
 from penstock.pipelines.gnn.ranks import open_ranks
+from penstock.workers.comm.single import SingleRank
 
 
 def metrics(folder: Path) -> list[dict[str, Any]]:
@@ -485,7 +486,7 @@ def test_a_lost_rank_is_followed_by_another_gang(
         tries.append(options["ranks"])
         if len(tries) < 3:
             raise GangError("rank 1 of 2 died", may_retry=True)
-        return [step(None, *args)] * 2
+        return [step(SingleRank(), *args)] * 2
 
     monkeypatch.setattr(gang, "run", lose)
     shutil.copytree(blocks.path, tmp_path / "g")
@@ -496,7 +497,7 @@ def test_a_lost_rank_is_followed_by_another_gang(
     assert err.count("rank 1 of 2 died: starting its gang again") == 2
     assert "has no partition into 2 parts: making one" in err
     tries.clear()
-    monkeypatch.setattr("penstock.pipelines.gnn.ranks.RETRIES", 1)
+    monkeypatch.setattr("penstock.pipelines.job.ranks.RETRIES", 1)
     with pytest.raises(GangError, match="died"):
         gnn.train(tmp_path / "g", tmp_path / "run2", **options)
 
@@ -510,7 +511,7 @@ def test_two_ranks_learn_the_same(
     report = gnn.train(own_blocks, folder, epochs=30, hidden=16, cluster=two, profile=True)
     assert report.ranks == 2
     assert "2 ranks; " in report.text()
-    assert "waiting for slower ranks included" in report.text()
+    assert "including waits for slower ranks" in report.text()
     assert "hidden" not in report.text(), "it was not measured"
     assert (own_blocks.path / "partition/k2").is_dir()
     # It goes on with one rank, and predicts with two.

@@ -1,4 +1,4 @@
-"""Training on a GPU: what it computes is what cores compute, recorded or not."""
+"""Training on a GPU: what it computes is what cores compute, as a CUDA graph or not."""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ def test_options_mean_what_they_mean_on_cores(options: dict[str, Any], run: Trai
 @pytest.mark.gpu
 @pytest.mark.parametrize("graph", ["dense", "sparse"])
 @pytest.mark.parametrize("name", MODELS)
-def test_recorded_epochs_are_the_same_to_the_last_bit(name: str, graph: str, run: Train) -> None:
+def test_cuda_graphs_are_the_same_to_the_last_bit(name: str, graph: str, run: Train) -> None:
     path = "sparse" if graph == "sparse" else "dense"
     options = {"epochs": 12, "evaluate_every": 2, "clip": 1.0, "path": path}
     _, expected = run(graph, MODELS[name], cuda_graph=False, **options)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from penstock.errors import UsageError
 from penstock.graph import Graph
 from penstock.partition.manifest import PartitionManifest
 from penstock.workers.gnn.plan.spec import Training
@@ -48,13 +47,7 @@ def facts_of(
 ) -> Facts:
     """Return what is known without reading the whole graph."""
     manifest = graph.manifest
-    if manifest.features is None:
-        raise UsageError(
-            f"{graph.path} has no features",
-            expected="a graph with features of its nodes, which a GNN learns from",
-            remedy="Give them to penstock etl with --features, or make a graph that has some: "
-            "penstock generate sbm",
-        )
+    assert manifest.features is not None, "checked before"
     rows, edges = graph.num_nodes, graph.num_edges
     columns, ranks = rows, 1
     if partition is not None:

@@ -285,7 +285,7 @@ def _layer(
     if not others:
         return best
     other = others[0]
-    reason = f"{_ms(best.seconds)} instead of {_ms(other.seconds)} an epoch"
+    reason = f"{_ms(best.seconds)} instead of {_ms(other.seconds)} per epoch"
     return LayerPlan(layer, number, inputs, best.order, best.folded, sparse, reason, best.steps)
 
 
