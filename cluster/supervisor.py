@@ -192,7 +192,10 @@ def _children(pid: int | None = None) -> list[int]:
     except OSError:  # a kernel without that file
         import psutil
 
-        return [one.pid for one in psutil.Process(pid).children()]
+        try:
+            return [one.pid for one in psutil.Process(pid).children()]
+        except psutil.Error:  # it has just ended
+            return []
     return [int(pid) for pid in text.split()]
 
 

@@ -17,7 +17,7 @@ from penstock.limits import available_memory, cores
 from penstock.options import ClientPath, options
 from penstock.pipelines.job import Job, run, run_command
 from penstock.pipelines.job.partial import PartialOutput
-from penstock.pipelines.job.plan import Need, Plan, PlanFlag, VerifyFlag, disk_need
+from penstock.pipelines.job.plan import Need, Plan, PlanFlag, disk_need
 from penstock.pipelines.output import Output
 from penstock.sizes import checked_size, format_bytes, need_disk, need_memory, parse_bytes
 
@@ -62,6 +62,8 @@ class PartitionOptions:
     """auto: seconds that METIS may take, by estimate; what takes longer is streamed and refined"""
     width: Annotated[int | None, Field(ge=1)] = None
     """columns for which halo bytes are predicted [default: the features', or 128]"""
+    verify: Annotated[bool, Parameter(negative="")] = False
+    """before anything else, compare every file of the graph with its SHA-256"""
     overwrite: Annotated[bool, Parameter(negative="")] = False
     """replace the partition into as many parts that is there"""
 
@@ -185,8 +187,11 @@ def partition_graph(
 
     partition_graph("follows", k=4, method="metis")
     """
-    graph = graph if isinstance(graph, Graph) else Graph.open(graph)
-    return run(PartitionJob(graph, PartitionOptions(**options), quiet=quiet))
+    given = PartitionOptions(**options)
+    if not isinstance(graph, Graph) or given.verify:
+        path = graph.path if isinstance(graph, Graph) else graph
+        graph = Graph.open(path, verify=given.verify, quiet=quiet)
+    return run(PartitionJob(graph, given, quiet=quiet))
 
 
 def make_partition(graph: Graph, k: int, *, quiet: bool) -> None:
@@ -206,11 +211,10 @@ def command(
     *,
     options: PartitionOptions,
     plan: PlanFlag = False,
-    verify: VerifyFlag = False,
     output: Output = Output(),
 ) -> None:
     """Cut a graph into k parts, balanced by work, each with ghosts, send and receive lists."""
-    opened = Graph.open(graph, verify=verify, quiet=output.quiet)
+    opened = Graph.open(graph, verify=options.verify, quiet=output.quiet)
     run_command(PartitionJob(opened, options, quiet=output.quiet), output, planned=plan)
 
 

@@ -241,7 +241,7 @@ def _declared(
     if isinstance(spec, Model):
         # As with a file: what else declares the model contradicts it.
         ModelOptions(
-            **{k: v for k, v in options.items() if k not in ("resume", "overwrite")},
+            **{k: v for k, v in options.items() if k not in ("resume", "overwrite", "verify")},
             spec=Path("a Model"),
         )
         return spec, options

@@ -151,6 +151,8 @@ class ModelOptions(Training):
 class GnnOptions(ModelOptions):
     """Options of ``penstock gnn train``."""
 
+    verify: Annotated[bool, Parameter(negative="")] = False
+    """before anything else, compare every file of the graph and its partition with its SHA-256"""
     resume: Annotated[bool, Parameter(negative="")] = False
     """resume from the last checkpoint of the run"""
     overwrite: Annotated[bool, Parameter(negative="")] = False
@@ -171,6 +173,8 @@ class WeightsOptions:
     checkpoint: Literal["best", "last"] = "best"
     """weights of the epoch with the best validation loss (training loss where there are no
     validation nodes), or of the last checkpoint"""
+    verify: Annotated[bool, Parameter(negative="")] = False
+    """before anything else, compare every file of the graph and its partition with its SHA-256"""
     parts: Annotated[Count | None, Parameter(alias="-k")] = None
     """partition the graph into this many parts, one per rank [default: as for train]"""
 

@@ -93,7 +93,7 @@ def opened(run_at: Path, options: WeightsOptions, *, quiet: bool) -> Opened:
             f"the graph of {run_at} is not at {run.graph} any more",
             remedy="Say where it is, or which other graph to take, with --graph",
         )
-    graph = Graph.open(options.graph or run.graph)
+    graph = Graph.open(options.graph or run.graph, verify=options.verify, quiet=quiet)
     check_graph(graph, run.training, learns=False)
     same = graph.digest == run.graph_sha256
     features = match_features(run, run_at, graph, same=same)

@@ -39,7 +39,7 @@ def train_model(
 ) -> TrainReport:
     """Run the whole job; ``declared`` is a model that was made in Python."""
     begun = time.monotonic()
-    graph, folder = Graph.open(path), out
+    graph, folder = Graph.open(path, verify=options.verify, quiet=quiet), out
     resumes = options.resume and (folder / "run.json").is_file()
     split, roles = declared_split(options), None
     if resumes:
@@ -121,7 +121,7 @@ def run_of(
         classes=about.classes,
         feature_names=about.feature_names,
         split=split,
-        options=given_options(options),
+        options=given_options(options, passing={"verify"}),
     )
 
 

@@ -61,7 +61,7 @@ class Job(ABC, Generic[R]):
     kind: ClassVar[str]
     on_gpu: ClassVar[bool] = False
     resumable: ClassVar[bool] = True
-    passing: ClassVar[frozenset[str]] = frozenset({"resume", "overwrite", "scratch"})
+    passing: ClassVar[frozenset[str]] = frozenset({"resume", "overwrite", "scratch", "verify"})
 
     def __init__(
         self, out: str | Path, options: Any, cluster: ClusterSpec | None = None, *, quiet: bool

@@ -22,17 +22,6 @@ PlanFlag = Annotated[
 ]
 
 
-VerifyFlag = Annotated[
-    bool,
-    Parameter(
-        name="--verify",
-        negative="",
-        help="compare every file of the graph, and of its partition, with the digest it was "
-        "written with, before anything else",
-    ),
-]
-
-
 @dataclass(frozen=True)
 class Need:
     """Bytes that a job takes of something, of those that are there; None: not known."""

@@ -32,8 +32,9 @@ def walk(
     walk("kg", "walks", app="metapath", schema="born_in,part_of")
     """
     given = WalkOptions(**options)
-    opened = Graph.open(graph.path if isinstance(graph, Graph) else graph)
-    opened.verified = isinstance(graph, Graph) and graph.verified
+    known = graph.path if isinstance(graph, Graph) else graph
+    opened = Graph.open(known, verify=given.verify, quiet=quiet)
+    opened.verified |= isinstance(graph, Graph) and graph.verified
     return run(WalkJob(opened, client_path(out), given, cluster or ClusterSpec(), quiet=quiet))
 
 

@@ -6,7 +6,7 @@ from penstock.cluster.spec import ClusterSpec
 from penstock.graph import Graph
 from penstock.options import ClientPath
 from penstock.pipelines.job import run_command
-from penstock.pipelines.job.plan import PlanFlag, VerifyFlag
+from penstock.pipelines.job.plan import PlanFlag
 from penstock.pipelines.output import Output
 from penstock.pipelines.walk.job import WalkJob
 from penstock.pipelines.walk.options import WalkOptions
@@ -20,7 +20,6 @@ def command(
     options: WalkOptions = WalkOptions(),
     cluster: ClusterSpec = ClusterSpec(),
     plan: PlanFlag = False,
-    verify: VerifyFlag = False,
     output: Output = Output(),
 ) -> None:
     """Walk at random over a graph, and write the paths.
@@ -32,7 +31,7 @@ def command(
     out
         the directory of walks to write
     """
-    opened = Graph.open(graph, verify=verify, quiet=output.quiet)
+    opened = Graph.open(graph, verify=options.verify, quiet=output.quiet)
     job = WalkJob(opened, out, options, cluster, quiet=output.quiet)
     report = run_command(job, output, planned=plan)
     if report is not None:

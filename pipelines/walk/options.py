@@ -87,6 +87,8 @@ class WalkOptions:
     """which ids the paths hold: your own, or the graph's numbers"""
     npy: Annotated[bool, Parameter(negative="")] = False
     """also write blocks of internal ids as .npy, -1 beyond the end, for word2vec"""
+    verify: Annotated[bool, Parameter(negative="")] = False
+    """before anything else, compare every file of the graph and its partition with its SHA-256"""
     resume: Annotated[bool, Parameter(negative="")] = False
     """go on where an interrupted run of the same command stopped"""
     overwrite: Annotated[bool, Parameter(negative="")] = False

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from penstock import Graph, partition_graph, walk
+from penstock import gnn, partition_graph, walk
 from penstock.cluster.spec import ClusterSpec
 from penstock.errors import CorruptFile
 from penstock.pipelines.cli import run
@@ -49,5 +49,18 @@ def test_a_flipped_bit_of_a_partition(make_graph: Any, tmp_path: Path) -> None:
     cluster = ClusterSpec(cluster="mpi", workers=2)
     walk(graph, tmp_path / "w", length=3, parts=2, cluster=cluster)
     with pytest.raises(CorruptFile, match=r"parts/00001/weights.npy is not what was written"):
-        walk(Graph.open(graph, verify=True), tmp_path / "v", length=3, parts=2, cluster=cluster)
+        walk(graph, tmp_path / "v", length=3, parts=2, cluster=cluster, verify=True)
     assert not (tmp_path / "v").exists()
+
+
+def test_a_flipped_bit_before_training_and_predicting(make_graph: Any, tmp_path: Path) -> None:
+    graph = make_graph(features="dense", labels=3).path
+    options = {"epochs": 2, "hidden": 4}
+    gnn.train(graph, tmp_path / "run", verify=True, **options)
+    flip(graph / "features/00000.npy")
+    gnn.train(graph, tmp_path / "other", **options)
+    with pytest.raises(CorruptFile, match=r"features/00000.npy is not what was written"):
+        gnn.train(graph, tmp_path / "third", verify=True, **options)
+    with pytest.raises(CorruptFile, match=r"features/00000.npy is not what was written"):
+        gnn.predict(tmp_path / "run", tmp_path / "out", verify=True)
+    assert not (tmp_path / "third").exists()
