@@ -406,7 +406,7 @@ def test_a_scheduler_that_goes_before_the_members_run(
     def closed(*_: Any) -> None:
         raise CommClosedError("in <TCP (closed)>: Stream is closed")
 
-    monkeypatch.setattr(gang, "admit", closed)
+    monkeypatch.setattr(gang, "_admit", closed)
     with pytest.raises(ClusterError, match="the scheduler ended"):
         gang.run(client, lambda comm: None)
     monkeypatch.undo()
