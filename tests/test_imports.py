@@ -116,6 +116,27 @@ def test_every_kernel_has_its_naive_twin(root):
         assert not missing, f"{module}: no naive twin of {missing}"
 
 
+def test_no_module_hides_a_name_of_its_package(root):
+    """Importing ``walk.launch`` binds ``launch`` in the package ``walk``, whatever it was there."""
+    faults = {}
+    for folder in LAYERS:
+        for package in (root / folder).rglob("__init__.py"):
+            inside = {path.stem for path in package.parent.glob("*.py")} - {"__init__"}
+            inside |= {path.parent.name for path in package.parent.glob("*/__init__.py")}
+            own = package_of(package, root)
+            # What a module inside gives its own name to is bound after the module.
+            bound = {
+                alias.asname or alias.name
+                for node in ast.parse(package.read_text()).body
+                if isinstance(node, ast.ImportFrom)
+                for alias in node.names
+                if node.module not in (own, f"{own}.{alias.asname or alias.name}")
+            }
+            if found := bound & inside:
+                faults[str(package.relative_to(root))] = sorted(found)
+    assert not faults
+
+
 def test_public_names_are_there():
     import penstock
 

@@ -15,7 +15,7 @@ import cupy as cp
 import numpy as np
 
 from penstock.kernels.cuda.walk import walk
-from penstock.kernels.cuda.walk.launch import resident_walks
+from penstock.kernels.cuda.walk.arguments import resident_walks
 from penstock.kernels.cuda.walk.tables import pack
 from penstock.kernels.walk_rules import Rows, Rules, Sampler
 

@@ -7,7 +7,7 @@ import cupy as cp
 from penstock.arrays import DeviceArray
 from penstock.errors import UsageError
 from penstock.kernels.cuda.module import launch
-from penstock.kernels.cuda.walk.launch import step_arguments
+from penstock.kernels.cuda.walk.arguments import step_arguments
 from penstock.kernels.cuda.walk.tables import c_ids, deciding, pack
 from penstock.kernels.walk_rules import Owned, Rows, Rules, Sampler, Walkers
 from penstock.kernels.walkers import NAMES

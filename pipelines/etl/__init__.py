@@ -11,7 +11,7 @@ from penstock.paths import client_input, client_path
 from penstock.pipelines.etl.job import EtlJob
 from penstock.pipelines.etl.options import EtlOptions
 from penstock.pipelines.etl.report import EtlReport
-from penstock.pipelines.job import run
+from penstock.pipelines.job import run as run_job
 
 __all__ = ["EtlOptions", "EtlReport", "etl"]
 
@@ -33,4 +33,4 @@ def etl(
     """
     sources = [edges] if isinstance(edges, str | Path) else list(edges)
     inputs = [client_input(source) for source in sources]
-    return run(EtlJob(inputs, client_path(out), EtlOptions(**options), cluster, quiet=quiet))
+    return run_job(EtlJob(inputs, client_path(out), EtlOptions(**options), cluster, quiet=quiet))

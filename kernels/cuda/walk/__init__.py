@@ -9,7 +9,7 @@ import cupy as cp
 
 from penstock.arrays import DeviceArray
 from penstock.kernels.cuda.module import launch
-from penstock.kernels.cuda.walk.launch import is_plain, resident_walks, step_arguments
+from penstock.kernels.cuda.walk.arguments import is_plain, resident_walks, step_arguments
 from penstock.kernels.cuda.walk.tables import (
     alias_table,
     c_ids,

@@ -138,7 +138,7 @@ def test_losses_are_those_of_cores(name: str, graph: str, run: Train) -> None:
     "options",
     [
         {"optimizer": "sgd", "clip": 0.1, "lr": 0.1},
-        {"optimizer": "adamw", "decay": 0.1, "schedule": "cosine"},
+        {"optimizer": "adamw", "weight_decay": 0.1, "schedule": "cosine"},
         {"transpose": "implicit", "fold": False},
         {"order": "transform"},
         {"order": "aggregate", "fold": False},
