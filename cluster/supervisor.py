@@ -202,9 +202,11 @@ def _children(pid: int | None = None) -> list[int]:
 def _tidy(folder: str) -> None:
     import shutil
 
+    from penstock.cluster.temporary import lock_of
     from penstock.workers.comm.segments import sweep_segments
 
     shutil.rmtree(folder, ignore_errors=True)
+    lock_of(Path(folder)).unlink(missing_ok=True)  # the process that held it is gone
     sweep_segments()
 
 

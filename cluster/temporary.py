@@ -38,7 +38,7 @@ def make_folder(kind: str) -> tuple[Path, FileLock | None]:
         held = try_lock(draft)
     except UsageError:  # a file system without locks: what is left there stays
         return folder, None
-    draft.rename(_lock_of(folder))
+    draft.rename(lock_of(folder))
     return folder, held
 
 
@@ -46,11 +46,12 @@ def remove_folder(folder: Path, held: FileLock | None) -> None:
     """Remove what ``make_folder`` made."""
     shutil.rmtree(folder, ignore_errors=True)
     if held is not None:
-        _lock_of(folder).unlink(missing_ok=True)
+        lock_of(folder).unlink(missing_ok=True)
         held.release()
 
 
-def _lock_of(folder: Path) -> Path:
+def lock_of(folder: Path) -> Path:
+    """Return the file that the owner of ``folder`` holds a lock on."""
     return folder.with_name(f".{folder.name}.lock")
 
 
