@@ -13,13 +13,10 @@ import numpy as np
 
 from penstock.arrays import Array
 from penstock.kernels import kernel
-from penstock.kernels.compiled import njit
-from penstock.kernels.cpu.vector import pointer, prefetch, zeros
 
 if TYPE_CHECKING:
     from penstock.workers.gnn.thread_pool import ThreadPool
 
-_AHEAD, _LINE = 16, 16  # rows that are prefetched; numbers of a cache line
 # Values of a piece at least, some 20 microseconds; and pieces for a thread at most, so that one
 # that comes late does less.
 _LEAST, _PIECES = 1 << 15, 4
@@ -34,18 +31,20 @@ def one_slice(rows: Array) -> slice | None:
 
 def take_rows(x: Any, rows: Any, buffer: Any, pool: ThreadPool | None = None) -> None:
     """Copy some rows of ``x`` to ``buffer``."""
+    kernels = kernel("ghost_rows", x)
     if isinstance(x, np.ndarray):
-        _over(pool, x, len(rows), lambda a, b: _take_rows(x, rows[a:b], buffer[a:b]))
+        _over(pool, x, len(rows), lambda a, b: kernels.take_rows(x, rows[a:b], buffer[a:b]))
     else:
-        kernel("ghost_rows", x).take_rows(x, rows, buffer)
+        kernels.take_rows(x, rows, buffer)
 
 
 def add_rows(x: Any, rows: Any, buffer: Any, pool: ThreadPool | None = None) -> None:
     """Add ``buffer`` to rows of ``x``, each of which is named once; on a GPU also a slice."""
+    kernels = kernel("ghost_rows", x)
     if isinstance(x, np.ndarray):
-        _over(pool, x, len(rows), lambda a, b: _add_rows(x, rows[a:b], buffer[a:b]))
+        _over(pool, x, len(rows), lambda a, b: kernels.add_rows(x, rows[a:b], buffer[a:b]))
     else:
-        kernel("ghost_rows", x).add_rows(x, rows, buffer)
+        kernels.add_rows(x, rows, buffer)
 
 
 def copy_rows(source: Any, to: Any, pool: ThreadPool | None = None) -> None:
@@ -64,29 +63,3 @@ def _over(pool: ThreadPool | None, x: Any, rows: int, work: Callable[[int, int],
         return
     pieces = min(pieces, _PIECES * pool.threads)
     pool.over([rows * i // pieces for i in range(pieces + 1)], work, progress=False)
-
-
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def _take_rows(x: Array, rows: Array, buffer: Array) -> None:
-    for i in range(len(rows)):
-        _prefetch_row(x, rows, i + _AHEAD)
-        row = rows[i]
-        for feature in range(x.shape[1]):
-            buffer[i, feature] = x[row, feature]
-
-
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def _add_rows(x: Array, rows: Array, buffer: Array) -> None:
-    for i in range(len(rows)):
-        _prefetch_row(x, rows, i + _AHEAD)
-        row = rows[i]
-        for feature in range(x.shape[1]):
-            x[row, feature] += buffer[i, feature]
-
-
-@njit(cache=True, inline="always")  # type: ignore[untyped-decorator]
-def _prefetch_row(x: Array, rows: Array, i: int) -> None:
-    if i < len(rows):
-        line = zeros(pointer(x), _LINE)
-        for feature in range(0, x.shape[1], _LINE):
-            prefetch(line, pointer(x), rows[i] * x.shape[1] + feature)

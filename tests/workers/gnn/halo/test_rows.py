@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from penstock.graph import Graph
+from penstock.kernels.cpu import ghost_rows
 from penstock.workers.gnn.data.local import open_local
 from penstock.workers.gnn.halo import rows as halo_rows
 from penstock.workers.gnn.halo.exchange import Halo
@@ -30,7 +31,7 @@ def threads_of(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], set[int]]:
     """Say which threads came to a kernel; nobody goes on before a second one has come."""
 
     def watch(name: str) -> set[int]:
-        kernel, seen, two = getattr(halo_rows, name), set(), threading.Event()
+        kernel, seen, two = getattr(ghost_rows, name), set(), threading.Event()
 
         def watched(*arrays: Any) -> None:
             seen.add(threading.get_ident())
@@ -39,7 +40,7 @@ def threads_of(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], set[int]]:
             assert two.wait(30), "one thread does it all"
             kernel(*arrays)
 
-        monkeypatch.setattr(halo_rows, name, watched)
+        monkeypatch.setattr(ghost_rows, name, watched)
         return seen
 
     return watch
@@ -47,7 +48,7 @@ def threads_of(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], set[int]]:
 
 def test_all_threads_pack(threads_of: Any) -> None:
     x, rows, buffer = random_rows(1)
-    seen = threads_of("_take_rows")
+    seen = threads_of("take_rows")
     with ThreadPool(3) as pool:
         halo_rows.take_rows(x, rows, buffer, pool)
     assert len(seen) > 1
@@ -58,7 +59,7 @@ def test_all_threads_add(threads_of: Any) -> None:
     x, rows, buffer = random_rows(2)
     expected = x.copy()
     expected[rows] += buffer
-    seen = threads_of("_add_rows")
+    seen = threads_of("add_rows")
     with ThreadPool(3) as pool:
         halo_rows.add_rows(x, rows, buffer, pool)
     assert len(seen) > 1
