@@ -17,10 +17,12 @@ if TYPE_CHECKING:
     from penstock.csr import CSR as CSR
     from penstock.errors import PenstockError as PenstockError
     from penstock.graph import Graph as Graph
+    from penstock.partition.order import order as order
     from penstock.pipelines.etl import etl as etl
     from penstock.pipelines.generate import generate as generate
     from penstock.pipelines.info import info as info
     from penstock.pipelines.partition import partition_graph as partition_graph
+    from penstock.pipelines.validate import validate as validate
     from penstock.pipelines.walk import walk as walk
     from penstock.pipelines.walk import walk_array as walk_array
 
@@ -35,7 +37,9 @@ _HOME = {
     "etl": "penstock.pipelines.etl",
     "generate": "penstock.pipelines.generate",
     "info": "penstock.pipelines.info",
+    "order": "penstock.partition.order",
     "partition_graph": "penstock.pipelines.partition",
+    "validate": "penstock.pipelines.validate",
     "walk": "penstock.pipelines.walk",
     "walk_array": "penstock.pipelines.walk",
 }

@@ -181,7 +181,7 @@ class PartitionJob(Job["PartitionReport"]):
 
 
 def partition_graph(
-    graph: str | Path | Graph, *, quiet: bool = False, **options: Any
+    graph: str | Path | Graph, *, quiet: bool = True, **options: Any
 ) -> PartitionReport:
     """Cut ``graph`` and write GRAPH/partition/kK; the options are those of PartitionOptions.
 

@@ -141,7 +141,7 @@ def test_public_names_are_there():
     import penstock
 
     names = ["CSR", "ClusterSpec", "Graph", "PenstockError", "connect", "etl", "generate", "info"]
-    names += ["partition_graph", "walk", "walk_array"]
+    names += ["order", "partition_graph", "validate", "walk", "walk_array"]
     assert dir(penstock) == sorted([*names, "gang", "gnn", "__version__"])
     for name in names:
         assert callable(getattr(penstock, name)), name

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 KINDS = ("rmat", "sbm", "kg", "zoo")
 
 
-def generate(kind: str, out: str | Path, *, quiet: bool = False, **options: Any) -> Report:
+def generate(kind: str, out: str | Path, *, quiet: bool = True, **options: Any) -> Report:
     """Make a graph of ``kind`` at ``out``; the options are those of ``penstock generate KIND``."""
     from penstock.pipelines.generate import options as known
 

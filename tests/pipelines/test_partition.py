@@ -52,7 +52,8 @@ def test_the_report_tells_what_lies_on_disk(path):
     assert report.load_imbalance <= 1.05
     assert report.node_imbalance == pytest.approx(np.bincount(parts).max() / 200)
     assert report.halo_bytes == {"1": 4 * len(ghosts), "16": 64 * len(ghosts)}
-    assert set(report.seconds) == {"assign", "METIS", "build"}
+    # "compiling kernels", too, where this is the first use after an installation.
+    assert set(report.seconds) - {"compiling kernels"} == {"assign", "METIS", "build"}
 
 
 def test_the_command_prints_text_and_json(path, capsys):
