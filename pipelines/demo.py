@@ -35,7 +35,7 @@ GROUPS = {"degree_inside": 14, "degree_outside": 1, "noise": 20}
 
 @options
 class DemoOptions:
-    """What ``penstock demo`` can be told."""
+    """Options of ``penstock demo``."""
 
     nodes: Annotated[int, Field(ge=1000, le=10_000_000)] = 20_000
     """nodes of the graph that is made"""

@@ -18,7 +18,7 @@ _HEADING = ("method", "capacity", "I/O", "bound", "volume", "hidden", "newest st
 
 @options
 class OrderOptions:
-    """What ``penstock order`` can be told."""
+    """Options of ``penstock order``."""
 
     partitions: Annotated[int, Field(ge=1), Parameter(alias="-k")]
     """number of partitions the embedding table is cut into"""

@@ -42,22 +42,22 @@ _DOES = {
 
 @options
 class PartitionOptions:
-    """How a graph is cut."""
+    """Options of ``penstock partition``."""
 
     k: Annotated[int, Field(ge=1), Parameter(alias="-k")]
-    """how many parts"""
+    """number of parts"""
     method: Method = "auto"
     """auto: what fits, in the order of the paper; metis: fewest edges cut; components: no edge
     cut; greedy: even load, whatever the cut; streaming: for what METIS cannot hold in memory or
     takes too long for, then refined if memory allows; random: even counts; hash: by the user's id,
     the same every day"""
     seed: Annotated[int, Field(ge=0)] = 0
-    """the same seed gives the same parts"""
+    """random seed: the same seed gives the same parts"""
     memory_limit: str | None = None
     """memory that METIS and the refinement of streamed parts may use, such as 8GB [default: nine
     tenths of what is available]"""
     passes: Annotated[int, Field(ge=1)] = 10
-    """how often the streaming method reads the graph"""
+    """number of passes over the graph, of the streaming method"""
     time_limit: Annotated[float, Field(ge=0)] = 300.0
     """auto: seconds that METIS may take, by estimate; what takes longer is streamed and refined"""
     width: Annotated[int | None, Field(ge=1)] = None
@@ -65,7 +65,7 @@ class PartitionOptions:
     verify: Annotated[bool, Parameter(negative="")] = False
     """before anything else, compare every file of the graph with its SHA-256"""
     overwrite: Annotated[bool, Parameter(negative="")] = False
-    """replace the partition into as many parts that is there"""
+    """replace an existing partition into as many parts"""
 
     @field_validator("memory_limit")
     @classmethod

@@ -1,4 +1,4 @@
-"""What ``penstock etl`` can be told."""
+"""Options of ``penstock etl``."""
 
 from __future__ import annotations
 

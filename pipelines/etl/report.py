@@ -1,4 +1,4 @@
-"""What a run of ``penstock etl`` tells afterwards."""
+"""The report of ``penstock etl``."""
 
 from __future__ import annotations
 

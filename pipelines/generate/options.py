@@ -49,14 +49,14 @@ Size = Annotated[str | None, AfterValidator(_if_given(checked_size))]
 
 @options
 class Common:
-    """What can be asked of every kind of graph."""
+    """Options of every kind of graph."""
 
     seed: Annotated[int, Field(ge=0, lt=2**64)] = 0
-    """the same seed gives the same bytes, on any number of threads and in any memory"""
+    """random seed: it gives the same bytes on any number of threads and in any memory"""
     memory: Size = None
-    """most memory to use, such as 4GB (default: half of what is available)"""
+    """memory limit, such as 4GB (default: half of what is available)"""
     overwrite: bool = False
-    """replace the graph that stands at the output"""
+    """replace an existing graph"""
 
 
 @options

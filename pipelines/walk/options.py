@@ -35,25 +35,26 @@ class WalkOptions:
     """deepwalk: by weight; ppr: the same, ending at any step; node2vec: with a memory of one node;
     metapath: along relations in order; custom: by --weight"""
     length: Annotated[int, Field(ge=1, lt=MAX_LENGTH)] = 80
-    """nodes of a walk, at most"""
+    """walk length: the most nodes of a walk"""
     walks: Annotated[int, Field(ge=1)] = 1
-    """walks from every start"""
+    """number of walks per start node"""
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
-    """the same seed gives the same walks"""
+    """random seed: the same seed gives the same walks"""
 
     start: tuple[str, ...] = ()
     """ids of the nodes to start from; may be repeated [default: every node]"""
     starts: ClientPath | None = None
     """a file of ids to start from, one a line; or .parquet, its first column"""
     fraction: Annotated[float, Field(gt=0, le=1)] | None = None
-    """start from this share of the nodes, drawn by the seed"""
+    """start from this fraction of the nodes, drawn by the seed"""
 
     p: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
-    """node2vec: 1/p is the factor of going straight back [default: 1]"""
+    """node2vec: return parameter; weights of edges back are divided by it [default: 1]"""
     q: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
-    """node2vec: 1/q is the factor of going where the previous node has no edge to [default: 1]"""
+    """node2vec: in-out parameter; weights of edges to nodes that are no neighbours of the previous
+    node are divided by it [default: 1]"""
     stop: Annotated[float, Field(gt=0, le=1)] | None = None
-    """ppr: the chance to end before each step [default: 0.15]"""
+    """ppr: probability to stop before each step (1 - damping factor) [default: 0.15]"""
     schema: str | None = None
     """metapath: relations of the steps in order, by name or number, with commas: 0,1,2"""
     cyclic: Annotated[bool, Parameter(negative="")] = False
@@ -62,11 +63,11 @@ class WalkOptions:
     """custom: the weight of an edge, an expression over weight, relation, degree, step, is_return,
     is_neighbor and label"""
     restart: Annotated[float, Field(ge=0, lt=1)] = 0.0
-    """the chance to go on from the start again, before each step"""
+    """restart probability: to return to the start node, before each step"""
     weighted: bool = True
-    """take the graph's weights, if it has any"""
+    """use the graph's edge weights, if it has any"""
     temporal: Annotated[bool, Parameter(negative="")] = False
-    """a step is never earlier than the one before: needs a graph with times"""
+    """temporal walks: no step is earlier than the one before; needs a graph with times"""
     since: Moment | None = None
     """only edges of this time or later: a number, or of timestamps a date such as 2026-11-20; walks
     go forward in time"""
@@ -76,7 +77,7 @@ class WalkOptions:
     """nodes all of whose edges have weight 0: stop with an error, or end walks there"""
 
     sampler: Sampling = "auto"
-    """how an edge is drawn; -v says what auto took and why"""
+    """sampling method; -v says which one auto chose and why"""
     placement: Literal["auto", "replicated", "partitioned"] = "auto"
     """a copy of the graph on every worker, or a part of it on every rank [auto: by what fits, but
     partitioned with --parts]"""
@@ -84,7 +85,7 @@ class WalkOptions:
     """place the graph partitioned, into so many parts [default: the ranks of the cluster]"""
 
     ids: Literal["user", "internal"] = "user"
-    """which ids the paths hold: your own, or the graph's numbers"""
+    """node ids in the paths: your own, or the graph's internal ones"""
     npy: Annotated[bool, Parameter(negative="")] = False
     """also write blocks of internal ids as .npy, -1 beyond the end, for word2vec"""
     verify: Annotated[bool, Parameter(negative="")] = False
@@ -147,12 +148,12 @@ class WalkOptions:
 
     @property
     def return_factor(self) -> float:
-        """What node2vec multiplies the weight of the way back with."""
+        """Factor of the weight of the edge back, for node2vec."""
         return 1 / (self.p or 1.0)
 
     @property
     def far_factor(self) -> float:
-        """What node2vec multiplies with where the previous node has no edge to."""
+        """Factor of weights of edges to where the previous node has none, for node2vec."""
         return 1 / (self.q or 1.0)
 
     @property

@@ -1,4 +1,4 @@
-"""What a run of ``penstock walk`` tells afterwards."""
+"""The report of ``penstock walk``."""
 
 from __future__ import annotations
 
