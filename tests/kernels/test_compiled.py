@@ -46,7 +46,7 @@ def test_a_kernel_is_loaded_without_the_compiler(tmp_path):
     def run(*arguments: str) -> list[str]:
         env = {**os.environ, "PYTHONPATH": str(tmp_path)}
         env.pop("PYTHONDONTWRITEBYTECODE", None)
-        command = [sys.executable, "-c", _RUN, *arguments]
+        command = [sys.executable, "-P", "-c", _RUN, *arguments]
         done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=120)
         assert done.returncode == 0, done.stderr
         return done.stdout.splitlines()

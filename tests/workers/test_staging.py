@@ -43,7 +43,7 @@ import sys, types
 from pathlib import Path
 from penstock.errors import PenstockError
 from penstock.graph import Graph
-from penstock.workers import locks, stage
+from penstock.workers import locks, staging
 from penstock.workers.resources.storage import Speed
 
 real_touch, real_time, said = locks.FileLock.touch, locks.time, set()
