@@ -94,5 +94,7 @@ def test_it_needs_neither_mpi_nor_numba() -> None:
         "from penstock.workers.comm.single import SingleRank\n"
         "SingleRank().allreduce([1]); print('numba' in sys.modules)"
     )
-    done = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", code], capture_output=True, text=True, check=True
+    )
     assert done.stdout.strip() == "False"

@@ -73,7 +73,9 @@ def test_a_named_one_that_cannot_be_used(tmp_path: Path) -> None:
         find_scratch(tmp_path / "file")
     with pytest.raises(UsageError, match="/proc/nowhere cannot be used"):
         find_scratch("/proc/nowhere")
-    with pytest.raises(CapacityError, match="does not fit on the disk of .*Expected about 1000000 TB"):
+    with pytest.raises(
+        CapacityError, match="does not fit on the disk of .*Expected about 1000000 TB"
+    ):
         find_scratch(tmp_path, need=10**18)
 
 
