@@ -30,8 +30,11 @@ def workers_of(process: subprocess.Popen[str]) -> list[int]:
     return found
 
 
-def struck_while_starting(folder: Path, number: int, seconds: float) -> tuple[str, int]:
-    """Send a signal to the first worker of a command, and return what that said, and the worker."""
+def struck_while_starting(folder: Path, number: int, seconds: float) -> tuple[str, int, int]:
+    """Send a signal to the first worker of a command.
+
+    Return what the command said, the worker, and the exit code.
+    """
     (folder / "edges.txt").write_text("1 2\n2 3\n")
     words = ["etl", "edges.txt", "g", "--cluster", "local", "-n", "2", "--start-timeout", "6"]
     with subprocess.Popen(
@@ -52,16 +55,18 @@ def struck_while_starting(folder: Path, number: int, seconds: float) -> tuple[st
         began = time.monotonic()
         error = process.communicate(timeout=60)[1]
         assert time.monotonic() - began < WITHIN
-        assert process.returncode == 1
     assert not psutil.pid_exists(found[0])
-    return error, found[0]
+    return error, found[0], process.returncode
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seconds", [0.0, 0.4, 0.8])
 def test_a_worker_that_is_killed(tmp_path: Path, seconds: float) -> None:
-    error, _ = struck_while_starting(tmp_path, signal.SIGKILL, seconds)
+    error, _, code = struck_while_starting(tmp_path, signal.SIGKILL, seconds)
     assert "Traceback" not in error
+    if seconds and code == 0:
+        return  # on a fast machine it had started, and another took its place
+    assert code == 1
     assert re.search(
         r"penstock: the workers did not start: the process of worker \d ended, or was killed\. "
         r"See whether memory ran out",
@@ -71,8 +76,8 @@ def test_a_worker_that_is_killed(tmp_path: Path, seconds: float) -> None:
 
 @pytest.mark.slow
 def test_a_worker_that_is_stopped(tmp_path: Path) -> None:
-    error, pid = struck_while_starting(tmp_path, signal.SIGSTOP, 0.0)
-    assert "Traceback" not in error
+    error, pid, code = struck_while_starting(tmp_path, signal.SIGSTOP, 0.0)
+    assert (code, "Traceback" in error) == (1, False)
     assert re.search(
         rf"penstock: 1 of 2 workers did not connect \(worker \d, process {pid}\)\. "
         r"Expected all of them within 6 s\. See whether .* or a process is stopped",
