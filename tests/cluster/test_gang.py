@@ -437,6 +437,7 @@ def test_a_scheduler_that_goes_ends_the_wait() -> None:
         run = partial(gang.run, guest, work, on_metrics=lambda rank, metrics: working.set())
         error, _ = in_threads(run, close)
         assert time.monotonic() - started < 30
-        guest.close()
+        with suppress(Exception):  # Dask's client may just be connecting again
+            guest.close()
     assert isinstance(error, ClusterError)
     assert "the scheduler ended" in str(error)
