@@ -89,6 +89,7 @@ def connect(
         loss_explained(client),
         _watched(client, kind, spec, quiet=quiet),
     ):
+        client.loop.asyncio_loop.set_exception_handler(_log_as_dask)
         if not quiet and running.dashboard:
             print(f"dashboard: {running.dashboard}", file=sys.stderr)
         if running.attach is not None:
@@ -110,6 +111,15 @@ def connect(
             )
         warn_of_unused_gpus(client)
         yield client
+
+
+def _log_as_dask(loop: Any, context: dict[str, Any]) -> None:
+    """Log what nobody waits for as Dask's own: where its log is silent, a traceback helps nobody.
+
+    Such as a message to a rank that has just been killed.
+    """
+    said, error = context.get("message", "an error in the event loop"), context.get("exception")
+    logging.getLogger("distributed").error(said, exc_info=error)
 
 
 def leave_interrupts_to_client(client: Any) -> None:

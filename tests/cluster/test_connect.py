@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import socket
 import subprocess
@@ -155,3 +156,20 @@ def is_worker(process: psutil.Process) -> bool:
     with suppress(psutil.Error):  # a zombie of another test has no command
         return "spawn_main" in " ".join(process.cmdline())
     return False
+
+
+def test_what_nobody_waits_for_is_logged_as_dasks(caplog: pytest.LogCaptureFixture) -> None:
+    """Which is silent in clusters of ours: asyncio itself would print a traceback."""
+
+    async def fail() -> None:
+        raise OSError("a rank was killed")
+
+    async def forget() -> None:
+        asyncio.get_running_loop().create_task(fail())
+        await asyncio.sleep(0.05)
+        gc.collect()
+
+    with connect("local", workers=1) as client:
+        client.sync(forget)
+    found = [one for one in caplog.records if "never retrieved" in one.getMessage()]
+    assert [one.name for one in found] == ["distributed"]
