@@ -25,7 +25,7 @@ def wait_for_workers(client: Any, running: Running, timeout: float, *, quiet: bo
     with Progress("start workers", total=running.workers, unit="workers", quiet=quiet) as progress:
         while True:
             left = max(deadline - time.monotonic(), _LAST_WORD)
-            names = ask_scheduler(client, _names, timeout=left)
+            names = ask_scheduler(client, worker_names, timeout=left)
             progress.advance(len(names) - here)
             here = len(names)
             if here >= running.workers:
@@ -92,7 +92,8 @@ def _minor(version: str) -> str:
 
 
 @by_value
-def _names(dask_scheduler: Any) -> set[str]:
+def worker_names(dask_scheduler: Any) -> set[str]:
+    """Return the names of all workers: run on the scheduler."""
     return {str(state.name) for state in dask_scheduler.workers.values()}
 
 

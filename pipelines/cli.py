@@ -137,8 +137,9 @@ def run(arguments: list[str]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except (Exception, KeyboardInterrupt) as error:
-        code = _fail(_as_ours(error), arguments)
-        return error.exit_code if isinstance(error, Terminated) else code
+        cause = _interrupt_behind(error)
+        code = _fail(_as_ours(cause), arguments)
+        return cause.exit_code if isinstance(cause, Terminated) else code
     return 0
 
 
@@ -158,6 +159,19 @@ def _warnings_in_a_line() -> Iterator[None]:
         yield
     finally:
         warnings.showwarning = shown
+
+
+def _interrupt_behind(error: BaseException) -> BaseException:
+    """Return the signal during whose handling an error came up, or else the error itself.
+
+    Dask may fail in any way where a signal broke into it, and cleaning up then does.
+    """
+    found: BaseException | None = error
+    while found is not None:
+        if isinstance(found, KeyboardInterrupt):
+            return found
+        found = found.__cause__ or found.__context__
+    return error
 
 
 def _as_ours(error: BaseException) -> PenstockError:

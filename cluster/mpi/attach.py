@@ -10,10 +10,10 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from penstock.cluster.answer import ask_scheduler
-from penstock.cluster.mpi.world import World, worker_names
+from penstock.cluster.mpi.world import World
 from penstock.cluster.running import Running
 from penstock.cluster.spec import ClusterSpec
-from penstock.cluster.startup import not_all
+from penstock.cluster.startup import not_all, worker_names
 from penstock.cluster.temporary import make_folder, remove_folder
 from penstock.errors import ClusterError
 from penstock.workers.locks import FileLock

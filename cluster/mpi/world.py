@@ -35,6 +35,7 @@ from penstock.cluster.mpi.mpiexec import (
 )
 from penstock.cluster.mpi.rank_command import WorldPlan, rank_program, world_environment
 from penstock.cluster.spec import ClusterSpec
+from penstock.cluster.startup import worker_names
 from penstock.cluster.supervisor import Supervised
 from penstock.errors import SilentScheduler
 from penstock.workers.comm.segments import sweep_segments
@@ -307,8 +308,3 @@ def _family(process: subprocess.Popen[bytes]) -> list[Any]:
         found: list[Any] = psutil.Process(process.pid).children(recursive=True)
         return found
     return []
-
-
-def worker_names(dask_scheduler: Any) -> set[str]:
-    """Return the names of all workers: run on the scheduler."""
-    return {str(state.name) for state in dask_scheduler.workers.values()}

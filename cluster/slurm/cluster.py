@@ -23,6 +23,7 @@ from penstock.cluster.dashboard import serve_dashboard
 from penstock.cluster.running import Running
 from penstock.cluster.slurm.jobs import Jobs
 from penstock.cluster.spec import ClusterSpec
+from penstock.cluster.temporary import temporary_folder
 from penstock.errors import ClusterError, MissingExtra, UsageError
 from penstock.sizes import parse_bytes
 
@@ -112,12 +113,14 @@ def open_slurm(spec: ClusterSpec, *, quiet: bool) -> Iterator[Running]:
 
     with (
         credentials(spec, None) as used,
-        tempfile.TemporaryDirectory(prefix="penstock-slurm-") as folder,
+        temporary_folder("slurm") as folder,
         _log_folder() as (named, logs),
     ):
         options = slurm_options(spec, used)
-        scheduler_addresses(spec, folder, used=used, remote=False)  # refuses what cannot be used
-        options["scheduler_options"].setdefault("local_directory", folder)
+        scheduler_addresses(
+            spec, str(folder), used=used, remote=False
+        )  # refuses what cannot be used
+        options["scheduler_options"].setdefault("local_directory", str(folder))
         jobs = Jobs(logs)
         try:
             cluster = SLURMCluster(**options, job_cls=_job_class(jobs), log_directory=named)

@@ -42,7 +42,7 @@ def plan_model(
     partition = _partition(graph, count) if count > 1 else None
     # One worker is enough to see what workers are like.
     with connect(spec, on_gpu=True) as client:
-        ranks = Ranks(client, count, partition, capacity_of(client, spec))
+        ranks = Ranks(client, count, partition, capacity_of(client))
         lowered = lowering(ranks, graph, training)
         plan = lowered(model)
         try:

@@ -65,7 +65,7 @@ def open_ranks(
         partition_into(graph, parts, quiet=quiet)
     ranks = None if alone else parts
     with connect(spec, ranks=ranks, on_gpu=True, quiet=quiet) as client:
-        capacity = capacity_of(client, spec)
+        capacity = capacity_of(client)
         count = 1 if alone else parts or capacity.workers
         path = partition_into(graph, count, quiet=quiet) if count > 1 else None
         yield Ranks(client, count, path, capacity)

@@ -153,7 +153,7 @@ class Workers:
         """What every worker has, as they say themselves."""
         from penstock.pipelines.job.capacity import capacity_of
 
-        return capacity_of(self.client, self.cluster)
+        return capacity_of(self.client)
 
     @cached_property
     def task_capacity(self) -> TaskCapacity:

@@ -17,19 +17,15 @@ from penstock.workers.plugin import resources
 class Capacity:
     """What the workers of a cluster have; limits of control groups are within.
 
-    workers      how many there are
-    tasks        how many tasks they run at once, all together
-    task_memory  bytes of host memory that one task may use
-    memory       bytes that every worker may use in all: of its GPU, or of the host
-    rows         bytes of these in which a worker can keep a graph between tasks
+    workers  how many there are
+    memory   bytes that every worker may use in all: of its GPU, or of the host
+    rows     bytes of these in which a worker can keep a graph between tasks
     """
 
     rows: int
     memory: int
     on_gpu: bool
     workers: int
-    tasks: int = 1
-    task_memory: int = 0
 
     @property
     def worker(self) -> str:
@@ -59,9 +55,7 @@ class TaskCapacity:
     def of(workers: list[tuple[int, int]], spec: ClusterSpec) -> TaskCapacity:
         """Return it for workers of so many threads, and so many bytes or 0 for no limit."""
         if not workers:
-            raise ClusterError(
-                "the cluster has no workers", remedy="Start workers, or leave --cluster"
-            )
+            raise _no_workers()
         # Workers without a limit of their own share this machine.
         limited = [usable_memory(limit) // threads for threads, limit in workers if limit]
         memory = min(limited) if limited else spec.worker_memory()
@@ -77,21 +71,23 @@ def task_capacity(client: Any, spec: ClusterSpec) -> TaskCapacity:
     return TaskCapacity.of(ask_scheduler(client, workers), spec)
 
 
-def capacity_of(client: Any, spec: ClusterSpec) -> Capacity:
+def capacity_of(client: Any) -> Capacity:
     """Ask every worker what it has."""
 
-    def look(dask_worker: Any) -> tuple[tuple[int, int], int, int, bool]:
-        held, limit = resources(dask_worker), dask_worker.memory_manager.memory_limit
-        tasks = dask_worker.state.nthreads, int(limit or 0)
-        return tasks, held.cache.limit_bytes, held.memory_bytes(), held.device is not None
+    def look(dask_worker: Any) -> tuple[int, int, bool]:
+        held = resources(dask_worker)
+        return held.cache.limit_bytes, held.memory_bytes(), held.device is not None
 
     found = list(ask_workers(client, look).values())
-    of_tasks = TaskCapacity.of([tasks for tasks, *_ in found], spec)
+    if not found:
+        raise _no_workers()
     return Capacity(
-        rows=min(limit for _, limit, _, _ in found),
-        memory=min(memory for _, _, memory, _ in found),
+        rows=min(limit for limit, _, _ in found),
+        memory=min(memory for _, memory, _ in found),
         on_gpu=all(gpu for *_, gpu in found),
         workers=len(found),
-        tasks=of_tasks.tasks,
-        task_memory=of_tasks.task_memory,
     )
+
+
+def _no_workers() -> ClusterError:
+    return ClusterError("the cluster has no workers", remedy="Start workers, or leave --cluster")

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from penstock import ClusterSpec, connect, gang
+from penstock import connect, gang
 from penstock.cluster import answer
 from penstock.cluster.connect import leave_interrupts_to_client
 from penstock.cluster.daemon.registry import Registered, find
@@ -87,7 +87,7 @@ def test_every_question_of_a_client(kept: Registered, monkeypatch: pytest.Monkey
         questions: dict[str, Callable[[], Any]] = {
             "versions": lambda: check_versions(client),
             "GPUs": lambda: warn_of_unused_gpus(client),
-            "capacity": lambda: capacity_of(client, ClusterSpec()),
+            "capacity": lambda: capacity_of(client),
             "a gang": lambda: gang.run(client, os.getpid, ranks=2, start_timeout=2),
             "a world": lambda: start_world(client, 2, 2),
             "a plugin": lambda: leave_interrupts_to_client(client),

@@ -4,6 +4,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -18,6 +19,7 @@ from penstock.options import options
 from penstock.pipelines import cli
 from penstock.pipelines.cli import app, run
 from penstock.pipelines.output import Output
+from penstock.pipelines.signals import Terminated
 
 COMMANDS = ["demo", "etl", "generate", "info", "validate", "partition", "order"]
 COMMANDS += ["walk", "gnn", "cluster", "completion"]
@@ -271,3 +273,21 @@ def test_ctrl_c_while_the_command_line_is_imported(monkeypatch, capsys):
         main()
     assert ended.value.code == 1
     assert capsys.readouterr().err == "penstock: interrupted. Nothing had begun.\n"
+
+
+@pytest.mark.parametrize(("signal_seen", "code"), [(True, 143), (False, 1)])
+def test_what_fails_after_a_signal_is_no_bug(monkeypatch, capsys, signal_seen, code):
+    """Dask may fail in any way where a signal broke into it, and so does cleaning up."""
+
+    def fail(*_, **__):
+        try:
+            if signal_seen:
+                raise Terminated(signal.SIGTERM)
+        finally:
+            raise UnboundLocalError("cannot access local variable 'result'")
+
+    monkeypatch.setattr(cli, "app", fail)
+    assert run(["info", "g"]) == code
+    said = capsys.readouterr().err
+    assert ("This is a bug" in said) is not signal_seen
+    assert ("ended by SIGTERM" in said) is signal_seen

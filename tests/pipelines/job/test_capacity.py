@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from penstock.cluster.connect import connect
@@ -19,13 +21,17 @@ from penstock.pipelines.job.capacity import Capacity, TaskCapacity, capacity_of,
     ],
 )
 def test_workers_and_scheduler_say_the_same_of_tasks(spec: ClusterSpec) -> None:
+    def own(dask_worker: Any) -> tuple[int, int]:
+        return dask_worker.state.nthreads, int(dask_worker.memory_manager.memory_limit or 0)
+
     with connect(spec) as client:
-        has, of_tasks = capacity_of(client, spec), task_capacity(client, spec)
-    assert (has.tasks, has.task_memory) == (of_tasks.tasks, of_tasks.task_memory)
+        has, of_tasks = capacity_of(client), task_capacity(client, spec)
+        said = list(client.run(own).values())
+    assert TaskCapacity.of(said, spec) == of_tasks
     assert has.workers == (spec.workers or 1)
     assert 0 < has.rows < has.memory
     if spec.memory_limit is not None:
-        assert has.task_memory == has.memory == usable_memory(700_000_000)
+        assert of_tasks.task_memory == has.memory == usable_memory(700_000_000)
         assert has.text() == "2 workers"
 
 
