@@ -119,8 +119,8 @@ class Workers:
 
 def first_lines(error: BaseException | None) -> str:
     """Return what an error and its causes say, a line of each."""
-    texts = []
-    while error is not None:
+    texts: list[str] = []
+    while error is not None and len(texts) < 10:  # Dask's may be their own causes
         text = str(error).strip() or type(error).__name__
         texts.append(text.splitlines()[0].rstrip("."))
         error = error.__cause__

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.cluster.spec import ClusterSpec
-from penstock.errors import ClusterError, UsageError
+from penstock.errors import ClusterError, UsageError, causes
 
 _ROLES = ("client", "scheduler", "worker")
 _PREFIX = "DASK_DISTRIBUTED__COMM__"
@@ -225,9 +225,8 @@ def _meet(client: ssl.SSLContext, server: ssl.SSLContext) -> None:
 
 
 def _cause(error: BaseException | None, kind: type[BaseException]) -> BaseException | None:
-    while error is not None and not isinstance(error, kind):
-        error = error.__cause__ or error.__context__
-    return error
+    found = causes(error) if error is not None else iter(())
+    return next((one for one in found if isinstance(one, kind)), None)
 
 
 def _reason(error: BaseException) -> str:

@@ -23,6 +23,7 @@ Each says what happened, what was expected, what was got, and what to do about i
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 
@@ -160,3 +161,19 @@ def _sentence(text: str) -> str:
 
 def _rebuild(kind: type[PenstockError], what: str, fields: dict[str, Any]) -> PenstockError:
     return kind(what, **fields)
+
+
+def causes(error: BaseException) -> Iterator[BaseException]:
+    """Yield an error and what is behind it, its causes before what was being handled.
+
+    Each comes once: an error raised in one thread and again in another, as Dask's are, may be
+    its own cause's cause.
+    """
+    seen: list[BaseException] = []
+    waiting: list[BaseException | None] = [error]
+    while waiting:
+        found = waiting.pop()
+        if found is not None and not any(found is one for one in seen):
+            seen.append(found)
+            waiting += [found.__context__, found.__cause__]
+            yield found

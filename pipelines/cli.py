@@ -15,7 +15,7 @@ from typing import Any
 from cyclopts import App, CycloptsError, Group
 
 from penstock import __version__
-from penstock.errors import CapacityError, PenstockError, PenstockWarning
+from penstock.errors import CapacityError, PenstockError, PenstockWarning, causes
 from penstock.pipelines.help_page import HelpPage
 from penstock.pipelines.signals import Terminated, raise_terminations
 from penstock.pipelines.usage import usage_error
@@ -166,12 +166,8 @@ def _interrupt_behind(error: BaseException) -> BaseException:
 
     Dask may fail in any way where a signal broke into it, and cleaning up then does.
     """
-    found: BaseException | None = error
-    while found is not None:
-        if isinstance(found, KeyboardInterrupt):
-            return found
-        found = found.__cause__ or found.__context__
-    return error
+    signals = (one for one in causes(error) if isinstance(one, KeyboardInterrupt))
+    return next(signals, error)
 
 
 def _as_ours(error: BaseException) -> PenstockError:

@@ -14,7 +14,7 @@ import pytest
 from pydantic import Field
 
 import penstock
-from penstock.errors import InputError, UsageError
+from penstock.errors import CorruptFile, InputError, UsageError
 from penstock.options import options
 from penstock.pipelines import cli
 from penstock.pipelines.cli import app, run
@@ -291,3 +291,16 @@ def test_what_fails_after_a_signal_is_no_bug(monkeypatch, capsys, signal_seen, c
     said = capsys.readouterr().err
     assert ("This is a bug" in said) is not signal_seen
     assert ("ended by SIGTERM" in said) is signal_seen
+
+
+def test_an_error_that_is_its_own_cause_is_reported(monkeypatch, capsys):
+    """As Dask's are where they were raised in one thread and again in another."""
+
+    def fail(*_, **__):
+        first, second = ValueError("first"), CorruptFile("second")
+        first.__context__, second.__context__ = second, first
+        raise second
+
+    monkeypatch.setattr(cli, "app", fail)
+    assert run(["info", "g"]) == 1
+    assert "second" in capsys.readouterr().err
