@@ -41,6 +41,28 @@ def cuda_devices() -> tuple[int, str]:
     return count, f"CuPy sees {count} CUDA device(s)"
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_cmdline_main(config: pytest.Config) -> None:
+    """Run all tests in two processes, where pytest-xdist is installed and nothing else is asked for.
+
+    Half of their time they wait for processes that they started. Tests of a file stay together, so
+    that they share its fixtures. On a GPU all run in one process, since some measure its memory.
+    """
+    everything = config.args_source is pytest.Config.ArgsSource.TESTPATHS
+    if (
+        everything
+        and getattr(config.option, "numprocesses", 0) is None  # 0: there is no pytest-xdist
+        and "PYTEST_XDIST_WORKER" not in os.environ
+        and "slow" not in config.option.markexpr
+        and not config.option.usepdb
+        and config.option.capture != "no"
+        and find_spec("cupy") is None
+        and len(os.sched_getaffinity(0)) > 1
+    ):
+        config.option.numprocesses = 2
+        config.option.dist = "loadfile"
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if "slow" in config.option.markexpr:
         return
