@@ -43,7 +43,7 @@ def cuda_devices() -> tuple[int, str]:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_cmdline_main(config: pytest.Config) -> None:
-    """Run all tests in two processes, where pytest-xdist is installed and nothing else is asked for.
+    """Run all tests in two processes where pytest-xdist is installed, unless options say otherwise.
 
     Half of their time they wait for processes that they started. Tests of a file stay together, so
     that they share its fixtures. On a GPU all run in one process, since some measure its memory.
