@@ -13,6 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
+
+# An example that takes long says that the machine is busy: these tests run beside others.
+settings.register_profile("busy", settings.default, deadline=None)
+settings.load_profile("busy")
 
 ROOT = Path(__file__).parents[1]
 
@@ -55,6 +60,7 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
         and "PYTEST_XDIST_WORKER" not in os.environ
         and "slow" not in config.option.markexpr
         and not config.option.usepdb
+        and not config.option.trace
         and config.option.capture != "no"
         and find_spec("cupy") is None
         and len(os.sched_getaffinity(0)) > 1
