@@ -13,6 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
+
+# An example that takes long says that the machine is busy: these tests run beside others.
+settings.register_profile("busy", settings.default, deadline=None)
+settings.load_profile("busy")
 
 ROOT = Path(__file__).parents[1]
 
@@ -39,6 +44,29 @@ def cuda_devices() -> tuple[int, str]:
     except cupy.cuda.runtime.CUDARuntimeError as error:
         return 0, f"CuPy sees no CUDA device: {error}"
     return count, f"CuPy sees {count} CUDA device(s)"
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_cmdline_main(config: pytest.Config) -> None:
+    """Run all tests in two processes where pytest-xdist is installed, unless options say otherwise.
+
+    Half of their time they wait for processes that they started. Tests of a file stay together, so
+    that they share its fixtures. On a GPU all run in one process, since some measure its memory.
+    """
+    everything = config.args_source is pytest.Config.ArgsSource.TESTPATHS
+    if (
+        everything
+        and getattr(config.option, "numprocesses", 0) is None  # 0: there is no pytest-xdist
+        and "PYTEST_XDIST_WORKER" not in os.environ
+        and "slow" not in config.option.markexpr
+        and not config.option.usepdb
+        and not config.option.trace
+        and config.option.capture != "no"
+        and find_spec("cupy") is None
+        and len(os.sched_getaffinity(0)) > 1
+    ):
+        config.option.numprocesses = 2
+        config.option.dist = "loadfile"
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -100,6 +100,7 @@ def test_the_commands_run(place: Path) -> None:
 
 
 @pytest.mark.mpi
+@pytest.mark.slow
 def test_the_command_with_ranks_runs(
     page: str, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -601,6 +601,16 @@ def test_a_graph_in_parts_gives_the_same_walks(
     assert (graph.path / "partition/k2").is_dir()
     assert checksums(tmp_path / "w") == checksums(tmp_path / "whole")
     assert (parted.walks, parted.nodes) == (whole.walks, whole.nodes)
+
+
+@pytest.mark.mpi
+@pytest.mark.slow
+def test_a_graph_in_parts_as_asked_gives_the_same_walks(
+    make_graph: Any, tmp_path: Path, small_parts: None
+) -> None:
+    graph = make_graph(weights=True)
+    options = {"app": "node2vec", "p": 0.5, "q": 4, "length": 20, "walks": 2}
+    walk(graph, tmp_path / "whole", **options)
     three = walk(graph, tmp_path / "three", cluster=ClusterSpec(), parts=3, **options)
     assert three.placement == "partitioned", "as --parts says, though the graph would fit"
     assert (graph.path / "partition/k3").is_dir()
