@@ -60,6 +60,8 @@ class PartitionOptions:
     """number of passes over the graph, of the streaming method"""
     time_limit: Annotated[float, Field(ge=0)] = 300.0
     """auto: seconds that METIS may take, by estimate; what takes longer is streamed and refined"""
+    worker_timeout: Annotated[float, Field(ge=1, le=86400)] = 30.0
+    """seconds without computing after which METIS' process is killed: METIS has failed then"""
     width: Annotated[int | None, Field(ge=1)] = None
     """columns for which halo bytes are predicted [default: the features', or 128]"""
     verify: Annotated[bool, Parameter(negative="")] = False
@@ -144,6 +146,7 @@ class PartitionJob(Job["PartitionReport"]):
                 memory_limit=self.memory_limit,
                 passes=options.passes,
                 time_limit=options.time_limit,
+                timeout=options.worker_timeout,
                 quiet=self.quiet,
             )
             assigned, took = time.monotonic(), self.assignment.metis_seconds
@@ -194,9 +197,9 @@ def partition_graph(
     return run(PartitionJob(graph, given, quiet=quiet))
 
 
-def make_partition(graph: Graph, k: int, *, quiet: bool) -> None:
+def make_partition(graph: Graph, k: int, *, quiet: bool, **options: Any) -> None:
     """Cut ``graph`` as a job does that needs it cut; wait where another is doing so already."""
-    job = PartitionJob(graph, PartitionOptions(k=k), quiet=quiet)
+    job = PartitionJob(graph, PartitionOptions(k=k, **options), quiet=quiet)
     job.wait = True
     try:
         run(job)
