@@ -149,15 +149,8 @@ class Soak:
             if code is None:
                 return None
             said = (self.folder / "log").read_text(errors="replace")
-            # Python's own helper complains where it was killed itself and is started again.
-            said = re.sub(
-                r"Traceback [^\n]*\n  File [^\n]*/resource_tracker\.py.*?Error: \S+",
-                "",
-                said,
-                flags=re.DOTALL,
-            )
-            if "This is a bug" in said or "Traceback" in said:
-                self.tally.fault("bugs", f"{name}: {' '.join(said.split())[-300:]}")
+            if bug := a_bug(said):
+                self.tally.fault("bugs", f"{name}: {bug}")
             # A signal may come when the output has just been published: the next run finds it.
             if code == 0 or (attempt and f"{out} exists. Name another output" in said):
                 return 0
@@ -364,6 +357,22 @@ def content(path: Path) -> bytes:
     return b"".join(
         name.encode() + array.tobytes() for name, array in sorted(load_file(path).items())
     )
+
+
+# Python's own helper complains where it was killed itself and is started again; and a signal may
+# come before the first line of ours has run.
+NO_BUG = (
+    r"Traceback [^\n]*\n  File [^\n]*/resource_tracker\.py.*?Error: \S+",
+    r'Traceback [^\n]*\n  File "<string>", line \d, in <module>\nKeyboardInterrupt\n',
+)
+
+
+def a_bug(said: str) -> str:
+    """Return what a command wrote from the first sign of a bug on, or nothing."""
+    for text in NO_BUG:
+        said = re.sub(text, "", said, flags=re.DOTALL)
+    found = re.search(r"This is a bug|Traceback", said)
+    return "" if found is None else said[max(0, found.start() - 300) : found.start() + 3000]
 
 
 def send(pid: int, number: int) -> None:
