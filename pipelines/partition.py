@@ -15,6 +15,7 @@ from penstock.files import refuse_existing
 from penstock.graph import Graph
 from penstock.limits import available_memory, cores
 from penstock.options import ClientPath, options
+from penstock.output_lock import refuse_strangers_link
 from penstock.pipelines.job import Job, run, run_command
 from penstock.pipelines.job.partial import PartialOutput
 from penstock.pipelines.job.plan import Need, Plan, PlanFlag, disk_need
@@ -94,6 +95,8 @@ class PartitionJob(Job["PartitionReport"]):
         """Refuse what is there, and what fits neither on the disk nor in memory."""
         from penstock.partition.build import disk_needed
 
+        # Beside the shards, in a folder where others may write.
+        refuse_strangers_link(self.out.parent)
         refuse_existing(self.out, overwrite=self.options.overwrite, kind=self.kind)
         path = self.graph.path
         need_disk(path, disk_needed(self.graph), f"a partition of {path}")

@@ -144,7 +144,7 @@ def test_while_workers_start(edges: Path, tmp_path: Path, temporary: Path) -> No
     ends_in_order(process, 143, "SIGTERM", temporary)
 
 
-def test_an_interrupt_for_workers_that_start(edges: Path, tmp_path: Path) -> None:
+def test_an_interrupt_for_workers_that_start(tmp_path: Path) -> None:
     """A terminal sends it to every process; it is for the client, and the workers say nothing."""
     listen = (
         "import signal\n"
@@ -152,7 +152,8 @@ def test_an_interrupt_for_workers_that_start(edges: Path, tmp_path: Path) -> Non
         "from penstock.pipelines.cli import main\n"
         "main()\n"
     )
-    words = ["etl", edges / "0.parquet", tmp_path / "g", "--cluster", "local", "-n", 2, "-q"]
+    (tmp_path / "edges.txt").write_text("1 2\n2 3\n")
+    words = ["etl", tmp_path / "edges.txt", tmp_path / "g", "--cluster", "local", "-n", 2, "-q"]
     process = subprocess.Popen(
         [sys.executable, "-P", "-c", listen, *map(str, words)], stderr=subprocess.PIPE, text=True,
         start_new_session=True,
