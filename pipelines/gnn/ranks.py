@@ -69,8 +69,7 @@ def open_ranks(
         count = 1 if alone else parts or capacity.workers
         path = None
         if count > 1:
-            options = {"quiet": quiet, "worker_timeout": spec.worker_timeout}
-            path = partition_into(graph, count, **options)
+            path = partition_into(graph, count, quiet=quiet, worker_timeout=spec.worker_timeout)
         yield Ranks(client, count, path, capacity)
 
 
