@@ -172,8 +172,8 @@ class Soak:
                     stopped.remove((pid, at))
                     send(pid, signal.SIGCONT)
             if now > LIMIT:
-                trees = [p.cmdline()[:6] for p in self.processes()]
-                self.tally.fault("hangs", f"{process.args[4:]}: {trees}")
+                told = (self.folder / "log").read_text(errors="replace")[-1000:]
+                self.tally.fault("hangs", f"{process.args[4:]}: {self.states()}; said: {told}")
                 self.kill_all()
                 process.wait()
                 return None
@@ -210,6 +210,16 @@ class Soak:
         return [p for p in found if p.is_running() and p.status() != psutil.STATUS_ZOMBIE]
 
     kept: frozenset[int] = frozenset()
+
+    def states(self) -> list[str]:
+        """Return what each process of the job does, and how long it has computed."""
+        found = []
+        for process in self.processes():
+            with suppress(psutil.Error):
+                times = process.cpu_times()
+                command = " ".join(process.cmdline()[4:])[:120]
+                found.append(f"{process.status()} {times.user + times.system:.1f} s {command}")
+        return found
 
     def kill_all(self) -> None:
         for process in self.processes():
