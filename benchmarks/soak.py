@@ -149,15 +149,8 @@ class Soak:
             if code is None:
                 return None
             said = (self.folder / "log").read_text(errors="replace")
-            # Python's own helper complains where it was killed itself and is started again.
-            said = re.sub(
-                r"Traceback [^\n]*\n  File [^\n]*/resource_tracker\.py.*?Error: \S+",
-                "",
-                said,
-                flags=re.DOTALL,
-            )
-            if "This is a bug" in said or "Traceback" in said:
-                self.tally.fault("bugs", f"{name}: {' '.join(said.split())[-300:]}")
+            if bug := a_bug(said):
+                self.tally.fault("bugs", f"{name}: {bug}")
             # A signal may come when the output has just been published: the next run finds it.
             if code == 0 or (attempt and f"{out} exists. Name another output" in said):
                 return 0
@@ -179,8 +172,8 @@ class Soak:
                     stopped.remove((pid, at))
                     send(pid, signal.SIGCONT)
             if now > LIMIT:
-                trees = [p.cmdline()[:6] for p in self.processes()]
-                self.tally.fault("hangs", f"{process.args[4:]}: {trees}")
+                told = (self.folder / "log").read_text(errors="replace")[-1000:]
+                self.tally.fault("hangs", f"{process.args[4:]}: {self.states()}; said: {told}")
                 self.kill_all()
                 process.wait()
                 return None
@@ -217,6 +210,16 @@ class Soak:
         return [p for p in found if p.is_running() and p.status() != psutil.STATUS_ZOMBIE]
 
     kept: frozenset[int] = frozenset()
+
+    def states(self) -> list[str]:
+        """Return what each process of the job does, and how long it has computed."""
+        found = []
+        for process in self.processes():
+            with suppress(psutil.Error):
+                times = process.cpu_times()
+                command = " ".join(process.cmdline()[4:])[:120]
+                found.append(f"{process.status()} {times.user + times.system:.1f} s {command}")
+        return found
 
     def kill_all(self) -> None:
         for process in self.processes():
@@ -364,6 +367,22 @@ def content(path: Path) -> bytes:
     return b"".join(
         name.encode() + array.tobytes() for name, array in sorted(load_file(path).items())
     )
+
+
+# Python's own helper complains where it was killed itself and is started again; and a signal may
+# come before the first line of ours has run.
+NO_BUG = (
+    r"Traceback [^\n]*\n  File [^\n]*/resource_tracker\.py.*?Error: \S+",
+    r'Traceback [^\n]*\n  File "<string>", line \d, in <module>\nKeyboardInterrupt\n',
+)
+
+
+def a_bug(said: str) -> str:
+    """Return what a command wrote from the first sign of a bug on, or nothing."""
+    for text in NO_BUG:
+        said = re.sub(text, "", said, flags=re.DOTALL)
+    found = re.search(r"This is a bug|Traceback", said)
+    return "" if found is None else said[max(0, found.start() - 300) : found.start() + 3000]
 
 
 def send(pid: int, number: int) -> None:

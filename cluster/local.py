@@ -91,6 +91,9 @@ class Workers:
         self.cluster.worker_spec.update(dict.fromkeys(range(self.count), self.cluster.new_spec))
 
         async def start() -> None:
+            # Processes and threads inherit it from the event loop's thread: Ctrl-C is for the
+            # client, and a worker that still imports would say it with a traceback.
+            signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
             await self.cluster._correct_state()
 
         loop = self.cluster.loop.asyncio_loop

@@ -27,6 +27,7 @@ from penstock.partition import scatter
 from penstock.partition.assignment import Assignment, Step
 from penstock.partition.balance import Balance, even_out, fill_empty
 from penstock.partition.metis import (
+    SILENT,
     Adjacency,
     MetisError,
     adjacency_needed,
@@ -60,6 +61,7 @@ def assign(
     memory_limit: int | None = None,
     passes: int = 10,
     time_limit: float = float("inf"),
+    timeout: float = SILENT,
     quiet: bool = True,
 ) -> Assignment:
     """Return which of ``k`` parts owns each node of ``graph``.
@@ -68,6 +70,7 @@ def assign(
                   available now]
     time_limit    seconds that METIS may take, by estimate, if the method is ``auto`` [default: any]
     passes        how often the streaming method reads the graph
+    timeout       seconds without computing after which METIS' process is killed
     """
     if k < 1:
         raise UsageError("there are no parts to make", expected="-k of at least 1", got=str(k))
@@ -80,7 +83,7 @@ def assign(
             got=str(k),
             remedy="Give a smaller -k",
         )
-    work = _Work(graph, k, seed, memory_limit, passes, time_limit, quiet)
+    work = _Work(graph, k, seed, memory_limit, passes, time_limit, timeout, quiet)
     if k == 1:
         work.take("one", np.zeros(graph.num_nodes, np.int32), "one part owns everything")
     else:
@@ -111,6 +114,7 @@ class _Work:
     memory_limit: int | None
     passes: int
     time_limit: float
+    timeout: float
     quiet: bool
     parts: Array | None = None
     path: str = ""
@@ -232,6 +236,7 @@ class _Work:
                         tolerance=tolerance,
                         recursive=recursive,
                         seed=self.seed,
+                        timeout=self.timeout,
                         quiet=self.quiet,
                     )
                 except MetisError as failure:

@@ -9,7 +9,8 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,6 +41,7 @@ BYTES_AN_ENTRY = 150
 SECONDS_AT_LEAST = 1.0
 SECONDS_AN_ENTRY = 2e-6
 _LOOK_EVERY = 0.2  # seconds
+SILENT = 30.0  # seconds; as long as a worker may send no heartbeat
 
 
 class MetisError(Exception):
@@ -125,11 +127,20 @@ def shared_adjacency(graph: Graph) -> Iterator[Adjacency]:
 
 
 def run_metis(
-    graph: Adjacency, k: int, *, tolerance: float, recursive: bool, seed: int, quiet: bool = True
+    graph: Adjacency,
+    k: int,
+    *,
+    tolerance: float,
+    recursive: bool,
+    seed: int,
+    timeout: float = SILENT,
+    quiet: bool = True,
 ) -> tuple[Array, int]:
     """Return METIS' parts, (nodes,) int32, and its edge cut; MetisError if there is none.
 
-    METIS tells nothing while it works, so elapsed time is shown against the estimated one.
+    METIS tells nothing while it works, so elapsed time is shown against the estimated one. A
+    process of it that has not computed for ``timeout`` seconds, such as a stopped one, is killed:
+    METIS has failed then. After half of them it is named, unless ``quiet``.
     """
     tries = max(1, min(_MOST_TRIES, _TRIED_ENTRIES // max(len(graph.indices), 1)))
     job = {
@@ -153,11 +164,16 @@ def run_metis(
     process = subprocess.Popen(
         command, pass_fds=[graph.file], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
+
+    def say(text: str) -> None:
+        if not quiet:
+            print(text, file=sys.stderr, flush=True)
+
     title = "METIS, recursive" if recursive else "METIS"
     estimated = _seconds(len(graph.indices))
     try:
         with Elapsed(title, estimated=estimated, quiet=quiet) as elapsed:
-            answer, complaint = _answer(process, elapsed)
+            answer, complaint = _answer(process, elapsed, Idle(process.pid, timeout, say))
     finally:
         process.kill()
         process.wait()
@@ -169,12 +185,56 @@ def run_metis(
     return parts, int(json.loads(answer)["cut"])
 
 
-def _answer(process: subprocess.Popen[str], elapsed: Elapsed) -> tuple[str, str]:
+def _answer(process: subprocess.Popen[str], elapsed: Elapsed, idle: Idle) -> tuple[str, str]:
+    last = time.monotonic()
     while True:
         try:
             return process.communicate(timeout=_LOOK_EVERY)
         except subprocess.TimeoutExpired:
             elapsed.show()
+            # A time in which this process itself stood still, as after Ctrl-Z, counts for nothing.
+            idle.look(min(time.monotonic() - last, 2 * _LOOK_EVERY))
+            last = time.monotonic()
+
+
+class Idle:
+    """For how long METIS' process has not computed: computing is all that it ever does.
+
+    One that is ready to run on a busy machine, or waits for a disk, may have to wait for long.
+    """
+
+    def __init__(self, pid: int, timeout: float, say: Callable[[str], None]) -> None:
+        import psutil
+
+        self._process, self._timeout, self._say = psutil.Process(pid), timeout, say
+        self._cpu, self._seconds, self._named = -1.0, 0.0, False
+
+    def look(self, passed: float) -> None:
+        """Look at it, ``passed`` seconds after the last time; MetisError where that is too long."""
+        import psutil
+
+        try:
+            status, times = self._process.status(), self._process.cpu_times()
+        except psutil.Error:  # it has ended
+            return
+        cpu, who = times.user + times.system, f"METIS (process {self._process.pid})"
+        if cpu != self._cpu or status in (psutil.STATUS_RUNNING, psutil.STATUS_DISK_SLEEP):
+            if self._named:
+                self._say(f"{who} computes again")
+            self._cpu, self._seconds, self._named = cpu, 0.0, False
+            return
+        self._seconds += passed
+        stopped = status in (psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP)
+        if self._seconds > self._timeout:
+            how = ", stopped by SIGSTOP" if stopped else ""
+            raise MetisError(f"{who} was killed after {self._timeout:.3g} s without computing{how}")
+        if self._seconds > self._timeout / 2 and not self._named:
+            self._named = True
+            how = ", it is stopped (SIGSTOP)" if stopped else ""
+            self._say(
+                f"{who} has not computed for {self._seconds:.3g} s{how}; after "
+                f"{self._timeout:.3g} s it is killed, and METIS has failed (--worker-timeout)"
+            )
 
 
 def row_pieces(graph: Graph) -> Iterator[Any]:

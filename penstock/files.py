@@ -26,7 +26,12 @@ from penstock.errors import (
     OutputExists,
     TruncatedFile,
 )
-from penstock.output_lock import output_lock
+from penstock.output_lock import (
+    is_own_directory,
+    output_lock,
+    refuse_link,
+    refuse_strangers_link,
+)
 from penstock.progress import Progress
 from penstock.sizes import format_bytes
 
@@ -159,10 +164,23 @@ def sha256_of(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
+def save_text(path: Path, text: str) -> None:
+    """Write a text file atomically; a symbolic link of that name is replaced, not followed."""
+    with atomic(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+
+
 def save_json(path: Path, value: Any) -> None:
     """Write ``value`` atomically as indented JSON."""
-    with atomic(path) as temporary:
-        temporary.write_text(json.dumps(value, indent=1, allow_nan=False) + "\n")
+    save_text(path, json.dumps(value, indent=1, allow_nan=False) + "\n")
+
+
+def append_text(path: Path, text: str) -> None:
+    """Append to a text file of a known name, which is made if need be; not through a link."""
+    refuse_link(path)
+    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+    with os.fdopen(os.open(path, flags, 0o666), "a", encoding="utf-8") as file:
+        file.write(text)
 
 
 @contextmanager
@@ -180,6 +198,7 @@ def claimed(
     What a writer that was killed had moved aside is put back first.
     """
     # Through symbolic links, to the disk that the output will really stand on.
+    refuse_strangers_link(path)
     path = path.resolve()
     refuse_existing(path, overwrite=overwrite, kind=kind)
     with output_lock(path, command=command, wait=wait, quiet=quiet):
@@ -251,6 +270,7 @@ def publish(partial: Path, path: Path, *, kind: str = "graph") -> None:
         shutil.rmtree(partial)
     else:  # a file system that cannot exchange names: for a moment neither is there
         old = _old(path)
+        refuse_link(old)
         shutil.rmtree(old, ignore_errors=True)
         path.rename(old)
         try:
@@ -264,7 +284,7 @@ def publish(partial: Path, path: Path, *, kind: str = "graph") -> None:
 def recover(path: Path) -> None:
     """Put back what a writer that was killed had moved aside; call it with the lock of ``path``."""
     old = _old(path)
-    if old.is_dir() and not path.exists():
+    if is_own_directory(old) and not path.exists():
         old.rename(path)
 
 

@@ -70,9 +70,9 @@ def own_directory(path: Path) -> None:
     try:
         path.mkdir(mode=0o700)
     except FileExistsError:
-        found = path.lstat()
-        if stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid():
+        if is_own_directory(path):
             return
+        found = path.lstat()
         whose = f"user {found.st_uid}" if stat.S_ISDIR(found.st_mode) else "no directory"
         raise OutputExists(
             f"{path} is not ours",
@@ -80,6 +80,36 @@ def own_directory(path: Path) -> None:
             got=whose,
             remedy="Remove it, or name another output",
         ) from None
+
+
+def is_own_directory(path: Path) -> bool:
+    """Return whether ``path`` is a directory of this user's, and no symbolic link to one."""
+    try:
+        found = path.lstat()
+    except OSError:
+        return False
+    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid()
+
+
+def refuse_strangers_link(path: Path) -> None:
+    """Raise OutputExists where ``path``, which the user named, is a link that a stranger made.
+
+    A link of this user's, of root's or of who owns the folder that it lies in is meant. In a folder
+    where others may write, somebody's could lead to what this user would not have replaced.
+    """
+    try:
+        found = path.lstat()
+        if not stat.S_ISLNK(found.st_mode):
+            return
+        trusted = (os.geteuid(), 0, path.parent.stat().st_uid)
+    except OSError:
+        return  # whoever opens it says why it cannot be used
+    if found.st_uid not in trusted:
+        raise OutputExists(
+            f"{path} is a symbolic link that user {found.st_uid} made",
+            expected=f"a link of user {os.geteuid()}, or of who owns the folder {path.parent}",
+            remedy="Remove it and ask who made it, or name what it leads to",
+        )
 
 
 def refuse_link(path: Path) -> None:

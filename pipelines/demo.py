@@ -22,6 +22,7 @@ from penstock.cluster.spec import ClusterSpec
 from penstock.errors import PenstockError
 from penstock.files import refuse_existing, save_json
 from penstock.options import ClientPath, options
+from penstock.output_lock import refuse_strangers_link
 from penstock.paths import client_path
 from penstock.pipelines.output import Output
 from penstock.sizes import format_count
@@ -283,6 +284,8 @@ def demo(folder: str | Path = "penstock-demo", *, quiet: bool = True, **options:
 def run_demo(folder: Path, options: DemoOptions, *, quiet: bool) -> DemoReport:
     """Run all stages; ``demo`` with its options checked."""
     begun = time.monotonic()
+    refuse_strangers_link(folder)
+    folder = folder.resolve()
     refuse_existing(folder, overwrite=options.overwrite, kind=KIND)
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)

@@ -15,6 +15,7 @@ from penstock.files import refuse_existing
 from penstock.graph import Graph
 from penstock.limits import available_memory, cores
 from penstock.options import ClientPath, options
+from penstock.output_lock import refuse_strangers_link
 from penstock.pipelines.job import Job, run, run_command
 from penstock.pipelines.job.partial import PartialOutput
 from penstock.pipelines.job.plan import Need, Plan, PlanFlag, disk_need
@@ -60,6 +61,8 @@ class PartitionOptions:
     """number of passes over the graph, of the streaming method"""
     time_limit: Annotated[float, Field(ge=0)] = 300.0
     """auto: seconds that METIS may take, by estimate; what takes longer is streamed and refined"""
+    worker_timeout: Annotated[float, Field(ge=1, le=86400)] = 30.0
+    """seconds without computing after which METIS' process is killed: METIS has failed then"""
     width: Annotated[int | None, Field(ge=1)] = None
     """columns for which halo bytes are predicted [default: the features', or 128]"""
     verify: Annotated[bool, Parameter(negative="")] = False
@@ -92,6 +95,8 @@ class PartitionJob(Job["PartitionReport"]):
         """Refuse what is there, and what fits neither on the disk nor in memory."""
         from penstock.partition.build import disk_needed
 
+        # Beside the shards, in a folder where others may write.
+        refuse_strangers_link(self.out.parent)
         refuse_existing(self.out, overwrite=self.options.overwrite, kind=self.kind)
         path = self.graph.path
         need_disk(path, disk_needed(self.graph), f"a partition of {path}")
@@ -144,6 +149,7 @@ class PartitionJob(Job["PartitionReport"]):
                 memory_limit=self.memory_limit,
                 passes=options.passes,
                 time_limit=options.time_limit,
+                timeout=options.worker_timeout,
                 quiet=self.quiet,
             )
             assigned, took = time.monotonic(), self.assignment.metis_seconds
@@ -220,9 +226,9 @@ def partition_graph(
     return run(PartitionJob(graph, given, quiet=quiet))
 
 
-def make_partition(graph: Graph, k: int, *, quiet: bool) -> None:
+def make_partition(graph: Graph, k: int, *, quiet: bool, **options: Any) -> None:
     """Cut ``graph`` as a job does that needs it cut; wait where another is doing so already."""
-    job = PartitionJob(graph, PartitionOptions(k=k), quiet=quiet)
+    job = PartitionJob(graph, PartitionOptions(k=k, **options), quiet=quiet)
     job.wait = True
     try:
         run(job)

@@ -23,8 +23,10 @@ from penstock.cluster.mpi import world
 from penstock.cluster.slurm.script import SlurmScript
 from penstock.cluster.spec import KINDS, ClusterSpec
 from penstock.options import flag
+from penstock.partition import metis
 from penstock.pipelines.cli import app
 from penstock.pipelines.job import tasks
+from penstock.pipelines.partition import PartitionOptions
 from penstock.workers.comm.communicator import Communicator
 from penstock.workers.comm.exchange_mpi import TAGS
 from penstock.workers.gang import GRACE
@@ -140,6 +142,7 @@ def test_waits_last_as_long_as_the_table_says(pages: dict[str, str]) -> None:
     said = [[float(number) for number in re.findall(r"[\d.]+", row[1])] for row in table]
     parameters = inspect.signature(gang.run).parameters
     start = ClusterSpec().start_timeout
+    assert ClusterSpec().worker_timeout == metis.SILENT
     assert said == [
         [start],
         [answer.SILENT_SECONDS],
@@ -148,6 +151,7 @@ def test_waits_last_as_long_as_the_table_says(pages: dict[str, str]) -> None:
         [parameters["wait_timeout"].default],
         [],
         [ClusterSpec().worker_timeout],
+        [PartitionOptions(k=2).worker_timeout],
         [tasks.PAUSED_TIMEOUT],
         [tasks.NO_WORKER_TIMEOUT],
         [GRACE],

@@ -193,23 +193,34 @@ def _answer(
     """Return what the daemon reports, or what it failed with; raise if that does not come."""
     count = {None: "the workers", 1: "1 worker"}.get(spec.workers, f"{spec.workers} workers")
     limit = spec.start_timeout + _LOADING
-    if not select.select([answers], [], [], min(_SAY_AFTER, limit))[0]:
-        say(
-            f"waiting for {count} of cluster {name} ({spec.cluster}), up to "
-            f"{spec.start_timeout:g} s"
-        )
-        if not select.select([answers], [], [], max(limit - _SAY_AFTER, 0))[0]:
+    deadline, said, told = time.monotonic() + limit, b"", False
+    while True:  # until it closes the pipe: stopped in between, it would not
+        left = deadline - time.monotonic()
+        if select.select([answers], [], [], max(min(left, left if told else _SAY_AFTER), 0))[0]:
+            if not (piece := os.read(answers.fileno(), 1 << 16)):
+                break
+            said += piece
+        elif left <= 0:
             raise ClusterError(
                 f"cluster {name!r} is not ready after {limit:.0f} s",
                 expected=f"{count} within {spec.start_timeout:g} s",
                 remedy="Give it longer with --start-timeout; -v shows the end of its log",
             )
-    if said := answers.read():
+        elif not told:
+            told = True
+            say(
+                f"waiting for {count} of cluster {name} ({spec.cluster}), up to "
+                f"{spec.start_timeout:g} s"
+            )
+    if said:
         answer, trace = pickle.loads(said)
         if isinstance(answer, PenstockError):
             answer.add_note(f"In the daemon of the cluster:\n{trace.rstrip()}")
         return cast("Registered | PenstockError", answer)
-    code = process.wait(STOP_TIMEOUT)
+    try:
+        code = process.wait(STOP_TIMEOUT)
+    except subprocess.TimeoutExpired:
+        code = 0  # it is told to stop, or is being written to disk: ``_end_launched`` ends it
     how = f"it was killed by signal {-code}" if code < 0 else f"exit code {code}"
     return ClusterError(
         f"the daemon of cluster {name!r} ended before every worker had connected",

@@ -19,6 +19,7 @@ import secrets
 import shutil
 import socket
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
@@ -43,6 +44,7 @@ _FILES = (".yaml", ".yml", ".json")  # what --cluster takes for a file
 _REGISTER = "penstock/clusters"
 _ENTRY = "cluster.json"
 CREDENTIALS = "tls"
+_PATIENCE, _POLL = 10.0, 0.02  # seconds, for what others do in a moment
 
 
 @dataclass(frozen=True)
@@ -266,12 +268,31 @@ def tail(log: Path, lines: int = 20) -> str:
 def _alone() -> Iterator[None]:
     """Keep others from the register meanwhile, where the file system has locks for folders."""
     folder = os.open(state_folder(), os.O_RDONLY | os.O_DIRECTORY)
+    deadline = time.monotonic() + _PATIENCE
     try:
-        with suppress(OSError):  # NFS has none; there two that clear at once may both go on
-            fcntl.flock(folder, fcntl.LOCK_EX)
+        while not _locked(folder):
+            if time.monotonic() > deadline:
+                raise ClusterError(
+                    f"the register of clusters {state_folder()} is locked for more than "
+                    f"{_PATIENCE:g} s",
+                    expected="a process that starts or stops a cluster to be done at once",
+                    remedy="See which hangs, maybe stopped: lslocks or fuser name it",
+                )
+            time.sleep(_POLL)
         yield
     finally:
         os.close(folder)
+
+
+def _locked(folder: int) -> bool:
+    """Take the lock of an open folder; False where another process has it."""
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:  # NFS has none; there two that clear at once may both go on
+        pass
+    return True
 
 
 def _remove(folder: Path) -> None:

@@ -70,13 +70,21 @@ class Launcher:
 @cache
 def loaded_library() -> Library:
     """Return what mpi4py would load here, asked in another process so that MPI stays untouched."""
-    answer = subprocess.run(
-        [sys.executable, "-P", "-c", _ASK],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=_PATIENCE,
-    )
+    try:
+        answer = subprocess.run(
+            [sys.executable, "-P", "-c", _ASK],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=_PATIENCE,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise ClusterError(
+            f"mpi4py did not load MPI within {_PATIENCE:g} s",
+            got="no answer of a Python that imports it",
+            remedy="See where it waits: python -c 'from mpi4py import MPI'. A disk or network "
+            "device that MPI opens may hang",
+        ) from error
     if answer.returncode:
         raise no_mpi(answer.stderr)
     text, path = json.loads(answer.stdout.splitlines()[-1])

@@ -6,6 +6,7 @@ own configuration, ``jobqueue.slurm``. Gangs need an MPI world instead: see slur
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import shlex
 import shutil
@@ -28,6 +29,7 @@ from penstock.errors import ClusterError, MissingExtra, UsageError
 from penstock.sizes import parse_bytes
 
 CLOSE_TIMEOUT = 4.0
+_SUBMIT_SECONDS = 2.0  # for an sbatch to answer, where the cluster closes before it has
 
 
 def slurm_options(spec: ClusterSpec, used: Any = None) -> dict[str, Any]:
@@ -158,6 +160,11 @@ def _job_class(jobs: Jobs) -> Any:
         """A batch job that tells ``jobs`` its number, or why there is none."""
 
         async def start(self) -> None:
+            # Beside: a client that connects would wait for every sbatch, and without end.
+            self._submission = asyncio.ensure_future(self._submitted())
+            self.status = Status.running
+
+        async def _submitted(self) -> None:
             try:
                 await super().start()
             except (OSError, RuntimeError, ValueError) as error:
@@ -167,8 +174,28 @@ def _job_class(jobs: Jobs) -> Any:
             else:
                 jobs.ids[str(self.name)] = self.job_id
 
+        async def _submit_job(self, script_filename: str) -> str:
+            sbatch = await asyncio.create_subprocess_exec(
+                *shlex.split(self.submit_command),
+                script_filename,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.PIPE,
+            )
+            try:
+                out, said = await sbatch.communicate()
+            finally:
+                if sbatch.returncode is None:  # it hangs, and nobody waits for it any more
+                    sbatch.kill()
+            if sbatch.returncode:
+                raise RuntimeError(f"stderr:{said.decode(errors='replace')}")
+            return out.decode()
+
         async def close(self) -> None:
-            if self.job_id not in jobs.cancelled:
+            # What sbatch has submitted without saying so would stay in the queue.
+            _, unanswered = await asyncio.wait({self._submission}, timeout=_SUBMIT_SECONDS)
+            if unanswered:
+                self._submission.cancel()
+            elif self.job_id not in jobs.cancelled:
                 await super().close()
             self.status = Status.closed
 

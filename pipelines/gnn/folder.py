@@ -28,7 +28,12 @@ from penstock.errors import (
     UsageError,
 )
 from penstock.files import refuse_existing, save_json
-from penstock.output_lock import output_lock
+from penstock.output_lock import (
+    is_own_directory,
+    output_lock,
+    refuse_link,
+    refuse_strangers_link,
+)
 from penstock.pipelines.gnn.split import DrawnSplit
 from penstock.workers.gnn.plan.spec import (
     RESUMABLE,
@@ -137,6 +142,7 @@ def run_folder(out: Path, run: Run, *, resume: bool, overwrite: bool) -> Iterato
     aside, and removed once the new one has done an epoch.
     """
     # Through symbolic links, to the disk that the run will really stand on.
+    refuse_strangers_link(out)
     out = out.resolve()
     with output_lock(out, command="penstock gnn train"):
         _recover(out)
@@ -150,6 +156,7 @@ def run_folder(out: Path, run: Run, *, resume: bool, overwrite: bool) -> Iterato
         old = None if resume and there else _put_aside(out)
         before = (out / f"{KIND}.json").read_text() if resume and there else None
         out.mkdir(exist_ok=True)
+        refuse_link(out / "checkpoints")
         run.save(out)
         try:
             yield out
@@ -216,14 +223,23 @@ def _put_aside(out: Path) -> Path | None:
     if not out.exists() or not any(out.iterdir()):
         return None
     old = out.with_name(f".{out.name}.old")
+    refuse_link(old)
     shutil.rmtree(old, ignore_errors=True)
     return out.rename(old)
 
 
 def _recover(out: Path) -> None:
-    """Put back the run that a killed one had moved aside, and had not yet replaced."""
+    """Put back the run that a killed one had moved aside, and had not yet replaced.
+
+    Only what is this user's run, and never in the place of something else than a run.
+    """
     old = out.with_name(f".{out.name}.old")
-    if old.is_dir() and not _has_begun(out):
+    if out.is_dir() and not (out / f"{KIND}.json").is_file():
+        replaced = all(path.name.startswith(".") for path in out.iterdir())
+    else:
+        replaced = not out.is_file()
+    ours = is_own_directory(old) and (old / f"{KIND}.json").is_file()
+    if ours and replaced and not _has_begun(out):
         shutil.rmtree(out, ignore_errors=True)
         old.rename(out)
 

@@ -62,12 +62,14 @@ def open_ranks(
         kind = kind_for(spec, 0, parts, on_gpu=True)
         check_ranks(kind)
         check_count(spec, kind, parts)
-        partition_into(graph, parts, quiet=quiet)
+        partition_into(graph, parts, quiet=quiet, worker_timeout=spec.worker_timeout)
     ranks = None if alone else parts
     with connect(spec, ranks=ranks, on_gpu=True, quiet=quiet) as client:
         capacity = capacity_of(client)
         count = 1 if alone else parts or capacity.workers
-        path = partition_into(graph, count, quiet=quiet) if count > 1 else None
+        path = None
+        if count > 1:
+            path = partition_into(graph, count, quiet=quiet, worker_timeout=spec.worker_timeout)
         yield Ranks(client, count, path, capacity)
 
 

@@ -190,7 +190,9 @@ class Workers:
         """Return the partition of ``graph`` into ``k`` parts, which is made where it is missing."""
         from penstock.pipelines.job.parts import partition_into
 
-        return partition_into(graph, k, quiet=self.quiet)
+        return partition_into(
+            graph, k, quiet=self.quiet, worker_timeout=self.cluster.worker_timeout
+        )
 
 
 def run(job: Job[R]) -> R:

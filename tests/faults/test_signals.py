@@ -146,6 +146,40 @@ def test_while_workers_start(edges: Path, tmp_path: Path, temporary: Path) -> No
     ends_in_order(process, 143, "SIGTERM", temporary)
 
 
+def test_an_interrupt_for_workers_that_start(tmp_path: Path) -> None:
+    """A terminal sends it to every process; it is for the client, and the workers say nothing."""
+    listen = (
+        "import signal\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # may be ignored here
+        "from penstock.pipelines.cli import main\n"
+        "main()\n"
+    )
+    (tmp_path / "edges.txt").write_text("1 2\n2 3\n")
+    words = ["etl", tmp_path / "edges.txt", tmp_path / "g", "--cluster", "local", "-n", 2, "-q"]
+    process = subprocess.Popen(
+        [sys.executable, "-P", "-c", listen, *map(str, words)], stderr=subprocess.PIPE, text=True,
+        start_new_session=True,
+    )  # fmt: skip
+
+    def workers() -> list[psutil.Process]:
+        found = []
+        for one in family(process):
+            with suppress(psutil.Error):
+                if "spawn_main" in " ".join(one.cmdline()):
+                    found.append(one)
+        return found
+
+    until(lambda: len(workers()) == 2, process)
+    for _ in range(4):  # while they import, whatever the machine's speed
+        for one in workers():
+            with suppress(psutil.Error):
+                one.send_signal(signal.SIGINT)
+        time.sleep(0.2)
+    _, said = process.communicate(timeout=60)
+    assert said == ""
+    assert process.returncode == 0
+
+
 def test_while_the_scheduler_starts(edges: Path, tmp_path: Path, temporary: Path) -> None:
     process = start(temporary, "etl", edges, tmp_path / "g", "--cluster", "local", "-n", 2)
     until(lambda: list(temporary.glob("penstock-local-*/*/scheduler-*")), process)

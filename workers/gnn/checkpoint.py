@@ -18,6 +18,7 @@ import numpy as np
 from penstock.arrays import Array
 from penstock.errors import CorruptFile, MissingFile, NewerVersion, UsageError
 from penstock.files import atomic
+from penstock.output_lock import refuse_link
 from penstock.workers.gnn.plan.spec import Model, differences
 from penstock.workers.resources.device import to_host
 
@@ -35,6 +36,7 @@ def save(
     from safetensors.numpy import save_file
 
     assert not parameters.keys() & state.keys()
+    refuse_link(path.parent)  # of a known name, in a folder where others may write
     tensors = {
         name: np.asarray(to_host(array), order="C") for name, array in (parameters | state).items()
     }

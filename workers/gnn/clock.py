@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 
+from penstock.files import save_text
+
 if TYPE_CHECKING:
     from penstock.workers.comm.single import AnyCommunicator
 
@@ -177,4 +179,4 @@ def write_profile(path: Path, comm: AnyCommunicator, clock: Clock, epochs: int) 
     mine = {"kinds": clock.totals(), "timeline": rows}
     ranks = comm.allgather(mine)
     if comm.rank == 0:
-        path.write_text(json.dumps({"ranks": ranks}), encoding="utf-8")
+        save_text(path, json.dumps({"ranks": ranks}))

@@ -12,7 +12,9 @@ from typing import Any
 import numpy as np
 
 from penstock.errors import UsageError
+from penstock.files import save_text
 from penstock.kernels import kernel
+from penstock.output_lock import refuse_link
 from penstock.workers.gnn import checkpoint
 from penstock.workers.gnn.layers.network import Network
 from penstock.workers.gnn.plan.spec import RESUMABLE, Model, Training, differences, make_training
@@ -209,10 +211,11 @@ def _putter(network: Network) -> Any:
 
 def _cut_metrics(path: Any, epoch: int) -> None:
     """Leave out what was written after the checkpoint: it is computed again."""
+    refuse_link(path)
     if path.exists():
         lines = path.read_text(encoding="utf-8").splitlines()
         kept = [line for line in lines if _epoch_of(line) <= epoch]
-        path.write_text("".join(f"{line}\n" for line in kept), encoding="utf-8")
+        save_text(path, "".join(f"{line}\n" for line in kept))
 
 
 def _epoch_of(line: str) -> float:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from penstock.errors import UsageError
+from penstock.files import append_text, save_text
 from penstock.graph import SPLITS
 from penstock.workers.gnn.clock import Clock, EpochTimes, write_profile
 from penstock.workers.gnn.cuda_graph import CudaGraphs, own_stream
@@ -97,7 +98,7 @@ class _Run:
         if self.task.resume:
             state.resume(self.first_rank)
         if self.first_rank:
-            (self.task.run / "plan.txt").write_text(self.plan.text() + "\n", encoding="utf-8")
+            save_text(self.task.run / "plan.txt", self.plan.text() + "\n")
         first_epoch = state.epoch
         stopped = self._epochs(times)
         if stopped != "nan":
@@ -252,8 +253,7 @@ class _Run:
         if self.first_rank:
             line = {"epoch": epoch, **metrics, "seconds": round(seconds, 6)}
             line["kinds"] = {name: round(value, 6) for name, value in kinds.items()}
-            with (self.task.run / "metrics.jsonl").open("a", encoding="utf-8") as file:
-                file.write(json.dumps(line) + "\n")
+            append_text(self.task.run / "metrics.jsonl", json.dumps(line) + "\n")
             self.comm.log(epoch=epoch, **shown)
             self.comm.advance()
 

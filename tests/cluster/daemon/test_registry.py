@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import subprocess
@@ -248,6 +249,22 @@ def test_of_many_claims_one_succeeds(state: Path) -> None:
         thread.join()
     assert (len(won), len(lost)) == (1, 7)
     assert find("default") == won[0]
+
+
+def test_a_process_that_holds_the_register_for_ever(
+    state: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As one does that was stopped (SIGSTOP) just then."""
+    monkeypatch.setattr(registry, "_PATIENCE", 0.1)
+    put(registry.this_process("other", "local"))
+    holder = os.open(state, os.O_RDONLY)
+    try:
+        fcntl.flock(holder, fcntl.LOCK_EX)
+        with pytest.raises(ClusterError, match=r"is locked for more than 0.1 s.*lslocks"):
+            put(registry.this_process("default", "local"))
+    finally:
+        os.close(holder)
+    put(registry.this_process("default", "local"))
 
 
 def test_release_takes_only_its_own(state: Path, tmp_path: Path) -> None:

@@ -255,3 +255,10 @@ def test_tests_and_benchmarks_choose_it_as_the_product_does(root: Path) -> None:
         and (chooses.search(text := file.read_text(encoding="utf-8")) or starts.search(text))
     ]
     assert found == []
+
+
+def test_an_mpi_that_hangs_when_it_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(finding, "_ASK", "import time; time.sleep(60)")
+    monkeypatch.setattr(finding, "_PATIENCE", 0.3)
+    with pytest.raises(ClusterError, match=r"mpi4py did not load MPI within 0.3 s.*from mpi4py"):
+        loaded_library.__wrapped__()

@@ -35,6 +35,7 @@ if [ -e "$FAKE_SLURM/refuse" ]; then
     echo "sbatch: error: invalid partition specified: moon" >&2
     exit 1
 fi
+if [ -e "$FAKE_SLURM/hang" ]; then exec sleep 600; fi
 exec 9> "$FAKE_SLURM/lock"; flock 9
 id=$((100 + $(ls -d "$FAKE_SLURM"/[0-9]* 2> /dev/null | wc -l)))
 job="$FAKE_SLURM/$id"; mkdir "$job"
@@ -241,6 +242,20 @@ def test_jobs_are_cancelled_when_the_start_fails(fake: Path) -> None:
         raise KeyboardInterrupt
     assert {*(fake / "cancelled").read_text().split()} == {"100", "101"}
     assert not list(Path.cwd().iterdir())
+
+
+@jobqueue
+def test_an_sbatch_that_hangs(fake: Path) -> None:
+    """The time-out of the start is kept, and no sbatch is left."""
+    (fake / "hang").touch()
+    began = time.monotonic()
+    with (
+        pytest.raises(ClusterError, match="slurm-0: sbatch has not answered"),
+        connect("slurm", workers=2, memory_limit="500MB", start_timeout=3),
+    ):
+        pass
+    assert time.monotonic() - began < 15
+    until(lambda: not started_by(fake))
 
 
 @jobqueue
