@@ -10,6 +10,7 @@ from cyclopts import Parameter
 
 from penstock.errors import PenstockError
 from penstock.paths import shown
+from penstock.pipelines.output import Report
 from penstock.sizes import format_bytes, free_disk
 
 PlanFlag = Annotated[
@@ -47,6 +48,7 @@ class Plan:
     memory   of the fullest worker; disk: of the output and everything made on the way
     seconds  of what was measured before, or else None; timed: what these are of
     problem  why it would fail; None: nothing is known to be in the way
+    detail   what else is to be seen, as the operations of a model
     """
 
     command: str
@@ -58,6 +60,7 @@ class Plan:
     seconds: float | None = None
     timed: str = ""
     problem: PenstockError | None = None
+    detail: Report | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything, for ``--json``."""
@@ -72,6 +75,7 @@ class Plan:
             "disk_free": self.disk.there,
             "seconds": self.seconds,
             "problem": None if self.problem is None else self.problem.to_dict(),
+            **({} if self.detail is None else {"detail": self.detail.to_dict()}),
         }
 
     def text(self) -> str:
@@ -87,7 +91,8 @@ class Plan:
         ]
         width = max(len(name) for name, _ in rows)
         lines = [f"{self.command} would write {shown(self.out)}: {self.what}"]
-        return "\n".join([*lines, *(f"  {name:<{width}}  {does}" for name, does in rows)])
+        lines += [f"  {name:<{width}}  {does}" for name, does in rows]
+        return "\n".join(lines if self.detail is None else [*lines, "", self.detail.text()])
 
 
 def disk_need(folder: Path, size: int) -> Need:
