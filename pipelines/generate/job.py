@@ -11,8 +11,10 @@ from penstock.pipelines.generate.pieces import Pieces
 from penstock.pipelines.generate.report import Report
 from penstock.pipelines.generate.threads import Budget
 from penstock.pipelines.job import Job
+from penstock.pipelines.job.following import after_graph
 from penstock.pipelines.job.partial import PartialOutput
 from penstock.pipelines.job.plan import Need, Plan, disk_need
+from penstock.pipelines.output import Command
 from penstock.sizes import format_bytes, need_disk
 
 
@@ -79,6 +81,10 @@ class GenerateJob(Job[Report]):
             seconds=round(seconds, 3),
             details=self.details,
         )
+
+    def following(self) -> list[Command]:
+        """Return what the graph can be given to."""
+        return after_graph(self.out, self.made)
 
     @property
     def how(self) -> dict[str, Any]:

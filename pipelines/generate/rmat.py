@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
+import functools
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +19,9 @@ from penstock.pipelines.generate.pieces import Pieces, write_table
 from penstock.pipelines.generate.report import Report
 from penstock.pipelines.generate.source import CHUNK, EdgeSource, Ends, Rules
 from penstock.pipelines.generate.threads import each, shuffle
+from penstock.pipelines.job.following import beside
 from penstock.pipelines.job.partial import PartialOutput
+from penstock.pipelines.output import Command
 from penstock.progress import Progress
 
 
@@ -93,7 +94,7 @@ class RmatJob(GenerateJob):
         builder = ShardBuilder(pieces, source, rules, self.budget, quiet=self.quiet)
         source.prepare(self.budget.threads)
         built = builder.run()
-        pieces.nodes(partial(_node_columns, options, built.ids, built.degrees))
+        pieces.nodes(functools.partial(_node_columns, options, built.ids, built.degrees))
         pieces.add(
             relations=tuple(f"r{i}" for i in range(options.relations)) or None,
             labels="class" if options.labels else None,
@@ -113,7 +114,7 @@ class RmatJob(GenerateJob):
         title = "write edges"
         with Progress(title, total=source.units, unit="edges", quiet=self.quiet) as progress:
             source.prepare(self.budget.threads)
-            write = _part_writer(partial.result, source)
+            write = functools.partial(_write_part, partial.result, source)
             for count, written in each(write, self.firsts, self.budget.threads):
                 self.written += written
                 progress.advance(count)
@@ -127,6 +128,12 @@ class RmatJob(GenerateJob):
             path=str(self.out), kind="R-MAT edge list", nodes=self.nodes, edges=units,
             drawn=units, shards=len(self.firsts), bytes=self.written, seconds=round(seconds, 3),
         )  # fmt: skip
+
+    def following(self) -> list[Command]:
+        """Return what reads an edge list, or what the graph can be given to."""
+        if self.options.format == "graph":
+            return super().following()
+        return [("etl", self.out, beside(self.out, "graph"))]
 
 
 def _node_columns(
@@ -148,10 +155,6 @@ def _node_columns(
 
 
 _PART = 2 * CHUNK  # edges in a Parquet file
-
-
-def _part_writer(root: Path, source: RmatSource) -> Callable[[int], tuple[int, int]]:
-    return partial(_write_part, root, source)
 
 
 def _write_part(root: Path, source: RmatSource, first: int) -> tuple[int, int]:

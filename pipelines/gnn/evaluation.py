@@ -16,7 +16,9 @@ from penstock.pipelines.gnn.prediction import Opened, WeightsJob, outputs_of, pa
 from penstock.pipelines.gnn.report import EvaluateReport
 from penstock.pipelines.gnn.run import Run
 from penstock.pipelines.gnn.scores import class_scores, multi_scores, value_scores
+from penstock.pipelines.job.following import beside
 from penstock.pipelines.job.partial import PartialOutput
+from penstock.pipelines.output import Command
 
 
 class EvaluateJob(WeightsJob[EvaluateReport]):
@@ -55,6 +57,10 @@ class EvaluateJob(WeightsJob[EvaluateReport]):
             features_ignored=job.features.ignored,
             seconds=seconds,
         )
+
+    def following(self) -> list[Command]:
+        """Return what writes the predictions."""
+        return [("gnn", "predict", self.at, beside(self.at, "predictions"), *self.elsewhere)]
 
 
 def _check_labels(run: Run, run_at: Path, graph: Graph) -> None:

@@ -29,6 +29,7 @@ from penstock.pipelines.job import Job, R
 from penstock.pipelines.job.partial import PartialOutput
 from penstock.pipelines.job.plan import Plan, disk_need
 from penstock.pipelines.job.ranks import open_ranks
+from penstock.pipelines.output import Command
 from penstock.sizes import need_disk
 from penstock.workers.gnn.data.kept_split import SplitFile
 from penstock.workers.gnn.task import Predicted, PredictTask
@@ -67,6 +68,11 @@ class WeightsJob(Job[R]):
         """Open the run, and the graph to predict on."""
         self.opened = opened(self.at, self.options, quiet=self.quiet)
         self.run, self.graph = self.opened.run, self.opened.graph
+
+    @property
+    def elsewhere(self) -> Command:
+        """The option that names another graph than that of the training."""
+        return () if self.options.graph is None else ("--graph", self.options.graph)
 
     @property
     def sizes(self) -> dict[str, int]:
@@ -175,6 +181,12 @@ class PredictJob(WeightsJob[PredictReport]):
             features_ignored=self.opened.features.ignored,
             seconds=seconds,
         )
+
+    def following(self) -> list[Command]:
+        """Return what says how good the predictions are, where there are labels to compare with."""
+        if self.graph.manifest.labels != self.run.task:
+            return []
+        return [("gnn", "evaluate", self.at, *self.elsewhere)]
 
 
 def _predict(comm: Any, task: PredictTask) -> Predicted:

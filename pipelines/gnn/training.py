@@ -26,9 +26,11 @@ from penstock.pipelines.gnn.split import FILE_NAME as SPLIT_FILE
 from penstock.pipelines.gnn.split import declared_split, draw_split, keep_split, split_file
 from penstock.pipelines.job import Job
 from penstock.pipelines.job.epochs import EpochBar
+from penstock.pipelines.job.following import beside
 from penstock.pipelines.job.partial import PartialOutput
 from penstock.pipelines.job.plan import Plan, disk_need
 from penstock.pipelines.job.ranks import open_ranks
+from penstock.pipelines.output import Command
 from penstock.workers.gnn.plan.spec import Model
 from penstock.workers.gnn.task import Trained, TrainTask
 
@@ -172,6 +174,11 @@ class TrainJob(Job[TrainReport]):
             ignored=ignored(self.graph),
             profile=self.out / "profile.json" if training.profile else None,
         )
+
+    def following(self) -> list[Command]:
+        """Return what applies the weights."""
+        predictions = beside(self.out, "predictions")
+        return [("gnn", "evaluate", self.out), ("gnn", "predict", self.out, predictions)]
 
 
 def _train(comm: Any, task: TrainTask) -> Trained:

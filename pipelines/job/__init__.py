@@ -10,6 +10,7 @@ partial      what identifies a run, its lock, its hidden directory, resume, publ
 run_folder   the same for an output that is there while it is made: a training's, with checkpoints
 capacity     the memory of workers, on the host or a GPU; what does not fit
 parts        the partition that ranks read, made where it is missing
+following    what a graph can be given to next
 tasks        ``run_tasks``: independent tasks
 ranks        ``run_ranks``: ranks of a gang, started again where one was lost; on how many
 epochs       progress of ranks that train
@@ -40,7 +41,7 @@ from penstock.options import given_options
 from penstock.paths import client_path
 from penstock.pipelines.job.partial import PartialOutput, partial_output
 from penstock.pipelines.job.plan import Plan
-from penstock.pipelines.output import Output, Report
+from penstock.pipelines.output import Command, Output, Report
 
 if TYPE_CHECKING:
     from penstock.formats import Format
@@ -100,6 +101,10 @@ class Job(ABC, Generic[R]):
     @abstractmethod
     def report(self, seconds: float) -> R:
         """Return what is told of the run, which is published by now."""
+
+    def following(self) -> list[Command]:
+        """Return one or two commands that a user would type next, with the paths of this run."""
+        return []
 
     def first_manifest(self) -> dict[str, Any]:
         """Return what the manifest of a visible output says at first: its state is training."""
@@ -258,5 +263,5 @@ def run_command(job: Job[R], output: Output, *, planned: bool) -> R | None:
             print(f"penstock: {shown.problem}", file=sys.stderr)
         return None
     report = run(job)
-    output.show(report)
+    output.show(report, job.following())
     return report

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -490,6 +491,38 @@ def test_every_command_shows_what_it_would_do_and_does_not(
     assert "holds a finished run" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
     assert sorted(trained[0].iterdir()) == before
+
+
+def test_reports_end_with_what_to_type_next(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every command that is shown runs as it stands, from graph to scores."""
+    monkeypatch.chdir(tmp_path)
+
+    def following(*words: str) -> list[list[str]]:
+        assert run([*words, "--json"]) == 0
+        return [shlex.split(line)[1:] for line in json.loads(capsys.readouterr().out)["next"]]
+
+    g, made = str(tmp_path / "my g"), f"{tmp_path / 'my g'}-run"
+    learn, walk = following("generate", "sbm", "my g", "--nodes", "100", "--blocks", "2")
+    assert learn == ["gnn", "train", g, made]
+    assert walk == ["walk", g, f"{g}-walks"]
+    assert following(*walk) == []
+    assert following("partition", g, "-k", "1") == [[*learn, "-k", "1"]]
+    evaluate, predict = following(*learn, "--epochs", "2")
+    assert following(*evaluate) == [predict] == [["gnn", "predict", made, f"{made}-predictions"]]
+    assert following(*predict) == [evaluate] == [["gnn", "evaluate", made]]
+    line = ["gnn", "evaluate", made]
+    assert run(line) == 0
+    out = capsys.readouterr().out
+    assert out.endswith("  next: penstock gnn predict 'my g-run' 'my g-run-predictions'\n")
+    assert run([*line, "-q"]) == 0
+    assert capsys.readouterr().out == ""
+    [etl] = following("generate", "rmat", "edges", "--scale", "6", "--format", "parquet")
+    assert etl == ["etl", str(tmp_path / "edges"), str(tmp_path / "edges-graph")]
+    walk, cut = following(*etl)
+    assert cut == ["partition", etl[2], "-k", "2"]
+    assert following(*cut) == [[*walk, "--parts", "2"]]
 
 
 # -- ranks -----------------------------------------------------------------------------------------
