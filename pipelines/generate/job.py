@@ -82,6 +82,10 @@ class GenerateJob(Job[Report]):
             details=self.details,
         )
 
+    def amount(self) -> tuple[str, float] | None:
+        """Return the edges to draw."""
+        return f"{self.command} {getattr(self.options, 'format', '')}".rstrip(), self.edges
+
     def following(self) -> list[Command]:
         """Return what the graph can be given to."""
         return after_graph(self.out, self.made)

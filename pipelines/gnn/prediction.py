@@ -20,6 +20,7 @@ from penstock.pipelines.gnn.planning import (
     lowering,
     memory_to_predict,
     plan_job,
+    ranks_asked,
     too_large_to_predict,
 )
 from penstock.pipelines.gnn.report import PredictReport
@@ -104,6 +105,13 @@ class WeightsJob(Job[R]):
             disk=disk_need(self.out.parent, self.bytes),
             lowered_by=lowered_by,
         )
+
+    def amount(self) -> tuple[str, float] | None:
+        """Return the edges to aggregate, once per layer and hidden channel."""
+        layers = self.run.model.layers
+        count = ranks_asked(self.options.parts, self.asked_cluster)
+        kind = f"{self.command} {' '.join(layer.kind for layer in layers)}, {count} ranks"
+        return kind, self.graph.num_edges * sum(layer.width or 1 for layer in layers)
 
     def predict_into(
         self, folder: Path, *, embeddings: bool = False, probabilities: bool = False

@@ -11,6 +11,7 @@ run_folder   the same for an output that is there while it is made: a training's
 capacity     the memory of workers, on the host or a GPU; what does not fit
 parts        the partition that ranks read, made where it is missing
 following    what a graph can be given to next
+durations    how long runs took on this machine, for the time that ``--plan`` expects
 tasks        ``run_tasks``: independent tasks
 ranks        ``run_ranks``: ranks of a gang, started again where one was lost; on how many
 epochs       progress of ranks that train
@@ -101,6 +102,13 @@ class Job(ABC, Generic[R]):
     @abstractmethod
     def report(self, seconds: float) -> R:
         """Return what is told of the run, which is published by now."""
+
+    def amount(self) -> tuple[str, float] | None:
+        """Return by what runs take longer or shorter: a kind of work, and how much of it.
+
+        Asked after ``plan``, for the time that it expects, and after ``work``.
+        """
+        return None
 
     def following(self) -> list[Command]:
         """Return one or two commands that a user would type next, with the paths of this run."""
@@ -240,18 +248,32 @@ def run(job: Job[R]) -> R:
     job.check()
     with job.output() as partial:
         job.work(partial)
-    return job.report(time.monotonic() - begun)
+    seconds = time.monotonic() - begun
+    report = job.report(seconds)
+    if not getattr(job.options, "resume", False) and (amount := job.amount()) is not None:
+        from penstock.pipelines.job.durations import keep_duration
+
+        keep_duration(*amount, seconds)
+    return report
 
 
 def plan(job: Job[R]) -> Plan:
     """Return what ``run`` would do; what would keep it from that is the plan's ``problem``."""
+    from penstock.pipelines.job.durations import expected_seconds
+
+    problem = None
     try:
         job.check()
     except CapacityError as error:
-        job.refuse_taken()
-        return replace(job.plan(), problem=error)
+        problem = error
     job.refuse_taken()
-    return job.plan()
+    made = job.plan()
+    made = replace(made, problem=problem or made.problem)
+    amount = job.amount() if made.seconds is None else None
+    if amount is None or (expected := expected_seconds(*amount)) is None:
+        return made
+    seconds, runs = expected
+    return replace(made, seconds=seconds, timed=f"all, by {runs} run{'s' * (runs != 1)} here")
 
 
 def run_command(job: Job[R], output: Output, *, planned: bool) -> R | None:

@@ -46,7 +46,8 @@ class Plan:
     what     a line of what would be made
     steps    name and description of each step, in order
     memory   of the fullest worker; disk: of the output and everything made on the way
-    seconds  of what was measured before, or else None; timed: what these are of
+    seconds  of what was measured before, or else None: what runs of the kind took is taken then
+    timed    what these seconds are of
     problem  why it would fail; None: nothing is known to be in the way
     detail   what else is to be seen, as the operations of a model
     """
@@ -80,7 +81,7 @@ class Plan:
 
     def text(self) -> str:
         """Return what a person wants to read."""
-        seconds = "not known: no run of this kind was measured"
+        seconds = "not known until a run of this kind here"
         if self.seconds is not None:
             seconds = f"about {self.seconds:.3g} s{self.timed and ' for ' + self.timed}"
         rows = [
