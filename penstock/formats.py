@@ -79,7 +79,9 @@ class Format:
         """Raise CorruptFile where the block finds that keys are missing, or of a wrong type."""
         try:
             yield
-        except (KeyError, TypeError, AttributeError) as error:
+        except PenstockError:
+            raise
+        except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise CorruptFile(
                 f"{root / self.file} is damaged",
                 expected="the keys that penstock writes",

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import Annotated, Any, Protocol
 
 from cyclopts import Parameter
 
 from penstock.options import options
+from penstock.paths import shown
+
+Command = Sequence[str | Path]  # words after ``penstock``
 
 
 class Report(Protocol):
@@ -41,14 +47,27 @@ class Output:
     quiet: Annotated[bool, Parameter(alias="-q", negative="")] = False
     """no progress and no result on the terminal, only errors and warnings"""
 
-    def show(self, report: Report) -> None:
-        """Print a job's report as the user asked for it."""
+    def show(self, report: Report, following: Sequence[Command] | None = None) -> None:
+        """Print a job's report as the user asked for it.
+
+        following  commands that a user would type next; None: nobody said any
+        """
         if self.json:
-            print(json.dumps(report.to_dict(), indent=1))
+            body = report.to_dict()
+            if following is not None:
+                body |= {"next": [_line(command, str) for command in following]}
+            print(json.dumps(body, indent=1))
         elif not self.quiet:
             print(report.text())
+            for number, command in enumerate(following or ()):
+                print(f"  {'' if number else 'next:':5} {_line(command, shown)}")
 
     def note(self, text: str) -> None:
         """Print something only ``-v`` asks for, on standard error."""
         if self.verbose:
             print(text, file=sys.stderr)
+
+
+def _line(command: Command, path: Callable[[Path], str]) -> str:
+    words = [path(word) if isinstance(word, Path) else word for word in command]
+    return shlex.join(["penstock", *words])

@@ -17,9 +17,10 @@ from penstock.limits import available_memory, cores
 from penstock.options import ClientPath, options
 from penstock.output_lock import refuse_strangers_link
 from penstock.pipelines.job import Job, run, run_command
+from penstock.pipelines.job.following import beside, learnable
 from penstock.pipelines.job.partial import PartialOutput
 from penstock.pipelines.job.plan import Need, Plan, PlanFlag, disk_need
-from penstock.pipelines.output import Output
+from penstock.pipelines.output import Command, Output
 from penstock.sizes import checked_size, format_bytes, need_disk, need_memory, parse_bytes
 
 if TYPE_CHECKING:
@@ -179,6 +180,13 @@ class PartitionJob(Job["PartitionReport"]):
         width = self.options.width or (_DEFAULT_WIDTH if features is None else features.width)
         reachable = self.assignment.balance.reachable
         return PartitionReport.of(str(self.out), self.manifest, reachable, width)
+
+    def following(self) -> list[Command]:
+        """Return a job that runs on as many ranks."""
+        graph, k = self.graph.path, str(self.options.k)
+        if learnable(self.graph.manifest):
+            return [("gnn", "train", graph, beside(graph, "run"), "-k", k)]
+        return [("walk", graph, beside(graph, "walks"), "--parts", k)]
 
     def _memory_to_build(self) -> int:
         from penstock.partition.build import memory_needed

@@ -30,7 +30,7 @@ ELSEWHERE = {
     "label",
     "split-nodes",
 }
-ELSEWHERE |= {"help", "json", "relation", "time", "duplicates"}
+ELSEWHERE |= {"help", "json", "plan", "relation", "time", "duplicates"}
 
 
 @pytest.fixture(scope="module")

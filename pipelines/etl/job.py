@@ -26,8 +26,10 @@ from penstock.pipelines.etl.report import EtlReport
 from penstock.pipelines.etl.run import EtlRun, with_files
 from penstock.pipelines.etl.stages import build_graph
 from penstock.pipelines.job import Job
+from penstock.pipelines.job.following import after_graph
 from penstock.pipelines.job.partial import PartialOutput, kept_bytes
 from penstock.pipelines.job.plan import Need, Plan, disk_need
+from penstock.pipelines.output import Command
 from penstock.sizes import format_bytes, need_disk
 
 _ROLES = ("source", "target", "weight", "relation", "time", "graph")
@@ -139,6 +141,17 @@ class EtlJob(Job[EtlReport]):
         told.bytes = sum(entry.bytes for entry in graph.manifest.files.values())
         told.seconds = seconds
         return told
+
+    def amount(self) -> tuple[str, float] | None:
+        """Return the bytes to read; a TU folder is not measured."""
+        if self.layout is None:
+            return None
+        kind = kind_for(self.cluster, self._size, None)
+        return f"etl {self.format}, {kind}, {self.cluster.workers or 'all'} workers", self._size
+
+    def following(self) -> list[Command]:
+        """Return what the graph can be given to."""
+        return after_graph(self.out, Graph.open(self.out).manifest)
 
     def _built(self, partial: PartialOutput, layout: Layout) -> Manifest:
         with self.workers(input_bytes=self._size) as workers:

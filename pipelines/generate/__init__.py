@@ -8,16 +8,26 @@ generate("zoo", "g", graphs=1_000_000)      very many small graphs side by side
 
 from __future__ import annotations
 
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from penstock.errors import UsageError
 from penstock.paths import client_path
+from penstock.pipelines.job import run
 
 if TYPE_CHECKING:
+    from penstock.pipelines.generate.job import GenerateJob
     from penstock.pipelines.generate.report import Report
 
-KINDS = ("rmat", "sbm", "kg", "zoo")
+# Of each kind: the module, and what its job and options begin with.
+_MODULES = {
+    "rmat": ("rmat", "Rmat"),
+    "sbm": ("sbm", "Sbm"),
+    "kg": ("knowledge", "Knowledge"),
+    "zoo": ("zoo", "Zoo"),
+}
+KINDS = tuple(_MODULES)
 
 
 def generate(kind: str, out: str | Path, *, quiet: bool = True, **options: Any) -> Report:
@@ -54,23 +64,18 @@ def generate(kind: str, out: str | Path, *, quiet: bool = True, **options: Any) 
     --------
     >>> generate("rmat", "g", scale=20, edge_factor=16, seed=1)
     """
-    from penstock.pipelines.generate import options as known
+    if kind not in _MODULES:
+        known = ", ".join(KINDS)
+        raise UsageError(f"there is no kind of graph {kind!r}", expected=f"one of {known}")
+    from penstock.pipelines.generate import options as known_options
 
-    path = client_path(out)
-    if kind == "rmat":
-        from penstock.pipelines.generate.rmat import generate_rmat
+    given = getattr(known_options, f"{_MODULES[kind][1]}Options")(**options)
+    return run(job_of(kind, client_path(out), given, quiet=quiet))
 
-        return generate_rmat(path, known.RmatOptions(**options), quiet=quiet)
-    if kind == "sbm":
-        from penstock.pipelines.generate.sbm import generate_sbm
 
-        return generate_sbm(path, known.SbmOptions(**options), quiet=quiet)
-    if kind == "kg":
-        from penstock.pipelines.generate.knowledge import generate_knowledge
-
-        return generate_knowledge(path, known.KnowledgeOptions(**options), quiet=quiet)
-    if kind == "zoo":
-        from penstock.pipelines.generate.zoo import generate_zoo
-
-        return generate_zoo(path, known.ZooOptions(**options), quiet=quiet)
-    raise UsageError(f"there is no kind of graph {kind!r}", expected=f"one of {', '.join(KINDS)}")
+def job_of(kind: str, out: Path, options: Any, *, quiet: bool) -> GenerateJob:
+    """Return the job that makes a graph of ``kind``; only its own modules are loaded."""
+    module, name = _MODULES[kind]
+    made = getattr(import_module(f"penstock.pipelines.generate.{module}"), f"{name}Job")
+    job: GenerateJob = made(out, options, quiet=quiet)
+    return job

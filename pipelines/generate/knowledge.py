@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -17,12 +15,11 @@ from penstock.kernels.cpu.philox import random_words
 from penstock.kernels.cpu.rmat import mark_ends
 from penstock.kernels.streams import Stream
 from penstock.pipelines.generate.build import ShardBuilder
+from penstock.pipelines.generate.job import GenerateJob
 from penstock.pipelines.generate.options import KnowledgeOptions
-from penstock.pipelines.generate.pieces import Pieces, graph_in_pieces
-from penstock.pipelines.generate.report import Report, graph_report, how_made
+from penstock.pipelines.generate.pieces import Pieces
 from penstock.pipelines.generate.source import EdgeSource, Ends, Rules
-from penstock.pipelines.generate.threads import Budget, shuffle
-from penstock.sizes import need_disk
+from penstock.pipelines.generate.threads import shuffle
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -98,32 +95,44 @@ class KnowledgeSource(EdgeSource):
         return kernels.splits(self.options.seed, heads, tails, relations, self.valid, self.test)
 
 
-def generate_knowledge(out: Path, options: KnowledgeOptions, *, quiet: bool) -> Report:
-    """Write a knowledge graph to ``out``."""
-    started = time.monotonic()
-    source = KnowledgeSource(options)
-    budget = Budget(options.memory)
-    budget.take(source.nodes * 5, "the ring of all entities")
-    held = options.triples * (options.valid + options.test)
-    budget.take(int(held * 26), "the triples held out")
-    need_disk(out.parent, options.triples * 12 + options.entities * 24, "the graph")
-    with graph_in_pieces(out, overwrite=options.overwrite) as pieces:
-        builder = ShardBuilder(pieces, source, Rules(undirected=False), budget, quiet=quiet)
-        source.prepare(budget.threads)
-        built = builder.run()
+class KnowledgeJob(GenerateJob):
+    """Writes a knowledge graph."""
+
+    command = "penstock generate kg"
+    title = "knowledge graph"
+    options: KnowledgeOptions
+
+    def sizes(self) -> int:
+        """Return what triples and entities take."""
+        options = self.options
+        self.source = source = KnowledgeSource(options)
+        self.nodes, self.edges = source.nodes, source.expected
+        self.budget.take(source.nodes * 5, "the ring of all entities")
+        held = options.triples * (options.valid + options.test)
+        self.budget.take(int(held * 26), "the triples held out")
+        return options.triples * 12 + options.entities * 24
+
+    def fill(self, pieces: Pieces) -> None:
+        """Write shards, the triples held out, entities, and the planted rule."""
+        options, source = self.options, self.source
+        rules = Rules(undirected=False)
+        builder = ShardBuilder(pieces, source, rules, self.budget, quiet=self.quiet)
+        source.prepare(self.budget.threads)
+        self.drawn = builder.run().drawn
         _write_held_out(pieces, source)
         pieces.nodes(_node_columns(source))
         pieces.add(
             save_npy(pieces.root, "planted/shifts.npy", source.shifts),
             relations=tuple(f"r{i}" for i in range(options.relations)),
             labels="class",
-            made=how_made("kg", options) | {"clusters": source.clusters},
+            made=self.how | {"clusters": source.clusters},
         )
-    return graph_report(
-        out, "knowledge graph", pieces.manifest, built.drawn, started,
-        relations=options.relations, clusters=source.clusters,
-        held_out=", ".join(f"{n:,} {name}" for name, n in pieces.manifest.heldout.items()),
-    )  # fmt: skip
+        held = ", ".join(f"{n:,} {name}" for name, n in pieces.manifest.heldout.items())
+        self.details = {
+            "relations": options.relations,
+            "clusters": source.clusters,
+            "held_out": held,
+        }
 
 
 def _write_held_out(pieces: Pieces, source: KnowledgeSource) -> None:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from penstock.arrays import Array
-from penstock.files import FileEntry, atomic, file_entry, fresh_directory
-from penstock.graph import SPLITS, Graph
+from penstock.files import FileEntry, atomic, file_entry
+from penstock.graph import SPLITS
 from penstock.kernels.cpu.philox import random_words
 from penstock.kernels.streams import Stream
 from penstock.manifest import Manifest
@@ -54,16 +53,6 @@ class Pieces:
         """Write node features from ``rows_of(start, stop)``, dense or SciPy CSR."""
         entry, files = write_feature_files(self.root, self.manifest.nodes, width, rows_of)
         self.add(*files, features=entry)
-
-
-@contextmanager
-def graph_in_pieces(path: Path, *, overwrite: bool) -> Iterator[Pieces]:
-    """Give a directory to fill; it appears at ``path`` when the block succeeds."""
-    with fresh_directory(path, overwrite=overwrite) as root:
-        pieces = Pieces(root)
-        yield pieces
-        pieces.manifest.save(root)
-        Graph.open(root)
 
 
 def write_table(root: Path, name: str, tables: Iterable[pa.Table]) -> FileEntry:

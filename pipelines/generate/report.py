@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import time
-from dataclasses import asdict, dataclass, field
-from pathlib import Path
+from dataclasses import dataclass, field
 from typing import Any
 
-from penstock.manifest import Manifest
 from penstock.paths import shown
 from penstock.pipelines.output import CountsReport
 from penstock.sizes import format_bytes, format_count
@@ -38,28 +35,3 @@ class Report(CountsReport):
         ]
         lines += [f"{name.replace('_', ' ')}: {value}" for name, value in self.details.items()]
         return "\n".join(lines)
-
-
-def graph_report(
-    out: Path, kind: str, manifest: Manifest, drawn: int, started: float, **details: Any
-) -> Report:
-    """Return the report of a graph that was written."""
-    return Report(
-        path=str(out),
-        kind=kind,
-        nodes=manifest.nodes,
-        edges=manifest.edges,
-        drawn=drawn,
-        shards=len(manifest.shards),
-        bytes=sum(entry.bytes for entry in manifest.files.values()),
-        seconds=round(time.monotonic() - started, 3),
-        details=details,
-    )
-
-
-def how_made(command: str, options: Any) -> dict[str, Any]:
-    """Return what the manifest says about how a graph was made: all that shaped its bytes."""
-    made = {"by": f"penstock generate {command}", **asdict(options)}
-    for elsewhere in ("memory", "overwrite", "format"):
-        made.pop(elsewhere, None)
-    return made

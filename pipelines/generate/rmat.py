@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
-import time
-from functools import partial
+import functools
 from pathlib import Path
 
 import numpy as np
 
 from penstock.arrays import Array
-from penstock.files import fresh_directory
 from penstock.kernels import generate_rules
 from penstock.kernels.cpu import rmat as kernels
 from penstock.kernels.cpu.philox import random_words
 from penstock.kernels.streams import Stream
 from penstock.pipelines.generate.build import ShardBuilder
+from penstock.pipelines.generate.job import GenerateJob
 from penstock.pipelines.generate.options import RmatOptions, weight_range
-from penstock.pipelines.generate.pieces import graph_in_pieces, write_table
-from penstock.pipelines.generate.report import Report, graph_report, how_made
+from penstock.pipelines.generate.pieces import Pieces, write_table
+from penstock.pipelines.generate.report import Report
 from penstock.pipelines.generate.source import CHUNK, EdgeSource, Ends, Rules
-from penstock.pipelines.generate.threads import Budget, each, shuffle
+from penstock.pipelines.generate.threads import each, shuffle
+from penstock.pipelines.job.following import beside
+from penstock.pipelines.job.partial import PartialOutput
+from penstock.pipelines.output import Command
 from penstock.progress import Progress
-from penstock.sizes import need_disk
 
 
 class RmatSource(EdgeSource):
@@ -65,32 +66,74 @@ class RmatSource(EdgeSource):
         return columns
 
 
-def generate_rmat(out: Path, options: RmatOptions, *, quiet: bool) -> Report:
-    """Write an R-MAT graph to ``out``."""
-    started = time.monotonic()
-    source = RmatSource(options)
-    budget = Budget(options.memory)
-    if options.scramble:
-        budget.take(source.nodes * 4, "the shuffle of all nodes")
-    if options.format == "parquet":
-        return _write_parquet(out, source, budget, started, quiet=quiet)
-    arcs = source.expected * (2 if options.undirected else 1)
-    need_disk(out.parent, arcs * 4 * (1 + len(source.columns)) + source.nodes * 12, "the graph")
-    rules = Rules(
-        options.undirected, options.deduplicate, options.keep_loops, options.keep_isolated
-    )
-    with graph_in_pieces(out, overwrite=options.overwrite) as pieces:
-        builder = ShardBuilder(pieces, source, rules, budget, quiet=quiet)
-        source.prepare(budget.threads)
+class RmatJob(GenerateJob):
+    """Writes an R-MAT graph, or its edges as a Parquet dataset."""
+
+    command = "penstock generate rmat"
+    title = "R-MAT"
+    options: RmatOptions
+
+    def sizes(self) -> int:
+        """Return what arcs and nodes take, or the Parquet files."""
+        options = self.options
+        self.source = source = RmatSource(options)
+        self.nodes, self.edges = source.nodes, source.expected
+        if options.scramble:
+            self.budget.take(source.nodes * 4, "the shuffle of all nodes")
+        if options.format == "parquet":
+            return source.units * (16 + 4 * len(source.columns))
+        arcs = source.expected * (2 if options.undirected else 1)
+        return arcs * 4 * (1 + len(source.columns)) + source.nodes * 12
+
+    def fill(self, pieces: Pieces) -> None:
+        """Write shards, nodes and labels."""
+        options, source = self.options, self.source
+        rules = Rules(
+            options.undirected, options.deduplicate, options.keep_loops, options.keep_isolated
+        )
+        builder = ShardBuilder(pieces, source, rules, self.budget, quiet=self.quiet)
+        source.prepare(self.budget.threads)
         built = builder.run()
-        pieces.nodes(partial(_node_columns, options, built.ids, built.degrees))
+        pieces.nodes(functools.partial(_node_columns, options, built.ids, built.degrees))
         pieces.add(
             relations=tuple(f"r{i}" for i in range(options.relations)) or None,
             labels="class" if options.labels else None,
             classes=tuple(f"c{i}" for i in range(options.labels)) or None,
-            made=how_made("rmat", options),
+            made=self.how,
         )
-    return graph_report(out, "R-MAT", pieces.manifest, built.drawn, started)
+        self.drawn = built.drawn
+
+    def work(self, partial: PartialOutput) -> None:
+        """Write the graph, or with ``--format parquet`` the edges as they are drawn."""
+        if self.options.format == "graph":
+            super().work(partial)
+            return
+        source = self.source
+        self.budget.take_per_thread(min(_PART, source.units) * 80, "a file of edges")
+        self.firsts, self.written = range(0, source.units, _PART), 0
+        title = "write edges"
+        with Progress(title, total=source.units, unit="edges", quiet=self.quiet) as progress:
+            source.prepare(self.budget.threads)
+            write = functools.partial(_write_part, partial.result, source)
+            for count, written in each(write, self.firsts, self.budget.threads):
+                self.written += written
+                progress.advance(count)
+
+    def report(self, seconds: float) -> Report:
+        """Return what was made; of an edge list, nothing was counted but the edges."""
+        if self.options.format == "graph":
+            return super().report(seconds)
+        units = self.source.units
+        return Report(
+            path=str(self.out), kind="R-MAT edge list", nodes=self.nodes, edges=units,
+            drawn=units, shards=len(self.firsts), bytes=self.written, seconds=round(seconds, 3),
+        )  # fmt: skip
+
+    def following(self) -> list[Command]:
+        """Return what reads an edge list, or what the graph can be given to."""
+        if self.options.format == "graph":
+            return super().following()
+        return [("etl", self.out, beside(self.out, "graph"))]
 
 
 def _node_columns(
@@ -112,28 +155,6 @@ def _node_columns(
 
 
 _PART = 2 * CHUNK  # edges in a Parquet file
-
-
-def _write_parquet(
-    out: Path, source: RmatSource, budget: Budget, started: float, *, quiet: bool
-) -> Report:
-    need_disk(out.parent, source.units * (16 + 4 * len(source.columns)), "the edges")
-    budget.take_per_thread(min(_PART, source.units) * 80, "a file of edges")
-    firsts = range(0, source.units, _PART)
-    size = 0
-    with (
-        fresh_directory(out, overwrite=source.options.overwrite) as root,
-        Progress("write edges", total=source.units, unit="edges", quiet=quiet) as progress,
-    ):
-        source.prepare(budget.threads)
-        for count, written in each(partial(_write_part, root, source), firsts, budget.threads):
-            size += written
-            progress.advance(count)
-    return Report(
-        path=str(out), kind="R-MAT edge list", nodes=source.nodes, edges=source.units,
-        drawn=source.units, shards=len(firsts), bytes=size,
-        seconds=round(time.monotonic() - started, 3),
-    )  # fmt: skip
 
 
 def _write_part(root: Path, source: RmatSource, first: int) -> tuple[int, int]:

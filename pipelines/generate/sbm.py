@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import math
-import time
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,12 +12,11 @@ from penstock.arrays import Array
 from penstock.kernels.cpu import sbm as kernels
 from penstock.kernels.streams import Stream
 from penstock.pipelines.generate.build import ShardBuilder
+from penstock.pipelines.generate.job import GenerateJob
 from penstock.pipelines.generate.options import SbmOptions
-from penstock.pipelines.generate.pieces import graph_in_pieces, node_splits
-from penstock.pipelines.generate.report import Report, graph_report, how_made
+from penstock.pipelines.generate.pieces import Pieces, node_splits
 from penstock.pipelines.generate.source import CHUNK, EdgeSource, Ends, Rules
-from penstock.pipelines.generate.threads import Budget, shuffle
-from penstock.sizes import need_disk
+from penstock.pipelines.generate.threads import shuffle
 from penstock.writer import FEATURE_FILE_BYTES
 
 if TYPE_CHECKING:
@@ -65,21 +62,31 @@ class SbmSource(EdgeSource):
         return self.names[sources], self.names[targets], None
 
 
-def generate_sbm(out: Path, options: SbmOptions, *, quiet: bool) -> Report:
-    """Write a stochastic block model to ``out``."""
-    started = time.monotonic()
-    source = SbmSource(options)
-    budget = Budget(options.memory)
-    budget.take(source.nodes * 9, "ids and labels of all nodes")
-    per_node = {"dense": 4 * options.width, "sparse": 8 + 8 * options.words, "none": 0}
-    features = per_node[options.features] * options.nodes
-    if features:
-        budget.take(3 * min(features, FEATURE_FILE_BYTES), "a file of features")
-    need_disk(out.parent, source.expected * 8 + source.nodes * 20 + features, "the graph")
-    with graph_in_pieces(out, overwrite=options.overwrite) as pieces:
-        builder = ShardBuilder(pieces, source, Rules(), budget, quiet=quiet)
-        source.prepare(budget.threads)
-        built = builder.run()
+class SbmJob(GenerateJob):
+    """Writes a stochastic block model."""
+
+    command = "penstock generate sbm"
+    title = "stochastic block model"
+    options: SbmOptions
+
+    def sizes(self) -> int:
+        """Return what edges, nodes and features take."""
+        options = self.options
+        self.source = source = SbmSource(options)
+        self.nodes, self.edges = source.nodes, source.expected
+        self.budget.take(source.nodes * 9, "ids and labels of all nodes")
+        per_node = {"dense": 4 * options.width, "sparse": 8 + 8 * options.words, "none": 0}
+        features = per_node[options.features] * options.nodes
+        if features:
+            self.budget.take(3 * min(features, FEATURE_FILE_BYTES), "a file of features")
+        return source.expected * 8 + source.nodes * 20 + features
+
+    def fill(self, pieces: Pieces) -> None:
+        """Write shards, then labels, splits and features of nodes."""
+        options, source = self.options, self.source
+        builder = ShardBuilder(pieces, source, Rules(), self.budget, quiet=self.quiet)
+        source.prepare(self.budget.threads)
+        self.drawn = builder.run().drawn
         labels = source.labels()
         split = node_splits(
             options.seed, options.nodes, (options.train, options.valid, options.test)
@@ -91,12 +98,9 @@ def generate_sbm(out: Path, options: SbmOptions, *, quiet: bool) -> Report:
         pieces.add(
             labels="class",
             classes=tuple(f"b{block}" for block in range(options.blocks)),
-            made=how_made("sbm", options),
+            made=self.how,
         )
-    return graph_report(
-        out, "stochastic block model", pieces.manifest, built.drawn, started,
-        blocks=options.blocks, features=options.features,
-    )  # fmt: skip
+        self.details = {"blocks": options.blocks, "features": options.features}
 
 
 def _node_columns(labels: Array, split: Array, first: int, count: int) -> dict[str, pa.Array]:

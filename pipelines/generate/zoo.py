@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,12 +14,11 @@ from penstock.kernels import generate_rules
 from penstock.kernels.cpu import zoo as kernels
 from penstock.kernels.streams import Stream
 from penstock.manifest import ShardEntry
+from penstock.pipelines.generate.job import GenerateJob
 from penstock.pipelines.generate.options import ZooOptions
-from penstock.pipelines.generate.pieces import Pieces, graph_in_pieces
-from penstock.pipelines.generate.report import Report, graph_report, how_made
-from penstock.pipelines.generate.threads import Budget, each, shuffle
+from penstock.pipelines.generate.pieces import Pieces
+from penstock.pipelines.generate.threads import each, shuffle
 from penstock.progress import Progress
-from penstock.sizes import need_disk
 from penstock.writer import SHARD_EDGES, row_cuts, write_parquet, write_shard
 
 # SwarmGraph, table 3: of a million graphs, how many have each size and kind.
@@ -84,25 +82,30 @@ def scaled(shares: list[int], total: int) -> list[int]:
     return counts
 
 
-def generate_zoo(out: Path, options: ZooOptions, *, quiet: bool) -> Report:
-    """Write a zoo of small graphs to ``out``."""
-    started = time.monotonic()
-    budget = Budget(options.memory)
-    budget.take(options.graphs * 60, "the shapes of all graphs")
-    zoo = Zoo(options, budget.threads)
-    budget.take_per_thread(min(zoo.arcs, SHARD_EDGES) * 9, "a shard in the making")
-    need_disk(out.parent, zoo.arcs * zoo.id_dtype.itemsize + zoo.nodes * 10, "the zoo")
-    with graph_in_pieces(out, overwrite=options.overwrite) as pieces:
-        _write_shards(pieces, zoo, budget.threads, quiet=quiet)
+class ZooJob(GenerateJob):
+    """Writes a zoo of small graphs."""
+
+    command = "penstock generate zoo"
+    title = "zoo of small graphs"
+    options: ZooOptions
+
+    def sizes(self) -> int:
+        """Draw the shape of every graph, and return what all of them take."""
+        self.budget.take(self.options.graphs * 60, "the shapes of all graphs")
+        self.zoo = zoo = Zoo(self.options, self.budget.threads)
+        self.nodes, self.edges = zoo.nodes, zoo.arcs // 2
+        self.budget.take_per_thread(min(zoo.arcs, SHARD_EDGES) * 9, "a shard in the making")
+        return zoo.arcs * zoo.id_dtype.itemsize + zoo.nodes * 10
+
+    def fill(self, pieces: Pieces) -> None:
+        """Write shards, nodes, and graphs.parquet."""
+        zoo = self.zoo
+        _write_shards(pieces, zoo, self.budget.threads, quiet=self.quiet)
         pieces.nodes(zoo.node_columns)
-        pieces.add(
-            _write_graphs(pieces.root, zoo), graphs=zoo.graphs, made=how_made("zoo", options)
-        )
-    return graph_report(
-        out, "zoo of small graphs", pieces.manifest, zoo.arcs // 2, started,
-        graphs=zoo.graphs, rmat=int(np.sum(zoo.kinds == generate_rules.RMAT)),
-        random=int(np.sum(zoo.kinds == generate_rules.RANDOM)),
-    )  # fmt: skip
+        pieces.add(_write_graphs(pieces.root, zoo), graphs=zoo.graphs, made=self.how)
+        kinds = {"rmat": generate_rules.RMAT, "random": generate_rules.RANDOM}
+        counts = {name: int(np.sum(zoo.kinds == kind)) for name, kind in kinds.items()}
+        self.drawn, self.details = self.edges, {"graphs": zoo.graphs, **counts}
 
 
 def _write_shards(pieces: Pieces, zoo: Zoo, threads: int, *, quiet: bool) -> None:

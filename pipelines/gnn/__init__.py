@@ -24,6 +24,7 @@ from penstock.pipelines.gnn.options import (
     PredictOptions,
 )
 from penstock.pipelines.gnn.report import EvaluateReport, PredictReport, TrainReport
+from penstock.pipelines.job import run as run_job
 from penstock.workers.gnn.plan.lowering import Plan
 from penstock.workers.gnn.plan.spec import Layer, Model, Training
 
@@ -96,12 +97,12 @@ def train(
     >>> report = gnn.train("g", "run", model="sage", layers=3, hidden=32)
     >>> report.trained.metrics["test"]["score"]
     """
-    from penstock.pipelines.gnn.training import train_model
+    from penstock.pipelines.gnn.training import TrainJob
 
     declared, options = _declared(spec, options)
     given = GnnOptions(**options)
-    where = cluster or ClusterSpec()
-    return train_model(_path(graph), client_path(run), given, where, quiet, declared)
+    opened = Graph.open(_path(graph), verify=given.verify, quiet=quiet)
+    return run_job(TrainJob(opened, client_path(run), given, cluster, declared, quiet=quiet))
 
 
 def predict(
@@ -146,10 +147,10 @@ def predict(
     --------
     >>> gnn.predict("run", "predictions", embeddings=True)
     """
-    from penstock.pipelines.gnn.prediction import predict_nodes
+    from penstock.pipelines.gnn.prediction import PredictJob
 
     given = PredictOptions(**_with_path(options))
-    return predict_nodes(client_path(run), client_path(out), given, cluster or ClusterSpec(), quiet)
+    return run_job(PredictJob(client_path(run), client_path(out), given, cluster, quiet=quiet))
 
 
 def evaluate(
@@ -187,10 +188,10 @@ def evaluate(
     --------
     >>> gnn.evaluate("run", split="valid").scores["accuracy"]
     """
-    from penstock.pipelines.gnn.evaluation import evaluate_run
+    from penstock.pipelines.gnn.evaluation import EvaluateJob
 
-    given = EvaluateOptions(**_with_path(options))
-    return evaluate_run(client_path(run), given, cluster or ClusterSpec(), quiet)
+    given, at = EvaluateOptions(**_with_path(options)), client_path(run)
+    return run_job(EvaluateJob(at, at, given, cluster, quiet=quiet))
 
 
 def plan(
@@ -232,7 +233,8 @@ def plan(
 
     declared, options = _declared(spec, options)
     given = ModelOptions(**options)
-    return plan_model(_path(graph), given, cluster or ClusterSpec(), declared)[0]
+    opened = Graph.open(_path(graph))
+    return plan_model(opened, given, cluster or ClusterSpec(), declared)[0]
 
 
 def _declared(

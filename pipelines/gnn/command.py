@@ -8,6 +8,7 @@ from typing import Annotated
 from cyclopts import App, Group, Parameter
 
 from penstock.cluster.spec import ClusterSpec
+from penstock.graph import Graph
 from penstock.options import ClientPath
 from penstock.pipelines.gnn.options import (
     EvaluateOptions,
@@ -15,6 +16,8 @@ from penstock.pipelines.gnn.options import (
     ModelOptions,
     PredictOptions,
 )
+from penstock.pipelines.job import run_command
+from penstock.pipelines.job.plan import PlanFlag
 from penstock.pipelines.output import Output
 
 app = App(
@@ -38,12 +41,15 @@ def train(
     *,
     options: GnnOptions = GnnOptions(),
     cluster: ClusterSpec = ClusterSpec(),
+    plan: PlanFlag = False,
     output: Output = Output(),
 ) -> None:
     """Train a model on the features and labels of a graph's nodes."""
-    from penstock.pipelines.gnn.training import train_model
+    from penstock.pipelines.gnn.training import TrainJob
 
-    output.show(train_model(graph, run, options, cluster, output.quiet))
+    opened = Graph.open(graph, verify=options.verify, quiet=output.quiet)
+    job = TrainJob(opened, run, options, cluster, quiet=output.quiet)
+    run_command(job, output, planned=plan)
 
 
 @app.command(name="predict", sort_key=2)
@@ -54,12 +60,14 @@ def predict(
     *,
     options: PredictOptions = PredictOptions(),
     cluster: ClusterSpec = ClusterSpec(),
+    plan: PlanFlag = False,
     output: Output = Output(),
 ) -> None:
     """Predict every node with the weights of a run: a Parquet dataset with your own ids."""
-    from penstock.pipelines.gnn.prediction import predict_nodes
+    from penstock.pipelines.gnn.prediction import PredictJob
 
-    output.show(predict_nodes(run, out, options, cluster, output.quiet))
+    job = PredictJob(run, out, options, cluster, quiet=output.quiet)
+    run_command(job, output, planned=plan)
 
 
 @app.command(name="evaluate", sort_key=3)
@@ -69,12 +77,14 @@ def evaluate(
     *,
     options: EvaluateOptions = EvaluateOptions(),
     cluster: ClusterSpec = ClusterSpec(),
+    plan: PlanFlag = False,
     output: Output = Output(),
 ) -> None:
     """Evaluate a run on the labels: accuracy, F1, ROC-AUC, confusion matrix."""
-    from penstock.pipelines.gnn.evaluation import evaluate_run
+    from penstock.pipelines.gnn.evaluation import EvaluateJob
 
-    output.show(evaluate_run(run, options, cluster, output.quiet))
+    job = EvaluateJob(run, run, options, cluster, quiet=output.quiet)
+    run_command(job, output, planned=plan)
 
 
 @app.command(name="plan", sort_key=4)
@@ -87,12 +97,12 @@ def plan(
     output: Output = Output(),
 ) -> None:
     """Show the plan of a training: operations, memory and predicted time; train nothing."""
-    from penstock.graph import Graph
     from penstock.pipelines.gnn.declare import warn_ignored
     from penstock.pipelines.gnn.planning import plan_model
 
-    warn_ignored(Graph.open(graph.absolute()), quiet=output.quiet)
-    made, too_large = plan_model(graph, options, cluster)
+    opened = Graph.open(graph)
+    warn_ignored(opened, quiet=output.quiet)
+    made, too_large = plan_model(opened, options, cluster)
     output.show(made)
     if too_large is not None:
         print(f"penstock: {too_large}", file=sys.stderr)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,46 +9,58 @@ from typing import Any
 import numpy as np
 
 from penstock.arrays import Array
-from penstock.cluster.spec import ClusterSpec
 from penstock.errors import UsageError
 from penstock.graph import SPLITS, Graph
-from penstock.pipelines.gnn.folder import Run
 from penstock.pipelines.gnn.options import EvaluateOptions
-from penstock.pipelines.gnn.prediction import Opened, opened, parts_of, predict_into
+from penstock.pipelines.gnn.prediction import Opened, WeightsJob, outputs_of, parts_of
 from penstock.pipelines.gnn.report import EvaluateReport
+from penstock.pipelines.gnn.run import Run
 from penstock.pipelines.gnn.scores import class_scores, multi_scores, value_scores
+from penstock.pipelines.job.following import beside
+from penstock.pipelines.job.partial import PartialOutput
+from penstock.pipelines.output import Command
 
 
-def evaluate_run(
-    run_at: Path, options: EvaluateOptions, cluster: ClusterSpec, quiet: bool
-) -> EvaluateReport:
-    """Predict into a folder that goes away, and compare with the labels."""
-    begun = time.monotonic()
-    job = opened(run_at, options, quiet=quiet)
-    run, graph = job.run, job.graph
-    _check_labels(run, run_at, graph)
-    counted = _counted(job, options.split)
-    # Beside the weights: ranks on other hosts can write there, too.
-    with tempfile.TemporaryDirectory(prefix=".evaluate-", dir=run_at) as folder:
-        predict_into(
-            Path(folder), job, options, cluster, quiet,
-            probabilities=run.task != "value",
-        )  # fmt: skip
-        scores = _scored(Path(folder), run, graph, counted)
-    return EvaluateReport(
-        run=str(run_at),
-        graph=str(graph.path),
-        split=options.split,
-        drawn=job.split is not None and run.split is not None and options.split != "all",
-        split_by="graph" if job.split is None else "run",
-        checkpoint=options.checkpoint,
-        task=run.task,
-        classes=run.classes or tuple(str(c) for c in range(run.model.layers[-1].width or 1)),
-        scores=scores,
-        features_by=job.features.by,
-        features_ignored=job.features.ignored,
-        seconds=time.monotonic() - begun,
-    )
+class EvaluateJob(WeightsJob[EvaluateReport]):
+    """Predicts into a folder that goes away, and compares with the labels."""
+
+    command = "penstock gnn evaluate"
+    kind = ""
+    what = "scores"
+    options: EvaluateOptions
+
+    def check(self) -> None:
+        """Find the labelled nodes that count."""
+        super().check()
+        _check_labels(self.run, self.at, self.graph)
+        self.counted = _counted(self.opened, self.options.split)
+
+    def work(self, partial: PartialOutput) -> None:
+        """Predict, and score."""
+        self.predict_into(partial.result, probabilities=self.run.task != "value")
+        self.scores = _scored(partial.result, self.run, self.graph, self.counted)
+
+    def report(self, seconds: float) -> EvaluateReport:
+        """Return the scores."""
+        run, job, options = self.run, self.opened, self.options
+        return EvaluateReport(
+            run=str(self.at),
+            graph=str(self.graph.path),
+            split=options.split,
+            drawn=job.split is not None and run.split is not None and options.split != "all",
+            split_by="graph" if job.split is None else "run",
+            checkpoint=options.checkpoint,
+            task=run.task,
+            classes=run.classes or tuple(str(c) for c in range(outputs_of(run))),
+            scores=self.scores,
+            features_by=job.features.by,
+            features_ignored=job.features.ignored,
+            seconds=seconds,
+        )
+
+    def following(self) -> list[Command]:
+        """Return what writes the predictions."""
+        return [("gnn", "predict", self.at, beside(self.at, "predictions"), *self.elsewhere)]
 
 
 def _check_labels(run: Run, run_at: Path, graph: Graph) -> None:
@@ -139,7 +149,7 @@ def _rows(folder: Path, graph: Graph) -> Iterator[tuple[Array, Any]]:
 
 def _column(table: Any, name: str, run: Run) -> Array:
     if run.task == "multi":
-        return _flags(table[name].to_pylist(), run.model.layers[-1].width or 1)
+        return _flags(table[name].to_pylist(), outputs_of(run))
     return np.asarray(table[name])
 
 

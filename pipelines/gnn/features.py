@@ -7,7 +7,7 @@ from pathlib import Path
 
 from penstock.errors import UsageError
 from penstock.graph import Graph
-from penstock.pipelines.gnn.folder import Run
+from penstock.pipelines.gnn.run import Run
 
 _SHOWN = 10  # names in a message
 

@@ -1,4 +1,4 @@
-"""``penstock gnn plan``: what a training would compute and what that costs; and whether it fits.
+"""What a training or prediction would compute, what that costs, and whether it fits.
 
 The client lowers a model to a plan once; the ranks follow it.
 """
@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from penstock.cluster.connect import connect, kind_for
 from penstock.cluster.spec import ClusterSpec
@@ -17,12 +18,19 @@ from penstock.graph import Graph
 from penstock.partition.part import partition_path, partitions
 from penstock.pipelines.gnn.declare import complete, scaled
 from penstock.pipelines.gnn.options import ModelOptions
-from penstock.pipelines.gnn.ranks import Ranks, rates_of
+from penstock.pipelines.job import Job
 from penstock.pipelines.job.capacity import capacity_of
+from penstock.pipelines.job.plan import Need
+from penstock.pipelines.job.plan import Plan as JobPlan
+from penstock.pipelines.job.ranks import Ranks
+from penstock.pipelines.job.tasks import run_tasks
 from penstock.sizes import format_bytes, need_disk
 from penstock.workers.gnn.plan.facts import facts_of
 from penstock.workers.gnn.plan.lowering import Memory, Plan, lower
 from penstock.workers.gnn.plan.spec import Model, Training
+
+if TYPE_CHECKING:
+    from penstock.workers.gnn.plan.rates import Rates
 
 Lower = Callable[[Model], Plan]
 
@@ -31,25 +39,69 @@ _REST = 1 << 15  # run.json, plan.txt and the headers of checkpoints
 
 
 def plan_model(
-    path: Path, options: ModelOptions, cluster: ClusterSpec, declared: Model | None = None
+    graph: Graph, options: ModelOptions, cluster: ClusterSpec, declared: Model | None = None
 ) -> tuple[Plan, CapacityError | None]:
     """Return the plan, and the error of one that does not fit."""
-    graph = Graph.open(path)
     model, training = complete(graph, options, declared)
+    count = ranks_asked(options.parts, cluster)
+    if count > 1:
+        _need_partition(graph, count)
+    ranks, lowered = looked(graph, training, count, cluster)
+    return lowered(model), too_large_to_train(ranks, model, lowered)
+
+
+def plan_job(
+    job: Job[Any],
+    graph: Graph,
+    *,
+    what: str,
+    disk: Need,
+    lowered_by: Callable[[int], tuple[Ranks, Plan, int, CapacityError | None]],
+    epochs: int = 0,
+) -> JobPlan:
+    """Return the plan of a job on ranks.
+
+    lowered_by  for so many ranks: what a worker has, the model's plan, bytes that it needs, and why
+                that would not do
+    epochs      of a training, whose time follows from its plan
+    """
+    count = ranks_asked(job.options.parts, job.asked_cluster)
+    where = f"on {count} ranks, a part of {graph.path} each" if count > 1 else "on one rank"
+    if count > 1 and not partition_path(graph, count).exists():
+        cut = "once it is cut, which this does first"
+        return JobPlan(
+            job.command, str(job.out), what, (("run", f"{where}, {cut}"),), Need(None), disk
+        )
+    ranks, plan, needed, problem = lowered_by(count)
+    return JobPlan(
+        command=job.command,
+        out=str(job.out),
+        what=what,
+        steps=(("run", where),),
+        memory=Need(needed, ranks.capacity.memory, f"on every {ranks.capacity.worker}"),
+        disk=disk,
+        seconds=plan.seconds * epochs if epochs else None,
+        timed=f"{epochs:,} epochs, by what was measured on this machine",
+        problem=problem,
+        detail=plan,
+    )
+
+
+def ranks_asked(parts: int | None, cluster: ClusterSpec) -> int:
+    """Return on how many ranks a job will run, as far as options say."""
     spec = cluster.configured()
-    ranks_there = spec.workers if kind_for(spec, 0, None, on_gpu=True) == "mpi" else None
-    count = options.parts or ranks_there or 1
-    partition = _partition(graph, count) if count > 1 else None
-    # One worker is enough to see what workers are like.
-    with connect(spec, on_gpu=True) as client:
+    there = spec.workers if kind_for(spec, 0, None, on_gpu=True) == "mpi" else None
+    return parts or there or 1
+
+
+def looked(
+    graph: Graph, training: Training, count: int, cluster: ClusterSpec, **sizes: int
+) -> tuple[Ranks, Lower]:
+    """Look at one worker, which is enough to see what workers are like; see ``lowering``."""
+    partition = partition_path(graph, count) if count > 1 else None
+    with connect(cluster.configured(), on_gpu=True) as client:
         ranks = Ranks(client, count, partition, capacity_of(client))
-        lowered = lowering(ranks, graph, training)
-        plan = lowered(model)
-        try:
-            need_memory_to_train(ranks, model, lowered)
-        except CapacityError as error:
-            return plan, error
-    return plan, None
+        return ranks, lowering(ranks, graph, training, **sizes)
 
 
 def lowering(
@@ -70,34 +122,41 @@ def lowering(
         facts = replace(facts, features=features, nonzeros=nonzeros)
     if outputs is not None:
         facts = replace(facts, outputs=outputs)
-    return partial(lower, facts=facts, training=training, rates=rates_of(ranks))
+    return partial(lower, facts=facts, training=training, rates=_rates_of(ranks))
 
 
-def need_memory_to_train(ranks: Ranks, model: Model, lowered: Lower) -> None:
-    """Raise CapacityError where a plan needs more than a worker has."""
+def too_large_to_train(ranks: Ranks, model: Model, lowered: Lower) -> CapacityError | None:
+    """Return the error of a plan that needs more than a worker has, None where it fits."""
     plan, there = lowered(model), ranks.capacity.memory
     if plan.memory_bytes <= there:
-        return
+        return None
     best = _largest_that_fits(model, lowered, there)
     remedies = [f"{best} would fit"] if best else []
     if Memory.TRANSPOSE in plan.memory:
         remedies.append("--transpose implicit takes less")
-    raise _too_large("training", ranks, plan.memory_bytes, remedies)
+    return _too_large("training", ranks, plan.memory_bytes, remedies)
 
 
-def need_memory_to_predict(ranks: Ranks, plan: Plan) -> None:
-    """Raise CapacityError where predicting takes more than a worker has."""
-    # There are no gradients, but one of their matrices is what a layer works in.
-    needed = plan.memory_bytes - plan.memory.get(Memory.GRADIENTS, 0) // 2
-    if needed > ranks.capacity.memory:
-        raise _too_large("predicting", ranks, needed, [])
+def memory_to_predict(plan: Plan) -> int:
+    """Return what predicting takes: no gradients, but a layer works in one of their matrices."""
+    return plan.memory_bytes - plan.memory.get(Memory.GRADIENTS, 0) // 2
+
+
+def too_large_to_predict(ranks: Ranks, plan: Plan) -> CapacityError | None:
+    """Return the error where predicting takes more than a worker has, None where it fits."""
+    needed = memory_to_predict(plan)
+    if needed <= ranks.capacity.memory:
+        return None
+    return _too_large("predicting", ranks, needed, [])
 
 
 def need_disk_to_train(folder: Path, model: Model, inputs: int, epochs: int) -> None:
-    """Raise CapacityError where the disk of ``folder`` has no room for a run's checkpoints.
+    """Raise CapacityError where the disk of ``folder`` has no room for a run's checkpoints."""
+    need_disk(folder, disk_to_train(model, inputs, epochs), f"the checkpoints of {folder}")
 
-    inputs  features of a node
-    """
+
+def disk_to_train(model: Model, inputs: int, epochs: int) -> int:
+    """Return what a run's checkpoints and metrics take; ``inputs``: features of a node."""
     weights = 0
     for layer in model.layers:
         width = layer.width or 1
@@ -108,8 +167,7 @@ def need_disk_to_train(folder: Path, model: Model, inputs: int, epochs: int) -> 
         inputs = width
     # The last checkpoint holds weights, two moments of the optimizer and the best weights; while
     # it is rewritten both are there, and the best weights have a file of their own.
-    size = 4 * weights * (2 * 4 + 1) + _LINE * min(epochs, _LINES) + _REST
-    need_disk(folder, size, f"the checkpoints of {folder}")
+    return 4 * weights * (2 * 4 + 1) + _LINE * min(epochs, _LINES) + _REST
 
 
 def _too_large(what: str, ranks: Ranks, needed: int, remedies: list[str]) -> CapacityError:
@@ -146,14 +204,24 @@ def _largest_that_fits(model: Model, lowered: Lower, there: int) -> str | None:
     return f"layers of width {', '.join(fitting)}"
 
 
-def _partition(graph: Graph, k: int) -> Path:
-    path = partition_path(graph, k)
-    if not path.exists():
-        others = [found.name.removeprefix("k") for found in partitions(graph)]
-        raise UsageError(
-            f"{graph.path} has no partition into {k} parts",
-            got=f"partitions into {', '.join(others)}" if others else "no partition",
-            remedy=f"Make it with penstock partition {graph.path} -k {k}, or have penstock gnn "
-            "train make it",
-        )
-    return path
+def _need_partition(graph: Graph, k: int) -> None:
+    if partition_path(graph, k).exists():
+        return
+    others = [found.name.removeprefix("k") for found in partitions(graph)]
+    raise UsageError(
+        f"{graph.path} has no partition into {k} parts",
+        got=f"partitions into {', '.join(others)}" if others else "no partition",
+        remedy=f"Make it with penstock partition {graph.path} -k {k}, or have penstock gnn "
+        "train make it",
+    )
+
+
+def _rates_of(ranks: Ranks) -> Rates:
+    """Return how fast the machine of a worker is."""
+    from penstock.workers.gnn.plan.rates import machine_rates
+
+    calls = [("gpu" if ranks.capacity.on_gpu else "cpu",)]
+    found: list[Rates] = run_tasks(
+        ranks.client, "measure", machine_rates, calls, sizes=[1], unit="machines", quiet=True
+    )
+    return found[0]

@@ -3,74 +3,204 @@
 from __future__ import annotations
 
 import sys
-import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from penstock.cluster.spec import ClusterSpec
 from penstock.errors import UsageError
-from penstock.files import FileEntry, file_entry, fresh_directory, save_json, sha256_of
+from penstock.files import FileEntry, file_entry, file_table, sha256_of
+from penstock.formats import Format
 from penstock.graph import Graph
 from penstock.pipelines.gnn.declare import check_graph, warn_ignored
 from penstock.pipelines.gnn.features import Matched, match_features
-from penstock.pipelines.gnn.folder import Run
 from penstock.pipelines.gnn.options import PredictOptions, WeightsOptions
-from penstock.pipelines.gnn.planning import lowering, need_memory_to_predict
-from penstock.pipelines.gnn.ranks import open_ranks, predict_on
+from penstock.pipelines.gnn.planning import (
+    looked,
+    lowering,
+    memory_to_predict,
+    plan_job,
+    ranks_asked,
+    too_large_to_predict,
+)
 from penstock.pipelines.gnn.report import PredictReport
+from penstock.pipelines.gnn.run import Run
 from penstock.pipelines.gnn.split import counts_text, own_split_file, split_file
+from penstock.pipelines.job import Job, R
+from penstock.pipelines.job.partial import PartialOutput
+from penstock.pipelines.job.plan import Plan, disk_need
+from penstock.pipelines.job.ranks import open_ranks
+from penstock.pipelines.output import Command
 from penstock.sizes import need_disk
 from penstock.workers.gnn.data.kept_split import SplitFile
-from penstock.workers.gnn.task import PredictTask
+from penstock.workers.gnn.task import Predicted, PredictTask
 
-FORMAT = "penstock-predictions"
-VERSION = 1
 KIND = "predictions"
+FORMAT = Format(
+    name="penstock-predictions",
+    version=1,
+    file=f"_{KIND}.json",
+    thing="directory of predictions",
+    make="Make one with penstock gnn predict",
+    restore="Restore the file, or predict again with --overwrite",
+)
 
 
-def predict_nodes(
-    run_at: Path, out: Path, options: PredictOptions, cluster: ClusterSpec, quiet: bool
-) -> PredictReport:
-    """Run the whole job."""
-    begun = time.monotonic()
-    job = opened(run_at, options, quiet=quiet)
-    run, graph = job.run, job.graph
-    width = sum(layer.width or 0 for layer in run.model.layers[-2:-1]) or run.features
-    size = 24 + 4 * (width * options.embeddings + _outputs(run) * options.probabilities)
-    folder = out
-    need_disk(folder.parent, graph.num_nodes * size, f"predictions for {graph.num_nodes:,} nodes")
-    with fresh_directory(folder, overwrite=options.overwrite, kind=KIND) as partial:
-        count, device = predict_into(
-            partial, job, options, cluster, quiet,
-            embeddings=options.embeddings, probabilities=options.probabilities,
-        )  # fmt: skip
+class WeightsJob(Job[R]):
+    """Predicts with the weights of a run: what ``predict`` and ``evaluate`` share."""
+
+    on_gpu = True
+    resumable = False
+    what: ClassVar[str]
+
+    def __init__(
+        self,
+        run_at: Path,
+        out: Path,
+        options: WeightsOptions,
+        cluster: ClusterSpec | None = None,
+        *,
+        quiet: bool,
+    ) -> None:
+        super().__init__(out, options, cluster, quiet=quiet)
+        self.at = run_at
+
+    def check(self) -> None:
+        """Open the run, and the graph to predict on."""
+        self.opened = opened(self.at, self.options, quiet=self.quiet)
+        self.run, self.graph = self.opened.run, self.opened.graph
+
+    @property
+    def elsewhere(self) -> Command:
+        """The option that names another graph than that of the training."""
+        return () if self.options.graph is None else ("--graph", self.options.graph)
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """Features and outputs of the model, which may not be the graph's."""
+        return {"features": self.run.features, "outputs": outputs_of(self.run)}
+
+    @property
+    def bytes(self) -> int:
+        """What the predictions take on the disk, about; a column fewer than given takes less."""
+        run, options = self.run, self.options
+        width = sum(layer.width or 0 for layer in run.model.layers[-2:-1]) or run.features
+        embeddings = getattr(options, "embeddings", False) * width
+        probabilities = getattr(options, "probabilities", True) * outputs_of(run)
+        return self.graph.num_nodes * (24 + 4 * (embeddings + probabilities))
+
+    def plan(self) -> Plan:
+        """Lower the model for the graph and a worker."""
+        run, graph = self.run, self.graph
+
+        def lowered_by(count: int) -> Any:
+            ranks, lowered = looked(graph, run.training, count, self.asked_cluster, **self.sizes)
+            plan = lowered(run.model)
+            return ranks, plan, memory_to_predict(plan), too_large_to_predict(ranks, plan)
+
+        return plan_job(
+            self,
+            graph,
+            what=f"{self.what} of {graph.num_nodes:,} nodes of {graph.path}",
+            disk=disk_need(self.out.parent, self.bytes),
+            lowered_by=lowered_by,
+        )
+
+    def amount(self) -> tuple[str, float] | None:
+        """Return the edges to aggregate, once per layer and hidden channel."""
+        layers = self.run.model.layers
+        count = ranks_asked(self.options.parts, self.asked_cluster)
+        kind = f"{self.command} {' '.join(layer.kind for layer in layers)}, {count} ranks"
+        return kind, self.graph.num_edges * sum(layer.width or 1 for layer in layers)
+
+    def predict_into(
+        self, folder: Path, *, embeddings: bool = False, probabilities: bool = False
+    ) -> None:
+        """Have ranks write their parts into ``folder``."""
+        run, graph, options = self.run, self.graph, self.options
+        warn_ignored(graph, quiet=self.quiet)
+        with open_ranks(graph, options.parts, self.asked_cluster, quiet=self.quiet) as ranks:
+            plan = lowering(ranks, graph, run.training, **self.sizes)(run.model)
+            if (problem := too_large_to_predict(ranks, plan)) is not None:
+                raise problem
+            task = PredictTask(
+                graph.path,
+                ranks.partition,
+                run.model,
+                run.training,
+                plan,
+                run.checkpoint(self.at, options.checkpoint),
+                folder,
+                feature_columns=self.opened.features.columns,
+                split=self.opened.split,
+                embeddings=embeddings,
+                probabilities=probabilities,
+            )
+            ranks.run(_predict, task, title="predict", quiet=self.quiet)
+            self.ranks, self.device = ranks.count, ranks.capacity.worker
+
+
+class PredictJob(WeightsJob[PredictReport]):
+    """Writes a part of the dataset per rank."""
+
+    command = "penstock gnn predict"
+    kind = KIND
+    what = "predictions"
+    options: PredictOptions
+
+    def check(self) -> None:
+        """Refuse weights that do not fit the graph, and a disk that is too small."""
+        super().check()
+        what = f"predictions for {self.graph.num_nodes:,} nodes"
+        need_disk(self.out.parent, self.bytes, what)
+
+    def work(self, partial: PartialOutput) -> None:
+        """Predict every node, and write _predictions.json."""
+        options, run, job = self.options, self.run, self.opened
+        self.predict_into(
+            partial.result, embeddings=options.embeddings, probabilities=options.probabilities
+        )
         about = {
-            "run": str(run_at),
+            "run": str(self.at),
             "checkpoint": options.checkpoint,
-            "checkpoint_sha256": sha256_of(run.checkpoint(run_at, options.checkpoint)),
-            "graph": str(graph.path),
-            "graph_sha256": graph.digest,
+            "checkpoint_sha256": sha256_of(run.checkpoint(self.at, options.checkpoint)),
+            "graph": str(self.graph.path),
+            "graph_sha256": self.graph.digest,
             "task": run.task,
             "classes": run.classes,
             "split_by": "graph" if job.split is None else "run",
             "features": {"by": job.features.by, "ignored": job.features.ignored},
         }
-        entries = _save_manifest(partial, about, graph.num_nodes)
-    return PredictReport(
-        predictions=str(out),
-        run=str(run_at),
-        graph=str(graph.path),
-        checkpoint=options.checkpoint,
-        ranks=count,
-        device=device,
-        nodes=graph.num_nodes,
-        bytes=sum(entry.bytes for entry in entries),
-        parts=len(entries),
-        features_by=job.features.by,
-        features_ignored=job.features.ignored,
-        seconds=time.monotonic() - begun,
-    )
+        self.entries = _save_manifest(partial.result, about, self.graph.num_nodes)
+
+    def report(self, seconds: float) -> PredictReport:
+        """Return what was written."""
+        return PredictReport(
+            predictions=str(self.out),
+            run=str(self.at),
+            graph=str(self.graph.path),
+            checkpoint=self.options.checkpoint,
+            ranks=self.ranks,
+            device=self.device,
+            nodes=self.graph.num_nodes,
+            bytes=sum(entry.bytes for entry in self.entries),
+            parts=len(self.entries),
+            features_by=self.opened.features.by,
+            features_ignored=self.opened.features.ignored,
+            seconds=seconds,
+        )
+
+    def following(self) -> list[Command]:
+        """Return what says how good the predictions are, where there are labels to compare with."""
+        if self.graph.manifest.labels != self.run.task:
+            return []
+        return [("gnn", "evaluate", self.at, *self.elsewhere)]
+
+
+def _predict(comm: Any, task: PredictTask) -> Predicted:
+    from penstock.workers.gnn.predict import predict
+
+    return predict(comm, task)
 
 
 @dataclass(frozen=True)
@@ -164,46 +294,13 @@ def _own_split_for(run_at: Path, run: Run, graph: Graph) -> tuple[SplitFile | No
     )
 
 
-def predict_into(
-    folder: Path,
-    job: Opened,
-    options: WeightsOptions,
-    cluster: ClusterSpec,
-    quiet: bool,
-    *,
-    embeddings: bool = False,
-    probabilities: bool = False,
-) -> tuple[int, str]:
-    """Have ranks write their parts into ``folder``; return how many, and what they ran on."""
-    run, graph = job.run, job.graph
-    warn_ignored(graph, quiet=quiet)
-    with open_ranks(graph, options.parts, cluster, quiet=quiet) as ranks:
-        lowered = lowering(ranks, graph, run.training, features=run.features, outputs=_outputs(run))
-        plan = lowered(run.model)
-        need_memory_to_predict(ranks, plan)
-        task = PredictTask(
-            graph.path,
-            ranks.partition,
-            run.model,
-            run.training,
-            plan,
-            run.checkpoint(job.at, options.checkpoint),
-            folder,
-            feature_columns=job.features.columns,
-            split=job.split,
-            embeddings=embeddings,
-            probabilities=probabilities,
-        )
-        predict_on(ranks, task, quiet=quiet)
-        return ranks.count, ranks.capacity.worker
-
-
 def parts_of(folder: Path) -> list[Path]:
     """Return the parts of a dataset, in order."""
     return sorted(folder.glob("part-*.parquet"))
 
 
-def _outputs(run: Run) -> int:
+def outputs_of(run: Run) -> int:
+    """Return how many numbers the model gives a node."""
     return run.model.layers[-1].width or 1
 
 
@@ -213,13 +310,6 @@ def _save_manifest(folder: Path, about: dict[str, Any], nodes: int) -> list[File
     entries = [file_entry(folder, part.name) for part in parts_of(folder)]
     written = sum(pq.read_metadata(part).num_rows for part in parts_of(folder))
     assert written == nodes, f"{written} predictions for {nodes} nodes"
-    body = {
-        "format": FORMAT,
-        "version": VERSION,
-        **about,
-        "nodes": nodes,
-        "columns": pq.read_schema(folder / entries[0].name).names if entries else [],
-        "files": {entry.name: {"bytes": entry.bytes, "sha256": entry.sha256} for entry in entries},
-    }
-    save_json(folder / f"_{KIND}.json", body)
+    columns = pq.read_schema(folder / entries[0].name).names if entries else []
+    FORMAT.save(folder, {**about, "nodes": nodes, "columns": columns, "files": file_table(entries)})
     return entries

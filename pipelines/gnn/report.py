@@ -87,7 +87,6 @@ class TrainReport:
         if self.split is not None:
             lines.append(f"  {self.split.text()}")
         lines.append(f"  {run}/checkpoints/best.safetensors, metrics.jsonl, plan.txt")
-        lines.append(f"  next: penstock gnn evaluate {run}, penstock gnn predict {run} OUT")
         if (profile := self._profile()) is not None:
             lines += ["", profile_text(profile)]
         return "\n".join(lines)

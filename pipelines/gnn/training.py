@@ -3,130 +3,192 @@
 from __future__ import annotations
 
 import sys
-import time
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 from penstock.cluster.spec import ClusterSpec
 from penstock.errors import PenstockError, UsageError
 from penstock.graph import Graph
-from penstock.options import given_options
 from penstock.pipelines.gnn.declare import complete, ignored, task_of, warn_ignored
-from penstock.pipelines.gnn.folder import Run, run_folder
 from penstock.pipelines.gnn.options import GnnOptions
-from penstock.pipelines.gnn.planning import lowering, need_disk_to_train, need_memory_to_train
-from penstock.pipelines.gnn.ranks import open_ranks, train_on
-from penstock.pipelines.gnn.report import TrainReport
-from penstock.pipelines.gnn.split import FILE_NAME as SPLIT_FILE
-from penstock.pipelines.gnn.split import (
-    DrawnSplit,
-    declared_split,
-    draw_split,
-    keep_split,
-    split_file,
+from penstock.pipelines.gnn.planning import (
+    disk_to_train,
+    looked,
+    lowering,
+    need_disk_to_train,
+    plan_job,
+    too_large_to_train,
 )
-from penstock.workers.gnn.plan.spec import Model, Training
+from penstock.pipelines.gnn.report import TrainReport
+from penstock.pipelines.gnn.run import FORMAT, KIND, Run
+from penstock.pipelines.gnn.split import FILE_NAME as SPLIT_FILE
+from penstock.pipelines.gnn.split import declared_split, draw_split, keep_split, split_file
+from penstock.pipelines.job import Job
+from penstock.pipelines.job.epochs import EpochBar
+from penstock.pipelines.job.following import beside
+from penstock.pipelines.job.partial import PartialOutput
+from penstock.pipelines.job.plan import Plan, disk_need
+from penstock.pipelines.job.ranks import open_ranks
+from penstock.pipelines.output import Command
+from penstock.workers.gnn.plan.spec import Model
 from penstock.workers.gnn.task import Trained, TrainTask
 
 
-def train_model(
-    path: Path,
-    out: Path,
-    options: GnnOptions,
-    cluster: ClusterSpec,
-    quiet: bool,
-    declared: Model | None = None,
-) -> TrainReport:
-    """Run the whole job; ``declared`` is a model that was made in Python."""
-    begun = time.monotonic()
-    graph, folder = Graph.open(path, verify=options.verify, quiet=quiet), out
-    resumes = options.resume and (folder / "run.json").is_file()
-    split, roles = declared_split(options), None
-    if resumes:
-        # What was drawn stays; another --split is refused when the folder is opened.
-        old = Run.load(folder).split
-        if old is not None and (split is None or split.declared == old.declared):
-            split = old
-    model, training = complete(graph, options, declared, drawn=split is not None)
-    warn_ignored(graph, quiet=quiet)
-    if split is not None and not (resumes and (folder / SPLIT_FILE).is_file()):
-        split, roles = draw_split(split, graph, training.seed)
-    run = run_of(graph, model, training, options, split)
-    with (
-        run_folder(folder, run, resume=options.resume, overwrite=options.overwrite),
-        open_ranks(graph, options.parts, cluster, quiet=quiet) as ranks,
-    ):
-        if training.measure_overlap is not None and ranks.count == 1:
-            raise UsageError(
-                "--measure-overlap measures the communication of several ranks",
-                got="one rank",
-                remedy="Train with -k 2 or more, or leave --measure-overlap out",
-            )
-        run = replace(run, parts=ranks.count)
-        run.save(folder)
-        if roles is not None or split is None:
-            keep_split(folder, graph, roles)
-        if split is not None and not quiet:
-            does = "Resumes with the" if resumes else "Drew a"
-            print(f"{does} split {split.declared}", file=sys.stderr)
-        lowered = lowering(ranks, graph, training)
-        need_memory_to_train(ranks, model, lowered)
-        need_disk_to_train(folder, model, run.features, training.epochs)
-        # Always resume: a rank that is started again finds the checkpoint of the first.
-        task = TrainTask(
-            graph.path, ranks.partition, model, training, lowered(model), folder, resume=True,
-            split=split_file(folder, split),
-        )  # fmt: skip
-        trained = train_on(ranks, task, scored=run.task != "value", quiet=quiet)
-        state = "diverged" if trained.stopped == "nan" else "done"
-        replace(run, state=state, results=asdict(trained)).save(folder)
-        capacity = ranks.capacity
-    if trained.stopped == "nan":
-        raise _diverged(out, folder, trained)
-    return TrainReport(
-        run=str(out),
-        graph=str(path),
-        task=run.task,
-        model=model.to_dict(),
-        patience=training.patience,
-        evaluate_every=training.evaluate_every,
-        split=split,
-        ranks=run.parts,
-        device=capacity.worker,
-        on_gpu=capacity.on_gpu,
-        trained=trained,
-        seconds=time.monotonic() - begun,
-        ignored=ignored(graph),
-        profile=folder / "profile.json" if training.profile else None,
-    )
+class TrainJob(Job[TrainReport]):
+    """Trains a model on ranks, in a folder that is there from the first epoch on."""
+
+    command = "penstock gnn train"
+    kind = KIND
+    on_gpu = True
+    visible = FORMAT
+    passing = frozenset({"verify"})
+
+    def __init__(
+        self,
+        graph: Graph,
+        out: Path,
+        options: GnnOptions,
+        cluster: ClusterSpec | None = None,
+        declared: Model | None = None,
+        *,
+        quiet: bool,
+    ) -> None:
+        super().__init__(out, options, cluster, quiet=quiet)
+        self.graph, self.declared = graph, declared
+
+    def check(self) -> None:
+        """Fit the model to the graph, and draw the split where one is to be drawn."""
+        graph, options = self.graph, self.options
+        self.resumes = options.resume and (self.out / FORMAT.file).is_file()
+        split, self.roles = declared_split(options), None
+        if self.resumes:
+            # What was drawn stays; another --split is refused when the folder is opened.
+            old = Run.load(self.out).split
+            if old is not None and (split is None or split.declared == old.declared):
+                split = old
+        model, training = complete(graph, options, self.declared, drawn=split is not None)
+        warn_ignored(graph, quiet=self.quiet)
+        if split is not None and not (self.resumes and (self.out / SPLIT_FILE).is_file()):
+            split, self.roles = draw_split(split, graph, training.seed)
+        about = graph.manifest
+        assert about.features is not None
+        self.run = Run(
+            graph=str(graph.path),
+            graph_sha256=graph.digest,
+            model=model,
+            training=training,
+            task=task_of(graph),
+            features=about.features.width,
+            classes=about.classes,
+            feature_names=about.feature_names,
+            split=split,
+            options=self.given,
+        )
+
+    def first_manifest(self) -> dict[str, Any]:
+        """Return what run.json says at first."""
+        return self.run.to_dict()
+
+    def differences(self, before: dict[str, Any]) -> list[str]:
+        """Return where model, training, split or graph are not those of the run in the folder."""
+        return self.run.differences(Run.of(before, self.out))
+
+    def plan(self) -> Plan:
+        """Lower the model for the graph and a worker, and say what its epochs take."""
+        run, training = self.run, self.run.training
+
+        def lowered_by(count: int) -> Any:
+            ranks, lowered = looked(self.graph, training, count, self.asked_cluster)
+            plan = lowered(run.model)
+            problem = too_large_to_train(ranks, run.model, lowered)
+            return ranks, plan, plan.memory_bytes, problem
+
+        layers = len(run.model.layers)
+        size = disk_to_train(run.model, run.features, training.epochs)
+        return plan_job(
+            self,
+            self.graph,
+            what=f"a model of {layers} layer{'s' * (layers != 1)}, {training.epochs:,} epochs",
+            disk=disk_need(self.out.parent, size),
+            lowered_by=lowered_by,
+            epochs=training.epochs,
+        )
+
+    def work(self, partial: PartialOutput) -> None:
+        """Train on ranks, and write run.json with the results."""
+        graph, run, folder, training = self.graph, self.run, self.out, self.run.training
+        with open_ranks(graph, self.options.parts, self.asked_cluster, quiet=self.quiet) as ranks:
+            if training.measure_overlap is not None and ranks.count == 1:
+                raise UsageError(
+                    "--measure-overlap measures the communication of several ranks",
+                    got="one rank",
+                    remedy="Train with -k 2 or more, or leave --measure-overlap out",
+                )
+            self.run = run = replace(run, parts=ranks.count)
+            FORMAT.save(folder, run.to_dict())
+            if self.roles is not None or run.split is None:
+                keep_split(folder, graph, self.roles)
+            if run.split is not None and not self.quiet:
+                does = "Resumes with the" if self.resumes else "Drew a"
+                print(f"{does} split {run.split.declared}", file=sys.stderr)
+            lowered = lowering(ranks, graph, training)
+            if (problem := too_large_to_train(ranks, run.model, lowered)) is not None:
+                raise problem
+            need_disk_to_train(folder, run.model, run.features, training.epochs)
+            # Always resume: a rank that is started again finds the checkpoint of the first.
+            task = TrainTask(
+                graph.path, ranks.partition, run.model, training, lowered(run.model), folder,
+                resume=True, split=split_file(folder, run.split),
+            )  # fmt: skip
+            # The share of right predictions says something of classes only.
+            scored = run.task != "value"
+            with EpochBar(training.epochs, scored=scored, quiet=self.quiet) as bar:
+                self.trained: Trained = ranks.run(
+                    _train, task, title="train", quiet=self.quiet, on_metrics=bar.hear
+                )[0]
+                if self.trained.epochs > self.trained.first_epoch:
+                    bar.update({"epoch": self.trained.epochs})  # not every epoch is reported
+            state = "diverged" if self.trained.stopped == "nan" else "done"
+            FORMAT.save(folder, replace(run, state=state, results=asdict(self.trained)).to_dict())
+            self.capacity = ranks.capacity
+
+    def report(self, seconds: float) -> TrainReport:
+        """Return the metrics of the best epoch; raise where the loss became NaN."""
+        if self.trained.stopped == "nan":
+            raise _diverged(self.out, self.trained)
+        training = self.run.training
+        return TrainReport(
+            run=str(self.out),
+            graph=str(self.graph.path),
+            task=self.run.task,
+            model=self.run.model.to_dict(),
+            patience=training.patience,
+            evaluate_every=training.evaluate_every,
+            split=self.run.split,
+            ranks=self.run.parts,
+            device=self.capacity.worker,
+            on_gpu=self.capacity.on_gpu,
+            trained=self.trained,
+            seconds=seconds,
+            ignored=ignored(self.graph),
+            profile=self.out / "profile.json" if training.profile else None,
+        )
+
+    def following(self) -> list[Command]:
+        """Return what applies the weights."""
+        predictions = beside(self.out, "predictions")
+        return [("gnn", "evaluate", self.out), ("gnn", "predict", self.out, predictions)]
 
 
-def run_of(
-    graph: Graph,
-    model: Model,
-    training: Training,
-    options: GnnOptions,
-    split: DrawnSplit | None = None,
-) -> Run:
-    """Return what run.json will say at first."""
-    about = graph.manifest
-    assert about.features is not None
-    return Run(
-        graph=str(graph.path),
-        graph_sha256=graph.digest,
-        model=model,
-        training=training,
-        task=task_of(graph),
-        features=about.features.width,
-        classes=about.classes,
-        feature_names=about.feature_names,
-        split=split,
-        options=given_options(options, passing={"verify"}),
-    )
+def _train(comm: Any, task: TrainTask) -> Trained:
+    from penstock.workers.gnn.train import train
+
+    return train(comm, task)
 
 
-def _diverged(out: Path, folder: Path, trained: Trained) -> PenstockError:
-    kept = [name for name in ("best", "last") if _weights(folder, name).is_file()]
+def _diverged(out: Path, trained: Trained) -> PenstockError:
+    kept = [n for n in ("best", "last") if (out / f"checkpoints/{n}.safetensors").is_file()]
     again = "train again with a lower --lr, with --warmup, or with --clip 1"
     return PenstockError(
         f"the loss became NaN or infinite in epoch {trained.epochs}",
@@ -134,7 +196,3 @@ def _diverged(out: Path, folder: Path, trained: Trained) -> PenstockError:
         if kept
         else again.capitalize(),
     )
-
-
-def _weights(folder: Path, which: str) -> Path:
-    return folder / "checkpoints" / f"{which}.safetensors"

@@ -7,10 +7,14 @@ publish, report. tests/pipelines/example_job.py is a complete one.
 
 module       owns
 partial      what identifies a run, its lock, its hidden directory, resume, publishing; records
+run_folder   the same for an output that is there while it is made: a training's, with checkpoints
 capacity     the memory of workers, on the host or a GPU; what does not fit
 parts        the partition that ranks read, made where it is missing
+following    what a graph can be given to next
+durations    how long runs took on this machine, for the time that ``--plan`` expects
 tasks        ``run_tasks``: independent tasks
-ranks        ``run_ranks``: ranks of a gang, started again where one was lost
+ranks        ``run_ranks``: ranks of a gang, started again where one was lost; on how many
+epochs       progress of ranks that train
 plan         ``Plan``, which ``--plan`` shows
 
 Manifests are written by ``penstock.formats.Format``, with files listed by
@@ -21,6 +25,7 @@ Manifests are written by ``penstock.formats.Format``, with files listed by
 from __future__ import annotations
 
 import sys
+import tempfile
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
@@ -37,9 +42,10 @@ from penstock.options import given_options
 from penstock.paths import client_path
 from penstock.pipelines.job.partial import PartialOutput, partial_output
 from penstock.pipelines.job.plan import Plan
-from penstock.pipelines.output import Output, Report
+from penstock.pipelines.output import Command, Output, Report
 
 if TYPE_CHECKING:
+    from penstock.formats import Format
     from penstock.graph import Graph
     from penstock.pipelines.job.capacity import Capacity, TaskCapacity
 
@@ -50,9 +56,11 @@ class Job(ABC, Generic[R]):
     """One run of a job.
 
     command    what users call it: ``penstock walk``
-    kind       what it makes: a directory that holds ``<kind>.json`` or ``_<kind>.json``
+    kind       what it makes: a directory that holds ``<kind>.json`` or ``_<kind>.json``; empty:
+               nothing is made, and ``work`` is given a directory within ``out`` that goes away
     on_gpu     whether its tasks or ranks compute on GPUs where there are some
     resumable  whether what an interrupted run has done is kept for ``--resume``
+    visible    the manifest of an output that is there while it is made: see ``run_folder``
     passing    options that do not decide what is made
     out        absolute; options: may be completed by ``check``; cluster: resolved
     """
@@ -61,6 +69,7 @@ class Job(ABC, Generic[R]):
     kind: ClassVar[str]
     on_gpu: ClassVar[bool] = False
     resumable: ClassVar[bool] = True
+    visible: ClassVar[Format | None] = None
     passing: ClassVar[frozenset[str]] = frozenset({"resume", "overwrite", "scratch", "verify"})
 
     def __init__(
@@ -94,6 +103,25 @@ class Job(ABC, Generic[R]):
     def report(self, seconds: float) -> R:
         """Return what is told of the run, which is published by now."""
 
+    def amount(self) -> tuple[str, float] | None:
+        """Return by what runs take longer or shorter: a kind of work, and how much of it.
+
+        Asked after ``plan``, for the time that it expects, and after ``work``.
+        """
+        return None
+
+    def following(self) -> list[Command]:
+        """Return one or two commands that a user would type next, with the paths of this run."""
+        return []
+
+    def first_manifest(self) -> dict[str, Any]:
+        """Return what the manifest of a visible output says at first: its state is training."""
+        raise NotImplementedError
+
+    def differences(self, before: dict[str, Any]) -> list[str]:
+        """Return what keeps this run from going on with a visible one, whose manifest is given."""
+        raise NotImplementedError
+
     @property
     def given(self) -> dict[str, Any]:
         """The options that decide what is made, where they are not the defaults."""
@@ -102,6 +130,18 @@ class Job(ABC, Generic[R]):
     @contextmanager
     def output(self) -> Iterator[PartialOutput]:
         """Give the hidden directory in which the output is made, and publish it in the end."""
+        if self.visible is not None:
+            from penstock.pipelines.job.run_folder import run_folder
+
+            with run_folder(self, self.visible) as partial:
+                yield partial
+            return
+        if not self.kind:
+            # Within ``out``: ranks on other hosts can write there, too.
+            prefix = f".{self.command.split()[-1]}-"
+            with tempfile.TemporaryDirectory(prefix=prefix, dir=self.out) as folder:
+                yield PartialOutput(Path(folder), Path(folder))
+            return
         if not self.resumable:
             with fresh_directory(
                 self.out,
@@ -122,6 +162,15 @@ class Job(ABC, Generic[R]):
             overwrite=self.options.overwrite,
         ) as partial:
             yield partial
+
+    def refuse_taken(self) -> None:
+        """Raise where ``out`` is there and neither replaced nor resumed."""
+        if self.visible is not None:
+            from penstock.pipelines.job.run_folder import refuse_taken
+
+            refuse_taken(self, self.visible)
+        elif self.kind:
+            refuse_existing(self.out, overwrite=self.options.overwrite, kind=self.kind)
 
     @contextmanager
     def workers(self, *, input_bytes: int = 0, ranks: int | None = None) -> Iterator[Workers]:
@@ -201,17 +250,32 @@ def run(job: Job[R]) -> R:
     job.check()
     with job.output() as partial:
         job.work(partial)
-    return job.report(time.monotonic() - begun)
+    seconds = time.monotonic() - begun
+    report = job.report(seconds)
+    if not getattr(job.options, "resume", False) and (amount := job.amount()) is not None:
+        from penstock.pipelines.job.durations import keep_duration
+
+        keep_duration(*amount, seconds)
+    return report
 
 
 def plan(job: Job[R]) -> Plan:
     """Return what ``run`` would do; what would keep it from that is the plan's ``problem``."""
-    refuse_existing(job.out, overwrite=job.options.overwrite, kind=job.kind)
+    from penstock.pipelines.job.durations import expected_seconds
+
+    problem = None
     try:
         job.check()
     except CapacityError as error:
-        return replace(job.plan(), problem=error)
-    return job.plan()
+        problem = error
+    job.refuse_taken()
+    made = job.plan()
+    made = replace(made, problem=problem or made.problem)
+    amount = job.amount() if made.seconds is None else None
+    if amount is None or (expected := expected_seconds(*amount)) is None:
+        return made
+    seconds, runs = expected
+    return replace(made, seconds=seconds, timed=f"all, by {runs} run{'s' * (runs != 1)} here")
 
 
 def run_command(job: Job[R], output: Output, *, planned: bool) -> R | None:
@@ -223,5 +287,5 @@ def run_command(job: Job[R], output: Output, *, planned: bool) -> R | None:
             print(f"penstock: {shown.problem}", file=sys.stderr)
         return None
     report = run(job)
-    output.show(report)
+    output.show(report, job.following())
     return report

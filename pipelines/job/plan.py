@@ -10,6 +10,7 @@ from cyclopts import Parameter
 
 from penstock.errors import PenstockError
 from penstock.paths import shown
+from penstock.pipelines.output import Report
 from penstock.sizes import format_bytes, free_disk
 
 PlanFlag = Annotated[
@@ -45,8 +46,10 @@ class Plan:
     what     a line of what would be made
     steps    name and description of each step, in order
     memory   of the fullest worker; disk: of the output and everything made on the way
-    seconds  of what was measured before, or else None; timed: what these are of
+    seconds  of what was measured before, or else None: what runs of the kind took is taken then
+    timed    what these seconds are of
     problem  why it would fail; None: nothing is known to be in the way
+    detail   what else is to be seen, as the operations of a model
     """
 
     command: str
@@ -58,6 +61,7 @@ class Plan:
     seconds: float | None = None
     timed: str = ""
     problem: PenstockError | None = None
+    detail: Report | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything, for ``--json``."""
@@ -72,11 +76,12 @@ class Plan:
             "disk_free": self.disk.there,
             "seconds": self.seconds,
             "problem": None if self.problem is None else self.problem.to_dict(),
+            **({} if self.detail is None else {"detail": self.detail.to_dict()}),
         }
 
     def text(self) -> str:
         """Return what a person wants to read."""
-        seconds = "not known: no run of this kind was measured"
+        seconds = "not known until a run of this kind here"
         if self.seconds is not None:
             seconds = f"about {self.seconds:.3g} s{self.timed and ' for ' + self.timed}"
         rows = [
@@ -87,7 +92,8 @@ class Plan:
         ]
         width = max(len(name) for name, _ in rows)
         lines = [f"{self.command} would write {shown(self.out)}: {self.what}"]
-        return "\n".join([*lines, *(f"  {name:<{width}}  {does}" for name, does in rows)])
+        lines += [f"  {name:<{width}}  {does}" for name, does in rows]
+        return "\n".join(lines if self.detail is None else [*lines, "", self.detail.text()])
 
 
 def disk_need(folder: Path, size: int) -> Need:

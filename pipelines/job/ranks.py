@@ -1,15 +1,78 @@
-"""One function on all ranks of a gang, started again where a rank was lost."""
+"""Ranks: how many a job runs on, the parts that they read, and one function on all of them."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
-from penstock.errors import ClusterError, GangError, PenstockError
+from penstock.cluster.connect import connect, kind_for
+from penstock.cluster.count import check_count, check_ranks
+from penstock.cluster.spec import ClusterSpec
+from penstock.errors import ClusterError, GangError, PenstockError, UsageError
+from penstock.graph import Graph
+from penstock.limits import cores
+from penstock.pipelines.job.capacity import Capacity, capacity_of
+from penstock.pipelines.job.parts import partition_into
+from penstock.pipelines.job.tasks import run_tasks
+from penstock.progress import Progress
+from penstock.workers.comm.single import run_single
 
 # A rank that dies takes its world with it, which is started again. What ranks have written stays.
 RETRIES = 2
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """Where ranks run: a client, how many, the parts that they read, and what a worker has."""
+
+    client: Any
+    count: int
+    partition: Path | None
+    capacity: Capacity
+
+    def run(self, function: Callable[..., Any], task: Any, **more: Any) -> list[Any]:
+        """Run ``function(comm, task)`` on all ranks: see ``run_ranks``."""
+        return run_ranks(self.client, function, lambda: (task,), ranks=self.count, **more)
+
+
+@contextmanager
+def open_ranks(
+    graph: Graph, parts: int | None, cluster: ClusterSpec, *, quiet: bool
+) -> Iterator[Ranks]:
+    """Connect to as many workers as a job needs; the partition is made where it is missing."""
+    spec = cluster.configured()
+    kind = kind_for(spec, 0, None, on_gpu=True)
+    if parts is None and kind == "mpi":
+        parts = spec.workers  # or as many as come
+    elif parts is not None and kind == "mpi" and (spec.workers or parts) < parts:
+        raise UsageError(
+            f"-k {parts} needs as many ranks",
+            expected=f"-n {parts} or more, or no -n",
+            got=f"-n {spec.workers}",
+        )
+    alone = parts == 1 or (parts is None and kind != "mpi")
+    if alone and kind == "local" and spec.workers is None:
+        # One process that has the machine, rather than one of many that has a core.
+        spec = replace(spec, workers=1, threads=spec.threads or cores())
+    path = None
+    if not alone and parts is not None:
+        # Before a partition is made for ranks that cannot be started.
+        kind = kind_for(spec, 0, parts, on_gpu=True)
+        check_ranks(kind)
+        check_count(spec, kind, parts)
+        path = partition_into(graph, parts, quiet=quiet, worker_timeout=spec.worker_timeout)
+    ranks = None if alone else parts
+    with connect(spec, ranks=ranks, on_gpu=True, quiet=quiet) as client:
+        capacity = capacity_of(client)
+        count = 1 if alone else parts or capacity.workers
+        if path is None and count > 1:
+            path = partition_into(graph, count, quiet=quiet, worker_timeout=spec.worker_timeout)
+        yield Ranks(client, count, path, capacity)
 
 
 def run_ranks(
@@ -33,6 +96,9 @@ def run_ranks(
     """
     from penstock.cluster import gang
 
+    if ranks == 1:
+        whole = 0 if total is None else total()
+        return _run_one(client, function, arguments(), title, whole, unit, quiet, on_metrics)
     for attempt in range(RETRIES + 1):
         try:
             return gang.run(
@@ -55,3 +121,29 @@ def run_ranks(
             if not quiet:
                 print(f"{error.what}: starting its gang again", file=sys.stderr)
     raise AssertionError
+
+
+def _run_one(
+    client: Any,
+    function: Callable[..., Any],
+    arguments: tuple[Any, ...],
+    title: str,
+    total: int,
+    unit: str,
+    quiet: bool,
+    on_metrics: Callable[[int, dict[str, Any]], None] | None,
+) -> list[Any]:
+    """Run a gang of one, which needs no MPI: it is a task of Dask, which retries it."""
+    from penstock.cluster.gang import listening
+
+    name = f"{title}-{uuid4().hex}"
+    with Progress(title, total=total, unit=unit, quiet=quiet or not total) as progress:
+
+        def hear(report: dict[str, Any]) -> None:
+            progress.advance(report.get("done", 0))
+            if on_metrics is not None and report.get("metrics"):
+                on_metrics(0, report["metrics"])
+
+        with listening(client, name, hear):
+            call = name, function, arguments
+            return run_tasks(client, title, run_single, [call], sizes=[1], unit="ranks", quiet=True)

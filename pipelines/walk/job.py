@@ -73,6 +73,7 @@ class WalkJob(Job[WalkReport]):
                 placement = place(graph, options, choice.recipe, has)
             except CapacityError as error:
                 placement, problem = "replicated", error
+        self.told.placement, self.told.devices = placement, has.text()
         where, there = f"a copy of the graph on each of {has.text()}", has.rows
         size: int | None = choice.recipe.bytes(
             graph.num_nodes, graph.num_edges, id_dtype(graph.num_nodes).itemsize
@@ -136,6 +137,12 @@ class WalkJob(Job[WalkReport]):
         self.told.seconds = seconds
         return self.told
 
+    def amount(self) -> tuple[str, float] | None:
+        """Return the nodes of all walks, as if none ended early."""
+        told = self.told
+        kind = f"walk {told.app} {told.sampler}, {told.placement} on {told.devices}"
+        return kind, self.expected_nodes
+
     def _workers(self) -> Any:
         """Connect to workers, or to the ranks of a world where the graph will lie in parts."""
         ranks = ranks_wanted(self.graph, self.options, self.cluster)
@@ -161,6 +168,7 @@ class WalkJob(Job[WalkReport]):
             raise UsageError(
                 f"these are {count:,} walks", expected=f"{MAX_WALKS:,} at most in one run"
             )
+        self.expected_nodes = count * min(self.options.length, _longest(self.options))
         return Parts.of(count, self.options.length)
 
     def _need_disk(self, parts: Parts, left: float) -> None:

@@ -557,6 +557,9 @@ def test_every_kind_has_help_and_runs(
     assert shell(kind, "--help") == 0
     assert "--seed" in capsys.readouterr().out
     small = {"rmat": ["--scale", "6"], "sbm": ["--nodes", "50"], "kg": ["--triples", "500"]}
+    assert shell(kind, "g", "--plan", *small.get(kind, ["--graphs", "2"])) == 0
+    assert f"penstock generate {kind} would write " in capsys.readouterr().out
+    assert os.listdir() == []
     assert shell(kind, "g", "-q", *small.get(kind, ["--graphs", "2"])) == 0
     assert capsys.readouterr().out == ""
     assert Graph.open("g").manifest.made["by"] == f"penstock generate {kind}"

@@ -593,7 +593,10 @@ def test_options_that_cannot_be(tmp_path: Path, options: dict[str, Any], message
         etl(tmp_path / "edges.parquet", tmp_path / "g", **options)
 
 
-def test_the_plan_says_what_is_read_as_what_and_writes_nothing(tmp_path, capsys):
+def test_the_plan_says_what_is_read_as_what_and_writes_nothing(
+    tmp_path, tmp_path_factory, capsys, monkeypatch
+):
+    monkeypatch.setenv("PENSTOCK_CACHE", str(tmp_path_factory.mktemp("cache")))
     (tmp_path / "e.csv").write_text("from,to,weight\n1,2,3\n2,3,1\n")
     words = ["etl", str(tmp_path / "e.csv"), str(tmp_path / "g"), "--source", "from"]
     words += ["--target", "to", "--plan"]
@@ -605,7 +608,10 @@ def test_the_plan_says_what_is_read_as_what_and_writes_nothing(tmp_path, capsys)
     assert plan["disk_bytes"] == 4 * (tmp_path / "e.csv").stat().st_size
     assert plan["memory_bytes"] is plan["seconds"] is plan["problem"] is None
     assert run(words) == 0
-    assert "not known" in capsys.readouterr().out
+    assert "time    not known until a run of this kind here" in capsys.readouterr().out
+    took = etl(tmp_path / "e.csv", tmp_path / "h", source="from", target="to").seconds
+    assert run([*words, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["seconds"] == pytest.approx(took)
     assert run([*words[:3], "--source", "nobody", "--plan"]) == 1
     assert "nobody" in capsys.readouterr().err
 

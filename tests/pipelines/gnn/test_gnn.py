@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -19,7 +20,7 @@ from penstock import CSR, ClusterSpec, Graph, etl, generate, gnn
 from penstock.cluster import gang
 from penstock.errors import CapacityError, GangError, OutputExists, UsageError
 from penstock.pipelines.cli import run
-from penstock.pipelines.gnn.ranks import open_ranks
+from penstock.pipelines.job.ranks import open_ranks
 from penstock.workers.comm.single import SingleRank
 
 
@@ -460,6 +461,68 @@ def test_a_plan_is_shown_and_nothing_is_trained(
     assert "does not fit on a worker" in err
     assert run([*line, "-k", "3"]) == 2
     assert f"Make it with penstock partition {blocks.path} -k 3" in capsys.readouterr().err
+
+
+def test_every_command_shows_what_it_would_do_and_does_not(
+    trained: tuple[Path, gnn.TrainReport],
+    blocks: Graph,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    graph, done = str(blocks.path), str(trained[0])
+    threads = ["--cluster", "threads", "--plan"]
+    assert run(["gnn", "train", graph, str(tmp_path / "r"), "--epochs", "7", *threads]) == 0
+    text = capsys.readouterr().out
+    assert "a model of 2 layers, 7 epochs" in text
+    assert "layer 2: gcn, 64 to 4" in text
+    assert "s for 7 epochs, by what was measured on this machine" in text
+    before = sorted(trained[0].iterdir())
+    for command in ("predict", "evaluate"):
+        out = [str(tmp_path / "p")] if command == "predict" else []
+        assert run(["gnn", command, done, *out, "--json", *threads]) == 0
+        plan = json.loads(capsys.readouterr().out)
+        assert plan["detail"]["facts"]["rows"] == 400
+        assert 0 < plan["memory_bytes"] < plan["detail"]["memory_bytes"]
+    missing = ["gnn", "train", graph, str(tmp_path / "r"), "-k", "7", *threads]
+    assert run(missing) == 0
+    assert "a part of" in (text := capsys.readouterr().out)
+    assert "once it is cut, which this does first" in text
+    assert run(["gnn", "train", graph, done, "--cluster", "threads", "--plan"]) == 1
+    assert "holds a finished run" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+    assert sorted(trained[0].iterdir()) == before
+
+
+def test_reports_end_with_what_to_type_next(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every command that is shown runs as it stands, from graph to scores."""
+    monkeypatch.chdir(tmp_path)
+
+    def following(*words: str) -> list[list[str]]:
+        assert run([*words, "--json"]) == 0
+        return [shlex.split(line)[1:] for line in json.loads(capsys.readouterr().out)["next"]]
+
+    g, made = str(tmp_path / "my g"), f"{tmp_path / 'my g'}-run"
+    learn, walk = following("generate", "sbm", "my g", "--nodes", "100", "--blocks", "2")
+    assert learn == ["gnn", "train", g, made]
+    assert walk == ["walk", g, f"{g}-walks"]
+    assert following(*walk) == []
+    assert following("partition", g, "-k", "1") == [[*learn, "-k", "1"]]
+    evaluate, predict = following(*learn, "--epochs", "2")
+    assert following(*evaluate) == [predict] == [["gnn", "predict", made, f"{made}-predictions"]]
+    assert following(*predict) == [evaluate] == [["gnn", "evaluate", made]]
+    line = ["gnn", "evaluate", made]
+    assert run(line) == 0
+    out = capsys.readouterr().out
+    assert out.endswith("  next: penstock gnn predict 'my g-run' 'my g-run-predictions'\n")
+    assert run([*line, "-q"]) == 0
+    assert capsys.readouterr().out == ""
+    [etl] = following("generate", "rmat", "edges", "--scale", "6", "--format", "parquet")
+    assert etl == ["etl", str(tmp_path / "edges"), str(tmp_path / "edges-graph")]
+    walk, cut = following(*etl)
+    assert cut == ["partition", etl[2], "-k", "2"]
+    assert following(*cut) == [[*walk, "--parts", "2"]]
 
 
 # -- ranks -----------------------------------------------------------------------------------------

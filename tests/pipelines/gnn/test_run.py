@@ -22,10 +22,10 @@ from penstock.errors import (
     PenstockError,
     UsageError,
 )
-from penstock.pipelines.gnn.folder import Run
-from penstock.pipelines.gnn.ranks import EpochBar
 from penstock.pipelines.gnn.report import overlap_lines
+from penstock.pipelines.gnn.run import Run
 from penstock.pipelines.job import tasks
+from penstock.pipelines.job.epochs import EpochBar
 from penstock.workers.gnn.task import TrainTask
 
 
@@ -286,7 +286,7 @@ def test_a_training_that_nobody_waits_for_ends(
     ("text", "error", "message"),
     [
         ("{", CorruptFile, "is damaged"),
-        ('{"format": "other"}', UsageError, "was not written by penstock gnn train"),
+        ('{"format": "other"}', UsageError, "is not the manifest of a run"),
         ('{"format": "penstock-gnn", "version": 99}', NewerVersion, "by a later penstock"),
         ('{"format": "penstock-gnn", "version": 1}', CorruptFile, "is damaged"),
     ],

@@ -19,8 +19,8 @@ import pytest
 from penstock import CSR, ClusterSpec, Graph, etl, gnn
 from penstock.errors import CorruptFile, UsageError
 from penstock.pipelines.cli import run
-from penstock.pipelines.gnn.folder import Run
 from penstock.pipelines.gnn.options import GnnOptions
+from penstock.pipelines.gnn.run import Run
 from penstock.pipelines.splits import draw_splits
 
 CLASSES = ("a", "b", "c")

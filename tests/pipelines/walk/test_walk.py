@@ -664,8 +664,13 @@ def test_gpu_samplers_of_their_own(make_graph: Any, sampler: str) -> None:
 
 
 def test_the_plan_says_what_would_be_walked_and_writes_nothing(
-    make_graph: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    make_graph: Any,
+    tmp_path: Path,
+    tmp_path_factory: pytest.TempPathFactory,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setenv("PENSTOCK_CACHE", str(tmp_path_factory.mktemp("cache")))
     graph = make_graph()
     before = sorted(tmp_path.rglob("*"))
     words = ["walk", str(graph.path), str(tmp_path / "w"), "--walks", "3", "--plan"]
@@ -678,8 +683,14 @@ def test_the_plan_says_what_would_be_walked_and_writes_nothing(
     assert 0 < plan["disk_bytes"] < plan["disk_free"]
     assert plan["seconds"] is plan["problem"] is None
     assert run(words) == 0
-    assert "time     not known" in capsys.readouterr().out
-    walk(graph, tmp_path / "w")
+    assert "time     not known until a run of this kind here" in capsys.readouterr().out
+    took = walk(graph, tmp_path / "w", walks=3).seconds
+    assert run([*words, "--overwrite", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["seconds"] == pytest.approx(took)
+    assert run([*words, "--overwrite", "--app", "ppr"]) == 0
+    assert "time     not known" in capsys.readouterr().out, "other walks have another speed"
+    assert run([*words, "--overwrite"]) == 0
+    assert " s for all, by 1 run here" in capsys.readouterr().out
     assert run(words) == 1
     assert "exists" in capsys.readouterr().err
 

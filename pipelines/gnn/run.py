@@ -1,0 +1,119 @@
+"""What a training's folder says of itself, and the weights in it.
+
+run.json                        model, training, graph, state and results
+split.parquet                   training, validation and test nodes
+metrics.jsonl, plan.txt         a line per epoch; the plan
+checkpoints/{last,best}.safetensors
+profile.json                    with --profile
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from penstock.errors import UsageError
+from penstock.formats import Format
+from penstock.pipelines.gnn.split import DrawnSplit
+from penstock.workers.gnn.plan.spec import (
+    RESUMABLE,
+    Model,
+    Training,
+    differences,
+    make_model,
+    make_training,
+)
+
+KIND = "run"
+FORMAT = Format(
+    name="penstock-gnn",
+    version=1,
+    file=f"{KIND}.json",
+    thing=KIND,
+    make="Make one with penstock gnn train GRAPH RUN",
+    restore="Restore the file or train again with --overwrite",
+    absent=UsageError,
+    foreign=UsageError,
+)
+
+
+@dataclass(frozen=True)
+class Run:
+    """The content of run.json.
+
+    model     complete: the width of its last layer is what the graph's labels ask for
+    task      what is predicted: class, multi or value
+    features  how many a node has; feature_names: their names, where the graph has them
+    classes   their names, where the graph has them
+    split     what --split drew; None: the graph's own split
+    parts     into how many parts the graph was cut, last time
+    state     training, interrupted or done
+    results   what Trained holds, once it is done
+    """
+
+    graph: str
+    graph_sha256: str
+    model: Model
+    training: Training
+    task: str
+    features: int
+    classes: tuple[str, ...] | None = None
+    feature_names: tuple[str, ...] | None = None
+    split: DrawnSplit | None = None
+    parts: int = 1
+    state: str = "training"
+    options: dict[str, Any] | None = None
+    results: dict[str, Any] | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what run.json holds."""
+        return {**asdict(self), "model": self.model.to_dict()}
+
+    @staticmethod
+    def of(body: dict[str, Any], folder: Path) -> Run:
+        """Return what run.json in ``folder`` says."""
+        with FORMAT.reading(folder):
+            body = {name: body[name] for name in Run.__dataclass_fields__ if name in body}
+            where = f"{folder / FORMAT.file}: model"
+            body["model"] = make_model(body["model"], where=where)
+            body["training"] = make_training(body["training"])
+            for name in ("classes", "feature_names"):
+                body[name] = None if body.get(name) is None else tuple(body[name])
+            body["split"] = DrawnSplit.of(body.get("split"))
+            return Run(**body)
+
+    @staticmethod
+    def load(folder: Path) -> Run:
+        """Read ``folder/run.json``, or say why it is not a run of ours."""
+        return Run.of(FORMAT.load(folder), folder)
+
+    def differences(self, old: Run) -> list[str]:
+        """Return what keeps this run from going on where ``old`` stopped."""
+        found = differences(self.model.to_dict(), old.model.to_dict(), KIND)
+        ours, theirs = (
+            {name: value for name, value in asdict(run.training).items() if name not in RESUMABLE}
+            for run in (self, old)
+        )
+        if self.training.schedule == "cosine":
+            ours["epochs"], theirs["epochs"] = self.training.epochs, old.training.epochs
+        found += differences(ours, theirs, KIND)
+        drawn, kept = (run.split.declared if run.split else "the graph's" for run in (self, old))
+        found += differences({"split": drawn}, {"split": kept}, KIND)
+        if self.graph_sha256 != old.graph_sha256:
+            changed = f"{self.graph} has changed"
+            other = f"{self.graph}, in the run {old.graph}"
+            found.append(f"the graph: {changed if self.graph == old.graph else other}")
+        return found
+
+    def checkpoint(self, folder: Path, which: str) -> Path:
+        """Return a file of weights, which is there."""
+        path = folder / "checkpoints" / f"{which}.safetensors"
+        if not path.is_file():
+            raise UsageError(
+                f"{folder} has no weights yet",
+                expected=f"{path.relative_to(folder)}",
+                got=f"a run that is {self.state}",
+                remedy="Train first, or resume with --resume, or take --checkpoint last",
+            )
+        return path

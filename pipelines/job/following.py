@@ -1,0 +1,28 @@
+"""What a graph can be given to next, once a job has made or cut it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from penstock.manifest import Manifest
+from penstock.pipelines.output import Command
+
+
+def after_graph(path: Path, about: Manifest) -> list[Command]:
+    """Return the commands for a graph: those that it has what they need for."""
+    walks: Command = ("walk", path, beside(path, "walks"))
+    if learnable(about):
+        return [("gnn", "train", path, beside(path, "run")), walks]
+    return [walks, ("partition", path, "-k", "2")] if about.edges else [("info", path)]
+
+
+def learnable(about: Manifest) -> bool:
+    """Return whether a graph neural network can be trained without further options."""
+    several = about.labels != "class" or about.classes is None or len(about.classes) > 1
+    train = bool(about.splits.get("train"))
+    return about.features is not None and about.labels is not None and several and train
+
+
+def beside(path: Path, what: str) -> Path:
+    """Return a name for what is made of ``path``."""
+    return path.parent / f"{path.name}-{what}"

@@ -1,0 +1,137 @@
+"""An output that is there while it is made: the folder of a training, to watch and to resume from.
+
+<kind>.json        what is trained, its state and its results
+metrics.jsonl      a line per epoch; with the first one the run has begun
+checkpoints/       what ranks write; ``last`` is what ``--resume`` goes on from
+
+States are training, interrupted, done and diverged.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from penstock.errors import OutputExists, PenstockError, UsageError
+from penstock.files import refuse_existing
+from penstock.output_lock import (
+    is_own_directory,
+    output_lock,
+    refuse_link,
+    refuse_strangers_link,
+)
+from penstock.pipelines.job.partial import PartialOutput
+
+if TYPE_CHECKING:
+    from penstock.formats import Format
+    from penstock.pipelines.job import Job
+
+_HOLDS = {"done": "a finished run", "diverged": "a run whose loss became NaN"}
+
+
+@contextmanager
+def run_folder(job: Job[Any], manifest: Format) -> Iterator[PartialOutput]:
+    """Give the folder of a run to train in; it is kept however the block ends, bad input aside.
+
+    An existing run is resumed with ``resume`` if it is the same. With ``overwrite`` it is moved
+    aside, and removed once the new one has done an epoch.
+    """
+    # Through symbolic links, to the disk that the run will really stand on.
+    refuse_strangers_link(job.out)
+    out, resume = job.out.resolve(), job.options.resume
+    with output_lock(out, command=job.command):
+        _recover(out, manifest)
+        refuse_taken(job, manifest)
+        resumes = resume and (out / manifest.file).is_file()
+        old = None if resumes else _put_aside(out)
+        before = manifest.load(out) if resumes else None
+        out.mkdir(exist_ok=True)
+        refuse_link(out / "checkpoints")
+        manifest.save(out, job.first_manifest())
+        try:
+            yield PartialOutput(out, out)
+        except BaseException as error:
+            if before is not None and isinstance(error, PenstockError) and error.exit_code == 2:
+                manifest.save(out, before)
+            elif before is None and not _has_begun(out):
+                shutil.rmtree(out, ignore_errors=True)
+                if old is not None:
+                    old.rename(out)
+            else:
+                with suppress(OSError):  # a full disk; the manifest says "training" then
+                    manifest.save(out, manifest.load(out) | {"state": "interrupted"})
+                _forget(old)
+                _say_how_to_resume(out)
+            raise
+        _forget(old)
+
+
+def refuse_taken(job: Job[Any], manifest: Format) -> None:
+    """Raise where the folder holds what this run neither resumes nor may replace."""
+    out = job.out.resolve()
+    there = (out / manifest.file).is_file()
+    if there and job.options.resume:
+        if found := job.differences(manifest.load(out)):
+            raise UsageError(
+                f"the run in {out} is another one",
+                expected="the same model, training and graph",
+                got="; ".join(found),
+                remedy="Repeat its command with --resume, or replace it with --overwrite",
+            )
+    elif there and not job.options.overwrite:
+        state = manifest.load(out).get("state")
+        more = " and more --epochs" if state == "done" else ""
+        raise OutputExists(
+            f"{out} holds {_HOLDS.get(str(state), 'an interrupted run')}",
+            remedy=f"Resume it with --resume{more}, replace it with --overwrite, or name another",
+        )
+    else:
+        refuse_existing(out, overwrite=job.options.overwrite, kind=job.kind)
+
+
+def _has_begun(out: Path) -> bool:
+    metrics = out / "metrics.jsonl"
+    return metrics.is_file() and metrics.stat().st_size > 0
+
+
+def _put_aside(out: Path) -> Path | None:
+    """Move a run out of the way, and return where to."""
+    if not out.exists() or not any(out.iterdir()):
+        return None
+    old = out.with_name(f".{out.name}.old")
+    refuse_link(old)
+    shutil.rmtree(old, ignore_errors=True)
+    return out.rename(old)
+
+
+def _recover(out: Path, manifest: Format) -> None:
+    """Put back the run that a killed one had moved aside, and had not yet replaced.
+
+    Only what is this user's run, and never in the place of something else than a run.
+    """
+    old = out.with_name(f".{out.name}.old")
+    if out.is_dir() and not (out / manifest.file).is_file():
+        replaced = all(path.name.startswith(".") for path in out.iterdir())
+    else:
+        replaced = not out.is_file()
+    ours = is_own_directory(old) and (old / manifest.file).is_file()
+    if ours and replaced and not _has_begun(out):
+        shutil.rmtree(out, ignore_errors=True)
+        old.rename(out)
+
+
+def _forget(old: Path | None) -> None:
+    if old is not None:
+        shutil.rmtree(old, ignore_errors=True)
+
+
+def _say_how_to_resume(out: Path) -> None:
+    saved = any((out / "checkpoints").glob("last*"))
+    go_on = "resume from its last checkpoint" if saved else "start over: there is no checkpoint yet"
+    print(
+        f"The run is kept in {out}: the same command with --resume will {go_on}.", file=sys.stderr
+    )

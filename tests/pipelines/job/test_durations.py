@@ -1,0 +1,51 @@
+"""What ``--plan`` expects of a run's time, by the runs before it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from penstock.pipelines.job.durations import expected_seconds, keep_duration
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("PENSTOCK_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+def test_a_line_through_runs_of_several_sizes() -> None:
+    for amount in (1e6, 2e6, 8e6):
+        keep_duration("walk", amount, 2 + amount * 1e-6)
+    assert expected_seconds("walk", 100e6) == (pytest.approx(102), 3)
+    assert expected_seconds("walk", 10) == (pytest.approx(2.00001), 3)
+    assert expected_seconds("etl", 10) is None
+
+
+def test_of_one_size_nothing_is_taken_to_be_shorter() -> None:
+    keep_duration("walk", 1e6, 3)
+    assert expected_seconds("walk", 10) == (3, 1)
+    assert expected_seconds("walk", 4e6) == (12, 1)
+    # Times that shrink as amounts grow are noise: the median counts.
+    keep_duration("walk", 2e6, 1)
+    keep_duration("walk", 3e6, 2)
+    assert expected_seconds("walk", 1) == (2, 3)
+
+
+def test_the_last_runs_count() -> None:
+    for _ in range(3):
+        keep_duration("walk", 1e6, 100)
+    for _ in range(8):
+        keep_duration("walk", 1e6, 5)
+    assert expected_seconds("walk", 1e6) == (5, 8)
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"version": 1, "runs": {"walk": [3]}}', "\0"])
+def test_a_damaged_file_is_written_anew(cache: Path, text: str) -> None:
+    keep_duration("walk", 1e6, 3)
+    [file] = cache.iterdir()
+    file.write_text(text)
+    assert expected_seconds("walk", 1e6) is None
+    keep_duration("walk", 1e6, 4)
+    assert expected_seconds("walk", 1e6) == (4, 1)
