@@ -139,8 +139,8 @@ class WalkJob(Job[WalkReport]):
     def _workers(self) -> Any:
         """Connect to workers, or to the ranks of a world where the graph will lie in parts."""
         ranks = ranks_wanted(self.graph, self.options, self.cluster)
-        if self.options.placement == "partitioned":
-            check_ranks(self.cluster.cluster)  # before a partition is made
+        if self.options.in_parts:  # before a partition is made
+            check_ranks(self.cluster.cluster, self.cluster.workers, self.options.parts)
         size = sum(entry.bytes for entry in self.graph.manifest.files.values())
         return self.workers(input_bytes=size, ranks=ranks)
 
