@@ -24,6 +24,15 @@ class Rows:
     number: Callable[[int], int]  # row of the batch -> row of the file, from 1
     text: Callable[[int], str]
 
+    @staticmethod
+    def of(path: str, first: int, columns: dict[str, Any]) -> Rows:
+        """Return the rows of Arrow columns, from row ``first`` of the file on."""
+
+        def text(row: int) -> str:
+            return ", ".join(f"{name}={shown(column[row])}" for name, column in columns.items())
+
+        return Rows(path, lambda row: first + row, text)
+
 
 @dataclass(frozen=True)
 class _Fault:
