@@ -225,7 +225,6 @@ class DemoReport:
 
     folder: str
     ranks: int
-    alone_because: str | None
     seconds: float = 0.0
     stages: list[dict[str, Any]] = field(default_factory=list)
 
@@ -289,7 +288,7 @@ def run_demo(folder: Path, options: DemoOptions, *, quiet: bool) -> DemoReport:
     save_json(folder / f"{KIND}.json", {"state": "begun"})
     why = why_alone()
     context = Context(folder, options.nodes, 1 if why else RANKS)
-    report = DemoReport(str(folder), context.ranks, why)
+    report = DemoReport(str(folder), context.ranks)
     for number, stage in enumerate(STAGES, 1):
         if not quiet:
             print(f"{number}/{len(STAGES)} {stage.title(context)}", file=sys.stderr, flush=True)
