@@ -13,7 +13,7 @@ import numpy as np
 
 from penstock.graph import Graph
 from penstock.kernels import kernel
-from penstock.kernels.walk_rules import Rows
+from penstock.kernels.walk_rules import WalkGraph
 from penstock.limits import cores
 from penstock.partition.threads import spread
 from penstock.pipelines.job import Workers
@@ -68,7 +68,7 @@ def walk_parts(job: WalkTask, numbers: list[int]) -> None:
             job.write(number, first, paths)
 
 
-def _on_gpu(job: WalkTask, rows: Rows, numbers: list[int]) -> Iterator[tuple[int, int, Any]]:
+def _on_gpu(job: WalkTask, rows: WalkGraph, numbers: list[int]) -> Iterator[tuple[int, int, Any]]:
     """Yield the parts one by one; the next ones walk meanwhile."""
     from penstock.kernels.cuda.stream import batches
 
@@ -85,12 +85,12 @@ def _on_gpu(job: WalkTask, rows: Rows, numbers: list[int]) -> Iterator[tuple[int
 class _Kept:
     """Rows as a worker's cache keeps them; what is only mapped counts for nothing."""
 
-    rows: Rows
+    rows: WalkGraph
     nbytes: int
 
 
 @contextmanager
-def held_rows(graph: Path, version: str, recipe: Recipe) -> Iterator[Rows]:
+def held_rows(graph: Path, version: str, recipe: Recipe) -> Iterator[WalkGraph]:
     """Give the rows of a graph, which this worker keeps for the tasks to come."""
     held = resources()
     key = ("walk rows", str(graph), version, recipe)

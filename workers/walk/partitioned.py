@@ -24,7 +24,7 @@ from penstock.arrays import Array
 from penstock.csr import id_dtype
 from penstock.errors import UsageError
 from penstock.kernels import kernel
-from penstock.kernels.walk_rules import Owned, Rows, Walkers
+from penstock.kernels.walk_rules import Owned, Walkers, WalkGraph
 from penstock.kernels.walkers import join, pack, start_walkers, unpack
 from penstock.partition.manifest import PartitionManifest
 from penstock.partition.part import Part, Partition, part_folder
@@ -87,7 +87,7 @@ def _finish(writing: list[Future[None]]) -> None:
 class _Here:
     """What one rank holds; ``assignment`` is in host memory."""
 
-    rows: Rows
+    rows: WalkGraph
     owned: Owned
     assignment: Array
 
