@@ -23,7 +23,7 @@ from penstock.workers.resources.device import frames
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from penstock.pipelines.etl.reading.text import Block
+    from penstock.pipelines.etl.reading.text import TextBlock
 
 __all__ = ["matrix_nodes", "read_piece"]
 
@@ -117,7 +117,7 @@ def check_widths(widths: Array, expected: int, checks: RowChecks) -> None:
     checks.fail(widths != expected, lambda row: f"{widths[row]} columns instead of {expected}")
 
 
-def line_number(piece: Piece, block: Block, before: dict[str, int], row: int) -> int:
+def line_number(piece: Piece, block: TextBlock, before: dict[str, int], row: int) -> int:
     """Return a row's line in its file, counted from 1 as editors do."""
     from penstock.pipelines.etl.reading.text import lines_before, piece_begin
 
