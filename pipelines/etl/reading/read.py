@@ -13,7 +13,7 @@ from penstock.arrays import Array
 from penstock.pipelines.etl.options import EtlOptions
 from penstock.pipelines.etl.reading import columns as convert
 from penstock.pipelines.etl.reading.batch import Batch, Layout, Piece
-from penstock.pipelines.etl.reading.check_rows import RowChecks, Rows
+from penstock.pipelines.etl.reading.check_rows import RowChecks, RowSource
 from penstock.pipelines.etl.reading.columns import Fields
 from penstock.pipelines.etl.reading.matrix import matrix_entries, matrix_nodes
 from penstock.pipelines.etl.reading.pieces import needed_columns
@@ -58,7 +58,7 @@ def _read_parquet(piece: Piece, layout: Layout, options: EtlOptions) -> Iterator
         for found in tables:
             columns = {role: found[str(name)] for role, name in roles.items()}
             count = len(found[names[0]])
-            rows = Rows.of(piece.path, before + 1, found)
+            rows = RowSource.of(piece.path, before + 1, found)
             yield _clean(columns, count, RowChecks(count), rows, layout, options)
             before += count
 
@@ -71,7 +71,7 @@ def _read_matrix(piece: Piece, layout: Layout, options: EtlOptions) -> Iterator[
         columns = {"source": found["row"], "target": found["column"]}
         if layout.weight is not None:
             columns["weight"] = found["data"] = pa.array(part.data)
-        rows = Rows.of(piece.path, part.first + 1, found)
+        rows = RowSource.of(piece.path, part.first + 1, found)
         count = len(part.sources)
         yield _clean(columns, count, RowChecks(count), rows, layout, options)
 
@@ -95,7 +95,7 @@ def _read_text(piece: Piece, layout: Layout, options: EtlOptions) -> Iterator[Ba
         checks = RowChecks(count)
         check_widths(block.widths, len(layout.names), checks)
         columns = {role: block.fields(slots[at]) for role, at in positions.items()}
-        rows = Rows(piece.path, partial(line_number, piece, block, lines), block.text)
+        rows = RowSource(piece.path, partial(line_number, piece, block, lines), block.text)
         if first and count:
             _check_no_header(columns, layout, checks)
             first = False
@@ -131,7 +131,7 @@ def _clean(
     columns: dict[str, Fields | pa.Array],
     count: int,
     checks: RowChecks,
-    rows: Rows,
+    rows: RowSource,
     layout: Layout,
     options: EtlOptions,
 ) -> Batch:
