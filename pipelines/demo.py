@@ -44,7 +44,7 @@ class DemoOptions:
 
 
 @dataclass
-class Context:
+class DemoRun:
     """What stages know: where they write, how large the graph is, on how many ranks a gang runs."""
 
     folder: Path
@@ -71,9 +71,9 @@ class Stage:
 
     name: str
     says: str
-    run: Callable[[Context], Done]
+    run: Callable[[DemoRun], Done]
 
-    def title(self, context: Context) -> str:
+    def title(self, context: DemoRun) -> str:
         """Return what the stage does, as a command."""
         return self.says.format(at=context.folder, nodes=context.nodes, ranks=context.ranks)
 
@@ -81,7 +81,7 @@ class Stage:
 # The stages
 
 
-def make_tables(context: Context) -> Done:
+def make_tables(context: DemoRun) -> Done:
     """Make an edge table and a node table, as they come from somebody's warehouse."""
     import numpy as np
     import pyarrow as pa
@@ -116,7 +116,7 @@ def make_tables(context: Context) -> Done:
     )
 
 
-def read_tables(context: Context) -> Done:
+def read_tables(context: DemoRun) -> Done:
     """Turn the tables into a graph."""
     from penstock.pipelines.etl import etl
 
@@ -132,7 +132,7 @@ def read_tables(context: Context) -> Done:
     return Done(text, {"nodes": report.nodes, "arcs": report.edges}, ("graph",))
 
 
-def cut_graph(context: Context) -> Done:
+def cut_graph(context: DemoRun) -> Done:
     """Cut the graph into a part a rank."""
     from penstock.pipelines.partition import partition_graph
 
@@ -145,7 +145,7 @@ def cut_graph(context: Context) -> Done:
     )
 
 
-def make_walks(context: Context) -> Done:
+def make_walks(context: DemoRun) -> Done:
     """Walk over the graph from every node."""
     from penstock.pipelines.walk import walk, walk_array
 
@@ -162,7 +162,7 @@ def make_walks(context: Context) -> Done:
     )
 
 
-def train_gnn(context: Context) -> Done:
+def train_gnn(context: DemoRun) -> Done:
     """Train a network on the graph, on as many ranks as there are."""
     from penstock.pipelines.gnn import train
 
@@ -183,7 +183,7 @@ def train_gnn(context: Context) -> Done:
     return Done(f"accuracy {accuracy:.1%}, {epochs} on {where}", figures, ("run",))
 
 
-def predict_groups(context: Context) -> Done:
+def predict_groups(context: DemoRun) -> Done:
     """Predict the group of every node."""
     from penstock.pipelines.gnn import predict
 
@@ -287,7 +287,7 @@ def run_demo(folder: Path, options: DemoOptions, *, quiet: bool) -> DemoReport:
     folder.mkdir(parents=True)
     save_json(folder / f"{KIND}.json", {"state": "begun"})
     why = why_alone()
-    context = Context(folder, options.nodes, 1 if why else RANKS)
+    context = DemoRun(folder, options.nodes, 1 if why else RANKS)
     report = DemoReport(str(folder), context.ranks)
     for number, stage in enumerate(STAGES, 1):
         if not quiet:
