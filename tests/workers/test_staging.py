@@ -66,7 +66,7 @@ def sleep(seconds):
 locks.FileLock.touch = touch
 locks.time = types.SimpleNamespace(sleep=sleep, monotonic=real_time.monotonic)
 path, staged, patience = Path(sys.argv[1]), Path(sys.argv[2]), float(sys.argv[3])
-mine = staging.Stage(
+mine = staging.Staging(
     lambda: staged,
     lambda: staged,
     patience=patience,

@@ -20,7 +20,7 @@ from penstock.kernels.walk_rules import Rules, WalkGraph
 
 
 class Arrays(NamedTuple):
-    """Rows, for a kernel; empty where Rows has None."""
+    """A walk graph, for a kernel; empty where that has None."""
 
     indptr: Array
     indices: Array
