@@ -23,7 +23,7 @@ from penstock.errors import CapacityError, InputError, PenstockError, UsageError
 from penstock.graph import Graph
 from penstock.kernels import kernel
 from penstock.partition import scatter
-from penstock.partition.assignment import METHODS, Assignment, Step, memory_for
+from penstock.partition.assignment import METHODS, Assignment, Attempt, memory_for
 from penstock.partition.balance import Balance, even_out, fill_empty
 from penstock.partition.metis import (
     Adjacency,
@@ -113,11 +113,11 @@ class _Work:
     path: str = ""
     metis_seconds: float = 0.0
     metis_starved: bool = False
-    steps: list[Step] = field(default_factory=list)
+    steps: list[Attempt] = field(default_factory=list)
     _packing: Array | None = None
 
     def note(self, phase: str, outcome: str, why: str) -> None:
-        self.steps.append(Step(phase, outcome, why))
+        self.steps.append(Attempt(phase, outcome, why))
 
     def take(self, path: str, parts: Array, why: str) -> None:
         self.parts, self.path = parts, path

@@ -19,7 +19,7 @@ def memory_for(limit: int | None) -> int:
 
 
 @dataclass(frozen=True)
-class Step:
+class Attempt:
     """One thing that was tried: ``taken``, ``refused`` (out of bound), ``failed``, ``skipped``."""
 
     phase: str
@@ -44,6 +44,6 @@ class Assignment:
     path: str
     method: str
     seed: int
-    steps: tuple[Step, ...]
+    steps: tuple[Attempt, ...]
     balance: Balance
     metis_seconds: float
