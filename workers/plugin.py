@@ -98,7 +98,7 @@ class Resources:
 
 
 class PenstockWorker(WorkerPlugin):  # type: ignore[misc]
-    """Give a worker its ``Resources``. To be registered with ``equip``."""
+    """Give a worker its ``Resources``. To be registered with ``register_plugin``."""
 
     name = NAME
     idempotent = True
@@ -175,7 +175,7 @@ def resources(worker: Any = None) -> Resources:
     return _of_this_process()
 
 
-def equip(
+def register_plugin(
     client: Any,
     *,
     device: str = "auto",
