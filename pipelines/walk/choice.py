@@ -12,7 +12,7 @@ from penstock.pipelines.walk.options import WalkOptions
 from penstock.pipelines.walk.survey import Survey, weighted
 from penstock.pipelines.walk.window import time_window
 from penstock.sizes import format_bytes
-from penstock.workers.walk.rows import Recipe
+from penstock.workers.walk.rows import WalkGraphSpec
 
 # A proposal costs a read; a table costs a pass over all edges and memory for as long as the job.
 _MOST_TRIALS = 4.0
@@ -35,7 +35,7 @@ class Choice:
     instead  says that another sampler was asked for, and why it is not taken
     """
 
-    recipe: Recipe
+    recipe: WalkGraphSpec
     why: str
     instead: str = ""
 
@@ -81,7 +81,7 @@ def choose(graph: Graph, options: WalkOptions, survey: Survey, memory: int) -> C
     nodes, edges = graph.num_nodes, graph.num_edges
     id_bytes = id_dtype(nodes).itemsize
 
-    def with_sampler(sampler: Sampler) -> Recipe:
+    def with_sampler(sampler: Sampler) -> WalkGraphSpec:
         return _for_sampler(graph, options, recipe, sampler)
 
     def fits(sampler: Sampler) -> bool:
@@ -171,7 +171,7 @@ def schema_numbers(graph: Graph, options: WalkOptions) -> tuple[int, ...]:
     return tuple(numbers)
 
 
-def _recipe(graph: Graph, options: WalkOptions, weighted: bool) -> Recipe:
+def _recipe(graph: Graph, options: WalkOptions, weighted: bool) -> WalkGraphSpec:
     """Return what is asked for, whatever the sampler."""
     rules = Rules(
         length=options.length,
@@ -188,10 +188,12 @@ def _recipe(graph: Graph, options: WalkOptions, weighted: bool) -> Recipe:
     if options.timed:
         earliest, latest = time_window(graph, options)
         rules = replace(rules, timed=True, earliest=earliest, latest=latest)
-    return Recipe(rules, weighted=weighted, times=options.timed)
+    return WalkGraphSpec(rules, weighted=weighted, times=options.timed)
 
 
-def _for_sampler(graph: Graph, options: WalkOptions, recipe: Recipe, sampler: Sampler) -> Recipe:
+def _for_sampler(
+    graph: Graph, options: WalkOptions, recipe: WalkGraphSpec, sampler: Sampler
+) -> WalkGraphSpec:
     rules = replace(recipe.rules, sampler=sampler)
     names = options.names
     if options.app == "custom":

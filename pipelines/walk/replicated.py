@@ -20,7 +20,7 @@ from penstock.pipelines.job import Workers
 from penstock.pipelines.walk.output import Parts, WalkWriter
 from penstock.pipelines.walk.starts import Starts
 from penstock.workers.plugin import Resources, resources
-from penstock.workers.walk.rows import Recipe
+from penstock.workers.walk.rows import WalkGraphSpec
 
 # On a GPU a part takes milliseconds, and writing it most of a second: a task has several, whose
 # writing takes all cores, so that tasks of one process take turns.
@@ -37,7 +37,7 @@ class WalkTask:
 
     graph: Path
     version: str
-    recipe: Recipe
+    recipe: WalkGraphSpec
     starts: Starts
     parts: Parts
     write: WalkWriter
@@ -90,7 +90,7 @@ class _Kept:
 
 
 @contextmanager
-def held_rows(graph: Path, version: str, recipe: Recipe) -> Iterator[WalkGraph]:
+def held_rows(graph: Path, version: str, recipe: WalkGraphSpec) -> Iterator[WalkGraph]:
     """Give the rows of a graph, which this worker keeps for the tasks to come."""
     held = resources()
     key = ("walk rows", str(graph), version, recipe)
@@ -98,7 +98,7 @@ def held_rows(graph: Path, version: str, recipe: Recipe) -> Iterator[WalkGraph]:
         yield kept.rows
 
 
-def _load(held: Resources, path: Path, recipe: Recipe) -> _Kept:
+def _load(held: Resources, path: Path, recipe: WalkGraphSpec) -> _Kept:
     graph = Graph.open(held.stage(path))
     put: Any = np.asarray
     if held.device is not None:
@@ -110,7 +110,7 @@ def _load(held: Resources, path: Path, recipe: Recipe) -> _Kept:
     return _Kept(recipe.build(columns, put), size)
 
 
-def columns_of(graph: Graph, recipe: Recipe) -> dict[str, Any]:
+def columns_of(graph: Graph, recipe: WalkGraphSpec) -> dict[str, Any]:
     """Return the columns of a graph that a recipe reads."""
     columns: dict[str, Any] = dict(graph.csr().arrays())
     if recipe.degrees:

@@ -13,7 +13,7 @@ from penstock.kernels.walk_rules import Rules, Sampler, WalkGraph
 
 
 @dataclass(frozen=True)
-class Recipe:
+class WalkGraphSpec:
     """What is to be made of a graph's columns; numbers only, so that it travels with a task.
 
     wanted    relations, each with a row of its own a node; None: a row a node
