@@ -28,7 +28,7 @@ from scipy.stats import chi2
 from penstock import Graph, generate
 from penstock.kernels.cpu import walk as cpu
 from penstock.kernels.naive.walk import factors, transition
-from penstock.kernels.walk_rules import Rows, Rules, Sampler
+from penstock.kernels.walk_rules import Rules, Sampler, WalkGraph
 
 TIMES_PECANPY, STEPS_PER_SECOND = 30, 10e6  # what is asked for, with two threads
 BATCH = 4096  # walks that a thread makes at once
@@ -86,7 +86,7 @@ def make_graph(scale):
         generate("rmat", path, scale=scale, weights="1,5", relations=5, quiet=True)
         csr = Graph.open(path).csr()
         arrays = [np.array(each) for each in (csr.indptr, csr.indices, csr.weights, csr.relations)]
-        return Rows(*arrays)
+        return WalkGraph(*arrays)
 
 
 def prepare(base, rules):

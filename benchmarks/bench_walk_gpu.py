@@ -29,7 +29,7 @@ from penstock.kernels.cpu import rmat
 from penstock.kernels.cuda import stream, walk
 from penstock.kernels.cuda.walk.reservoir import walk_reservoir
 from penstock.kernels.generate_rules import thresholds
-from penstock.kernels.walk_rules import Rows, Rules, Sampler
+from penstock.kernels.walk_rules import Rules, Sampler, WalkGraph
 
 DEVICE, TO_HOST, SECTOR = 4.25e12, 55e9, 32  # bytes a second and bytes, docs: benchmarks/results
 FLOWWALKER = {"deepwalk": 2404.0, "node2vec": 9491.0, "ppr": 1861.0, "metapath": 95.5}
@@ -72,7 +72,7 @@ class Workload:
         ends = sources.get(), targets.get()
         weights = cp.asarray(rmat.weights(0, *ends, 1.0, 5.0, ordered=False))
         relations = cp.asarray(rmat.relations(0, *ends, 5, ordered=False))
-        self.rows = Rows(indptr, targets, weights=weights)
+        self.rows = WalkGraph(indptr, targets, weights=weights)
         self.typed = replace(self.rows, relations=relations)
         self.hub = int(self.degrees.argmax())
         self.walks = cp.arange(self.nodes, dtype=cp.int64)
@@ -84,7 +84,7 @@ class Workload:
         """Return walks and starts of an application."""
         return (self.queries, self.hubs) if app == "ppr" else (self.walks, self.starts)
 
-    def check(self, rows: Rows, rules: Rules, app: str, made: Callable[..., Any]) -> str:
+    def check(self, rows: WalkGraph, rules: Rules, app: str, made: Callable[..., Any]) -> str:
         """Return "" where steps are edges and first steps from the hub have their chances."""
         walks, starts = self.asked(app)
         seed = int(time.time_ns() % 2**62)  # fresh numbers every time
@@ -128,10 +128,10 @@ def median_ms(work: Callable[[], Any], repeats: int = REPEATS) -> float:
     return float(np.median(times))
 
 
-def tables(load: Workload, rules: Rules) -> tuple[Rows, float]:
+def tables(load: Workload, rules: Rules) -> tuple[WalkGraph, float]:
     """Return rows made ready for the rules, and what that took."""
 
-    def make() -> Rows:
+    def make() -> WalkGraph:
         rows = load.rows
         if rules.schema and rules.sampler != RESERVOIR:
             relations = cp.arange(5, dtype=cp.int32)
@@ -175,7 +175,9 @@ def measure(load: Workload, app: str, rules: Rules, made: Callable[..., Any], ti
     return total <= limit
 
 
-def to_host(rows: Rows, rules: Rules, walks: Any, starts: Any, out: Any, repeats: int) -> float:
+def to_host(
+    rows: WalkGraph, rules: Rules, walks: Any, starts: Any, out: Any, repeats: int
+) -> float:
     """Return milliseconds until the last result is on the host."""
     times = []
     for _ in range(repeats + 1):

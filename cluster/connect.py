@@ -76,7 +76,7 @@ def connect(
     """
     from penstock.cluster.devices import warn_of_unused_gpus
     from penstock.cluster.startup import check_versions, wait_for_workers
-    from penstock.workers.plugin import equip
+    from penstock.workers.plugin import register_plugin
 
     have_home()
     spec = cluster if isinstance(cluster, ClusterSpec) else ClusterSpec(cluster=cluster, **options)
@@ -101,7 +101,7 @@ def connect(
             leave_interrupts_to_client(client)
         # They load the libraries of their devices now, maybe from a shared disk.
         with answers_in_time(client, max(SILENT_SECONDS, spec.start_timeout)) as seconds:
-            equip(
+            register_plugin(
                 client,
                 # Who names the kind cuda asks for GPUs.
                 device="gpu" if spec.cluster == "cuda" else spec.device,

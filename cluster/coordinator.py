@@ -26,7 +26,7 @@ _WORN = 200  # communicators that failed gangs left in a process: MPI has 2,000
 
 
 @dataclass
-class World:
+class WorldState:
     """An MPI world of workers: how many there will be, and whether they are."""
 
     name: str
@@ -61,7 +61,7 @@ class GangCoordinator(SchedulerPlugin):  # type: ignore[misc]
     async def start(self, scheduler: Any) -> None:
         """Run once in the scheduler."""
         self.scheduler = scheduler
-        self.worlds: dict[str, World] = {}
+        self.worlds: dict[str, WorldState] = {}
         self.gangs: dict[str, Gang] = {}
         self.asking: list[_Asking] = []
         self.count = 0
@@ -124,7 +124,7 @@ class GangCoordinator(SchedulerPlugin):  # type: ignore[misc]
         base = _base(name)
         for other in [w for w in self.worlds if _base(w) == base]:
             del self.worlds[other]
-        self.worlds[name] = World(name, size, state, note)
+        self.worlds[name] = WorldState(name, size, state, note)
         self._wake()
 
     async def status(self) -> dict[str, Any]:

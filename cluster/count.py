@@ -7,12 +7,14 @@ import os
 from penstock.cluster.mpi.mpiexec import inside_mpi_job
 from penstock.cluster.spec import ClusterSpec
 from penstock.errors import UsageError
-from penstock.limits import SMALLEST_LIMIT, cores, total_memory
+from penstock.limits import SMALLEST_LIMIT, cores, total_memory, workers_share
 from penstock.sizes import format_bytes
 
 # Ranks may well be more than cores, to try something; so many a core would only wait for each
 # other until a time-out ends them.
 MOST_A_CORE = 16
+
+NEEDS_PROCESSES = "a gang needs workers that are processes"
 
 
 def check_count(spec: ClusterSpec, kind: str, ranks: int | None = None) -> None:
@@ -26,7 +28,7 @@ def check_count(spec: ClusterSpec, kind: str, ranks: int | None = None) -> None:
     most = MOST_A_CORE * cores()
     if count is not None and kind != "threads":
         option = f"-n {count}" if spec.workers else f"{count} ranks"
-        by_memory = total_memory() * 3 // 4 // SMALLEST_LIMIT
+        by_memory = workers_share(total_memory()) // SMALLEST_LIMIT
         if count > most:
             raise UsageError(
                 f"{count} workers are more than this machine can run",
@@ -49,14 +51,24 @@ def check_count(spec: ClusterSpec, kind: str, ranks: int | None = None) -> None:
         )
 
 
-def check_ranks(kind: str) -> None:
-    """Raise UsageError where a gang is to run, on several ranks, on threads of this process."""
+def check_ranks(kind: str, workers: int | None = None, parts: int | None = None) -> None:
+    """Raise UsageError where a gang cannot run on workers of this kind, or on so few of them.
+
+    workers  how many are asked for, if that is said; parts: how many ranks the gang has, likewise
+    """
     if kind == "threads":
         raise UsageError(
-            "a gang needs workers that are processes",
+            NEEDS_PROCESSES,
             expected="--cluster mpi or local",
             got="--cluster threads",
-            remedy="Take one of these, or one rank: gnn without -k, walk --placement replicated",
+            remedy="Take one of these, or one process: gnn without -k, walk without -k and "
+            "--placement partitioned",
+        )
+    if kind == "mpi" and workers is not None and parts is not None and workers < parts:
+        raise UsageError(
+            f"-k {parts} needs as many ranks",
+            expected=f"-n {parts} or more, or no -n",
+            got=f"-n {workers}",
         )
 
 

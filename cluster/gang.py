@@ -29,7 +29,7 @@ from penstock.cluster.coordinator import install
 from penstock.errors import ClusterError, GangError, PenstockError, UsageError
 from penstock.progress import Progress
 from penstock.workers.comm.reports import TOPIC
-from penstock.workers.gang import GRACE, Outcome, Plan, describe, run_member
+from penstock.workers.gang import GRACE, MemberTask, Outcome, describe, run_member
 
 _POLL = 0.25
 _ASK_EVERY = 5.0  # seconds, whether the scheduler still answers
@@ -182,7 +182,7 @@ class _Attempt:
         pickled = dumps(function)
         futures = []
         for rank, address in enumerate(self.addresses):
-            plan = Plan(
+            plan = MemberTask(
                 self.gang,
                 admitted["number"],
                 rank,

@@ -66,7 +66,7 @@ def open_local(spec: ClusterSpec, *, processes: bool) -> Iterator[Running]:
             if not processes:
                 # In place of every interface of this host, for what nobody looks at.
                 cluster.new_spec["options"]["dashboard_address"] = "localhost:0"
-            workers = Workers(cluster, cores if processes else 1)
+            workers = LocalWorkers(cluster, cores if processes else 1)
             yield Running(
                 cluster,
                 workers.count,
@@ -79,7 +79,7 @@ def open_local(spec: ClusterSpec, *, processes: bool) -> Iterator[Running]:
             )
 
 
-class Workers:
+class LocalWorkers:
     """The workers of a ``LocalCluster``, which start while its client waits for them."""
 
     def __init__(self, cluster: Any, count: int) -> None:

@@ -11,7 +11,7 @@ from pydantic import AfterValidator, BeforeValidator, Field
 
 from penstock.documents import parse_yaml
 from penstock.errors import UsageError
-from penstock.limits import SMALLEST_LIMIT, WORKER_ITSELF, cores, total_memory
+from penstock.limits import SMALLEST_LIMIT, WORKER_ITSELF, cores, total_memory, workers_share
 from penstock.options import ClientPath, options
 from penstock.paths import client_path, worker_path
 from penstock.sizes import checked_size, format_bytes, parse_bytes
@@ -47,7 +47,7 @@ def _worker_memory(text: str) -> str:
 
 def _shared() -> int:
     """Return what all workers of this machine may use together."""
-    return total_memory() * 3 // 4
+    return workers_share(total_memory())
 
 
 @options

@@ -55,7 +55,7 @@ class Supervised:
         finally:
             os.close(hear)
 
-    def let_go(self) -> None:
+    def close(self) -> None:
         """Close the pipe: what still runs ends."""
         if self._held >= 0:
             os.close(self._held)
@@ -78,7 +78,7 @@ def main(descriptor: int, folder: str, command: Sequence[str]) -> None:
     with selectors.DefaultSelector() as selector:
         selector.register(descriptor, selectors.EVENT_READ)
         selector.register(woken, selectors.EVENT_READ)
-        alone, left = False, Remains()
+        alone, left = False, SharedSegments()
         while (status := _ended(child)) is None and not told and not alone:
             left.look()
             for key, _ in selector.select(left.look_again):
@@ -103,7 +103,7 @@ def main(descriptor: int, folder: str, command: Sequence[str]) -> None:
     os._exit(os.waitstatus_to_exitcode(status))
 
 
-class Remains:
+class SharedSegments:
     """Shared memory of MPICH that processes below this one map, and leave when they are killed.
 
     They do so from within MPI_Init on, and note it only behind that (workers/comm/segments.py).

@@ -31,7 +31,7 @@ _BEATS = 10  # heartbeats that may be missing; with many workers they come less 
 
 
 @dataclass
-class Sign:
+class Heartbeat:
     """A worker's last heartbeat, as the scheduler dates it.
 
     cpu     seconds that it has computed, None where that is not to be seen
@@ -46,7 +46,7 @@ class Sign:
 
 
 @dataclass(frozen=True)
-class Who:
+class WorkerName:
     """A worker as people know it."""
 
     name: str
@@ -117,7 +117,7 @@ class Watch:
 
     def __init__(self, client: Any, timeout: float, say: Callable[[str], None]) -> None:
         self._client, self._timeout, self._say = client, timeout, say
-        self._signs: dict[str, Sign] = {}
+        self._signs: dict[str, Heartbeat] = {}
 
     def run(self, done: threading.Event, every: float) -> None:
         """Look every so many seconds until ``done``."""
@@ -136,11 +136,11 @@ class Watch:
         """Take what the scheduler says, ``passed`` seconds after the last time."""
         self._signs = {address: s for address, s in self._signs.items() if address in found}
         for address, (seen, name, pid, host) in found.items():
-            who, sign = Who(name, pid, host), self._signs.get(address)
+            who, sign = WorkerName(name, pid, host), self._signs.get(address)
             if sign is None or seen != sign.seen:
                 if sign is not None and sign.named:
                     self._say(f"{who} sends heartbeats again")
-                self._signs[address] = Sign(seen, who.cpu_seconds())
+                self._signs[address] = Heartbeat(seen, who.cpu_seconds())
                 continue
             cpu = who.cpu_seconds()
             computed = 0.0 if cpu is None or sign.cpu is None else cpu - sign.cpu
@@ -152,7 +152,7 @@ class Watch:
                     f"{who} has sent no heartbeat for {timeout:.3g} s and counts as lost: "
                     "its tasks run again"
                 )
-                self._ask(_lose, address, wait=False)
+                self._ask(_restart, address, wait=False)
             elif sign.silent > timeout / 2 and not sign.named:
                 sign.named = True
                 self._say(
@@ -181,7 +181,7 @@ def _signs(dask_scheduler: Any) -> tuple[dict[str, tuple[float, str, int, str]],
 
 
 @by_value
-async def _lose(address: str, dask_scheduler: Any) -> None:
+async def _restart(address: str, dask_scheduler: Any) -> None:
     # Ends a worker by its nanny, which starts another; without a nanny it only takes leave of it.
     await dask_scheduler.restart_workers(
         [address],

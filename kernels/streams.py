@@ -1,7 +1,8 @@
 """What a random number is for: the second word of every Philox draw.
 
 Two uses never share numbers, because each has a stream of its own. Numbers are part of the
-results' meaning: never renumber, only append.
+results' meaning: never renumber, only append. 22 and 51 were given to uses that are gone, and stay
+reserved.
 """
 
 from __future__ import annotations
@@ -22,13 +23,11 @@ class Stream(IntEnum):
     RMAT_SCRAMBLE = 14
     SBM_EDGE = 20
     SBM_FEATURE = 21
-    SBM_BLOCK = 22
     KG_EDGE = 30
     KG_FACTOR = 31
     ZOO_SHAPE = 40
     ZOO_EDGE = 41
     PARTITION_RANDOM = 50
-    PARTITION_STREAM = 51
     WALK_STEP = 60
     WALK_STOP = 61
     WALK_START = 62

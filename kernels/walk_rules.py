@@ -55,7 +55,7 @@ class Sampler(IntEnum):
 
 
 @dataclass(frozen=True, eq=False)
-class Rows:
+class WalkGraph:
     """What a step reads, as arrays of one backend.
 
     indptr     (rows * groups + 1,) int64; node v's candidates of group g are row v * groups + g

@@ -22,9 +22,8 @@ from penstock.arrays import Array
 from penstock.errors import CapacityError, InputError, PenstockError, UsageError
 from penstock.graph import Graph
 from penstock.kernels import kernel
-from penstock.limits import available_memory
 from penstock.partition import scatter
-from penstock.partition.assignment import Assignment, Step
+from penstock.partition.assignment import METHODS, Assignment, Attempt, memory_for
 from penstock.partition.balance import Balance, even_out, fill_empty
 from penstock.partition.metis import (
     SILENT,
@@ -38,8 +37,6 @@ from penstock.partition.metis import (
 )
 from penstock.partition.stream import stream
 from penstock.sizes import format_bytes
-
-METHODS = ("auto", "metis", "components", "greedy", "random", "hash", "streaming")
 
 AIM, ACCEPTED, RELAXED = 1.03, 1.05, 1.20
 # Where nodes too heavy for any part touch this share of the edges, no cut can keep them.
@@ -120,11 +117,11 @@ class _Work:
     path: str = ""
     metis_seconds: float = 0.0
     metis_starved: bool = False
-    steps: list[Step] = field(default_factory=list)
+    steps: list[Attempt] = field(default_factory=list)
     _packing: Array | None = None
 
     def note(self, phase: str, outcome: str, why: str) -> None:
-        self.steps.append(Step(phase, outcome, why))
+        self.steps.append(Attempt(phase, outcome, why))
 
     def take(self, path: str, parts: Array, why: str) -> None:
         self.parts, self.path = parts, path
@@ -314,7 +311,7 @@ class _Work:
         return memory_needed(self.graph), self._memory()
 
     def _memory(self) -> int:
-        return int(available_memory() * 0.9) if self.memory_limit is None else self.memory_limit
+        return memory_for(self.memory_limit)
 
     def _bound(self, tolerance: float, *, reachable: bool = True) -> int:
         degrees = self.graph.degrees

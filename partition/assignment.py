@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal, get_args
 
 from penstock.arrays import Array
+from penstock.limits import available_memory
 from penstock.partition.balance import Balance
+
+Method = Literal["auto", "metis", "components", "greedy", "random", "hash", "streaming"]
+METHODS: tuple[Method, ...] = get_args(Method)
+
+
+def memory_for(limit: int | None) -> int:
+    """Return how much memory METIS and the refinement may take, where ``limit`` does not say."""
+    return available_memory() * 9 // 10 if limit is None else limit
 
 
 @dataclass(frozen=True)
-class Step:
+class Attempt:
     """One thing that was tried: ``taken``, ``refused`` (out of bound), ``failed``, ``skipped``."""
 
     phase: str
@@ -34,6 +44,6 @@ class Assignment:
     path: str
     method: str
     seed: int
-    steps: tuple[Step, ...]
+    steps: tuple[Attempt, ...]
     balance: Balance
     metis_seconds: float

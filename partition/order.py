@@ -30,7 +30,7 @@ State = tuple[int, ...]
 
 
 @dataclass(frozen=True)
-class Step:
+class BufferState:
     """One buffer state: what is trained in it, and what is swapped meanwhile.
 
     ``evict`` and ``load`` are empty in the last step; what is then in the buffer is written back.
@@ -81,7 +81,7 @@ class PartitionOrder:
         return lower_bound(self.partitions, self.capacity, whole_buffer=self.whole_buffer)
 
     @cached_property
-    def steps(self) -> tuple[Step, ...]:
+    def steps(self) -> tuple[BufferState, ...]:
         """One step a state. Every bucket is in one of them, at the first chance it has."""
         return tuple(_steps(self))
 
@@ -259,7 +259,7 @@ def _states(buffers: Iterable[Iterable[int]]) -> tuple[State, ...]:
     return tuple(tuple(sorted(buffer)) for buffer in buffers)
 
 
-def _steps(order: PartitionOrder) -> Iterator[Step]:
+def _steps(order: PartitionOrder) -> Iterator[BufferState]:
     trained: set[Bucket] = set()
     last = len(order.states) - 1
     for number, state in enumerate(order.states):
@@ -274,7 +274,7 @@ def _steps(order: PartitionOrder) -> Iterator[Step]:
         trained.update(buckets)
         before = [b for b in buckets if b[0] in evict or b[1] in evict]
         during = [b for b in buckets if not (b[0] in evict or b[1] in evict)]
-        yield Step(state, evict, load, tuple(before), tuple(during))
+        yield BufferState(state, evict, load, tuple(before), tuple(during))
 
 
 def _decode(letters: str) -> Iterator[State]:

@@ -190,13 +190,6 @@ class Part:
         """The global id of each local id: (rows,)."""
         return np.concatenate([self.owned, self.ghosts])
 
-    def local_ids(self, nodes: Any) -> Array:
-        """Return the local ids of global ids; -1 where a node is neither owned nor a ghost."""
-        nodes = np.asarray(nodes)
-        known, order = self._sorted
-        at = np.minimum(np.searchsorted(known, nodes), max(len(known) - 1, 0))
-        return np.where(known[at] == nodes, order[at], -1)
-
     def features(self) -> Array | sp.csr_matrix | None:
         """Return the features of the owned nodes: dense, SciPy CSR, or None."""
         if self.manifest.features == "dense":
@@ -241,11 +234,6 @@ class Part:
             has = f"one of {SPLITS}" if self.manifest.splits else "a graph with splits"
             raise UsageError(f"{self.path} has no split {name!r}", expected=has)
         return np.asarray(self._load("split") == SPLITS.index(name))
-
-    @cached_property
-    def _sorted(self) -> tuple[Array, Array]:
-        order = np.argsort(self.global_ids, kind="stable")
-        return self.global_ids[order], order
 
     @property
     def _columns(self) -> tuple[str, ...]:

@@ -29,6 +29,11 @@ def total_memory() -> int:
     return min([machine, *groups, *_resident_limit()])
 
 
+def workers_share(memory: int) -> int:
+    """Return how much of a machine's ``memory`` all workers on it may use together."""
+    return memory * 3 // 4
+
+
 def available_memory() -> int:
     """Return how many bytes this process may still take."""
     import psutil

@@ -10,6 +10,7 @@ from typing import Any, Self
 from penstock.sizes import format_bytes, format_count
 
 _LINES = 10  # in a log, however long the run
+_FEW = ("workers", "ranks", "machines")  # units of which there are few: a rate says nothing
 _SILENT = 10.0  # seconds for which a log gets no line of work that tells nothing
 
 
@@ -77,6 +78,8 @@ class Progress:
         show = format_bytes if self.unit == "B" else format_count
         unit = "" if self.unit == "B" else f" {self.unit}"
         share = min(100 * self.done // self.total, 100)
+        if self.unit in _FEW:
+            return f"{share} %, {min(self.done, self.total):,} of {self.total:,}{unit}"
         return f"{share} %, {show(self.done / max(elapsed, 1e-9))}{unit}/s"
 
 

@@ -45,7 +45,7 @@ app.command(
     name="demo",
     group=_START,
     sort_key=1,
-    help="Try everything once, small: under 90 seconds, from nothing",
+    help="Try everything once, small: in less than a minute, from nothing",
 )
 app.command(
     "penstock.pipelines.etl.command:command",

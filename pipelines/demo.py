@@ -45,7 +45,7 @@ class DemoOptions:
 
 
 @dataclass
-class Context:
+class DemoRun:
     """What stages know: where they write, how large the graph is, on how many ranks a gang runs."""
 
     folder: Path
@@ -72,9 +72,9 @@ class Stage:
 
     name: str
     says: str
-    run: Callable[[Context], Done]
+    run: Callable[[DemoRun], Done]
 
-    def title(self, context: Context) -> str:
+    def title(self, context: DemoRun) -> str:
         """Return what the stage does, as a command."""
         return self.says.format(at=context.folder, nodes=context.nodes, ranks=context.ranks)
 
@@ -82,7 +82,7 @@ class Stage:
 # The stages
 
 
-def make_tables(context: Context) -> Done:
+def make_tables(context: DemoRun) -> Done:
     """Make an edge table and a node table, as they come from somebody's warehouse."""
     import numpy as np
     import pyarrow as pa
@@ -117,7 +117,7 @@ def make_tables(context: Context) -> Done:
     )
 
 
-def read_tables(context: Context) -> Done:
+def read_tables(context: DemoRun) -> Done:
     """Turn the tables into a graph."""
     from penstock.pipelines.etl import etl
 
@@ -133,7 +133,7 @@ def read_tables(context: Context) -> Done:
     return Done(text, {"nodes": report.nodes, "arcs": report.edges}, ("graph",))
 
 
-def cut_graph(context: Context) -> Done:
+def cut_graph(context: DemoRun) -> Done:
     """Cut the graph into a part a rank."""
     from penstock.pipelines.partition import partition_graph
 
@@ -146,7 +146,7 @@ def cut_graph(context: Context) -> Done:
     )
 
 
-def make_walks(context: Context) -> Done:
+def make_walks(context: DemoRun) -> Done:
     """Walk over the graph from every node."""
     from penstock.pipelines.walk import walk, walk_array
 
@@ -163,7 +163,7 @@ def make_walks(context: Context) -> Done:
     )
 
 
-def train_gnn(context: Context) -> Done:
+def train_gnn(context: DemoRun) -> Done:
     """Train a network on the graph, on as many ranks as there are."""
     from penstock.pipelines.gnn import train
 
@@ -184,7 +184,7 @@ def train_gnn(context: Context) -> Done:
     return Done(f"accuracy {accuracy:.1%}, {epochs} on {where}", figures, ("run",))
 
 
-def predict_groups(context: Context) -> Done:
+def predict_groups(context: DemoRun) -> Done:
     """Predict the group of every node."""
     from penstock.pipelines.gnn import predict
 
@@ -226,7 +226,6 @@ class DemoReport:
 
     folder: str
     ranks: int
-    alone_because: str | None
     seconds: float = 0.0
     stages: list[dict[str, Any]] = field(default_factory=list)
 
@@ -291,8 +290,8 @@ def run_demo(folder: Path, options: DemoOptions, *, quiet: bool) -> DemoReport:
     folder.mkdir(parents=True)
     save_json(folder / f"{KIND}.json", {"state": "begun"})
     why = why_alone()
-    context = Context(folder, options.nodes, 1 if why else RANKS)
-    report = DemoReport(str(folder), context.ranks, why)
+    context = DemoRun(folder, options.nodes, 1 if why else RANKS)
+    report = DemoReport(str(folder), context.ranks)
     for number, stage in enumerate(STAGES, 1):
         if not quiet:
             print(f"{number}/{len(STAGES)} {stage.title(context)}", file=sys.stderr, flush=True)

@@ -32,10 +32,10 @@ def info_text(found: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-Rows = Iterator[tuple[str, str]]
+Lines = Iterator[tuple[str, str]]
 
 
-def _counts(found: dict[str, Any]) -> Rows:
+def _counts(found: dict[str, Any]) -> Lines:
     nodes = found["nodes"]
     yield "nodes", f"{nodes:,}"
     if found["directed"]:
@@ -55,7 +55,7 @@ def _counts(found: dict[str, Any]) -> Rows:
         yield "zoo", f"{found['graphs']:,} graphs, {nodes / max(found['graphs'], 1):.1f} nodes each"
 
 
-def _edge_data(found: dict[str, Any]) -> Rows:
+def _edge_data(found: dict[str, Any]) -> Lines:
     if found["weights"] is not None:
         weights = found["weights"]
         mean = f"mean {weights['mean']:.6g}"
@@ -71,7 +71,7 @@ def _edge_data(found: dict[str, Any]) -> Rows:
         yield f"{name} edges", f"{count:,} held out"
 
 
-def _node_data(found: dict[str, Any]) -> Rows:
+def _node_data(found: dict[str, Any]) -> Lines:
     features, labels = found["features"], found["labels"]
     if features is not None:
         zeros = f"{100 * features['sparsity']:.3g} % zeros"
@@ -102,7 +102,7 @@ def _node_data(found: dict[str, Any]) -> Rows:
         )
 
 
-def _storage(found: dict[str, Any]) -> Rows:
+def _storage(found: dict[str, Any]) -> Lines:
     sizes = ", ".join(f"{kind} {format_bytes(size)}" for kind, size in found["bytes"].items())
     shards = f"{found['shards']:,} shard" + "s" * (found["shards"] != 1)
     yield "on disk", f"{format_bytes(sum(found['bytes'].values()))} in {shards}: {sizes}"
@@ -132,7 +132,7 @@ def _flat(made: Mapping[str, Any]) -> str:
     )
 
 
-def _most_frequent(counts: Mapping[str, int]) -> Rows:
+def _most_frequent(counts: Mapping[str, int]) -> Lines:
     ordered = sorted(counts.items(), key=lambda item: -item[1])
     total = sum(counts.values())
     for name, count in ordered[:_SHOWN]:

@@ -10,7 +10,7 @@ from pydantic import Field
 
 from penstock.errors import UsageError
 from penstock.options import options
-from penstock.partition.order import METHODS, PartitionOrder, Step, order
+from penstock.partition.order import METHODS, BufferState, PartitionOrder, order
 from penstock.pipelines.output import Output
 
 _HEADING = ("method", "capacity", "I/O", "bound", "volume", "hidden", "newest stays")
@@ -103,7 +103,7 @@ def _cells(order: PartitionOrder) -> tuple[str, ...]:
     )
 
 
-def _step(step: Step) -> dict[str, Any]:
+def _step(step: BufferState) -> dict[str, Any]:
     return {
         "buffer": list(step.buffer),
         "before": [list(bucket) for bucket in step.before],
@@ -113,7 +113,7 @@ def _step(step: Step) -> dict[str, Any]:
     }
 
 
-def _line(number: int, step: Step) -> str:
+def _line(number: int, step: BufferState) -> str:
     swap = f"swap {_names(step.evict)} for {_names(step.load)}" if step.load else "end"
     before, during = _buckets(step.before), _buckets(step.during)
     return f"{number:5d}  {{{_names(step.buffer)}}}  train {before}; {swap}; meanwhile {during}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 from pydantic import Field, field_validator
@@ -16,6 +16,7 @@ from penstock.graph import Graph
 from penstock.limits import available_memory, cores
 from penstock.options import ClientPath, options
 from penstock.output_lock import refuse_strangers_link
+from penstock.partition.assignment import Method, memory_for
 from penstock.pipelines.job import Job, run, run_command
 from penstock.pipelines.job.following import beside, learnable
 from penstock.pipelines.job.partial import PartialOutput
@@ -28,10 +29,8 @@ if TYPE_CHECKING:
     from penstock.partition.manifest import PartitionManifest
     from penstock.partition.report import PartitionReport
 
-Method = Literal["auto", "metis", "components", "greedy", "random", "hash", "streaming"]
-
 _DEFAULT_WIDTH = 128
-_DOES = {
+_DOES: dict[Method, str] = {
     "auto": "components where they pack evenly, METIS where it fits, else greedy or streaming",
     "metis": "fewest edges cut",
     "components": "no edge cut",
@@ -118,7 +117,7 @@ class PartitionJob(Job["PartitionReport"]):
             does = "one part owns everything"
         elif method in ("auto", "metis"):
             memory, seconds = metis.memory_needed(self.graph), metis.seconds_needed(self.graph)
-        limit = available_memory() * 9 // 10 if self.memory_limit is None else self.memory_limit
+        limit = memory_for(self.memory_limit)
         if method == "auto" and (memory > limit or (seconds or 0) > self.options.time_limit):
             does = f"{_DOES['streaming']}: METIS would take {format_bytes(memory)}, {seconds:.3g} s"
             memory, seconds = 0, None

@@ -32,7 +32,8 @@ def usage_error(error: CycloptsError) -> UsageError:
         return _unknown_option(error, command, see)
     if isinstance(error, UnusedCliTokensError) and error.unused_tokens:
         extra = " ".join(error.unused_tokens)
-        return UsageError(f"{command} does not know what to do with {extra!r}", remedy=see)
+        remedy = _repeat(error) or see
+        return UsageError(f"{command} does not know what to do with {extra!r}", remedy=remedy)
     if isinstance(error, RepeatArgumentError):
         return UsageError(f"option {error.token.keyword} is given twice", remedy="Give it once")
     if isinstance(error, MissingArgumentError) and error.argument is not None:
@@ -58,6 +59,20 @@ def _unknown_option(error: UnknownOptionError, command: str, see: str) -> UsageE
     asked = (error.token.keyword or error.token.value).partition("=")[0]
     known = [name for argument in error.argument_collection for name in argument.names]
     return UsageError(f"{command} has no option {asked}", remedy=_did_you_mean(asked, known) or see)
+
+
+def _repeat(error: UnusedCliTokensError) -> str | None:
+    """Return how to give several values, where what is left over follows an option that may."""
+    given, extra = list(error.root_input_tokens or ()), (error.unused_tokens or [""])[0]
+    before = given[: given.index(extra)] if extra in given else []
+    flags = [at for at, word in enumerate(before) if word.startswith("--")]
+    if not flags or error.app is None or flags[-1] == len(before) - 1:
+        return None
+    for argument in error.app.assemble_argument_collection():
+        name, first = before[flags[-1] : flags[-1] + 2]
+        if name in argument.names and argument.token_count() == (1, True):
+            return f"Repeat the option: {name} {first} {name} {extra}"
+    return None
 
 
 def _missing(error: MissingArgumentError, command: str, see: str) -> UsageError:

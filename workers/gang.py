@@ -35,7 +35,7 @@ _RAISE_EVERY = 0.25
 
 
 @dataclass(frozen=True)
-class Plan:
+class MemberTask:
     """What a member must know of its gang."""
 
     gang: str
@@ -68,7 +68,7 @@ class Outcome:
 
 @dataclass
 class _Member:
-    plan: Plan
+    plan: MemberTask
     waiter: Waiter
     thread: int
     raising: bool = True  # whether what it must end by may still be raised in its thread
@@ -82,7 +82,7 @@ _dead: list[Any] = []  # communicators of failed gangs and what may still arrive
 
 
 def run_member(
-    plan: Plan, function: bytes, args: tuple[Any, ...], kwargs: dict[str, Any]
+    plan: MemberTask, function: bytes, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Outcome:
     """Run a pickled ``function(comm, *args, **kwargs)`` as a member of a gang: Dask's task."""
     host = socket.gethostname()
@@ -138,7 +138,7 @@ def _work(member: _Member, function: Any, args: Any, kwargs: Any) -> Any:
     return value
 
 
-def _communicator(plan: Plan, waiter: Waiter, report: Any) -> Communicator:
+def _communicator(plan: MemberTask, waiter: Waiter, report: Any) -> Communicator:
     mpi = load_mpi()
     world = mpi.COMM_WORLD
     if world.rank != plan.members[plan.rank]:
@@ -189,7 +189,7 @@ def _disagreement(found: list[devices.Gpu]) -> MissingExtra:
     )
 
 
-def _meet(world: Any, plan: Plan, waiter: Waiter, on_gpu: bool) -> int:
+def _meet(world: Any, plan: MemberTask, waiter: Waiter, on_gpu: bool) -> int:
     """Return once all members are here: how many of them compute on a GPU.
 
     Making a communicator blocks until all are in it and cannot be cancelled, so nobody begins

@@ -16,7 +16,7 @@ from penstock.workers.resources import device as devices
 from penstock.workers.resources.cache import DeviceCache
 from penstock.workers.resources.pool import pool_bytes, take_pool, taken_bytes
 from penstock.workers.resources.scratch import Scratch, find_scratch
-from penstock.workers.staging import Stage
+from penstock.workers.staging import Staging
 
 NAME = "penstock"
 # Of the device's memory, or of a worker's: the rest is for what the jobs compute.
@@ -39,7 +39,7 @@ class Resources:
         self._root: Path | None = None
         self._place: Scratch | None = None
         self._cache: DeviceCache | None = None
-        self.stage = Stage(self.scratch_root, lambda: self._taken().staged)
+        self.stage = Staging(self.scratch_root, lambda: self._taken().staged)
 
     @property
     def device(self) -> int | None:
@@ -98,7 +98,7 @@ class Resources:
 
 
 class PenstockWorker(WorkerPlugin):  # type: ignore[misc]
-    """Give a worker its ``Resources``. To be registered with ``equip``."""
+    """Give a worker its ``Resources``. To be registered with ``register_plugin``."""
 
     name = NAME
     idempotent = True
@@ -175,7 +175,7 @@ def resources(worker: Any = None) -> Resources:
     return _of_this_process()
 
 
-def equip(
+def register_plugin(
     client: Any,
     *,
     device: str = "auto",

@@ -78,14 +78,14 @@ def _exit_soon() -> None:
 
 def share_of_host() -> int:
     """Return this rank's share of three quarters of its host's memory: all ranks call it."""
-    from penstock.limits import total_memory
+    from penstock.limits import total_memory, workers_share
     from penstock.workers.comm.mpi import load_mpi
 
     mpi = load_mpi()
     here = mpi.COMM_WORLD.Split_type(mpi.COMM_TYPE_SHARED)
     ranks = int(here.size)
     here.Free()
-    return total_memory() * 3 // 4 // ranks
+    return workers_share(total_memory()) // ranks
 
 
 def _own_address(scheduler: str) -> str:

@@ -27,7 +27,7 @@ from penstock.workers.source import Source, copy_files
 _TRIES = 3  # where the source is replaced while it is copied
 
 
-class Stage:
+class Staging:
     """The copies of one host, as one worker uses them.
 
     with stage.hold("/shared/follows") as path:      in use until the end of the block

@@ -10,6 +10,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from penstock.cluster.answer import ask_scheduler
+from penstock.cluster.count import NEEDS_PROCESSES
 from penstock.cluster.mpi.world import World
 from penstock.cluster.running import Running
 from penstock.cluster.spec import ClusterSpec
@@ -29,7 +30,7 @@ def start_world(client: Any, ranks: int | None, timeout: float) -> None:
     address = client.scheduler.address
     if address.startswith("inproc:"):
         raise ClusterError(
-            "a gang needs workers that are processes, and this cluster lies within one",
+            f"{NEEDS_PROCESSES}, and this cluster lies within one",
             remedy=f"Use connect('mpi', workers={ranks or 2}), or --cluster mpi",
         )
     elsewhere = [

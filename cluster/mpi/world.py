@@ -107,7 +107,7 @@ class World:
             self._thread.join()
         if self._supervised is not None:
             self._end(self._supervised.process)
-            self._supervised.let_go()
+            self._supervised.close()
         sweep_segments()
 
     def tail(self) -> str:
@@ -198,7 +198,7 @@ class World:
             self._kill(process)
             process.wait()
         if process.poll() is not None:
-            supervised.let_go()
+            supervised.close()
         return code
 
     def _plan(self) -> WorldPlan:

@@ -9,11 +9,13 @@ from penstock.errors import UsageError
 from penstock.kernels.cuda.module import launch
 from penstock.kernels.cuda.walk.arguments import step_arguments
 from penstock.kernels.cuda.walk.tables import c_ids, deciding, pack
-from penstock.kernels.walk_rules import Owned, Rows, Rules, Sampler, Walkers
+from penstock.kernels.walk_rules import Owned, Rules, Sampler, Walkers, WalkGraph
 from penstock.kernels.walkers import NAMES
 
 
-def advance(rows: Rows, rules: Rules, owned: Owned, walkers: Walkers, paths: DeviceArray) -> None:
+def advance(
+    rows: WalkGraph, rules: Rules, owned: Owned, walkers: Walkers, paths: DeviceArray
+) -> None:
     """Let each walker go on as far as it can on this part; change walkers and paths in place.
 
     Rows are packed on every call unless ``tables`` made them.

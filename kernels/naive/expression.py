@@ -10,7 +10,7 @@ import numpy as np
 
 from penstock.arrays import Array
 from penstock.kernels.expression import BINARY, COMPARISONS, LARGEST, Expression
-from penstock.kernels.walk_rules import Rows
+from penstock.kernels.walk_rules import WalkGraph
 
 _BINARY: dict[str, Any] = {
     "+": np.add,
@@ -42,7 +42,7 @@ _FUNCTIONS: dict[str, Any] = {
 
 
 def evaluate(
-    expression: str, rows: Rows, edges: Array, node: int, previous: int, step: int
+    expression: str, rows: WalkGraph, edges: Array, node: int, previous: int, step: int
 ) -> Array:
     """Return the weight of each edge of the row of ``node``: (edges,) float64, from 0 to LARGEST.
 

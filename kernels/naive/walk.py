@@ -17,7 +17,7 @@ from penstock.arrays import Array
 from penstock.kernels.naive.expression import evaluate
 from penstock.kernels.naive.philox import philox4x32
 from penstock.kernels.streams import Stream
-from penstock.kernels.walk_rules import TRIALS, WALK_BITS, Rows, Rules, Sampler
+from penstock.kernels.walk_rules import TRIALS, WALK_BITS, Rules, Sampler, WalkGraph
 
 Draw = Callable[[], tuple[int, int, int, int]]
 
@@ -39,7 +39,7 @@ def check_weights(indptr: Array, weights: Array) -> tuple[Array, int, int]:
     return bounds, int(bad[0]) if len(bad) else -1, int(zero[0]) if len(zero) else -1
 
 
-def rows_by_relation(rows: Rows, wanted: Array) -> Rows:
+def rows_by_relation(rows: WalkGraph, wanted: Array) -> WalkGraph:
     """Return rows with a group for each of ``wanted``, relations that differ, and no other edges.
 
     Edges of a group stay in their order. wanted (groups,) int32. ``neighbours`` are the old rows'.
@@ -53,7 +53,7 @@ def rows_by_relation(rows: Rows, wanted: Array) -> Rows:
     return _picked(rows, picked, groups=len(wanted), indptr=np.array(indptr, np.int64))
 
 
-def rows_by_time(rows: Rows) -> Rows:
+def rows_by_time(rows: WalkGraph) -> WalkGraph:
     """Return rows whose edges ascend in time, in their order among equal times.
 
     ``neighbours`` are the old rows' where they had none.
@@ -64,7 +64,7 @@ def rows_by_time(rows: Rows) -> Rows:
     return _picked(rows, picked)
 
 
-def _picked(rows: Rows, picked: list[Array], **more: Any) -> Rows:
+def _picked(rows: WalkGraph, picked: list[Array], **more: Any) -> WalkGraph:
     order = np.concatenate([np.empty(0, np.int64), *picked])
     columns: dict[str, Any] = {
         name: None if (column := getattr(rows, name)) is None else column[order]
@@ -105,7 +105,7 @@ def alias_table(indptr: Array, weights: Array) -> tuple[Array, Array]:
     return chance, other
 
 
-def tables(rows: Rows, rules: Rules) -> Rows:
+def tables(rows: WalkGraph, rules: Rules) -> WalkGraph:
     """Return rows with what the sampler needs beside them."""
     if rows.weights is None:
         return rows
@@ -123,7 +123,7 @@ def tables(rows: Rows, rules: Rules) -> Rows:
 
 
 def candidates(
-    rows: Rows, rules: Rules, node: int, step: int, now: int = -(1 << 63)
+    rows: WalkGraph, rules: Rules, node: int, step: int, now: int = -(1 << 63)
 ) -> tuple[int, int]:
     """Return the range of edges from which the step is chosen."""
     group = 0
@@ -140,7 +140,7 @@ def candidates(
     return int(low), int(high)
 
 
-def factors(rows: Rows, rules: Rules, previous: int, targets: Array) -> Array:
+def factors(rows: WalkGraph, rules: Rules, previous: int, targets: Array) -> Array:
     """Return the second-order factor of each target: (targets,) float64."""
     if not rules.second_order or previous < 0:
         return np.ones(len(targets))
@@ -151,7 +151,7 @@ def factors(rows: Rows, rules: Rules, previous: int, targets: Array) -> Array:
 
 
 def transition(
-    rows: Rows, rules: Rules, node: int, previous: int, step: int, now: int = -(1 << 63)
+    rows: WalkGraph, rules: Rules, node: int, previous: int, step: int, now: int = -(1 << 63)
 ) -> tuple[Array, Array]:
     """Return the edges that the step may take and the chance of each; none where the walk ends."""
     low, high = candidates(rows, rules, node, step, now)
@@ -173,7 +173,9 @@ def transition(
     return edges, weights / weights.sum() if len(weights) else weights
 
 
-def propose(rows: Rows, rules: Rules, low: int, high: int, row: int, draw: Draw) -> tuple[int, int]:
+def propose(
+    rows: WalkGraph, rules: Rules, low: int, high: int, row: int, draw: Draw
+) -> tuple[int, int]:
     """Return a proposed edge of ``low .. high`` and word 3 of the draw that proposed it.
 
     The edge is -1 where all weights are 0.
@@ -221,7 +223,7 @@ def _decide_exactly(weights: Array, low: int, bound: float, draw: Draw) -> tuple
 
 
 def take(
-    rows: Rows, rules: Rules, node: int, previous: int, step: int, now: int, draw: Draw
+    rows: WalkGraph, rules: Rules, node: int, previous: int, step: int, now: int, draw: Draw
 ) -> int:
     """Return the edge that the step takes, or -1 where the walk ends."""
     low, high = candidates(rows, rules, node, step, now)
@@ -250,7 +252,7 @@ def take(
 # -- walks -----------------------------------------------------------------------------------------
 
 
-def walk(rows: Rows, rules: Rules, walks: Array, starts: Array) -> Array:
+def walk(rows: WalkGraph, rules: Rules, walks: Array, starts: Array) -> Array:
     """Return the nodes of each walk: (walks, length), like ``indices``, -1 beyond its end.
 
     walks   (n,) int64: their numbers; starts (n,): their first nodes
@@ -262,7 +264,7 @@ def walk(rows: Rows, rules: Rules, walks: Array, starts: Array) -> Array:
     return paths
 
 
-def _nodes(rows: Rows, rules: Rules, walk: int, start: int) -> list[int]:
+def _nodes(rows: WalkGraph, rules: Rules, walk: int, start: int) -> list[int]:
     nodes, previous, now = [start], -1, -(1 << 63)
     while len(nodes) < rules.length:
         step = len(nodes)

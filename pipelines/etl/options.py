@@ -92,7 +92,8 @@ class EtlOptions:
     split: str | None = None
     """column of the node table that says train, valid or test"""
     feature_columns: tuple[str, ...] = ()
-    """columns of the node table that are features; x* takes all that begin with x"""
+    """columns of the node table that are features; x* takes all that begin with x; may be
+    repeated"""
     features: ClientPath | None = None
     """features as .npy (dense) or .npz (SciPy CSR), a row a row of the node table"""
     unknown_nodes: Literal["error", "add", "drop"] = "error"

@@ -14,14 +14,14 @@ from penstock.csr import CSR, id_dtype
 from penstock.errors import PenstockWarning, UsageError
 from penstock.graph import Graph
 from penstock.kernels import kernel
-from penstock.kernels.walk_rules import Rows, Rules
+from penstock.kernels.walk_rules import Rules, WalkGraph
 from penstock.limits import available_memory
 from penstock.partition.threads import spread
-from penstock.pipelines.walk.choice import Choice, check_graph, choose
+from penstock.pipelines.walk.choice import SamplerChoice, check_graph, choose
 from penstock.pipelines.walk.options import WalkOptions
 from penstock.pipelines.walk.replicated import columns_of
 from penstock.pipelines.walk.starts import listed_starts
-from penstock.pipelines.walk.survey import Survey, judged, look_at, weighted
+from penstock.pipelines.walk.survey import WeightStatistics, judged, look_at, weighted
 from penstock.pipelines.walk.window import what_window_left
 from penstock.sizes import need_memory
 from penstock.workers.resources.device import computes_on_gpu, gpu, unused_gpu
@@ -92,8 +92,8 @@ def _wanted_gpu(device: str) -> bool:
     return gpu()
 
 
-def _chosen(graph: Graph, options: WalkOptions) -> Choice:
-    look = Survey()
+def _chosen(graph: Graph, options: WalkOptions) -> SamplerChoice:
+    look = WeightStatistics()
     if weighted(graph, options):
         found = []
         for number in range(graph.num_shards):
@@ -103,7 +103,7 @@ def _chosen(graph: Graph, options: WalkOptions) -> Choice:
     return choose(graph, options, look, available_memory() // 2)
 
 
-def _on_threads(rows: Rows, rules: Rules, starts: Array) -> Array:
+def _on_threads(rows: WalkGraph, rules: Rules, starts: Array) -> Array:
     """Walk on all cores of this machine."""
     module = kernel("walk", rows.indptr)
     paths = np.empty((len(starts), rules.length), starts.dtype)
@@ -118,7 +118,7 @@ def _on_threads(rows: Rows, rules: Rules, starts: Array) -> Array:
     return paths
 
 
-def _on_gpu(graph: Graph, choice: Choice, starts: Array) -> Array:
+def _on_gpu(graph: Graph, choice: SamplerChoice, starts: Array) -> Array:
     import cupy
 
     from penstock.kernels.cuda.stream import batches

@@ -9,10 +9,10 @@ from penstock.errors import UsageError
 from penstock.graph import Graph
 from penstock.kernels.walk_rules import Rules, Sampler
 from penstock.pipelines.walk.options import WalkOptions
-from penstock.pipelines.walk.survey import Survey, weighted
+from penstock.pipelines.walk.survey import WeightStatistics, weighted
 from penstock.pipelines.walk.window import time_window
 from penstock.sizes import format_bytes
-from penstock.workers.walk.rows import Recipe
+from penstock.workers.walk.rows import WalkGraphSpec
 
 # A proposal costs a read; a table costs a pass over all edges and memory for as long as the job.
 _MOST_TRIALS = 4.0
@@ -29,13 +29,13 @@ _SAMPLERS = {
 
 
 @dataclass(frozen=True)
-class Choice:
+class SamplerChoice:
     """What will be done, and why in words.
 
     instead  says that another sampler was asked for, and why it is not taken
     """
 
-    recipe: Recipe
+    recipe: WalkGraphSpec
     why: str
     instead: str = ""
 
@@ -75,26 +75,30 @@ def check_graph(graph: Graph, options: WalkOptions) -> None:
             )
 
 
-def choose(graph: Graph, options: WalkOptions, survey: Survey, memory: int) -> Choice:
+def choose(
+    graph: Graph, options: WalkOptions, survey: WeightStatistics, memory: int
+) -> SamplerChoice:
     """Return the rules and what they need; ``memory`` is what a worker can give to rows."""
     recipe = _recipe(graph, options, weighted(graph, options) and not survey.alike)
     nodes, edges = graph.num_nodes, graph.num_edges
     id_bytes = id_dtype(nodes).itemsize
 
-    def with_sampler(sampler: Sampler) -> Recipe:
+    def with_sampler(sampler: Sampler) -> WalkGraphSpec:
         return _for_sampler(graph, options, recipe, sampler)
 
     def fits(sampler: Sampler) -> bool:
         return with_sampler(sampler).bytes(nodes, edges, id_bytes) <= memory
 
     if options.app == "custom":
-        return Choice(with_sampler(Sampler.RESERVOIR), "reservoir: weights are known at run time")
+        return SamplerChoice(
+            with_sampler(Sampler.RESERVOIR), "reservoir: weights are known at run time"
+        )
     if options.sampler == "reservoir":
-        return Choice(with_sampler(Sampler.RESERVOIR), "reservoir, as asked for")
+        return SamplerChoice(with_sampler(Sampler.RESERVOIR), "reservoir, as asked for")
     largest, smallest = _factors(recipe.rules)
     skewed = options.app == "node2vec" and largest > _MOST_FACTOR * smallest
     if options.sampler == "auto" and skewed and not options.in_parts:
-        return Choice(
+        return SamplerChoice(
             with_sampler(Sampler.RESERVOIR),
             f"reservoir: with factors from {smallest:g} to {largest:g} most proposals would fail",
         )
@@ -106,24 +110,26 @@ def choose(graph: Graph, options: WalkOptions, survey: Survey, memory: int) -> C
             got=f"factors from {smallest:g} to {largest:g}",
         )
     if not recipe.weighted:
-        return Choice(
+        return SamplerChoice(
             with_sampler(Sampler.DIRECT),
             "direct: all edges of a node are alike",
             _instead(graph, options),
         )
     if options.sampler != "auto":
-        return Choice(with_sampler(_SAMPLERS[options.sampler]), f"{options.sampler}, as asked for")
+        return SamplerChoice(
+            with_sampler(_SAMPLERS[options.sampler]), f"{options.sampler}, as asked for"
+        )
     spread = f"{survey.trials:.2f} proposals a step"
     if survey.trials <= _MOST_TRIALS:
-        return Choice(
+        return SamplerChoice(
             with_sampler(Sampler.REJECTION), f"rejection: {spread} by the weights, and no tables"
         )
     for sampler in (Sampler.ITS,) if options.timed else (Sampler.ALIAS, Sampler.ITS):
         if fits(sampler):
             needs = format_bytes(with_sampler(sampler).bytes(nodes, edges, id_bytes))
             why = f"{sampler.name.lower()}: rejection would take {spread}; {needs} with its tables"
-            return Choice(with_sampler(sampler), why)
-    return Choice(
+            return SamplerChoice(with_sampler(sampler), why)
+    return SamplerChoice(
         with_sampler(Sampler.RESERVOIR),
         f"reservoir: rejection would take {spread}, and tables do not fit into "
         f"{format_bytes(memory)}",
@@ -171,7 +177,7 @@ def schema_numbers(graph: Graph, options: WalkOptions) -> tuple[int, ...]:
     return tuple(numbers)
 
 
-def _recipe(graph: Graph, options: WalkOptions, weighted: bool) -> Recipe:
+def _recipe(graph: Graph, options: WalkOptions, weighted: bool) -> WalkGraphSpec:
     """Return what is asked for, whatever the sampler."""
     rules = Rules(
         length=options.length,
@@ -188,10 +194,12 @@ def _recipe(graph: Graph, options: WalkOptions, weighted: bool) -> Recipe:
     if options.timed:
         earliest, latest = time_window(graph, options)
         rules = replace(rules, timed=True, earliest=earliest, latest=latest)
-    return Recipe(rules, weighted=weighted, times=options.timed)
+    return WalkGraphSpec(rules, weighted=weighted, times=options.timed)
 
 
-def _for_sampler(graph: Graph, options: WalkOptions, recipe: Recipe, sampler: Sampler) -> Recipe:
+def _for_sampler(
+    graph: Graph, options: WalkOptions, recipe: WalkGraphSpec, sampler: Sampler
+) -> WalkGraphSpec:
     rules = replace(recipe.rules, sampler=sampler)
     names = options.names
     if options.app == "custom":

@@ -17,7 +17,7 @@ from penstock.partition.part import partition_path
 from penstock.pipelines.job import Job, Workers
 from penstock.pipelines.job.partial import PartialOutput, file_stamp
 from penstock.pipelines.job.plan import Need, Plan, disk_need
-from penstock.pipelines.walk.choice import Choice, check_graph, choose
+from penstock.pipelines.walk.choice import SamplerChoice, check_graph, choose
 from penstock.pipelines.walk.options import WalkOptions
 from penstock.pipelines.walk.output import KIND, Parts, WalkWriter, save_manifest
 from penstock.pipelines.walk.partitioned import memory_of_part, walk_partitioned
@@ -25,7 +25,7 @@ from penstock.pipelines.walk.placement import Placement, place, ranks_wanted
 from penstock.pipelines.walk.replicated import WalkTask, walk_replicated
 from penstock.pipelines.walk.report import WalkReport
 from penstock.pipelines.walk.starts import find_starts, listed_starts
-from penstock.pipelines.walk.survey import Survey, survey, weighted
+from penstock.pipelines.walk.survey import WeightStatistics, survey, weighted
 from penstock.pipelines.walk.window import what_window_left
 from penstock.sizes import need_disk
 
@@ -146,14 +146,14 @@ class WalkJob(Job[WalkReport]):
     def _workers(self) -> Any:
         """Connect to workers, or to the ranks of a world where the graph will lie in parts."""
         ranks = ranks_wanted(self.graph, self.options, self.cluster)
-        if self.options.placement == "partitioned":
-            check_ranks(self.cluster.cluster)  # before a partition is made
+        if self.options.in_parts:  # before a partition is made
+            check_ranks(self.cluster.cluster, self.cluster.workers, self.options.parts)
         size = sum(entry.bytes for entry in self.graph.manifest.files.values())
         return self.workers(input_bytes=size, ranks=ranks)
 
-    def _chosen(self, workers: Workers) -> Choice:
+    def _chosen(self, workers: Workers) -> SamplerChoice:
         """Look at the weights, choose the sampler, and tell the report why."""
-        look = Survey()
+        look = WeightStatistics()
         if weighted(self.graph, self.options):
             look = survey(workers, self.graph, self.options)
         choice = choose(self.graph, self.options, look, workers.capacity.rows)

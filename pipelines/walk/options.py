@@ -81,7 +81,7 @@ class WalkOptions:
     placement: Literal["auto", "replicated", "partitioned"] = "auto"
     """a copy of the graph on every worker, or a part of it on every rank [auto: by what fits, but
     partitioned with --parts]"""
-    parts: Annotated[int, Field(ge=1)] | None = None
+    parts: Annotated[Annotated[int, Field(ge=1)] | None, Parameter(alias="-k")] = None
     """place the graph partitioned, into so many parts [default: the ranks of the cluster]"""
 
     ids: Literal["user", "internal"] = "user"

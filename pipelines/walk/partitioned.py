@@ -8,7 +8,7 @@ from penstock.pipelines.job import Workers
 from penstock.pipelines.walk.output import Parts
 from penstock.pipelines.walk.replicated import WalkTask
 from penstock.workers.walk.partitioned import walk_part
-from penstock.workers.walk.rows import Recipe
+from penstock.workers.walk.rows import WalkGraphSpec
 from penstock.workers.walk.waves import PartedWalk, memory_needed
 
 
@@ -49,6 +49,6 @@ def walk_partitioned(
     )
 
 
-def memory_of_part(manifest: PartitionManifest, recipe: Recipe, parts: Parts) -> int:
+def memory_of_part(manifest: PartitionManifest, recipe: WalkGraphSpec, parts: Parts) -> int:
     """Return about how many bytes the largest part and its walks take on a rank."""
     return memory_needed(manifest, recipe, per_part=parts.per_part)

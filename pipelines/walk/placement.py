@@ -16,7 +16,7 @@ from penstock.limits import cores
 from penstock.pipelines.job.capacity import Capacity
 from penstock.pipelines.walk.options import WalkOptions
 from penstock.sizes import format_bytes
-from penstock.workers.walk.rows import Recipe
+from penstock.workers.walk.rows import WalkGraphSpec
 
 Placement = Literal["replicated", "partitioned"]
 
@@ -32,7 +32,7 @@ def ranks_wanted(graph: Graph, options: WalkOptions, cluster: ClusterSpec) -> in
     return options.parts or cluster.workers or max(2, cores())
 
 
-def place(graph: Graph, options: WalkOptions, recipe: Recipe, has: Capacity) -> Placement:
+def place(graph: Graph, options: WalkOptions, recipe: WalkGraphSpec, has: Capacity) -> Placement:
     """Return where the graph goes, or say why it does not go where it was asked to."""
     needed = recipe.bytes(graph.num_nodes, graph.num_edges, id_dtype(graph.num_nodes).itemsize)
     reason = not_in_parts(recipe.rules, on_gpu=has.on_gpu)
@@ -58,7 +58,7 @@ def place(graph: Graph, options: WalkOptions, recipe: Recipe, has: Capacity) -> 
     )
 
 
-def _what_fits(graph: Graph, recipe: Recipe, has: Capacity) -> str:
+def _what_fits(graph: Graph, recipe: WalkGraphSpec, has: Capacity) -> str:
     """Return the least that would do, where that fits, as the beginning of a remedy."""
     nodes, edges = graph.num_nodes, graph.num_edges
     least = replace(recipe, wanted=None, rules=replace(recipe.rules, sampler=Sampler.RESERVOIR))

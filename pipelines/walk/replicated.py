@@ -13,14 +13,14 @@ import numpy as np
 
 from penstock.graph import Graph
 from penstock.kernels import kernel
-from penstock.kernels.walk_rules import Rows
+from penstock.kernels.walk_rules import WalkGraph
 from penstock.limits import cores
 from penstock.partition.threads import spread
 from penstock.pipelines.job import Workers
 from penstock.pipelines.walk.output import Parts, WalkWriter
 from penstock.pipelines.walk.starts import Starts
 from penstock.workers.plugin import Resources, resources
-from penstock.workers.walk.rows import Recipe
+from penstock.workers.walk.rows import WalkGraphSpec
 
 # On a GPU a part takes milliseconds, and writing it most of a second: a task has several, whose
 # writing takes all cores, so that tasks of one process take turns.
@@ -37,7 +37,7 @@ class WalkTask:
 
     graph: Path
     version: str
-    recipe: Recipe
+    recipe: WalkGraphSpec
     starts: Starts
     parts: Parts
     write: WalkWriter
@@ -68,7 +68,7 @@ def walk_parts(job: WalkTask, numbers: list[int]) -> None:
             job.write(number, first, paths)
 
 
-def _on_gpu(job: WalkTask, rows: Rows, numbers: list[int]) -> Iterator[tuple[int, int, Any]]:
+def _on_gpu(job: WalkTask, rows: WalkGraph, numbers: list[int]) -> Iterator[tuple[int, int, Any]]:
     """Yield the parts one by one; the next ones walk meanwhile."""
     from penstock.kernels.cuda.stream import batches
 
@@ -85,12 +85,12 @@ def _on_gpu(job: WalkTask, rows: Rows, numbers: list[int]) -> Iterator[tuple[int
 class _Kept:
     """Rows as a worker's cache keeps them; what is only mapped counts for nothing."""
 
-    rows: Rows
+    rows: WalkGraph
     nbytes: int
 
 
 @contextmanager
-def held_rows(graph: Path, version: str, recipe: Recipe) -> Iterator[Rows]:
+def held_rows(graph: Path, version: str, recipe: WalkGraphSpec) -> Iterator[WalkGraph]:
     """Give the rows of a graph, which this worker keeps for the tasks to come."""
     held = resources()
     key = ("walk rows", str(graph), version, recipe)
@@ -98,7 +98,7 @@ def held_rows(graph: Path, version: str, recipe: Recipe) -> Iterator[Rows]:
         yield kept.rows
 
 
-def _load(held: Resources, path: Path, recipe: Recipe) -> _Kept:
+def _load(held: Resources, path: Path, recipe: WalkGraphSpec) -> _Kept:
     graph = Graph.open(held.stage(path))
     put: Any = np.asarray
     if held.device is not None:
@@ -110,7 +110,7 @@ def _load(held: Resources, path: Path, recipe: Recipe) -> _Kept:
     return _Kept(recipe.build(columns, put), size)
 
 
-def columns_of(graph: Graph, recipe: Recipe) -> dict[str, Any]:
+def columns_of(graph: Graph, recipe: WalkGraphSpec) -> dict[str, Any]:
     """Return the columns of a graph that a recipe reads."""
     columns: dict[str, Any] = dict(graph.csr().arrays())
     if recipe.degrees:

@@ -18,7 +18,7 @@ from penstock.workers.walk.rows import single
 
 
 @dataclass(frozen=True)
-class Survey:
+class WeightStatistics:
     """What the weights are like.
 
     alike    all are equal, so that edges need no weights
@@ -38,7 +38,7 @@ def weighted(graph: Graph, options: WalkOptions) -> bool:
     return options.weighted and "weights" in graph.manifest.dtypes
 
 
-def survey(workers: Workers, graph: Graph, options: WalkOptions) -> Survey:
+def survey(workers: Workers, graph: Graph, options: WalkOptions) -> WeightStatistics:
     """Read all weights, a shard a task; raise InputError at the first that walks cannot use."""
     calls = [(str(graph.path), number) for number in range(graph.num_shards)]
     sizes = [shard.edges for shard in graph.manifest.shards]
@@ -46,7 +46,7 @@ def survey(workers: Workers, graph: Graph, options: WalkOptions) -> Survey:
     return judged(graph, found, options)
 
 
-def judged(graph: Graph, found: list[dict[str, Any]], options: WalkOptions) -> Survey:
+def judged(graph: Graph, found: list[dict[str, Any]], options: WalkOptions) -> WeightStatistics:
     """Return what the shards say together, or raise for the first bad edge or row."""
     own = options.app == "custom"  # which says itself what a weight of 0 means
     for shard in found:
@@ -71,7 +71,7 @@ def judged(graph: Graph, found: list[dict[str, Any]], options: WalkOptions) -> S
     lows = [shard["low"] for shard in found if shard["edges"]]
     highs = [shard["high"] for shard in found if shard["edges"]]
     edges = sum(shard["edges"] for shard in found)
-    return Survey(
+    return WeightStatistics(
         alike=not edges or (min(lows) == max(highs) and max(highs) > 0),
         trials=sum(shard["trials"] for shard in found) / max(edges, 1),
         zero=zero,

@@ -63,12 +63,42 @@ def test_threads_are_no_ranks() -> None:
         check_ranks("threads")
 
 
+def test_a_part_needs_a_rank() -> None:
+    for kind, workers, parts in (("mpi", 2, 2), ("mpi", 3, 2), ("mpi", None, 2), ("mpi", 1, None)):
+        check_ranks(kind, workers, parts)
+    check_ranks("local", 1, 2)  # which starts ranks beside its workers
+    with pytest.raises(UsageError, match=r"-k 2 needs as many ranks.*-n 2 or more.*got -n 1"):
+        check_ranks("mpi", 1, 2)
+
+
+@pytest.mark.parametrize("job", ["gnn train", "walk"])
+@pytest.mark.parametrize("option", ["-k", "--parts"])
+def test_fewer_ranks_than_parts_are_refused_before_they_start(
+    job: str,
+    option: str,
+    make_graph,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    graph = make_graph(features="dense", labels=2, name="g")
+    monkeypatch.chdir(graph.path.parent)
+    assert run([*job.split(), "g", "out", option, "2", "--cluster", "mpi", "-n", "1"]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("penstock: -k 2 needs as many ranks. Expected -n 2 or more"), said
+    assert "dashboard" not in said
+    assert not (graph.path / "partition").exists()
+
+
 @pytest.mark.parametrize(
     "words",
     [
         "gnn train g out -k 2 --epochs 1",
         "gnn train g out -k 1 --epochs 1 && gnn predict out p -k 2",
         "walk g out --placement partitioned --parts 2 --length 2",
+        "walk g out --parts 2 --length 2",
+        "walk g out --parts 1 --length 2",
+        "walk g out --placement partitioned --length 2",
     ],
 )
 def test_a_gang_on_threads_is_refused_before_a_partition_is_made(

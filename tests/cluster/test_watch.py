@@ -13,7 +13,7 @@ from penstock import gang
 from penstock.cluster import watch as module
 from penstock.cluster.connect import connect
 from penstock.cluster.spec import ClusterSpec
-from penstock.cluster.watch import Watch, Who
+from penstock.cluster.watch import Watch, WorkerName
 from penstock.errors import GangError, UsageError
 
 
@@ -66,24 +66,24 @@ def test_a_worker_that_went_is_forgotten() -> None:
 def test_one_that_computes_lives(monkeypatch: pytest.MonkeyPatch) -> None:
     computed = [0.0]
 
-    def cpu_seconds(self: Who) -> float:
+    def cpu_seconds(self: WorkerName) -> float:
         computed[0] += 0.5
         return computed[0]
 
-    monkeypatch.setattr(Who, "cpu_seconds", cpu_seconds)
+    monkeypatch.setattr(WorkerName, "cpu_seconds", cpu_seconds)
     watch = Watched()
     watch.see(1.0, times=100)
     assert not watch.said
-    monkeypatch.setattr(Who, "cpu_seconds", lambda self: computed[0])
+    monkeypatch.setattr(WorkerName, "cpu_seconds", lambda self: computed[0])
     watch.see(1.0, times=20)
     assert watch.lost == ["a"]
 
 
 def test_what_is_to_be_seen_of_a_process() -> None:
-    here = Who("0", os.getpid(), "127.0.0.1")
+    here = WorkerName("0", os.getpid(), "127.0.0.1")
     assert here.cpu_seconds() is not None
     assert here.state() == ""
-    assert Who("0", os.getpid(), "elsewhere").cpu_seconds() is None
+    assert WorkerName("0", os.getpid(), "elsewhere").cpu_seconds() is None
 
 
 def test_a_cluster_in_this_process_is_not_watched(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -226,7 +226,7 @@ def test_a_supervisor_ends_as_its_command(
     marked = f"{temporary}/marked"
     started = supervised(log, temporary, f"exec 7>{marked}; {command}")
     assert started.process.wait(10) == code
-    started.let_go()
+    started.close()
     assert temporary.is_dir()
     assert not [one for one in psutil.process_iter() if has_open(one, marked)]
 
@@ -241,7 +241,7 @@ def test_a_command_that_is_not_there(log: Path, temporary: Path) -> None:
     with log.open("wb") as file:
         started = Supervised(["/no/such"], env=dict(os.environ), folder=temporary, log=file)
     assert started.process.wait(10) == 127
-    started.let_go()
+    started.close()
     assert log.read_text() == "/no/such: No such file or directory\n"
 
 
@@ -265,7 +265,7 @@ def test_a_supervisor_ends_all_that_was_started(log: Path, temporary: Path, how:
     started = supervised(log, temporary, STUBBORN)
     family = grandchildren(started, 3)
     if how == "pipe":
-        started.let_go()
+        started.close()
     else:
         started.process.terminate()
     started.process.wait(10)
@@ -273,7 +273,7 @@ def test_a_supervisor_ends_all_that_was_started(log: Path, temporary: Path, how:
     kill_all(alive)
     assert not alive
     assert temporary.exists() == (how == "SIGTERM")  # who tells it to end is there to tidy up
-    started.let_go()
+    started.close()
 
 
 def test_a_command_ends_with_its_supervisor(log: Path, temporary: Path) -> None:
@@ -284,4 +284,4 @@ def test_a_command_ends_with_its_supervisor(log: Path, temporary: Path) -> None:
     kill_all(alive)
     assert not alive
     started.process.wait()
-    started.let_go()
+    started.close()

@@ -20,7 +20,7 @@ from hypothesis import given, settings
 from penstock.errors import UsageError
 from penstock.kernels.expression import FUNCTIONS, LARGEST, MAX_CHARACTERS, NAMES, Expression
 from penstock.kernels.naive.expression import compute, evaluate
-from penstock.kernels.walk_rules import Rows
+from penstock.kernels.walk_rules import WalkGraph
 
 COMPILER = shutil.which("gcc") or shutil.which("cc")
 
@@ -218,7 +218,7 @@ def test_nothing_fails_and_every_weight_is_finite(text: str, value: float, tmp_p
 
 def test_inputs_of_a_step() -> None:
     # 0 -> 1, 2, 3; 1 -> 1, 2; 2 -> 0; 3 -> nothing
-    rows = Rows(
+    rows = WalkGraph(
         indptr=np.array([0, 3, 5, 6, 6]),
         indices=np.array([1, 2, 3, 1, 2, 0], np.int32),
         weights=np.array([1, 2, 4, 8, 16, 32], np.float32),
@@ -240,7 +240,7 @@ def test_inputs_of_a_step() -> None:
     assert weights(flags, 0, -1, 0, 1, 2) == [1, 1, 1]
     assert weights(flags, 0, 1, 0, 1, 2) == [4, 3, 1]  # 1 has an edge to itself
     assert weights(flags, 0, 2, 0, 1, 2) == [1, 2, 1]
-    bare = Rows(indptr=rows.indptr, indices=rows.indices)
+    bare = WalkGraph(indptr=rows.indptr, indices=rows.indices)
     assert evaluate("step + 1", bare, np.arange(3), 0, -1, 1).tolist() == [2, 2, 2]
     for name in ("weight", "relation", "degree", "label"):
         with pytest.raises(KeyError, match=name):

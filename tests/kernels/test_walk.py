@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from penstock.kernels.naive import walk as naive
-from penstock.kernels.walk_rules import TRIALS, Rows, Rules, Sampler
+from penstock.kernels.walk_rules import TRIALS, Rules, Sampler, WalkGraph
 
 HUB = 1500
 ENOUGH = 8  # expected in a bin
@@ -23,12 +23,14 @@ SECOND = {"second_order": True, "return_factor": 0.5, "far_factor": 2.0}
 EXPRESSION = "weight * (3 if is_neighbor else 1) * (0.5 if is_return else 1) + step + label"
 
 
-def rows_of(sources: Any, targets: Any, nodes: int, ids: Any = np.int32, **columns: Any) -> Rows:
+def rows_of(
+    sources: Any, targets: Any, nodes: int, ids: Any = np.int32, **columns: Any
+) -> WalkGraph:
     """Return rows whose neighbours ascend; equal edges keep their order."""
     order = np.lexsort((targets, sources))
     indptr = np.append(0, np.cumsum(np.bincount(sources, minlength=nodes))).astype(np.int64)
     columns = {name: column[order] for name, column in columns.items()}
-    return Rows(indptr, targets[order].astype(ids), **columns)
+    return WalkGraph(indptr, targets[order].astype(ids), **columns)
 
 
 def some_rows(
@@ -39,7 +41,7 @@ def some_rows(
     directed: bool = True,
     weighted: bool = True,
     ids: Any = np.int32,
-) -> Rows:
+) -> WalkGraph:
     """A small graph with all columns, edges without weight, parallel ones, and dead ends."""
     rng = np.random.default_rng(seed)
     ends = rng.integers(0, nodes, (2, edges)) * rng.integers(0, 2, (2, edges))  # many at node 0
@@ -63,7 +65,7 @@ def some_rows(
     return replace(rows_of(sources, targets, nodes, ids, **columns), degrees=degrees, labels=labels)
 
 
-def hub_rows(*, directed: bool = True, skewed: bool = False) -> Rows:
+def hub_rows(*, directed: bool = True, skewed: bool = False) -> WalkGraph:
     """Node 0 has HUB neighbours; they have few."""
     rng = np.random.default_rng(5)
     leaves = np.arange(1, HUB + 1)
@@ -81,14 +83,14 @@ def hub_rows(*, directed: bool = True, skewed: bool = False) -> Rows:
     return rows_of(sources, targets, HUB + 1, weights=weights.astype(np.float32))
 
 
-def without(rows: Rows, *names: str) -> Rows:
+def without(rows: WalkGraph, *names: str) -> WalkGraph:
     return replace(rows, **dict.fromkeys(names))
 
 
-def moved(rows: Rows, move: Any) -> Rows:
+def moved(rows: WalkGraph, move: Any) -> WalkGraph:
     """Return rows with their arrays put on a backend, or got from it."""
     columns = {}
-    for field in fields(Rows):
+    for field in fields(WalkGraph):
         column = getattr(rows, field.name)
         if field.name == "neighbours":
             columns[field.name] = column and tuple(move(each) for each in column)
@@ -97,7 +99,9 @@ def moved(rows: Rows, move: Any) -> Rows:
     return replace(rows, **columns)
 
 
-def prepared(kernel: Any, rows: Rows, rules: Rules, put: Any = lambda array: array) -> Rows:
+def prepared(
+    kernel: Any, rows: WalkGraph, rules: Rules, put: Any = lambda array: array
+) -> WalkGraph:
     """Return rows as a job lays them out for these rules."""
     if rules.sampler != Sampler.RESERVOIR:
         if rules.schema:
@@ -107,7 +111,7 @@ def prepared(kernel: Any, rows: Rows, rules: Rules, put: Any = lambda array: arr
     return kernel.tables(rows, rules)  # type: ignore[no-any-return]
 
 
-def walked(backend: Any, rows: Rows, rules: Rules, walks: Any, starts: Any) -> Any:
+def walked(backend: Any, rows: WalkGraph, rules: Rules, walks: Any, starts: Any) -> Any:
     kernel = backend.module("walk")
     ready = prepared(kernel, moved(rows, backend.put), rules, backend.put)
     starts = np.asarray(starts, rows.indices.dtype)
@@ -117,7 +121,7 @@ def walked(backend: Any, rows: Rows, rules: Rules, walks: Any, starts: Any) -> A
 # -- walk by walk ----------------------------------------------------------------------------------
 
 FIRST = ("relations", "times")  # what a plain walk does without
-CASES: dict[str, tuple[Rows, dict[str, Any]]] = {
+CASES: dict[str, tuple[WalkGraph, dict[str, Any]]] = {
     "uniform": (without(some_rows(weighted=False), *FIRST), {}),
     "weighted": (without(some_rows(), *FIRST), {"sampler": R}),
     "ppr": (without(some_rows(weighted=False), *FIRST), {"stop": 0.2}),
@@ -264,7 +268,7 @@ def steps_in(paths: Any, nodes: int) -> tuple[Any, Any]:
     return np.stack([keys, *fields], axis=1).tolist(), counts.tolist()
 
 
-def check_chances(rows: Rows, rules: Rules, paths: Any) -> None:
+def check_chances(rows: WalkGraph, rules: Rules, paths: Any) -> None:
     """Compare each step of the walks with its exact chances, given where the walk has been."""
     ready = prepared(naive, rows, rules)
     when: dict[tuple[int, int], int] = {}
@@ -313,14 +317,14 @@ def check_chances(rows: Rows, rules: Rules, paths: Any) -> None:
     assert stats.chi2.sf(statistic, freedom) > 1e-6
 
 
-def weighed(rows: Rows) -> Any:
+def weighed(rows: WalkGraph) -> Any:
     """Return the ends of edges that have weight."""
     sources = np.repeat(np.arange(len(rows.indptr) - 1), np.diff(rows.indptr))
     some = np.ones(len(sources), bool) if rows.weights is None else rows.weights > 0
     return zip(sources[some].tolist(), rows.indices[some].tolist(), strict=True)
 
 
-def once(rows: Rows) -> Rows:
+def once(rows: WalkGraph) -> WalkGraph:
     """Return rows without parallel edges."""
     sources = np.repeat(np.arange(len(rows.indptr) - 1), np.diff(rows.indptr))
     _, first = np.unique(sources * len(rows.indptr) + rows.indices, return_index=True)
@@ -334,7 +338,7 @@ def once(rows: Rows) -> Rows:
     return replace(found, degrees=rows.degrees, labels=rows.labels)
 
 
-def backwards(rows: Rows) -> Rows:
+def backwards(rows: WalkGraph) -> WalkGraph:
     """Return rows whose neighbours descend, with the old ones beside them."""
     sources = np.repeat(np.arange(len(rows.indptr) - 1), np.diff(rows.indptr))
     order = np.lexsort((-rows.indices, sources))
@@ -342,7 +346,7 @@ def backwards(rows: Rows) -> Rows:
     return replace(rows, neighbours=rows.adjacency, **columns)
 
 
-APPS: dict[str, tuple[Rows, dict[str, Any]]] = {
+APPS: dict[str, tuple[WalkGraph, dict[str, Any]]] = {
     "deepwalk": CASES["weighted"],
     "deepwalk from a hub": (hub_rows(), {}),
     "node2vec": (without(some_rows(), *FIRST), SECOND),

@@ -11,7 +11,7 @@ from scipy import stats
 
 from penstock.csr import CSR
 from penstock.kernels.naive import walk as naive
-from penstock.kernels.walk_rules import Rows, Rules, Sampler
+from penstock.kernels.walk_rules import Rules, Sampler, WalkGraph
 
 pytestmark = pytest.mark.gpu
 
@@ -21,7 +21,7 @@ NODES = 7000
 
 
 @pytest.fixture(scope="module")
-def rows() -> Rows:
+def rows() -> WalkGraph:
     """Nodes 0 to 4 have DEGREES, to random others, some of weight 0; all have an edge to each."""
     random = np.random.default_rng(3)
     sources = np.concatenate([np.full(degree, node) for node, degree in enumerate(DEGREES)])
@@ -34,13 +34,13 @@ def rows() -> Rows:
     csr = CSR.from_edges(
         sources, targets, NODES, weights=weights.astype(np.float32), relations=relations
     )
-    return Rows(csr.indptr, csr.indices, weights=csr.weights, relations=csr.relations)
+    return WalkGraph(csr.indptr, csr.indices, weights=csr.weights, relations=csr.relations)
 
 
-def on_gpu(rows: Rows, *, relations: bool) -> Rows:
+def on_gpu(rows: WalkGraph, *, relations: bool) -> WalkGraph:
     import cupy
 
-    return Rows(
+    return WalkGraph(
         cupy.asarray(rows.indptr),
         cupy.asarray(rows.indices),
         weights=cupy.asarray(rows.weights),
@@ -48,7 +48,7 @@ def on_gpu(rows: Rows, *, relations: bool) -> Rows:
     )
 
 
-def close(found: Any, edges: Any, chances: Any, rows: Rows) -> bool:
+def close(found: Any, edges: Any, chances: Any, rows: WalkGraph) -> bool:
     """Whether next nodes have the chances of the edges to them; the rarest are taken together."""
     expected = np.zeros(NODES)
     np.add.at(expected, rows.indices[edges], chances * len(found))
@@ -67,7 +67,7 @@ def close(found: Any, edges: Any, chances: Any, rows: Rows) -> bool:
 @pytest.mark.parametrize("method", ["lanes", "dprs", "zprs"])
 @pytest.mark.parametrize("long_from", [64, 600, 4096])
 @pytest.mark.parametrize("app", ["deepwalk", "metapath", "node2vec"])
-def test_chances_of_every_team(rows: Rows, method: str, long_from: int, app: str) -> None:
+def test_chances_of_every_team(rows: WalkGraph, method: str, long_from: int, app: str) -> None:
     import cupy
 
     from penstock.kernels.cuda.walk.reservoir import walk_reservoir
@@ -100,7 +100,7 @@ def test_chances_of_every_team(rows: Rows, method: str, long_from: int, app: str
             assert close(found, edges, chances, rows), f"second step by {middle}"
 
 
-def test_the_share_of_work_does_not_matter(rows: Rows) -> None:
+def test_the_share_of_work_does_not_matter(rows: WalkGraph) -> None:
     import cupy
 
     from penstock.kernels.cuda.walk.reservoir import walk_reservoir

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from penstock.csr import CSR
 from penstock.kernels import walkers as records
-from penstock.kernels.walk_rules import Owned, Rows, Rules, Sampler, Walkers
+from penstock.kernels.walk_rules import Owned, Rules, Sampler, Walkers, WalkGraph
 
 ROWS = ("indptr", "indices", "weights", "relations", "times")
 NODES, WALKS = 40, 60
@@ -101,11 +101,11 @@ def part_of(columns: dict[str, Any], owned: Any) -> dict[str, Any]:
     return columns | part | {"indptr": np.cumsum([0, *map(len, edges)], dtype=np.int64)}
 
 
-def rows_of(backend: Any, rules: Rules, columns: dict[str, Any]) -> Rows:
+def rows_of(backend: Any, rules: Rules, columns: dict[str, Any]) -> WalkGraph:
     """Rows as the rules read them."""
     module = backend.module("walk")
     weighted, timed = rules.sampler != Sampler.DIRECT, rules.timed
-    rows = Rows(
+    rows = WalkGraph(
         backend.put(columns["indptr"]),
         backend.put(columns["indices"]),
         weights=backend.put(columns["weights"]) if weighted else None,

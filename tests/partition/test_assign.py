@@ -8,7 +8,8 @@ from penstock import Graph
 from penstock.csr import CSR
 from penstock.errors import CapacityError, InputError, PenstockError, UsageError
 from penstock.partition import assign as module
-from penstock.partition.assign import METHODS, assign
+from penstock.partition.assign import assign
+from penstock.partition.assignment import METHODS
 from penstock.partition.metis import MetisError
 from penstock.writer import create_graph
 

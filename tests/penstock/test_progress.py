@@ -51,6 +51,13 @@ def test_throughput_is_in_the_jobs_own_unit(clock, capsys):
     assert capsys.readouterr().err == "read: 100 %, 1 kB/s\n"
 
 
+def test_a_few_workers_are_counted_without_a_rate(clock, capsys):
+    with Progress("start workers", total=2, unit="workers") as progress:
+        clock(4.7)
+        progress.advance(1)
+    assert capsys.readouterr().err == "start workers: 50 %, 1 of 2 workers\n"
+
+
 def test_quiet_is_silent(clock, capsys):
     run(clock, steps=100, seconds=100, quiet=True)
     assert capsys.readouterr() == ("", "")

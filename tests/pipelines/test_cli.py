@@ -123,6 +123,11 @@ def test_python_m_penstock(tmp_path):
         ("info", "penstock info needs GRAPH. Expected a graph's directory. See penstock info --he"),
         ("info a b", "penstock info does not know what to do with 'b'. See penstock info --help."),
         ("info --colour a", "penstock info has no option --colour. See penstock info --help."),
+        (
+            "etl e g --nodes u --feature-columns age posts more --label l",
+            "with 'more'. Repeat the option: --feature-columns age --feature-columns more.",
+        ),
+        ("walk g w --start a b", "with 'b'. Repeat the option: --start a --start b."),
         ("info a --jsn", "penstock info has no option --jsn. Did you mean --json?"),
         ("info a --quiet=3", "option --quiet has a bad value. Expected yes or no, got '3'."),
         ("info a --quiet --quiet", "option --quiet is given twice."),

@@ -14,7 +14,7 @@ from penstock import Graph
 from penstock.errors import OutputExists, UsageError
 from penstock.pipelines import demo as module
 from penstock.pipelines.cli import app, run
-from penstock.pipelines.demo import STAGES, Context, DemoOptions, Done, Stage, demo, run_demo
+from penstock.pipelines.demo import STAGES, DemoOptions, DemoRun, Done, Stage, demo, run_demo
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ def short(monkeypatch: pytest.MonkeyPatch, alone: None) -> list[str]:
     told: list[str] = []
 
     def stage(name: str, **figures: Any) -> Stage:
-        def work(context: Context) -> Done:
+        def work(context: DemoRun) -> Done:
             told.append(f"{name} {context.nodes} {context.ranks}")
             context.at(name).write_text("")
             return Done(f"{name} is done", figures, (name,))
@@ -41,7 +41,7 @@ def short(monkeypatch: pytest.MonkeyPatch, alone: None) -> list[str]:
 
 
 def test_titles_are_commands(tmp_path: Path) -> None:
-    context = Context(tmp_path, 1000)
+    context = DemoRun(tmp_path, 1000)
     for stage in STAGES:
         words = shlex.split(stage.title(context).partition(",")[0])
         words += [str(tmp_path)] if words[1] == "generate" else []
@@ -122,7 +122,7 @@ def test_only_a_demo_is_replaced(tmp_path: Path, short: list[str]) -> None:
 def test_an_interrupted_demo_can_be_replaced(
     tmp_path: Path, short: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(context: Context) -> Done:
+    def fail(context: DemoRun) -> Done:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(module, "STAGES", (Stage("fails", "penstock fails", fail),))

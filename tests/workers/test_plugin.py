@@ -20,7 +20,7 @@ from penstock.errors import CapacityError, MissingExtra, UsageError
 from penstock.graph import Graph
 from penstock.limits import usable_memory
 from penstock.workers import plugin
-from penstock.workers.plugin import PenstockWorker, Resources, equip, resources
+from penstock.workers.plugin import PenstockWorker, Resources, register_plugin, resources
 from penstock.workers.resources import device
 from penstock.workers.resources.storage import Speed
 
@@ -122,7 +122,7 @@ def test_worker_processes(steps: Any, tmp_path: Path, make_graph: Callable[..., 
     graph = make_graph().path
     root = tmp_path / "scratch"
     with cluster(processes=True, memory_limit="1GB") as client:
-        equip(client, device="cpu", scratch=str(root))
+        register_plugin(client, device="cpu", scratch=str(root))
         assert list(root.iterdir()) == []  # found and tried, and nothing made before it is used
         assert on_each(client, steps.loaded) == [(False, False)] * 2
         seen = on_each(client, steps.look)
@@ -146,7 +146,7 @@ def test_worker_processes(steps: Any, tmp_path: Path, make_graph: Callable[..., 
 
 def test_workers_in_threads(steps: Any, tmp_path: Path) -> None:
     with cluster(3, processes=False) as client:
-        equip(client, device="cpu", scratch=str(tmp_path))
+        register_plugin(client, device="cpu", scratch=str(tmp_path))
         seen = on_each(client, steps.look)
         assert len({one for one, *_ in seen}) == len({folder for _, _, folder, _ in seen}) == 3
         assert on_each(client, steps.look) == seen
@@ -158,7 +158,7 @@ def test_workers_in_threads(steps: Any, tmp_path: Path) -> None:
 
 def test_a_worker_killed_and_started_again(steps: Any, tmp_path: Path) -> None:
     with cluster(1, processes=True) as client:
-        equip(client, scratch=str(tmp_path))
+        register_plugin(client, scratch=str(tmp_path))
         ((_, pid, folder, _),) = on_each(client, steps.look)
         os.kill(pid, signal.SIGKILL)
         _, again, new, _ = client.submit(steps.look, pure=False).result(timeout=30)
@@ -170,7 +170,7 @@ def test_a_worker_killed_and_started_again(steps: Any, tmp_path: Path) -> None:
 
 def test_a_worker_without_a_nanny(steps: Any, tmp_path: Path) -> None:
     with cluster(0, processes=True) as client:
-        equip(client, scratch=str(tmp_path))
+        register_plugin(client, scratch=str(tmp_path))
         command = [sys.executable, "-P", "-m", "distributed.cli.dask_worker", "--no-nanny"]
         command += ["--no-dashboard", "--nthreads", "1", client.scheduler.address]
         process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
@@ -194,8 +194,10 @@ def test_a_gpu_where_there_is_none(monkeypatch: pytest.MonkeyPatch, steps: Any) 
     monkeypatch.setitem(sys.modules, "cupy", None)
     with cluster(processes=False) as client:
         with pytest.raises(MissingExtra, match="--device gpu asks for a GPU.*or use --device cpu"):
-            equip(client, device="gpu")
-        equip(client, device="cpu", device_pool="0.8")  # the next try is not held to the first
+            register_plugin(client, device="gpu")
+        register_plugin(
+            client, device="cpu", device_pool="0.8"
+        )  # the next try is not held to the first
         assert {where for *_, where in on_each(client, steps.look)} == {None}
 
 
@@ -203,8 +205,8 @@ def test_scratch_that_cannot_be_used(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with cluster(1, processes=True) as client:
         with pytest.raises(UsageError, match="scratch directory .*/file cannot be used"):
-            equip(client, scratch=str(tmp_path / "file"))
-        equip(client, scratch=str(tmp_path))
+            register_plugin(client, scratch=str(tmp_path / "file"))
+        register_plugin(client, scratch=str(tmp_path))
 
 
 def test_scratch_without_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -216,13 +218,13 @@ def test_scratch_without_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         cluster(1, processes=False) as client,
         pytest.raises(CapacityError, match="the scratch of a worker does not fit"),
     ):
-        equip(client, scratch=str(tmp_path))
+        register_plugin(client, scratch=str(tmp_path))
 
 
 def test_a_worker_that_comes_later_and_cannot(tmp_path: Path, steps: Any) -> None:
     root = tmp_path / "scratch"
     with cluster(1, processes=False) as client:
-        equip(client, scratch=str(root))
+        register_plugin(client, scratch=str(root))
         root.rmdir()
         root.touch()
         before = set(client.run(lambda: None))
@@ -236,18 +238,18 @@ def test_a_worker_that_comes_later_and_cannot(tmp_path: Path, steps: Any) -> Non
 
 def test_options_of_a_cluster_that_is_set_up_already(tmp_path: Path) -> None:
     with cluster(1, processes=False) as client:
-        equip(client, device="cpu", scratch=str(tmp_path))
+        register_plugin(client, device="cpu", scratch=str(tmp_path))
         (held,) = plugin._in_this_process
-        equip(client)
-        equip(client, device="cpu", scratch=str(tmp_path))
+        register_plugin(client)
+        register_plugin(client, device="cpu", scratch=str(tmp_path))
         with pytest.raises(UsageError, match="set up with --device cpu, got --device gpu"):
-            equip(client, device="gpu")
+            register_plugin(client, device="gpu")
         with pytest.raises(
             UsageError, match="set up without --device-pool, got --device-pool 0.5.*Leave"
         ):
-            equip(client, device_pool="0.5")
+            register_plugin(client, device_pool="0.5")
         with pytest.raises(UsageError, match=f"with --worker-scratch {tmp_path}"):
-            equip(client, scratch="/elsewhere")
+            register_plugin(client, scratch="/elsewhere")
         assert plugin._in_this_process == [held]
 
 

@@ -34,7 +34,7 @@ from penstock.partition.part import Partition, partition_path
 from penstock.workers import source, staging
 from penstock.workers.locks import FileLock, try_lock
 from penstock.workers.resources.storage import Speed
-from penstock.workers.staging import Stage
+from penstock.workers.staging import Staging
 
 # Stages the graph argv[1] in argv[2]. It says when it copies, and waits for a line before it goes
 # on; when it waits for another's copy; and how many copies it made.
@@ -66,7 +66,7 @@ def sleep(seconds):
 locks.FileLock.touch = touch
 locks.time = types.SimpleNamespace(sleep=sleep, monotonic=real_time.monotonic)
 path, staged, patience = Path(sys.argv[1]), Path(sys.argv[2]), float(sys.argv[3])
-mine = staging.Stage(
+mine = staging.Staging(
     lambda: staged,
     lambda: staged,
     patience=patience,
@@ -131,14 +131,14 @@ def shared(make_graph: Callable[..., Graph]) -> Path:
 
 
 @pytest.fixture
-def mine(staged: Path) -> Iterator[Stage]:
+def mine(staged: Path) -> Iterator[Staging]:
     one = worker(staged)
     yield one
     one.close()
 
 
-def worker(staged: Path, **more: Any) -> Stage:
-    return Stage(
+def worker(staged: Path, **more: Any) -> Staging:
+    return Staging(
         lambda: staged,
         lambda: staged,
         speed=lambda path: Speed.NVME if path == staged else Speed.SHARED,
@@ -153,7 +153,7 @@ def whole_copies(staged: Path) -> list[str]:
 # -- copying --------------------------------------------------------------------------------------
 
 
-def test_a_graph_is_copied_once_and_is_the_same(mine: Stage, staged: Path, shared: Path) -> None:
+def test_a_graph_is_copied_once_and_is_the_same(mine: Staging, staged: Path, shared: Path) -> None:
     with mine.hold(shared) as local, mine.hold(str(shared)) as again:
         assert local == again
         assert local.parent == staged
@@ -193,13 +193,13 @@ def test_what_is_fast_is_used_where_it_lies(
         return staged
 
     speed = {staged: scratch, shared: there}
-    one = Stage(lambda: staged, take, speed=lambda path: speed[path])
+    one = Staging(lambda: staged, take, speed=lambda path: speed[path])
     with one.hold(shared) as local:
         assert (local != shared) is copied
     assert bool(taken) is copied  # no folder is made where none is needed
 
 
-def test_a_part_alone(mine: Stage, shared: Path) -> None:
+def test_a_part_alone(mine: Staging, shared: Path) -> None:
     partition_graph(shared, k=2, quiet=True)
     partition = partition_path(Graph.open(shared), 2)
     local = mine(partition, "parts/00001", "local.npy")
@@ -216,7 +216,7 @@ def test_a_part_alone(mine: Stage, shared: Path) -> None:
 
 
 def test_a_stale_partition_is_refused(
-    mine: Stage, shared: Path, make_graph: Callable[..., Graph]
+    mine: Staging, shared: Path, make_graph: Callable[..., Graph]
 ) -> None:
     partition_graph(shared, k=2, quiet=True)
     partition = partition_path(Graph.open(shared), 2)
@@ -226,7 +226,7 @@ def test_a_stale_partition_is_refused(
 
 
 def test_a_changed_source_is_copied_anew(
-    mine: Stage, staged: Path, shared: Path, make_graph: Callable[..., Graph]
+    mine: Staging, staged: Path, shared: Path, make_graph: Callable[..., Graph]
 ) -> None:
     before = mine(shared)
     shutil.rmtree(shared)
@@ -239,7 +239,7 @@ def test_a_changed_source_is_copied_anew(
 
 
 def test_replaced_while_it_is_copied(
-    mine: Stage,
+    mine: Staging,
     staged: Path,
     shared: Path,
     make_graph: Callable[..., Graph],
@@ -287,7 +287,7 @@ def damage(path: Path, how: str) -> None:
     ],
 )
 def test_a_damaged_source_leaves_nothing(
-    how: str, error: type[GraphError], mine: Stage, staged: Path, shared: Path
+    how: str, error: type[GraphError], mine: Staging, staged: Path, shared: Path
 ) -> None:
     file = shared / "shards/00001/indices.npy"
     good = file.read_bytes()
@@ -300,12 +300,12 @@ def test_a_damaged_source_leaves_nothing(
     Graph.open(mine(shared)).validate()
 
 
-def test_what_is_no_graph(mine: Stage, tmp_path: Path) -> None:
+def test_what_is_no_graph(mine: Staging, tmp_path: Path) -> None:
     with pytest.raises(NotAGraph):
         mine(tmp_path / "nowhere")
 
 
-def test_a_manifest_that_leads_elsewhere(mine: Stage, staged: Path, shared: Path) -> None:
+def test_a_manifest_that_leads_elsewhere(mine: Staging, staged: Path, shared: Path) -> None:
     (shared.parent / "secret").write_text("x")
     body = json.loads((shared / "graph.json").read_text())
     body["files"]["../secret"] = {"bytes": 1, "sha256": "0"}
@@ -316,7 +316,7 @@ def test_a_manifest_that_leads_elsewhere(mine: Stage, staged: Path, shared: Path
 
 
 def test_a_disk_that_fills_up(
-    mine: Stage, staged: Path, shared: Path, monkeypatch: pytest.MonkeyPatch
+    mine: Staging, staged: Path, shared: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -330,7 +330,7 @@ def test_a_disk_that_fills_up(
 
 
 def test_the_first_failure_stops_the_others(
-    mine: Stage, staged: Path, shared: Path, monkeypatch: pytest.MonkeyPatch
+    mine: Staging, staged: Path, shared: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # One file never ends, unless it is told to.
     victim = min(Graph.open(shared).manifest.files)
@@ -352,7 +352,7 @@ def test_the_first_failure_stops_the_others(
 # -- several at once ------------------------------------------------------------------------------
 
 
-def test_threads_of_a_worker_copy_once(mine: Stage, shared: Path) -> None:
+def test_threads_of_a_worker_copy_once(mine: Staging, shared: Path) -> None:
     with ThreadPoolExecutor(8) as pool:
         assert len(set(pool.map(mine, [shared] * 8))) == 1
     assert mine.copies == 1
@@ -375,7 +375,7 @@ def test_processes_of_a_host_copy_once(copier: Callable[..., Copier], staged: Pa
 
 
 def test_after_a_kill_in_the_middle_the_next_succeeds(
-    copier: Callable[..., Copier], mine: Stage, staged: Path, shared: Path
+    copier: Callable[..., Copier], mine: Staging, staged: Path, shared: Path
 ) -> None:
     victim = copier()
     assert victim.hear() == "copying"
@@ -409,7 +409,7 @@ def test_who_waits_for_one_that_hangs_names_it(
 
 
 def test_a_partial_copy_of_another_graph_goes_too(
-    copier: Callable[..., Copier], mine: Stage, staged: Path, make_graph: Callable[..., Graph]
+    copier: Callable[..., Copier], mine: Staging, staged: Path, make_graph: Callable[..., Graph]
 ) -> None:
     victim = copier()
     assert victim.hear() == "copying"
@@ -443,7 +443,7 @@ def room(staged: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]
 
 
 def test_the_longest_unused_makes_room(
-    mine: Stage, staged: Path, make_graph: Callable[..., Graph], room: Callable[[int], None]
+    mine: Staging, staged: Path, make_graph: Callable[..., Graph], room: Callable[[int], None]
 ) -> None:
     paths = [make_graph(seed=n, name=f"g{n}").path for n in range(4)]
     size = sum(file.stat().st_size for file in paths[0].rglob("*") if file.is_file())
@@ -464,7 +464,7 @@ def test_the_longest_unused_makes_room(
 
 
 def test_what_is_in_use_stays_and_the_disk_is_too_small(
-    mine: Stage, staged: Path, make_graph: Callable[..., Graph], room: Callable[[int], None]
+    mine: Staging, staged: Path, make_graph: Callable[..., Graph], room: Callable[[int], None]
 ) -> None:
     one, two = make_graph(seed=1, name="g1").path, make_graph(seed=2, name="g2").path
     size = sum(file.stat().st_size for file in one.rglob("*") if file.is_file())
@@ -480,7 +480,7 @@ def test_what_is_in_use_stays_and_the_disk_is_too_small(
 
 
 def test_removed_just_before_it_is_used(
-    mine: Stage, staged: Path, shared: Path, monkeypatch: pytest.MonkeyPatch
+    mine: Staging, staged: Path, shared: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with mine.hold(shared) as local:
         pass

@@ -37,13 +37,13 @@ from penstock.workers.comm.exchange import (
 from penstock.workers.comm.exchange_mpi import PIECE, TAGS, MpiExchange, reduced_as
 from penstock.workers.comm.mpi import load_mpi
 from penstock.workers.comm.persistent_requests import Message, PersistentRequests
+from penstock.workers.comm.single import check_operation
 from penstock.workers.comm.wait import Cancelled, Waiter
 
 # What mpi4py says to types that MPI does not know; they travel as bytes.
 _NOT_FOR_MPI = (KeyError, BufferError)
 # An epoch, usually: a nap would end later than what is waited for.
 _GPU_SPIN_SECONDS = 0.1
-OPERATIONS = ("sum", "min", "max", "prod")
 
 
 class Communicator:
@@ -206,10 +206,7 @@ class Communicator:
 
     def iallreduce(self, array: Any, operation: str = "sum") -> Any:
         """Start to combine the arrays of all ranks: sum, min, max or prod, in place."""
-        if operation not in OPERATIONS:
-            raise UsageError(
-                f"ranks cannot reduce by {operation!r}", expected=f"one of {', '.join(OPERATIONS)}"
-            )
+        check_operation(operation)
         request = self._reduce(array, operation)
         self._sends.append(request)
         return request

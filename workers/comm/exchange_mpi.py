@@ -20,8 +20,6 @@ _EXCHANGE = TAGS + 1
 # Requests that nobody else knows of: MPI may still write to their memory.
 _unfinished: list[Any] = []
 
-_OPERATIONS = {"sum": "SUM", "min": "MIN", "max": "MAX", "prod": "PROD"}
-
 
 def pieces(array: Any, size: int | None = None) -> list[Any]:
     """Return a flat array as consecutive views of at most ``size`` elements."""
@@ -67,7 +65,7 @@ class MpiExchange:
 
     def iallreduce(self, array: Any, operation: str) -> Pending:
         """Start to reduce over all ranks, in place."""
-        how = getattr(self._mpi, _OPERATIONS[operation])
+        how = getattr(self._mpi, operation.upper())
         as_bytes(array)  # says what is wrong where it is not contiguous
         requests = [
             self._comm.Iallreduce(self._mpi.IN_PLACE, piece, op=how) for piece in pieces(array)

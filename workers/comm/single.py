@@ -21,7 +21,15 @@ if TYPE_CHECKING:
     AnyCommunicator: TypeAlias = "Communicator | SingleRank"
 
 Message = tuple[Any, int, int]  # an array, the rank that it goes to or comes from, and a tag
-_OPERATIONS = ("sum", "min", "max", "prod")
+OPERATIONS = ("sum", "min", "max", "prod")
+
+
+def check_operation(operation: str) -> None:
+    """Raise UsageError unless ranks can reduce by ``operation``."""
+    if operation not in OPERATIONS:
+        raise UsageError(
+            f"ranks cannot reduce by {operation!r}", expected=f"one of {', '.join(OPERATIONS)}"
+        )
 
 
 class Abandoned(BaseException):
@@ -101,10 +109,7 @@ class SingleRank:
 
     def iallreduce(self, array: Any, operation: str = "sum") -> list[Any]:
         """Leave the array as it is: it is the sum, minimum, maximum or product of one."""
-        if operation not in _OPERATIONS:
-            raise UsageError(
-                f"ranks cannot reduce by {operation!r}", expected=f"one of {', '.join(_OPERATIONS)}"
-            )
+        check_operation(operation)
         return []
 
     def allreduce(self, array: Any, operation: str = "sum") -> Any:

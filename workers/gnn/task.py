@@ -97,4 +97,3 @@ class Predicted:
 
     nodes: int
     bytes: int
-    detail: dict[str, Any] = field(default_factory=dict)

@@ -24,14 +24,14 @@ from penstock.arrays import Array
 from penstock.csr import id_dtype
 from penstock.errors import UsageError
 from penstock.kernels import kernel
-from penstock.kernels.walk_rules import Owned, Rows, Walkers
+from penstock.kernels.walk_rules import Owned, Walkers, WalkGraph
 from penstock.kernels.walkers import join, pack, start_walkers, unpack
 from penstock.partition.manifest import PartitionManifest
 from penstock.partition.part import Part, Partition, part_folder
 from penstock.workers.comm.communicator import Communicator
 from penstock.workers.plugin import resources
 from penstock.workers.resources.device import to_device, to_host
-from penstock.workers.walk.rows import Recipe
+from penstock.workers.walk.rows import WalkGraphSpec
 from penstock.workers.walk.waves import PartedWalk, Wave, waves
 
 
@@ -87,7 +87,7 @@ def _finish(writing: list[Future[None]]) -> None:
 class _Here:
     """What one rank holds; ``assignment`` is in host memory."""
 
-    rows: Rows
+    rows: WalkGraph
     owned: Owned
     assignment: Array
 
@@ -118,7 +118,7 @@ def _put(array: Any) -> Any:
     return to_device(np.asarray(array))
 
 
-def graph_columns(part: Part, recipe: Recipe, ids: np.dtype[Any]) -> dict[str, Any]:
+def graph_columns(part: Part, recipe: WalkGraphSpec, ids: np.dtype[Any]) -> dict[str, Any]:
     """Return the columns that a recipe reads of a part's rows, as they stand in the graph.
 
     Neighbours are ids of the whole graph, in its order.
@@ -130,7 +130,9 @@ def graph_columns(part: Part, recipe: Recipe, ids: np.dtype[Any]) -> dict[str, A
     return {"indptr": np.asarray(csr.indptr), "indices": indices, **columns}
 
 
-def _node_columns(comm: Communicator, partition: Partition, recipe: Recipe) -> dict[str, Any]:
+def _node_columns(
+    comm: Communicator, partition: Partition, recipe: WalkGraphSpec
+) -> dict[str, Any]:
     """Return what expressions read of every node, which the ranks know together."""
     part, columns = partition.part(comm.rank), {}
     if recipe.degrees:

@@ -9,11 +9,11 @@ import numpy as np
 
 from penstock.kernels import kernel
 from penstock.kernels.expression import Expression
-from penstock.kernels.walk_rules import Rows, Rules, Sampler
+from penstock.kernels.walk_rules import Rules, Sampler, WalkGraph
 
 
 @dataclass(frozen=True)
-class Recipe:
+class WalkGraphSpec:
     """What is to be made of a graph's columns; numbers only, so that it travels with a task.
 
     wanted    relations, each with a row of its own a node; None: a row a node
@@ -28,13 +28,13 @@ class Recipe:
     labels: bool = False
     degrees: bool = False
 
-    def build(self, columns: dict[str, Any], put: Any = np.asarray) -> Rows:
+    def build(self, columns: dict[str, Any], put: Any = np.asarray) -> WalkGraph:
         """Return rows of ``columns`` (indptr, indices, weights, ...; labels, degrees of all nodes).
 
         ``put`` brings an array to where the walks are computed.
         """
         assert self.has_what_is_named()
-        rows = Rows(
+        rows = WalkGraph(
             put(columns["indptr"]),
             put(columns["indices"]),
             weights=put(single(columns["weights"])) if self.weighted else None,
@@ -48,7 +48,7 @@ class Recipe:
             rows = module.rows_by_relation(rows, put(np.array(self.wanted, np.int32)))
         if self.times and self.rules.sampler != Sampler.RESERVOIR:
             rows = module.rows_by_time(rows)
-        made: Rows = module.tables(rows, self.rules)
+        made: WalkGraph = module.tables(rows, self.rules)
         return made
 
     def has_what_is_named(self) -> bool:

@@ -11,7 +11,7 @@ from penstock.arrays import Array
 from penstock.csr import id_dtype
 from penstock.kernels.walkers import record_words
 from penstock.partition.manifest import PartitionManifest
-from penstock.workers.walk.rows import Recipe
+from penstock.workers.walk.rows import WalkGraphSpec
 
 WAVE_BYTES = 64 << 20
 
@@ -37,7 +37,7 @@ class PartedWalk:
     """
 
     partition: Path
-    recipe: Recipe
+    recipe: WalkGraphSpec
     starts: Starts
     total: int
     per_part: int
@@ -98,7 +98,11 @@ def _wave(task: PartedWalk, first: int, numbers: Sequence[int], ranks: int) -> W
 
 
 def memory_needed(
-    manifest: PartitionManifest, recipe: Recipe, *, per_part: int, wave_bytes: int = WAVE_BYTES
+    manifest: PartitionManifest,
+    recipe: WalkGraphSpec,
+    *,
+    per_part: int,
+    wave_bytes: int = WAVE_BYTES,
 ) -> int:
     """Return about how many bytes the rank with the largest part takes, on a device or in memory.
 

@@ -16,11 +16,11 @@ from penstock.arrays import Array
 from penstock.kernels.compiled import njit
 from penstock.kernels.cpu.vector import pointer
 from penstock.kernels.expression import Expression
-from penstock.kernels.walk_rules import Rows, Rules
+from penstock.kernels.walk_rules import Rules, WalkGraph
 
 
 class Arrays(NamedTuple):
-    """Rows, for a kernel; empty where Rows has None."""
+    """A walk graph, for a kernel; empty where that has None."""
 
     indptr: Array
     indices: Array
@@ -66,7 +66,7 @@ class Numbers(NamedTuple):
     restart_below: int
 
 
-def arrays_of(rows: Rows, rules: Rules) -> Arrays:
+def arrays_of(rows: WalkGraph, rules: Rules) -> Arrays:
     """Return the arrays of rows and rules for kernels."""
     near_indptr, near_indices = rows.adjacency
     return Arrays(
@@ -87,7 +87,7 @@ def arrays_of(rows: Rows, rules: Rules) -> Arrays:
     )
 
 
-def numbers_of(rows: Rows, rules: Rules) -> Numbers:
+def numbers_of(rows: WalkGraph, rules: Rules) -> Numbers:
     """Return the numbers of rules and rows for kernels."""
     names = Expression.parse(rules.expression).names if rules.expression else ()
     return Numbers(

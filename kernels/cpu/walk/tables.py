@@ -10,7 +10,7 @@ import numpy as np
 from penstock.arrays import Array
 from penstock.kernels.compiled import njit
 from penstock.kernels.cpu.walk.arrays import frozen
-from penstock.kernels.walk_rules import Rows, Rules, Sampler
+from penstock.kernels.walk_rules import Rules, Sampler, WalkGraph
 
 _SHORT = 32  # rows up to this length are sorted by insertion
 
@@ -42,7 +42,7 @@ def _check_weights(indptr: Array, weights: Array, bounds: Array) -> tuple[int, i
 # -- rows in another order -------------------------------------------------------------------------
 
 
-def rows_by_relation(rows: Rows, wanted: Array) -> Rows:
+def rows_by_relation(rows: WalkGraph, wanted: Array) -> WalkGraph:
     """Return rows with a group for each of ``wanted``, relations that differ, and no other edges.
 
     Edges of a group stay in their order; the columns are written one by one, to save memory.
@@ -100,7 +100,7 @@ def _scatter(
                 places[group] += 1
 
 
-def rows_by_time(rows: Rows) -> Rows:
+def rows_by_time(rows: WalkGraph) -> WalkGraph:
     """Return rows whose edges ascend in time, in their order among equal times."""
     indptr = frozen(rows.indptr, np.int64)
     order = np.empty(len(rows.times), np.uint32)
@@ -166,7 +166,7 @@ def _gather(indptr: Array, order: Array, column: Array, result: Array) -> None:
             result[edge] = column[low + np.int64(order[edge])]
 
 
-def _columns(rows: Rows) -> dict[str, Array]:
+def _columns(rows: WalkGraph) -> dict[str, Array]:
     names = ("indices", "weights", "relations", "times")
     return {name: column for name in names if (column := getattr(rows, name)) is not None}
 
@@ -174,7 +174,7 @@ def _columns(rows: Rows) -> dict[str, Array]:
 # -- tables beside the rows ------------------------------------------------------------------------
 
 
-def tables(rows: Rows, rules: Rules) -> Rows:
+def tables(rows: WalkGraph, rules: Rules) -> WalkGraph:
     """Return rows with what the sampler needs beside them."""
     if rows.weights is None:
         return rows

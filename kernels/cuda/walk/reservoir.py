@@ -13,7 +13,7 @@ import cupy as cp
 from penstock.kernels.cuda.module import launch_blocks
 from penstock.kernels.expression import Expression
 from penstock.kernels.streams import Stream
-from penstock.kernels.walk_rules import Rows, Rules
+from penstock.kernels.walk_rules import Rules, WalkGraph
 
 LANES, DPRS, ZPRS = "lanes", "dprs", "zprs"
 _METHODS = (LANES, DPRS, ZPRS)
@@ -31,7 +31,7 @@ _VECTOR = 16  # bytes of a load; where weights and relations must begin
 
 
 def walk_reservoir(
-    rows: Rows,
+    rows: WalkGraph,
     rules: Rules,
     walks: Any,
     starts: Any,
@@ -77,14 +77,14 @@ def walk_reservoir(
     return paths
 
 
-def _kind(rows: Rows, rules: Rules, method: str) -> int:
+def _kind(rows: WalkGraph, rules: Rules, method: str) -> int:
     factors = rules.second_order and method != LANES
     if rows.times is not None or rules.expression is not None or factors:
         return _GENERAL
     return _RELATED if rules.schema else _PLAIN
 
 
-def _graph(rows: Rows, rules: Rules, method: str) -> list[Any]:
+def _graph(rows: WalkGraph, rules: Rules, method: str) -> list[Any]:
     names = () if rules.expression is None else Expression.parse(rules.expression).names
     second_order = rules.second_order and rules.expression is None
     flags = (

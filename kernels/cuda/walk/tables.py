@@ -13,7 +13,7 @@ import numpy as np
 
 from penstock.arrays import DeviceArray
 from penstock.kernels.cuda.module import launch
-from penstock.kernels.walk_rules import Rows, Rules, Sampler
+from penstock.kernels.walk_rules import Rules, Sampler, WalkGraph
 
 _FILE = "walk/tables"
 _LONG = 2048  # a row with more edges is a block's, else it is a warp's
@@ -28,7 +28,7 @@ class Packed:
     """Records for one sampler, as walk/step.cuh has them; rows and edges are seen as int32.
 
     rows      (rows * groups, 4): where each row is, and its largest weight
-    adjacent  (nodes, 4): the same of ``Rows.adjacency``, for second-order walks, else None
+    adjacent  (nodes, 4): the same of ``WalkGraph.adjacency``, for second-order walks, else None
     edges     (edges, 2, 4 or 8): for REJECTION and ALIAS, else None
     """
 
@@ -99,7 +99,7 @@ def alias_table(indptr: DeviceArray, weights: DeviceArray) -> tuple[DeviceArray,
     return chance, other
 
 
-def tables(rows: Rows, rules: Rules) -> Rows:
+def tables(rows: WalkGraph, rules: Rules) -> WalkGraph:
     """Return rows with what the sampler needs beside them, packed."""
     if rows.weights is not None:
         rows = replace(rows, bounds=_bounds(rows.indptr, rows.weights)[0], packed=None)
@@ -114,14 +114,14 @@ def tables(rows: Rows, rules: Rules) -> Rows:
 # -- records ---------------------------------------------------------------------------------------
 
 
-def deciding(rows: Rows, rules: Rules) -> Sampler:
+def deciding(rows: WalkGraph, rules: Rules) -> Sampler:
     """Return the sampler whose code proposes: DIRECT without weights, REJECTION for DIRECT with."""
     if rows.weights is None:
         return Sampler.DIRECT
     return Sampler.REJECTION if rules.sampler == Sampler.DIRECT else rules.sampler
 
 
-def pack(rows: Rows, rules: Rules) -> Rows:
+def pack(rows: WalkGraph, rules: Rules) -> WalkGraph:
     """Return rows with the records that the walks of these rules read, made unless there."""
     sampler, packed = deciding(rows, rules), rows.packed
     fits = isinstance(packed, Packed) and packed.sampler == sampler
@@ -148,7 +148,7 @@ def pack(rows: Rows, rules: Rules) -> Rows:
     return replace(rows, packed=Packed(sampler, records, adjacent, edges))
 
 
-def _records(rows: Rows, words: int) -> DeviceArray:
+def _records(rows: WalkGraph, words: int) -> DeviceArray:
     return cp.empty((len(rows.indices), words), cp.int32)
 
 
@@ -162,7 +162,7 @@ def _row_records(indptr: DeviceArray, bounds: DeviceArray | None) -> DeviceArray
 # -- rows in another order -------------------------------------------------------------------------
 
 
-def rows_by_relation(rows: Rows, wanted: Any) -> Rows:
+def rows_by_relation(rows: WalkGraph, wanted: Any) -> WalkGraph:
     """Return rows with a group for each of ``wanted``, relations that differ, and no other edges.
 
     Edges of a group stay in their order. wanted (groups,) int32. ``neighbours`` are the old rows'.
@@ -209,7 +209,7 @@ def rows_by_relation(rows: Rows, wanted: Any) -> Rows:
     )
 
 
-def rows_by_time(rows: Rows) -> Rows:
+def rows_by_time(rows: WalkGraph) -> WalkGraph:
     """Return rows whose edges ascend in time, in their order among equal times.
 
     ``neighbours`` are the old rows' where they had none.

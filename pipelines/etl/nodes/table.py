@@ -18,7 +18,7 @@ from penstock.pipelines.etl.nodes.labels import labels_of
 from penstock.pipelines.etl.options import EtlOptions
 from penstock.pipelines.etl.reading import columns as convert
 from penstock.pipelines.etl.reading.batch import BadRow, Piece
-from penstock.pipelines.etl.reading.check_rows import RowChecks, Rows, shown
+from penstock.pipelines.etl.reading.check_rows import RowChecks, RowSource
 from penstock.pipelines.etl.reading.inputs import find_files, format_of
 from penstock.pipelines.etl.reading.read import check_widths, line_number
 
@@ -91,7 +91,7 @@ def _read_parquet(
         done = 0
         for found in read_row_groups(file, path, range(file.metadata.num_row_groups), names):
             count = len(found[names[0]])
-            rows = Rows(path, partial(_plus, done + 1), partial(_row_text, found, names))
+            rows = RowSource.of(path, done + 1, {name: found[name] for name in names[:6]})
             checks = RowChecks(count)
             yield _clean(found, layout, id_type, start + done, checks, rows, options), count
             done += count
@@ -130,7 +130,7 @@ def _read_text(
         checks = RowChecks(count)
         check_widths(block.widths, len(layout.names), checks)
         found = {column: block.fields(slots[column]) for column in columns}
-        rows = Rows(path, partial(line_number, piece, block, lines), block.text)
+        rows = RowSource(path, partial(line_number, piece, block, lines), block.text)
         yield _clean(found, layout, id_type, start + done, checks, rows, options), count
         done += count
 
@@ -141,7 +141,7 @@ def _clean(
     id_type: str,
     first: int,
     checks: RowChecks,
-    rows: Rows,
+    rows: RowSource,
     options: EtlOptions,
 ) -> NodeBatch:
     """Convert the columns of some rows; leave out the bad ones."""
@@ -171,11 +171,3 @@ def _clean(
         bad_count,
         layout.feature_names,
     )
-
-
-def _row_text(columns: dict[str, Any], names: list[str], row: int) -> str:
-    return ", ".join(f"{name}={shown(columns[name][row])}" for name in names[:6])
-
-
-def _plus(first: int, row: int) -> int:
-    return first + row

@@ -17,12 +17,21 @@ SKIP = "Correct the row, or give --on-bad-rows skip to leave such rows out"
 
 
 @dataclass(frozen=True)
-class Rows:
+class RowSource:
     """Where the rows of a batch come from: what a message about one of them needs."""
 
     path: str
     number: Callable[[int], int]  # row of the batch -> row of the file, from 1
     text: Callable[[int], str]
+
+    @staticmethod
+    def of(path: str, first: int, columns: dict[str, Any]) -> RowSource:
+        """Return the rows of Arrow columns, from row ``first`` of the file on."""
+
+        def text(row: int) -> str:
+            return ", ".join(f"{name}={shown(column[row])}" for name, column in columns.items())
+
+        return RowSource(path, lambda row: first + row, text)
 
 
 @dataclass(frozen=True)
@@ -58,7 +67,7 @@ class RowChecks:
         """Mask of the bad rows, None if there are none."""
         return self._bad
 
-    def report(self, rows: Rows, on_bad_rows: str) -> tuple[tuple[BadRow, ...], int]:
+    def report(self, rows: RowSource, on_bad_rows: str) -> tuple[tuple[BadRow, ...], int]:
         """Return the first bad rows and how many there are; with ``error`` raise the first."""
         if self._bad is None:
             return (), 0

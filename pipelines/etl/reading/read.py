@@ -13,7 +13,7 @@ from penstock.arrays import Array
 from penstock.pipelines.etl.options import EtlOptions
 from penstock.pipelines.etl.reading import columns as convert
 from penstock.pipelines.etl.reading.batch import Batch, Layout, Piece
-from penstock.pipelines.etl.reading.check_rows import RowChecks, Rows, shown
+from penstock.pipelines.etl.reading.check_rows import RowChecks, RowSource
 from penstock.pipelines.etl.reading.columns import Fields
 from penstock.pipelines.etl.reading.matrix import matrix_entries, matrix_nodes
 from penstock.pipelines.etl.reading.pieces import needed_columns
@@ -23,7 +23,7 @@ from penstock.workers.resources.device import frames
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from penstock.pipelines.etl.reading.text import Block
+    from penstock.pipelines.etl.reading.text import TextBlock
 
 __all__ = ["matrix_nodes", "read_piece"]
 
@@ -58,7 +58,7 @@ def _read_parquet(piece: Piece, layout: Layout, options: EtlOptions) -> Iterator
         for found in tables:
             columns = {role: found[str(name)] for role, name in roles.items()}
             count = len(found[names[0]])
-            rows = Rows(piece.path, partial(_plus, before + 1), partial(_row_text, found))
+            rows = RowSource.of(piece.path, before + 1, found)
             yield _clean(columns, count, RowChecks(count), rows, layout, options)
             before += count
 
@@ -71,7 +71,7 @@ def _read_matrix(piece: Piece, layout: Layout, options: EtlOptions) -> Iterator[
         columns = {"source": found["row"], "target": found["column"]}
         if layout.weight is not None:
             columns["weight"] = found["data"] = pa.array(part.data)
-        rows = Rows(piece.path, partial(_plus, part.first + 1), partial(_row_text, found))
+        rows = RowSource.of(piece.path, part.first + 1, found)
         count = len(part.sources)
         yield _clean(columns, count, RowChecks(count), rows, layout, options)
 
@@ -95,7 +95,7 @@ def _read_text(piece: Piece, layout: Layout, options: EtlOptions) -> Iterator[Ba
         checks = RowChecks(count)
         check_widths(block.widths, len(layout.names), checks)
         columns = {role: block.fields(slots[at]) for role, at in positions.items()}
-        rows = Rows(piece.path, partial(line_number, piece, block, lines), block.text)
+        rows = RowSource(piece.path, partial(line_number, piece, block, lines), block.text)
         if first and count:
             _check_no_header(columns, layout, checks)
             first = False
@@ -117,7 +117,7 @@ def check_widths(widths: Array, expected: int, checks: RowChecks) -> None:
     checks.fail(widths != expected, lambda row: f"{widths[row]} columns instead of {expected}")
 
 
-def line_number(piece: Piece, block: Block, before: dict[str, int], row: int) -> int:
+def line_number(piece: Piece, block: TextBlock, before: dict[str, int], row: int) -> int:
     """Return a row's line in its file, counted from 1 as editors do."""
     from penstock.pipelines.etl.reading.text import lines_before, piece_begin
 
@@ -131,7 +131,7 @@ def _clean(
     columns: dict[str, Fields | pa.Array],
     count: int,
     checks: RowChecks,
-    rows: Rows,
+    rows: RowSource,
     layout: Layout,
     options: EtlOptions,
 ) -> Batch:
@@ -182,11 +182,3 @@ def _check_no_header(columns: dict[str, Fields], layout: Layout, checks: RowChec
             mask, "the first row looks like a header, where ids should be integers",
             "Give --header yes if it is one, or --id-type string if ids are any text",
         )  # fmt: skip
-
-
-def _row_text(columns: dict[str, Any], row: int) -> str:
-    return ", ".join(f"{name}={shown(c[row])}" for name, c in columns.items())
-
-
-def _plus(first: int, row: int) -> int:
-    return first + row

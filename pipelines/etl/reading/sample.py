@@ -18,8 +18,8 @@ from penstock.pipelines.etl.reading.inputs import head_of
 from penstock.pipelines.etl.reading.text import (
     CONVERT_RETURNS,
     RETURN_INSIDE,
-    Block,
     Dialect,
+    TextBlock,
     long_line,
     split_head,
     without_mark,
@@ -111,7 +111,7 @@ def first_rows(head: bytes, dialect: Dialect, count: int, path: str = "") -> lis
     return rows
 
 
-def _check_first(block: Block, path: str) -> None:
+def _check_first(block: TextBlock, path: str) -> None:
     if block.widths[0] == LONE_RETURN:
         raise _lone_return(path, int(block.lines[0]) + 1, block.text(0))
 

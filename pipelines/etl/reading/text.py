@@ -39,7 +39,7 @@ class Dialect:
 
 
 @dataclass(frozen=True)
-class Block:
+class TextBlock:
     """Rows of a text file, their fields found."""
 
     data: Array  # (b,) uint8
@@ -61,7 +61,7 @@ class Block:
         line = self.data[start : start + 4096].tobytes().split(b"\n", 1)[0]
         return line.decode("utf-8", "replace")
 
-    def after(self, row: int) -> Block:
+    def after(self, row: int) -> TextBlock:
         """Return the block without its first rows."""
         return replace(
             self, starts=self.starts[:, row:], ends=self.ends[:, row:],
@@ -69,7 +69,9 @@ class Block:
         )  # fmt: skip
 
 
-def read_blocks(piece: Piece, slots: Array, dialect: Dialect, *, header: bool) -> Iterator[Block]:
+def read_blocks(
+    piece: Piece, slots: Array, dialect: Dialect, *, header: bool
+) -> Iterator[TextBlock]:
     """Cut a piece into blocks of rows; a ``header`` at the beginning of the file is left out.
 
     A piece that is not its whole file has no newline inside a quoted value: pieces.py sees to it.
@@ -84,7 +86,7 @@ def read_blocks(piece: Piece, slots: Array, dialect: Dialect, *, header: bool) -
             line += passed
 
 
-def split_head(data: bytes, slots: Array, dialect: Dialect) -> Iterator[Block]:
+def split_head(data: bytes, slots: Array, dialect: Dialect) -> Iterator[TextBlock]:
     """Cut the first bytes of a file, whole lines, into blocks of rows."""
     for block, _ in _split(_Lines(without_mark(data), ended=True), slots, dialect, multiline=True):
         yield block
@@ -166,7 +168,7 @@ def _whole_lines(piece: Piece) -> Iterator[_Lines]:
 
 def _split(
     lines: _Lines, slots: Array, dialect: Dialect, *, multiline: bool
-) -> Iterator[tuple[Block, int]]:
+) -> Iterator[tuple[TextBlock, int]]:
     """Give blocks of rows, each with the lines it took; an open quote waits in ``lines.rest``."""
     whole = np.frombuffer(lines.data, np.uint8)
     cut = partial(_cut, slots=slots, dialect=dialect, returns=b"\r" in lines.data)
@@ -189,7 +191,7 @@ def _split(
 
 def _cut(
     data: Array, capacity: int, *, slots: Array, dialect: Dialect, multiline: bool, returns: bool
-) -> tuple[Block, int, int]:
+) -> tuple[TextBlock, int, int]:
     """Return a block, and the bytes and lines it took."""
     from penstock.kernels.cpu import text as kernel
 
@@ -197,7 +199,7 @@ def _cut(
         data, capacity, slots, dialect.delimiter, dialect.quote,
         comments=dialect.comments, multiline=multiline, returns=returns,
     )  # fmt: skip
-    block = Block(data, starts, ends, widths, lines, rows, dialect.quote)
+    block = TextBlock(data, starts, ends, widths, lines, rows, dialect.quote)
     return block, consumed, passed
 
 

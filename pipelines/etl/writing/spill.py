@@ -49,11 +49,6 @@ def take(folder: Path, name: str, dtype: Any, *, start: int = 0, count: int = -1
     return np.fromfile(path, dtype=dtype, count=count, offset=start * dtype.itemsize)
 
 
-def has(folder: Path, name: str) -> bool:
-    """Return whether ``put`` wrote ``name``."""
-    return (folder / f"{name}.raw").exists()
-
-
 def drop(folder: Path, *names: str) -> None:
     """Delete what no later step reads, to give the disk back early."""
     for name in names:

@@ -28,7 +28,7 @@ _ROW_GROUP = 1 << 20
 
 
 @dataclass(frozen=True)
-class Part:
+class ZooSlice:
     """Consecutive rows of a range that go to one shard."""
 
     folder: Path  # of the range
@@ -43,7 +43,7 @@ class Shard:
 
     start: int
     stop: int
-    parts: tuple[Part, ...]
+    parts: tuple[ZooSlice, ...]
 
 
 def cut_graphs(sizes: Array, room: int, shard_size: int) -> tuple[list[int], int]:
@@ -90,7 +90,9 @@ def plan_shards(ranges: Sequence[Path], shard_size: int) -> list[Shard]:
             int(np.searchsorted(bases, stop, side="left")),
         )
         parts = [
-            Part(ranges[i], bases[i], max(start - bases[i], 0), min(stop, bases[i + 1]) - bases[i])
+            ZooSlice(
+                ranges[i], bases[i], max(start - bases[i], 0), min(stop, bases[i + 1]) - bases[i]
+            )
             for i in touched
         ]
         shards.append(Shard(start, stop, tuple(p for p in parts if p.stop > p.start)))
@@ -114,7 +116,7 @@ def join_shard(
     }
 
 
-def _read_part(part: Part, nodes: int, dtypes: dict[str, str]) -> CSR:
+def _read_part(part: ZooSlice, nodes: int, dtypes: dict[str, str]) -> CSR:
     rows = part.stop - part.start
     indptr = spill.take(part.folder, "indptr", np.int64, start=part.start, count=rows + 1)
     first, edges = int(indptr[0]), int(indptr[-1] - indptr[0])

@@ -17,16 +17,16 @@ from penstock.pipelines.job.capacity import Capacity
 from penstock.pipelines.walk.choice import choose
 from penstock.pipelines.walk.options import WalkOptions
 from penstock.pipelines.walk.placement import not_in_parts, place, ranks_wanted
-from penstock.pipelines.walk.survey import Survey, judged, look_at
+from penstock.pipelines.walk.survey import WeightStatistics, judged, look_at
 
 LITTLE, MUCH = 1, 1 << 40
-EVEN, SKEWED = Survey(alike=False, trials=1.7), Survey(alike=False, trials=50.0)
+EVEN, SKEWED = WeightStatistics(alike=False, trials=1.7), WeightStatistics(alike=False, trials=50.0)
 
 
 @pytest.mark.parametrize(
     ("survey", "memory", "options", "sampler", "why"),
     [
-        (Survey(), MUCH, {}, Sampler.DIRECT, "alike"),
+        (WeightStatistics(), MUCH, {}, Sampler.DIRECT, "alike"),
         (EVEN, MUCH, {}, Sampler.REJECTION, "1.70 proposals"),
         (EVEN, LITTLE, {}, Sampler.REJECTION, "no tables"),
         (EVEN, MUCH, {"weighted": False}, Sampler.DIRECT, "alike"),
@@ -39,12 +39,12 @@ EVEN, SKEWED = Survey(alike=False, trials=1.7), Survey(alike=False, trials=50.0)
         (EVEN, MUCH, {"app": "custom", "weight": "1"}, Sampler.RESERVOIR, "run time"),
         (SKEWED, MUCH, {"sampler": "rejection"}, Sampler.REJECTION, "as asked"),
         (EVEN, MUCH, {"sampler": "reservoir"}, Sampler.RESERVOIR, "as asked"),
-        (Survey(), MUCH, {"sampler": "alias"}, Sampler.DIRECT, "alike"),
+        (WeightStatistics(), MUCH, {"sampler": "alias"}, Sampler.DIRECT, "alike"),
         (EVEN, MUCH, {"app": "metapath", "schema": "0"}, Sampler.REJECTION, "no tables"),
     ],
 )
 def test_the_sampler_follows_from_weights_and_memory(
-    make_graph: Any, survey: Survey, memory: int, options: Any, sampler: Sampler, why: str
+    make_graph: Any, survey: WeightStatistics, memory: int, options: Any, sampler: Sampler, why: str
 ) -> None:
     graph = make_graph(edges=2000, weights=True, relations=2, times=True)
     choice = choose(graph, WalkOptions(**options), survey, memory)
@@ -55,11 +55,11 @@ def test_the_sampler_follows_from_weights_and_memory(
 def test_metapath_takes_a_row_for_each_relation_of_its_schema(make_graph: Any) -> None:
     graph = make_graph(relations=4)
     options = {"app": "metapath", "schema": "3,1,3"}
-    recipe = choose(graph, WalkOptions(**options), Survey(), MUCH).recipe
+    recipe = choose(graph, WalkOptions(**options), WeightStatistics(), MUCH).recipe
     assert recipe.wanted == (1, 3)
     assert recipe.rules.schema == (1, 0, 1)
     options["sampler"] = "reservoir"
-    recipe = choose(graph, WalkOptions(**options), Survey(), MUCH).recipe
+    recipe = choose(graph, WalkOptions(**options), WeightStatistics(), MUCH).recipe
     assert recipe.wanted is None
     assert recipe.rules.schema == (3, 1, 3)
 
@@ -69,7 +69,7 @@ def test_only_what_is_named_is_read(make_graph: Any) -> None:
     recipe = choose(graph, WalkOptions(app="custom", weight="degree"), EVEN, MUCH).recipe
     assert (recipe.weighted, recipe.relations, recipe.degrees) == (False, False, True)
     weight = "weight * relation + label"
-    for survey in (EVEN, Survey(alike=True)):
+    for survey in (EVEN, WeightStatistics(alike=True)):
         recipe = choose(graph, WalkOptions(app="custom", weight=weight), survey, MUCH).recipe
         assert (recipe.weighted, recipe.relations, recipe.labels) == (True, True, True)
         assert recipe.has_what_is_named()
@@ -77,7 +77,7 @@ def test_only_what_is_named_is_read(make_graph: Any) -> None:
 
 
 def test_factors_of_one_need_no_judgement(make_graph: Any) -> None:
-    plain = choose(make_graph(), WalkOptions(app="node2vec"), Survey(), MUCH)
+    plain = choose(make_graph(), WalkOptions(app="node2vec"), WeightStatistics(), MUCH)
     assert not plain.recipe.rules.second_order
 
 

@@ -14,7 +14,7 @@ from scipy import stats
 
 from penstock import Graph, etl, walk, walk_array
 from penstock.kernels.naive.walk import transition
-from penstock.kernels.walk_rules import Rows, Rules
+from penstock.kernels.walk_rules import Rules, WalkGraph
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +32,7 @@ def test_second_steps_of_node2vec_on_wiki_vote(votes: Graph, sampler: str) -> No
     options = {"start": (name,), "walks": 200_000, "length": 3, "sampler": sampler}
     paths = walk_array(votes, app="node2vec", p=0.25, q=4, **options)
     rules = Rules(3, second_order=True, return_factor=4, far_factor=0.25)
-    rows = Rows(csr.indptr, csr.indices)
+    rows = WalkGraph(csr.indptr, csr.indices)
     compared = 0
     for first in np.unique(paths[:, 1]):
         found = paths[(paths[:, 1] == first), 2]

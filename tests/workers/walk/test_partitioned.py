@@ -22,25 +22,27 @@ from penstock.partition.manifest import PartitionManifest
 from penstock.partition.part import Partition, partition_path
 from penstock.workers.resources.device import gpu
 from penstock.workers.walk.partitioned import graph_columns, walk_part
-from penstock.workers.walk.rows import Recipe
+from penstock.workers.walk.rows import WalkGraphSpec
 from penstock.workers.walk.waves import PartedWalk, memory_needed, waves
 
 NODES, TOTAL, PER_PART = 120, 1000, 70
 NODE2VEC = {"second_order": True, "return_factor": 0.5, "far_factor": 2.0}
 
 RECIPES = {
-    "deepwalk": Recipe(Rules(12, seed=1)),
-    "weighted": Recipe(Rules(12, seed=2, sampler=Sampler.REJECTION, restart=0.1), weighted=True),
-    "its": Recipe(Rules(12, seed=3, sampler=Sampler.ITS, stop=0.1), weighted=True),
-    "node2vec": Recipe(Rules(12, seed=4, symmetric=True, **NODE2VEC)),  # type: ignore[arg-type]
-    "metapath": Recipe(
+    "deepwalk": WalkGraphSpec(Rules(12, seed=1)),
+    "weighted": WalkGraphSpec(
+        Rules(12, seed=2, sampler=Sampler.REJECTION, restart=0.1), weighted=True
+    ),
+    "its": WalkGraphSpec(Rules(12, seed=3, sampler=Sampler.ITS, stop=0.1), weighted=True),
+    "node2vec": WalkGraphSpec(Rules(12, seed=4, symmetric=True, **NODE2VEC)),  # type: ignore[arg-type]
+    "metapath": WalkGraphSpec(
         Rules(12, seed=5, sampler=Sampler.ALIAS, schema=(0, 1), cyclic=True),
         wanted=(2, 0),
         weighted=True,
         relations=True,
     ),
-    "temporal": Recipe(Rules(12, seed=6, timed=True, **NODE2VEC), times=True),  # type: ignore[arg-type]
-    "expression": Recipe(
+    "temporal": WalkGraphSpec(Rules(12, seed=6, timed=True, **NODE2VEC), times=True),  # type: ignore[arg-type]
+    "expression": WalkGraphSpec(
         Rules(12, seed=7, sampler=Sampler.RESERVOIR, expression="weight * degree + label"),
         weighted=True,
         degrees=True,
@@ -93,7 +95,7 @@ def writer(folder: Path, fails: int = -1) -> Any:
     return write
 
 
-def whole(graph: Graph, recipe: Recipe, on_gpu: bool = False) -> Any:
+def whole(graph: Graph, recipe: WalkGraphSpec, on_gpu: bool = False) -> Any:
     """The walks on the whole graph, with their numbers before them."""
     put: Any = np.asarray
     if on_gpu:
@@ -106,7 +108,7 @@ def whole(graph: Graph, recipe: Recipe, on_gpu: bool = False) -> Any:
     return np.column_stack([walks, paths.get() if on_gpu else paths])
 
 
-def task_of(folder: Path, partition: Path, recipe: Recipe, **more: Any) -> PartedWalk:
+def task_of(folder: Path, partition: Path, recipe: WalkGraphSpec, **more: Any) -> PartedWalk:
     parts = -(-TOTAL // PER_PART)
     asked = {"todo": tuple(range(parts)), "write": writer(folder), "wave_bytes": 20_000} | more
     return PartedWalk(partition, recipe, starts_of(NODES), TOTAL, PER_PART, **asked)
@@ -171,7 +173,7 @@ def test_a_rank_for_each_part(client: Any, graph: Graph, tmp_path: Path) -> None
 @pytest.mark.parametrize(("k", "method"), [(2, "metis"), (5, "random")])
 def test_rows_of_parts_are_rows_of_the_graph(graph: Graph, k: int, method: str) -> None:
     partition = Partition.open(partitioned(graph, k, method))
-    recipe = Recipe(Rules(2), weighted=True, times=True)
+    recipe = WalkGraphSpec(Rules(2), weighted=True, times=True)
     csr = graph.csr()
     for rank in range(k):
         part = partition.part(rank)

@@ -96,15 +96,6 @@ class Halo:
         self._received: dict[int, Any] | None = None  # what is to be added, by peer
         self.sent_bytes = 0
 
-    def row_bytes(self, width: int, itemsize: int = 4) -> int:
-        """Return how much this rank sends when it fetches rows of ``width`` values."""
-        return sum(len(rows) for _, rows in self._sends) * width * itemsize
-
-    def row_bytes_backward(self, width: int, itemsize: int = 4) -> int:
-        """Return how much this rank sends when it brings their gradients back."""
-        rows = sum(int(where.stop - where.start) for _, where in self._receives)
-        return rows * width * itemsize
-
     def start(self, x: Any, *, separate: bool = False) -> None:
         """Send the owned rows of ``x`` that others read; receive the ghosts'.
 

@@ -17,7 +17,6 @@ class Facts:
     rows, columns, edges  owned nodes, these and ghosts, edges
     nodes                 of the whole graph
     features, nonzeros    width, and how many values are not 0 in these rows
-    stored                how features lie on disk: dense or sparse
     labels                kind: class, multi, value, or None
     """
 
@@ -28,7 +27,6 @@ class Facts:
     ranks: int
     features: int
     nonzeros: int
-    stored: str
     labels: str | None
     outputs: int
     symmetric: bool
@@ -64,7 +62,6 @@ def facts_of(
         ranks=ranks,
         features=manifest.features.width,
         nonzeros=round(manifest.features.nonzeros * rows / max(graph.num_nodes, 1)),
-        stored=manifest.features.kind,
         labels=manifest.labels,
         outputs=outputs_of(graph),
         symmetric=not manifest.directed and ranks == 1,

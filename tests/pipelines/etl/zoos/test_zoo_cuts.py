@@ -12,7 +12,13 @@ import pytest
 from penstock.pipelines.etl.writing import spill
 from penstock.pipelines.etl.zoos import write as zoo_write
 from penstock.pipelines.etl.zoos.runs import Range, choose_ranges
-from penstock.pipelines.etl.zoos.write import Part, Shard, cut_graphs, plan_shards, write_in_groups
+from penstock.pipelines.etl.zoos.write import (
+    Shard,
+    ZooSlice,
+    cut_graphs,
+    plan_shards,
+    write_in_groups,
+)
 
 
 def test_ranges_cover_all_graphs_once() -> None:
@@ -44,8 +50,8 @@ def test_shards_span_ranges(tmp_path: Path) -> None:
     ranges = [tmp_path / str(number) for number in range(3)]
     # Sizes are 4, 7 | 0 | 13, 1.
     assert plan_shards(ranges, 24) == [
-        Shard(0, 9, (Part(ranges[0], 0, 0, 5), Part(ranges[2], 5, 0, 4))),
-        Shard(9, 10, (Part(ranges[2], 5, 4, 5),)),
+        Shard(0, 9, (ZooSlice(ranges[0], 0, 0, 5), ZooSlice(ranges[2], 5, 0, 4))),
+        Shard(9, 10, (ZooSlice(ranges[2], 5, 4, 5),)),
     ]
     assert [(s.start, s.stop) for s in plan_shards(ranges, 1)] == [(0, 2), (2, 5), (5, 9), (9, 10)]
     assert plan_shards(ranges[1:2], 5) == [Shard(0, 0, ())]

@@ -74,7 +74,7 @@ def facts_of(local: Local) -> Facts:
     features = local.features
     nonzeros = features.nnz if sp.issparse(features) else int(np.count_nonzero(features))
     return Facts(
-        local.owned, local.columns, local.edges, local.nodes, 1, WIDTH, nonzeros, "dense", "class",
+        local.owned, local.columns, local.edges, local.nodes, 1, WIDTH, nonzeros, "class",
         CLASSES, local.symmetric, local.weights is not None, False,
     )  # fmt: skip
 

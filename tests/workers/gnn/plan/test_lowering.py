@@ -19,7 +19,7 @@ from penstock.workers.gnn.thread_pool import ThreadPool
 
 FACTS = Facts(
     rows=1000, columns=1000, edges=20_000, nodes=1000, ranks=1, features=100, nonzeros=100_000,
-    stored="dense", labels="class", outputs=40, symmetric=True, weighted=False, on_gpu=False,
+    labels="class", outputs=40, symmetric=True, weighted=False, on_gpu=False,
 )  # fmt: skip
 RATES = Rates(dense=5e10, sparse=1e10, gather=1e10, stream=1e10)
 GCN = Model(layers=(Layer("gcn", 32), Layer("gcn", 32), Layer("gcn")))
