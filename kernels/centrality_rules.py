@@ -21,17 +21,19 @@ from penstock.arrays import Array
 class GraphBatch:
     """Graphs side by side.
 
-    ptr      (graphs + 1,) int64: the first node of each graph
-    indptr   (nodes + 1,) int64
-    indices  (edges,) int32 or int64: neighbours as nodes of the batch, ascending and distinct in
-             each row; an undirected edge is there both ways
-    weights  (edges,) float64, not negative; None: all edges have length 1
+    ptr       (graphs + 1,) int64: the first node of each graph
+    indptr    (nodes + 1,) int64
+    indices   (edges,) int32 or int64: neighbours as nodes of the batch, ascending and distinct in
+              each row; an undirected edge is there both ways
+    weights   (edges,) float64, not negative; None: all edges have length 1
+    directed  whether an edge may be there one way only
     """
 
     ptr: Array
     indptr: Array
     indices: Array
     weights: Array | None = None
+    directed: bool = False
 
     @property
     def graphs(self) -> int:

@@ -11,6 +11,7 @@ found = triangles(batch)                       # then clustering(found, directed
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
@@ -52,12 +53,13 @@ def betweenness(
     *,
     endpoints: bool = False,
     edges: bool = False,
+    dtype: Any = np.float64,
 ) -> tuple[Array, Array | None]:
     """Return sums over sources of the shares of shortest paths through nodes, and over edges.
 
-    (nodes,) float64, and (edges,) float64 if asked. Weights must be positive: of no length, an
-    edge is on shortest paths without end (those are counted as NetworkX does on the other
-    backends).
+    (nodes,) float64, and (edges,) float64 if asked; counted in ``dtype`` or better. Weights must
+    be positive: of no length, an edge is on shortest paths without end (those are counted as
+    NetworkX does on the other backends).
     """
     nodes = np.zeros(batch.nodes)
     arcs = np.zeros(len(batch.indices))

@@ -14,7 +14,35 @@ from penstock.kernels.centrality_rules import GraphBatch
 from penstock.kernels.cpu import centrality as cpu
 from penstock.kernels.naive import centrality as naive
 
-BACKENDS = pytest.mark.parametrize("backend", [naive, cpu], ids=["naive", "cpu"])
+
+class Cuda:
+    """The kernels on a GPU, given and giving arrays of the host."""
+
+    def __getattr__(self, name):
+        import cupy
+
+        from penstock.kernels.cuda import centrality
+
+        def call(batch, *given, **options):
+            arrays = (batch.ptr, batch.indptr, batch.indices, batch.weights)
+            arrays = (None if each is None else cupy.asarray(each) for each in arrays)
+            given = [None if each is None else cupy.asarray(each) for each in given]
+            found = getattr(centrality, name)(
+                GraphBatch(*arrays, batch.directed), *given, **options
+            )
+            if not isinstance(found, tuple):
+                return cupy.asnumpy(found)
+            values = [None if each is None else cupy.asnumpy(each) for each in found]
+            return type(found)(*values) if hasattr(found, "_fields") else tuple(values)
+
+        return call
+
+
+GPU = pytest.param(Cuda(), marks=pytest.mark.gpu, id="cuda")
+BACKENDS = pytest.mark.parametrize(
+    "backend", [pytest.param(naive, id="naive"), pytest.param(cpu, id="cpu"), GPU]
+)
+FAST = pytest.mark.parametrize("backend", [pytest.param(cpu, id="cpu"), GPU])
 DIRECTED = pytest.mark.parametrize("directed", [False, True], ids=["undirected", "directed"])
 CLOSE = {"rtol": 1e-9, "atol": 1e-12}
 
@@ -43,6 +71,7 @@ def batch_of(graphs, *, weighted, ids=np.int32):
         np.array(indptr, np.int64),
         np.array(indices, ids),
         np.array(weights, np.float64) if weighted else None,
+        directed=any(graph.is_directed() for graph in graphs),
     )
 
 
@@ -144,10 +173,11 @@ def test_weighted_graphs_are_networkxs(backend, zoo):
     check_all(backend, *zoo, weighted=True)
 
 
+@FAST
 @settings(max_examples=100, deadline=None)
 @given(zoo=zoos(st.sampled_from([0.0, 0.0, 0.1, 0.2, 0.30000000000000004, 1.0])))
-def test_weights_of_zero_and_sums_that_round_are_networkxs(zoo):
-    check_all(cpu, *zoo, weighted=True)
+def test_weights_of_zero_and_sums_that_round_are_networkxs(backend, zoo):
+    check_all(backend, *zoo, weighted=True)
 
 
 @BACKENDS
@@ -205,16 +235,17 @@ def test_components_and_clustering_are_networkxs(backend, zoo):
         np.testing.assert_array_equal(found.closed // 2, every(graphs, nx.triangles))
 
 
+@FAST
 @DIRECTED
 @pytest.mark.parametrize("weighted", [False, True], ids=["unweighted", "weighted"])
-def test_graphs_of_several_words_of_sources(directed, weighted):
+def test_graphs_of_several_words_of_sources(backend, directed, weighted):
     """More sources than a word has bits, in one piece and some of two."""
     graphs = []
     for seed, size in enumerate([64, 65, 130, 200]):
         graph = nx.gnp_random_graph(size, 3 / size, seed=seed, directed=directed)
         edges = [(a, b, 1.0 + (a + b) % 3) for a, b in graph.edges]
         graphs.append(graph_of(size, edges, directed=directed))
-    check_all(cpu, directed, graphs, weighted=weighted)
+    check_all(backend, directed, graphs, weighted=weighted)
 
 
 @BACKENDS
@@ -236,17 +267,25 @@ def test_shares_of_the_sources_add_up(backend, weighted):
     np.testing.assert_allclose(sum(each[1] for each in found), arcs, **CLOSE)
 
 
-def test_numbers_of_paths_beyond_64_bits():
-    """A chain of diamonds doubles the paths at each: 2 ** 100 of them."""
+@FAST
+@pytest.mark.parametrize(("diamonds", "dtype"), [(100, np.float64), (100, np.float32), (200, "f4")])
+def test_numbers_of_paths_beyond_64_bits(backend, diamonds, dtype):
+    """A chain of diamonds doubles the paths at each: 2 ** 200 are more than a float32 counts."""
     edges = []
-    for i in range(100):
+    for i in range(diamonds):
         a = 3 * i
         edges += [(a, a + 1, 1.0), (a, a + 2, 1.0), (a + 1, a + 3, 1.0), (a + 2, a + 3, 1.0)]
-    graph = graph_of(301, edges, directed=True)
+    graph = graph_of(3 * diamonds + 1, edges, directed=True)
+    # Of a diamond, a tip lies between those before and behind it, a side between as many by half.
+    before = np.arange(diamonds + 1) * 3.0
+    tips = before * before[::-1]
+    sides = (before[:-1] + 1) * (before[:0:-1] - 2) / 2
+    wanted = np.insert(np.repeat(sides, 2), np.arange(0, 2 * diamonds + 1, 2), tips)
     for weighted in (False, True):
-        nodes, _ = cpu.betweenness(batch_of([graph], weighted=weighted))
-        wanted = nx.betweenness_centrality(graph, normalized=False)
-        np.testing.assert_allclose(nodes, [wanted[node] for node in graph], rtol=1e-9)
+        batch = batch_of([graph], weighted=weighted)
+        nodes, arcs = backend.betweenness(batch, edges=True, dtype=dtype)
+        np.testing.assert_allclose(nodes, wanted, rtol=1e-9 if dtype is np.float64 else 1e-5)
+        assert np.isfinite(arcs).all()
 
 
 @pytest.mark.parametrize("ids", [np.int32, np.int64])
@@ -264,3 +303,37 @@ def test_a_long_chain_needs_no_recursion():
     edges = [(node, node + 1, 1.0) for node in range(50_000)]
     batch = batch_of([graph_of(50_001, edges, directed=True)], weighted=False)
     np.testing.assert_array_equal(cpu.strong_components(batch), np.arange(50_001))
+
+
+@pytest.mark.gpu
+def test_every_size_class_is_the_cpus():
+    """Graphs at both ends of each class, larger than shared memory holds, many and few at once."""
+    backend = Cuda()
+    rng = np.random.default_rng(5)
+    sizes = [1, 7, 8, 9, 32, 33, 64, 65, 128, 129, 255, 256, 512, 513, 1024, 1025, 3000, 9000]
+    for directed in (False, True):
+        parts, ptr = [], np.cumsum([0, *sizes])
+        for size in sizes:
+            pairs = rng.integers(0, size, (2, 3 * size))
+            matrix = sp.coo_array((np.ones(3 * size), pairs), shape=(size, size)).tocsr()
+            parts.append(matrix if directed else (matrix + matrix.T).tocsr())
+        whole = sp.block_diag(parts, format="csr")
+        whole.sort_indices()
+        batch = GraphBatch(
+            ptr, whole.indptr.astype(np.int64), whole.indices.astype(np.int32), directed=directed
+        )
+        for mine, truth in zip(
+            backend.shortest_paths(batch), cpu.shortest_paths(batch), strict=True
+        ):
+            np.testing.assert_allclose(mine, truth, **CLOSE)
+        sources = np.sort(rng.permutation(ptr[-1])[:2000])
+        for endpoints, edges in ((False, False), (True, True)):
+            options = {"endpoints": endpoints, "edges": edges}
+            nodes, arcs = cpu.betweenness(batch, sources, **options)
+            for dtype, near in ((np.float64, 1e-9), (np.float32, 1e-5)):
+                found = backend.betweenness(batch, sources, dtype=dtype, **options)
+                np.testing.assert_allclose(found[0], nodes, rtol=near, atol=1e-7)
+                if edges:
+                    np.testing.assert_allclose(found[1], arcs, rtol=10 * near, atol=1e-7)
+        again = backend.betweenness(batch, sources)[0]
+        np.testing.assert_array_equal(again, backend.betweenness(batch, sources)[0])

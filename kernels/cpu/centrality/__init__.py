@@ -5,6 +5,8 @@ Every function releases the GIL and runs on one thread: batches are computed sid
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from penstock.arrays import Array
@@ -57,11 +59,12 @@ def betweenness(
     *,
     endpoints: bool = False,
     edges: bool = False,
+    dtype: Any = np.float64,
 ) -> tuple[Array, Array | None]:
     """Return sums over sources of the shares of shortest paths through nodes, and over edges.
 
-    (nodes,) float64, and (edges,) float64 if asked. Edges of weight 0 are counted as NetworkX
-    does, which depends on the order of the neighbours.
+    (nodes,) float64, and (edges,) float64 if asked; counted in ``dtype`` or better. Edges of
+    weight 0 are counted as NetworkX does, which depends on the order of the neighbours.
     """
     nodes = np.zeros(batch.nodes)
     arcs = np.zeros(len(batch.indices) if edges else 0)
