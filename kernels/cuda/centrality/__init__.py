@@ -21,6 +21,11 @@ from penstock.kernels.cuda.centrality.unweighted import (
     unweighted_distances,
     unweighted_paths,
 )
+from penstock.kernels.cuda.centrality.weighted import (
+    weighted_betweenness,
+    weighted_distances,
+    weighted_paths,
+)
 
 __all__ = [
     "betweenness",
@@ -34,9 +39,8 @@ __all__ = [
 
 def shortest_paths(batch: GraphBatch, sources: DeviceArray | None = None) -> Paths:
     """Return what the shortest paths from ``sources`` [default: all nodes] come to."""
-    if batch.weights is None:
-        return unweighted_paths(batch, sources)
-    return Paths(*map(cp.asarray, cpu.shortest_paths(_on_host(batch), _host(sources))))
+    search = unweighted_paths if batch.weights is None else weighted_paths
+    return search(batch, sources)
 
 
 def distances(batch: GraphBatch) -> DeviceArray:
@@ -44,9 +48,7 @@ def distances(batch: GraphBatch) -> DeviceArray:
 
     (sum of sizes squared,): int32 with -1 where there is no path, float64 with inf of weights.
     """
-    if batch.weights is None:
-        return unweighted_distances(batch)
-    return cp.asarray(cpu.distances(_on_host(batch)))
+    return unweighted_distances(batch) if batch.weights is None else weighted_distances(batch)
 
 
 def betweenness(
@@ -59,13 +61,18 @@ def betweenness(
 ) -> tuple[DeviceArray, DeviceArray | None]:
     """Return sums over sources of the shares of shortest paths through nodes, and over edges.
 
-    (nodes,) float64, and (edges,) float64 if asked; counted in ``dtype`` or better. Graphs with
-    more paths than float32 can count are computed in float64 in any case.
+    (nodes,) float64, and (edges,) float64 if asked; counted in ``dtype`` or better: graphs with
+    more paths than float32 can count, and weighted ones, are computed in float64. Where a weight
+    is 0 the CPU counts, in the order that NetworkX does.
     """
+    options = {"endpoints": endpoints, "edges": edges}
     if batch.weights is None:
-        return unweighted_betweenness(batch, sources, endpoints=endpoints, edges=edges, dtype=dtype)
-    nodes, arcs = cpu.betweenness(_on_host(batch), _host(sources), endpoints=endpoints, edges=edges)
-    return cp.asarray(nodes), None if arcs is None else cp.asarray(arcs)
+        return unweighted_betweenness(batch, sources, dtype=dtype, **options)
+    found = weighted_betweenness(batch, sources, **options)
+    if found is None:
+        nodes, arcs = cpu.betweenness(_on_host(batch), _host(sources), **options)
+        found = cp.asarray(nodes), None if arcs is None else cp.asarray(arcs)
+    return found
 
 
 def pagerank(
@@ -88,7 +95,7 @@ def triangles(batch: GraphBatch, multiplicities: DeviceArray | None = None) -> T
 
 
 def _on_host(batch: GraphBatch) -> GraphBatch:
-    """Return a batch for what is computed on the CPU: weighted paths, and what is not of paths."""
+    """Return a batch for what is computed on the CPU."""
     arrays = {name: _host(getattr(batch, name)) for name in ("ptr", "indptr", "indices", "weights")}
     return replace(batch, **arrays)
 
