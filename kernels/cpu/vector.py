@@ -215,6 +215,27 @@ def prefetch(context: Any, tile: Any, pointer: Any, at: Any) -> Any:
 
 
 @intrinsic
+def bit_count(context: Any, word: Any) -> Any:
+    """Return how many bits of an unsigned integer are set, as int64."""
+
+    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return context.cast(builder, builder.ctpop(arguments[0]), word, types.int64)
+
+    return types.int64(word), code
+
+
+@intrinsic
+def trailing_zeros(context: Any, word: Any) -> Any:
+    """Return the place of the lowest bit of an unsigned integer that is set, as int64."""
+
+    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        place = builder.cttz(arguments[0], ir.Constant(ir.IntType(1), 1))
+        return context.cast(builder, place, word, types.int64)
+
+    return types.int64(word), code
+
+
+@intrinsic
 def as_int(context: Any, value: Any) -> Any:
     """Return the bits of a float32 as a whole number."""
 

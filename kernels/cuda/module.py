@@ -32,16 +32,25 @@ def launch(file: str, instance: str, count: int, *arguments: Any) -> None:
 
 
 def launch_blocks(
-    file: str, instance: str, blocks: int, threads: int, *arguments: Any, prologue: str = ""
+    file: str,
+    instance: str,
+    blocks: int,
+    threads: int,
+    *arguments: Any,
+    prologue: str = "",
+    shared: int = 0,
 ) -> None:
     """Run ``instance`` of ``file.cu`` in so many blocks of so many threads.
 
     prologue  what stands before the source, such as a function that a user wrote
+    shared    bytes of dynamic shared memory a block
     """
     import cupy as cp
 
     kernel = _kernel(cp.cuda.Device().id, file, instance, prologue)
-    kernel((blocks,), (threads,), arguments)
+    if shared > kernel.max_dynamic_shared_size_bytes:
+        kernel.max_dynamic_shared_size_bytes = shared
+    kernel((blocks,), (threads,), arguments, shared_mem=shared)
 
 
 @cache

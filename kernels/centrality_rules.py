@@ -1,0 +1,119 @@
+"""What kernels of centralities are given, and what they mean, on all three backends.
+
+Many graphs lie side by side in a ``GraphBatch``: the CSR of their disjoint union, as in PyG's
+Batch. Meaning and defaults are NetworkX's: distances of closeness are those towards a node, a
+path's length is the sum of its weights where there are any, parallel edges are one, and self loops
+lead nowhere. One large graph is a batch of one, whose ``sources`` are given a share at a time:
+what kernels return of several shares is added up.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from penstock.arrays import Array
+
+
+@dataclass(frozen=True, eq=False)
+class GraphBatch:
+    """Graphs side by side.
+
+    ptr       (graphs + 1,) int64: the first node of each graph
+    indptr    (nodes + 1,) int64
+    indices   (edges,) int32 or int64: neighbours as nodes of the batch, ascending and distinct in
+              each row; an undirected edge is there both ways
+    weights   (edges,) float64, not negative; None: all edges have length 1
+    directed  whether an edge may be there one way only
+    """
+
+    ptr: Array
+    indptr: Array
+    indices: Array
+    weights: Array | None = None
+    directed: bool = False
+
+    @property
+    def graphs(self) -> int:
+        """Number of graphs."""
+        return len(self.ptr) - 1
+
+    @property
+    def nodes(self) -> int:
+        """Number of nodes of all graphs."""
+        return len(self.indptr) - 1
+
+    @property
+    def sizes(self) -> Array:
+        """Number of nodes of each graph, (graphs,) int64."""
+        return np.diff(self.ptr)
+
+
+class Paths(NamedTuple):
+    """What shortest paths from the sources to each node come to, (nodes,) each.
+
+    reached       int64: the sources that reach it, itself not counted
+    total         float64: the sum of their distances
+    inverse       float64: the sum of one over each distance that is not 0
+    eccentricity  float64: of a source, the largest distance to any node of its graph, infinite
+                  where it does not reach all; of others 0
+    """
+
+    reached: Array
+    total: Array
+    inverse: Array
+    eccentricity: Array
+
+
+class Triangles(NamedTuple):
+    """Closed walks of three steps from each node, and its edges, (nodes,) int64 each.
+
+    closed  walks i, j, k, i over distinct nodes, each as often as the product of its edges'
+            multiplicities: of an undirected graph twice its triangles
+    degree  edges to other nodes
+    mutual  neighbours to which edges lead both ways (a multiplicity of 2)
+    """
+
+    closed: Array
+    degree: Array
+    mutual: Array
+
+
+def closeness(paths: Paths, ptr: Array, *, improved: bool = True) -> Array:
+    """Return the closeness of each node, (nodes,) float64; 0 where nobody reaches it.
+
+    improved  Wasserman and Faust's: times the share of the other nodes that reach it
+    """
+    sizes = np.diff(ptr)
+    others = np.repeat(sizes - 1, sizes)
+    found = np.divide(paths.reached, paths.total, out=np.zeros(len(others)), where=paths.total > 0)
+    if improved:
+        found *= np.divide(paths.reached, others, out=np.zeros(len(others)), where=others > 0)
+    return found
+
+
+def betweenness_scale(ptr: Array, *, directed: bool, normalized: bool, endpoints: bool) -> Array:
+    """Return by what the sums over sources are multiplied, a factor a graph, (graphs,) float64.
+
+    That of edges is that of nodes with endpoints.
+    """
+    sizes = np.diff(ptr).astype(np.float64)
+    ends = sizes if endpoints else sizes - 1
+    scale = np.full(len(sizes), 1.0 if directed else 0.5)
+    if normalized:
+        scale = np.divide(1.0, ends * (ends - 1), out=scale, where=ends >= 2)
+    return np.where(ends >= 2, scale, 1.0)
+
+
+def clustering(triangles: Triangles, *, directed: bool) -> Array:
+    """Return the clustering coefficient of each node, (nodes,) float64.
+
+    directed  Fagiolo's, of edges counted in both directions
+    """
+    possible = triangles.degree * (triangles.degree - 1.0)
+    if directed:
+        possible = 2 * (possible - 2 * triangles.mutual)
+    zero = np.zeros(len(possible))
+    return np.divide(triangles.closed, possible, out=zero, where=triangles.closed > 0)

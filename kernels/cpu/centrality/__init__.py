@@ -1,0 +1,131 @@
+"""Centralities of many small graphs in Numba; names and meaning are naive/centrality.py's.
+
+Every function releases the GIL and runs on one thread: batches are computed side by side.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from penstock.arrays import Array
+from penstock.kernels.centrality_rules import GraphBatch, Paths, Triangles
+from penstock.kernels.cpu.centrality.betweenness import add_betweenness, add_weighted_betweenness
+from penstock.kernels.cpu.centrality.breadth_first import add_paths, fill_distances
+from penstock.kernels.cpu.centrality.dijkstra import add_weighted_paths, fill_weighted_distances
+from penstock.kernels.cpu.centrality.pagerank import power_iteration
+from penstock.kernels.cpu.centrality.structure import closed_walks, tarjan
+
+__all__ = [
+    "betweenness",
+    "distances",
+    "pagerank",
+    "shortest_paths",
+    "strong_components",
+    "triangles",
+]
+
+
+def shortest_paths(batch: GraphBatch, sources: Array | None = None) -> Paths:
+    """Return what the shortest paths from ``sources`` [default: all nodes] come to."""
+    found = Paths(np.zeros(batch.nodes, np.int64), *np.zeros((3, batch.nodes)))
+    by_graph = _sources(batch, sources)
+    if batch.weights is None:
+        add_paths(*_graphs(batch), *by_graph, *found)
+    else:
+        add_weighted_paths(*_graphs(batch), _frozen(batch.weights), *by_graph, *found)
+    return found
+
+
+def distances(batch: GraphBatch) -> Array:
+    """Return the distances of all pairs, a square matrix a graph, one after another.
+
+    (sum of sizes squared,): int32 with -1 where there is no path, float64 with inf of weights.
+    """
+    size = int((batch.sizes**2).sum())
+    if batch.weights is None:
+        found = np.full(size, -1, np.int32)
+        fill_distances(*_graphs(batch), found)
+        return found
+    far = np.full(size, np.inf)
+    fill_weighted_distances(*_graphs(batch), _frozen(batch.weights), far)
+    return far
+
+
+def betweenness(
+    batch: GraphBatch,
+    sources: Array | None = None,
+    *,
+    endpoints: bool = False,
+    edges: bool = False,
+    dtype: Any = np.float64,
+) -> tuple[Array, Array | None]:
+    """Return sums over sources of the shares of shortest paths through nodes, and over edges.
+
+    (nodes,) float64, and (edges,) float64 if asked; counted in ``dtype`` or better. Edges of
+    weight 0 are counted as NetworkX does, which depends on the order of the neighbours.
+    """
+    nodes = np.zeros(batch.nodes)
+    arcs = np.zeros(len(batch.indices) if edges else 0)
+    by_graph = _sources(batch, sources)
+    if batch.weights is None:
+        add_betweenness(*_graphs(batch), *by_graph, endpoints, nodes, arcs)
+    else:
+        weights = _frozen(batch.weights)
+        add_weighted_betweenness(*_graphs(batch), weights, *by_graph, endpoints, nodes, arcs)
+    return nodes, arcs if edges else None
+
+
+def pagerank(
+    batch: GraphBatch, *, damping: float = 0.85, tolerance: float = 1e-6, most: int = 100
+) -> tuple[Array, Array]:
+    """Return PageRank and, a graph, after how many steps it stood: -1 if not after ``most``.
+
+    (nodes,) float64 and (graphs,) int32. It stands where a step changes it by less than
+    ``tolerance`` a node. Who has no edge, or none of any weight, gives to all alike.
+    """
+    ranks, steps = np.empty(batch.nodes), np.empty(batch.graphs, np.int32)
+    weights = np.ones(0) if batch.weights is None else batch.weights
+    power_iteration(*_graphs(batch), _frozen(weights), damping, tolerance, most, ranks, steps)
+    return ranks, steps
+
+
+def strong_components(batch: GraphBatch) -> Array:
+    """Return the strongly connected component of each node, (nodes,) int32.
+
+    Those of a graph are 0, 1, ... in the order of their smallest members.
+    """
+    labels = np.empty(batch.nodes, np.int32)
+    tarjan(*_graphs(batch), labels)
+    return labels
+
+
+def triangles(batch: GraphBatch, multiplicities: Array | None = None) -> Triangles:
+    """Return the closed walks of three steps of symmetric graphs, whose loops count nothing.
+
+    multiplicities  (edges,) int8, how many edges there are, 1 or 2 [default: 1]
+    """
+    found = Triangles(*np.zeros((3, batch.nodes), np.int64))
+    counts = np.ones(0, np.int8) if multiplicities is None else multiplicities
+    closed_walks(*_graphs(batch), _frozen(counts), *found)
+    return found
+
+
+def _graphs(batch: GraphBatch) -> tuple[Array, Array, Array]:
+    return _frozen(batch.ptr), _frozen(batch.indptr), _frozen(batch.indices)
+
+
+def _sources(batch: GraphBatch, sources: Array | None) -> tuple[Array, Array]:
+    """Return where the sources of each graph begin, (graphs + 1,) int64, and the sources."""
+    if sources is None:
+        sources = np.arange(batch.nodes, dtype=np.int64)
+    sources = np.sort(np.asarray(sources, np.int64))
+    return np.searchsorted(sources, batch.ptr), sources
+
+
+def _frozen(array: Array) -> Array:
+    # Mapped arrays are read-only and Numba compiles for each kind: one kind is enough.
+    view = array.view(np.ndarray)
+    view.flags.writeable = False
+    return view

@@ -1,0 +1,113 @@
+"""Breadth-first searches of small graphs, from 64 sources at once: a bit of a word each.
+
+A level takes every node that was just reached once, however many sources reached it there, so this
+never follows more edges than a search a source, and on a small world a small part of them.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import uint64
+
+from penstock.arrays import Array
+from penstock.kernels.compiled import njit
+from penstock.kernels.cpu.vector import bit_count, trailing_zeros
+
+_WORD = 64
+
+
+@njit(cache=True, nogil=True)
+def add_paths(
+    ptr: Array,
+    indptr: Array,
+    indices: Array,
+    source_starts: Array,
+    sources: Array,
+    reached: Array,
+    total: Array,
+    inverse: Array,
+    eccentricity: Array,
+) -> None:
+    """Add what the paths from ``sources[source_starts[g]:source_starts[g + 1]]`` come to."""
+    largest = 0
+    for graph in range(len(ptr) - 1):
+        largest = max(largest, ptr[graph + 1] - ptr[graph])
+    seen = np.zeros(largest, np.uint64)
+    now, then = np.zeros(largest, np.uint64), np.zeros(largest, np.uint64)
+    queue, following = np.empty(largest, np.int64), np.empty(largest, np.int64)
+    for graph in range(len(ptr) - 1):
+        first, size = ptr[graph], ptr[graph + 1] - ptr[graph]
+        for begin in range(source_starts[graph], source_starts[graph + 1], _WORD):
+            stop = min(begin + _WORD, source_starts[graph + 1])
+            seen[:size] = uint64(0)
+            for i in range(begin, stop):
+                source = sources[i] - first
+                seen[source] = now[source] = uint64(1) << uint64(i - begin)
+                queue[i - begin] = source
+            active, level = stop - begin, 0
+            alive = ~uint64(0) >> uint64(_WORD - active)
+            everywhere = alive
+            while active > 0:
+                level += 1
+                found = 0
+                for i in range(active):
+                    node = queue[i]
+                    bits, now[node] = now[node], uint64(0)
+                    for edge in range(indptr[first + node], indptr[first + node + 1]):
+                        other = indices[edge] - first
+                        new = bits & ~seen[other]
+                        if new != 0:
+                            if then[other] == 0:
+                                following[found] = other
+                                found += 1
+                            then[other] |= new
+                some = uint64(0)
+                for i in range(found):
+                    node = following[i]
+                    new, then[node] = then[node], uint64(0)
+                    seen[node] |= new
+                    now[node] = new
+                    some |= new
+                    count = bit_count(new)
+                    reached[first + node] += count
+                    total[first + node] += count * level
+                    inverse[first + node] += count / level
+                ended = alive & ~some
+                alive = some
+                while ended != 0:
+                    eccentricity[sources[begin + trailing_zeros(ended)]] = level - 1
+                    ended &= ended - uint64(1)
+                queue, following = following, queue
+                active = found
+            for node in range(size):
+                everywhere &= seen[node]
+            for i in range(begin, stop):
+                if (everywhere >> uint64(i - begin)) & uint64(1) == 0:
+                    eccentricity[sources[i]] = np.inf
+
+
+@njit(cache=True, nogil=True)
+def fill_distances(ptr: Array, indptr: Array, indices: Array, distances: Array) -> None:
+    """Write the distances of all pairs of each graph where there is a path; the rest is -1."""
+    largest = 0
+    for graph in range(len(ptr) - 1):
+        largest = max(largest, ptr[graph + 1] - ptr[graph])
+    queue = np.empty(largest, np.int64)
+    row = 0
+    for graph in range(len(ptr) - 1):
+        first, size = ptr[graph], ptr[graph + 1] - ptr[graph]
+        for source in range(size):
+            distances[row + source] = 0
+            queue[0] = source
+            at, filled = 0, 1
+            while at < filled:
+                node = queue[at]
+                at += 1
+                level = distances[row + node] + 1
+                for edge in range(indptr[first + node], indptr[first + node + 1]):
+                    other = indices[edge] - first
+                    if distances[row + other] < 0:
+                        distances[row + other] = level
+                        queue[filled] = other
+                        filled += 1
+            row += size

@@ -1,0 +1,111 @@
+"""Strongly connected components and triangles of small graphs."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from penstock.arrays import Array
+from penstock.kernels.compiled import njit
+
+
+@njit(cache=True, nogil=True)
+def tarjan(ptr: Array, indptr: Array, indices: Array, labels: Array) -> None:
+    """Write the strongly connected component of each node, without recursion."""
+    largest = 0
+    for graph in range(len(ptr) - 1):
+        largest = max(largest, ptr[graph + 1] - ptr[graph])
+    number, low = np.empty(largest, np.int64), np.empty(largest, np.int64)
+    edge = np.empty(largest, np.int64)  # the next one to follow
+    path, stack = np.empty(largest, np.int64), np.empty(largest, np.int64)
+    smallest, label = np.empty(largest, np.int64), np.empty(largest, np.int32)
+    for graph in range(len(ptr) - 1):
+        first, size = ptr[graph], ptr[graph + 1] - ptr[graph]
+        number[:size] = -1
+        smallest[:size] = -1
+        numbered = 0
+        for root in range(size):
+            if number[root] >= 0:
+                continue
+            depth, stacked = 0, 0
+            path[0] = root
+            while depth >= 0:
+                node = path[depth]
+                if number[node] < 0:
+                    number[node] = low[node] = numbered
+                    numbered += 1
+                    edge[node] = indptr[first + node]
+                    stack[stacked] = node
+                    stacked += 1
+                deeper = False
+                while edge[node] < indptr[first + node + 1]:
+                    other = indices[edge[node]] - first
+                    edge[node] += 1
+                    if number[other] < 0:
+                        depth += 1
+                        path[depth] = other
+                        deeper = True
+                        break
+                    if smallest[other] < 0:  # it is on the stack
+                        low[node] = min(low[node], number[other])
+                if deeper:
+                    continue
+                depth -= 1
+                if depth >= 0:
+                    low[path[depth]] = min(low[path[depth]], low[node])
+                if low[node] == number[node]:
+                    begin = stacked - 1
+                    while stack[begin] != node:
+                        begin -= 1
+                    least = stack[begin:stacked].min()
+                    smallest[stack[begin:stacked]] = least
+                    stacked = begin
+        found = 0
+        for node in range(size):
+            if smallest[node] == node:
+                label[node] = found
+                found += 1
+            labels[first + node] = label[smallest[node]]
+
+
+@njit(cache=True, nogil=True)
+def closed_walks(
+    ptr: Array,
+    indptr: Array,
+    indices: Array,
+    multiplicities: Array,
+    closed: Array,
+    degree: Array,
+    mutual: Array,
+) -> None:
+    """Write the closed walks of three steps from each node, its edges and mutual neighbours.
+
+    multiplicities  (edges,); empty: all are 1
+    """
+    largest = 0
+    for graph in range(len(ptr) - 1):
+        largest = max(largest, ptr[graph + 1] - ptr[graph])
+    edges_to = np.zeros(largest, np.int64)
+    several = len(multiplicities) > 0
+    for graph in range(len(ptr) - 1):
+        first = ptr[graph]
+        for node in range(first, ptr[graph + 1]):
+            start, stop = indptr[node], indptr[node + 1]
+            for edge in range(start, stop):
+                count = np.int64(multiplicities[edge]) if several else 1
+                if indices[edge] != node:
+                    edges_to[indices[edge] - first] = count
+                    degree[node] += count
+                    mutual[node] += count == 2
+            for edge in range(start, stop):
+                other = indices[edge]
+                if other == node:
+                    continue
+                here = 0
+                for step in range(indptr[other], indptr[other + 1]):
+                    third = indices[step]
+                    if third != other:
+                        count = np.int64(multiplicities[step]) if several else 1
+                        here += count * edges_to[third - first]
+                closed[node] += edges_to[other - first] * here
+            for edge in range(start, stop):
+                edges_to[indices[edge] - first] = 0

@@ -1,0 +1,104 @@
+"""Centralities of many small graphs on the GPU; names and meaning are naive/centrality.py's.
+
+Graphs are sorted by size: a warp takes a tiny one, a block any other, and several blocks share the
+sources of one where there are few graphs. What changes lies in shared memory, or in global memory
+where a graph is too large for that. Sums are of one order in every run.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import cupy as cp
+import numpy as np
+
+from penstock.arrays import DeviceArray
+from penstock.kernels.centrality_rules import GraphBatch, Paths, Triangles
+from penstock.kernels.cpu import centrality as cpu
+from penstock.kernels.cuda.centrality.unweighted import (
+    unweighted_betweenness,
+    unweighted_distances,
+    unweighted_paths,
+)
+from penstock.kernels.cuda.centrality.weighted import (
+    weighted_betweenness,
+    weighted_distances,
+    weighted_paths,
+)
+
+__all__ = [
+    "betweenness",
+    "distances",
+    "pagerank",
+    "shortest_paths",
+    "strong_components",
+    "triangles",
+]
+
+
+def shortest_paths(batch: GraphBatch, sources: DeviceArray | None = None) -> Paths:
+    """Return what the shortest paths from ``sources`` [default: all nodes] come to."""
+    search = unweighted_paths if batch.weights is None else weighted_paths
+    return search(batch, sources)
+
+
+def distances(batch: GraphBatch) -> DeviceArray:
+    """Return the distances of all pairs, a square matrix a graph, one after another.
+
+    (sum of sizes squared,): int32 with -1 where there is no path, float64 with inf of weights.
+    """
+    return unweighted_distances(batch) if batch.weights is None else weighted_distances(batch)
+
+
+def betweenness(
+    batch: GraphBatch,
+    sources: DeviceArray | None = None,
+    *,
+    endpoints: bool = False,
+    edges: bool = False,
+    dtype: Any = np.float64,
+) -> tuple[DeviceArray, DeviceArray | None]:
+    """Return sums over sources of the shares of shortest paths through nodes, and over edges.
+
+    (nodes,) float64, and (edges,) float64 if asked; counted in ``dtype`` or better: graphs with
+    more paths than float32 can count, and weighted ones, are computed in float64. Where a weight
+    is 0 the CPU counts, in the order that NetworkX does.
+    """
+    options = {"endpoints": endpoints, "edges": edges}
+    if batch.weights is None:
+        return unweighted_betweenness(batch, sources, dtype=dtype, **options)
+    found = weighted_betweenness(batch, sources, **options)
+    if found is None:
+        nodes, arcs = cpu.betweenness(_on_host(batch), _host(sources), **options)
+        found = cp.asarray(nodes), None if arcs is None else cp.asarray(arcs)
+    return found
+
+
+def pagerank(
+    batch: GraphBatch, *, damping: float = 0.85, tolerance: float = 1e-6, most: int = 100
+) -> tuple[DeviceArray, DeviceArray]:
+    """Return PageRank and, a graph, after how many steps it stood: -1 if not after ``most``."""
+    found = cpu.pagerank(_on_host(batch), damping=damping, tolerance=tolerance, most=most)
+    return cp.asarray(found[0]), cp.asarray(found[1])
+
+
+def strong_components(batch: GraphBatch) -> DeviceArray:
+    """Return the strongly connected component of each node, (nodes,) int32."""
+    return cp.asarray(cpu.strong_components(_on_host(batch)))
+
+
+def triangles(batch: GraphBatch, multiplicities: DeviceArray | None = None) -> Triangles:
+    """Return the closed walks of three steps of symmetric graphs, whose loops count nothing."""
+    found = cpu.triangles(_on_host(batch), _host(multiplicities))
+    return Triangles(*map(cp.asarray, found))
+
+
+def _on_host(batch: GraphBatch) -> GraphBatch:
+    """Return a batch for what is computed on the CPU."""
+    arrays = {name: _host(getattr(batch, name)) for name in ("ptr", "indptr", "indices", "weights")}
+    return replace(batch, **arrays)
+
+
+def _host(array: DeviceArray | None) -> Any:
+    return None if array is None else cp.asnumpy(array)

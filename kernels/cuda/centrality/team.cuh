@@ -1,0 +1,44 @@
+// A team is what works on one graph: a warp, of several in its block, or a whole block.
+#pragma once
+
+namespace penstock {
+
+// What a team computes: sources[first_source .. last_source) of a graph, into a slot of its own.
+struct Item {
+  long long first_node;    // of the batch
+  long long first_source;  // in the list of sources
+  long long last_source;
+  long long slot;          // where the values of the graph's nodes go
+  int nodes;
+  int graph;
+};
+
+template <bool WARP>
+struct Team {
+  __device__ __forceinline__ static int size() { return WARP ? 32 : blockDim.x; }
+  __device__ __forceinline__ static int rank() { return WARP ? threadIdx.x & 31 : threadIdx.x; }
+  __device__ __forceinline__ static long long item() {
+    if (WARP) return (static_cast<long long>(blockIdx.x) * blockDim.x + threadIdx.x) >> 5;
+    return blockIdx.x;
+  }
+  __device__ __forceinline__ static long long items() {
+    return WARP ? static_cast<long long>(gridDim.x) * blockDim.x >> 5 : gridDim.x;
+  }
+  // Where the team's share of the block's shared memory begins, of `bytes` each.
+  __device__ __forceinline__ static long long place(long long bytes) {
+    return WARP ? (threadIdx.x >> 5) * bytes : 0;
+  }
+  __device__ __forceinline__ static void sync() {
+    if (WARP) __syncwarp(); else __syncthreads();
+  }
+  __device__ __forceinline__ static bool any(bool mine) {
+    if (WARP) {
+      const bool found = __any_sync(0xffffffffu, mine);
+      __syncwarp();
+      return found;
+    }
+    return __syncthreads_or(mine);
+  }
+};
+
+}  // namespace penstock
