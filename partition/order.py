@@ -103,7 +103,31 @@ class PartitionOrder:
 
 
 def order(name: str, partitions: int, capacity: int | None = None) -> PartitionOrder:
-    """Return the order called ``name``: one of METHODS."""
+    """Return an order in which the partitions of an embedding table meet in a small buffer.
+
+    Parameters
+    ----------
+    name
+        ``"prefetch"``, ``"legend"``, ``"beta"`` or ``"cover"``.
+    partitions
+        Number of partitions that the table is cut into.
+    capacity
+        Number of partitions that the buffer holds [default: 3, of ``"cover"`` 4].
+
+    Returns
+    -------
+    PartitionOrder
+        Its ``steps`` say what to train and to swap in each buffer state.
+
+    Raises
+    ------
+    UsageError
+        An unknown order, or one that there is not for these numbers.
+
+    Examples
+    --------
+    >>> len(order("prefetch", 12).states)
+    """
     method = METHODS.get(name)
     if method is None:
         raise UsageError(

@@ -86,9 +86,32 @@ class GraphInfo(CountsReport):
 
 
 def info(path: str | Path, *, quiet: bool = True) -> GraphInfo:
-    """Return counts, degrees, components, features, size and partitions of the graph at ``path``.
+    """Return counts, degrees, components, features, size and partitions of a graph.
 
     Edges are read once, shard by shard; memory is a few numbers a node, however many edges.
+
+    Parameters
+    ----------
+    path
+        The graph's directory.
+    quiet
+        Print no progress.
+
+    Returns
+    -------
+    GraphInfo
+        What was found; ``text()`` and ``to_dict()``.
+
+    Raises
+    ------
+    GraphError
+        It is no graph, or one of its files is missing, cut short or damaged.
+    CapacityError
+        The counts of its nodes do not fit in memory.
+
+    Examples
+    --------
+    >>> info("g").components
     """
     graph = Graph.open(path)
     manifest = graph.manifest

@@ -183,9 +183,35 @@ class PartitionJob(Job["PartitionReport"]):
 def partition_graph(
     graph: str | Path | Graph, *, quiet: bool = True, **options: Any
 ) -> PartitionReport:
-    """Cut ``graph`` and write GRAPH/partition/kK; the options are those of PartitionOptions.
+    """Cut a graph into parts, each with ghosts, send and receive lists, beside its shards.
 
-    partition_graph("follows", k=4, method="metis")
+    Parameters
+    ----------
+    graph
+        A graph, or its directory; ``partition/kK`` is written there.
+    quiet
+        Print no progress.
+    **options
+        Fields of ``PartitionOptions``, as ``k`` or ``method``: the options of
+        ``penstock partition``.
+
+    Returns
+    -------
+    PartitionReport
+        Edge cut, balance, ghosts and times; ``text()`` and ``to_dict()``.
+
+    Raises
+    ------
+    UsageError
+        Options that contradict each other or the graph.
+    CapacityError
+        It does not fit on the disk or in memory.
+    OutputExists
+        It is cut into ``k`` parts already, and ``overwrite`` is not set.
+
+    Examples
+    --------
+    >>> partition_graph("follows", k=4, method="metis")
     """
     given = PartitionOptions(**options)
     if not isinstance(graph, Graph) or given.verify:

@@ -40,9 +40,28 @@ class Validation:
 
 
 def validate(path: str | Path, *, quiet: bool = True) -> Validation:
-    """Read every file of the graph at ``path``: checksums first, then what they say.
+    """Read every file of a graph and check it: checksums first, then what they say.
 
-    Raises the GraphError that names the first broken file.
+    Parameters
+    ----------
+    path
+        The graph's directory.
+    quiet
+        Print no progress.
+
+    Returns
+    -------
+    Validation
+        How much was read; ``text()`` and ``to_dict()``.
+
+    Raises
+    ------
+    GraphError
+        Names the first file that is wrong.
+
+    Examples
+    --------
+    >>> validate("g").files
     """
     start = time.monotonic()
     graph = Graph.open(path)

@@ -1,10 +1,13 @@
 """What the documents show works, and what they repeat is what the code says."""
 
+import inspect
 import re
+from itertools import pairwise
 
 import numpy as np
 import pytest
 
+import penstock
 from penstock import errors
 
 
@@ -23,6 +26,28 @@ def test_every_guide_is_listed(root):
     listed = (root / "docs/README.md").read_text()
     for page in (root / "docs").glob("*.md"):
         assert page.name == "README.md" or f"]({page.name})" in listed, page.name
+
+
+def public_functions():
+    found = {}
+    for name in penstock.__all__:
+        value = getattr(penstock, name)
+        names = getattr(value, "__all__", []) if inspect.ismodule(value) else []
+        found |= {f"{name}.{one}": getattr(value, one) for one in names}
+        found[name] = value
+    return {name: value for name, value in found.items() if inspect.isfunction(value)}
+
+
+@pytest.mark.parametrize("name", public_functions())
+def test_a_public_function_says_what_it_takes_and_gives(name):
+    function = public_functions()[name]
+    lines = inspect.getdoc(function).splitlines()
+    sections = [before for before, line in pairwise(lines) if line and set(line) == {"-"}]
+    assert {"Parameters", "Examples"} <= set(sections), sections
+    assert {"Returns", "Yields"} & set(sections), sections
+    for parameter in inspect.signature(function).parameters.values():
+        stars = "**" if parameter.kind is parameter.VAR_KEYWORD else ""
+        assert stars + parameter.name in lines, parameter.name
 
 
 def test_the_tree_of_errors_is_the_codes(root):

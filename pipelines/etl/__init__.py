@@ -24,12 +24,43 @@ def etl(
     quiet: bool = True,
     **options: Any,
 ) -> EtlReport:
-    """Make a graph at ``out`` of one or more inputs of ``edges``; options are EtlOptions' fields.
+    """Make a graph of edges in tables or text, and save it in the directory ``out``.
 
-    etl("follows.parquet", "follows", source="follower", target="followed", directed=True)
-    etl(["train.txt"], "fb15k", format="triples", valid="valid.txt", test="test.txt")
+    Parameters
+    ----------
+    edges
+        A file, a directory or a pattern such as ``"edges/*.parquet"``, or several of them.
+    out
+        Directory to write.
+    cluster
+        Where it runs [default: this machine].
+    quiet
+        Print no progress.
+    **options
+        Fields of ``EtlOptions``, as ``source``, ``directed`` or ``nodes``: the options of
+        ``penstock etl``. ``directed=None`` decides by the edges: those with relations are directed,
+        others are not.
 
-    ``directed=None`` decides by the edges: those with relations are directed, others are not.
+    Returns
+    -------
+    EtlReport
+        Counts of what was read, dropped and kept, sizes and times; ``text()`` and ``to_dict()``.
+
+    Raises
+    ------
+    InputError
+        A table or line is wrong; the message names file and row.
+    UsageError
+        Options that contradict each other or the input.
+    CapacityError
+        It does not fit on the disk or in memory.
+    OutputExists
+        ``out`` is taken, and neither ``resume`` nor ``overwrite`` is set.
+
+    Examples
+    --------
+    >>> etl("follows.parquet", "follows", source="follower", target="followed", directed=True)
+    >>> etl(["train.txt"], "fb15k", format="triples", valid="valid.txt", test="test.txt")
     """
     sources = [edges] if isinstance(edges, str | Path) else list(edges)
     inputs = [client_input(source) for source in sources]

@@ -21,7 +21,39 @@ KINDS = ("rmat", "sbm", "kg", "zoo")
 
 
 def generate(kind: str, out: str | Path, *, quiet: bool = True, **options: Any) -> Report:
-    """Make a graph of ``kind`` at ``out``; the options are those of ``penstock generate KIND``."""
+    """Make a random graph, and save it in the directory ``out``.
+
+    Parameters
+    ----------
+    kind
+        ``"rmat"``, ``"sbm"`` (stochastic block model, with features and labels), ``"kg"`` (a
+        knowledge graph) or ``"zoo"`` (many small graphs).
+    out
+        Directory to write.
+    quiet
+        Print no progress.
+    **options
+        The options of ``penstock generate KIND``, as ``scale`` of ``"rmat"`` or ``nodes`` of
+        ``"sbm"``; ``seed`` of all. The same seed gives the same graph on any number of cores.
+
+    Returns
+    -------
+    Report
+        Counts, sizes and times; ``text()`` and ``to_dict()``.
+
+    Raises
+    ------
+    UsageError
+        An unknown kind, or options that it does not have.
+    CapacityError
+        It does not fit on the disk or in memory.
+    OutputExists
+        ``out`` is taken, and ``overwrite`` is not set.
+
+    Examples
+    --------
+    >>> generate("rmat", "g", scale=20, edge_factor=16, seed=1)
+    """
     from penstock.pipelines.generate import options as known
 
     path = client_path(out)

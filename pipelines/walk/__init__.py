@@ -26,10 +26,41 @@ def walk(
     quiet: bool = True,
     **options: Any,
 ) -> WalkReport:
-    """Walk over ``graph`` and write the paths at ``out``; options are WalkOptions' fields.
+    """Walk over a graph at random, and write the paths in the directory ``out``.
 
-    walk("follows", "walks", app="node2vec", p=2, q=0.5, walks=10)
-    walk("kg", "walks", app="metapath", schema="born_in,part_of")
+    Parameters
+    ----------
+    graph
+        A graph, or its directory.
+    out
+        Directory to write.
+    cluster
+        Where it runs [default: this machine].
+    quiet
+        Print no progress.
+    **options
+        Fields of ``WalkOptions``, as ``app``, ``length``, ``walks``, ``p`` and ``q``: the options
+        of ``penstock walk``.
+
+    Returns
+    -------
+    WalkReport
+        Counts, the sampler and layout that were chosen, times and steps per second; ``text()`` and
+        ``to_dict()``.
+
+    Raises
+    ------
+    UsageError
+        Options that contradict each other or the graph.
+    CapacityError
+        It does not fit on the disk or in memory.
+    OutputExists
+        ``out`` is taken, and neither ``resume`` nor ``overwrite`` is set.
+
+    Examples
+    --------
+    >>> walk("follows", "walks", app="node2vec", p=2, q=0.5, walks=10)
+    >>> walk("kg", "walks", app="metapath", schema="born_in,part_of")
     """
     given = WalkOptions(**options)
     known = graph.path if isinstance(graph, Graph) else graph
@@ -39,12 +70,34 @@ def walk(
 
 
 def walk_array(graph: str | Path | Graph | CSR, *, device: str = "auto", **options: Any) -> Array:
-    """Return walks as an array of internal ids: (walks, length), -1 beyond a walk's end.
+    """Return random walks as an array, in this process.
 
-    The walks are those that ``walk`` writes with the same options and sampler. ``device`` is auto,
-    cpu or gpu. A CSR, as notebooks make them, will do for what needs neither names nor labels.
+    The walks are those that ``walk`` writes with the same options and sampler.
 
-    paths = walk_array("follows", app="ppr", start=("alice",), walks=1000)
+    Parameters
+    ----------
+    graph
+        A graph, its directory, or a CSR, which will do for what needs neither names nor labels.
+    device
+        ``"auto"``, ``"cpu"`` or ``"gpu"``.
+    **options
+        Fields of ``WalkOptions``, but for those that write: ``npy``, ``resume`` and ``overwrite``.
+
+    Returns
+    -------
+    Array
+        Internal ids, (walks, length), -1 beyond a walk's end.
+
+    Raises
+    ------
+    UsageError
+        Options that contradict each other or the graph.
+    CapacityError
+        It does not fit in memory, or on the GPU.
+
+    Examples
+    --------
+    >>> walk_array("follows", app="ppr", start=("alice",), walks=1000)
     """
     from penstock.pipelines.walk.array import array_of_walks
 
