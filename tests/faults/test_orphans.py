@@ -26,7 +26,7 @@ PHASES = {
     "    async def never(self): await asyncio.sleep(600)\n"
     "    distributed.Worker.start_unsafe = never",
 }
-ENDED_WITHIN = 10.0
+ENDED_WITHIN = 20.0  # on a machine with ten times as much to do as it has cores, too
 
 
 @pytest.fixture

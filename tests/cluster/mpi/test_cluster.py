@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import subprocess
 import sys
@@ -185,3 +186,18 @@ def test_a_script_that_is_an_mpi_job_itself(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert "plain 6, gang [2.0, 2.0], [1.0]" in done.stdout
+
+
+def test_a_scheduler_that_is_slow_to_close_fails_no_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("penstock.cluster.mpi.cluster.CLOSE_TIMEOUT", 0.5)
+    with connect("mpi", workers=1) as client:
+        cluster = client.cluster
+        ranks = [psutil.Process(pid) for pid in client.run(os.getpid).values()]
+
+        async def never() -> None:
+            await asyncio.sleep(3600)
+
+        monkeypatch.setattr(cluster, "_close", never)
+    monkeypatch.undo()
+    cluster.close(timeout=10)
+    assert not psutil.wait_procs(ranks, timeout=10)[1]
