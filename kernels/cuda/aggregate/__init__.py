@@ -171,7 +171,7 @@ def transpose(block: Block) -> Block:
     indptr[1:] = cp.cumsum(counts)
     del counts
     listed = cp.empty(block.edges, ids.dtype)
-    turned = None if weights is None else cp.empty(block.edges, weights.dtype)
+    transposed_weights = None if weights is None else cp.empty(block.edges, weights.dtype)
     # The most edges first: what comes then fits into what they took, so that a pool of memory does
     # not grow.
     ranges = sorted(_ranges(indptr), key=lambda part: part[2] - part[3])
@@ -184,14 +184,14 @@ def transpose(block: Block) -> Block:
             high - low,
             *(block.indptr, np.int64(block.rows), order, np.int64(high - low), listed[low:high]),
         )
-        if turned is not None:
-            turned[low:high] = weights[order]
+        if transposed_weights is not None:
+            transposed_weights[low:high] = weights[order]
     diagonal = block.diagonal
     if diagonal is not None:
         diagonal = cp.zeros(block.columns, diagonal.dtype)
         count = min(block.rows, block.columns)
         diagonal[:count] = block.diagonal[:count]
-    return Block(indptr, listed, block.rows, turned, block.right, block.left, diagonal)
+    return Block(indptr, listed, block.rows, transposed_weights, block.right, block.left, diagonal)
 
 
 def _ranges(indptr: DeviceArray) -> list[tuple[int, int, int, int]]:
