@@ -69,7 +69,7 @@ class GCNConv(Conv):
     def _transform_first(self, x: Input, out: Any, how: Finish | None) -> None:
         context, local = self.context, self.context.local
         aggregated = context.buffers.scratch(local.columns, self.width)
-        ready, make = self.readied(aggregated, self.factors[0], aggregated)
+        ready, make = self.prepare_rows_later(aggregated, self.factors[0], aggregated)
         with self.span("product"):
             x.product(self.weight, aggregated[: local.owned], make)
         self.aggregate(ready, out, how)
@@ -96,7 +96,7 @@ class GCNConv(Conv):
             product(0, len(aggregated))
         else:
             values = x.dense()
-            ready = self.ready(values, self.factors[0])
+            ready = self.prepare_rows(values, self.factors[0])
             self.aggregate(x.with_ghosts() if ready is values else ready, aggregated, None, product)
         self._aggregated = aggregated
 
@@ -105,19 +105,19 @@ class GCNConv(Conv):
         if not self.layer.residual:
             x.release()
 
-    def ready(self, x: Any, factor: Any, out: Any = None) -> Any:
+    def prepare_rows(self, x: Any, factor: Any, out: Any = None) -> Any:
         """Return owned rows as they are gathered: x, or multiplied with room for ghosts' rows.
 
         They are written at ``out``, which may be x, or in memory that is not x's.
         """
-        ready, make = self.readied(x, factor, out)
+        ready, make = self.prepare_rows_later(x, factor, out)
         if make is not None:
             with self.span("multiply rows"):
                 self.context.rows(0, self.context.local.owned, x.shape[1], make)
         return ready
 
-    def readied(self, x: Any, factor: Any, out: Any = None) -> tuple[Any, Then]:
-        """Return where rows will be as ``ready`` says, and what makes them so, if anything must."""
+    def prepare_rows_later(self, x: Any, factor: Any, out: Any = None) -> tuple[Any, Then]:
+        """Return where rows will be as ``prepare_rows`` says, and what makes them so, if anything must."""
         context, width = self.context, x.shape[1]
         if context.narrows(width):
             narrow = kernel("aggregate.bf16", x).narrow
@@ -202,7 +202,7 @@ class GCNConv(Conv):
         if self.implicit:
             return self._scattered(grad, dx, how)
         assert columns is not None
-        grad = self.ready(grad, self.factors[1], grad)  # which nobody reads after this
+        grad = self.prepare_rows(grad, self.factors[1], grad)  # which nobody reads after this
 
         def of_ghosts(rows: slice, out: Any) -> None:
             self.aggregate_rows(self._ghost_rows(columns, rows), grad, out, 0, len(out))

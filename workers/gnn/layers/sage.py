@@ -73,7 +73,7 @@ class SAGEMaxConv(SAGEConv):
         super().prepare(context)
         self.edges_by_owner = None
 
-    def readied(self, x: Any, factor: Any, out: Any = None) -> tuple[Any, Then]:
+    def prepare_rows_later(self, x: Any, factor: Any, out: Any = None) -> tuple[Any, Then]:
         """Return the values as they are: the backward pass compares with them."""
         return x, None
 
