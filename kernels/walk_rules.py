@@ -1,8 +1,8 @@
 """What a walk is, in the words that all three backends share.
 
 A walk of at most ``length`` nodes has a number. The draws for its step from the k-th node to the
-next are counted: ``which = walk | k << 40`` of the stream WALK_STEP, and Philox's ``step`` is the
-n-th draw for that step, so nothing else than (seed, walk, k, n) decides. A draw has four
+next are counted: ``which = walk | k << 40`` of the stream WALK_STEP, and Philox's ``step`` is n for
+that step's n-th draw, so nothing else than (seed, walk, k, n) decides. A draw has four
 words of 32 bits; words 0 and 1 make one number of 64 bits, ``wide = word1 << 32 | word0``.
 
 A step first finds the candidates, a range of a row: the row of the node, of its edges of one

@@ -117,7 +117,7 @@ class GCNConv(Conv):
         return ready
 
     def prepare_rows_later(self, x: Any, factor: Any, out: Any = None) -> tuple[Any, Then]:
-        """Return where rows will be as ``prepare_rows`` says, and what makes them so, if anything must."""
+        """Return where ``prepare_rows`` would leave rows, and what puts them there, if anything."""
         context, width = self.context, x.shape[1]
         if context.narrows(width):
             narrow = kernel("aggregate.bf16", x).narrow
