@@ -120,7 +120,7 @@ class Drop:
 
 
 @dataclass(frozen=True, eq=False)
-class Finish:
+class Epilogue:
     """How a layer's values are finished; arrays are (width,) and (rows, width)."""
 
     bias: Any = None

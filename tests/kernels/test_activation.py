@@ -3,7 +3,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from penstock.kernels.gnn_rules import Activation, Block, Drop, Finish
+from penstock.kernels.gnn_rules import Activation, Block, Drop, Epilogue
 from penstock.kernels.naive import activation as naive
 from penstock.kernels.naive.aggregate import transpose
 from penstock.kernels.streams import Stream
@@ -24,10 +24,10 @@ def values(dtype, width, seed=0):
 
 
 def hows(dtype, width, activation):
-    """Every Finish with this activation: bias, skip and drop each there or not."""
+    """Every Epilogue with this activation: bias, skip and drop each there or not."""
     bias, skip = values(dtype, width, 1)[0], values(dtype, width, 2)
     return [
-        Finish(b, s, activation, d)
+        Epilogue(b, s, activation, d)
         for b in (None, bias)
         for s in (None, skip)
         for d in (None, drop())
@@ -36,7 +36,7 @@ def hows(dtype, width, activation):
 
 def put(backend, how):
     d = how.drop and Drop(**{**vars(how.drop), "ids": backend.put(how.drop.ids)})
-    return Finish(backend.put(how.bias), backend.put(how.skip), how.activation, d)
+    return Epilogue(backend.put(how.bias), backend.put(how.skip), how.activation, d)
 
 
 @DTYPES
@@ -60,7 +60,7 @@ def test_finishing_and_the_way_back_equal_naive(backend, dtype, activation, widt
 
 
 def test_values_are_finished_in_place(backend):
-    how = Finish(values("float32", 13)[0], values("float32", 13, 1), Activation.ELU, drop())
+    how = Epilogue(values("float32", 13)[0], values("float32", 13, 1), Activation.ELU, drop())
     z = values("float32", 13, 2)
     truth = np.empty_like(z)
     naive.finish(z, truth, how, 0, ROWS)
@@ -74,7 +74,7 @@ def test_rows_may_lie_in_wider_ones():
 
     wide, truth = values("float32", 40), np.empty((ROWS, 20), "float32")
     skip = values("float32", 60, 1)[:, 5:25]
-    how = Finish(wide[0, :20].copy(), skip, Activation.RELU, drop())
+    how = Epilogue(wide[0, :20].copy(), skip, Activation.RELU, drop())
     naive.finish(wide[:, 20:], truth, how, 0, ROWS)
     activation.finish(wide[:, 20:], wide[:, :20], how, 0, ROWS)
     np.testing.assert_allclose(wide[:, :20], truth, **TOLERANCE["float32"])
@@ -109,10 +109,10 @@ def test_rows_that_lie_apart_are_scaled(backend, dtype):
 def test_extreme_values_stay_numbers_and_nan_stays_nan(backend, activation):
     z = np.array([[-1e30, -200, -90, -0.0, 0.0, 90, 200, 1e30, np.nan]], np.float32)
     out = backend.put(np.empty_like(z))
-    backend.module("activation").finish(backend.put(z), out, Finish(activation=activation), 0, 1)
+    backend.module("activation").finish(backend.put(z), out, Epilogue(activation=activation), 0, 1)
     with np.errstate(over="ignore"):
         truth = np.empty_like(z)
-        naive.finish(z, truth, Finish(activation=activation), 0, 1)
+        naive.finish(z, truth, Epilogue(activation=activation), 0, 1)
     np.testing.assert_allclose(backend.get(out), truth, rtol=2e-6, atol=2e-6)
 
 
@@ -121,7 +121,7 @@ def test_extreme_values_stay_numbers_and_nan_stays_nan(backend, activation):
 def test_naive_gradient_is_that_of_finite_differences(activation, dropped):
     z, grad = values("float64", 6), values("float64", 6, 1)
     bias, skip = values("float64", 6, 2)[0], values("float64", 6, 3)
-    how = Finish(bias, skip, activation, drop() if dropped else None)
+    how = Epilogue(bias, skip, activation, drop() if dropped else None)
 
     def loss(z):
         out = np.empty_like(z)
@@ -234,7 +234,7 @@ def test_finishing_takes_the_epoch_from_the_gpu(of_epochs, width):
 
     found = []
     for each in of_epochs:
-        z, how = cupy.asarray(values("float32", width)), Finish(drop=each)
+        z, how = cupy.asarray(values("float32", width)), Epilogue(drop=each)
         activation.finish(z, z, how, 0, ROWS)
         grad = cupy.asarray(values("float32", width, 1))
         activation.finish_back(grad, z, how, 0, ROWS)
@@ -257,7 +257,7 @@ def test_gathering_takes_the_epoch_from_the_gpu(of_epochs):
     x, found = cupy.asarray(values("float32", 32)), []
     for each in of_epochs:
         out = cupy.zeros((ROWS, 32), np.float32)
-        aggregate.gather(block, x, out, 0, ROWS, Finish(x[0], x, drop=each))
+        aggregate.gather(block, x, out, 0, ROWS, Epilogue(x[0], x, drop=each))
         found.append(out)
     differ_by_epoch(found)
     differ_by_epoch([each[1] for each in found])
@@ -287,6 +287,6 @@ def test_an_epoch_of_another_type_is_refused(of_epochs):
     from penstock.kernels.cuda import activation
 
     z = cupy.asarray(values("float32", 4))
-    wrong = Finish(drop=replace(of_epochs[0], epoch_at=cupy.zeros(2, np.int64)))
+    wrong = Epilogue(drop=replace(of_epochs[0], epoch_at=cupy.zeros(2, np.int64)))
     with pytest.raises(UsageError, match="its epoch.*one uint32, got 2 of int64"):
         activation.finish(z, z, wrong, 0, ROWS)

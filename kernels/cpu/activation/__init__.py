@@ -21,15 +21,15 @@ from penstock.kernels.cpu.activation.row import (
 )
 from penstock.kernels.cpu.philox import philox4x32
 from penstock.kernels.cpu.vector import moved, pointer
-from penstock.kernels.gnn_rules import ID_BITS, Block, Drop, Finish
+from penstock.kernels.gnn_rules import ID_BITS, Block, Drop, Epilogue
 
 
-def finish(z: Array, out: Array, how: Finish, first: int, last: int) -> None:
+def finish(z: Array, out: Array, how: Epilogue, first: int, last: int) -> None:
     """Finish rows ``first .. last`` of ``z`` into ``out``, which may be ``z`` itself."""
     _finish(read_only(z, z), out, tuple(steps_of(how, out)), first, last, z is not out)
 
 
-def finish_back(grad: Array, out: Array, how: Finish, first: int, last: int) -> None:
+def finish_back(grad: Array, out: Array, how: Epilogue, first: int, last: int) -> None:
     """Make of ``grad``, that of ``out``, the gradient of ``z``; rows ``first .. last``, in place.
 
     ``out`` is what ``finish`` made with the same ``how``. The gradients of bias and skip are the

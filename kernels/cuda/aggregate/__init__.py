@@ -32,7 +32,7 @@ from penstock.kernels.cuda.gnn.launch import (
 )
 from penstock.kernels.cuda.gnn.rows import join_sums, long_rows
 from penstock.kernels.cuda.module import launch, launch_blocks
-from penstock.kernels.gnn_rules import Block, Finish
+from penstock.kernels.gnn_rules import Block, Epilogue
 
 _FILE, _MAX_FILE = "aggregate/aggregate", "aggregate/max"
 _THREADS = 128  # of a block whose warps have a row each: few, so that none waits long for others
@@ -42,7 +42,12 @@ _FEW_EDGES = 32  # a row: below, a neighbour's lanes take a row, else a warp doe
 
 
 def gather(
-    block: Block, x: DeviceArray, out: DeviceArray, first: int, last: int, how: Finish | None = None
+    block: Block,
+    x: DeviceArray,
+    out: DeviceArray,
+    first: int,
+    last: int,
+    how: Epilogue | None = None,
 ) -> None:
     """Write the weighted sums of rows ``first .. last`` at ``out``, finished where ``how`` says."""
     if last <= first or not x.shape[1]:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from penstock.kernels import kernel
-from penstock.kernels.gnn_rules import Block, Finish
+from penstock.kernels.gnn_rules import Block, Epilogue
 from penstock.workers.gnn.layers.context import Context
 from penstock.workers.gnn.layers.conv import Conv
 from penstock.workers.gnn.layers.inputs import Input, Then
@@ -59,14 +59,14 @@ class GCNConv(Conv):
 
     # Forward
 
-    def convolve(self, x: Input, out: Any, how: Finish | None) -> None:
+    def convolve(self, x: Input, out: Any, how: Epilogue | None) -> None:
         """Write A x W at ``out``, finished."""
         if self.order == "transform":
             self._transform_first(x, out, how)
         else:
             self._aggregate_first(x, out, how)
 
-    def _transform_first(self, x: Input, out: Any, how: Finish | None) -> None:
+    def _transform_first(self, x: Input, out: Any, how: Epilogue | None) -> None:
         context, local = self.context, self.context.local
         aggregated = context.buffers.scratch(local.columns, self.width)
         ready, make = self.prepare_rows_later(aggregated, self.factors[0], aggregated)
@@ -74,7 +74,7 @@ class GCNConv(Conv):
             x.product(self.weight, aggregated[: local.owned], make)
         self.aggregate(ready, out, how)
 
-    def _aggregate_first(self, x: Input, out: Any, how: Finish | None) -> None:
+    def _aggregate_first(self, x: Input, out: Any, how: Epilogue | None) -> None:
         context = self.context
         aggregated = context.buffers.take(
             f"{self.prefix}.aggregated", context.local.owned, self.inputs
@@ -131,7 +131,7 @@ class GCNConv(Conv):
         return out, lambda a, b: scale_rows(x, factor, out, a, b)
 
     def aggregate(
-        self, x: Any, out: Any, how: Finish | None, then: Callable[[int, int], None] | None = None
+        self, x: Any, out: Any, how: Epilogue | None, then: Callable[[int, int], None] | None = None
     ) -> None:
         """Write A x at ``out``, finished, while ghosts' rows of x are fetched.
 
@@ -150,17 +150,19 @@ class GCNConv(Conv):
         context.halo.wait()
         both = context.buffers.scratch(len(out), out.shape[1], x, out, how and how.skip)
         ghosts = context.halo.ghosts(x)
-        self.aggregate_rows(far, ghosts, both, local.interior, local.owned, Finish(skip=out))
-        self.finish(both, how or Finish(), local.interior, local.owned, out)
+        self.aggregate_rows(far, ghosts, both, local.interior, local.owned, Epilogue(skip=out))
+        self.finish(both, how or Epilogue(), local.interior, local.owned, out)
         if then is not None:
             then(local.interior, local.owned)
 
-    def aggregate_owned(self, x: Any, out: Any, first: int, last: int, how: Finish | None) -> None:
+    def aggregate_owned(
+        self, x: Any, out: Any, first: int, last: int, how: Epilogue | None
+    ) -> None:
         """Write rows of A x at ``out``."""
         self.aggregate_rows(self.rows_of, x, out, first, last, how)
 
     def aggregate_rows(
-        self, block: Block, x: Any, out: Any, first: int, last: int, how: Finish | None = None
+        self, block: Block, x: Any, out: Any, first: int, last: int, how: Epilogue | None = None
     ) -> None:
         """Write rows of a block's sums over x at ``out``."""
         module = kernel("aggregate", x)
@@ -191,7 +193,7 @@ class GCNConv(Conv):
         ]
 
     def aggregate_backward(
-        self, grad: Any, width: int, how: Finish | None = None, used: Any = None
+        self, grad: Any, width: int, how: Epilogue | None = None, used: Any = None
     ) -> Any:
         """Return the gradient of what was gathered, complete for owned nodes.
 
@@ -222,7 +224,7 @@ class GCNConv(Conv):
             self._of_ghosts[rows.start] = replace(columns, indptr=indptr, left=left, diagonal=None)
         return self._of_ghosts[rows.start]
 
-    def _scattered(self, grad: Any, dx: Any, how: Finish | None) -> Any:
+    def _scattered(self, grad: Any, dx: Any, how: Epilogue | None) -> Any:
         """Scatter over the CSR: all of dx is known only at the end."""
         context = self.context
         dx[...] = 0
