@@ -20,7 +20,7 @@ from penstock.kernels.cuda.gnn.launch import (
     vector,
 )
 from penstock.kernels.cuda.module import launch, launch_blocks
-from penstock.kernels.gnn_rules import Block, Drop, Epilogue
+from penstock.kernels.gnn_rules import Block, Dropout, Epilogue
 
 _FILE = "activation"
 _THREADS = 256
@@ -61,7 +61,7 @@ def finish_back(grad: DeviceArray, out: DeviceArray, how: Epilogue, first: int, 
     )
 
 
-def factors(drop: Drop | None, first: int, last: int, like: DeviceArray) -> DeviceArray:
+def factors(drop: Dropout | None, first: int, last: int, like: DeviceArray) -> DeviceArray:
     """Return what finished values are multiplied with: 0 where they are dropped."""
     found = cp.ones((last - first, like.shape[1]), like.dtype)
     if drop is not None:
@@ -94,7 +94,7 @@ def scale_rows(
     )
 
 
-def drop_values(block: Block, drop: Drop, out: DeviceArray, *, rows_are_columns: bool) -> None:
+def drop_values(block: Block, drop: Dropout, out: DeviceArray, *, rows_are_columns: bool) -> None:
     """Write a sparse feature matrix' values with some dropped at ``out``, (edges,).
 
     ``block`` has nodes as rows, or, with ``rows_are_columns``, is the transpose: features as rows.

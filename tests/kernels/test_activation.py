@@ -3,7 +3,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from penstock.kernels.gnn_rules import Activation, Block, Drop, Epilogue
+from penstock.kernels.gnn_rules import Activation, Block, Dropout, Epilogue
 from penstock.kernels.naive import activation as naive
 from penstock.kernels.naive.aggregate import transpose
 from penstock.kernels.streams import Stream
@@ -16,7 +16,7 @@ ACTIVATIONS = pytest.mark.parametrize("activation", list(Activation), ids=lambda
 
 def drop(ids=None, share=0.4, epoch=3, layer=1):
     ids = np.arange(ROWS, dtype=np.int64) * 7 + 2**33 if ids is None else ids
-    return Drop(2**63 + 11, Stream.GNN_DROPOUT, epoch, layer, int(share * 2**32), ids)
+    return Dropout(2**63 + 11, Stream.GNN_DROPOUT, epoch, layer, int(share * 2**32), ids)
 
 
 def values(dtype, width, seed=0):
@@ -35,7 +35,7 @@ def hows(dtype, width, activation):
 
 
 def put(backend, how):
-    d = how.drop and Drop(**{**vars(how.drop), "ids": backend.put(how.drop.ids)})
+    d = how.drop and Dropout(**{**vars(how.drop), "ids": backend.put(how.drop.ids)})
     return Epilogue(backend.put(how.bias), backend.put(how.skip), how.activation, d)
 
 
@@ -143,7 +143,7 @@ def test_naive_gradient_is_that_of_finite_differences(activation, dropped):
 def test_factors_equal_naive(backend, same):
     like = np.empty((ROWS, 13), np.float32)
     for which in (None, drop(), drop(share=0.0), drop(share=1 - 2**-32)):
-        there = which and Drop(**{**vars(which), "ids": backend.put(which.ids)})
+        there = which and Dropout(**{**vars(which), "ids": backend.put(which.ids)})
         found = backend.module("activation").factors(there, 3, 20, backend.put(like))
         same(found, naive.factors(which, 3, 20, like))
 
@@ -190,7 +190,7 @@ def test_sparse_features_are_dropped_like_dense_ones(backend, dtype, index):
     rows = Block(indptr, feature.astype(index), 50, weights=dense[node, feature].astype(dtype))
     which = drop()
     kept = dense * naive.factors(which, 0, ROWS, dense)
-    there = Drop(**{**vars(which), "ids": backend.put(which.ids)})
+    there = Dropout(**{**vars(which), "ids": backend.put(which.ids)})
     for block, truth in [(rows, kept[node, feature]), (transpose(rows), kept.T[dense.T != 0])]:
         out = np.empty(block.edges, dtype)
         naive.drop_values(block, which, out, rows_are_columns=block is not rows)

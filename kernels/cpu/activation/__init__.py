@@ -21,7 +21,7 @@ from penstock.kernels.cpu.activation.row import (
 )
 from penstock.kernels.cpu.philox import philox4x32
 from penstock.kernels.cpu.vector import moved, pointer
-from penstock.kernels.gnn_rules import ID_BITS, Block, Drop, Epilogue
+from penstock.kernels.gnn_rules import ID_BITS, Block, Dropout, Epilogue
 
 
 def finish(z: Array, out: Array, how: Epilogue, first: int, last: int) -> None:
@@ -38,7 +38,7 @@ def finish_back(grad: Array, out: Array, how: Epilogue, first: int, last: int) -
     _finish_back(grad, read_only(out, grad), tuple(steps_of(how, grad)), first, last)
 
 
-def factors(drop: Drop | None, first: int, last: int, like: Array) -> Array:
+def factors(drop: Dropout | None, first: int, last: int, like: Array) -> Array:
     """Return what finished values are multiplied with: 0 where they are dropped."""
     found = np.ones((last - first, like.shape[1]), like.dtype)
     if drop is not None:
@@ -54,7 +54,7 @@ def scale_rows(x: Array, factors: Array, out: Array, first: int, last: int) -> N
     _scale_rows(read_only(x, x), read_only(factors, x), out, first, last, x is not out)
 
 
-def drop_values(block: Block, drop: Drop, out: Array, *, rows_are_columns: bool) -> None:
+def drop_values(block: Block, drop: Dropout, out: Array, *, rows_are_columns: bool) -> None:
     """Write a sparse feature matrix' values with some dropped at ``out``, (edges,).
 
     ``block`` has nodes as rows, or, with ``rows_are_columns``, is the transpose: features as rows.

@@ -18,7 +18,7 @@ from penstock.kernels.compiled import njit
 from penstock.kernels.cpu.activation.exp import exponential
 from penstock.kernels.cpu.philox import philox4x32
 from penstock.kernels.cpu.vector import pointer
-from penstock.kernels.gnn_rules import ID_BITS, SLOPE, Activation, Drop, Epilogue
+from penstock.kernels.gnn_rules import ID_BITS, SLOPE, Activation, Dropout, Epilogue
 
 NONE, RELU, LEAKY_RELU, ELU, TANH, SIGMOID = (int(each) for each in Activation)
 
@@ -89,7 +89,7 @@ def _bare_steps(dtype: Any) -> Steps:
     return steps_of_drop(None, _empty(dtype))
 
 
-def steps_of_drop(drop: Drop | None, like: Array, **others: Any) -> Steps:
+def steps_of_drop(drop: Dropout | None, like: Array, **others: Any) -> Steps:
     """Return steps of which only those of a drop are set, and ``others``."""
     kind = like.dtype.type
     steps = {
