@@ -128,7 +128,10 @@ def read_tables(context: DemoRun) -> Done:
         split="split",
         feature_columns=("x*",),
     )
-    text = f"{report.nodes:,} nodes, {report.edges:,} directed edges (each edge stored in both directions)"
+    text = (
+        f"{report.nodes:,} nodes, {report.edges:,} directed edges "
+        "(each edge stored in both directions)"
+    )
     return Done(text, {"nodes": report.nodes, "arcs": report.edges}, ("graph",))
 
 
