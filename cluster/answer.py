@@ -89,11 +89,20 @@ def loss_explained(client: Any) -> Iterator[None]:
         of_a_file = isinstance(error, OSError) and error.filename is not None
         if of_a_file or (client.status == "running" and not isinstance(error, CommClosedError)):
             raise
-        raise ClusterError(
-            f"the scheduler at {client.scheduler.address} ended, or cannot be reached any more",
-            remedy="Look at penstock cluster status and at its log, start it again, and run the "
-            "command again: --resume goes on where the job has it",
-        ) from error
+        raise scheduler_gone(address=client.scheduler.address) from error
+
+
+def scheduler_gone(
+    during: str = "", *, address: str | None = None, got: str | None = None
+) -> ClusterError:
+    """Return the error of work whose scheduler went away; ``during``: while a gang ran."""
+    where = "" if address is None else f" at {address}"
+    return ClusterError(
+        f"the scheduler{where} ended, or cannot be reached any more{during and ', '}{during}",
+        got=got,
+        remedy="Look at penstock cluster status and at its log, start it again, and run the "
+        "command again: what was saved is still there, and --resume goes on where the job has it",
+    )
 
 
 def _silent_scheduler(client: Any, seconds: float) -> SilentScheduler:

@@ -13,7 +13,13 @@ from pathlib import Path
 from typing import Any
 
 from penstock.caches import have_home
-from penstock.cluster.answer import SILENT_SECONDS, answers_in_time, ask, loss_explained
+from penstock.cluster.answer import (
+    SILENT_SECONDS,
+    answers_in_time,
+    ask,
+    loss_explained,
+    scheduler_gone,
+)
 from penstock.cluster.count import check_count
 from penstock.cluster.running import Running
 from penstock.cluster.spec import KINDS, ClusterSpec
@@ -151,11 +157,7 @@ def _client(running: Running, spec: ClusterSpec) -> Any:
     try:
         return Client(running.target, security=running.security, timeout=spec.start_timeout)
     except (OSError, TimeoutError) as error:
-        raise ClusterError(
-            "the scheduler ended, or cannot be reached any more, while this client connected",
-            got=str(error) or None,
-            remedy="Look at penstock cluster status, start it again, and run the command again",
-        ) from error
+        raise scheduler_gone("while this client connected", got=str(error) or None) from error
 
 
 @contextmanager

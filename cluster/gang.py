@@ -24,7 +24,7 @@ from weakref import WeakKeyDictionary
 
 from distributed.protocol.pickle import dumps
 
-from penstock.cluster.answer import SILENT_SECONDS, ask
+from penstock.cluster.answer import SILENT_SECONDS, ask, scheduler_gone
 from penstock.cluster.coordinator import install
 from penstock.errors import ClusterError, GangError, PenstockError, UsageError
 from penstock.progress import Progress
@@ -214,7 +214,7 @@ class _Attempt:
         asked = time.monotonic()
         while len(self.outcomes) < len(self.addresses) and not self._failed():
             if self.client.status != "running":
-                raise _scheduler_gone()
+                raise scheduler_gone("while a gang ran")
             left = _POLL if deadline is None else min(_POLL, deadline - time.monotonic())
             if left <= 0:
                 self.late = True
@@ -330,7 +330,7 @@ class _Attempt:
             return _error_of_raised(raised[0], size, tracebacks)
         if self.lost:
             return _error_of_lost(self.lost[0], size, self._why_lost(), tracebacks)
-        return _scheduler_gone()  # nobody failed, but Dask gave the tasks up
+        return scheduler_gone("while a gang ran")  # nobody failed, but Dask gave the tasks up
 
     def _why_lost(self) -> str:
         """Return what mpiexec said, which takes it a moment after the rank has gone."""
@@ -466,21 +466,13 @@ def _error_of_late(lost: list[dict[str, Any]], size: int, tracebacks: dict[int, 
     )
 
 
-def _scheduler_gone() -> ClusterError:
-    """Return the error of a gang whose scheduler went away."""
-    return ClusterError(
-        "the scheduler ended, or cannot be reached any more, while a gang ran",
-        remedy="Start the cluster again; what the function saved is still there",
-    )
-
-
 @contextmanager
 def _scheduler_there() -> Iterator[None]:
     """Say that the scheduler has gone where Dask only says that a connection was closed."""
     try:
         yield
     except OSError as error:  # closed, or cannot be opened any more
-        raise _scheduler_gone() from error
+        raise scheduler_gone("while a gang ran") from error
 
 
 def _is_of_mpi(error: BaseException | None) -> bool:

@@ -10,7 +10,7 @@ columns; a sparse feature matrix is a block too, with features as columns: gathe
 it is the product of features and weights.
 
 What comes out of a layer is finished: ``out = drop(act(z + bias + skip))``. A value is dropped if
-its word is below ``Drop.below``, and else divided by the share of those that stay. The word of
+its word is below ``Dropout.below``, and else divided by the share of those that stay. The word of
 feature f of row r is word ``f % 4`` of
 
     philox(seed, stream, which = ids[r] | (f // 4) << 40, step = epoch << 6 | layer)
@@ -90,7 +90,7 @@ class Block:
 
 
 @dataclass(frozen=True, eq=False)
-class Drop:
+class Dropout:
     """Which values are dropped: those whose word is below ``below``, of 2**32.
 
     ids       (rows,) int64: the number that each row has in the whole graph; for attention, each
@@ -120,13 +120,13 @@ class Drop:
 
 
 @dataclass(frozen=True, eq=False)
-class Finish:
+class Epilogue:
     """How a layer's values are finished; arrays are (width,) and (rows, width)."""
 
     bias: Any = None
     skip: Any = None
     activation: Activation = Activation.NONE
-    drop: Drop | None = None
+    drop: Dropout | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -144,7 +144,7 @@ class Heads:
     peak: Any
     total: Any
     slope: float = 0.2
-    drop: Drop | None = None
+    drop: Dropout | None = None
 
     @property
     def count(self) -> int:

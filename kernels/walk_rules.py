@@ -1,8 +1,8 @@
 """What a walk is, in the words that all three backends share.
 
 A walk of at most ``length`` nodes has a number. The draws for its step from the k-th node to the
-next are counted: ``which = walk | k << 40`` of the stream WALK_STEP, and Philox's ``step`` is the
-how-manieth draw n for that step, so nothing else than (seed, walk, k, n) decides. A draw has four
+next are counted: ``which = walk | k << 40`` of the stream WALK_STEP, and Philox's ``step`` is n for
+that step's n-th draw, so nothing else than (seed, walk, k, n) decides. A draw has four
 words of 32 bits; words 0 and 1 make one number of 64 bits, ``wide = word1 << 32 | word0``.
 
 A step first finds the candidates, a range of a row: the row of the node, of its edges of one
@@ -10,7 +10,7 @@ relation, or of those that are late enough. Then one is proposed:
 
 DIRECT     the ``wide * count >> 64``-th: edges are alike
 REJECTION  the same, taken if ``word2 * bound < weight * 2**32``, where ``bound`` is the largest
-           weight of the row; else the next draw. After TRIALS in vain, the next draw decides
+           weight of the row; else the next draw. After TRIALS that failed, the next draw decides
            exactly: with weights rounded down to multiples of ``bound * 2**-bits``, as integers,
            ``bits = 62 - bit_length(count)``, it is the edge in which their running sum passes
            ``wide * total >> 64``

@@ -90,9 +90,10 @@ class PartitionReport:
         if self.reachable_load > 1.05:
             forced = f" (the heaviest node alone forces {self.reachable_load:.3f})"
         lines = [
-            f"{shown(self.path)}: {self.nodes:,} nodes and {self.arcs:,} arcs in {self.k} parts",
+            f"{shown(self.path)}: {self.nodes:,} nodes and {self.arcs:,} directed edges "
+            f"in {self.k} parts",
             *(f"  {s['phase']:<18}{s['outcome']}: {s['why']}" for s in self.steps),
-            f"edge cut           {self.cut_edges:,} arcs, {self.cut_share:.2%}",
+            f"edge cut           {self.cut_edges:,} directed edges, {self.cut_share:.2%}",
             f"ghosts             {self.ghosts:,}, at most {self.max_ghosts:,} a part; "
             f"replication {self.replication:.3f}",
             f"imbalance          load {self.load_imbalance:.3f}{forced}, "

@@ -129,7 +129,10 @@ def read_tables(context: DemoRun) -> Done:
         split="split",
         feature_columns=("x*",),
     )
-    text = f"{report.nodes:,} nodes, {report.edges:,} arcs, edges both ways"
+    text = (
+        f"{report.nodes:,} nodes, {report.edges:,} directed edges "
+        "(each edge stored in both directions)"
+    )
     return Done(text, {"nodes": report.nodes, "arcs": report.edges}, ("graph",))
 
 

@@ -41,7 +41,7 @@ def _counts(found: dict[str, Any]) -> Lines:
     if found["directed"]:
         yield "edges", f"{found['edges']:,} directed"
     else:
-        yield "edges", f"{found['edges']:,} undirected, stored as {found['arcs']:,} arcs"
+        yield "edges", f"{found['edges']:,} undirected, stored as {found['arcs']:,} directed edges"
     if found["self_loops"]:
         yield "self loops", f"{found['self_loops']:,}"
     yield "isolated", f"{found['isolated']:,} nodes{_share(found['isolated'], nodes)}"
@@ -118,7 +118,7 @@ def _partition(body: Mapping[str, Any]) -> str:
     if "unusable" in body:
         return f"{body['folder']}: {body['unusable']}"
     return (
-        f"{body['folder']}: {body['made_by']}, {100 * body['cut_share']:.3g} % of arcs cut, "
+        f"{body['folder']}: {body['made_by']}, {100 * body['cut_share']:.3g} % of edges cut, "
         f"replication {body['replication']:.3g}, load imbalance {body['load_imbalance']:.3g}"
     )
 

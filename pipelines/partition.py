@@ -125,7 +125,7 @@ class PartitionJob(Job["PartitionReport"]):
             command=self.command,
             out=str(self.out),
             what=f"{self.options.k} parts of {self.graph.num_nodes:,} nodes and "
-            f"{self.graph.num_edges:,} arcs",
+            f"{self.graph.num_edges:,} directed edges",
             steps=(("assign", f"{method}: {does}"), ("build", f"on {cores()} cores")),
             memory=Need(max(memory, building), available_memory(), "available"),
             disk=disk_need(self.graph.path, disk_needed(self.graph)),

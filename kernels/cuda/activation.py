@@ -20,14 +20,14 @@ from penstock.kernels.cuda.gnn.launch import (
     vector,
 )
 from penstock.kernels.cuda.module import launch, launch_blocks
-from penstock.kernels.gnn_rules import Block, Drop, Finish
+from penstock.kernels.gnn_rules import Block, Dropout, Epilogue
 
 _FILE = "activation"
 _THREADS = 256
 _BLOCKS = 1 << 16  # the most; beyond, a thread takes several rows
 
 
-def finish(z: DeviceArray, out: DeviceArray, how: Finish, first: int, last: int) -> None:
+def finish(z: DeviceArray, out: DeviceArray, how: Epilogue, first: int, last: int) -> None:
     """Finish rows ``first .. last`` of ``z`` into ``out``, which may be ``z`` itself."""
     width = z.shape[1]
     if last <= first or not width:
@@ -42,7 +42,7 @@ def finish(z: DeviceArray, out: DeviceArray, how: Finish, first: int, last: int)
     )
 
 
-def finish_back(grad: DeviceArray, out: DeviceArray, how: Finish, first: int, last: int) -> None:
+def finish_back(grad: DeviceArray, out: DeviceArray, how: Epilogue, first: int, last: int) -> None:
     """Make of ``grad``, that of ``out``, the gradient of ``z``; rows ``first .. last``, in place.
 
     ``out`` is what ``finish`` made with the same ``how``. The gradients of bias and skip are the
@@ -61,11 +61,13 @@ def finish_back(grad: DeviceArray, out: DeviceArray, how: Finish, first: int, la
     )
 
 
-def factors(drop: Drop | None, first: int, last: int, like: DeviceArray) -> DeviceArray:
+def factors(drop: Dropout | None, first: int, last: int, like: DeviceArray) -> DeviceArray:
     """Return what finished values are multiplied with: 0 where they are dropped."""
     found = cp.ones((last - first, like.shape[1]), like.dtype)
     if drop is not None:
-        finish(found, found, Finish(drop=replace(drop, ids=drop.ids[first:last])), 0, last - first)
+        finish(
+            found, found, Epilogue(drop=replace(drop, ids=drop.ids[first:last])), 0, last - first
+        )
     return found
 
 
@@ -92,7 +94,7 @@ def scale_rows(
     )
 
 
-def drop_values(block: Block, drop: Drop, out: DeviceArray, *, rows_are_columns: bool) -> None:
+def drop_values(block: Block, drop: Dropout, out: DeviceArray, *, rows_are_columns: bool) -> None:
     """Write a sparse feature matrix' values with some dropped at ``out``, (edges,).
 
     ``block`` has nodes as rows, or, with ``rows_are_columns``, is the transpose: features as rows.

@@ -70,8 +70,8 @@ def product(a: DeviceArray, b: DeviceArray, out: DeviceArray, *, tf32: bool = Fa
     # cuBLAS has columns where NumPy has rows: to it, each matrix is its transpose, and the
     # transpose of a @ b is b's times a's.
     (first, first_step), (second, second_step) = _stored(b), _stored(a)
-    turned, out_step = _stored(out)
-    if turned:
+    is_transposed, out_step = _stored(out)
+    if is_transposed:
         raise UsageError(
             "a product is written row by row",
             expected="rows whose values follow each other",

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from penstock.arrays import Array
-from penstock.kernels.gnn_rules import ID_BITS, SLOPE, Activation, Block, Drop, Finish
+from penstock.kernels.gnn_rules import ID_BITS, SLOPE, Activation, Block, Dropout, Epilogue
 from penstock.kernels.naive.philox import philox4x32
 
 
-def finish(z: Array, out: Array, how: Finish, first: int, last: int) -> None:
+def finish(z: Array, out: Array, how: Epilogue, first: int, last: int) -> None:
     """Finish rows ``first .. last`` of ``z`` into ``out``, which may be ``z`` itself."""
     value = z[first:last].copy()
     if how.bias is not None:
@@ -19,7 +19,7 @@ def finish(z: Array, out: Array, how: Finish, first: int, last: int) -> None:
     out[first:last] = _act(value, how.activation) * factors(how.drop, first, last, z)
 
 
-def finish_back(grad: Array, out: Array, how: Finish, first: int, last: int) -> None:
+def finish_back(grad: Array, out: Array, how: Epilogue, first: int, last: int) -> None:
     """Make of ``grad``, that of ``out``, the gradient of ``z``; rows ``first .. last``, in place.
 
     ``out`` is what ``finish`` made with the same ``how``. The gradients of bias and skip are the
@@ -31,7 +31,7 @@ def finish_back(grad: Array, out: Array, how: Finish, first: int, last: int) -> 
     grad[first:last] *= slope * factor
 
 
-def factors(drop: Drop | None, first: int, last: int, like: Array) -> Array:
+def factors(drop: Dropout | None, first: int, last: int, like: Array) -> Array:
     """Return what finished values are multiplied with: 0 where they are dropped."""
     width = like.shape[1]
     if drop is None:
@@ -53,7 +53,7 @@ def scale_rows(x: Array, factors: Array, out: Array, first: int, last: int) -> N
     out[first:last] = factors[first:last, None] * x[first:last]
 
 
-def drop_values(block: Block, drop: Drop, out: Array, *, rows_are_columns: bool) -> None:
+def drop_values(block: Block, drop: Dropout, out: Array, *, rows_are_columns: bool) -> None:
     """Write a sparse feature matrix' values with some dropped at ``out``, (edges,).
 
     ``block`` has nodes as rows, or, with ``rows_are_columns``, is the transpose: features as rows.

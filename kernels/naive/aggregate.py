@@ -9,12 +9,12 @@ from __future__ import annotations
 import numpy as np
 
 from penstock.arrays import Array
-from penstock.kernels.gnn_rules import Block, Finish
+from penstock.kernels.gnn_rules import Block, Epilogue
 from penstock.kernels.naive.activation import finish
 
 
 def gather(
-    block: Block, x: Array, out: Array, first: int, last: int, how: Finish | None = None
+    block: Block, x: Array, out: Array, first: int, last: int, how: Epilogue | None = None
 ) -> None:
     """Write the weighted sums of rows ``first .. last`` at ``out``, finished where ``how`` says."""
     for row in range(first, last):

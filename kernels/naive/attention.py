@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from penstock.arrays import Array
-from penstock.kernels.gnn_rules import Block, Drop, Heads
+from penstock.kernels.gnn_rules import Block, Dropout, Heads
 from penstock.kernels.naive.philox import philox4x32
 
 
@@ -127,7 +127,7 @@ def _alpha(heads: Heads, row: int, columns: Array) -> Array:
 
 
 def _factors(heads: Heads, row: int, columns: Array) -> Array:
-    drop: Drop | None = heads.drop
+    drop: Dropout | None = heads.drop
     if drop is None:
         return np.ones((len(columns), heads.count), heads.left.dtype)
     head = np.arange(heads.count)

@@ -2,7 +2,7 @@
 
 A draw is a pure function of (seed, stream, which, step), so it is the same on any number of
 workers, threads and batches. ``which`` is what is drawn for (an edge, a walk, a node), ``step``
-the how-manieth draw for it.
+counts the draws for it, n for the n-th.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from penstock.pipelines.walk.choice import SamplerChoice, check_graph, choose
 from penstock.pipelines.walk.options import WalkOptions
 from penstock.pipelines.walk.output import KIND, Parts, WalkWriter, save_manifest
 from penstock.pipelines.walk.partitioned import memory_of_part, walk_partitioned
-from penstock.pipelines.walk.placement import Placement, place, ranks_wanted
+from penstock.pipelines.walk.placement import Placement, choose_placement, ranks_wanted
 from penstock.pipelines.walk.replicated import WalkTask, walk_replicated
 from penstock.pipelines.walk.report import WalkReport
 from penstock.pipelines.walk.starts import find_starts, listed_starts
@@ -70,7 +70,7 @@ class WalkJob(Job[WalkReport]):
             has = workers.capacity
             choice = self._chosen(workers)
             try:
-                placement = place(graph, options, choice.recipe, has)
+                placement = choose_placement(graph, options, choice.recipe, has)
             except CapacityError as error:
                 placement, problem = "replicated", error
         self.told.placement, self.told.devices = placement, has.text()
@@ -107,7 +107,7 @@ class WalkJob(Job[WalkReport]):
         self._need_disk(parts, len(todo) / max(parts.count, 1))
         with self._workers() as workers:
             choice = self._chosen(workers)
-            placement: Placement = place(graph, options, choice.recipe, workers.capacity)
+            placement: Placement = choose_placement(graph, options, choice.recipe, workers.capacity)
             task = WalkTask(graph.path, self.version, choice.recipe, starts, parts, writer)
             began = time.monotonic()
             if placement == "replicated":

@@ -32,7 +32,9 @@ def ranks_wanted(graph: Graph, options: WalkOptions, cluster: ClusterSpec) -> in
     return options.parts or cluster.workers or max(2, cores())
 
 
-def place(graph: Graph, options: WalkOptions, recipe: WalkGraphSpec, has: Capacity) -> Placement:
+def choose_placement(
+    graph: Graph, options: WalkOptions, recipe: WalkGraphSpec, has: Capacity
+) -> Placement:
     """Return where the graph goes, or say why it does not go where it was asked to."""
     needed = recipe.bytes(graph.num_nodes, graph.num_edges, id_dtype(graph.num_nodes).itemsize)
     reason = not_in_parts(recipe.rules, on_gpu=has.on_gpu)

@@ -83,7 +83,7 @@ def _on_gpu(job: WalkTask, rows: WalkGraph, numbers: list[int]) -> Iterator[tupl
 
 @dataclass(frozen=True, eq=False)
 class _Kept:
-    """Rows as a worker's cache keeps them; what is only mapped counts for nothing."""
+    """A walk graph as a worker's cache keeps it; what is only mapped counts for nothing."""
 
     rows: WalkGraph
     nbytes: int

@@ -3,7 +3,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from penstock.kernels.gnn_rules import Activation, Block, Drop, Finish
+from penstock.kernels.gnn_rules import Activation, Block, Dropout, Epilogue
 from penstock.kernels.naive import activation as naive
 from penstock.kernels.naive.aggregate import transpose
 from penstock.kernels.streams import Stream
@@ -16,7 +16,7 @@ ACTIVATIONS = pytest.mark.parametrize("activation", list(Activation), ids=lambda
 
 def drop(ids=None, share=0.4, epoch=3, layer=1):
     ids = np.arange(ROWS, dtype=np.int64) * 7 + 2**33 if ids is None else ids
-    return Drop(2**63 + 11, Stream.GNN_DROPOUT, epoch, layer, int(share * 2**32), ids)
+    return Dropout(2**63 + 11, Stream.GNN_DROPOUT, epoch, layer, int(share * 2**32), ids)
 
 
 def values(dtype, width, seed=0):
@@ -24,10 +24,10 @@ def values(dtype, width, seed=0):
 
 
 def hows(dtype, width, activation):
-    """Every Finish with this activation: bias, skip and drop each there or not."""
+    """Every Epilogue with this activation: bias, skip and drop each there or not."""
     bias, skip = values(dtype, width, 1)[0], values(dtype, width, 2)
     return [
-        Finish(b, s, activation, d)
+        Epilogue(b, s, activation, d)
         for b in (None, bias)
         for s in (None, skip)
         for d in (None, drop())
@@ -35,8 +35,8 @@ def hows(dtype, width, activation):
 
 
 def put(backend, how):
-    d = how.drop and Drop(**{**vars(how.drop), "ids": backend.put(how.drop.ids)})
-    return Finish(backend.put(how.bias), backend.put(how.skip), how.activation, d)
+    d = how.drop and Dropout(**{**vars(how.drop), "ids": backend.put(how.drop.ids)})
+    return Epilogue(backend.put(how.bias), backend.put(how.skip), how.activation, d)
 
 
 @DTYPES
@@ -60,7 +60,7 @@ def test_finishing_and_the_way_back_equal_naive(backend, dtype, activation, widt
 
 
 def test_values_are_finished_in_place(backend):
-    how = Finish(values("float32", 13)[0], values("float32", 13, 1), Activation.ELU, drop())
+    how = Epilogue(values("float32", 13)[0], values("float32", 13, 1), Activation.ELU, drop())
     z = values("float32", 13, 2)
     truth = np.empty_like(z)
     naive.finish(z, truth, how, 0, ROWS)
@@ -74,7 +74,7 @@ def test_rows_may_lie_in_wider_ones():
 
     wide, truth = values("float32", 40), np.empty((ROWS, 20), "float32")
     skip = values("float32", 60, 1)[:, 5:25]
-    how = Finish(wide[0, :20].copy(), skip, Activation.RELU, drop())
+    how = Epilogue(wide[0, :20].copy(), skip, Activation.RELU, drop())
     naive.finish(wide[:, 20:], truth, how, 0, ROWS)
     activation.finish(wide[:, 20:], wide[:, :20], how, 0, ROWS)
     np.testing.assert_allclose(wide[:, :20], truth, **TOLERANCE["float32"])
@@ -109,10 +109,10 @@ def test_rows_that_lie_apart_are_scaled(backend, dtype):
 def test_extreme_values_stay_numbers_and_nan_stays_nan(backend, activation):
     z = np.array([[-1e30, -200, -90, -0.0, 0.0, 90, 200, 1e30, np.nan]], np.float32)
     out = backend.put(np.empty_like(z))
-    backend.module("activation").finish(backend.put(z), out, Finish(activation=activation), 0, 1)
+    backend.module("activation").finish(backend.put(z), out, Epilogue(activation=activation), 0, 1)
     with np.errstate(over="ignore"):
         truth = np.empty_like(z)
-        naive.finish(z, truth, Finish(activation=activation), 0, 1)
+        naive.finish(z, truth, Epilogue(activation=activation), 0, 1)
     np.testing.assert_allclose(backend.get(out), truth, rtol=2e-6, atol=2e-6)
 
 
@@ -121,7 +121,7 @@ def test_extreme_values_stay_numbers_and_nan_stays_nan(backend, activation):
 def test_naive_gradient_is_that_of_finite_differences(activation, dropped):
     z, grad = values("float64", 6), values("float64", 6, 1)
     bias, skip = values("float64", 6, 2)[0], values("float64", 6, 3)
-    how = Finish(bias, skip, activation, drop() if dropped else None)
+    how = Epilogue(bias, skip, activation, drop() if dropped else None)
 
     def loss(z):
         out = np.empty_like(z)
@@ -143,7 +143,7 @@ def test_naive_gradient_is_that_of_finite_differences(activation, dropped):
 def test_factors_equal_naive(backend, same):
     like = np.empty((ROWS, 13), np.float32)
     for which in (None, drop(), drop(share=0.0), drop(share=1 - 2**-32)):
-        there = which and Drop(**{**vars(which), "ids": backend.put(which.ids)})
+        there = which and Dropout(**{**vars(which), "ids": backend.put(which.ids)})
         found = backend.module("activation").factors(there, 3, 20, backend.put(like))
         same(found, naive.factors(which, 3, 20, like))
 
@@ -190,7 +190,7 @@ def test_sparse_features_are_dropped_like_dense_ones(backend, dtype, index):
     rows = Block(indptr, feature.astype(index), 50, weights=dense[node, feature].astype(dtype))
     which = drop()
     kept = dense * naive.factors(which, 0, ROWS, dense)
-    there = Drop(**{**vars(which), "ids": backend.put(which.ids)})
+    there = Dropout(**{**vars(which), "ids": backend.put(which.ids)})
     for block, truth in [(rows, kept[node, feature]), (transpose(rows), kept.T[dense.T != 0])]:
         out = np.empty(block.edges, dtype)
         naive.drop_values(block, which, out, rows_are_columns=block is not rows)
@@ -234,7 +234,7 @@ def test_finishing_takes_the_epoch_from_the_gpu(of_epochs, width):
 
     found = []
     for each in of_epochs:
-        z, how = cupy.asarray(values("float32", width)), Finish(drop=each)
+        z, how = cupy.asarray(values("float32", width)), Epilogue(drop=each)
         activation.finish(z, z, how, 0, ROWS)
         grad = cupy.asarray(values("float32", width, 1))
         activation.finish_back(grad, z, how, 0, ROWS)
@@ -257,7 +257,7 @@ def test_gathering_takes_the_epoch_from_the_gpu(of_epochs):
     x, found = cupy.asarray(values("float32", 32)), []
     for each in of_epochs:
         out = cupy.zeros((ROWS, 32), np.float32)
-        aggregate.gather(block, x, out, 0, ROWS, Finish(x[0], x, drop=each))
+        aggregate.gather(block, x, out, 0, ROWS, Epilogue(x[0], x, drop=each))
         found.append(out)
     differ_by_epoch(found)
     differ_by_epoch([each[1] for each in found])
@@ -287,6 +287,6 @@ def test_an_epoch_of_another_type_is_refused(of_epochs):
     from penstock.kernels.cuda import activation
 
     z = cupy.asarray(values("float32", 4))
-    wrong = Finish(drop=replace(of_epochs[0], epoch_at=cupy.zeros(2, np.int64)))
+    wrong = Epilogue(drop=replace(of_epochs[0], epoch_at=cupy.zeros(2, np.int64)))
     with pytest.raises(UsageError, match="its epoch.*one uint32, got 2 of int64"):
         activation.finish(z, z, wrong, 0, ROWS)

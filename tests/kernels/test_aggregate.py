@@ -6,7 +6,7 @@ import scipy.sparse
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.kernels.gnn_rules import Activation, Block, Drop, Finish
+from penstock.kernels.gnn_rules import Activation, Block, Dropout, Epilogue
 from penstock.kernels.naive import activation
 from penstock.kernels.naive import aggregate as naive
 from penstock.kernels.streams import Stream
@@ -128,9 +128,9 @@ def test_sums_equal_naive(backend, dtype, index, values):
 def test_sums_are_finished_as_they_are_made(backend, dtype, activation_):
     block = make_block(40, 60, dtype=dtype, index=INDEX[dtype])
     ids = np.random.default_rng(0).permutation(40).astype(np.int64)
-    drop = Drop(5, Stream.GNN_DROPOUT, 3, 1, 2**31, ids)
+    drop = Dropout(5, Stream.GNN_DROPOUT, 3, 1, 2**31, ids)
     for width in (3, 32, 47):
-        how = Finish(normal(width, dtype), normal((40, width), dtype), activation_, drop)
+        how = Epilogue(normal(width, dtype), normal((40, width), dtype), activation_, drop)
         x, truth = normal((60, width), dtype), np.zeros((40, width), dtype)
         naive.gather(block, x, truth, 0, 40)
         activation.finish(truth, truth, how, 0, 40)

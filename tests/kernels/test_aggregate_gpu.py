@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from penstock.errors import UsageError
-from penstock.kernels.gnn_rules import Activation, Block, Drop, Finish
+from penstock.kernels.gnn_rules import Activation, Block, Dropout, Epilogue
 from penstock.kernels.naive import aggregate as naive
 
 pytestmark = pytest.mark.gpu
@@ -70,8 +70,8 @@ def test_bfloat16_is_the_sum_of_rounded_values(cuda, narrow, cp, width, ids):
     rng = np.random.default_rng(width)
     block = a_block(ids=ids)
     x = rng.standard_normal((COLUMNS, width)).astype(np.float32)
-    drop = Drop(3, 71, 1, 0, 2**30, np.arange(ROWS))
-    how = Finish(x[0], x[1 : ROWS + 1], Activation.RELU, drop)
+    drop = Dropout(3, 71, 1, 0, 2**30, np.arange(ROWS))
+    how = Epilogue(x[0], x[1 : ROWS + 1], Activation.RELU, drop)
     truth = np.zeros((ROWS, width))
     double = {name: getattr(block, name).astype(float) for name in ("left", "right", "diagonal")}
     x_there = rounded(x * block.right[:, None])

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from penstock.kernels.gnn_rules import Block, Drop, Heads
+from penstock.kernels.gnn_rules import Block, Dropout, Heads
 from penstock.kernels.naive import attention as naive
 from penstock.kernels.naive.aggregate import transpose
 from penstock.kernels.streams import Stream
@@ -34,7 +34,7 @@ def normal(shape, dtype="float64", seed=1):
 
 def make_heads(count, dtype="float64", *, dropped=False, columns=COLUMNS):
     ids = np.random.default_rng(0).permutation(columns).astype(np.int64) + 5
-    drop = Drop(2**63 + 1, Stream.GNN_ATTENTION, 3, 1, 2**31, ids, nodes=2**33)
+    drop = Dropout(2**63 + 1, Stream.GNN_ATTENTION, 3, 1, 2**31, ids, nodes=2**33)
     scores = 2 * normal((2, columns, count), dtype, 7)
     empty = np.zeros((2, ROWS, count), dtype)
     return Heads(*scores, *empty, slope=0.2, drop=drop if dropped else None)
@@ -246,7 +246,7 @@ def test_naive_gradients_are_those_of_finite_differences(dropped):
 
 
 def test_the_share_of_weights_is_dropped():
-    drop = Drop(1, Stream.GNN_ATTENTION, 0, 0, int(0.3 * 2**32), np.arange(200), nodes=200)
+    drop = Dropout(1, Stream.GNN_ATTENTION, 0, 0, int(0.3 * 2**32), np.arange(200), nodes=200)
     heads = Heads(*np.zeros((2, 200, 6)), *np.zeros((2, 200, 6)), drop=drop)
     factors = np.stack([naive._factors(heads, row, np.arange(200)) for row in range(200)])
     deviation = np.sqrt(0.3 * 0.7 / factors.size)

@@ -21,15 +21,15 @@ from penstock.kernels.cpu.activation.row import (
 )
 from penstock.kernels.cpu.philox import philox4x32
 from penstock.kernels.cpu.vector import moved, pointer
-from penstock.kernels.gnn_rules import ID_BITS, Block, Drop, Finish
+from penstock.kernels.gnn_rules import ID_BITS, Block, Dropout, Epilogue
 
 
-def finish(z: Array, out: Array, how: Finish, first: int, last: int) -> None:
+def finish(z: Array, out: Array, how: Epilogue, first: int, last: int) -> None:
     """Finish rows ``first .. last`` of ``z`` into ``out``, which may be ``z`` itself."""
     _finish(read_only(z, z), out, tuple(steps_of(how, out)), first, last, z is not out)
 
 
-def finish_back(grad: Array, out: Array, how: Finish, first: int, last: int) -> None:
+def finish_back(grad: Array, out: Array, how: Epilogue, first: int, last: int) -> None:
     """Make of ``grad``, that of ``out``, the gradient of ``z``; rows ``first .. last``, in place.
 
     ``out`` is what ``finish`` made with the same ``how``. The gradients of bias and skip are the
@@ -38,7 +38,7 @@ def finish_back(grad: Array, out: Array, how: Finish, first: int, last: int) -> 
     _finish_back(grad, read_only(out, grad), tuple(steps_of(how, grad)), first, last)
 
 
-def factors(drop: Drop | None, first: int, last: int, like: Array) -> Array:
+def factors(drop: Dropout | None, first: int, last: int, like: Array) -> Array:
     """Return what finished values are multiplied with: 0 where they are dropped."""
     found = np.ones((last - first, like.shape[1]), like.dtype)
     if drop is not None:
@@ -54,7 +54,7 @@ def scale_rows(x: Array, factors: Array, out: Array, first: int, last: int) -> N
     _scale_rows(read_only(x, x), read_only(factors, x), out, first, last, x is not out)
 
 
-def drop_values(block: Block, drop: Drop, out: Array, *, rows_are_columns: bool) -> None:
+def drop_values(block: Block, drop: Dropout, out: Array, *, rows_are_columns: bool) -> None:
     """Write a sparse feature matrix' values with some dropped at ``out``, (edges,).
 
     ``block`` has nodes as rows, or, with ``rows_are_columns``, is the transpose: features as rows.

@@ -18,13 +18,13 @@ from penstock.kernels.compiled import njit
 from penstock.kernels.cpu.activation.exp import exponential
 from penstock.kernels.cpu.philox import philox4x32
 from penstock.kernels.cpu.vector import pointer
-from penstock.kernels.gnn_rules import ID_BITS, SLOPE, Activation, Drop, Finish
+from penstock.kernels.gnn_rules import ID_BITS, SLOPE, Activation, Dropout, Epilogue
 
 NONE, RELU, LEAKY_RELU, ELU, TANH, SIGMOID = (int(each) for each in Activation)
 
 
 class Steps(NamedTuple):
-    """A Finish for a kernel: what does not exist is empty. All are arrays, or all pointers."""
+    """An Epilogue for a kernel: what does not exist is empty. All are arrays, or all pointers."""
 
     bias: Any
     skip: Any
@@ -63,10 +63,10 @@ def _empty(dtype: Any, dimensions: int = 1) -> Array:
 
 
 # Kernels are called for a few rows at a time, with the same few ways to finish.
-_KNOWN: WeakKeyDictionary[Finish, Steps] = WeakKeyDictionary()
+_KNOWN: WeakKeyDictionary[Epilogue, Steps] = WeakKeyDictionary()
 
 
-def steps_of(how: Finish | None, like: Array) -> Steps:
+def steps_of(how: Epilogue | None, like: Array) -> Steps:
     """Return how to finish values of the type of ``like``."""
     if how is None:
         return _bare_steps(like.dtype)
@@ -89,7 +89,7 @@ def _bare_steps(dtype: Any) -> Steps:
     return steps_of_drop(None, _empty(dtype))
 
 
-def steps_of_drop(drop: Drop | None, like: Array, **others: Any) -> Steps:
+def steps_of_drop(drop: Dropout | None, like: Array, **others: Any) -> Steps:
     """Return steps of which only those of a drop are set, and ``others``."""
     kind = like.dtype.type
     steps = {

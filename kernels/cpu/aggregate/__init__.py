@@ -26,11 +26,11 @@ from penstock.kernels.cpu.aggregate.rows import (
     sum_row,
 )
 from penstock.kernels.cpu.vector import moved, pointer
-from penstock.kernels.gnn_rules import Block, Finish
+from penstock.kernels.gnn_rules import Block, Epilogue
 
 
 def gather(
-    block: Block, x: Array, out: Array, first: int, last: int, how: Finish | None = None
+    block: Block, x: Array, out: Array, first: int, last: int, how: Epilogue | None = None
 ) -> None:
     """Write the weighted sums of rows ``first .. last`` at ``out``, finished where ``how`` says."""
     steps = tuple(steps_of(how, out))

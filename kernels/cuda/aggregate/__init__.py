@@ -32,7 +32,7 @@ from penstock.kernels.cuda.gnn.launch import (
 )
 from penstock.kernels.cuda.gnn.rows import join_sums, long_rows
 from penstock.kernels.cuda.module import launch, launch_blocks
-from penstock.kernels.gnn_rules import Block, Finish
+from penstock.kernels.gnn_rules import Block, Epilogue
 
 _FILE, _MAX_FILE = "aggregate/aggregate", "aggregate/max"
 _THREADS = 128  # of a block whose warps have a row each: few, so that none waits long for others
@@ -42,7 +42,12 @@ _FEW_EDGES = 32  # a row: below, a neighbour's lanes take a row, else a warp doe
 
 
 def gather(
-    block: Block, x: DeviceArray, out: DeviceArray, first: int, last: int, how: Finish | None = None
+    block: Block,
+    x: DeviceArray,
+    out: DeviceArray,
+    first: int,
+    last: int,
+    how: Epilogue | None = None,
 ) -> None:
     """Write the weighted sums of rows ``first .. last`` at ``out``, finished where ``how`` says."""
     if last <= first or not x.shape[1]:
@@ -171,7 +176,7 @@ def transpose(block: Block) -> Block:
     indptr[1:] = cp.cumsum(counts)
     del counts
     listed = cp.empty(block.edges, ids.dtype)
-    turned = None if weights is None else cp.empty(block.edges, weights.dtype)
+    transposed_weights = None if weights is None else cp.empty(block.edges, weights.dtype)
     # The most edges first: what comes then fits into what they took, so that a pool of memory does
     # not grow.
     ranges = sorted(_ranges(indptr), key=lambda part: part[2] - part[3])
@@ -184,14 +189,14 @@ def transpose(block: Block) -> Block:
             high - low,
             *(block.indptr, np.int64(block.rows), order, np.int64(high - low), listed[low:high]),
         )
-        if turned is not None:
-            turned[low:high] = weights[order]
+        if transposed_weights is not None:
+            transposed_weights[low:high] = weights[order]
     diagonal = block.diagonal
     if diagonal is not None:
         diagonal = cp.zeros(block.columns, diagonal.dtype)
         count = min(block.rows, block.columns)
         diagonal[:count] = block.diagonal[:count]
-    return Block(indptr, listed, block.rows, turned, block.right, block.left, diagonal)
+    return Block(indptr, listed, block.rows, transposed_weights, block.right, block.left, diagonal)
 
 
 def _ranges(indptr: DeviceArray) -> list[tuple[int, int, int, int]]:

@@ -10,7 +10,7 @@ import numpy as np
 
 from penstock.arrays import DeviceArray
 from penstock.errors import UsageError
-from penstock.kernels.gnn_rules import Drop, Finish
+from penstock.kernels.gnn_rules import Dropout, Epilogue
 
 NULL = np.uint64(0)
 _C_VALUES = {"float32": "float", "float64": "double"}
@@ -89,7 +89,7 @@ def is_aligned(array: DeviceArray, size: int) -> bool:
     return int(array.data.ptr) % size == 0 and int(array.strides[0]) % size == 0
 
 
-def dropping(drop: Drop | None, x: DeviceArray) -> tuple[Any, ...]:
+def dropping(drop: Dropout | None, x: DeviceArray) -> tuple[Any, ...]:
     """Return the fields of gnn/values.cuh's Dropping, with where the epoch is after the step."""
     kind = x.dtype.type
     if drop is None:
@@ -116,9 +116,9 @@ def _epoch(at: DeviceArray) -> DeviceArray:
     return at
 
 
-def finishing(how: Finish | None, x: DeviceArray) -> tuple[Any, ...]:
+def finishing(how: Epilogue | None, x: DeviceArray) -> tuple[Any, ...]:
     """Return the fields of gnn/values.cuh's Finishing."""
-    how = how or Finish()
+    how = how or Epilogue()
     return (
         vector(how.bias, x),
         *matrix(how.skip),

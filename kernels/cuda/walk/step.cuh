@@ -199,7 +199,7 @@ __device__ __forceinline__ Outcome propose_its(const Graph<Id>& graph, const Ran
   return kTaken;
 }
 
-// One draw's proposal. For REJECTION, what follows TRIALS in vain is decide_exactly's.
+// One draw's proposal. For REJECTION, what follows TRIALS that failed is decide_exactly's.
 template <int sampler, typename Id>
 __device__ __forceinline__ Outcome propose(const Graph<Id>& graph, const Range& range,
                                            const uint4& words, Proposal<Id>& proposal) {

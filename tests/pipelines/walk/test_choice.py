@@ -16,7 +16,7 @@ from penstock.kernels.walk_rules import Sampler
 from penstock.pipelines.job.capacity import Capacity
 from penstock.pipelines.walk.choice import choose
 from penstock.pipelines.walk.options import WalkOptions
-from penstock.pipelines.walk.placement import not_in_parts, place, ranks_wanted
+from penstock.pipelines.walk.placement import choose_placement, not_in_parts, ranks_wanted
 from penstock.pipelines.walk.survey import WeightStatistics, judged, look_at
 
 LITTLE, MUCH = 1, 1 << 40
@@ -124,7 +124,9 @@ def test_where_the_graph_goes(make_graph: Any) -> None:
     def where(rows: int, workers: int = 4, **options: Any) -> str:
         checked = WalkOptions(**options)
         recipe = choose(graph, checked, EVEN, rows).recipe
-        return place(graph, checked, recipe, Capacity(rows, rows, on_gpu=False, workers=workers))
+        return choose_placement(
+            graph, checked, recipe, Capacity(rows, rows, on_gpu=False, workers=workers)
+        )
 
     assert where(MUCH) == "replicated"
     assert where(LITTLE) == "partitioned"
@@ -152,7 +154,9 @@ def test_parts_mean_a_graph_in_parts(make_graph: Any) -> None:
         checked = WalkOptions(parts=3, **options)
         assert ranks_wanted(graph, checked, ClusterSpec()) == 3
         recipe = choose(graph, checked, EVEN, MUCH).recipe
-        return place(graph, checked, recipe, Capacity(MUCH, MUCH, on_gpu=False, workers=3))
+        return choose_placement(
+            graph, checked, recipe, Capacity(MUCH, MUCH, on_gpu=False, workers=3)
+        )
 
     assert where() == where(placement="partitioned") == "partitioned"
     assert where(app="node2vec", p=1e-3) == "partitioned", "which a reservoir could not"

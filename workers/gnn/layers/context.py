@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from penstock.kernels import kernel
-from penstock.kernels.gnn_rules import Block, Drop
+from penstock.kernels.gnn_rules import Block, Dropout
 from penstock.kernels.streams import Stream
 from penstock.workers.gnn.clock import Clock
 from penstock.workers.gnn.data.local import Local
@@ -154,12 +154,12 @@ class Context:
         found: Block = kernel("aggregate", self.like).transpose(self.adjacency)
         return found
 
-    def drop(self, share: float, layer: int, stream: Stream = Stream.GNN_DROPOUT) -> Drop | None:
+    def drop(self, share: float, layer: int, stream: Stream = Stream.GNN_DROPOUT) -> Dropout | None:
         """Return which values are dropped now; none outside of training."""
         if not share or not self.training:
             return None
         below = round(share * _BELOW)
-        return Drop(
+        return Dropout(
             self.seed, int(stream), self.epoch, layer, below, self.ids, self.local.nodes,
             self._epoch_there,
         )  # fmt: skip

@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from penstock.kernels import kernel
-from penstock.kernels.gnn_rules import Activation, Finish
+from penstock.kernels.gnn_rules import Activation, Epilogue
 from penstock.workers.gnn.layers.context import Context
 from penstock.workers.gnn.layers.inputs import Input
 from penstock.workers.gnn.layers.norms import make_norm
@@ -70,22 +70,22 @@ class Conv:
         self._skip = self._skipped(x)
         bias = context.parameters[f"{self.prefix}.bias"] if self.layer.bias else None
         drop = context.drop(self.layer.dropout, self.number)
-        self.how = Finish(None, self._skip, self.activation, drop)
+        self.how = Epilogue(None, self._skip, self.activation, drop)
         if self.norm is None:
             self.convolve(x, owned, replace(self.how, bias=bias))
             return out
         z = context.buffers.take(f"{self.prefix}.z", context.local.owned, self.width)
-        self.convolve(x, z, Finish(bias) if bias is not None else None)
+        self.convolve(x, z, Epilogue(bias) if bias is not None else None)
         self.norm.forward(z, owned)
         self.finish(owned, self.how)
         return out
 
-    def convolve(self, x: Input, out: Any, how: Finish | None) -> None:
+    def convolve(self, x: Input, out: Any, how: Epilogue | None) -> None:
         """Write the kind's values of owned nodes at ``out``, finished."""
         raise NotImplementedError
 
     def finish(
-        self, z: Any, how: Finish, first: int = 0, last: int | None = None, out: Any = None
+        self, z: Any, how: Epilogue, first: int = 0, last: int | None = None, out: Any = None
     ) -> None:
         """Finish rows, in place where no ``out`` is given."""
         module, last = kernel("activation", z), len(z) if last is None else last

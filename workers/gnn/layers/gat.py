@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from penstock.kernels import kernel
-from penstock.kernels.gnn_rules import Finish, Heads
+from penstock.kernels.gnn_rules import Epilogue, Heads
 from penstock.kernels.streams import Stream
 from penstock.workers.gnn.layers.context import Context
 from penstock.workers.gnn.layers.conv import Conv
@@ -42,7 +42,7 @@ class GATConv(Conv):
         self.rows_of = context.adjacency
         self.columns_of = context.transpose(context.adjacency)
 
-    def convolve(self, x: Input, out: Any, how: Finish | None) -> None:
+    def convolve(self, x: Input, out: Any, how: Epilogue | None) -> None:
         """Write the heads, side by side or their mean, at ``out``, finished."""
         context, owned = self.context, self.context.local.owned
         z, heads, sums = self._z(), self._heads(), self._sums()

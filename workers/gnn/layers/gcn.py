@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from penstock.kernels import kernel
-from penstock.kernels.gnn_rules import Block, Finish
+from penstock.kernels.gnn_rules import Block, Epilogue
 from penstock.workers.gnn.layers.context import Context
 from penstock.workers.gnn.layers.conv import Conv
 from penstock.workers.gnn.layers.inputs import Input, Then
@@ -59,22 +59,22 @@ class GCNConv(Conv):
 
     # Forward
 
-    def convolve(self, x: Input, out: Any, how: Finish | None) -> None:
+    def convolve(self, x: Input, out: Any, how: Epilogue | None) -> None:
         """Write A x W at ``out``, finished."""
         if self.order == "transform":
             self._transform_first(x, out, how)
         else:
             self._aggregate_first(x, out, how)
 
-    def _transform_first(self, x: Input, out: Any, how: Finish | None) -> None:
+    def _transform_first(self, x: Input, out: Any, how: Epilogue | None) -> None:
         context, local = self.context, self.context.local
         aggregated = context.buffers.scratch(local.columns, self.width)
-        ready, make = self.readied(aggregated, self.factors[0], aggregated)
+        ready, make = self.prepare_rows_later(aggregated, self.factors[0], aggregated)
         with self.span("product"):
             x.product(self.weight, aggregated[: local.owned], make)
         self.aggregate(ready, out, how)
 
-    def _aggregate_first(self, x: Input, out: Any, how: Finish | None) -> None:
+    def _aggregate_first(self, x: Input, out: Any, how: Epilogue | None) -> None:
         context = self.context
         aggregated = context.buffers.take(
             f"{self.prefix}.aggregated", context.local.owned, self.inputs
@@ -96,7 +96,7 @@ class GCNConv(Conv):
             product(0, len(aggregated))
         else:
             values = x.dense()
-            ready = self.ready(values, self.factors[0])
+            ready = self.prepare_rows(values, self.factors[0])
             self.aggregate(x.with_ghosts() if ready is values else ready, aggregated, None, product)
         self._aggregated = aggregated
 
@@ -105,19 +105,19 @@ class GCNConv(Conv):
         if not self.layer.residual:
             x.release()
 
-    def ready(self, x: Any, factor: Any, out: Any = None) -> Any:
+    def prepare_rows(self, x: Any, factor: Any, out: Any = None) -> Any:
         """Return owned rows as they are gathered: x, or multiplied with room for ghosts' rows.
 
         They are written at ``out``, which may be x, or in memory that is not x's.
         """
-        ready, make = self.readied(x, factor, out)
+        ready, make = self.prepare_rows_later(x, factor, out)
         if make is not None:
             with self.span("multiply rows"):
                 self.context.rows(0, self.context.local.owned, x.shape[1], make)
         return ready
 
-    def readied(self, x: Any, factor: Any, out: Any = None) -> tuple[Any, Then]:
-        """Return where rows will be as ``ready`` says, and what makes them so, if anything must."""
+    def prepare_rows_later(self, x: Any, factor: Any, out: Any = None) -> tuple[Any, Then]:
+        """Return where ``prepare_rows`` would leave rows, and what puts them there, if anything."""
         context, width = self.context, x.shape[1]
         if context.narrows(width):
             narrow = kernel("aggregate.bf16", x).narrow
@@ -131,7 +131,7 @@ class GCNConv(Conv):
         return out, lambda a, b: scale_rows(x, factor, out, a, b)
 
     def aggregate(
-        self, x: Any, out: Any, how: Finish | None, then: Callable[[int, int], None] | None = None
+        self, x: Any, out: Any, how: Epilogue | None, then: Callable[[int, int], None] | None = None
     ) -> None:
         """Write A x at ``out``, finished, while ghosts' rows of x are fetched.
 
@@ -150,17 +150,19 @@ class GCNConv(Conv):
         context.halo.wait()
         both = context.buffers.scratch(len(out), out.shape[1], x, out, how and how.skip)
         ghosts = context.halo.ghosts(x)
-        self.aggregate_rows(far, ghosts, both, local.interior, local.owned, Finish(skip=out))
-        self.finish(both, how or Finish(), local.interior, local.owned, out)
+        self.aggregate_rows(far, ghosts, both, local.interior, local.owned, Epilogue(skip=out))
+        self.finish(both, how or Epilogue(), local.interior, local.owned, out)
         if then is not None:
             then(local.interior, local.owned)
 
-    def aggregate_owned(self, x: Any, out: Any, first: int, last: int, how: Finish | None) -> None:
+    def aggregate_owned(
+        self, x: Any, out: Any, first: int, last: int, how: Epilogue | None
+    ) -> None:
         """Write rows of A x at ``out``."""
         self.aggregate_rows(self.rows_of, x, out, first, last, how)
 
     def aggregate_rows(
-        self, block: Block, x: Any, out: Any, first: int, last: int, how: Finish | None = None
+        self, block: Block, x: Any, out: Any, first: int, last: int, how: Epilogue | None = None
     ) -> None:
         """Write rows of a block's sums over x at ``out``."""
         module = kernel("aggregate", x)
@@ -191,7 +193,7 @@ class GCNConv(Conv):
         ]
 
     def aggregate_backward(
-        self, grad: Any, width: int, how: Finish | None = None, used: Any = None
+        self, grad: Any, width: int, how: Epilogue | None = None, used: Any = None
     ) -> Any:
         """Return the gradient of what was gathered, complete for owned nodes.
 
@@ -202,7 +204,7 @@ class GCNConv(Conv):
         if self.implicit:
             return self._scattered(grad, dx, how)
         assert columns is not None
-        grad = self.ready(grad, self.factors[1], grad)  # which nobody reads after this
+        grad = self.prepare_rows(grad, self.factors[1], grad)  # which nobody reads after this
 
         def of_ghosts(rows: slice, out: Any) -> None:
             self.aggregate_rows(self._ghost_rows(columns, rows), grad, out, 0, len(out))
@@ -222,7 +224,7 @@ class GCNConv(Conv):
             self._of_ghosts[rows.start] = replace(columns, indptr=indptr, left=left, diagonal=None)
         return self._of_ghosts[rows.start]
 
-    def _scattered(self, grad: Any, dx: Any, how: Finish | None) -> Any:
+    def _scattered(self, grad: Any, dx: Any, how: Epilogue | None) -> Any:
         """Scatter over the CSR: all of dx is known only at the end."""
         context = self.context
         dx[...] = 0

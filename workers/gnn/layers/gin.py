@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from penstock.kernels import kernel
-from penstock.kernels.gnn_rules import Activation, Finish
+from penstock.kernels.gnn_rules import Activation, Epilogue
 from penstock.workers.gnn.layers.context import Context
 from penstock.workers.gnn.layers.gcn import GCNConv
 from penstock.workers.gnn.layers.inputs import Input
@@ -42,9 +42,9 @@ class GINConv(GCNConv):
         super(GCNConv, self).prepare(context)
         self.inner.prepare(context)
 
-    def convolve(self, x: Input, out: Any, how: Finish | None) -> None:
+    def convolve(self, x: Input, out: Any, how: Epilogue | None) -> None:
         """Write both halves at ``out``, finished."""
-        between = Finish(self._parameter("between"), activation=Activation.RELU)
+        between = Epilogue(self._parameter("between"), activation=Activation.RELU)
         self.inner.convolve(x, self._hidden(), between)
         with self.span("product"):
             self.context.pool.product(self._hidden(), self._parameter("second"), out)
@@ -59,7 +59,7 @@ class GINConv(GCNConv):
                 hidden, grad, parameters.gradient(f"{self.prefix}.second")
             )
         dhidden = self.product_backward(grad, self._parameter("second"))
-        module, how = kernel("activation", grad), Finish(activation=Activation.RELU)
+        module, how = kernel("activation", grad), Epilogue(activation=Activation.RELU)
         context.rows(
             0,
             len(hidden),

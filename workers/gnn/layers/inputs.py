@@ -10,7 +10,7 @@ import numpy as np
 
 from penstock.errors import PenstockError
 from penstock.kernels import kernel
-from penstock.kernels.gnn_rules import Block, Finish
+from penstock.kernels.gnn_rules import Block, Epilogue
 from penstock.kernels.streams import Stream
 from penstock.workers.gnn.layers.context import Context
 from penstock.workers.gnn.plan.lowering import TILE
@@ -99,7 +99,7 @@ class Features(Dense):
         self.values = None
         if drop is None:
             return
-        given, module, how = self.dense(), kernel("activation", context.like), Finish(drop=drop)
+        given, module, how = self.dense(), kernel("activation", context.like), Epilogue(drop=drop)
         rows, width = context.local.owned, given.shape[1]
         kept = context.buffers.take("features", context.local.columns, width)
         context.rows(0, rows, width, lambda a, b: module.finish(given, kept, how, a, b))

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from penstock.kernels import kernel
-from penstock.kernels.gnn_rules import Finish
+from penstock.kernels.gnn_rules import Epilogue
 from penstock.workers.gnn.layers.context import Context
 from penstock.workers.gnn.layers.gcn import GCNConv
 from penstock.workers.gnn.layers.inputs import Input, Then
@@ -25,13 +25,13 @@ class SAGEConv(GCNConv):
             glorot(f"{self.prefix}.self", self.inputs, self.width),
         ]
 
-    def convolve(self, x: Input, out: Any, how: Finish | None) -> None:
+    def convolve(self, x: Input, out: Any, how: Epilogue | None) -> None:
         """Write both products' sum at ``out``, finished."""
         context = self.context
         own = context.buffers.take(f"{self.prefix}.own", context.local.owned, self.width)
         with self.span("product"):
             x.product(context.parameters[f"{self.prefix}.self"], own)
-        how = how or Finish()
+        how = how or Epilogue()
         if how.skip is not None:
             context.add(own, how.skip, own)
         super().convolve(x, out, replace(how, skip=own))
@@ -62,7 +62,7 @@ class SAGEConv(GCNConv):
         if own is None:
             return None
         daggregated = self.product_backward(grad, self.weight, own)
-        return self.aggregate_backward(daggregated, self.inputs, Finish(skip=own))[:owned]
+        return self.aggregate_backward(daggregated, self.inputs, Epilogue(skip=own))[:owned]
 
 
 class SAGEMaxConv(SAGEConv):
@@ -73,11 +73,13 @@ class SAGEMaxConv(SAGEConv):
         super().prepare(context)
         self.edges_by_owner = None
 
-    def readied(self, x: Any, factor: Any, out: Any = None) -> tuple[Any, Then]:
+    def prepare_rows_later(self, x: Any, factor: Any, out: Any = None) -> tuple[Any, Then]:
         """Return the values as they are: the backward pass compares with them."""
         return x, None
 
-    def aggregate_owned(self, x: Any, out: Any, first: int, last: int, how: Finish | None) -> None:
+    def aggregate_owned(
+        self, x: Any, out: Any, first: int, last: int, how: Epilogue | None
+    ) -> None:
         """Write the maxima of rows at ``out``, and save the argmax."""
         module, block = kernel("aggregate", x), self.rows_of
         argmax = self._argmax()
@@ -88,7 +90,7 @@ class SAGEMaxConv(SAGEConv):
             )  # fmt: skip
 
     def aggregate_backward(
-        self, grad: Any, width: int, how: Finish | None = None, used: Any = None
+        self, grad: Any, width: int, how: Epilogue | None = None, used: Any = None
     ) -> Any:
         """Return the gradient of what was gathered, which goes to the argmax."""
         context, columns = self.context, self.columns_of
