@@ -16,6 +16,7 @@ import numpy as np
 from penstock.arrays import DeviceArray
 from penstock.kernels.centrality_rules import GraphBatch, Paths, Triangles
 from penstock.kernels.cpu import centrality as cpu
+from penstock.kernels.cuda.centrality import whole
 from penstock.kernels.cuda.centrality.unweighted import (
     unweighted_betweenness,
     unweighted_distances,
@@ -79,19 +80,20 @@ def pagerank(
     batch: GraphBatch, *, damping: float = 0.85, tolerance: float = 1e-6, most: int = 100
 ) -> tuple[DeviceArray, DeviceArray]:
     """Return PageRank and, a graph, after how many steps it stood: -1 if not after ``most``."""
-    found = cpu.pagerank(_on_host(batch), damping=damping, tolerance=tolerance, most=most)
-    return cp.asarray(found[0]), cp.asarray(found[1])
+    return whole.pagerank(batch, damping, tolerance, most)
 
 
 def strong_components(batch: GraphBatch) -> DeviceArray:
-    """Return the strongly connected component of each node, (nodes,) int32."""
+    """Return the strongly connected component of each node, (nodes,) int32.
+
+    Those of a graph are 0, 1, ... in the order of their smallest members. The CPU finds them.
+    """
     return cp.asarray(cpu.strong_components(_on_host(batch)))
 
 
 def triangles(batch: GraphBatch, multiplicities: DeviceArray | None = None) -> Triangles:
     """Return the closed walks of three steps of symmetric graphs, whose loops count nothing."""
-    found = cpu.triangles(_on_host(batch), _host(multiplicities))
-    return Triangles(*map(cp.asarray, found))
+    return whole.triangles(batch, multiplicities)
 
 
 def _on_host(batch: GraphBatch) -> GraphBatch:

@@ -1,8 +1,8 @@
 // Weighted shortest paths of small graphs, from SOURCES sources at once: a lane each.
 //
 // Distances are relaxed over incoming edges until none changes. An edge is tight where it lies on a
-// shortest path: numbers of paths, and then shares in the backward pass, are summed over tight edges
-// until none changes, too. Weights are positive, so tight edges form no cycle, unless a weight is
+// shortest path: numbers of paths, and then shares in the backward pass, are summed over tight
+// edges until none changes, too. Weights are positive, so tight edges form no cycle, unless a weight is
 // lost in a sum's rounding: a graph that has not converged after as many rounds as it has nodes is
 // marked.
 //

@@ -1,0 +1,56 @@
+"""What is of a whole graph on the GPU: PageRank, and triangles."""
+
+from __future__ import annotations
+
+import cupy as cp
+import numpy as np
+
+from penstock.arrays import DeviceArray
+from penstock.kernels.centrality_rules import GraphBatch, Triangles
+from penstock.kernels.cuda.centrality.items import plan_items
+from penstock.kernels.cuda.centrality.teams import C_IDS, NULL, Teams, incoming, padded, run
+from penstock.kernels.cuda.module import launch
+
+_TEAMS = (Teams(32, 0, 1), Teams(128, 128, 1), Teams(512, 512, 1), Teams(1 << 15, 1024, 1))
+_LANES = 8  # threads a node, as in triangles.cu
+
+
+def pagerank(
+    batch: GraphBatch, damping: float, tolerance: float, most: int
+) -> tuple[DeviceArray, DeviceArray]:
+    """Return ranks and numbers of steps; see naive/centrality.py."""
+    ptr = cp.asnumpy(batch.ptr)
+    ranks, steps = cp.empty(batch.nodes), cp.empty(batch.graphs, cp.int32)
+    indptr, indices, weights = incoming(batch)
+    weighted = batch.weights is not None
+    name = f"{C_IDS[batch.indices.dtype.name]}, {str(weighted).lower()}"
+    given = (indptr, indices, weights if weighted else NULL, batch.indptr)
+    run(
+        "pagerank",
+        "pagerank",
+        lambda teams: name,
+        plan_items(ptr, ptr, max(batch.nodes, 1), 1).items,
+        _TEAMS,
+        # Three numbers a node, and one a warp.
+        lambda teams, nodes: padded(24 * nodes + 256),
+        (*given, batch.weights if weighted else NULL),
+        (damping, tolerance, np.int32(most), ranks, steps),
+    )
+    return ranks, steps
+
+
+def triangles(batch: GraphBatch, multiplicities: DeviceArray | None) -> Triangles:
+    """Return closed walks of three steps, edges and mutual neighbours; see naive/centrality.py."""
+    found = Triangles(*(cp.empty(batch.nodes, cp.int64) for _ in range(3)))
+    several = multiplicities is not None
+    launch(
+        "centrality/triangles",
+        f"closed_walks<{C_IDS[batch.indices.dtype.name]}, {str(several).lower()}>",
+        batch.nodes * _LANES,
+        np.int64(batch.nodes),
+        batch.indptr,
+        batch.indices,
+        multiplicities if several else NULL,
+        *found,
+    )
+    return found
