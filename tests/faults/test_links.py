@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -15,8 +16,9 @@ from penstock.errors import OutputExists, UsageError
 from penstock.files import append_text, claimed, save_text
 from penstock.output_lock import output_lock
 from penstock.pipelines.etl import etl
-from penstock.pipelines.gnn.folder import Run, run_folder
+from penstock.pipelines.gnn.run import FORMAT, KIND, Run
 from penstock.pipelines.job.partial import partial_output
+from penstock.pipelines.job.run_folder import run_folder
 from penstock.workers.comm import segments
 from penstock.workers.gnn import checkpoint, state
 from penstock.workers.gnn.plan.spec import Layer, Model, Training
@@ -24,7 +26,7 @@ from penstock.workers.locks import try_lock
 from penstock.workers.resources.scratch import Scratch
 from penstock.workers.resources.storage import Speed
 from penstock.workers.source import Source
-from penstock.workers.staging import Stage
+from penstock.workers.staging import Staging
 
 TEXT = "precious\n"
 
@@ -157,10 +159,20 @@ def test_an_own_link_in_place_of_partitions_is_meant(graph: Graph, tmp_path: Pat
     assert (tmp_path / "disk/k2/partition.json").is_file()
 
 
-def run_of(graph: Graph) -> Run:
-    return Run(
+def folder_of(graph: Graph, out: Path, *, resume: bool = False, overwrite: bool = False) -> Any:
+    """Open the folder of a training as its job does."""
+    run = Run(
         str(graph.path), graph.digest, Model((Layer("gcn", width=2),)), Training(), "class", 4
     )
+    job: Any = SimpleNamespace(
+        out=out,
+        options=SimpleNamespace(resume=resume, overwrite=overwrite),
+        command="penstock gnn train",
+        kind=KIND,
+        first_manifest=run.to_dict,
+        differences=lambda before: [],
+    )
+    return run_folder(job, FORMAT)
 
 
 def test_what_lies_hidden_beside_something_that_is_no_run(graph: Graph, tmp_path: Path) -> None:
@@ -171,7 +183,7 @@ def test_what_lies_hidden_beside_something_that_is_no_run(graph: Graph, tmp_path
     (tmp_path / ".precious.old/run.json").write_text("{}")
     with (
         pytest.raises(OutputExists, match="precious exists and is not a run"),
-        run_folder(tmp_path / "precious", run_of(graph), resume=False, overwrite=True),
+        folder_of(graph, tmp_path / "precious", overwrite=True),
     ):
         pass
     assert (tmp_path / "precious/thesis.tex").read_text() == TEXT
@@ -187,8 +199,8 @@ def test_a_run_that_another_user_hid(graph: Graph, tmp_path: Path, old: str) -> 
     else:
         os.chown(hidden, NOBODY, NOBODY)
         hidden.rename(tmp_path / ".run.old")
-    with run_folder(tmp_path / "run", run_of(graph), resume=False, overwrite=False) as folder:
-        assert Run.load(folder).graph == str(graph.path)
+    with folder_of(graph, tmp_path / "run") as partial:
+        assert Run.load(partial.result).graph == str(graph.path)
 
 
 @root
@@ -203,9 +215,8 @@ def test_an_output_that_another_user_hid(graph: Graph, tmp_path: Path) -> None:
 def test_the_folders_of_a_training(graph: Graph, tmp_path: Path, name: str) -> None:
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
-    run = run_of(graph)
-    (tmp_path / "run").mkdir()
-    run.save(tmp_path / "run")
+    with folder_of(graph, tmp_path / "run"):
+        pass
     if name == "checkpoints":
         (tmp_path / "run" / name).symlink_to(elsewhere)
     else:
@@ -213,7 +224,7 @@ def test_the_folders_of_a_training(graph: Graph, tmp_path: Path, name: str) -> N
     more = {"resume": name == "checkpoints", "overwrite": name != "checkpoints"}
     with (
         pytest.raises(OutputExists, match="is a symbolic link, and we write nothing through it"),
-        run_folder(tmp_path / "run", run, **more),
+        folder_of(graph, tmp_path / "run", **more),
     ):
         pass
     assert list(elsewhere.iterdir()) == []
@@ -259,7 +270,7 @@ def test_the_locks_of_copies_of_graphs(graph: Graph, tmp_path: Path, victim: Pat
     staged.mkdir()
     source = Source.read(graph.path, ())
     (staged / f"{source.name}.lock").symlink_to(victim)
-    stage = Stage(
+    stage = Staging(
         lambda: tmp_path,
         lambda: staged,
         speed=lambda path: Speed.SHARED if path == graph.path else Speed.SSD,

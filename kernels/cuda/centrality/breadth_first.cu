@@ -12,10 +12,10 @@
 #include "centrality/team.cuh"
 
 using penstock::Item;
+using penstock::infinite;
 using penstock::Team;
 
 typedef unsigned long long Word;
-constexpr double INFINITE = __builtin_huge_val();
 constexpr int LANES = 8;  // threads a node, as many as divide a warp
 
 // indptr, indices  edges into each node; indices are nodes of the batch
@@ -106,7 +106,7 @@ __global__ void breadth_first(const Item* items, long long count, const long lon
       atomicAnd(&flags[1], all);
       T::sync();
       for (int i = rank; i < width; i += size)
-        if (!(flags[1] >> i & 1)) eccentricity[first + i] = INFINITE;
+        if (!(flags[1] >> i & 1)) eccentricity[first + i] = infinite();
       T::sync();
     }
     for (int node = rank; node < n; node += size) {

@@ -13,6 +13,8 @@ struct Item {
   int graph;
 };
 
+__device__ __forceinline__ double infinite() { return __longlong_as_double(0x7ff0000000000000ll); }
+
 template <bool WARP>
 struct Team {
   __device__ __forceinline__ static int size() { return WARP ? 32 : blockDim.x; }

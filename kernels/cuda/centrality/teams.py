@@ -72,7 +72,7 @@ def run(
             scratch = cp.empty(blocks * size, cp.uint8)
         words = ["true" if flag else "false" for flag in (warp, teams.anywhere, *flags)]
         launch_blocks(
-            f"centrality/{file}",
+            file,
             f"{kernel}<{arguments(teams)}, {', '.join(words)}>",
             blocks,
             32 * _WARPS if warp else teams.threads,

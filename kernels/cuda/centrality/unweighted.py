@@ -22,6 +22,8 @@ from penstock.kernels.cuda.centrality.teams import (
     summed,
 )
 
+_SEARCH_FILE = "centrality/breadth_first"
+_BETWEENNESS_FILE = "centrality/betweenness"
 _WORD = 64  # sources of a breadth-first search
 _TEAMS = (
     Teams(8, 0, 8),
@@ -58,7 +60,7 @@ def _search(batch: GraphBatch, sources: DeviceArray | None, distances: Any, star
     farthest = cp.empty(len(listed))
     name = C_IDS[batch.indices.dtype.name]
     run(
-        "breadth_first",
+        _SEARCH_FILE,
         "breadth_first",
         lambda teams: name,
         planned.items,
@@ -104,7 +106,7 @@ def unweighted_betweenness(
             return padded(nodes * (8 + lanes) + 4 * teams.sources)
 
         run(
-            "betweenness",
+            _BETWEENNESS_FILE,
             "betweenness",
             lambda teams: f"{name}, {real}, {_level(teams)[0]}, {teams.sources}",
             items,

@@ -2,7 +2,7 @@
 //
 // Distances are relaxed over incoming edges until none changes. An edge is tight where it lies on a
 // shortest path: numbers of paths, and then shares in the backward pass, are summed over tight
-// edges until none changes, too. Weights are positive, so tight edges form no cycle, unless a weight is
+// edges until none changes, too. Weights are positive, so tight edges form no cycle, unless one is
 // lost in a sum's rounding: a graph that has not converged after as many rounds as it has nodes is
 // marked.
 //
@@ -15,9 +15,8 @@
 #include "centrality/team.cuh"
 
 using penstock::Item;
+using penstock::infinite;
 using penstock::Team;
-
-constexpr double INFINITE = __builtin_huge_val();
 
 // Edges into (or out of) nodes, and how long they are.
 template <typename Id>
@@ -49,7 +48,7 @@ __device__ __forceinline__ void relax(const Edges<Id>& in, const Item& item, int
                                       unsigned mates, double* far) {
   typedef Team<WARP> T;
   const int lane = T::rank() % SOURCES, group = T::rank() / SOURCES, groups = T::size() / SOURCES;
-  for (int i = T::rank(); i < item.nodes * SOURCES; i += T::size()) far[i] = INFINITE;
+  for (int i = T::rank(); i < item.nodes * SOURCES; i += T::size()) far[i] = infinite();
   T::sync();
   if (group == 0 && source >= 0) far[source * SOURCES + lane] = 0;
   T::sync();
@@ -113,7 +112,7 @@ __global__ void weighted_paths(const Item* items, long long count, const long lo
       double most = 0;
       for (int node = group; node < n; node += groups) {
         const double here = far[node * SOURCES + lane];
-        const bool there = used && node != source && here < INFINITE;
+        const bool there = used && node != source && here < infinite();
         if (used) most = max(most, here);
         const int many = over_lanes<SOURCES>(there ? 1 : 0, mates);
         const double sum = over_lanes<SOURCES>(there ? here : 0.0, mates);
@@ -185,7 +184,7 @@ __global__ void weighted_betweenness(const Item* items, long long count,
           double sum = node == source ? 1 : 0;
           for_edges<SOURCES>(in, item, node, lane, mates, [&](long long, int other, double by) {
             const int from = other * SOURCES + lane;
-            if (node != source && here < INFINITE && far[from] + by == here) sum += paths[from];
+            if (node != source && here < infinite() && far[from] + by == here) sum += paths[from];
           });
           if (sum != paths[place]) {
             paths[place] = sum;
@@ -204,7 +203,7 @@ __global__ void weighted_betweenness(const Item* items, long long count,
           double sum = 0;
           for_edges<SOURCES>(out, item, node, lane, mates, [&](long long, int other, double by) {
             const int to = other * SOURCES + lane;
-            if (other != source && here + by == far[to] && here < INFINITE) sum += shares[to];
+            if (other != source && here + by == far[to] && here < infinite()) sum += shares[to];
           });
           const double share = paths[place] > 0 ? 1 / paths[place] + sum : 0;
           if (share != shares[place]) {
@@ -221,7 +220,7 @@ __global__ void weighted_betweenness(const Item* items, long long count,
       for (int node = group; node < n; node += groups) {
         const int place = node * SOURCES + lane;
         const double here = far[place];
-        const bool there = used && here < INFINITE;
+        const bool there = used && here < infinite();
         double sum = 0;
         for_edges<SOURCES>(out, item, node, lane, mates, [&](long long e, int other, double by) {
           const int to = other * SOURCES + lane;

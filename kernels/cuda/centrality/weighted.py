@@ -22,6 +22,7 @@ from penstock.kernels.cuda.centrality.teams import (
     summed,
 )
 
+_FILE = "centrality/weighted"
 _TEAMS = (
     Teams(32, 0, 8),
     Teams(64, 256, 32),
@@ -54,7 +55,7 @@ def _search(batch: GraphBatch, sources: DeviceArray | None, distances: Any, star
     farthest = cp.empty(len(listed))
     name = C_IDS[batch.indices.dtype.name]
     run(
-        "weighted",
+        _FILE,
         "weighted_paths",
         lambda teams: f"{name}, {teams.sources}",
         planned.items,
@@ -94,7 +95,7 @@ def weighted_betweenness(
     name = C_IDS[batch.indices.dtype.name]
     outward = (batch.indptr, batch.indices, batch.weights)
     run(
-        "weighted",
+        _FILE,
         "weighted_betweenness",
         lambda teams: f"{name}, {teams.sources}",
         planned.items,

@@ -11,6 +11,7 @@ from penstock.kernels.cuda.centrality.items import plan_items
 from penstock.kernels.cuda.centrality.teams import C_IDS, NULL, Teams, incoming, padded, run
 from penstock.kernels.cuda.module import launch
 
+_FILE = "centrality/pagerank"
 _TEAMS = (Teams(32, 0, 1), Teams(128, 128, 1), Teams(512, 512, 1), Teams(1 << 15, 1024, 1))
 _LANES = 8  # threads a node, as in triangles.cu
 
@@ -26,7 +27,7 @@ def pagerank(
     name = f"{C_IDS[batch.indices.dtype.name]}, {str(weighted).lower()}"
     given = (indptr, indices, weights if weighted else NULL, batch.indptr)
     run(
-        "pagerank",
+        _FILE,
         "pagerank",
         lambda teams: name,
         plan_items(ptr, ptr, max(batch.nodes, 1), 1).items,
