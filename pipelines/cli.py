@@ -17,7 +17,7 @@ from cyclopts import App, CycloptsError, Group
 from penstock import __version__
 from penstock.errors import CapacityError, PenstockError, PenstockWarning, causes
 from penstock.pipelines.help_page import HelpPage
-from penstock.pipelines.signals import Terminated, raise_terminations
+from penstock.pipelines.signals import Terminated, ignore_more, raise_terminations
 from penstock.pipelines.usage import usage_error
 
 app = App(
@@ -122,7 +122,9 @@ app.command(
 def main(arguments: list[str] | None = None) -> None:
     """Run a command and exit: 0 done, 1 failed, 2 bad usage, 143 and 129 told to end."""
     raise_terminations()
-    sys.exit(run(sys.argv[1:] if arguments is None else arguments))
+    code = run(sys.argv[1:] if arguments is None else arguments)
+    ignore_more()
+    sys.exit(code)
 
 
 def run(arguments: list[str]) -> int:

@@ -17,6 +17,7 @@ from typing import Any
 _CLOSING = 5.0
 
 _NUMBERS = (signal.SIGTERM, signal.SIGHUP)
+_heard: list[int] = []  # the signals that have ended the command
 
 
 class Terminated(KeyboardInterrupt):
@@ -42,6 +43,7 @@ def raise_terminations() -> None:
     def tell(number: int, frame: Any) -> None:
         for each in _NUMBERS:
             signal.signal(each, lambda number, frame: None)
+        _heard.append(number)
         _stop_logging()
         raise Terminated(number)
 
@@ -62,8 +64,19 @@ def _interrupt(number: int, frame: Any) -> None:
             os._exit(1)
 
     signal.signal(signal.SIGINT, again)
+    _heard.append(number)
     _stop_logging()
     raise KeyboardInterrupt
+
+
+def ignore_more() -> None:
+    """Hear none of these signals any more, where one has ended the command.
+
+    Python gives up its handlers while it ends: another one would be what the process died of.
+    """
+    if _heard:
+        for each in (signal.SIGINT, *_NUMBERS):
+            signal.signal(each, signal.SIG_IGN)
 
 
 def _stop_logging() -> None:

@@ -217,6 +217,34 @@ def test_before_the_command_is_loaded(tmp_path: Path, temporary: Path) -> None:
     assert done.stderr == "penstock: ended by SIGTERM. Nothing half-written was left in place.\n"
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_signals_until_python_has_ended(number: signal.Signals) -> None:
+    """Python gives up its handlers while it ends: a process that got one then died of it."""
+    code = (
+        "import signal, sys, time\n"
+        "import numpy, distributed\n"  # Python takes a while to end
+        "from penstock.pipelines import cli\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        "def wait(*_, **__):\n"
+        "    print('ready', flush=True)\n"
+        "    time.sleep(60)\n"
+        "cli.app = wait\n"
+        "cli.main([])\n"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-P", "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        text=True, preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL),
+    )  # fmt: skip
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    while process.poll() is None:
+        process.send_signal(number)
+        time.sleep(0.0005)
+    _, said = process.communicate()
+    assert process.returncode == CODES.get(number, 1), said
+    assert "Traceback" not in said
+
+
 def test_a_second_ctrl_c_does_not_make_the_end_slower(edges: Path, tmp_path: Path) -> None:
     """It broke off the closing of the cluster; the interpreter then waited ten seconds at exit."""
     listen = (
