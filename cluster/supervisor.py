@@ -93,6 +93,7 @@ def main(descriptor: int, folder: str, command: Sequence[str]) -> None:
     if status != 0:
         status = _kill_rest(child, status)
         left.remove()
+    left.forget()
     if alone:
         _tidy(folder)
     if os.WIFSIGNALED(status):
@@ -106,7 +107,8 @@ def main(descriptor: int, folder: str, command: Sequence[str]) -> None:
 class SharedSegments:
     """Shared memory of MPICH that processes below this one map, and leave when they are killed.
 
-    They do so from within MPI_Init on, and note it only behind that (workers/comm/segments.py).
+    They do so from within MPI_Init on, and note it only behind that (workers/comm/segments.py). So
+    this process notes it for them: were it killed with them, the next world would find it.
     """
 
     def __init__(self) -> None:
@@ -120,7 +122,7 @@ class SharedSegments:
 
     def look(self) -> None:
         """Find the files of all processes below this one."""
-        todo = _children()
+        before, todo = len(self._files), _children()
         while todo:
             pid = todo.pop()
             with suppress(OSError, ValueError):
@@ -128,6 +130,10 @@ class SharedSegments:
                 for line in Path(f"/proc/{pid}/maps").read_bytes().splitlines():
                     if b" /dev/shm/mpich_shm_" in line and not line.endswith(b"(deleted)"):
                         self._files.add(Path(os.fsdecode(line.split(None, 5)[5])))
+        if len(self._files) > before:
+            from penstock.workers.comm.segments import note_segments
+
+            note_segments(self._files)
 
     def remove(self) -> None:
         """Remove what was found and is this user's; all who used it are dead."""
@@ -136,6 +142,13 @@ class SharedSegments:
                 found = file.lstat()
                 if stat.S_ISREG(found.st_mode) and found.st_uid == os.getuid():
                     file.unlink()
+
+    def forget(self) -> None:
+        """Remove this process' note."""
+        if self._files:
+            from penstock.workers.comm.segments import forget_segments
+
+            forget_segments()
 
 
 def _start(command: Sequence[str]) -> int:

@@ -16,6 +16,7 @@ import pytest
 
 from penstock.cluster.mpi.mpiexec import find_launcher, launch_environment, loaded_library
 from penstock.cluster.supervisor import Supervised
+from penstock.workers.comm.segments import sweep_segments
 
 # What every rank runs first of all, so that it stays where it is: loading its libraries, in
 # MPI_Init, where rank 0 waits for the other, and with MPI up but unknown to the scheduler.
@@ -137,7 +138,7 @@ def files_of(family: list[psutil.Process]) -> set[Path]:
 
 @pytest.mark.mpi
 @pytest.mark.slow
-@pytest.mark.parametrize("who", ["client", "mpiexec", "rank"])
+@pytest.mark.parametrize("who", ["client", "mpiexec", "rank", "supervisor"])
 def test_a_death_in_mpi_init_leaves_no_shared_memory(
     edges: Path, temporary: Path, who: str
 ) -> None:
@@ -150,12 +151,16 @@ def test_a_death_in_mpi_init_leaves_no_shared_memory(
         process.kill()
     elif who == "mpiexec":
         next(one for one in family if one.name() == "mpiexec").kill()
+    elif who == "supervisor":
+        next(one for one in family if "penstock.cluster.supervisor" in one.cmdline()).kill()
     else:
         next(one for one in family if is_rank(one)).kill()
     _, alive = psutil.wait_procs(family, timeout=ENDED_WITHIN)
     kill_all(alive)
     process.communicate(timeout=20)
     assert not alive
+    if who == "supervisor":
+        sweep_segments()  # as the next world on this host does
     assert not [path for path in files if path.exists()]
 
 

@@ -1,7 +1,8 @@
 """Shared memory that MPI leaves behind when its ranks are killed: noted, and removed later.
 
-A rank notes which files in /dev/shm it maps; whoever comes to the host next, or ends the world,
-removes the files of ranks that are dead. Files that nobody noted are not touched.
+A rank notes which files in /dev/shm it maps, and the supervisor of a world which ones its ranks map
+before they can do so; whoever comes to the host next, or ends the world, removes the files of those
+who are dead. Files that nobody noted are not touched.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import os
 import re
 import stat
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
@@ -18,24 +20,28 @@ _SHM = Path("/dev/shm")
 _NOTE = re.compile(r"penstock-(\d+)-(\d+)-(\d+)$")  # user, process, when it started
 
 
-def note_segments() -> None:
-    """Note the shared memory that this process maps."""
-    pid = os.getpid()
+def note_segments(others: Iterable[Path] | None = None) -> None:
+    """Note the shared memory that this process maps, or that others do for whom it answers."""
     with suppress(OSError):
-        mapped = _mapped(pid)
-        if mapped:
-            note = _SHM / f"penstock-{os.getuid()}-{pid}-{process_start(pid)}"
+        files = _mapped(os.getpid()) if others is None else sorted(map(str, others))
+        if files:
+            if others is not None:
+                _own_note().unlink(missing_ok=True)  # which named fewer
             # Anybody may write there: never through a link, nor into a file of theirs.
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-            with os.fdopen(os.open(note, flags, 0o600), "w", encoding="utf-8") as file:
-                file.write("\n".join(mapped))
+            with os.fdopen(os.open(_own_note(), flags, 0o600), "w", encoding="utf-8") as file:
+                file.write("\n".join(files))
 
 
 def forget_segments() -> None:
     """Remove this process' own note: it leaves MPI in order."""
-    pid = os.getpid()
     with suppress(OSError):
-        (_SHM / f"penstock-{os.getuid()}-{pid}-{process_start(pid)}").unlink(missing_ok=True)
+        _own_note().unlink(missing_ok=True)
+
+
+def _own_note() -> Path:
+    pid = os.getpid()
+    return _SHM / f"penstock-{os.getuid()}-{pid}-{process_start(pid)}"
 
 
 def sweep_segments() -> None:
