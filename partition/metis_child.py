@@ -11,8 +11,10 @@ import contextlib
 import ctypes
 import json
 import mmap
+import os
 import signal
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +27,6 @@ def main(job: dict[str, Any]) -> None:
     """Partition the shared graph and print the edge cut; parts go to the end of the memory."""
     import pymetis
 
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
     with contextlib.suppress(OSError):
         # Where memory runs out, Linux shall end this process and not its parent.
         Path("/proc/self/oom_score_adj").write_text("1000")
@@ -47,5 +48,37 @@ def main(job: dict[str, Any]) -> None:
     print(json.dumps({"cut": int(result.edge_cuts)}))
 
 
+def run(job: dict[str, Any]) -> None:
+    """Call ``main`` in a thread, while this one takes SIGTERM.
+
+    METIS throws errors by raising SIGTERM in its own thread, and would take one from outside for
+    such an error: it then answers with parts that it was about to make.
+    """
+    failure: list[BaseException] = []
+    done = threading.Event()
+    waiting = threading.get_ident()
+
+    def compute() -> None:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
+        try:
+            main(job)
+        except BaseException as error:
+            failure.append(error)
+        finally:
+            done.set()
+            signal.pthread_kill(waiting, signal.SIGUSR1)
+
+    heard = {signal.SIGTERM, signal.SIGUSR1}
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_BLOCK, heard)
+    threading.Thread(target=compute, daemon=True).start()
+    while not done.is_set():
+        if signal.sigwait(heard) == signal.SIGTERM:
+            print("it was ended by SIGTERM", file=sys.stderr, flush=True)
+            os._exit(1)
+    if failure:
+        raise failure[0]
+
+
 if __name__ == "__main__":
-    main(json.loads(sys.argv[1]))
+    run(json.loads(sys.argv[1]))

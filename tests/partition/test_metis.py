@@ -84,6 +84,26 @@ def test_a_process_that_dies_is_a_failure(graph, tmp_path, monkeypatch, way, mes
     assert caught.value.memory is memory
 
 
+def test_a_sigterm_is_no_error_that_metis_throws(graph, tmp_path, monkeypatch):
+    """METIS took it for one, and answered with what it had: parts of which one owned everything."""
+    (tmp_path / "pymetis.py").write_text(
+        "import ctypes, os, signal, time\n"
+        "from types import SimpleNamespace\n"
+        "Options = CSRAdjacency = lambda *_, **__: None\n"
+        "def part_graph(*_, vweights, **__):\n"
+        "    ctypes.CDLL(None).signal(signal.SIGTERM, 1)\n"  # as METIS does: not its end
+        "    os.kill(os.getpid(), signal.SIGTERM)\n"
+        "    time.sleep(0.5)\n"
+        "    return SimpleNamespace(vertex_part=[0] * len(vweights), edge_cuts=0)\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    with (
+        shared_adjacency(graph) as adjacency,
+        pytest.raises(MetisError, match="it was ended by SIGTERM"),
+    ):
+        run_metis(adjacency, 4, tolerance=1.03, recursive=False, seed=0)
+
+
 def test_ctrl_c_ends_a_metis_that_would_run_on(graph, tmp_path, monkeypatch):
     note = tmp_path / "pid"
     script = f"import os, time\nopen({str(note)!r}, 'w').write(str(os.getpid()))\ntime.sleep(60)\n"
