@@ -110,11 +110,12 @@ def weak_components(batch: GraphBatch) -> Array:
     union = kernel("components", np.empty(0))
     parent = union.new_forest(batch.nodes)
     union.union_rows(parent, _host(batch.indptr), _host(batch.indices))
-    labels = union.component_labels(parent)
+    labels: Array = union.component_labels(parent)
     ptr = _host(batch.ptr)
     sizes = np.diff(ptr)
     first = labels[np.minimum(ptr[:-1], max(len(labels) - 1, 0))] if len(labels) else labels
-    return (labels - np.repeat(first, sizes)).astype(np.int32) if len(labels) else labels
+    found: Array = labels - np.repeat(first, sizes) if len(labels) else labels
+    return found.astype(np.int32)
 
 
 def _triangles(batch: GraphBatch, options: CentralityOptions) -> dict[str, Array]:
@@ -132,7 +133,7 @@ def _triangles(batch: GraphBatch, options: CentralityOptions) -> dict[str, Array
 
 
 def both_ways(batch: GraphBatch) -> tuple[GraphBatch, Array]:
-    """Return the symmetric graphs of directed ones, and how many edges each of theirs stands for."""
+    """Return the symmetric graphs of directed ones, and of how many edges each edge is made."""
     import scipy.sparse as sp
 
     indptr, indices = _host(batch.indptr), _host(batch.indices)

@@ -89,10 +89,10 @@ class CentralityJob(Job[CentralityReport]):
         items = self.zoo.edges + np.diff(self.zoo.ptr)
         if self.one:
             shares = Shares.of(self.graph, self.options)
-            how = f"{len(shares.listed):,} sources in {shares.count} shares"
+            how = f"{len(shares.listed):,} sources in {shares.count} tasks"
             most = int(items.sum())
         else:
-            how = f"{self.zoo.graphs:,} graphs in {len(self.pieces)} pieces"
+            how = f"{self.zoo.graphs:,} graphs in {len(self.pieces)} tasks"
             most = max((int(items[first:stop].sum()) for first, stop in self.pieces), default=0)
         return Plan(
             command=self.command,
@@ -176,9 +176,9 @@ class CentralityJob(Job[CentralityReport]):
             self.result.resumed_parts = len(done)
             todo = sorted(set(numbers) - set(done))
             given = (graph.path, self.version, self.options, records, _LISTED)
-            calls = [(*given, n, shares.count) for n in todo]
+            drawn = [(*given, n, shares.count) for n in todo]
             sizes = [len(shares.share(n)) for n in todo]
-            workers.tasks("centrality", sum_share, calls, sizes, "sources")
+            workers.tasks("centrality", sum_share, drawn, sizes, "sources")
         workers.tasks("finish", finish_graph, [(task, _LISTED, shares.count)], [1], "graphs")
 
     def _disk_bytes(self) -> int:

@@ -40,8 +40,10 @@ class Zoo:
             return Zoo(np.array([0, graph.num_nodes]), np.array([graph.num_edges]))
         path = graph.path / "graphs.parquet"
         nodes = as_numpy(read_column(path, "nodes")).astype(np.int64)
-        edges = as_numpy(read_column(path, "edges")).astype(np.int64)
-        return Zoo(np.concatenate([[0], np.cumsum(nodes)]), edges)
+        ptr = np.concatenate([[0], np.cumsum(nodes)])
+        # graphs.parquet of a generated zoo does not say them.
+        before = np.concatenate([[0], np.cumsum(graph.degrees)])
+        return Zoo(ptr, np.diff(before[ptr]))
 
     @property
     def graphs(self) -> int:
@@ -150,7 +152,7 @@ def on_device(batch: GraphBatch) -> GraphBatch:
     """Return a copy of a batch on this worker's GPU."""
     import cupy
 
-    arrays = {
+    arrays: dict[str, Any] = {
         name: None if array is None else cupy.asarray(array)
         for name in ("ptr", "indptr", "indices", "weights")
         for array in [getattr(batch, name)]

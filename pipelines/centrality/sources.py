@@ -116,11 +116,9 @@ def sum_share(
 
 def added(records: Records, shares: Shares, name: str) -> Array:
     """Return the sum of all shares, in their order."""
-    total = None
-    for number in range(shares.count):
-        values = load_npy(records.folder / f"share-{number:05d}-{name}.npy")
-        total = np.array(values) if total is None else total + values
-    assert total is not None
+    total = np.array(load_npy(records.folder / f"share-00000-{name}.npy"))
+    for number in range(1, shares.count):
+        total += load_npy(records.folder / f"share-{number:05d}-{name}.npy")
     return total
 
 
@@ -187,4 +185,5 @@ def _sampled_scale(
     if not options.endpoints:
         sources[shares.listed] -= 1
     pairs = sources * (ends - 1) if options.normalized else sources * (1 if directed else 2) / ends
-    return np.divide(1.0, pairs, out=np.full(size, np.nan), where=pairs > 0)
+    found: Array = np.divide(1.0, pairs, out=np.full(size, np.nan), where=pairs > 0)
+    return found
