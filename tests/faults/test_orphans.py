@@ -73,6 +73,12 @@ def kill_all(processes: list[psutil.Process]) -> None:
             one.kill()
 
 
+def hear_signals() -> None:
+    """Undo what nohup, and a shell that starts tests in the background, have processes ignore."""
+    for number in (signal.SIGHUP, signal.SIGINT):
+        signal.signal(number, signal.SIG_DFL)
+
+
 def command_with_ranks(
     edges: Path, temporary: Path, phase: str
 ) -> tuple[subprocess.Popen[str], list[psutil.Process]]:
@@ -85,6 +91,7 @@ def command_with_ranks(
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
+        preexec_fn=hear_signals,
     )
     deadline = time.monotonic() + 60
     while len([one for one in below(process) if is_rank(one)]) < 2:
