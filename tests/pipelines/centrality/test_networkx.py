@@ -15,7 +15,7 @@ def backend(monkeypatch):
     if "penstock" not in nx.utils.backends.backends:
         pytest.skip("penstock was installed before it had an entry point for NetworkX")
     # That a graph must not be changed behind NetworkX' back, which this one is not.
-    monkeypatch.setattr(nx.config, "warnings_to_ignore", {"cache"})
+    monkeypatch.setattr(nx.config, "warnings_to_ignore", {"cache"}, raising=False)
     return "penstock"
 
 
