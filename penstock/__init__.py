@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from penstock.errors import PenstockError as PenstockError
     from penstock.graph import Graph as Graph
     from penstock.partition.order import order as order
+    from penstock.pipelines.centrality import centrality as centrality
     from penstock.pipelines.etl import etl as etl
     from penstock.pipelines.generate import generate as generate
     from penstock.pipelines.info import info as info
@@ -34,6 +35,7 @@ _HOME = {
     "connect": "penstock.cluster.connect",
     "Graph": "penstock.graph",
     "PenstockError": "penstock.errors",
+    "centrality": "penstock.pipelines.centrality",
     "etl": "penstock.pipelines.etl",
     "generate": "penstock.pipelines.generate",
     "info": "penstock.pipelines.info",

@@ -104,6 +104,13 @@ app.command(
     help="Train a GNN, predict, evaluate: GCN, SAGE, GIN, GAT",
 )
 app.command(
+    "penstock.pipelines.centrality.command:command",
+    name="centrality",
+    group=_JOBS,
+    sort_key=3,
+    help="Closeness, betweenness, PageRank and more, of one graph or many small ones",
+)
+app.command(
     "penstock.pipelines.cluster:app",
     name="cluster",
     group=_CLUSTERS,

@@ -140,8 +140,8 @@ def test_no_module_hides_a_name_of_its_package(root):
 def test_public_names_are_there():
     import penstock
 
-    names = ["CSR", "ClusterSpec", "Graph", "PenstockError", "connect", "etl", "generate", "info"]
-    names += ["order", "partition_graph", "validate", "walk", "walk_array"]
+    names = ["CSR", "ClusterSpec", "Graph", "PenstockError", "centrality", "connect", "etl"]
+    names += ["generate", "info", "order", "partition_graph", "validate", "walk", "walk_array"]
     assert dir(penstock) == sorted([*names, "gang", "gnn", "__version__"])
     for name in names:
         assert callable(getattr(penstock, name)), name

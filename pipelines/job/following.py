@@ -10,6 +10,8 @@ from penstock.pipelines.output import Command
 
 def after_graph(path: Path, about: Manifest) -> list[Command]:
     """Return the commands for a graph: those that it has what they need for."""
+    if about.graphs is not None and about.edges:
+        return [("centrality", path, beside(path, "centrality"))]
     walks: Command = ("walk", path, beside(path, "walks"))
     if learnable(about):
         return [("gnn", "train", path, beside(path, "run")), walks]

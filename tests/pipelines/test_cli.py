@@ -22,7 +22,7 @@ from penstock.pipelines.output import Output
 from penstock.pipelines.signals import Terminated
 
 COMMANDS = ["demo", "etl", "generate", "info", "validate", "partition", "order"]
-COMMANDS += ["walk", "gnn", "cluster", "completion"]
+COMMANDS += ["walk", "gnn", "centrality", "cluster", "completion"]
 
 
 @options

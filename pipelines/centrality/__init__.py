@@ -1,0 +1,102 @@
+"""``penstock centrality``: closeness, betweenness and more, of a zoo of graphs or of one graph."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, overload
+
+from penstock.cluster.spec import ClusterSpec
+from penstock.errors import UsageError
+from penstock.graph import Graph
+from penstock.paths import client_path
+from penstock.pipelines.centrality.job import CentralityJob
+from penstock.pipelines.centrality.options import CentralityOptions
+from penstock.pipelines.centrality.report import CentralityReport
+from penstock.pipelines.job import run
+
+
+@overload
+def centrality(
+    graph: str | Path | Graph,
+    out: str | Path,
+    *,
+    cluster: ClusterSpec | None = None,
+    quiet: bool = True,
+    **options: Any,
+) -> CentralityReport: ...
+
+
+@overload
+def centrality(graph: Any, out: None = None, **options: Any) -> Any: ...
+
+
+def centrality(
+    graph: Any,
+    out: str | Path | None = None,
+    *,
+    cluster: ClusterSpec | None = None,
+    quiet: bool = True,
+    **options: Any,
+) -> Any:
+    """Compute centralities of every graph of a zoo, or of one graph, and write them as Parquet.
+
+    Meaning and defaults are NetworkX's. Graphs of NetworkX are computed in this process, and
+    nothing is written.
+
+    Parameters
+    ----------
+    graph
+        A graph or a zoo of graphs, or its directory; or a graph of NetworkX, or a list of them.
+    out
+        Directory to write; none for graphs of NetworkX.
+    cluster
+        Where it runs [default: this machine].
+    quiet
+        Print no progress.
+    **options
+        Fields of ``CentralityOptions``, as ``metrics``, ``weighted`` or ``samples``: the options of
+        ``penstock centrality``.
+
+    Returns
+    -------
+    CentralityReport
+        Counts, of failed graphs too, and times; ``text()`` and ``to_dict()``. Of a graph of
+        NetworkX a dict by metric, of a list of them a list of dicts.
+
+    Raises
+    ------
+    UsageError
+        Options that contradict each other or the graph.
+    InputError
+        The weights of a single graph are no lengths; of a zoo such graphs are listed as failed.
+    CapacityError
+        It does not fit on the disk.
+    OutputExists
+        ``out`` is taken, and neither ``resume`` nor ``overwrite`` is set.
+
+    Examples
+    --------
+    >>> centrality("zoo", "central", metrics="closeness,betweenness")
+    >>> centrality("follows", "central", metrics="betweenness", epsilon=0.01)
+    >>> centrality([networkx.path_graph(3), networkx.star_graph(4)])[1]["closeness"]
+    """
+    given = CentralityOptions(**options)
+    if not isinstance(graph, str | Path | Graph):
+        if out is not None or cluster is not None:
+            raise UsageError(
+                "graphs of NetworkX are computed here, and nothing is written",
+                remedy="Leave out and cluster away, or write a table of edges and give it to etl",
+            )
+        from penstock.pipelines.centrality.networkx import centrality_of
+
+        one = hasattr(graph, "adj")
+        found = centrality_of([graph] if one else list(graph), given)
+        return found[0] if one else found
+    if out is None:
+        raise UsageError("where to write the centralities is missing", expected="out=DIRECTORY")
+    known = graph.path if isinstance(graph, Graph) else graph
+    opened = Graph.open(known, verify=given.verify, quiet=quiet)
+    opened.verified |= isinstance(graph, Graph) and graph.verified
+    return run(
+        CentralityJob(opened, client_path(out), given, cluster or ClusterSpec(), quiet=quiet)
+    )

@@ -1,0 +1,42 @@
+"""``penstock centrality`` on the command line."""
+
+from __future__ import annotations
+
+from penstock.cluster.spec import ClusterSpec
+from penstock.errors import PenstockError
+from penstock.graph import Graph
+from penstock.options import ClientPath
+from penstock.pipelines.centrality.job import CentralityJob
+from penstock.pipelines.centrality.options import CentralityOptions
+from penstock.pipelines.job import run_command
+from penstock.pipelines.job.plan import PlanFlag
+from penstock.pipelines.output import Output
+
+
+def command(
+    graph: ClientPath,
+    out: ClientPath,
+    /,
+    *,
+    options: CentralityOptions = CentralityOptions(),
+    cluster: ClusterSpec = ClusterSpec(),
+    plan: PlanFlag = False,
+    output: Output = Output(),
+) -> None:
+    """Compute centralities of every graph of a zoo, or of one graph.
+
+    Parameters
+    ----------
+    graph
+        the directory of a graph, or of a zoo of graphs
+    out
+        the directory of centralities to write
+    """
+    opened = Graph.open(graph, verify=options.verify, quiet=output.quiet)
+    job = CentralityJob(opened, out, options, cluster, quiet=output.quiet)
+    report = run_command(job, output, planned=plan)
+    if report is not None and report.failed:
+        raise PenstockError(
+            f"{report.failed:,} of {report.graphs:,} graphs failed; the others are computed",
+            remedy=f"See {out}/failures.parquet",
+        )

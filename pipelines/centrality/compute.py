@@ -1,0 +1,173 @@
+"""From a batch of graphs to columns: of nodes, of edges, of graphs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from penstock.arrays import Array
+from penstock.kernels import kernel
+from penstock.kernels.centrality_rules import (
+    GraphBatch,
+    Paths,
+    betweenness_scale,
+    closeness,
+    clustering,
+)
+from penstock.pipelines.centrality.options import CentralityOptions
+
+
+@dataclass(frozen=True)
+class Columns:
+    """What was computed of a batch, by the names of columns.
+
+    nodes, graphs  a value each
+    edges          (edges,) of the batch, or None
+    unfinished     graphs whose PageRank did not converge
+    """
+
+    nodes: dict[str, Array]
+    graphs: dict[str, Array]
+    edges: Array | None
+    unfinished: Array
+
+
+def compute(batch: GraphBatch, options: CentralityOptions) -> Columns:
+    """Return everything that was asked for of the graphs of a batch."""
+    kernels, wanted = kernel("centrality", batch.indptr), options.wanted
+    sizes = np.diff(_host(batch.ptr))
+    nodes: dict[str, Array] = {}
+    graphs: dict[str, Array] = {}
+    edges, unfinished = None, np.empty(0, np.int64)
+    if wanted & {"closeness", "harmonic", "eccentricity", "diameter"}:
+        paths = Paths(*map(_host, kernels.shortest_paths(batch)))
+        nodes |= of_paths(paths, _host(batch.ptr), options)
+        if "diameter" in wanted:
+            graphs["diameter"] = _each(np.maximum, paths.eccentricity, sizes)
+            graphs["radius"] = _each(np.minimum, paths.eccentricity, sizes)
+    if wanted & {"betweenness", "edge-betweenness"}:
+        found, edges = _betweenness(kernels, batch, options)
+        if "betweenness" in wanted:
+            nodes["betweenness"] = found
+    if "pagerank" in wanted:
+        ranks, steps = kernels.pagerank(
+            batch, damping=options.alpha, tolerance=options.tol, most=options.max_iter
+        )
+        nodes["pagerank"] = _host(ranks)
+        unfinished = np.flatnonzero(_host(steps) < 0)
+    if "component" in wanted:
+        nodes["component"] = weak_components(batch)
+        graphs["components"] = _each(np.maximum, nodes["component"] + 1, sizes).astype(np.int64)
+    if "strong-component" in wanted:
+        nodes["strong_component"] = _host(kernels.strong_components(batch))
+        most = _each(np.maximum, nodes["strong_component"] + 1, sizes)
+        graphs["strong_components"] = most.astype(np.int64)
+    if wanted & {"triangles", "clustering"}:
+        nodes |= _triangles(batch, options)
+        if "clustering" in wanted:
+            sums = _each(np.add, nodes["clustering"], sizes)
+            graphs["average_clustering"] = sums / np.maximum(sizes, 1)
+    return Columns(nodes, graphs, edges, unfinished)
+
+
+def of_paths(paths: Paths, ptr: Array, options: CentralityOptions) -> dict[str, Array]:
+    """Return the columns that follow from what the shortest paths come to."""
+    found = {}
+    if "closeness" in options.wanted:
+        found["closeness"] = closeness(paths, ptr, improved=options.wf_improved)
+    if "harmonic" in options.wanted:
+        found["harmonic"] = paths.inverse
+    if "eccentricity" in options.wanted:
+        found["eccentricity"] = paths.eccentricity
+    return found
+
+
+def _betweenness(
+    kernels: Any, batch: GraphBatch, options: CentralityOptions
+) -> tuple[Array, Array | None]:
+    edges = "edge-betweenness" in options.wanted
+    nodes, arcs = kernels.betweenness(
+        batch, endpoints=options.endpoints, edges=edges, dtype=np.dtype(options.dtype)
+    )
+    ptr = _host(batch.ptr)
+    given = {"directed": batch.directed, "normalized": options.normalized}
+    scale = betweenness_scale(ptr, endpoints=options.endpoints, **given)
+    found = _host(nodes) * np.repeat(scale, np.diff(ptr))
+    if not edges:
+        return found, None
+    scale = betweenness_scale(ptr, endpoints=True, **given)
+    counts = np.diff(_host(batch.indptr)[ptr])
+    return found, _host(arcs) * np.repeat(scale, counts)
+
+
+def weak_components(batch: GraphBatch) -> Array:
+    """Return the connected component of each node, direction ignored, (nodes,) int32.
+
+    Those of a graph are 0, 1, ... in the order of their smallest members.
+    """
+    union = kernel("components", np.empty(0))
+    parent = union.new_forest(batch.nodes)
+    union.union_rows(parent, _host(batch.indptr), _host(batch.indices))
+    labels: Array = union.component_labels(parent)
+    ptr = _host(batch.ptr)
+    sizes = np.diff(ptr)
+    first = labels[np.minimum(ptr[:-1], max(len(labels) - 1, 0))] if len(labels) else labels
+    found: Array = labels - np.repeat(first, sizes) if len(labels) else labels
+    return found.astype(np.int32)
+
+
+def _triangles(batch: GraphBatch, options: CentralityOptions) -> dict[str, Array]:
+    """Return triangles of the graph without direction, and the clustering of the graph as it is."""
+    found = {}
+    both, counts = (batch, None) if not batch.directed else both_ways(batch)
+    if "triangles" in options.wanted:
+        walks = kernel("centrality", both.indptr).triangles(both)
+        found["triangles"] = _host(walks.closed) // 2
+    if "clustering" in options.wanted:
+        walks = kernel("centrality", both.indptr).triangles(both, counts)
+        walks = type(walks)(*map(_host, walks))
+        found["clustering"] = clustering(walks, directed=batch.directed)
+    return found
+
+
+def both_ways(batch: GraphBatch) -> tuple[GraphBatch, Array]:
+    """Return the symmetric graphs of directed ones, and of how many edges each edge is made."""
+    import scipy.sparse as sp
+
+    indptr, indices = _host(batch.indptr), _host(batch.indices)
+    shape = (batch.nodes, batch.nodes)
+    matrix = sp.csr_array((np.ones(len(indices), np.int8), indices, indptr), shape=shape)
+    both = (matrix + matrix.T).tocsr()
+    both.sort_indices()
+    xp = _module(batch.indptr)
+    symmetric = replace(
+        batch,
+        indptr=xp.asarray(both.indptr.astype(np.int64)),
+        indices=xp.asarray(both.indices.astype(indices.dtype)),
+        weights=None,
+        directed=False,
+    )
+    return symmetric, xp.asarray(both.data)
+
+
+def _each(how: Any, values: Array, sizes: Array) -> Array:
+    """Reduce the values of the nodes of each graph; 0 where it has none."""
+    found = np.zeros(len(sizes))
+    there = np.flatnonzero(sizes)
+    if len(there):
+        found[there] = how.reduceat(values, (np.cumsum(sizes) - sizes)[there])
+    return found
+
+
+def _module(array: Any) -> Any:
+    if hasattr(array, "get"):
+        import cupy
+
+        return cupy
+    return np
+
+
+def _host(array: Any) -> Array:
+    return np.asarray(array.get() if hasattr(array, "get") else array)

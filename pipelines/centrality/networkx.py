@@ -1,0 +1,242 @@
+"""Graphs of NetworkX: centralities of many at once, and a backend for NetworkX's own functions.
+
+penstock.centrality([g1, g2, ...], metrics="closeness")      a list of dicts, by metric and node
+networkx.betweenness_centrality(graph, backend="penstock")   by the entry point of pyproject.toml
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from penstock.arrays import Array
+from penstock.errors import InputError, UsageError
+from penstock.kernels.centrality_rules import GraphBatch, betweenness_scale, clustering
+from penstock.kernels.centrality_rules import closeness as closeness_of
+from penstock.kernels.cpu import centrality as cpu
+from penstock.pipelines.centrality.compute import both_ways, compute
+from penstock.pipelines.centrality.options import CentralityOptions
+
+
+@dataclass(frozen=True, eq=False)
+class NetworkXBatch:
+    """Graphs of NetworkX as a batch; nodes: of each graph, in its own order."""
+
+    batch: GraphBatch
+    nodes: list[list[Any]]
+
+    @staticmethod
+    def of(graphs: Sequence[Any], weight: str | None) -> NetworkXBatch:
+        """Convert graphs, all directed or all undirected; of parallel edges the shortest counts."""
+        directed = {bool(graph.is_directed()) for graph in graphs}
+        if len(directed) > 1:
+            raise UsageError("the graphs are directed and undirected", expected="one kind of both")
+        nodes = [list(graph) for graph in graphs]
+        ptr = np.cumsum([0, *map(len, nodes)], dtype=np.int64)
+        degrees, ends, weights = [], [], []
+        for first, graph, names in zip(ptr[:-1], graphs, nodes, strict=True):
+            place = {node: int(first) + i for i, node in enumerate(names)}
+            several = graph.is_multigraph()
+            for node in names:
+                row = sorted((place[other], data) for other, data in _adjacent(graph, node))
+                degrees.append(len(row))
+                ends += [other for other, _ in row]
+                if weight is not None:
+                    weights += [_length(data, weight, several=several) for _, data in row]
+        lengths = None if weight is None else np.array(weights, np.float64)
+        if lengths is not None and not (lengths >= 0).all():
+            raise InputError(
+                f"the attribute {weight!r} of an edge is no length",
+                expected="a number that is not negative",
+                got=str(lengths[~(lengths >= 0)][0]),
+            )
+        indptr = np.concatenate([[0], np.cumsum(degrees, dtype=np.int64)])
+        indices = np.array(ends, np.int32 if ptr[-1] < 2**31 else np.int64)
+        batch = GraphBatch(ptr, indptr, indices, lengths, directed=True in directed)
+        return NetworkXBatch(batch, nodes)
+
+    def by_node(self, values: Array) -> list[dict[Any, Any]]:
+        """Return the values of the nodes of each graph."""
+        found = values.tolist()
+        return [
+            dict(zip(names, found[first : first + len(names)], strict=True))
+            for first, names in zip(self.batch.ptr, self.nodes, strict=False)
+        ]
+
+
+def centrality_of(
+    graphs: Any, options: CentralityOptions, weight: str = "weight"
+) -> list[dict[str, Any]]:
+    """Return of each graph a dict by metric: of nodes, or a number of the graph."""
+    if options.sampled or options.distances or "edge-betweenness" in options.wanted:
+        raise UsageError("samples, distances and edge-betweenness are written to files only")
+    read = NetworkXBatch.of(graphs, weight if options.weighted else None)
+    found = compute(read.batch, options)
+    if len(found.unfinished):
+        raise InputError(
+            f"PageRank of graph {found.unfinished[0]} did not converge",
+            remedy="Allow more iterations with max_iter, or a larger tol",
+        )
+    results: list[dict[str, Any]] = [{} for _ in graphs]
+    for metric, values in found.nodes.items():
+        for result, by_node in zip(results, read.by_node(values), strict=True):
+            result[metric] = by_node
+    for metric, values in found.graphs.items():
+        for result, value in zip(results, values.tolist(), strict=True):
+            result[metric] = value
+    return results
+
+
+def _adjacent(graph: Any, node: Any) -> Iterable[tuple[Any, Any]]:
+    return graph.adj[node].items()  # type: ignore[no-any-return]
+
+
+def _length(data: Any, weight: str, *, several: bool) -> float:
+    if several:
+        return min(float(one.get(weight, 1)) for one in data.values())
+    return float(data.get(weight, 1))
+
+
+# Options of NetworkX that the kernels do not have.
+_MISSING = frozenset({"k", "personalization", "nstart", "dangling", "nodes", "nbunch", "sources"})
+
+
+# -- the backend --------------------------------------------------------------------------------
+
+
+class BackendGraph:
+    """A graph that NetworkX gave to this backend, and keeps for calls with other weights."""
+
+    __networkx_backend__ = "penstock"
+
+    def __init__(self, graph: Any) -> None:
+        self.original = graph
+        self._read: dict[str | None, NetworkXBatch] = {}
+
+    def is_directed(self) -> bool:
+        """Whether it is."""
+        return bool(self.original.is_directed())
+
+    def is_multigraph(self) -> bool:
+        """Whether it is."""
+        return bool(self.original.is_multigraph())
+
+    def batch(self, weight: str | None = None) -> GraphBatch:
+        """Return it for the kernels, with this attribute of edges as their lengths."""
+        if weight not in self._read:
+            self._read[weight] = NetworkXBatch.of([self.original], weight)
+        return self._read[weight].batch
+
+    def by_node(self, values: Array) -> dict[Any, Any]:
+        """Return the values of the nodes."""
+        return dict(zip(self.original, values.tolist(), strict=True))
+
+
+def _refuse(name: str, **given: Any) -> None:
+    """Raise where an option is given that the kernels do not have: NetworkX may not have asked."""
+    answer = Backend.can_run(name, (), given)
+    if answer is not True:
+        raise NotImplementedError(f"{name}: {answer}; call it without backend")
+
+
+class Backend:
+    """What NetworkX calls: its own functions, with its own options."""
+
+    @staticmethod
+    def convert_from_nx(graph: Any, **_: Any) -> BackendGraph:
+        """Return a graph that is converted once a function asks for it."""
+        return graph if isinstance(graph, BackendGraph) else BackendGraph(graph)
+
+    @staticmethod
+    def convert_to_nx(result: Any, **_: Any) -> Any:
+        """Return a result as it is: dicts and numbers."""
+        return result.original if isinstance(result, BackendGraph) else result
+
+    @staticmethod
+    def can_run(name: str, args: Any, kwargs: Any) -> bool | str:
+        """Return whether the options are ones that the kernels have."""
+        given = {key: value for key, value in kwargs.items() if value is not None}
+        missing = sorted(given.keys() & _MISSING)
+        if missing:
+            return f"penstock has no option {missing[0]}"
+        weight = given.get("weight", given.get("distance", ""))
+        if not isinstance(weight, str) or (weight and name == "clustering"):
+            return "penstock has no weights of this kind"
+        return True
+
+    @staticmethod
+    def closeness_centrality(
+        G: BackendGraph, u: Any = None, distance: Any = None, wf_improved: bool = True
+    ) -> Any:
+        """Return the closeness of all nodes, or of ``u``."""
+        _refuse("closeness_centrality", distance=distance)
+        batch = G.batch(distance)
+        paths = cpu.shortest_paths(batch)
+        found = G.by_node(closeness_of(paths, batch.ptr, improved=wf_improved))
+        return found if u is None else found[u]
+
+    @staticmethod
+    def harmonic_centrality(
+        G: BackendGraph, nbunch: Any = None, distance: Any = None, sources: Any = None
+    ) -> Any:
+        """Return the harmonic centrality of all nodes."""
+        _refuse("harmonic_centrality", nbunch=nbunch, distance=distance, sources=sources)
+        return G.by_node(cpu.shortest_paths(G.batch(distance)).inverse)
+
+    @staticmethod
+    def betweenness_centrality(
+        G: BackendGraph,
+        k: Any = None,
+        normalized: bool = True,
+        weight: Any = None,
+        endpoints: bool = False,
+        seed: Any = None,
+    ) -> Any:
+        """Return the betweenness of all nodes."""
+        _refuse("betweenness_centrality", k=k, weight=weight)
+        batch = G.batch(weight)
+        nodes, _ = cpu.betweenness(batch, endpoints=endpoints)
+        given = {"directed": batch.directed, "normalized": normalized, "endpoints": endpoints}
+        return G.by_node(nodes * betweenness_scale(batch.ptr, **given))
+
+    @staticmethod
+    def pagerank(
+        G: BackendGraph,
+        alpha: float = 0.85,
+        personalization: Any = None,
+        max_iter: int = 100,
+        tol: float = 1e-6,
+        nstart: Any = None,
+        weight: Any = "weight",
+        dangling: Any = None,
+    ) -> Any:
+        """Return the PageRank of all nodes."""
+        given = {"personalization": personalization, "nstart": nstart, "dangling": dangling}
+        _refuse("pagerank", weight=weight, **given)
+        ranks, steps = cpu.pagerank(G.batch(weight), damping=alpha, tolerance=tol, most=max_iter)
+        if len(ranks) and steps[0] < 0:
+            import networkx
+
+            raise networkx.PowerIterationFailedConvergence(max_iter)
+        return G.by_node(ranks)
+
+    @staticmethod
+    def triangles(G: BackendGraph, nodes: Any = None) -> Any:
+        """Return how many triangles each node is part of."""
+        _refuse("triangles", nodes=nodes)
+        return G.by_node(cpu.triangles(G.batch()).closed // 2)
+
+    @staticmethod
+    def clustering(G: BackendGraph, nodes: Any = None, weight: Any = None) -> Any:
+        """Return the clustering coefficient of all nodes."""
+        _refuse("clustering", nodes=nodes, weight=weight)
+        batch, counts = G.batch(), None
+        if batch.directed:
+            batch, counts = both_ways(batch)
+        return G.by_node(clustering(cpu.triangles(batch, counts), directed=G.is_directed()))
+
+
+backend_interface = Backend()

@@ -1,0 +1,105 @@
+"""Options of ``penstock centrality``."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from cyclopts import Parameter
+from pydantic import Field
+
+from penstock.errors import UsageError
+from penstock.options import ClientPath, options
+
+# Of nodes, a column each; of edges; of graphs.
+NODE_METRICS = (
+    "closeness", "harmonic", "betweenness", "eccentricity", "pagerank", "component",
+    "strong-component", "triangles", "clustering",
+)  # fmt: skip
+METRICS = (*NODE_METRICS, "edge-betweenness", "diameter")
+# What shortest paths are searched for, and of it what sampled sources can estimate.
+OF_PATHS = frozenset(
+    {"closeness", "harmonic", "betweenness", "edge-betweenness", "eccentricity", "diameter"}
+)
+SAMPLED = frozenset({"closeness", "harmonic", "betweenness"})
+
+
+@options
+class CentralityOptions:
+    """What ``penstock centrality`` can be told. Meaning and defaults are NetworkX's."""
+
+    metrics: str = "closeness,betweenness"
+    """what to compute, with commas: closeness, harmonic, betweenness, edge-betweenness,
+    eccentricity, diameter (and radius), pagerank, component, strong-component, triangles,
+    clustering"""
+    weighted: bool = False
+    """take the edges' weights as their lengths, and in pagerank as weights"""
+    wf_improved: bool = True
+    """closeness: scale by the share of the nodes that reach a node (Wasserman and Faust)"""
+    normalized: bool = True
+    """betweenness: divide by the number of pairs of nodes"""
+    endpoints: Annotated[bool, Parameter(negative="")] = False
+    """betweenness: count the ends of paths, too"""
+    alpha: Annotated[float, Field(gt=0, lt=1)] = 0.85
+    """pagerank: damping factor"""
+    tol: Annotated[float, Field(gt=0)] = 1e-6
+    """pagerank: stop where a step changes the ranks by less than this, a node"""
+    max_iter: Annotated[int, Field(ge=1)] = 100
+    """pagerank: most iterations; graphs that need more are listed among the failures"""
+    distances: Annotated[bool, Parameter(negative="")] = False
+    """also write the distances of all pairs as .npy"""
+
+    samples: Annotated[int, Field(ge=1)] | None = None
+    """one large graph: estimate from shortest paths of so many source nodes, drawn by the seed
+    [default: all]"""
+    epsilon: Annotated[float, Field(gt=0, lt=1)] | None = None
+    """one large graph: as many samples as bound the error of normalized betweenness by this, for
+    all nodes at once with a probability of 90 %"""
+    seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
+    """random seed of the samples"""
+    dtype: Literal["float32", "float64"] = "float64"
+    """count paths in float64, or in float32 where that is faster (on GPUs)"""
+
+    verify: Annotated[bool, Parameter(negative="")] = False
+    """before anything else, compare every file of the graph with its SHA-256"""
+    scratch: ClientPath | None = None
+    """folder for intermediate files [default: beside the output]"""
+    resume: Annotated[bool, Parameter(negative="")] = False
+    """go on where an interrupted run of the same command stopped"""
+    overwrite: Annotated[bool, Parameter(negative="")] = False
+    """replace the output if it holds centralities already"""
+
+    def __post_init__(self) -> None:
+        for name in self.names:
+            if name not in METRICS:
+                raise UsageError(
+                    "option --metrics has a bad value",
+                    expected=f"some of {', '.join(METRICS)}",
+                    got=repr(name),
+                )
+        if not self.names:
+            raise UsageError("option --metrics names nothing", expected="closeness, for example")
+        if self.samples is not None and self.epsilon is not None:
+            raise UsageError("--samples and --epsilon cannot go together")
+        exact = sorted(self.wanted & OF_PATHS - SAMPLED)
+        if self.sampled and exact:
+            raise UsageError(f"{exact[0]} cannot be estimated from samples")
+        if self.sampled and self.distances:
+            raise UsageError("--distances are those of all nodes, not of samples")
+        if self.endpoints and not self.wanted & {"betweenness"}:
+            raise UsageError("option --endpoints needs the metric betweenness")
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The metrics in the order in which they were given, each once."""
+        given = (name.strip().lower() for name in self.metrics.split(","))
+        return tuple(dict.fromkeys(name for name in given if name))
+
+    @property
+    def wanted(self) -> frozenset[str]:
+        """The metrics."""
+        return frozenset(self.names)
+
+    @property
+    def sampled(self) -> bool:
+        """Whether shortest paths start at some nodes only."""
+        return self.samples is not None or self.epsilon is not None

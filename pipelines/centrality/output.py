@@ -1,0 +1,165 @@
+"""Where centralities go: Parquet by node, graph and edge, and centrality.json, written last.
+
+centrality.json             what was computed, of what, how, and which files hold it
+nodes/part-00000.parquet    graph (of a zoo: the user's id), node (the user's id), a column a metric
+graphs/part-00000.parquet   graph, nodes, edges, and what is of a whole graph: diameter, components
+edges/part-00000.parquet    graph, source, target, betweenness: with edge-betweenness
+distances/00000.npy         with --distances: matrices of the graphs of a part, one after another
+failures.parquet            graph, reason: graphs, or metrics of them, that could not be computed
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from penstock.arrays import Array
+from penstock.arrow import as_arrow, take
+from penstock.files import FileEntry, atomic, file_entry, file_table, save_npy
+from penstock.formats import Format
+from penstock.kernels.centrality_rules import GraphBatch
+from penstock.pipelines.centrality.compute import Columns
+from penstock.pipelines.centrality.pieces import Piece
+from penstock.pipelines.job.partial import Records
+
+if TYPE_CHECKING:
+    pass
+
+KIND = "centrality"
+FORMAT = Format(
+    name="penstock-centrality",
+    version=1,
+    file=f"{KIND}.json",
+    thing="directory of centralities",
+    make="Make one with penstock centrality",
+    restore="Restore the file, or compute again with --overwrite",
+)
+
+
+@dataclass(frozen=True)
+class CentralityWriter:
+    """Writes the parts of one job, from any process, any number of times."""
+
+    records: Records
+
+    def __call__(
+        self, number: int, piece: Piece, found: Columns, distances: Array | None, first: int
+    ) -> None:
+        """Write what was computed of a piece, whose first graph is ``first``, and note that."""
+        result, name = self.records.result, f"part-{number:05d}.parquet"
+        sizes = piece.batch.sizes
+        failed = np.zeros(len(sizes), bool)
+        failed[list(piece.failed)] = True
+        of_nodes = np.repeat(np.arange(len(sizes)), sizes)
+        unfinished = np.isin(of_nodes, found.unfinished)
+        columns = _named(piece, of_nodes) | {"node": piece.nodes}
+        for metric, values in found.nodes.items():
+            missing = failed[of_nodes] | (unfinished & (metric == "pagerank"))
+            columns[metric] = as_arrow(np.ascontiguousarray(values), missing)
+        files = [_write(result, f"nodes/{name}", columns)]
+        edges = np.diff(piece.batch.indptr[piece.batch.ptr])
+        columns = _named(piece, np.arange(len(sizes)))
+        columns |= {"nodes": as_arrow(sizes), "edges": as_arrow(_edges(piece.batch, edges))}
+        columns |= {key: as_arrow(values, failed) for key, values in found.graphs.items()}
+        files.append(_write(result, f"graphs/{name}", columns))
+        if found.edges is not None:
+            files.append(_write(result, f"edges/{name}", _edge_columns(piece, found.edges, failed)))
+        if distances is not None:
+            files.append(save_npy(result, f"distances/{number:05d}.npy", distances))
+        reasons = dict(piece.failed)
+        for graph in found.unfinished:
+            reasons.setdefault(int(graph), "pagerank did not converge within --max-iter")
+        counts = {
+            "graphs": len(sizes),
+            "nodes": int(sizes.sum()),
+            "failures": [[first + graph, reason] for graph, reason in sorted(reasons.items())],
+        }
+        self.records.save(piece_name(number), counts, files)
+
+    def done(self, number: int) -> bool:
+        """Return whether a part is whole."""
+        return self.records.done(piece_name(number))
+
+
+def save_manifest(
+    writer: CentralityWriter, parts: int, ids: Any, about: dict[str, Any]
+) -> dict[str, int]:
+    """Write failures.parquet and centrality.json, and return what all parts count.
+
+    ids  the users' ids of the graphs; None: of a directory that is one graph
+    """
+    import pyarrow as pa
+
+    total = {"graphs": 0, "nodes": 0}
+    files: list[FileEntry] = []
+    failures: list[tuple[int, str]] = []
+    for number in range(parts):
+        counts, entries = writer.records.load(piece_name(number))
+        files += entries
+        failures += [(graph, reason) for graph, reason in counts["failures"]]
+        for name in total:
+            total[name] += counts[name]
+    columns: dict[str, Any] = {}
+    if ids is not None:
+        columns["graph"] = take(ids, np.array([graph for graph, _ in failures], np.int64))
+    columns["reason"] = pa.array([reason for _, reason in failures], pa.string())
+    files.append(_write(writer.records.result, "failures.parquet", columns))
+    body = {**about, **total, "failed": len(failures), "files": file_table(files)}
+    FORMAT.save(writer.records.result, body)
+    return {**total, "failed": len(failures), "bytes": sum(file.bytes for file in files)}
+
+
+def piece_name(number: int) -> str:
+    """Return by what name the record of a part goes."""
+    return f"part-{number:05d}"
+
+
+def _named(piece: Piece, of: Array) -> dict[str, Any]:
+    """Return the column of graphs, by number in the piece, where the input has several."""
+    return {} if piece.graphs is None else {"graph": take(piece.graphs, of)}
+
+
+def _edges(batch: GraphBatch, stored: Array) -> Array:
+    """Return the edges of each graph: one that is stored both ways is one."""
+    if batch.directed:
+        return stored
+    rows = np.repeat(np.arange(batch.nodes), np.diff(batch.indptr))
+    loops = rows[rows == batch.indices]
+    of = np.searchsorted(batch.ptr, loops, side="right") - 1
+    return (stored + np.bincount(of, minlength=batch.graphs)) // 2
+
+
+def _edge_columns(piece: Piece, values: Array, failed: Array) -> dict[str, Any]:
+    """Return the edges with their ends; of two ways of one edge the first, with the sum."""
+    batch = piece.batch
+    rows = np.repeat(np.arange(batch.nodes), np.diff(batch.indptr))
+    ends = np.asarray(batch.indices, np.int64)
+    chosen = np.arange(len(rows))
+    if not batch.directed:
+        chosen = np.flatnonzero(rows <= ends)
+        keys = rows * batch.nodes + ends
+        back = np.searchsorted(keys, ends[chosen] * batch.nodes + rows[chosen])
+        loops = rows[chosen] == ends[chosen]
+        values = values[chosen] + np.where(loops, 0, values[back])
+    of = np.searchsorted(batch.ptr, rows[chosen], side="right") - 1
+    return _named(piece, of) | {
+        "source": take(piece.nodes, rows[chosen]),
+        "target": take(piece.nodes, ends[chosen]),
+        "betweenness": as_arrow(values, failed[of]),
+    }
+
+
+def _write(root: Path, name: str, columns: dict[str, Any]) -> FileEntry:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    (root / name).parent.mkdir(parents=True, exist_ok=True)
+    words = [key for key, column in columns.items() if key in ("graph", "reason")]
+    with atomic(root / name) as temporary:
+        pq.write_table(
+            pa.table(columns), temporary, compression="zstd", use_dictionary=words or False
+        )
+    return file_entry(root, name)

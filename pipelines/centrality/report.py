@@ -1,0 +1,50 @@
+"""The report of ``penstock centrality``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from penstock.paths import shown
+from penstock.pipelines.output import CountsReport
+from penstock.sizes import format_bytes, format_count
+
+
+@dataclass
+class CentralityReport(CountsReport):
+    """Counts of a run, for people and for ``--json``."""
+
+    out: str
+    metrics: list[str]
+    graphs: int = 0
+    nodes: int = 0
+    parts: int = 0
+    resumed_parts: int = 0
+    failed: int = 0
+    samples: int | None = None
+    error_bound: float | None = None
+    bytes: int = 0
+    devices: str = ""
+    seconds: float = 0.0
+    stage_seconds: dict[str, float] = field(default_factory=dict)
+
+    def text(self) -> str:
+        """Return what a person wants to read."""
+        computing = self.stage_seconds.get("compute", 0.0)
+        what = "1 graph" if self.graphs == 1 else f"{self.graphs:,} graphs"
+        rate = ""
+        if self.graphs > 1 and computing > 1:  # below a second or so it is the start that is timed
+            rate = f", {format_count(self.graphs / computing)} graphs/s"
+        lines = [
+            f"{shown(self.out)}: {what}, {self.nodes:,} nodes, {format_bytes(self.bytes)}",
+            f"  {', '.join(self.metrics)} on {self.devices}",
+            f"  {self.seconds:.1f} s{rate}",
+        ]
+        if self.samples is not None:
+            bound = f"; normalized betweenness within {self.error_bound:.3g} of the exact one"
+            chance = " for all nodes, with a probability of 90 %"
+            lines.append(f"  estimated from {self.samples:,} sources{bound}{chance}")
+        if self.resumed_parts:
+            lines.append(f"  {self.resumed_parts} parts were there from the run before")
+        if self.failed:
+            lines.append(f"  {self.failed:,} graphs failed: see {shown(self.out)}/failures.parquet")
+        return "\n".join(lines)

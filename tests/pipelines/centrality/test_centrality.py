@@ -1,0 +1,365 @@
+"""``penstock centrality`` against NetworkX: zoos, one graph, samples, bad input, resuming."""
+
+import json
+import random
+import re
+from pathlib import Path
+
+import networkx as nx
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from penstock import ClusterSpec, Graph, centrality, etl, generate
+from penstock.errors import InputError, OutputExists, UsageError
+from penstock.pipelines.centrality.options import CentralityOptions
+from penstock.pipelines.centrality.pieces import Zoo
+from penstock.pipelines.centrality.sources import error_bound, sample_size
+from penstock.pipelines.cli import run
+from penstock.pipelines.job.partial import Records
+
+THREADS = ClusterSpec(cluster="threads")
+ALL = (
+    "closeness,harmonic,betweenness,eccentricity,pagerank,component,strong-component,clustering,"
+    "edge-betweenness,diameter"
+)
+
+
+def draw_zoo(seed, graphs=25, *, directed=False):
+    """Return graphs of NetworkX by id, of 1 to 30 nodes with weights; their nodes have names."""
+    rng, found = np.random.default_rng(seed), {}
+    for number in range(graphs):
+        size = int(rng.integers(1, 30))
+        graph = nx.gnp_random_graph(size, 2.5 / size, seed=number, directed=directed)
+        graph = nx.relabel_nodes(graph, {node: f"n{node:02d}" for node in graph})
+        for a, b in graph.edges:
+            graph[a][b]["weight"] = float(rng.integers(1, 5))
+        graph.remove_nodes_from(list(nx.isolates(graph)))  # a table of edges has none
+        if graph.number_of_edges():
+            found[f"g{number:03d}"] = graph
+    return found
+
+
+def table_of(zoo):
+    rows = [
+        (name, a, b, data["weight"])
+        for name, graph in zoo.items()
+        for a, b, data in graph.edges(data=True)
+    ]
+    return pa.table(
+        {
+            name: [row[i] for row in rows]
+            for i, name in enumerate(("graph_id", "source", "target", "weight"))
+        }
+    )
+
+
+def make(folder: Path, zoo, **options) -> Path:
+    pq.write_table(table_of(zoo), folder / "edges.parquet")
+    etl(folder / "edges.parquet", folder / "zoo", format="zoo", **options)
+    return folder / "zoo"
+
+
+def read(path: Path, key: str = "nodes"):
+    """Return a table by (graph, node), or by node, of a directory of centralities."""
+    rows = pq.read_table(path / key).to_pylist()
+    by = {"nodes": ("graph", "node"), "graphs": ("graph",), "edges": ("graph", "source", "target")}
+    return {tuple(row[name] for name in by[key] if name in row): row for row in rows}
+
+
+def close(found, wanted):
+    np.testing.assert_allclose(found, wanted, rtol=1e-9, atol=1e-12)
+
+
+def check(out: Path, zoo, *, directed=False, weight=None):
+    found = read(out)
+    assert set(found) == {(name, node) for name, graph in zoo.items() for node in graph}
+    of_graphs, of_edges = read(out, "graphs"), read(out, "edges")
+    for name, graph in zoo.items():
+        wanted = {
+            "closeness": nx.closeness_centrality(graph, distance=weight),
+            "harmonic": nx.harmonic_centrality(graph, distance=weight),
+            "betweenness": nx.betweenness_centrality(graph, weight=weight),
+            "pagerank": nx.pagerank(graph, weight=weight),
+            "clustering": nx.clustering(graph),
+        }
+        far = dict(nx.shortest_path_length(graph, weight=weight))
+        wanted["eccentricity"] = {
+            node: max(far[node].values()) if len(far[node]) == len(graph) else np.inf
+            for node in graph
+        }
+        for metric, values in wanted.items():
+            close([found[name, n][metric] for n in graph], [values[n] for n in graph])
+        row = of_graphs[(name,)]
+        assert (row["nodes"], row["edges"]) == (len(graph), graph.number_of_edges())
+        close(row["diameter"], max(wanted["eccentricity"].values()))
+        close(row["radius"], min(wanted["eccentricity"].values()))
+        close(row["average_clustering"], nx.average_clustering(graph))
+        weak = nx.weakly_connected_components if directed else nx.connected_components
+        strong = nx.strongly_connected_components if directed else nx.connected_components
+        for column, count, parts in (
+            ("component", "components", list(weak(graph))),
+            ("strong_component", "strong_components", list(strong(graph))),
+        ):
+            assert row[count] == len(parts)
+            for part in parts:
+                assert len({found[name, node][column] for node in part}) == 1
+            assert len({found[name, n][column] for n in graph}) == len(parts)
+        for (a, b), value in nx.edge_betweenness_centrality(graph, weight=weight).items():
+            key = (name, a, b) if directed or a <= b else (name, b, a)
+            close(of_edges[key]["betweenness"], value)
+    assert len(of_edges) == sum(graph.number_of_edges() for graph in zoo.values())
+
+
+@pytest.mark.parametrize("directed", [False, True], ids=["undirected", "directed"])
+@pytest.mark.parametrize("weighted", [False, True], ids=["unweighted", "weighted"])
+def test_a_zoo_is_networkxs(tmp_path, directed, weighted):
+    zoo = draw_zoo(1, directed=directed)
+    path = make(tmp_path, zoo, directed=directed)
+    report = centrality(
+        path, tmp_path / "out", metrics=ALL, weighted=weighted, tol=1e-6, cluster=THREADS
+    )
+    assert (report.graphs, report.failed) == (len(zoo), 0)
+    check(tmp_path / "out", zoo, directed=directed, weight="weight" if weighted else None)
+
+
+def test_options_of_betweenness_and_closeness(tmp_path):
+    zoo = draw_zoo(2, 8)
+    path = make(tmp_path, zoo)
+    centrality(
+        path, tmp_path / "out", wf_improved=False, normalized=False, endpoints=True, cluster=THREADS
+    )
+    found = read(tmp_path / "out")
+    for name, graph in zoo.items():
+        near = nx.closeness_centrality(graph, wf_improved=False)
+        between = nx.betweenness_centrality(graph, normalized=False, endpoints=True)
+        for node in graph:
+            close(found[name, node]["closeness"], near[node])
+            close(found[name, node]["betweenness"], between[node])
+
+
+@pytest.fixture(scope="module")
+def network(tmp_path_factory):
+    """One graph of NetworkX, and its directory; isolated nodes are in the node table."""
+    folder = tmp_path_factory.mktemp("one")
+    graph = nx.gnp_random_graph(150, 0.02, seed=3)
+    for a, b in graph.edges:
+        graph[a][b]["weight"] = 1.0 + (a * b) % 3
+    ends = np.array(list(graph.edges))
+    weights = [data["weight"] for _, _, data in graph.edges(data=True)]
+    table = {"source": ends[:, 0], "target": ends[:, 1], "weight": weights}
+    pq.write_table(pa.table(table), folder / "edges.parquet")
+    pq.write_table(pa.table({"id": np.arange(150)}), folder / "nodes.parquet")
+    etl(folder / "edges.parquet", folder / "g", nodes=folder / "nodes.parquet")
+    return graph, folder / "g"
+
+
+@pytest.mark.parametrize("weighted", [False, True], ids=["unweighted", "weighted"])
+def test_one_graph_is_networkxs(network, tmp_path, weighted, monkeypatch):
+    """Its sources are computed in shares."""
+    monkeypatch.setattr("penstock.pipelines.centrality.sources._LEAST_COST", 5_000.0)
+    graph, path = network
+    weight = "weight" if weighted else None
+    report = centrality(
+        path, tmp_path / "out", metrics=ALL, weighted=weighted, distances=True, cluster=THREADS
+    )
+    assert report.graphs == 1
+    found = read(tmp_path / "out")
+    near = nx.closeness_centrality(graph, distance=weight)
+    between = nx.betweenness_centrality(graph, weight=weight)
+    rank = nx.pagerank(graph, weight=weight)
+    close([found[n,]["closeness"] for n in graph], [near[n] for n in graph])
+    close([found[n,]["betweenness"] for n in graph], [between[n] for n in graph])
+    close([found[n,]["pagerank"] for n in graph], [rank[n] for n in graph])
+    edges = read(tmp_path / "out", "edges")
+    for (a, b), value in nx.edge_betweenness_centrality(graph, weight=weight).items():
+        close(edges[min(a, b), max(a, b)]["betweenness"], value)
+    matrix = np.load(tmp_path / "out/distances/00000.npy").reshape(150, 150)
+    far = dict(nx.shortest_path_length(graph, weight=weight))
+    none = np.inf if weighted else -1
+    assert all(matrix[a, b] == far[a].get(b, none) for a in graph for b in graph)
+
+
+@pytest.mark.parametrize("normalized", [True, False])
+@pytest.mark.parametrize("endpoints", [True, False])
+def test_samples_are_scaled_as_networkx_does(network, tmp_path, normalized, endpoints):
+    graph, path = network
+    options = {"normalized": normalized, "endpoints": endpoints}
+    report = centrality(path, tmp_path / "out", samples=40, seed=5, cluster=THREADS, **options)
+    assert report.samples == 40
+    assert report.error_bound == error_bound(150, 40)
+    drawn = np.random.Generator(np.random.Philox(5)).permutation(150)[:40]
+
+    class Drawn(random.Random):  # whom NetworkX asks for its sample
+        def sample(self, population, k):
+            return [population[i] for i in np.sort(drawn)]
+
+    wanted = nx.betweenness_centrality(graph, k=40, seed=Drawn(), **options)
+    found = read(tmp_path / "out")
+    close([found[n,]["betweenness"] for n in graph], [wanted[n] for n in graph])
+    exact = nx.closeness_centrality(graph)
+    values = np.array([found[n,]["closeness"] for n in graph])
+    assert np.corrcoef(values, [exact[n] for n in graph])[0, 1] > 0.9
+
+
+def test_all_nodes_as_samples_are_exact(network, tmp_path):
+    graph, path = network
+    centrality(path, tmp_path / "out", samples=10_000, cluster=THREADS)
+    found = read(tmp_path / "out")
+    for metric, wanted in (
+        ("betweenness", nx.betweenness_centrality(graph)),
+        ("closeness", nx.closeness_centrality(graph)),
+    ):
+        close([found[n,][metric] for n in graph], [wanted[n] for n in graph])
+
+
+def test_epsilon_bounds_the_error(network, tmp_path):
+    graph, path = network
+    options = CentralityOptions(epsilon=0.2)
+    size = sample_size(150, options)
+    assert size is not None
+    assert error_bound(150, size) <= 0.2 < error_bound(150, size - 1)
+    centrality(path, tmp_path / "out", epsilon=0.2, cluster=THREADS)
+    found, wanted = read(tmp_path / "out"), nx.betweenness_centrality(graph)
+    assert max(abs(found[n,]["betweenness"] - wanted[n]) for n in graph) <= 0.2
+
+
+def spoil(path: Path, edge: int, weight: float) -> None:
+    """Write a weight that etl would refuse, as a graph of somebody else's may have."""
+    file = path / "shards/00000/weights.npy"
+    weights = np.load(file)
+    weights[edge] = weight
+    np.save(file, weights)
+
+
+def test_bad_weights_of_a_zoo_fail_their_graphs_alone(tmp_path, capsys):
+    zoo = draw_zoo(3, 6)
+    path = make(tmp_path, zoo)
+    bad = sorted(zoo)[2]
+    first = pq.read_table(path / "graphs.parquet")["first"][2].as_py()
+    spoil(path, int(Graph.open(path).shard(0).indptr[first]), -1.0)
+    words = ["centrality", str(tmp_path / "zoo"), str(tmp_path / "out"), "--weighted"]
+    assert run([*words, "--cluster", "threads"]) == 1
+    said = capsys.readouterr()
+    assert "1 of 6 graphs failed" in said.err
+    assert "failures.parquet" in said.err
+    failures = pq.read_table(tmp_path / "out/failures.parquet").to_pylist()
+    assert failures == [{"graph": bad, "reason": "an edge has the weight -1"}]
+    found = read(tmp_path / "out")
+    for name, graph in zoo.items():
+        wanted = nx.closeness_centrality(graph, distance="weight")
+        for node in graph:
+            value = found[name, node]["closeness"]
+            assert value is None if name == bad else value == pytest.approx(wanted[node], rel=1e-9)
+    assert "bug" not in said.err
+
+
+def test_bad_weights_of_one_graph(tmp_path):
+    (tmp_path / "edges.csv").write_text("source,target,weight\n0,1,1\n1,2,3\n")
+    etl(tmp_path / "edges.csv", tmp_path / "g")
+    spoil(tmp_path / "g", 0, -3.0)
+    with pytest.raises(InputError, match=r"an edge has the weight -3"):
+        centrality(tmp_path / "g", tmp_path / "out", weighted=True, cluster=THREADS)
+    assert not (tmp_path / "out").exists()
+
+
+def test_pagerank_that_does_not_converge_is_a_failure(tmp_path):
+    zoo = {"path": nx.path_graph(["a", "b", "c", "d"]), "ring": nx.cycle_graph(["a", "b", "c"])}
+    for graph in zoo.values():
+        nx.set_edge_attributes(graph, 1.0, "weight")
+    path = make(tmp_path, zoo)
+    options = {"metrics": "pagerank,closeness", "max_iter": 2, "tol": 1e-12, "cluster": THREADS}
+    report = centrality(path, tmp_path / "out", **options)
+    assert report.failed == 1
+    failures = pq.read_table(tmp_path / "out/failures.parquet").to_pylist()
+    assert [row["graph"] for row in failures] == ["path"]
+    found = read(tmp_path / "out")
+    assert found["path", "a"]["pagerank"] is None
+    assert found["path", "a"]["closeness"] is not None
+    close(found["ring", "a"]["pagerank"], 1 / 3)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"metrics": "closeness,closure"}, "'closure'"),
+        ({"metrics": " , "}, "names nothing"),
+        ({"samples": 3, "epsilon": 0.1}, "cannot go together"),
+        ({"metrics": "diameter", "samples": 3}, "diameter cannot be estimated"),
+        ({"samples": 3, "distances": True}, "of all nodes"),
+        ({"metrics": "closeness", "endpoints": True}, "needs the metric betweenness"),
+        ({"samples": 3}, "for one large graph"),
+        ({"weighted": True}, "has no weights"),
+        ({"alpha": 1.0}, "alpha"),
+        ({"epsilon": 0.0}, "epsilon"),
+    ],
+)
+def test_options_that_do_not_go_together(tmp_path, options, message):
+    generate("zoo", tmp_path / "zoo", graphs=20, seed=1)
+    with pytest.raises(UsageError, match=message):
+        centrality(tmp_path / "zoo", tmp_path / "out", cluster=THREADS, **options)
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_same_on_any_cluster_and_resumed(tmp_path, monkeypatch):
+    """Parts follow from the input alone, and what is whole is not computed again."""
+    monkeypatch.setattr("penstock.pipelines.centrality.pieces._LEAST_COST", 20_000.0)
+    generate("zoo", tmp_path / "zoo", graphs=60, seed=1)
+    whole = centrality(tmp_path / "zoo", tmp_path / "whole", cluster=THREADS)
+    assert whole.parts > 5
+    written, real = [], Records.save
+
+    def save(records, piece, counts, files):
+        if len(written) == 3:
+            raise OSError("the cable was pulled")
+        written.append(piece)
+        real(records, piece, counts, files)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Records, "save", save)
+        with pytest.raises(OSError, match="cable"):
+            centrality(tmp_path / "zoo", tmp_path / "out", cluster=THREADS)
+    report = centrality(tmp_path / "zoo", tmp_path / "out", resume=True, cluster=THREADS)
+    assert report.resumed_parts == 3
+    for name in sorted(path.name for path in (tmp_path / "whole/nodes").iterdir()):
+        mine = (tmp_path / "out/nodes" / name).read_bytes()
+        assert mine == (tmp_path / "whole/nodes" / name).read_bytes()
+    body = json.loads((tmp_path / "out/centrality.json").read_text())
+    assert body["metrics"] == ["closeness", "betweenness"]
+    with pytest.raises(OutputExists):
+        centrality(tmp_path / "zoo", tmp_path / "out", cluster=THREADS)
+
+
+def test_pieces_are_whole_graphs_within_shards(tmp_path):
+    generate("zoo", tmp_path / "zoo", graphs=200, seed=2)
+    graph = Graph.open(tmp_path / "zoo")
+    zoo = Zoo.of(graph)
+    assert zoo.ptr[-1] == graph.num_nodes
+    assert zoo.edges.sum() == graph.num_edges
+    starts = np.array([0, int(zoo.ptr[70])])
+    pieces = zoo.pieces(starts)
+    assert [first for first, _ in pieces[1:]] == [stop for _, stop in pieces[:-1]]
+    assert (pieces[0][0], pieces[-1][1]) == (0, 200)
+    assert any(stop == 70 for _, stop in pieces)
+
+
+def test_the_plan_writes_nothing(tmp_path, capsys):
+    generate("zoo", tmp_path / "zoo", graphs=20, seed=1)
+    assert run(["centrality", str(tmp_path / "zoo"), str(tmp_path / "out"), "--plan"]) == 0
+    said = capsys.readouterr().out
+    assert re.search(r"compute +20 graphs in \d+ tasks", said)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_graph_without_edges_and_one_without_nodes(tmp_path):
+    with Graph.create(tmp_path / "g") as writer:
+        from penstock import CSR
+
+        writer.edges(CSR.from_edges(np.empty(0, int), np.empty(0, int), 3))
+        writer.nodes(np.arange(3))
+    centrality(tmp_path / "g", tmp_path / "out", metrics=ALL, cluster=THREADS)
+    found = read(tmp_path / "out")
+    assert [found[n,]["closeness"] for n in range(3)] == [0, 0, 0]
+    assert [found[n,]["pagerank"] for n in range(3)] == pytest.approx([1 / 3] * 3)
+    assert [found[n,]["component"] for n in range(3)] == [0, 1, 2]

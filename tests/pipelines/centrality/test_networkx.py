@@ -1,0 +1,108 @@
+"""Graphs of NetworkX: many at once, and penstock as a backend of NetworkX."""
+
+import networkx as nx
+import numpy as np
+import pytest
+
+from penstock import centrality
+from penstock.errors import InputError, UsageError
+from penstock.pipelines.centrality.networkx import backend_interface
+
+
+@pytest.fixture
+def backend(monkeypatch):
+    """Make the backend known, as its entry point does where penstock is installed anew."""
+    if "penstock" not in nx.utils.backends.backends:
+        pytest.skip("penstock was installed before it had an entry point for NetworkX")
+    # That a graph must not be changed behind NetworkX' back, which this one is not.
+    monkeypatch.setattr(nx.config, "warnings_to_ignore", {"cache"}, raising=False)
+    return "penstock"
+
+
+def graphs(*, directed=False):
+    found = [nx.gnp_random_graph(n, 0.2, seed=n, directed=directed) for n in (0, 1, 7, 20)]
+    for graph in found:
+        for a, b in graph.edges:
+            graph[a][b]["weight"] = 1.0 + (a + b) % 3
+    return [nx.relabel_nodes(graph, {n: f"node {n}" for n in graph}) for graph in found]
+
+
+@pytest.mark.parametrize("directed", [False, True])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_a_list_of_graphs(directed, weighted):
+    given = graphs(directed=directed)
+    weight = "weight" if weighted else None
+    found = centrality(given, metrics="closeness,betweenness,pagerank", weighted=weighted)
+    for graph, result in zip(given, found, strict=True):
+        for metric, wanted in (
+            ("closeness", nx.closeness_centrality(graph, distance=weight)),
+            ("betweenness", nx.betweenness_centrality(graph, weight=weight)),
+            ("pagerank", nx.pagerank(graph, weight=weight)),
+        ):
+            assert result[metric] == pytest.approx(wanted, rel=1e-9, abs=1e-12)
+    one = centrality(given[2], metrics="diameter,component")
+    assert set(one) == {"diameter", "radius", "component", "components"}
+
+
+def test_parallel_edges_are_the_shortest():
+    graph = nx.MultiGraph()
+    graph.add_weighted_edges_from([(0, 1, 5.0), (0, 1, 2.0), (1, 2, 1.0)])
+    found = centrality(graph, metrics="closeness", weighted=True)["closeness"]
+    assert found[0] == pytest.approx(2 / 5)
+
+
+def test_what_cannot_go_together(tmp_path):
+    graph = nx.path_graph(3)
+    with pytest.raises(UsageError, match="nothing is written"):
+        centrality(graph, tmp_path / "out")
+    with pytest.raises(UsageError, match="directed and undirected"):
+        centrality([graph, nx.DiGraph(graph)])
+    with pytest.raises(UsageError, match="out=DIRECTORY"):
+        centrality(str(tmp_path))
+    with pytest.raises(UsageError, match="files only"):
+        centrality(graph, metrics="edge-betweenness")
+    graph[0][1]["weight"] = -1
+    with pytest.raises(InputError, match="no length"):
+        centrality(graph, weighted=True)
+
+
+@pytest.mark.parametrize("directed", [False, True])
+def test_the_backend_gives_what_networkx_gives(backend, directed):
+    for graph in graphs(directed=directed)[1:]:
+        for function, options in (
+            (nx.closeness_centrality, {}),
+            (nx.closeness_centrality, {"distance": "weight", "wf_improved": False}),
+            (nx.harmonic_centrality, {}),
+            (nx.betweenness_centrality, {}),
+            (nx.betweenness_centrality, {"weight": "weight", "normalized": False}),
+            (nx.betweenness_centrality, {"endpoints": True}),
+            (nx.pagerank, {}),
+            (nx.pagerank, {"weight": None, "alpha": 0.5}),
+            (nx.clustering, {}),
+        ):
+            found = function(graph, backend=backend, **options)
+            assert found == pytest.approx(function(graph, **options), rel=1e-9, abs=1e-12)
+        if not directed:
+            assert nx.triangles(graph, backend=backend) == nx.triangles(graph)
+
+
+def test_the_backend_refuses_what_it_has_not(backend):
+    graph = nx.path_graph(5)
+    for call, options in (
+        (nx.betweenness_centrality, {"k": 2, "seed": 1}),
+        (nx.betweenness_centrality, {"weight": lambda a, b, data: 1}),
+        (nx.pagerank, {"personalization": {0: 1}}),
+        (nx.clustering, {"weight": "weight"}),
+        (nx.triangles, {"nodes": [0, 1]}),
+        (nx.harmonic_centrality, {"nbunch": [0]}),
+    ):
+        with pytest.raises(NotImplementedError):
+            call(graph, backend=backend, **options)
+    assert backend_interface.can_run("pagerank", (), {"alpha": 0.5}) is True
+    with pytest.raises(nx.PowerIterationFailedConvergence):
+        nx.pagerank(nx.star_graph(5), max_iter=1, tol=1e-15, backend=backend)
+
+
+def test_weights_of_nodes_without_any():
+    graph = nx.path_graph(3)
+    assert np.isclose(centrality(graph, weighted=True)["closeness"][1], 1.0)
