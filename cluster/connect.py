@@ -122,10 +122,11 @@ def connect(
 def _log_as_dask(loop: Any, context: dict[str, Any]) -> None:
     """Log what nobody waits for as Dask's own: where its log is silent, a traceback helps nobody.
 
-    Such as a message to a rank that has just been killed.
+    A message to a rank that has just been killed is no error at all: who lost it is told anyway.
     """
     said, error = context.get("message", "an error in the event loop"), context.get("exception")
-    logging.getLogger("distributed").error(said, exc_info=error)
+    level = logging.DEBUG if isinstance(error, OSError) else logging.ERROR
+    logging.getLogger("distributed").log(level, said, exc_info=error)
 
 
 def leave_interrupts_to_client(client: Any) -> None:

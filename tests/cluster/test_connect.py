@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import logging
 import os
 import socket
 import subprocess
@@ -158,18 +159,25 @@ def is_worker(process: psutil.Process) -> bool:
     return False
 
 
-def test_what_nobody_waits_for_is_logged_as_dasks(caplog: pytest.LogCaptureFixture) -> None:
-    """Which is silent in clusters of ours: asyncio itself would print a traceback."""
+@pytest.mark.parametrize(
+    ("error", "level"),
+    [(OSError("a rank was killed"), logging.DEBUG), (ValueError("wrong"), logging.ERROR)],
+)
+def test_what_nobody_waits_for_is_logged_as_dasks(
+    caplog: pytest.LogCaptureFixture, error: Exception, level: int
+) -> None:
+    """asyncio itself would print a traceback; a message to a killed rank is not even an error."""
 
     async def fail() -> None:
-        raise OSError("a rank was killed")
+        raise error
 
     async def forget() -> None:
         asyncio.get_running_loop().create_task(fail())
         await asyncio.sleep(0.05)
         gc.collect()
 
+    caplog.set_level(logging.DEBUG, "distributed")
     with connect("local", workers=1) as client:
         client.sync(forget)
     found = [one for one in caplog.records if "never retrieved" in one.getMessage()]
-    assert [one.name for one in found] == ["distributed"]
+    assert [(one.name, one.levelno) for one in found] == [("distributed", level)]
