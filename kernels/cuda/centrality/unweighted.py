@@ -26,11 +26,10 @@ _SEARCH_FILE = "centrality/breadth_first"
 _BETWEENNESS_FILE = "centrality/betweenness"
 _WORD = 64  # sources of a breadth-first search
 _TEAMS = (
-    Teams(8, 0, 8),
-    Teams(32, 0, 32),
-    Teams(64, 128, 32),
-    Teams(128, 256, 32),
-    Teams(255, 512, 32),
+    Teams(32, 0, 16),
+    Teams(64, 128, 16),
+    Teams(128, 256, 16),
+    Teams(255, 256, 16),
     Teams(512, 512, 16),
     Teams(1024, 1024, 16),
     Teams(1 << 15, 1024, 8),
@@ -102,8 +101,9 @@ def unweighted_betweenness(
 
     def compute(items: Array, real: str, value_bytes: int) -> None:
         def memory(teams: Teams, nodes: int) -> int:
+            # A sum and three masks a node, and of every source its paths and its level.
             lanes = teams.sources * (value_bytes + _level(teams)[1])
-            return padded(nodes * (8 + lanes) + 4 * teams.sources)
+            return padded(nodes * (20 + lanes) + 4 * teams.sources)
 
         run(
             _BETWEENNESS_FILE,
