@@ -10,6 +10,7 @@
 // instance: betweenness<int, float, unsigned char, 16, true, false, false>
 // instance: betweenness<int, float, unsigned char, 16, false, false, false>
 // instance: betweenness<int, float, unsigned short, 16, false, false, true>
+// instance: betweenness<int, double, unsigned short, 16, false, false, false>
 // instance: betweenness<int, double, unsigned short, 8, false, false, true>
 // instance: betweenness<int, double, unsigned int, 32, false, true, false>
 // instance: betweenness<long long, double, unsigned int, 32, false, true, true>
@@ -20,9 +21,14 @@ using penstock::Team;
 
 constexpr unsigned WARP_LANES = ~0u;
 
+template <bool LEFT, typename A, typename B>
+struct Choose { typedef A type; };
+template <typename A, typename B>
+struct Choose<false, A, B> { typedef B type; };
+
 // Add up what lies at ``other * SOURCES + source`` in ``values``, of the edges whose mask has the
 // lane's source. Each lane brings the other end of an edge, and its mask: 0 where it has none.
-template <typename Real, int SOURCES, bool PACKED>
+template <typename Real, typename Offset, int SOURCES, bool PACKED>
 __device__ __forceinline__ Real gather(const Real* values, int other, unsigned mask, int lanes) {
   constexpr int SLOTS = 32 / SOURCES;
   const int lane = threadIdx.x & 31, source = lane % SOURCES, slot = lane / SOURCES;
@@ -38,7 +44,7 @@ __device__ __forceinline__ Real gather(const Real* values, int other, unsigned m
       its_node = __shfl_sync(WARP_LANES, static_cast<unsigned>(other), from);
     }
     if (its_mask >> source & 1)
-      sum += values[static_cast<long long>(its_node) * SOURCES + source];
+      sum += values[static_cast<Offset>(its_node) * SOURCES + source];
   };
   unsigned rest = __ballot_sync(WARP_LANES, mask != 0);
   const int useful = __popc(rest);
@@ -57,6 +63,51 @@ __device__ __forceinline__ Real gather(const Real* values, int other, unsigned m
   return sum;
 }
 
+// The rows of a graph that a warp goes through: while one is computed, the first 32 indices of the
+// next one, and the bounds of the one after that, are on their way.
+template <typename Id, typename Offset>
+struct Rows {
+  const long long* indptr;
+  const Id* indices;
+  Offset base;
+  unsigned first_node;  // its low bits: differences within a graph fit in them
+  int nodes, step, lane;
+  Offset begin, stop, next_begin, next_stop, far_begin, far_stop;
+  int other, next_other;  // the other end of the lane's edge, of the first 32 of a row
+
+  __device__ __forceinline__ Rows(const long long* every_indptr, const Id* every_index,
+                                  const Item& item, int step, int lane)
+      : indptr(every_indptr + item.first_node), indices(every_index + indptr[0]),
+        base(static_cast<Offset>(indptr[0])), first_node(static_cast<unsigned>(item.first_node)),
+        nodes(item.nodes), step(step), lane(lane) {}
+  __device__ __forceinline__ void bounds(int node, Offset* from, Offset* to) const {
+    *from = *to = 0;
+    if (node < nodes) {
+      *from = static_cast<Offset>(indptr[node]) - base;
+      *to = static_cast<Offset>(indptr[node + 1]) - base;
+    }
+  }
+  __device__ __forceinline__ int load(Offset at, Offset end) const {
+    return at + lane < end ? static_cast<unsigned>(indices[at + lane]) - first_node : 0;
+  }
+  __device__ __forceinline__ void start(int node) {
+    bounds(node, &begin, &stop);
+    bounds(node + step, &next_begin, &next_stop);
+    other = load(begin, stop);
+  }
+  __device__ __forceinline__ void ahead(int node) {
+    next_other = load(next_begin, next_stop);
+    bounds(node + 2 * step, &far_begin, &far_stop);
+  }
+  __device__ __forceinline__ void shift() {
+    begin = next_begin, stop = next_stop, other = next_other;
+    next_begin = far_begin, next_stop = far_stop;
+  }
+};
+
+__device__ __forceinline__ double inverse(double value) { return __drcp_rn(value); }
+__device__ __forceinline__ float inverse(float value) { return __frcp_rn(value); }
+
 // in_*, out_*   edges into and out of each node; for an undirected graph the same
 // scratch       in place of shared memory if not null: `stride` bytes a block
 // nodes         a value for each node of an item, at its slot
@@ -70,6 +121,8 @@ __global__ void __launch_bounds__(1024)
                 const long long* sources, char* scratch, long long stride, bool endpoints,
                 double* nodes, double* arcs, unsigned char* overflow) {
   typedef Team<WARP> T;
+  // Of an edge or a value in a graph; one whose nodes fit in a block has fewer edges than 2^31.
+  typedef typename Choose<GLOBAL, unsigned long long, unsigned>::type Offset;
   constexpr bool PACKED = SOURCES <= 16 && !GLOBAL;  // a block has memory for fewer nodes than 2^16
   constexpr int SLOTS = 32 / SOURCES;
   constexpr unsigned EVERY = ~0u >> (32 - SOURCES);
@@ -104,7 +157,7 @@ __global__ void __launch_bounds__(1024)
       const int source =
           mine < width ? static_cast<int>(sources[first + mine] - item.first_node) : -1;
       if (rank < width) {
-        const long long cell = static_cast<long long>(source) * SOURCES + rank;
+        const Offset cell = static_cast<Offset>(source) * SOURCES + rank;
         levels[cell] = 0;
         paths[cell] = 1;
         seen[source] = now[source] = 1u << rank;  // sources are distinct
@@ -112,27 +165,30 @@ __global__ void __launch_bounds__(1024)
       T::sync();
 
       int level = 1, reached = 0;
+      Rows<Id, Offset> in(in_indptr, in_indices, item, warps, lane);
       for (;; ++level) {
         bool any = false;
-        for (int node = warp; node < n; node += warps) {
+        in.start(warp);
+        for (int node = warp; node < n; node += warps, in.shift()) {
           const unsigned open = all & ~seen[node];
           unsigned found = 0;
+          in.ahead(node);
           if (open) {
-            const long long stop = in_indptr[item.first_node + node + 1];
             Real sum = 0;
-            for (long long e = in_indptr[item.first_node + node]; e < stop; e += 32) {
-              const int many = static_cast<int>(min(32LL, stop - e));
-              const int other = lane < many ? in_indices[e + lane] - item.first_node : 0;
+            int other = in.other;
+            for (Offset e = in.begin; e < in.stop; e += 32) {
+              const int many = min(static_cast<Offset>(32), in.stop - e);
+              if (e > in.begin) other = in.load(e, in.stop);
               const unsigned mask = lane < many ? now[other] & open : 0;
               found |= mask;
-              sum += gather<Real, SOURCES, PACKED>(paths, other, mask, many);
+              sum += gather<Real, Offset, SOURCES, PACKED>(paths, other, mask, many);
             }
             found = __reduce_or_sync(WARP_LANES, found);
             if (found) {
               for (int step = SOURCES; step < 32; step *= 2)
                 sum += __shfl_xor_sync(WARP_LANES, sum, step);
               if (slot == 0 && found >> mine & 1) {
-                const long long cell = static_cast<long long>(node) * SOURCES + mine;
+                const Offset cell = static_cast<Offset>(node) * SOURCES + mine;
                 levels[cell] = level;
                 paths[cell] = sum;
                 ++reached;
@@ -156,9 +212,12 @@ __global__ void __launch_bounds__(1024)
       T::sync();
 
       const int deepest = level - 1;
+      Rows<Id, Offset> out(out_indptr, out_indices, item, warps, lane);
       for (level = deepest; level >= (EDGES ? 0 : 1); --level) {
-        for (int node = warp; node < n; node += warps) {
-          const long long cell = static_cast<long long>(node) * SOURCES + mine;
+        out.start(warp);
+        for (int node = warp; node < n; node += warps, out.shift()) {
+          const Offset cell = static_cast<Offset>(node) * SOURCES + mine;
+          out.ahead(node);
           const bool here = levels[cell] == level;
           const unsigned those = __ballot_sync(WARP_LANES, here) & EVERY;
           if (lane == 0) then[node] = those;
@@ -166,29 +225,29 @@ __global__ void __launch_bounds__(1024)
           const Real own = here ? paths[cell] : Real(0);
           Real sum = 0;
           if (level < deepest) {
-            const long long stop = out_indptr[item.first_node + node + 1];
-            for (long long e = out_indptr[item.first_node + node]; e < stop; e += 32) {
-              const int many = static_cast<int>(min(32LL, stop - e));
-              const int other = lane < many ? out_indices[e + lane] - item.first_node : 0;
+            int other = out.other;
+            for (Offset e = out.begin; e < out.stop; e += 32) {
+              const int many = min(static_cast<Offset>(32), out.stop - e);
+              if (e > out.begin) other = out.load(e, out.stop);
               const unsigned mask = lane < many ? now[other] & those : 0;
-              sum += gather<Real, SOURCES, PACKED>(paths, other, mask, many);
+              sum += gather<Real, Offset, SOURCES, PACKED>(paths, other, mask, many);
               if (EDGES)
                 for (int i = 0; i < many; i += SLOTS) {
                   const unsigned its = __shfl_sync(WARP_LANES, mask, i + slot);
                   const int far = __shfl_sync(WARP_LANES, other, i + slot);
                   double part = 0;
                   if (its >> mine & 1)
-                    part = static_cast<double>(own) * paths[static_cast<long long>(far) * SOURCES + mine];
+                    part = static_cast<double>(own) * paths[static_cast<Offset>(far) * SOURCES + mine];
                   for (int step = SOURCES / 2; step > 0; step /= 2)
                     part += __shfl_xor_sync(WARP_LANES, part, step);
-                  if (mine == 0 && part != 0) arcs[e + i + slot] += part;
+                  if (mine == 0 && part != 0) arcs[out_indptr[item.first_node] + e + i + slot] += part;
                 }
             }
             for (int step = SOURCES; step < 32; step *= 2)
               sum += __shfl_xor_sync(WARP_LANES, sum, step);
           }
           const Real dependency = own * sum;
-          if (here && slot == 0) paths[cell] = (1 + dependency) / own;
+          if (here && slot == 0) paths[cell] = inverse(own) + sum;  // (1 + dependency) / own
           double added = here && node != source ? dependency + (endpoints ? 1.0 : 0.0) : 0.0;
           for (int step = SOURCES / 2; step > 0; step /= 2)
             added += __shfl_xor_sync(WARP_LANES, added, step);
