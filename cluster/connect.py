@@ -20,7 +20,7 @@ from penstock.cluster.answer import (
     loss_explained,
     scheduler_gone,
 )
-from penstock.cluster.count import check_count
+from penstock.cluster.count import check_count, check_ranks
 from penstock.cluster.running import Running
 from penstock.cluster.spec import KINDS, ClusterSpec
 from penstock.documents import parse_json
@@ -88,6 +88,8 @@ def connect(
     spec = cluster if isinstance(cluster, ClusterSpec) else ClusterSpec(cluster=cluster, **options)
     spec = spec.configured()
     kind = kind_for(spec, input_bytes, ranks, on_gpu=on_gpu)
+    if ranks is not None:
+        check_ranks(kind, spec.workers, ranks)
     check_count(spec, kind, ranks)
     with (
         _opened(replace(spec, cluster=kind), ranks, quiet) as running,

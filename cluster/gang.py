@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import queue
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -43,7 +44,7 @@ _END_SECONDS = GRACE + 1.5
 def run(
     client: Any,
     function: Callable[..., Any],
-    args: Sequence[Any] = (),
+    args: Sequence[Any] | Callable[[], Sequence[Any]] = (),
     kwargs: Mapping[str, Any] | None = None,
     *,
     ranks: int | None = None,
@@ -52,7 +53,7 @@ def run(
     start_timeout: float = 60.0,
     wait_timeout: float = 600.0,
     title: str = "gang",
-    total: int | None = None,
+    total: int | Callable[[], int] | None = None,
     unit: str = "steps",
     quiet: bool = True,
     on_metrics: Callable[[int, dict[str, Any]], None] | None = None,
@@ -66,7 +67,8 @@ def run(
     function
         what each rank runs, with its ``Communicator`` first
     args, kwargs
-        further arguments, the same for every rank
+        further arguments, the same for every rank; ``args`` may be a function that returns them,
+        called before each attempt, so that a retry is given what is left to do
     ranks
         how many workers; all of an MPI world if None
     retries
@@ -79,9 +81,10 @@ def run(
     wait_timeout
         seconds that a rank waits for another one's message
     title, total, unit
-        one progress bar, fed by ``comm.advance``; none if ``quiet``
+        one progress bar, fed by ``comm.advance``; none if ``quiet``; ``total`` may be a function,
+        as ``args``
     quiet
-        no progress bar
+        no progress bar, and no line where a lost rank's gang is started again
     on_metrics
         called with the rank and what it gave to ``comm.log``
 
@@ -110,13 +113,17 @@ def run(
     if ranks is not None and ranks < 1:
         raise UsageError("a gang has at least one rank", got=str(ranks))
     for attempt in range(retries + 1):
+        given = tuple(args() if callable(args) else args)
+        whole = (total() if callable(total) else total) or 0
         try:
-            with Progress(title, total=total or 0, unit=unit, quiet=quiet or not total) as progress:
+            with Progress(title, total=whole, unit=unit, quiet=quiet or not whole) as progress:
                 attempted = _Attempt(client, progress, on_metrics, wait_timeout, start_timeout)
-                return attempted.run(function, tuple(args), dict(kwargs or {}), ranks, timeout)
+                return attempted.run(function, given, dict(kwargs or {}), ranks, timeout)
         except GangError as error:
             if attempt == retries or not error.may_retry:
                 raise
+            if not quiet:
+                print(f"{error.what}: starting its gang again", file=sys.stderr)
     raise AssertionError
 
 
