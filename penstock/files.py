@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import errno
 import glob
 import hashlib
 import json
@@ -20,7 +19,6 @@ from typing import Any
 import numpy as np
 
 from penstock.errors import (
-    CapacityError,
     CorruptFile,
     MissingFile,
     OutputExists,
@@ -33,7 +31,7 @@ from penstock.output_lock import (
     refuse_strangers_link,
 )
 from penstock.progress import Progress
-from penstock.sizes import format_bytes
+from penstock.system_errors import full_disk_explained
 
 _CHUNK = 1 << 22
 _TEMPORARY = re.compile(r"\..*\.[0-9a-f]{8}\.tmp")  # the names that atomic() gives
@@ -105,23 +103,11 @@ def atomic(path: Path) -> Iterator[Path]:
     # Not the process id: on a shared disk, workers of two hosts may have the same one.
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
     try:
-        yield temporary
-        temporary.replace(path)
-    except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise disk_full(path) from error
-        raise
+        with full_disk_explained(path):
+            yield temporary
+            temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
-
-
-def disk_full(path: Path) -> CapacityError:
-    """Return the error for a disk that filled up while ``path`` was written."""
-    return CapacityError(
-        f"the disk is full: could not write {path}",
-        got=f"{format_bytes(shutil.disk_usage(path.parent).free)} free",
-        remedy="Free some space or write to another disk; what was there before is untouched",
-    )
 
 
 def save_npy(root: Path, name: str, array: np.ndarray[Any, Any]) -> FileEntry:
@@ -233,12 +219,9 @@ def fresh_directory(
         partial = path.with_name(f".{path.name}.{secrets.token_hex(4)}.partial")
         partial.mkdir()
         try:
-            yield partial
-            publish(partial, path, kind=kind)
-        except OSError as error:
-            if error.errno in (errno.ENOSPC, errno.EDQUOT):
-                raise disk_full(path) from error
-            raise
+            with full_disk_explained(path):
+                yield partial
+                publish(partial, path, kind=kind)
         finally:
             shutil.rmtree(partial, ignore_errors=True)
 
