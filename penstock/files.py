@@ -57,27 +57,38 @@ class FileEntry:
 
     def check_size(self, root: Path, *, listed_in: str, remedy: str) -> None:
         """Raise unless ``root`` has the file with its size; the content is not read."""
-        path = root / self.name
-        expected = f"{self.bytes} bytes, as {listed_in} lists it"
         try:
-            size = path.stat().st_size
+            size = (root / self.name).stat().st_size
         except (FileNotFoundError, NotADirectoryError):
-            raise MissingFile(
-                f"{path} is missing", expected=f"a file of {expected}", remedy=remedy
-            ) from None
-        if size != self.bytes:
-            raise TruncatedFile(
-                f"{path} has the wrong size", expected=expected, got=f"{size} bytes", remedy=remedy
-            )
+            raise self.missing(root, listed_in=listed_in, remedy=remedy) from None
+        self.compare_size(root, size, listed_in=listed_in, remedy=remedy)
 
     def check_sum(self, root: Path, *, remedy: str) -> None:
         """Read the file and raise unless it is what was written."""
-        got = sha256_of(root / self.name)
-        if got != self.sha256:
+        self.compare_sum(root, sha256_of(root / self.name), remedy=remedy)
+
+    def missing(self, root: Path, *, listed_in: str, remedy: str) -> MissingFile:
+        """Return the error of a file that is not there."""
+        expected = f"a file of {self.bytes} bytes, as {listed_in} lists it"
+        return MissingFile(f"{root / self.name} is missing", expected=expected, remedy=remedy)
+
+    def compare_size(self, root: Path, size: int, *, listed_in: str, remedy: str) -> None:
+        """Raise unless ``size`` is that of the file."""
+        if size != self.bytes:
+            raise TruncatedFile(
+                f"{root / self.name} has the wrong size",
+                expected=f"{self.bytes} bytes, as {listed_in} lists it",
+                got=f"{size} bytes",
+                remedy=remedy,
+            )
+
+    def compare_sum(self, root: Path, sha256: str, *, remedy: str) -> None:
+        """Raise unless ``sha256`` is that of the file."""
+        if sha256 != self.sha256:
             raise CorruptFile(
                 f"{root / self.name} is not what was written",
                 expected=f"SHA-256 {self.sha256}",
-                got=got,
+                got=sha256,
                 remedy=remedy,
             )
 
