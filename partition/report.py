@@ -58,7 +58,7 @@ class PartitionReport:
             path=path,
             k=k,
             method=manifest.method,
-            made_by=manifest.path,
+            made_by=manifest.made_by,
             steps=manifest.steps,
             nodes=manifest.nodes,
             arcs=manifest.edges,
