@@ -29,7 +29,7 @@ class PartEntry:
 
     nodes: int
     ghosts: int
-    edges: int  # its load: the arcs of the rows it owns
+    edges: int  # its load: the directed edges of the rows it owns
     cut: int  # those among them that end at a ghost
     sends: int  # rows it sends in a halo exchange, a node once for each part that wants it
 

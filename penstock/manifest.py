@@ -59,7 +59,7 @@ class Manifest:
     """The content of graph.json."""
 
     nodes: int
-    edges: int  # stored arcs: an undirected edge between two nodes counts twice
+    edges: int  # directed edges: an undirected one between two nodes counts twice
     directed: bool
     shards: tuple[ShardEntry, ...]
     dtypes: dict[str, str]  # indptr, indices and the edge columns that exist

@@ -31,7 +31,7 @@ def build_csr(
     columns: dict[str, Array],
     options: EtlOptions,
 ) -> tuple[CSR, int]:
-    """Return the rows of edges given in input order, and how many arcs were merged into others.
+    """Return the rows of edges given in input order, and how many directed edges were merged.
 
     sources, targets  (m,) int32 below ``rows``
     relations         (m,) int32, or None
