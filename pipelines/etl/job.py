@@ -87,6 +87,12 @@ class EtlJob(Job[EtlReport]):
         self.inputs = Inputs.of(edges, self.format, options)
         if self.reads_tables:
             self.layout = find_layout(edges, options, self.format)
+            if options.missing_features != "error" and not (
+                options.features or options.feature_columns
+            ):
+                raise UsageError(
+                    "--missing-features needs --features or --feature-columns, the features"
+                )
         directed = options.directed
         if directed is None:
             layout = self.layout if self.reads_tables else None

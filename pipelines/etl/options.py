@@ -96,6 +96,9 @@ class EtlOptions:
     repeated"""
     features: ClientPath | None = None
     """features as .npy (dense) or .npz (SciPy CSR), a row a row of the node table"""
+    missing_features: Literal["error", "zero", "mean"] = "error"
+    """features that are NaN, null or empty: stop, or fill them with 0 or with the mean of those of
+    the same feature that are there"""
     unknown_nodes: Literal["error", "add", "drop"] = "error"
     """edges to nodes that are not in the node table: stop, add the nodes, or drop the edges"""
 

@@ -30,6 +30,7 @@ class EtlReport(CountsReport):
     loops_dropped: int = 0
     duplicates_merged: int = 0
     nodes_dropped: int = 0
+    features_filled: int = 0
     heldout: dict[str, int] = field(default_factory=dict)
     seconds: float = 0.0
 
@@ -74,6 +75,7 @@ class EtlReport(CountsReport):
             ("self loops dropped", self.loops_dropped),
             ("duplicate directed edges merged", self.duplicates_merged),
             ("nodes dropped", self.nodes_dropped),
+            ("missing features filled (--missing-features)", self.features_filled),
             *((f"edges held out for {name}", n) for name, n in self.heldout.items()),
         ]
         lines += [f"  {count:,} {what}" for what, count in counts if count]

@@ -40,6 +40,7 @@ def build_graph(job: EtlJob) -> Manifest:
         job.options,
         unsigned=job.layout.id_type == "uint64",
     )
+    job.counts.features_filled = nodes.features_filled
     return with_nodes(graph, nodes)
 
 

@@ -23,6 +23,7 @@ from penstock.errors import CapacityError, InputError, UsageError
 from penstock.files import FileEntry
 from penstock.manifest import Manifest, ShardEntry
 from penstock.options import flag
+from penstock.pipelines.etl.nodes.features import fill_missing, missing_as
 from penstock.pipelines.etl.options import EtlOptions
 from penstock.pipelines.etl.report import EtlReport
 from penstock.pipelines.etl.zoos.build import SHARD_SIZE, refuse_options
@@ -73,9 +74,14 @@ def build_tu(
 ) -> Manifest:
     """Write the TU data set in ``folder`` into ``root``; return its manifest, not yet saved."""
     _refuse_tu_options(options)
-    data = read_tu(folder)
+    data = read_tu(folder, may_miss=options.missing_features != "error")
     if options.relation == "none":
         data = replace(data, relations=None, relation_names=None)
+    fill, filled = None, 0
+    if data.features is not None:
+        fill, filled = missing_as(data.features, options.missing_features)
+    if fill is not None:
+        fill_missing(data.features, fill)
     csr, merged = build_csr(
         data.sources, data.targets, len(data.graph_of), data.relations, {}, options
     )
@@ -85,13 +91,14 @@ def build_tu(
         report.nodes_dropped += len(data.graph_of) - csr.rows
         if options.duplicates != "keep":
             report.duplicates_merged += merged
+        report.features_filled += filled
         if options.self_loops == "drop":
             report.loops_dropped += int(np.count_nonzero(data.sources == data.targets))
     return _write(data, csr, slice(None) if kept is None else kept, options, root, shard_size)
 
 
-def read_tu(folder: str | Path) -> TuData:
-    """Read and check the files of a TU data set."""
+def read_tu(folder: str | Path, *, may_miss: bool = False) -> TuData:
+    """Read and check the files of a TU data set; features that ``may_miss`` are NaN there."""
     files = find_tu_files(folder)
     indicator = read_numbers(files["graph_indicator"], integers=True, columns=1)[:, 0]
     graph_labels = read_labels(files["graph_labels"]) if "graph_labels" in files else None
@@ -113,7 +120,8 @@ def read_tu(folder: str | Path) -> TuData:
         node_labels = read_labels(files["node_labels"])
         need_rows(files["node_labels"], node_labels, nodes, "node")
     if "node_attributes" in files:
-        features = read_numbers(files["node_attributes"], integers=False).astype(np.float32)
+        path = files["node_attributes"]
+        features = read_numbers(path, integers=False, may_miss=may_miss).astype(np.float32)
         need_rows(files["node_attributes"], features, nodes, "node")
     if "graph_attributes" in files:
         attributes = read_numbers(files["graph_attributes"], integers=False)
