@@ -25,6 +25,7 @@ app = App(
     version=__version__,
     help="Large graphs in; embeddings, walks, GNN predictions and centralities out.\n\n"
     "penstock COMMAND --help tells about one command and its options.",
+    group_parameters=Group("Options", sort_key=5),
     help_format="plaintext",
     help_formatter=HelpPage(),
     result_action="return_value",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, replace
 from functools import cached_property
 from pathlib import Path
@@ -9,7 +11,7 @@ from typing import Any
 
 from penstock.cluster.connect import kind_for
 from penstock.cluster.spec import ClusterSpec
-from penstock.errors import UsageError
+from penstock.errors import InputError, UsageError
 from penstock.files import file_entry, save_json
 from penstock.graph import Graph
 from penstock.manifest import Manifest
@@ -81,10 +83,11 @@ class EtlJob(Job[EtlReport]):
     def check(self) -> None:
         """Find the inputs and their columns, and whether intermediate data fits on the disk."""
         edges, options = self.edges, self.options
-        self.format = guess_format(edges, options)
-        if not self.reads_tables and len(edges) != 1:
-            raise UsageError("a TU data set is one folder", got=f"{len(edges)} inputs")
-        self.inputs = Inputs.of(edges, self.format, options)
+        with _second_value_explained(edges, self.out, options.feature_columns):
+            self.format = guess_format(edges, options)
+            if not self.reads_tables and len(edges) != 1:
+                raise UsageError("a TU data set is one folder", got=f"{len(edges)} inputs")
+            self.inputs = Inputs.of(edges, self.format, options)
         if self.reads_tables:
             self.layout = find_layout(edges, options, self.format)
             if options.missing_features != "error" and not (
@@ -223,3 +226,18 @@ class EtlJob(Job[EtlReport]):
     @property
     def _size(self) -> int:
         return sum(piece.bytes for pieces in self.pieces.values() for piece in pieces)
+
+
+@contextmanager
+def _second_value_explained(
+    edges: list[str], out: Path, features: tuple[str, ...]
+) -> Iterator[None]:
+    """Say that an option is repeated where its second value was taken for the output."""
+    try:
+        yield
+    except InputError as error:
+        if len(edges) < 2 or not features:
+            raise
+        remedy = f"--feature-columns is repeated for every column: --feature-columns {features[0]} "
+        error.remedy = f"{error.remedy}. {remedy}--feature-columns {out.name}"
+        raise

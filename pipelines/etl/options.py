@@ -9,13 +9,22 @@ from pydantic import Field
 
 from penstock.errors import UsageError
 from penstock.moments import Moment
-from penstock.options import ClientInput, ClientPath, check_fractions, options
+from penstock.options import ClientInput, ClientPath, check_fractions, headings, options
 
 Format = Literal["auto", "parquet", "csv", "tsv", "edgelist", "npz", "triples", "tu", "zoo"]
 Merge = Literal["sum", "max", "first", "keep"]
 
 
 @options
+@headings(
+    format="Reading",
+    directed="Edges",
+    min_degree="Filtering and numbering of nodes",
+    split_edges="Splits",
+    nodes="Node table and features",
+    on_bad_rows="Reading",
+    resume="Output",
+)
 class EtlOptions:
     """How edges become a graph. What each step does, and in which order, is in docs/etl.md."""
 

@@ -15,6 +15,7 @@ import scipy.sparse as sp
 from penstock import Graph, etl, info
 from penstock.cluster.spec import ClusterSpec
 from penstock.errors import InputError, UsageError
+from penstock.pipelines.cli import run
 
 IDS = [40, 10, 30, 20, 50, 60]
 
@@ -470,3 +471,14 @@ def test_skipped_features_go_with_the_edges_of_their_nodes(
 def test_there_must_be_features_to_fill(tmp_path: Path, edges: Path, cluster: ClusterSpec) -> None:
     with pytest.raises(UsageError, match="--missing-features needs --features or"):
         etl(edges, tmp_path / "g", cluster=cluster, missing_features="mean")
+
+
+def test_two_values_of_feature_columns_are_explained(
+    tmp_path: Path, edges: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table(age=1.0, posts=2.0).to_csv(tmp_path / "n.csv", index=False)
+    words = ["etl", str(edges), str(tmp_path / "g"), "--nodes", str(tmp_path / "n.csv")]
+    assert run([*words, "--feature-columns", "age", "posts"]) == 1
+    said = capsys.readouterr().err
+    assert "--feature-columns age --feature-columns posts" in said
+    assert said.count("\n") == 1
