@@ -117,7 +117,7 @@ class EtlJob(Job[EtlReport]):
         """Return the inputs, as they are now and as they are read."""
         found: dict[str, Any] = {"edges": self.edges, "inputs": self.inputs.to_dict()}
         if self.reads_tables:
-            found |= {"pieces": self.pieces, "cluster": asdict(self.asked_cluster)}
+            found |= {"pieces": self.pieces, "cluster": asdict(self.given_cluster)}
         return found
 
     def plan(self) -> Plan:

@@ -19,7 +19,7 @@ from penstock.files import FileEntry
 from penstock.kernels.cpu import csr as csr_kernels
 from penstock.kernels.cpu.rmat import mark_ends
 from penstock.manifest import ShardEntry
-from penstock.pipelines.generate.source import CHUNK, Built, Chunk, EdgeSource, Rules, ShardPlan
+from penstock.pipelines.generate.source import CHUNK, Built, Chunk, EdgeRules, EdgeSource, ShardPlan
 from penstock.pipelines.generate.threads import Budget, each
 from penstock.progress import Progress
 from penstock.writer import SHARD_EDGES, row_cuts, write_shard
@@ -36,7 +36,7 @@ class ShardBuilder:
     """One run: draw everything, then sort and write shard after shard."""
 
     def __init__(
-        self, pieces: Pieces, source: EdgeSource, rules: Rules, budget: Budget, *, quiet: bool
+        self, pieces: Pieces, source: EdgeSource, rules: EdgeRules, budget: Budget, *, quiet: bool
     ) -> None:
         self.pieces, self.source, self.rules = pieces, source, rules
         self.budget, self.quiet = budget, quiet

@@ -65,7 +65,7 @@ def plan_job(
                 that would not do
     epochs      of a training, whose time follows from its plan
     """
-    count = ranks_asked(job.options.parts, job.asked_cluster)
+    count = ranks_asked(job.options.parts, job.given_cluster)
     where = f"on {count} ranks, a part of {graph.path} each" if count > 1 else "on one rank"
     if count > 1 and not partition_path(graph, count).exists():
         cut = "once it is cut, which this does first"

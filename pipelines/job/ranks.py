@@ -137,11 +137,11 @@ def _run_one(
     name = f"{title}-{uuid4().hex}"
     with Progress(title, total=total, unit=unit, quiet=quiet or not total) as progress:
 
-        def hear(report: dict[str, Any]) -> None:
+        def on_report(report: dict[str, Any]) -> None:
             progress.advance(report.get("done", 0))
             if on_metrics is not None and report.get("metrics"):
                 on_metrics(0, report["metrics"])
 
-        with listening(client, name, hear):
+        with listening(client, name, on_report):
             call = name, function, arguments
             return run_tasks(client, title, run_single, [call], sizes=[1], unit="ranks", quiet=True)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 from uuid import uuid4
 
-from penstock.cluster.answer import ask_scheduler, scheduler_gone
+from penstock.cluster.query import ask_scheduler, scheduler_gone
 from penstock.errors import CapacityError, ClusterError, PenstockError, SilentScheduler
 from penstock.progress import Progress
 from penstock.sizes import format_bytes
@@ -80,7 +80,7 @@ def _watched(done: Any, client: Any, title: str) -> Iterator[Any]:
         if now - asked < _ASK_EVERY:
             continue
         asked = now
-        workers = ask_scheduler(client, _look)
+        workers = ask_scheduler(client, _states_of_workers)
         alone_since = None if workers else alone_since or now
         if alone_since is not None and now - alone_since > NO_WORKER_TIMEOUT:
             raise ClusterError(
@@ -95,7 +95,7 @@ def _watched(done: Any, client: Any, title: str) -> Iterator[Any]:
             raise _all_paused(workers, title)
 
 
-def _look(dask_scheduler: Any) -> list[dict[str, Any]]:
+def _states_of_workers(dask_scheduler: Any) -> list[dict[str, Any]]:
     # Runs on the scheduler. A paused worker ends what it has begun, and begins nothing.
     return [
         {

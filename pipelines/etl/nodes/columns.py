@@ -189,8 +189,9 @@ def _listed_features(column: pa.Array, name: str, checks: RowChecks, *, may_miss
         values = convert.floats(flat, name, RowChecks(len(flat)), missing=None)
         features[there] = values.reshape(-1, width)
     nan = np.isnan(features)
+    gaps: Array = np.asarray(nan.any(axis=1))
     if not may_miss:
-        checks.fail(nan.any(axis=1), f"a feature of {name} is missing or NaN", _FILL)
+        checks.fail(gaps, f"a feature of {name} is missing or NaN", _FILL)
     infinite: Array = np.asarray((~np.isfinite(features) & ~nan).any(axis=1))
     checks.fail(infinite, f"a feature of {name} is not finite in 32 bits")
     return features
