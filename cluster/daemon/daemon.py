@@ -30,6 +30,7 @@ from penstock.cluster.credentials import make_credentials
 from penstock.cluster.daemon import registry
 from penstock.cluster.daemon.registry import CREDENTIALS, TOKEN, Registered
 from penstock.cluster.daemon.stop import STOP_TIMEOUT, end, end_rest
+from penstock.cluster.running import log_tail
 from penstock.cluster.security import security
 from penstock.cluster.spec import ClusterSpec
 from penstock.errors import ClusterError, PenstockError
@@ -146,7 +147,7 @@ def launch(
             except BaseException as error:
                 _end_launched(process, name, token, patience)
                 # By its descriptor: where it stands by now, if anywhere, depends on what failed.
-                if lines := registry.tail(Path(f"/proc/self/fd/{log.fileno()}")):
+                if lines := log_tail(Path(f"/proc/self/fd/{log.fileno()}")):
                     error.add_note(f"The last lines of the cluster's log:\n{lines}")
                 raise
     finally:

@@ -29,11 +29,11 @@ from penstock.cluster.mpi.mpiexec import (
     find_launcher,
     launch_command,
     loaded_library,
-    log_tail,
     rank_lines,
 )
 from penstock.cluster.mpi.rank_command import WorldPlan, rank_program, world_environment
 from penstock.cluster.query import ask_scheduler
+from penstock.cluster.running import log_tail
 from penstock.cluster.spec import ClusterSpec
 from penstock.cluster.startup import worker_names
 from penstock.cluster.supervisor import Supervised

@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from penstock.cluster.daemon.registry import tail
+from penstock.cluster.running import log_tail
 
 ASK_TIMEOUT = 10.0
 LOOK_EVERY = 5.0  # seconds between questions to SLURM's controller, which all users share
@@ -60,7 +60,9 @@ class Jobs:
         """Return the last lines that the jobs of missing workers wrote, of some of them."""
         shown: list[str] = []
         for job in self._without(self._connected()):
-            texts = [tail(file, _LOG_LINES) for file in sorted(self._logs.glob(f"*-{job}.*"))]
+            texts = [
+                log_tail(file, lines=_LOG_LINES) for file in sorted(self._logs.glob(f"*-{job}.*"))
+            ]
             if text := "\n".join(text for text in texts if text):
                 shown.append(f"job {job}:\n{text}")
         return "\n".join(shown[:_LOG_JOBS])

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from penstock.arrays import Array
-from penstock.csr import CSR, EDGE_COLUMNS, id_dtype
+from penstock.csr import CSR, EDGE_COLUMNS, id_dtype, offsets_of
 from penstock.errors import UsageError
 from penstock.files import FileEntry
 from penstock.kernels.cpu import csr as csr_kernels
@@ -179,9 +179,8 @@ class ShardBuilder:
                 columns[name][start:end] = values
             degrees.append(row_degrees)
         all_degrees = np.concatenate(degrees)
-        indptr = np.zeros(len(all_degrees) + 1, np.int64)
-        np.cumsum(all_degrees, out=indptr[1:])
-        csr = CSR(indptr, indices[:end], **{name: array[:end] for name, array in columns.items()})
+        columns = {name: array[:end] for name, array in columns.items()}
+        csr = CSR(offsets_of(all_degrees), indices[:end], **columns)
         return all_degrees, write_shard(self.pieces.root, shard.number, csr)
 
     def _rows(self, number: int, keys: Array) -> tuple[Array, Array, dict[str, Array]]:

@@ -16,7 +16,7 @@ from penstock.graph import SPLITS
 from penstock.manifest import FeatureEntry
 from penstock.pipelines.etl.nodes.features import fill_missing, missing_as
 from penstock.pipelines.etl.nodes.labels import without_nan
-from penstock.pipelines.etl.nodes.sorted_ids import SortedIds
+from penstock.pipelines.etl.nodes.sorted_ids import SortedIds, as_user_has_them
 from penstock.pipelines.etl.options import EtlOptions
 from penstock.pipelines.splits import draw_splits
 from penstock.writer import write_feature_files
@@ -154,9 +154,7 @@ def _write_nodes(
             part = (
                 ids.slice(start, size) if order is None else ids.take(order[start : start + size])
             )
-            if unsigned:
-                shifted = part.to_numpy().view(np.uint64) ^ np.uint64(1 << 63)
-                part = pa.array(shifted)
+            part = as_user_has_them(part, unsigned=unsigned)
             pieces = {n: c.slice(start, size) for n, c in columns.items()}
             writer.write_table(pa.table({"id": part, **pieces}, schema=schema))
     return file_entry(root, name)
