@@ -36,11 +36,11 @@ class Jobs:
         """Say of each worker that did not connect what its job does."""
         waiting = self._without(connected)
         states = _states(waiting)
-        told = [f"job {job} {_told(states, job)}" for job in waiting]
+        said = [f"job {job} {_described(states, job)}" for job in waiting]
         if self.refused is None:
             unanswered = {str(name) for name in list(self.cluster.worker_spec)} - set(self.ids)
-            told += [f"{name}: sbatch has not answered" for name in sorted(unanswered)]
-        return told
+            said += [f"{name}: sbatch has not answered" for name in sorted(unanswered)]
+        return said
 
     def failure(self) -> str | None:
         """Say why the cluster cannot become whole: a job that was refused, or ended already."""
@@ -114,7 +114,7 @@ def _state(states: dict[str, tuple[str, str]], job: str) -> tuple[str, str]:
     return states.get(job, ("ENDED", "SLURM knows it no more"))
 
 
-def _told(states: dict[str, tuple[str, str]] | None, job: str) -> str:
+def _described(states: dict[str, tuple[str, str]] | None, job: str) -> str:
     if states is None:
         return "in a state that squeue did not tell"
     state, place = _state(states, job)
