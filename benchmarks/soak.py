@@ -355,7 +355,7 @@ def made_otherwise(truth: Path, out: Path) -> bool:
     said = [path / "partition/k3/partition.json" for path in (truth, out)]
     if not said[1].is_file():
         return False
-    return len({json.loads(path.read_text())["path"] for path in said}) > 1
+    return len({json.loads(path.read_text())["made_by"] for path in said}) > 1
 
 
 def content(path: Path) -> bytes:

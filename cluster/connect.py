@@ -13,14 +13,14 @@ from pathlib import Path
 from typing import Any
 
 from penstock.caches import have_home
-from penstock.cluster.answer import (
+from penstock.cluster.count import check_count, check_ranks
+from penstock.cluster.query import (
     SILENT_SECONDS,
     answers_in_time,
     ask,
     loss_explained,
     scheduler_gone,
 )
-from penstock.cluster.count import check_count
 from penstock.cluster.running import Running
 from penstock.cluster.spec import KINDS, ClusterSpec
 from penstock.documents import parse_json
@@ -88,6 +88,8 @@ def connect(
     spec = cluster if isinstance(cluster, ClusterSpec) else ClusterSpec(cluster=cluster, **options)
     spec = spec.configured()
     kind = kind_for(spec, input_bytes, ranks, on_gpu=on_gpu)
+    if ranks is not None:
+        check_ranks(kind, spec.workers, ranks)
     check_count(spec, kind, ranks)
     with (
         _opened(replace(spec, cluster=kind), ranks, quiet) as running,
@@ -274,7 +276,7 @@ def _read_scheduler_file(path: Path) -> str:
 
 
 def _somebody_at(address: str, spec: ClusterSpec, used: Any) -> None:
-    from penstock.cluster.answer import identity
+    from penstock.cluster.query import identity
 
     try:
         identity(address, used, timeout=spec.start_timeout)

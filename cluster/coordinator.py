@@ -15,7 +15,7 @@ from distributed import SchedulerPlugin
 from distributed.core import Status
 from distributed.protocol.pickle import dumps
 
-from penstock.cluster.answer import ask, ask_scheduler
+from penstock.cluster.query import ask, ask_scheduler
 from penstock.workers.comm.reports import TOPIC
 from penstock.workers.gang import end
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import warnings
 from typing import Any
 
-from penstock.cluster.answer import ask_workers
+from penstock.cluster.query import ask_workers
 from penstock.errors import PenstockWarning
 from penstock.workers.resources import device
 from penstock.workers.resources.device import Gpu

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import queue
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -24,8 +25,8 @@ from weakref import WeakKeyDictionary
 
 from distributed.protocol.pickle import dumps
 
-from penstock.cluster.answer import SILENT_SECONDS, ask, scheduler_gone
 from penstock.cluster.coordinator import install
+from penstock.cluster.query import SILENT_SECONDS, ask, scheduler_gone
 from penstock.errors import ClusterError, GangError, PenstockError, UsageError
 from penstock.progress import Progress
 from penstock.workers.comm.reports import TOPIC
@@ -33,8 +34,8 @@ from penstock.workers.gang import GRACE, MemberTask, Outcome, describe, run_memb
 
 _POLL = 0.25
 _ASK_EVERY = 5.0  # seconds, whether the scheduler still answers
-_LOOK_SECONDS = 2.0
-_SAY_SECONDS = 3.0
+_INSPECT_SECONDS = 2.0
+_TELL_SECONDS = 3.0
 _WORD_SECONDS = 1.5  # for mpiexec to say why a rank died
 # What members may take to end, and their answers to come back.
 _END_SECONDS = GRACE + 1.5
@@ -43,7 +44,7 @@ _END_SECONDS = GRACE + 1.5
 def run(
     client: Any,
     function: Callable[..., Any],
-    args: Sequence[Any] = (),
+    args: Sequence[Any] | Callable[[], Sequence[Any]] = (),
     kwargs: Mapping[str, Any] | None = None,
     *,
     ranks: int | None = None,
@@ -52,7 +53,7 @@ def run(
     start_timeout: float = 60.0,
     wait_timeout: float = 600.0,
     title: str = "gang",
-    total: int | None = None,
+    total: int | Callable[[], int] | None = None,
     unit: str = "steps",
     quiet: bool = True,
     on_metrics: Callable[[int, dict[str, Any]], None] | None = None,
@@ -66,7 +67,8 @@ def run(
     function
         what each rank runs, with its ``Communicator`` first
     args, kwargs
-        further arguments, the same for every rank
+        further arguments, the same for every rank; ``args`` may be a function that returns them,
+        called before each attempt, so that a retry is given what is left to do
     ranks
         how many workers; all of an MPI world if None
     retries
@@ -79,9 +81,10 @@ def run(
     wait_timeout
         seconds that a rank waits for another one's message
     title, total, unit
-        one progress bar, fed by ``comm.advance``; none if ``quiet``
+        one progress bar, fed by ``comm.advance``; none if ``quiet``; ``total`` may be a function,
+        as ``args``
     quiet
-        no progress bar
+        no progress bar, and no line where a lost rank's gang is started again
     on_metrics
         called with the rank and what it gave to ``comm.log``
 
@@ -110,13 +113,17 @@ def run(
     if ranks is not None and ranks < 1:
         raise UsageError("a gang has at least one rank", got=str(ranks))
     for attempt in range(retries + 1):
+        given = tuple(args() if callable(args) else args)
+        whole = (total() if callable(total) else total) or 0
         try:
-            with Progress(title, total=total or 0, unit=unit, quiet=quiet or not total) as progress:
+            with Progress(title, total=whole, unit=unit, quiet=quiet or not whole) as progress:
                 attempted = _Attempt(client, progress, on_metrics, wait_timeout, start_timeout)
-                return attempted.run(function, tuple(args), dict(kwargs or {}), ranks, timeout)
+                return attempted.run(function, given, dict(kwargs or {}), ranks, timeout)
         except GangError as error:
             if attempt == retries or not error.may_retry:
                 raise
+            if not quiet:
+                print(f"{error.what}: starting its gang again", file=sys.stderr)
     raise AssertionError
 
 
@@ -154,7 +161,7 @@ class _Attempt:
         self.gang, self.world = admitted["gang"], admitted["world"]
         self.addresses = [address for _, address in admitted["members"]]
         futures: list[Any] = []
-        with listening(self.client, self.gang, self.hear):
+        with listening(self.client, self.gang, self.on_report):
             try:
                 with _scheduler_there():
                     futures = self._submit(admitted, function, args, kwargs)
@@ -164,15 +171,15 @@ class _Attempt:
                     raise self._error()
                 return [self.outcomes[rank].value for rank in range(len(self.addresses))]
             except BaseException:
-                self._say("gang_end")
+                self._tell_scheduler("gang_end")
                 raise
             finally:
                 if futures:
                     self.client.cancel(futures, force=True)
                 dead = max((outcome.dead for outcome in self.outcomes.values()), default=0)
-                self._say("gang_release", dead=dead)
+                self._tell_scheduler("gang_release", dead=dead)
 
-    def hear(self, event: dict[str, Any]) -> None:
+    def on_report(self, event: dict[str, Any]) -> None:
         """Take what a member, or the coordinator about it, tells while the gang runs."""
         self.happened.put(event)
 
@@ -278,8 +285,8 @@ class _Attempt:
         """Have the others end, and wait for what they did."""
         self.lost_first = bool(self.lost)  # those that are lost from now on had to be killed
         if self.late:
-            self._look()
-        self._say("gang_end")
+            self._inspect()
+        self._tell_scheduler("gang_end")
         deadline = time.monotonic() + _END_SECONDS
         gone = {event["lost"] for event in self.lost}
         while time.monotonic() < deadline:
@@ -289,20 +296,20 @@ class _Attempt:
             with suppress(queue.Empty):
                 self._take(self.happened.get(timeout=_POLL))
 
-    def _look(self) -> None:
+    def _inspect(self) -> None:
         """Ask every rank what it does just now, for the error to say."""
 
-        async def look(rank: int, address: str) -> None:
+        async def inspect(rank: int, address: str) -> None:
             with suppress(Exception):  # who does not answer is not waited for
                 asked = self.client._run(describe, self.gang, workers=[address])
-                answer = await asyncio.wait_for(asked, _LOOK_SECONDS)
+                answer = await asyncio.wait_for(asked, _INSPECT_SECONDS)
                 self.stacks[rank] = answer[address]
 
-        async def look_at_all() -> None:
-            await asyncio.gather(*[look(r, address) for r, address in enumerate(self.addresses)])
+        async def inspect_all() -> None:
+            await asyncio.gather(*[inspect(r, address) for r, address in enumerate(self.addresses)])
 
         with suppress(Exception):
-            self.client.sync(look_at_all)
+            self.client.sync(inspect_all)
 
     def _status(self, within: float | None = None) -> dict[str, Any]:
         with _scheduler_there():
@@ -311,10 +318,10 @@ class _Attempt:
             )
             return status
 
-    def _say(self, what: str, **more: Any) -> None:
+    def _tell_scheduler(self, what: str, **more: Any) -> None:
         with suppress(Exception):  # the scheduler may have gone; it ends gangs without client
             tell = getattr(self.client.scheduler, what)
-            self.client.sync(tell, gang=self.gang, callback_timeout=_SAY_SECONDS, **more)
+            self.client.sync(tell, gang=self.gang, callback_timeout=_TELL_SECONDS, **more)
 
     def _error(self) -> ClusterError:
         size = len(self.addresses)
@@ -354,8 +361,10 @@ _listeners = WeakKeyDictionary()
 
 
 @contextmanager
-def listening(client: Any, gang: str, hear: Callable[[dict[str, Any]], None]) -> Iterator[None]:
-    """Call ``hear`` with every report of a gang, and with what the coordinator says of it."""
+def listening(
+    client: Any, gang: str, on_report: Callable[[dict[str, Any]], None]
+) -> Iterator[None]:
+    """Call ``on_report`` with every report of a gang, and with what the coordinator says of it."""
     listeners = _listeners.get(client)
     if listeners is None:
         listeners = _listeners[client] = {}
@@ -366,7 +375,7 @@ def listening(client: Any, gang: str, hear: Callable[[dict[str, Any]], None]) ->
                 listener(event[1])
 
         client.subscribe_topic(TOPIC, receive)
-    listeners[gang] = hear
+    listeners[gang] = on_report
     try:
         yield
     finally:

@@ -2,9 +2,24 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
+
+_TAIL = 1 << 16  # bytes
+
+
+def log_tail(log: Path, *, lines: int = 20) -> str:
+    """Return the last lines of a log that are not blank; nothing if there is none to be read."""
+    try:
+        with log.open("rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL))
+            text = file.read().decode(errors="replace")
+    except OSError:
+        return ""
+    return "\n".join([line for line in text.splitlines() if line.strip()][-lines:])
 
 
 def _nothing() -> str:

@@ -7,7 +7,7 @@ import time
 from typing import Any
 
 from penstock import __version__
-from penstock.cluster.answer import ask, ask_scheduler, ask_workers, by_value
+from penstock.cluster.query import ask, ask_scheduler, ask_workers, by_value
 from penstock.cluster.running import Running
 from penstock.errors import ClusterError
 from penstock.progress import Progress

@@ -29,7 +29,7 @@ from penstock.workers.processes import adopt_orphans, end_with_parent
 
 _GRACE_SECONDS = 0.7  # from SIGTERM to SIGKILL
 _POLL = 0.02
-_LOOK_EVERY, _LOOK_SECONDS = 0.25, 120.0
+_SEARCH_EVERY, _SEARCH_SECONDS = 0.25, 120.0
 
 
 class Supervised:
@@ -38,22 +38,22 @@ class Supervised:
     def __init__(
         self, command: Sequence[str], *, env: dict[str, str], folder: Path, log: IO[bytes]
     ) -> None:
-        hear, self._held = os.pipe()
+        read_end, self._held = os.pipe()
         try:
             self.process = subprocess.Popen(
-                [sys.executable, "-P", "-m", __name__, str(hear), str(folder), *command],
+                [sys.executable, "-P", "-m", __name__, str(read_end), str(folder), *command],
                 env=env,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                pass_fds=(hear,),
+                pass_fds=(read_end,),
                 start_new_session=True,  # Ctrl-C is for the client, which ends the job in order
             )
         except BaseException:
             os.close(self._held)
             raise
         finally:
-            os.close(hear)
+            os.close(read_end)
 
     def close(self) -> None:
         """Close the pipe: what still runs ends."""
@@ -70,24 +70,24 @@ def main(descriptor: int, folder: str, command: Sequence[str]) -> None:
     for end in (woken, wake):
         os.set_blocking(end, False)
     signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
-    told: list[int] = []
+    signals: list[int] = []
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, lambda number, frame: told.append(number))
+        signal.signal(number, lambda number, frame: signals.append(number))
     signal.signal(signal.SIGCHLD, lambda number, frame: None)
     child = _start(command)
     with selectors.DefaultSelector() as selector:
         selector.register(descriptor, selectors.EVENT_READ)
         selector.register(woken, selectors.EVENT_READ)
         alone, left = False, SharedSegments()
-        while (status := _ended(child)) is None and not told and not alone:
-            left.look()
-            for key, _ in selector.select(left.look_again):
+        while (status := _ended(child)) is None and not signals and not alone:
+            left.search()
+            for key, _ in selector.select(left.search_again):
                 if key.fd == woken:
                     os.read(woken, 4096)
                 else:
                     alone = True  # nobody writes to it: it can only have closed
     if status is None:
-        left.look()
+        left.search()
         _tell(child)
         status = _ended(child)
     if status != 0:
@@ -116,11 +116,11 @@ class SharedSegments:
         self._started = time.monotonic()
 
     @property
-    def look_again(self) -> float | None:
-        """Seconds until the next look; None: ranks that start have started."""
-        return _LOOK_EVERY if time.monotonic() - self._started < _LOOK_SECONDS else None
+    def search_again(self) -> float | None:
+        """Seconds until the next search; None: ranks that start have started."""
+        return _SEARCH_EVERY if time.monotonic() - self._started < _SEARCH_SECONDS else None
 
-    def look(self) -> None:
+    def search(self) -> None:
         """Find the files of all processes below this one."""
         before, todo = len(self._files), _children()
         while todo:

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from penstock.cluster.answer import by_value
+from penstock.cluster.query import by_value
 
 _ANSWER = 10.0  # seconds for the scheduler to say what it knows; it may be busy
 _COMPUTES = 0.01  # share of the time
@@ -95,11 +95,11 @@ def watching(client: Any, timeout: float, *, quiet: bool) -> Iterator[None]:
     """
     done = threading.Event()
 
-    def say(text: str) -> None:
+    def notify(text: str) -> None:
         if not quiet:
             print(text, file=sys.stderr, flush=True)
 
-    watch = Watch(client, timeout, say)
+    watch = Watch(client, timeout, notify)
     every = min(max(timeout / 20, 0.1), 2.0)
     thread = threading.Thread(
         target=watch.run, args=(done, every), name="penstock-watch", daemon=True
@@ -115,22 +115,22 @@ def watching(client: Any, timeout: float, *, quiet: bool) -> Iterator[None]:
 class Watch:
     """What is known of the heartbeats of each worker."""
 
-    def __init__(self, client: Any, timeout: float, say: Callable[[str], None]) -> None:
-        self._client, self._timeout, self._say = client, timeout, say
+    def __init__(self, client: Any, timeout: float, notify: Callable[[str], None]) -> None:
+        self._client, self._timeout, self._notify = client, timeout, notify
         self._signs: dict[str, Heartbeat] = {}
 
     def run(self, done: threading.Event, every: float) -> None:
-        """Look every so many seconds until ``done``."""
+        """Inspect heartbeats every so many seconds until ``done``."""
         last = time.monotonic()
         while not done.wait(every):
             with suppress(Exception):  # the scheduler is busy, or has gone: others tell of that
                 found, interval = self._ask(_signs)
                 # A time in which this process itself stood still is nobody's silence.
                 passed = min(time.monotonic() - last, 2 * every)
-                self.look(found, passed, max(self._timeout, _BEATS * interval))
+                self.inspect(found, passed, max(self._timeout, _BEATS * interval))
             last = time.monotonic()
 
-    def look(
+    def inspect(
         self, found: dict[str, tuple[float, str, int, str]], passed: float, timeout: float
     ) -> None:
         """Take what the scheduler says, ``passed`` seconds after the last time."""
@@ -139,7 +139,7 @@ class Watch:
             who, sign = WorkerName(name, pid, host), self._signs.get(address)
             if sign is None or seen != sign.seen:
                 if sign is not None and sign.named:
-                    self._say(f"{who} sends heartbeats again")
+                    self._notify(f"{who} sends heartbeats again")
                 self._signs[address] = Heartbeat(seen, who.cpu_seconds())
                 continue
             cpu = who.cpu_seconds()
@@ -148,14 +148,14 @@ class Watch:
             sign.silent = 0.0 if computed > _COMPUTES * passed else sign.silent + passed
             if sign.silent > timeout:
                 del self._signs[address]
-                self._say(
+                self._notify(
                     f"{who} has sent no heartbeat for {timeout:.3g} s and counts as lost: "
                     "its tasks run again"
                 )
                 self._ask(_restart, address, wait=False)
             elif sign.silent > timeout / 2 and not sign.named:
                 sign.named = True
-                self._say(
+                self._notify(
                     f"{who} has sent no heartbeat for {sign.silent:.3g} s{who.state()}; after "
                     f"{timeout:.3g} s it counts as lost (--worker-timeout)"
                 )

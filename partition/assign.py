@@ -92,7 +92,7 @@ def assign(
     return Assignment(
         parts=work.parts,
         k=k,
-        path=work.path,
+        made_by=work.made_by,
         method=method,
         seed=seed,
         steps=tuple(work.steps),
@@ -114,7 +114,7 @@ class _Work:
     timeout: float
     quiet: bool
     parts: Array | None = None
-    path: str = ""
+    made_by: str = ""
     metis_seconds: float = 0.0
     metis_starved: bool = False
     steps: list[Attempt] = field(default_factory=list)
@@ -123,9 +123,9 @@ class _Work:
     def note(self, phase: str, outcome: str, why: str) -> None:
         self.steps.append(Attempt(phase, outcome, why))
 
-    def take(self, path: str, parts: Array, why: str) -> None:
-        self.parts, self.path = parts, path
-        self.note(path, "taken", why)
+    def take(self, made_by: str, parts: Array, why: str) -> None:
+        self.parts, self.made_by = parts, made_by
+        self.note(made_by, "taken", why)
 
     # -- the methods ---------------------------------------------------------------------------
 

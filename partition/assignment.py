@@ -32,8 +32,8 @@ class Assignment:
     """The part of each node, and how it came about.
 
     parts   (nodes,) int32, each in 0 .. k - 1, none of them empty
-    path    what made it: one, metis-kway, metis-recursive, components, greedy, random, hash,
-            streaming
+    made_by the way that made it: one, metis-kway, metis-recursive, components, greedy, random,
+            hash, streaming
     steps   everything that was tried, in order
     balance of nodes and of load
     metis_seconds  that METIS itself took
@@ -41,7 +41,7 @@ class Assignment:
 
     parts: Array
     k: int
-    path: str
+    made_by: str
     method: str
     seed: int
     steps: tuple[Attempt, ...]

@@ -29,7 +29,7 @@ class PartEntry:
 
     nodes: int
     ghosts: int
-    edges: int  # its load: the arcs of the rows it owns
+    edges: int  # its load: the directed edges of the rows it owns
     cut: int  # those among them that end at a ghost
     sends: int  # rows it sends in a halo exchange, a node once for each part that wants it
 
@@ -40,7 +40,7 @@ class PartitionManifest:
 
     k: int
     method: str  # what was asked for
-    path: str  # what made it
+    made_by: str  # the way that made it
     seed: int
     steps: tuple[dict[str, str], ...]  # everything that was tried, in order
     nodes: int
@@ -67,6 +67,8 @@ class PartitionManifest:
         """Read ``root/partition.json``, or say why it is not a partition of ours."""
         body = FORMAT.load(root)
         with FORMAT.reading(root):
+            if "path" in body:  # as it was called at first
+                body.setdefault("made_by", body["path"])
             body = {key: body[key] for key in PartitionManifest.__dataclass_fields__ if key in body}
             body["parts"] = tuple(PartEntry(**part) for part in body["parts"])
             body["files"] = read_file_table(body["files"])

@@ -87,7 +87,7 @@ class Partition:
         return cls.open(partition_path(graph, k))
 
     def __repr__(self) -> str:
-        return f"Partition({str(self.path)!r}, k={self.k}, path={self.manifest.path!r})"
+        return f"Partition({str(self.path)!r}, k={self.k}, made_by={self.manifest.made_by!r})"
 
     @property
     def k(self) -> int:

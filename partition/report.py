@@ -16,8 +16,8 @@ _VALUE_BYTES = 4  # float32
 class PartitionReport:
     """Everything ``penstock partition`` tells.
 
-    cut_edges           arcs whose ends have different owners; an undirected edge counts twice,
-                        as it is stored
+    cut_edges           directed edges whose ends have different owners; an undirected edge counts
+                        twice, as it is stored
     ghosts, max_ghosts  nodes that parts read of others, over all parts and in the worst
     replication         stored nodes, ghosts included, over nodes
     node_imbalance      nodes of the fullest part over the mean
@@ -58,7 +58,7 @@ class PartitionReport:
             path=path,
             k=k,
             method=manifest.method,
-            made_by=manifest.path,
+            made_by=manifest.made_by,
             steps=manifest.steps,
             nodes=manifest.nodes,
             arcs=manifest.edges,

@@ -87,9 +87,9 @@ def _order_faults(shard: CSR) -> Iterator[str]:
 
 
 def _one_way(shard: CSR) -> int:
-    """Return a fingerprint of the arcs minus that of their reverses.
+    """Return a fingerprint of the directed edges minus that of their reverses.
 
-    Over all arcs of an undirected graph the two cancel, modulo 2**64, in whatever order.
+    Over all edges of an undirected graph the two cancel, modulo 2**64, in whatever order.
     """
     sources, total = shard.sources(), 0
     for low, high in _pieces(shard.edges):

@@ -118,11 +118,17 @@ class CSR:
         if columns.get("relations") is not None:
             keys.insert(0, columns["relations"])  # type: ignore[arg-type]
         order = np.lexsort(keys)
-        indptr = np.zeros(nodes + 1, dtype=np.int64)
-        np.cumsum(np.bincount(sources, minlength=nodes), out=indptr[1:])
+        indptr = offsets_of(np.bincount(sources, minlength=nodes))
         sorted_columns: dict[str, Any]
         sorted_columns = {k: v[order] for k, v in columns.items() if v is not None}
         return CSR(indptr=indptr, indices=targets[order].astype(id_dtype(nodes)), **sorted_columns)
+
+
+def offsets_of(counts: Array) -> Array:
+    """Return where each of consecutive runs begins, and where the last ends: (n + 1,) int64."""
+    found = np.zeros(len(counts) + 1, np.int64)
+    np.cumsum(counts, out=found[1:])
+    return found
 
 
 def id_dtype(nodes: int) -> np.dtype[Any]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import errno
 import glob
 import hashlib
 import json
@@ -20,7 +19,6 @@ from typing import Any
 import numpy as np
 
 from penstock.errors import (
-    CapacityError,
     CorruptFile,
     MissingFile,
     OutputExists,
@@ -33,7 +31,7 @@ from penstock.output_lock import (
     refuse_strangers_link,
 )
 from penstock.progress import Progress
-from penstock.sizes import format_bytes
+from penstock.system_errors import full_disk_explained
 
 _CHUNK = 1 << 22
 _TEMPORARY = re.compile(r"\..*\.[0-9a-f]{8}\.tmp")  # the names that atomic() gives
@@ -59,27 +57,38 @@ class FileEntry:
 
     def check_size(self, root: Path, *, listed_in: str, remedy: str) -> None:
         """Raise unless ``root`` has the file with its size; the content is not read."""
-        path = root / self.name
-        expected = f"{self.bytes} bytes, as {listed_in} lists it"
         try:
-            size = path.stat().st_size
+            size = (root / self.name).stat().st_size
         except (FileNotFoundError, NotADirectoryError):
-            raise MissingFile(
-                f"{path} is missing", expected=f"a file of {expected}", remedy=remedy
-            ) from None
-        if size != self.bytes:
-            raise TruncatedFile(
-                f"{path} has the wrong size", expected=expected, got=f"{size} bytes", remedy=remedy
-            )
+            raise self.missing(root, listed_in=listed_in, remedy=remedy) from None
+        self.compare_size(root, size, listed_in=listed_in, remedy=remedy)
 
     def check_sum(self, root: Path, *, remedy: str) -> None:
         """Read the file and raise unless it is what was written."""
-        got = sha256_of(root / self.name)
-        if got != self.sha256:
+        self.compare_sum(root, sha256_of(root / self.name), remedy=remedy)
+
+    def missing(self, root: Path, *, listed_in: str, remedy: str) -> MissingFile:
+        """Return the error of a file that is not there."""
+        expected = f"a file of {self.bytes} bytes, as {listed_in} lists it"
+        return MissingFile(f"{root / self.name} is missing", expected=expected, remedy=remedy)
+
+    def compare_size(self, root: Path, size: int, *, listed_in: str, remedy: str) -> None:
+        """Raise unless ``size`` is that of the file."""
+        if size != self.bytes:
+            raise TruncatedFile(
+                f"{root / self.name} has the wrong size",
+                expected=f"{self.bytes} bytes, as {listed_in} lists it",
+                got=f"{size} bytes",
+                remedy=remedy,
+            )
+
+    def compare_sum(self, root: Path, sha256: str, *, remedy: str) -> None:
+        """Raise unless ``sha256`` is that of the file."""
+        if sha256 != self.sha256:
             raise CorruptFile(
                 f"{root / self.name} is not what was written",
                 expected=f"SHA-256 {self.sha256}",
-                got=got,
+                got=sha256,
                 remedy=remedy,
             )
 
@@ -105,23 +114,11 @@ def atomic(path: Path) -> Iterator[Path]:
     # Not the process id: on a shared disk, workers of two hosts may have the same one.
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
     try:
-        yield temporary
-        temporary.replace(path)
-    except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise disk_full(path) from error
-        raise
+        with full_disk_explained(path):
+            yield temporary
+            temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
-
-
-def disk_full(path: Path) -> CapacityError:
-    """Return the error for a disk that filled up while ``path`` was written."""
-    return CapacityError(
-        f"the disk is full: could not write {path}",
-        got=f"{format_bytes(shutil.disk_usage(path.parent).free)} free",
-        remedy="Free some space or write to another disk; what was there before is untouched",
-    )
 
 
 def save_npy(root: Path, name: str, array: np.ndarray[Any, Any]) -> FileEntry:
@@ -233,12 +230,9 @@ def fresh_directory(
         partial = path.with_name(f".{path.name}.{secrets.token_hex(4)}.partial")
         partial.mkdir()
         try:
-            yield partial
-            publish(partial, path, kind=kind)
-        except OSError as error:
-            if error.errno in (errno.ENOSPC, errno.EDQUOT):
-                raise disk_full(path) from error
-            raise
+            with full_disk_explained(path):
+                yield partial
+                publish(partial, path, kind=kind)
         finally:
             shutil.rmtree(partial, ignore_errors=True)
 

@@ -98,7 +98,7 @@ class Graph:
 
     @property
     def num_edges(self) -> int:
-        """How many stored arcs; an undirected edge between two nodes counts twice."""
+        """How many directed edges; an undirected one between two nodes counts twice."""
         return self.manifest.edges
 
     @property

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field, replace
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -58,7 +59,7 @@ class Manifest:
     """The content of graph.json."""
 
     nodes: int
-    edges: int  # stored arcs: an undirected edge between two nodes counts twice
+    edges: int  # directed edges: an undirected one between two nodes counts twice
     directed: bool
     shards: tuple[ShardEntry, ...]
     dtypes: dict[str, str]  # indptr, indices and the edge columns that exist
@@ -79,6 +80,10 @@ class Manifest:
         body = asdict(self)
         body["files"] = file_table(entry for _, entry in sorted(self.files.items()))
         FORMAT.save(root, body)
+
+    def with_files(self, entries: Iterable[FileEntry]) -> Manifest:
+        """Return the manifest with more files listed."""
+        return replace(self, files=self.files | {entry.name: entry for entry in entries})
 
     @staticmethod
     def load(root: Path) -> Manifest:

@@ -11,11 +11,11 @@ when the object is made; what is wrong raises UsageError with the option's name.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
-from typing import Annotated, Any, TypeVar, dataclass_transform
+from typing import Annotated, Any, TypeVar, dataclass_transform, get_type_hints
 
-from cyclopts import Parameter
+from cyclopts import Group, Parameter
 from pydantic import BeforeValidator, ConfigDict, ValidationError
 from pydantic.dataclasses import dataclass as pydantic_dataclass
 
@@ -55,6 +55,28 @@ def options(cls: type[T]) -> type[T]:
     made.__init__ = __init__
     flagged: type[T] = Parameter(name="*")(made)
     return flagged
+
+
+def headings(**first: str) -> Callable[[type[T]], type[T]]:
+    """Have fields stand under headings in ``--help``; applied before ``options``.
+
+    first  a field, and the heading under which it and those after it stand, up to the next one
+    """
+    titles = dict.fromkeys(first.values())
+    groups = {title: Group(title, sort_key=2 + at / 100) for at, title in enumerate(titles)}
+
+    def under_headings(cls: type[T]) -> type[T]:
+        kinds = get_type_hints(cls, include_extras=True)
+        assert set(first) <= set(kinds), set(first) - set(kinds)
+        heading = None
+        for name in list(cls.__annotations__):
+            heading = first.get(name, heading)
+            if heading is not None:
+                shown = Parameter(group=groups[heading])
+                cls.__annotations__[name] = Annotated[kinds[name], shown]
+        return cls
+
+    return under_headings
 
 
 def flag(name: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import sys
@@ -15,16 +14,18 @@ from typing import Any
 from cyclopts import App, CycloptsError, Group
 
 from penstock import __version__
-from penstock.errors import CapacityError, PenstockError, PenstockWarning, causes
+from penstock.errors import PenstockError, PenstockWarning, causes
 from penstock.pipelines.help_page import HelpPage
 from penstock.pipelines.signals import Terminated, ignore_more, raise_terminations
 from penstock.pipelines.usage import usage_error
+from penstock.system_errors import from_system
 
 app = App(
     name="penstock",
     version=__version__,
     help="Large graphs in; embeddings, walks, GNN predictions and centralities out.\n\n"
     "penstock COMMAND --help tells about one command and its options.",
+    group_parameters=Group("Options", sort_key=5),
     help_format="plaintext",
     help_formatter=HelpPage(),
     result_action="return_value",
@@ -190,22 +191,7 @@ def _as_ours(error: BaseException) -> PenstockError:
         )
     if isinstance(error, KeyboardInterrupt):
         return PenstockError("interrupted", remedy="Nothing half-written was left in place")
-    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return CapacityError(
-            "the disk is full" + (f": {error.filename}" if error.filename else ""),
-            remedy="Free some space or write to another disk",
-        )
-    if isinstance(error, OSError) and error.filename is not None:
-        return PenstockError(
-            f"cannot use {error.filename}",
-            got=error.strerror,
-            remedy="Check the path, its permissions and its disk",
-        )
-    if isinstance(error, MemoryError):
-        return PenstockError(
-            "memory ran out", remedy="Run it on a machine with more, or set --memory-limit lower"
-        )
-    return PenstockError(
+    return from_system(error) or PenstockError(
         f"penstock failed unexpectedly: {type(error).__name__}: {error}",
         remedy="This is a bug: please report it with the traceback that -v shows",
     )

@@ -10,7 +10,7 @@ from typing import Annotated
 from cyclopts import App, Group, Parameter
 
 from penstock.cluster.daemon.registry import Registered, all_registered, check_name, find, type_this
-from penstock.cluster.daemon.status import Status, look
+from penstock.cluster.daemon.status import Status, query
 from penstock.cluster.daemon.stop import stop as end_cluster
 from penstock.cluster.slurm.script import SlurmScript, slurm_script
 from penstock.cluster.spec import KINDS, ClusterSpec
@@ -21,7 +21,7 @@ from penstock.pipelines.output import Output
 
 app = App(
     name="cluster",
-    help="Start a cluster that stays, look at it, stop it. Jobs use it with --cluster NAME.",
+    help="Start a cluster that stays, query at it, stop it. Jobs use it with --cluster NAME.",
     help_format="plaintext",
     group_parameters=Group("Options", sort_key=5),
     result_action="return_value",
@@ -62,14 +62,14 @@ def start(
         output.show(StartReport(cluster, time.monotonic() - began))
         sys.stdout.flush()  # in the foreground this is not the end
 
-    def say(text: str) -> None:
+    def notify(text: str) -> None:
         if not output.quiet:
             print(text, file=sys.stderr)
 
     if foreground:
         keep(name, spec, ready, scheduler_file=scheduler_file, quiet=output.quiet)
     else:
-        ready(launch(name, spec, scheduler_file=scheduler_file, say=say))
+        ready(launch(name, spec, scheduler_file=scheduler_file, notify=notify))
 
 
 @app.command(name="status", sort_key=2)
@@ -80,9 +80,9 @@ def status(
 ) -> None:
     """Show which clusters are started, and who is present."""
     if name is None:
-        output.show(StatusReport(look(all_registered()), details=output.verbose))
+        output.show(StatusReport(query(all_registered()), details=output.verbose))
         return
-    status = look([_known(name)])[0]
+    status = query([_known(name)])[0]
     if status.state in ("ended", "silent"):
         if not output.quiet and (lines := status.cluster.log_tail()):
             print(f"the last lines of {status.cluster.log}:\n{lines}", file=sys.stderr)

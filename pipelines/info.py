@@ -59,7 +59,7 @@ class GraphInfo(CountsReport):
     directed: bool
     nodes: int
     arcs: int
-    edges: int  # an undirected edge counts once, an arc of a directed graph counts once
+    edges: int  # an undirected edge counts once, one of a directed graph counts once
     self_loops: int
     isolated: int
     shards: int

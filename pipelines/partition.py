@@ -264,7 +264,7 @@ def _manifest(graph: Graph, assignment: Assignment) -> PartitionManifest:
     return PartitionManifest(
         k=assignment.k,
         method=assignment.method,
-        path=assignment.path,
+        made_by=assignment.made_by,
         seed=assignment.seed,
         steps=tuple(asdict(step) for step in assignment.steps),
         nodes=graph.num_nodes,

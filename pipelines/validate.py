@@ -35,7 +35,7 @@ class Validation:
         """Return one line for people."""
         return (
             f"{shown(self.path)} is whole: {self.files:,} files of {format_bytes(self.bytes)}, "
-            f"{self.nodes:,} nodes, {self.arcs:,} arcs, read in {self.seconds:.1f} s"
+            f"{self.nodes:,} nodes, {self.arcs:,} directed edges, read in {self.seconds:.1f} s"
         )
 
 

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 import yaml
 
-from penstock.cluster import answer, coordinator, gang
+from penstock.cluster import coordinator, gang, query
 from penstock.cluster.daemon import daemon, status, stop
 from penstock.cluster.mpi import world
 from penstock.cluster.slurm.script import SlurmScript
@@ -145,7 +145,7 @@ def test_waits_last_as_long_as_the_table_says(pages: dict[str, str]) -> None:
     assert ClusterSpec().worker_timeout == metis.SILENT
     assert said == [
         [start],
-        [answer.SILENT_SECONDS],
+        [query.SILENT_SECONDS],
         [start],
         [parameters["start_timeout"].default],
         [parameters["wait_timeout"].default],

@@ -77,7 +77,7 @@ class _Member:
 
 _lock = threading.Lock()
 _members: dict[str, _Member] = {}
-_told: deque[str] = deque(maxlen=1000)  # gangs that ended, perhaps before their task came here
+_ended_gangs: deque[str] = deque(maxlen=1000)  # perhaps before their task came here
 _dead: list[Any] = []  # communicators of failed gangs and what may still arrive for them
 
 
@@ -198,30 +198,30 @@ def _meet(world: Any, plan: MemberTask, waiter: Waiter, on_gpu: bool) -> int:
     first, others = plan.members[0], plan.members[1:]
     posted: list[Any] = []
 
-    def hear(source: int) -> Any:
+    def receive(source: int) -> Any:
         message = np.zeros(2, np.int64)
         posted.append((world.Irecv(message, source, plan.tag), message, source))
         return posted[-1]
 
-    def say(to: int, on_gpus: int) -> None:
+    def send(to: int, on_gpus: int) -> None:
         message = np.array([plan.number, on_gpus])
         waiter.wait([world.Isend(message, to, plan.tag)], plan.start_timeout)
 
     def gather(sources: tuple[int, ...]) -> int:
-        waiting, on_gpus = [hear(source) for source in sources], 0
+        waiting, on_gpus = [receive(source) for source in sources], 0
         while waiting:
             waiter.wait([request for request, _, _ in waiting], plan.start_timeout)
-            on_gpus += sum(int(told[1]) for _, told, _ in waiting if told[0] == plan.number)
-            waiting = [hear(s) for _, told, s in waiting if told[0] != plan.number]
+            on_gpus += sum(int(found[1]) for _, found, _ in waiting if found[0] == plan.number)
+            waiting = [receive(s) for _, found, s in waiting if found[0] != plan.number]
         return on_gpus
 
     try:
         if world.rank == first:
             on_gpus = on_gpu + gather(others)
             for other in others:
-                say(other, on_gpus)
+                send(other, on_gpus)
             return on_gpus
-        say(first, on_gpu)
+        send(first, on_gpu)
         return gather((first,))
     except BaseException as error:
         missing = [source for request, _, source in posted if request]
@@ -244,7 +244,7 @@ def _meet(world: Any, plan: MemberTask, waiter: Waiter, on_gpu: bool) -> int:
 def end(gang: str) -> None:
     """Make this process's member of a gang end: called in the worker's event loop."""
     with _lock:
-        _told.append(gang)
+        _ended_gangs.append(gang)
         member = _members.get(gang)
     if member is not None:
         member.waiter.cancel()
@@ -273,7 +273,7 @@ def _raise_in(thread: int, error: type[BaseException] | None) -> None:
 def _enter(member: _Member) -> None:
     with _lock:
         _members[member.plan.gang] = member
-        if member.plan.gang in _told:
+        if member.plan.gang in _ended_gangs:
             raise Cancelled
 
 

@@ -219,11 +219,11 @@ def _registered(client: Any, timeout: float | None) -> dict[str, str | None] | N
     """Return the options of the plugin that the cluster has, or None where it has none."""
     from distributed.protocol.pickle import loads
 
-    def look(dask_scheduler: Any) -> bytes | None:  # a scheduler may run without penstock
+    def plugin_there(dask_scheduler: Any) -> bytes | None:  # a scheduler may run without penstock
         plugin: bytes | None = dask_scheduler.worker_plugins.get("penstock")
         return plugin
 
-    plugin = client.run_on_scheduler(look, callback_timeout=timeout)
+    plugin = client.run_on_scheduler(plugin_there, callback_timeout=timeout)
     options: dict[str, str | None] | None = None if plugin is None else loads(plugin).options
     return options
 

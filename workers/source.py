@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from penstock.errors import CorruptFile, MissingFile, TruncatedFile, UsageError
+from penstock.errors import UsageError
 from penstock.files import FileEntry, save_json
 from penstock.manifest import FILE_NAME as GRAPH_FILE
 from penstock.manifest import Manifest
@@ -100,16 +100,13 @@ def copy_files(source: Source, to: Path, progress: Callable[[], None]) -> None:
 
 def _copy_file(source: Source, entry: FileEntry, to: Path, progress: Callable[[], None]) -> None:
     """Copy one file and raise unless it is what the manifest says."""
-    path, digest, size = source.path / entry.name, hashlib.sha256(), 0
+    digest, size = hashlib.sha256(), 0
     buffer = memoryview(bytearray(min(_CHUNK, entry.bytes + 1)))
+    says = {"listed_in": source.manifest, "remedy": _COPY_AGAIN}
     try:
-        reading = path.open("rb", buffering=0)
+        reading = (source.path / entry.name).open("rb", buffering=0)
     except (FileNotFoundError, NotADirectoryError):
-        raise MissingFile(
-            f"{path} is missing",
-            expected=f"a file of {entry.bytes} bytes, as {source.manifest} lists it",
-            remedy=_COPY_AGAIN,
-        ) from None
+        raise entry.missing(source.path, **says) from None
     with reading, (to / entry.name).open("xb", buffering=0) as writing:
         while (count := reading.readinto(buffer)) and size <= entry.bytes:
             digest.update(buffer[:count])
@@ -118,20 +115,9 @@ def _copy_file(source: Source, entry: FileEntry, to: Path, progress: Callable[[]
             progress()
         length = os.fstat(reading.fileno()).st_size
         os.fsync(writing.fileno())  # a copy that bears its name is whole, also after a power cut
-    if size != entry.bytes:
-        raise TruncatedFile(
-            f"{path} has the wrong size",
-            expected=f"{entry.bytes} bytes, as {source.manifest} lists it",
-            got=f"{length} bytes",
-            remedy=_COPY_AGAIN,
-        )
-    if digest.hexdigest() != entry.sha256:
-        raise CorruptFile(
-            f"{path} is not what was written",
-            expected=f"SHA-256 {entry.sha256}",
-            got=digest.hexdigest(),
-            remedy=_COPY_AGAIN,
-        )
+    # A longer file is not read to its end.
+    entry.compare_size(source.path, size if size < entry.bytes else length, **says)
+    entry.compare_sum(source.path, digest.hexdigest(), remedy=_COPY_AGAIN)
 
 
 def _write_all(file: Any, piece: memoryview) -> None:

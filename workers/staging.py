@@ -8,7 +8,6 @@ STAGED/                      what the workers of the host share: Scratch.staged
 
 from __future__ import annotations
 
-import errno
 import random
 import shutil
 import threading
@@ -18,8 +17,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from penstock.errors import GraphError
-from penstock.files import disk_full
 from penstock.sizes import need_disk
+from penstock.system_errors import full_disk_explained
 from penstock.workers.locks import FileLock, lock, try_lock
 from penstock.workers.resources.storage import Speed, storage_speed
 from penstock.workers.source import Source, copy_files
@@ -132,13 +131,10 @@ class Staging:
         make_room(copy.parent, source.bytes, f"the copy of {source.path}")
         shutil.rmtree(partial, ignore_errors=True)  # of a process that was killed
         try:
-            partial.mkdir()
-            copy_files(source, partial, alone.touch)
-            partial.rename(copy)
-        except OSError as error:
-            if error.errno in (errno.ENOSPC, errno.EDQUOT):
-                raise disk_full(copy) from error
-            raise
+            with full_disk_explained(copy):
+                partial.mkdir()
+                copy_files(source, partial, alone.touch)
+                partial.rename(copy)
         finally:
             shutil.rmtree(partial, ignore_errors=True)
         with self._changing:

@@ -30,6 +30,7 @@ from penstock.cluster.credentials import make_credentials
 from penstock.cluster.daemon import registry
 from penstock.cluster.daemon.registry import CREDENTIALS, TOKEN, Registered
 from penstock.cluster.daemon.stop import STOP_TIMEOUT, end, end_rest
+from penstock.cluster.running import log_tail
 from penstock.cluster.security import security
 from penstock.cluster.spec import ClusterSpec
 from penstock.errors import ClusterError, PenstockError
@@ -67,7 +68,7 @@ def keep(
     connected = failed = False
     try:
         with (
-            _told_to_stop(),
+            _stop_on_signal(),
             _temporary_files_in(Path(entry.temporary)),
             connect(spec, quiet=quiet) as client,
         ):
@@ -85,8 +86,8 @@ def keep(
             while True:
                 # Not signal.pause: a signal that another thread takes would not end it.
                 time.sleep(_LISTEN_EVERY)
-    except _Told as told:
-        if told.number == signal.SIGINT and not connected:
+    except _Signalled as signalled:
+        if signalled.number == signal.SIGINT and not connected:
             raise KeyboardInterrupt from None
     except BaseException:
         failed = True
@@ -101,12 +102,12 @@ def launch(
     spec: ClusterSpec,
     *,
     scheduler_file: Path | None = None,
-    say: Callable[[str], None] = lambda text: None,
+    notify: Callable[[str], None] = lambda text: None,
 ) -> Registered:
     """Start a daemon in the background and return its entry when every worker has connected.
 
-    What goes wrong there is raised here, with the end of the log as a note. ``say`` is told what
-    is waited for once that takes longer than two seconds.
+    What goes wrong there is raised here, with the end of the log as a note. ``notify`` is called
+    with what is waited for once that takes longer than two seconds.
     """
     # The daemon's claim decides; this only saves the start of one that must fail.
     there = registry.find(name)
@@ -120,11 +121,11 @@ def launch(
         "token": token,
         "scheduler_file": scheduler_file,
     }
-    hear, tell = os.pipe()
-    command = [sys.executable, "-P", "-m", __name__, json.dumps(order, default=str), str(tell)]
+    read_end, write_end = os.pipe()
+    command = [sys.executable, "-P", "-m", __name__, json.dumps(order, default=str), str(write_end)]
     patience = 0.0
     try:
-        with (folder / "log").open("a+b") as log, os.fdopen(hear, "rb") as answers:
+        with (folder / "log").open("a+b") as log, os.fdopen(read_end, "rb") as answers:
             try:
                 process = subprocess.Popen(
                     command,
@@ -133,12 +134,12 @@ def launch(
                     stderr=log,
                     env=os.environ | {TOKEN: token},
                     start_new_session=True,
-                    pass_fds=(tell,),
+                    pass_fds=(write_end,),
                 )
             finally:
-                os.close(tell)
+                os.close(write_end)
             try:
-                answer = _answer(answers, process, name, spec, say)
+                answer = _answer(answers, process, name, spec, notify)
                 if isinstance(answer, Registered):
                     return answer
                 patience = STOP_TIMEOUT  # it is closing what it had started
@@ -146,7 +147,7 @@ def launch(
             except BaseException as error:
                 _end_launched(process, name, token, patience)
                 # By its descriptor: where it stands by now, if anywhere, depends on what failed.
-                if lines := registry.tail(Path(f"/proc/self/fd/{log.fileno()}")):
+                if lines := log_tail(Path(f"/proc/self/fd/{log.fileno()}")):
                     error.add_note(f"The last lines of the cluster's log:\n{lines}")
                 raise
     finally:
@@ -188,32 +189,32 @@ def _answer(
     process: subprocess.Popen[bytes],
     name: str,
     spec: ClusterSpec,
-    say: Callable[[str], None],
+    notify: Callable[[str], None],
 ) -> Registered | PenstockError:
     """Return what the daemon reports, or what it failed with; raise if that does not come."""
     count = {None: "the workers", 1: "1 worker"}.get(spec.workers, f"{spec.workers} workers")
     limit = spec.start_timeout + _LOADING
-    deadline, said, told = time.monotonic() + limit, b"", False
+    deadline, received, notified = time.monotonic() + limit, b"", False
     while True:  # until it closes the pipe: stopped in between, it would not
         left = deadline - time.monotonic()
-        if select.select([answers], [], [], max(min(left, left if told else _SAY_AFTER), 0))[0]:
+        if select.select([answers], [], [], max(min(left, left if notified else _SAY_AFTER), 0))[0]:
             if not (piece := os.read(answers.fileno(), 1 << 16)):
                 break
-            said += piece
+            received += piece
         elif left <= 0:
             raise ClusterError(
                 f"cluster {name!r} is not ready after {limit:.0f} s",
                 expected=f"{count} within {spec.start_timeout:g} s",
                 remedy="Give it longer with --start-timeout; -v shows the end of its log",
             )
-        elif not told:
-            told = True
-            say(
+        elif not notified:
+            notified = True
+            notify(
                 f"waiting for {count} of cluster {name} ({spec.cluster}), up to "
                 f"{spec.start_timeout:g} s"
             )
-    if said:
-        answer, trace = pickle.loads(said)
+    if received:
+        answer, trace = pickle.loads(received)
         if isinstance(answer, PenstockError):
             answer.add_note(f"In the daemon of the cluster:\n{trace.rstrip()}")
         return cast("Registered | PenstockError", answer)
@@ -260,7 +261,7 @@ def _temporary_files_in(folder: Path) -> Iterator[None]:
         tempfile.tempdir = before
 
 
-class _Told(BaseException):
+class _Signalled(BaseException):
     """A signal asked this process to end."""
 
     def __init__(self, number: int) -> None:
@@ -269,15 +270,15 @@ class _Told(BaseException):
 
 
 @contextmanager
-def _told_to_stop() -> Iterator[None]:
-    """Raise _Told at the first signal that asks to end; later ones must not disturb the end."""
+def _stop_on_signal() -> Iterator[None]:
+    """Raise _Signalled at the first signal that asks to end; later ones are ignored."""
 
-    def tell(number: int, frame: Any) -> None:
+    def on_signal(number: int, frame: Any) -> None:
         for each in _SIGNALS:
             signal.signal(each, signal.SIG_IGN)
-        raise _Told(number)
+        raise _Signalled(number)
 
-    before = {each: signal.signal(each, tell) for each in _SIGNALS}
+    before = {each: signal.signal(each, on_signal) for each in _SIGNALS}
     try:
         yield
     finally:
@@ -285,33 +286,33 @@ def _told_to_stop() -> Iterator[None]:
             signal.signal(each, handler)
 
 
-def main(order: str, tell: int) -> None:
-    """Keep the cluster of ``order`` (JSON), and say through the pipe ``tell`` how it began."""
-    os.set_inheritable(tell, False)  # the pipe ends with this process, not with its workers
-    told = json.loads(order)
+def main(order: str, write_end: int) -> None:
+    """Keep the cluster of ``order`` (JSON), and say through the pipe ``write_end`` how it began."""
+    os.set_inheritable(write_end, False)  # the pipe ends with this process, not with its workers
+    options = json.loads(order)
 
-    def say(answer: Registered | PenstockError, trace: str = "") -> None:
-        with os.fdopen(tell, "wb") as pipe:
+    def report(answer: Registered | PenstockError, trace: str = "") -> None:
+        with os.fdopen(write_end, "wb") as pipe:
             pipe.write(pickle.dumps((answer, trace)))
 
     def ready(entry: Registered) -> None:
         try:
-            say(entry)
+            report(entry)
         except BrokenPipeError:
             # Whoever asked for it has gone, and nobody knows of the cluster.
             os.kill(os.getpid(), signal.SIGTERM)
 
     try:
         keep(
-            told["name"],
-            ClusterSpec(**told["spec"]),
+            options["name"],
+            ClusterSpec(**options["spec"]),
             ready,
-            folder=Path(told["folder"]),
-            token=told["token"],
-            scheduler_file=Path(told["scheduler_file"]) if told["scheduler_file"] else None,
+            folder=Path(options["folder"]),
+            token=options["token"],
+            scheduler_file=Path(options["scheduler_file"]) if options["scheduler_file"] else None,
         )
     except PenstockError as error:
-        say(error, traceback.format_exc())
+        report(error, traceback.format_exc())
         sys.exit(error.exit_code)
 
 

@@ -11,7 +11,6 @@ because clusters can outlive the first, and because an entry that is out of date
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import re
@@ -32,8 +31,10 @@ from pydantic import TypeAdapter, ValidationError
 
 from penstock import __version__
 from penstock.caches import could_write, in_home, shared_folder
+from penstock.cluster.running import log_tail
 from penstock.cluster.spec import KINDS
 from penstock.errors import ClusterError, UsageError
+from penstock.locks import lock_descriptor
 from penstock.workers.processes import process_start
 
 # A daemon and everything it starts carry this variable, with a value of their own.
@@ -107,7 +108,7 @@ class Registered:
 
     def log_tail(self) -> str:
         """Return the last lines of its log; nothing where there is none."""
-        return tail(Path(self.log)) if self.log else ""
+        return log_tail(Path(self.log)) if self.log else ""
 
 
 def type_this(verb: str, name: str) -> str:
@@ -253,17 +254,6 @@ def taken(entry: Registered) -> ClusterError:
     )
 
 
-def tail(log: Path, lines: int = 20) -> str:
-    """Return the last lines of a text file, however long it is; nothing if it cannot be read."""
-    try:
-        with log.open("rb") as file:
-            file.seek(max(0, file.seek(0, os.SEEK_END) - 400 * lines))
-            text = file.read().decode(errors="replace")
-    except OSError:
-        return ""
-    return "\n".join(text.splitlines()[-lines:])
-
-
 @contextmanager
 def _alone() -> Iterator[None]:
     """Keep others from the register meanwhile, where the file system has locks for folders."""
@@ -287,12 +277,9 @@ def _alone() -> Iterator[None]:
 def _locked(folder: int) -> bool:
     """Take the lock of an open folder; False where another process has it."""
     try:
-        fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    except OSError:  # NFS has none; there two that clear at once may both go on
-        pass
-    return True
+        return lock_descriptor(folder, state_folder(), shared=False, remedy="")
+    except (OSError, UsageError):  # NFS has none; there two that clear at once may both go on
+        return True
 
 
 def _remove(folder: Path) -> None:

@@ -48,7 +48,7 @@ class Status:
     """why a scheduler is silent"""
 
 
-def look(clusters: Sequence[Registered]) -> list[Status]:
+def query(clusters: Sequence[Registered]) -> list[Status]:
     """Ask all clusters at once who is there; return what is known after five seconds."""
 
     async def ask_all() -> list[Status]:

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from penstock.cluster.answer import ask_scheduler
 from penstock.cluster.count import NEEDS_PROCESSES
 from penstock.cluster.mpi.world import World
+from penstock.cluster.query import ask_scheduler
 from penstock.cluster.running import Running
 from penstock.cluster.spec import ClusterSpec
 from penstock.cluster.startup import not_all, worker_names

@@ -5,27 +5,13 @@ Known are the texts of MPICH's and Intel's Hydra, of Open MPI 4 and 5, and of SL
 
 from __future__ import annotations
 
-import os
 import re
 import signal
 from collections.abc import Callable
-from pathlib import Path
 
 _OPEN_MPI = re.compile(r"\[\d+,(\d+)\]<(stdout|stderr|stddiag)>:")
 _HYDRA = re.compile(r"\[(\d+)\] ")
 _SRUN = re.compile(r"\s*(\d+): ?")
-_TAIL = 1 << 16
-
-
-def log_tail(path: Path, *, lines: int = 20) -> str:
-    """Return the last lines of a log, or nothing where there is none yet."""
-    try:
-        with path.open("rb") as file:
-            file.seek(max(0, os.fstat(file.fileno()).st_size - _TAIL))
-            text = file.read().decode(errors="replace")
-    except FileNotFoundError:
-        return ""
-    return "\n".join([line for line in text.splitlines() if line.strip()][-lines:])
 
 
 def rank_lines(text: str) -> dict[int, list[str]]:

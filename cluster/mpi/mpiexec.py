@@ -9,7 +9,7 @@ from pathlib import Path
 
 from penstock.cluster.mpi.hosts import Host, host_of_ranks
 from penstock.cluster.mpi.launcher import Launcher, Library, find_launcher, loaded_library
-from penstock.cluster.mpi.log import failure_in, log_tail, rank_lines
+from penstock.cluster.mpi.log import failure_in, rank_lines
 
 __all__ = [
     "Launcher",
@@ -21,7 +21,6 @@ __all__ = [
     "launch_command",
     "launch_environment",
     "loaded_library",
-    "log_tail",
     "rank_lines",
 ]
 

@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from penstock.cluster.daemon.registry import tail
+from penstock.cluster.running import log_tail
 
 ASK_TIMEOUT = 10.0
 LOOK_EVERY = 5.0  # seconds between questions to SLURM's controller, which all users share
@@ -36,11 +36,11 @@ class Jobs:
         """Say of each worker that did not connect what its job does."""
         waiting = self._without(connected)
         states = _states(waiting)
-        told = [f"job {job} {_told(states, job)}" for job in waiting]
+        said = [f"job {job} {_described(states, job)}" for job in waiting]
         if self.refused is None:
             unanswered = {str(name) for name in list(self.cluster.worker_spec)} - set(self.ids)
-            told += [f"{name}: sbatch has not answered" for name in sorted(unanswered)]
-        return told
+            said += [f"{name}: sbatch has not answered" for name in sorted(unanswered)]
+        return said
 
     def failure(self) -> str | None:
         """Say why the cluster cannot become whole: a job that was refused, or ended already."""
@@ -60,7 +60,9 @@ class Jobs:
         """Return the last lines that the jobs of missing workers wrote, of some of them."""
         shown: list[str] = []
         for job in self._without(self._connected()):
-            texts = [tail(file, _LOG_LINES) for file in sorted(self._logs.glob(f"*-{job}.*"))]
+            texts = [
+                log_tail(file, lines=_LOG_LINES) for file in sorted(self._logs.glob(f"*-{job}.*"))
+            ]
             if text := "\n".join(text for text in texts if text):
                 shown.append(f"job {job}:\n{text}")
         return "\n".join(shown[:_LOG_JOBS])
@@ -112,7 +114,7 @@ def _state(states: dict[str, tuple[str, str]], job: str) -> tuple[str, str]:
     return states.get(job, ("ENDED", "SLURM knows it no more"))
 
 
-def _told(states: dict[str, tuple[str, str]] | None, job: str) -> str:
+def _described(states: dict[str, tuple[str, str]] | None, job: str) -> str:
     if states is None:
         return "in a state that squeue did not tell"
     state, place = _state(states, job)

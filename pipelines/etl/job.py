@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from penstock.cluster.connect import kind_for
 from penstock.cluster.spec import ClusterSpec
-from penstock.errors import UsageError
+from penstock.errors import InputError, UsageError
 from penstock.files import file_entry, save_json
 from penstock.graph import Graph
 from penstock.manifest import Manifest
@@ -23,24 +26,39 @@ from penstock.pipelines.etl.reading.layout import (
 from penstock.pipelines.etl.reading.pieces import find_pieces
 from penstock.pipelines.etl.reading.stamps import Inputs
 from penstock.pipelines.etl.report import EtlReport
-from penstock.pipelines.etl.run import EtlRun, with_files
-from penstock.pipelines.etl.stages import build_graph
-from penstock.pipelines.job import Job
+from penstock.pipelines.etl.writing.build import EDGE_BYTES
+from penstock.pipelines.job import Job, Workers
+from penstock.pipelines.job.capacity import TaskCapacity
 from penstock.pipelines.job.following import after_graph
 from penstock.pipelines.job.partial import PartialOutput, kept_bytes
 from penstock.pipelines.job.plan import Need, Plan, disk_need
 from penstock.pipelines.output import Command
 from penstock.sizes import format_bytes, need_disk
 
+# Bins are no larger than this, so that all cores have work and a shard stays a handy file.
+_BIN_EDGES = 1 << 23
 _ROLES = ("source", "target", "weight", "relation", "time", "graph")
 
 
 class EtlJob(Job[EtlReport]):
-    """Makes a graph of tables of edges on workers, or of a TU folder in this process."""
+    """Makes a graph of tables of edges on workers, or of a TU folder in this process.
+
+    Its stages are given the job itself, by which they know:
+
+    edges, format, pieces  what is read: as it was given, as what, and cut into tasks by its use
+    inputs, layout         its files as they were when the run began; what their columns are
+    partial, connected     where the graph grows, and the workers that are at it
+    relations, heldout     found on the way: names of relations; folders of edges to keep apart
+    counts                 what the run tells of all this
+    """
 
     command = "penstock etl"
     kind = "graph"
-    layout: Layout | None = None  # None: a TU folder
+    format: str
+    inputs: Inputs
+    layout: Layout  # a TU folder has none
+    partial: PartialOutput
+    connected: Workers
 
     def __init__(
         self,
@@ -52,26 +70,41 @@ class EtlJob(Job[EtlReport]):
         quiet: bool,
     ) -> None:
         super().__init__(out, options, cluster, quiet=quiet)
-        self.edges, self.told = edges, EtlReport(str(out))
+        self.edges, self.counts = edges, EtlReport(str(out))
         self.pieces: dict[str, list[Piece]] = {}
+        self.relations: tuple[Any, ...] = ()
+        self.heldout: dict[str, list[Path]] = {}
+
+    @property
+    def reads_tables(self) -> bool:
+        """Whether the edges come from tables or text, rather than from a TU folder."""
+        return self.format != "tu"
 
     def check(self) -> None:
         """Find the inputs and their columns, and whether intermediate data fits on the disk."""
         edges, options = self.edges, self.options
-        self.format = guess_format(edges, options)
-        if self.format == "tu" and len(edges) != 1:
-            raise UsageError("a TU data set is one folder", got=f"{len(edges)} inputs")
-        self.inputs = Inputs.of(edges, self.format, options)
-        if self.format != "tu":
+        with _second_value_explained(edges, self.out, options.feature_columns):
+            self.format = guess_format(edges, options)
+            if not self.reads_tables and len(edges) != 1:
+                raise UsageError("a TU data set is one folder", got=f"{len(edges)} inputs")
+            self.inputs = Inputs.of(edges, self.format, options)
+        if self.reads_tables:
             self.layout = find_layout(edges, options, self.format)
+            if options.missing_features != "error" and not (
+                options.features or options.feature_columns
+            ):
+                raise UsageError(
+                    "--missing-features needs --features or --feature-columns, the features"
+                )
         directed = options.directed
         if directed is None:
-            directed, self.told.directed_because = default_direction(self.format, self.layout)
-        self.told.directed = directed
+            layout = self.layout if self.reads_tables else None
+            directed, self.counts.directed_because = default_direction(self.format, layout)
+        self.counts.directed = directed
         self.options = options = replace(options, directed=directed)
-        if self.layout is None:
+        if not self.reads_tables:
             return
-        self.told.columns, self.told.columns_unread = columns_by_position(self.layout)
+        self.counts.columns, self.counts.columns_unread = columns_by_position(self.layout)
         parts = {"train": edges, "valid": [options.valid], "test": [options.test]}
         for name, paths in parts.items():
             if paths != [None]:
@@ -83,16 +116,15 @@ class EtlJob(Job[EtlReport]):
     def identity(self) -> dict[str, Any]:
         """Return the inputs, as they are now and as they are read."""
         found: dict[str, Any] = {"edges": self.edges, "inputs": self.inputs.to_dict()}
-        if self.layout is not None:
-            found |= {"pieces": self.pieces, "cluster": asdict(self.asked_cluster)}
+        if self.reads_tables:
+            found |= {"pieces": self.pieces, "cluster": asdict(self.given_cluster)}
         return found
 
     def plan(self) -> Plan:
         """Say what is read as what; no worker is started."""
-        layout, where, memory = self.layout, "in this process", Need(None)
-        columns = "a TU folder"
-        if layout is not None:
-            named = {role: getattr(layout, role) for role in _ROLES}
+        columns, where, memory = "a TU folder", "in this process", Need(None)
+        if self.reads_tables:
+            named = {role: getattr(self.layout, role) for role in _ROLES}
             columns = ", ".join(f"{r} {name}" for r, name in named.items() if name is not None)
             kind = kind_for(self.cluster, self._size, None)
             where = f"on {kind}"
@@ -101,50 +133,41 @@ class EtlJob(Job[EtlReport]):
                 fit = f"tasks are cut to fit into what a worker has, {format_bytes(has)}"
                 memory = Need(None, has, fit)
         files = len(self.inputs.to_dict())
-        kind = "directed" if self.told.directed else "undirected"
+        kind = "directed" if self.counts.directed else "undirected"
         return Plan(
             command=self.command,
             out=str(self.out),
             what=f"a graph of {files} file{'s' * (files != 1)}, {format_bytes(self._size)}",
             steps=(
                 ("read", f"{self.format}: {columns}; {where}"),
-                ("build", f"{kind} edges, {self.told.directed_because}"),
+                ("build", f"{kind} edges, {self.counts.directed_because}"),
             ),
             memory=memory,
-            disk=Need(None) if layout is None else disk_need(self._disk, 4 * self._size),
+            disk=disk_need(self._disk, 4 * self._size) if self.reads_tables else Need(None),
         )
 
     def work(self, partial: PartialOutput) -> None:
         """Build the graph, and write graph.json."""
-        if self.layout is None:
-            from penstock.pipelines.etl.zoos.tu import build_tu
-
-            with self.inputs.reading_edges():
-                manifest = build_tu(self.edges[0], self.options, partial.result, self.told)
-        else:
-            manifest = self._built(partial, self.layout)
-        if self.told.bad_rows:
-            bad = {"skipped": self.told.bad_rows, "first": self.told.first_bad_rows}
+        self.partial = partial
+        manifest = self._build() if self.reads_tables else self._build_tu()
+        if self.counts.bad_rows:
+            bad = {"skipped": self.counts.bad_rows, "first": self.counts.first_bad_rows}
             save_json(partial.result / "bad_rows.json", bad)
-            manifest = with_files(manifest, [file_entry(partial.result, "bad_rows.json")])
+            manifest = manifest.with_files([file_entry(partial.result, "bad_rows.json")])
         made = {"by": self.command, "edges": self.edges, "options": self.given}
         replace(manifest, made=made).save(partial.result)
 
     def report(self, seconds: float) -> EtlReport:
         """Return what was read and made."""
-        graph, told = Graph.open(self.out), self.told
-        told.nodes, told.edges, told.graphs = (
-            graph.num_nodes,
-            graph.num_edges,
-            graph.manifest.graphs,
-        )
-        told.bytes = sum(entry.bytes for entry in graph.manifest.files.values())
-        told.seconds = seconds
-        return told
+        manifest, counts = Graph.open(self.out).manifest, self.counts
+        counts.nodes, counts.edges, counts.graphs = manifest.nodes, manifest.edges, manifest.graphs
+        counts.bytes = sum(entry.bytes for entry in manifest.files.values())
+        counts.seconds = seconds
+        return counts
 
     def amount(self) -> tuple[str, float] | None:
         """Return the bytes to read; a TU folder is not measured."""
-        if self.layout is None:
+        if not self.reads_tables:
             return None
         kind = kind_for(self.cluster, self._size, None)
         return f"etl {self.format}, {kind}, {self.cluster.workers or 'all'} workers", self._size
@@ -153,26 +176,48 @@ class EtlJob(Job[EtlReport]):
         """Return what the graph can be given to."""
         return after_graph(self.out, Graph.open(self.out).manifest)
 
-    def _built(self, partial: PartialOutput, layout: Layout) -> Manifest:
-        with self.workers(input_bytes=self._size) as workers:
-            can = workers.task_capacity
-            run = EtlRun(
-                workers,
-                self.edges,
-                self.options,
-                layout,
-                partial,
-                can.task_memory,
-                can.tasks,
-                self.told,
-                self.inputs,
-            )
-            with self.inputs.reading_nodes():
-                if self.format != "zoo":
-                    return build_graph(run, self.pieces)
+    def stage(
+        self,
+        title: str,
+        step: Any,
+        calls: list[Any],
+        sizes: list[int],
+        unit: str = "edges",
+        **shared: Any,
+    ) -> list[Any]:
+        """Run one stage on the workers: ``step(*call, **shared)`` for every call."""
+        return self.connected.tasks(title, step, calls, sizes, unit, **shared)
+
+    def read(self, step: Any, calls: list[Any], pieces: list[Piece]) -> list[Any]:
+        """Run the stage that reads the edges; a file that changes meanwhile ends the run."""
+        with self.inputs.reading_edges():
+            return self.stage("read", step, calls, [piece.bytes for piece in pieces], "B")
+
+    @cached_property
+    def capacity(self) -> TaskCapacity:
+        """How many tasks run at once, and what memory each may use."""
+        return self.connected.task_capacity
+
+    @property
+    def bin_edges(self) -> int:
+        """How many edges a task can build at once."""
+        return max(1 << 16, min(_BIN_EDGES, self.capacity.task_memory // 2 // EDGE_BYTES))
+
+    def _build(self) -> Manifest:
+        with self.workers(input_bytes=self._size) as self.connected, self.inputs.reading_nodes():
+            if self.format == "zoo":
                 from penstock.pipelines.etl.zoos.build import build_zoo
 
-                return build_zoo(run, self.pieces["train"])
+                return build_zoo(self)
+            from penstock.pipelines.etl.stages import build_graph
+
+            return build_graph(self)
+
+    def _build_tu(self) -> Manifest:
+        from penstock.pipelines.etl.zoos.tu import build_tu
+
+        with self.inputs.reading_edges():
+            return build_tu(self.edges[0], self.options, self.partial.result, self.counts)
 
     @property
     def _disk(self) -> Path:
@@ -181,3 +226,18 @@ class EtlJob(Job[EtlReport]):
     @property
     def _size(self) -> int:
         return sum(piece.bytes for pieces in self.pieces.values() for piece in pieces)
+
+
+@contextmanager
+def _second_value_explained(
+    edges: list[str], out: Path, features: tuple[str, ...]
+) -> Iterator[None]:
+    """Say that an option is repeated where its second value was taken for the output."""
+    try:
+        yield
+    except InputError as error:
+        if len(edges) < 2 or not features:
+            raise
+        remedy = f"--feature-columns is repeated for every column: --feature-columns {features[0]} "
+        error.remedy = f"{error.remedy}. {remedy}--feature-columns {out.name}"
+        raise

@@ -9,13 +9,22 @@ from pydantic import Field
 
 from penstock.errors import UsageError
 from penstock.moments import Moment
-from penstock.options import ClientInput, ClientPath, check_fractions, options
+from penstock.options import ClientInput, ClientPath, check_fractions, headings, options
 
 Format = Literal["auto", "parquet", "csv", "tsv", "edgelist", "npz", "triples", "tu", "zoo"]
 Merge = Literal["sum", "max", "first", "keep"]
 
 
 @options
+@headings(
+    format="Reading",
+    directed="Edges",
+    min_degree="Filtering and numbering of nodes",
+    split_edges="Splits",
+    nodes="Node table and features",
+    on_bad_rows="Reading",
+    resume="Output",
+)
 class EtlOptions:
     """How edges become a graph. What each step does, and in which order, is in docs/etl.md."""
 
@@ -96,6 +105,9 @@ class EtlOptions:
     repeated"""
     features: ClientPath | None = None
     """features as .npy (dense) or .npz (SciPy CSR), a row a row of the node table"""
+    missing_features: Literal["error", "zero", "mean"] = "error"
+    """features that are NaN, null or empty: stop, or fill them with 0 or with the mean of those of
+    the same feature that are there"""
     unknown_nodes: Literal["error", "add", "drop"] = "error"
     """edges to nodes that are not in the node table: stop, add the nodes, or drop the edges"""
 

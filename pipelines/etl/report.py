@@ -7,7 +7,7 @@ from typing import Any
 
 from penstock.paths import shown
 from penstock.pipelines.output import CountsReport
-from penstock.sizes import format_bytes
+from penstock.sizes import format_bytes, format_count
 
 
 @dataclass
@@ -30,6 +30,7 @@ class EtlReport(CountsReport):
     loops_dropped: int = 0
     duplicates_merged: int = 0
     nodes_dropped: int = 0
+    features_filled: int = 0
     heldout: dict[str, int] = field(default_factory=dict)
     seconds: float = 0.0
 
@@ -46,12 +47,13 @@ class EtlReport(CountsReport):
 
     def text(self) -> str:
         """Return what a person wants to read."""
-        edges = f"{self.edges:,} arcs, edges both ways"
-        if self.directed:
-            edges = f"{self.edges:,} directed edges"
+        edges = f"{self.edges:,} directed edges"
+        if not self.directed:
+            edges += " (each edge stored in both directions)"
         zoo = "" if self.graphs is None else f"{self.graphs:,} graphs, "
         # Below a second or so it is the start that is timed.
-        rate = f" ({self.rows_read / self.seconds / 1e6:.2f} M rows/s)" if self.seconds > 2 else ""
+        rows = f"{format_count(self.rows_read / max(self.seconds, 1e-9))} rows/s"
+        rate = f" ({rows})" if self.seconds > 2 else ""
         lines = [
             f"{shown(self.graph)}: {zoo}{self.nodes:,} nodes, {edges}, {format_bytes(self.bytes)}",
             f"  read {self.rows_read:,} rows in {self.seconds:.1f} s{rate}",
@@ -71,8 +73,9 @@ class EtlReport(CountsReport):
             ("outside the time window", self.rows_filtered),
             ("bad rows skipped (the first ten are in bad_rows.json)", self.bad_rows),
             ("self loops dropped", self.loops_dropped),
-            ("duplicate arcs merged", self.duplicates_merged),
+            ("duplicate directed edges merged", self.duplicates_merged),
             ("nodes dropped", self.nodes_dropped),
+            ("missing features filled (--missing-features)", self.features_filled),
             *((f"edges held out for {name}", n) for name, n in self.heldout.items()),
         ]
         lines += [f"  {count:,} {what}" for what, count in counts if count]

@@ -7,6 +7,7 @@ holds a few numbers a node; edges stay with the workers.
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -15,42 +16,42 @@ from penstock.kernels.streams import Stream
 from penstock.manifest import Manifest
 from penstock.pipelines.etl.nodes.data import NodeResult, write_node_data
 from penstock.pipelines.etl.nodes.number import encode, merge
-from penstock.pipelines.etl.reading.batch import Piece
-from penstock.pipelines.etl.run import EtlRun, with_files
 from penstock.pipelines.etl.writing.make_rows import build
 from penstock.sizes import need_memory
 
+if TYPE_CHECKING:
+    from penstock.pipelines.etl.job import EtlJob
 
-def build_graph(run: EtlRun, pieces: dict[str, list[Piece]]) -> Manifest:
-    """Write the graph into ``run.partial.result`` and return its manifest, not yet saved."""
-    batches = encode(run, pieces)
-    ids, table = merge(run, batches)
-    if run.options.relabel == "random":
+
+def build_graph(job: EtlJob) -> Manifest:
+    """Write the graph into ``job.partial.result`` and return its manifest, not yet saved."""
+    batches = encode(job)
+    ids, table = merge(job, batches)
+    if job.options.relabel == "random":
         need_memory(ids.count * 32, "the permutation of all nodes", remedy="Use --relabel sorted")
-        keys = random_keys(run.options.seed, Stream.PERMUTE_NODES, 0, ids.count)
+        keys = random_keys(job.options.seed, Stream.PERMUTE_NODES, 0, ids.count)
         ids.order = np.argsort(keys, kind="stable")
-    graph, order = build(run, batches, ids, table)
+    graph, order = build(job, batches, ids, table)
     nodes = write_node_data(
-        run.partial.result,
+        job.partial.result,
         ids.sorted_ids(),
         order,
         table,
-        run.options,
-        unsigned=run.layout.id_type == "uint64",
+        job.options,
+        unsigned=job.layout.id_type == "uint64",
     )
+    job.counts.features_filled = nodes.features_filled
     return with_nodes(graph, nodes)
 
 
 def with_nodes(manifest: Manifest, nodes: NodeResult) -> Manifest:
     """Return the manifest with what was written about nodes."""
-    return with_files(
-        replace(
-            manifest,
-            features=nodes.features,
-            feature_names=nodes.feature_names,
-            labels=nodes.labels,
-            classes=nodes.classes,
-            splits=nodes.splits,
-        ),
-        nodes.files,
+    about = replace(
+        manifest,
+        features=nodes.features,
+        feature_names=nodes.feature_names,
+        labels=nodes.labels,
+        classes=nodes.classes,
+        splits=nodes.splits,
     )
+    return about.with_files(nodes.files)

@@ -18,7 +18,7 @@ from penstock.pipelines.job import run
 
 if TYPE_CHECKING:
     from penstock.pipelines.generate.job import GenerateJob
-    from penstock.pipelines.generate.report import Report
+    from penstock.pipelines.generate.report import GenerateReport
 
 # Of each kind: the module, and what its job and options begin with.
 _MODULES = {
@@ -30,7 +30,7 @@ _MODULES = {
 KINDS = tuple(_MODULES)
 
 
-def generate(kind: str, out: str | Path, *, quiet: bool = True, **options: Any) -> Report:
+def generate(kind: str, out: str | Path, *, quiet: bool = True, **options: Any) -> GenerateReport:
     """Make a random graph, and save it in the directory ``out``.
 
     Parameters
@@ -48,7 +48,7 @@ def generate(kind: str, out: str | Path, *, quiet: bool = True, **options: Any) 
 
     Returns
     -------
-    Report
+    GenerateReport
         Counts, sizes and times; ``text()`` and ``to_dict()``.
 
     Raises

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from penstock.arrays import Array
-from penstock.csr import CSR, EDGE_COLUMNS, id_dtype
+from penstock.csr import CSR, EDGE_COLUMNS, id_dtype, offsets_of
 from penstock.errors import UsageError
 from penstock.files import FileEntry
 from penstock.kernels.cpu import csr as csr_kernels
 from penstock.kernels.cpu.rmat import mark_ends
 from penstock.manifest import ShardEntry
-from penstock.pipelines.generate.source import CHUNK, Built, Chunk, EdgeSource, Rules, ShardPlan
+from penstock.pipelines.generate.source import CHUNK, Built, Chunk, EdgeRules, EdgeSource, ShardPlan
 from penstock.pipelines.generate.threads import Budget, each
 from penstock.progress import Progress
 from penstock.writer import SHARD_EDGES, row_cuts, write_shard
@@ -36,7 +36,7 @@ class ShardBuilder:
     """One run: draw everything, then sort and write shard after shard."""
 
     def __init__(
-        self, pieces: Pieces, source: EdgeSource, rules: Rules, budget: Budget, *, quiet: bool
+        self, pieces: Pieces, source: EdgeSource, rules: EdgeRules, budget: Budget, *, quiet: bool
     ) -> None:
         self.pieces, self.source, self.rules = pieces, source, rules
         self.budget, self.quiet = budget, quiet
@@ -179,9 +179,8 @@ class ShardBuilder:
                 columns[name][start:end] = values
             degrees.append(row_degrees)
         all_degrees = np.concatenate(degrees)
-        indptr = np.zeros(len(all_degrees) + 1, np.int64)
-        np.cumsum(all_degrees, out=indptr[1:])
-        csr = CSR(indptr, indices[:end], **{name: array[:end] for name, array in columns.items()})
+        columns = {name: array[:end] for name, array in columns.items()}
+        csr = CSR(offsets_of(all_degrees), indices[:end], **columns)
         return all_degrees, write_shard(self.pieces.root, shard.number, csr)
 
     def _rows(self, number: int, keys: Array) -> tuple[Array, Array, dict[str, Array]]:

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from penstock.graph import Graph
 from penstock.pipelines.generate.pieces import Pieces
-from penstock.pipelines.generate.report import Report
+from penstock.pipelines.generate.report import GenerateReport
 from penstock.pipelines.generate.threads import Budget
 from penstock.pipelines.job import Job
 from penstock.pipelines.job.following import after_graph
@@ -18,7 +18,7 @@ from penstock.pipelines.output import Command
 from penstock.sizes import format_bytes, need_disk
 
 
-class GenerateJob(Job[Report]):
+class GenerateJob(Job[GenerateReport]):
     """Makes one graph in this process, piece by piece, within a limit of memory.
 
     title         what the report calls such a graph
@@ -68,9 +68,9 @@ class GenerateJob(Job[Report]):
         Graph.open(pieces.root)
         self.made = pieces.manifest
 
-    def report(self, seconds: float) -> Report:
+    def report(self, seconds: float) -> GenerateReport:
         """Return what was made."""
-        return Report(
+        return GenerateReport(
             path=str(self.out),
             kind=self.title,
             nodes=self.made.nodes,

@@ -18,7 +18,7 @@ from penstock.pipelines.generate.build import ShardBuilder
 from penstock.pipelines.generate.job import GenerateJob
 from penstock.pipelines.generate.options import KnowledgeOptions
 from penstock.pipelines.generate.pieces import Pieces
-from penstock.pipelines.generate.source import EdgeSource, Ends, Rules
+from penstock.pipelines.generate.source import EdgeRules, EdgeSource, Ends
 from penstock.pipelines.generate.threads import shuffle
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ class KnowledgeJob(GenerateJob):
     def fill(self, pieces: Pieces) -> None:
         """Write shards, the triples held out, entities, and the planted rule."""
         options, source = self.options, self.source
-        rules = Rules(undirected=False)
+        rules = EdgeRules(undirected=False)
         builder = ShardBuilder(pieces, source, rules, self.budget, quiet=self.quiet)
         source.prepare(self.budget.threads)
         self.drawn = builder.run().drawn

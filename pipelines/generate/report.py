@@ -11,7 +11,7 @@ from penstock.sizes import format_bytes, format_count
 
 
 @dataclass(frozen=True)
-class Report(CountsReport):
+class GenerateReport(CountsReport):
     """What was made: where, how much, how fast. ``drawn`` counts edges before any were dropped."""
 
     path: str

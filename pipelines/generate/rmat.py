@@ -16,8 +16,8 @@ from penstock.pipelines.generate.build import ShardBuilder
 from penstock.pipelines.generate.job import GenerateJob
 from penstock.pipelines.generate.options import RmatOptions, weight_range
 from penstock.pipelines.generate.pieces import Pieces, write_table
-from penstock.pipelines.generate.report import Report
-from penstock.pipelines.generate.source import CHUNK, EdgeSource, Ends, Rules
+from penstock.pipelines.generate.report import GenerateReport
+from penstock.pipelines.generate.source import CHUNK, EdgeRules, EdgeSource, Ends
 from penstock.pipelines.generate.threads import each, shuffle
 from penstock.pipelines.job.following import beside
 from penstock.pipelines.job.partial import PartialOutput
@@ -88,7 +88,7 @@ class RmatJob(GenerateJob):
     def fill(self, pieces: Pieces) -> None:
         """Write shards, nodes and labels."""
         options, source = self.options, self.source
-        rules = Rules(
+        rules = EdgeRules(
             options.undirected, options.deduplicate, options.keep_loops, options.keep_isolated
         )
         builder = ShardBuilder(pieces, source, rules, self.budget, quiet=self.quiet)
@@ -119,12 +119,12 @@ class RmatJob(GenerateJob):
                 self.written += written
                 progress.advance(count)
 
-    def report(self, seconds: float) -> Report:
+    def report(self, seconds: float) -> GenerateReport:
         """Return what was made; of an edge list, nothing was counted but the edges."""
         if self.options.format == "graph":
             return super().report(seconds)
         units = self.source.units
-        return Report(
+        return GenerateReport(
             path=str(self.out), kind="R-MAT edge list", nodes=self.nodes, edges=units,
             drawn=units, shards=len(self.firsts), bytes=self.written, seconds=round(seconds, 3),
         )  # fmt: skip

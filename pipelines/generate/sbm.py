@@ -15,7 +15,7 @@ from penstock.pipelines.generate.build import ShardBuilder
 from penstock.pipelines.generate.job import GenerateJob
 from penstock.pipelines.generate.options import SbmOptions
 from penstock.pipelines.generate.pieces import Pieces, node_splits
-from penstock.pipelines.generate.source import CHUNK, EdgeSource, Ends, Rules
+from penstock.pipelines.generate.source import CHUNK, EdgeRules, EdgeSource, Ends
 from penstock.pipelines.generate.threads import shuffle
 from penstock.writer import FEATURE_FILE_BYTES
 
@@ -84,7 +84,7 @@ class SbmJob(GenerateJob):
     def fill(self, pieces: Pieces) -> None:
         """Write shards, then labels, splits and features of nodes."""
         options, source = self.options, self.source
-        builder = ShardBuilder(pieces, source, Rules(), self.budget, quiet=self.quiet)
+        builder = ShardBuilder(pieces, source, EdgeRules(), self.budget, quiet=self.quiet)
         source.prepare(self.budget.threads)
         self.drawn = builder.run().drawn
         labels = source.labels()

@@ -44,7 +44,7 @@ class EdgeSource(ABC):
 
 
 @dataclass(frozen=True)
-class Rules:
+class EdgeRules:
     """What is done to drawn edges."""
 
     undirected: bool = True

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from penstock.arrays import Array
-from penstock.csr import CSR, id_dtype
+from penstock.csr import CSR, id_dtype, offsets_of
 from penstock.files import FileEntry
 from penstock.kernels import generate_rules
 from penstock.kernels.cpu import zoo as kernels
@@ -58,9 +58,7 @@ class Zoo:
         first = self.first_node[low:high].astype(self.id_dtype)
         targets = targets.astype(self.id_dtype, copy=False)
         targets += np.repeat(first, 2 * self.edges[low:high])
-        indptr = np.zeros(len(degrees) + 1, np.int64)
-        np.cumsum(degrees, out=indptr[1:])
-        return CSR(indptr, targets, first_row=int(self.first_node[low]))
+        return CSR(offsets_of(degrees), targets, first_row=int(self.first_node[low]))
 
     def node_columns(self, first: int, count: int) -> dict[str, Array]:
         """Return the columns of nodes.parquet for some nodes."""

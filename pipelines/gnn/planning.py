@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from penstock.cluster.connect import connect, kind_for
+from penstock.cluster.connect import connect
 from penstock.cluster.spec import ClusterSpec
 from penstock.errors import CapacityError, UsageError
 from penstock.graph import Graph
@@ -22,7 +22,7 @@ from penstock.pipelines.job import Job
 from penstock.pipelines.job.capacity import capacity_of
 from penstock.pipelines.job.plan import Need
 from penstock.pipelines.job.plan import Plan as JobPlan
-from penstock.pipelines.job.ranks import Ranks
+from penstock.pipelines.job.ranks import Ranks, resolve_ranks
 from penstock.pipelines.job.tasks import run_tasks
 from penstock.sizes import format_bytes, need_disk
 from penstock.workers.gnn.plan.facts import facts_of
@@ -65,7 +65,7 @@ def plan_job(
                 that would not do
     epochs      of a training, whose time follows from its plan
     """
-    count = ranks_asked(job.options.parts, job.asked_cluster)
+    count = ranks_asked(job.options.parts, job.given_cluster)
     where = f"on {count} ranks, a part of {graph.path} each" if count > 1 else "on one rank"
     if count > 1 and not partition_path(graph, count).exists():
         cut = "once it is cut, which this does first"
@@ -89,9 +89,7 @@ def plan_job(
 
 def ranks_asked(parts: int | None, cluster: ClusterSpec) -> int:
     """Return on how many ranks a job will run, as far as options say."""
-    spec = cluster.configured()
-    there = spec.workers if kind_for(spec, 0, None, on_gpu=True) == "mpi" else None
-    return parts or there or 1
+    return resolve_ranks(parts, cluster.configured())[1] or 1
 
 
 def looked(

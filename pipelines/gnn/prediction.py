@@ -94,7 +94,7 @@ class WeightsJob(Job[R]):
         run, graph = self.run, self.graph
 
         def lowered_by(count: int) -> Any:
-            ranks, lowered = looked(graph, run.training, count, self.asked_cluster, **self.sizes)
+            ranks, lowered = looked(graph, run.training, count, self.given_cluster, **self.sizes)
             plan = lowered(run.model)
             return ranks, plan, memory_to_predict(plan), too_large_to_predict(ranks, plan)
 
@@ -109,7 +109,7 @@ class WeightsJob(Job[R]):
     def amount(self) -> tuple[str, float] | None:
         """Return the edges to aggregate, once per layer and hidden channel."""
         layers = self.run.model.layers
-        count = ranks_asked(self.options.parts, self.asked_cluster)
+        count = ranks_asked(self.options.parts, self.given_cluster)
         kind = f"{self.command} {' '.join(layer.kind for layer in layers)}, {count} ranks"
         return kind, self.graph.num_edges * sum(layer.width or 1 for layer in layers)
 
@@ -119,7 +119,7 @@ class WeightsJob(Job[R]):
         """Have ranks write their parts into ``folder``."""
         run, graph, options = self.run, self.graph, self.options
         warn_ignored(graph, quiet=self.quiet)
-        with open_ranks(graph, options.parts, self.asked_cluster, quiet=self.quiet) as ranks:
+        with open_ranks(graph, options.parts, self.given_cluster, quiet=self.quiet) as ranks:
             plan = lowering(ranks, graph, run.training, **self.sizes)(run.model)
             if (problem := too_large_to_predict(ranks, plan)) is not None:
                 raise problem

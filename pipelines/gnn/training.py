@@ -99,7 +99,7 @@ class TrainJob(Job[TrainReport]):
         run, training = self.run, self.run.training
 
         def lowered_by(count: int) -> Any:
-            ranks, lowered = looked(self.graph, training, count, self.asked_cluster)
+            ranks, lowered = looked(self.graph, training, count, self.given_cluster)
             plan = lowered(run.model)
             problem = too_large_to_train(ranks, run.model, lowered)
             return ranks, plan, plan.memory_bytes, problem
@@ -118,7 +118,7 @@ class TrainJob(Job[TrainReport]):
     def work(self, partial: PartialOutput) -> None:
         """Train on ranks, and write run.json with the results."""
         graph, run, folder, training = self.graph, self.run, self.out, self.run.training
-        with open_ranks(graph, self.options.parts, self.asked_cluster, quiet=self.quiet) as ranks:
+        with open_ranks(graph, self.options.parts, self.given_cluster, quiet=self.quiet) as ranks:
             if training.measure_overlap is not None and ranks.count == 1:
                 raise UsageError(
                     "--measure-overlap measures the communication of several ranks",
@@ -145,7 +145,7 @@ class TrainJob(Job[TrainReport]):
             scored = run.task != "value"
             with EpochBar(training.epochs, scored=scored, quiet=self.quiet) as bar:
                 self.trained: Trained = ranks.run(
-                    _train, task, title="train", quiet=self.quiet, on_metrics=bar.hear
+                    _train, task, title="train", quiet=self.quiet, on_metrics=bar.on_metrics
                 )[0]
                 if self.trained.epochs > self.trained.first_epoch:
                     bar.update({"epoch": self.trained.epochs})  # not every epoch is reported

@@ -76,13 +76,13 @@ class Job(ABC, Generic[R]):
         self, out: str | Path, options: Any, cluster: ClusterSpec | None = None, *, quiet: bool
     ) -> None:
         self.out, self.options, self.quiet = client_path(out), options, quiet
-        self.asked_cluster = cluster or ClusterSpec()
+        self.given_cluster = cluster or ClusterSpec()
         self.wait = False  # for another process that makes the same output
 
     @cached_property
     def cluster(self) -> ClusterSpec:
         """The cluster, with what its file or Dask's configuration says of it."""
-        return self.asked_cluster.configured()
+        return self.given_cluster.configured()
 
     def check(self) -> None:
         """Raise where options and input do not go together, or the disk is too small."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from penstock.cluster.answer import ask_scheduler, ask_workers
+from penstock.cluster.query import ask_scheduler, ask_workers
 from penstock.cluster.spec import ClusterSpec
 from penstock.errors import CapacityError, ClusterError
 from penstock.limits import usable_memory
@@ -74,11 +74,11 @@ def task_capacity(client: Any, spec: ClusterSpec) -> TaskCapacity:
 def capacity_of(client: Any) -> Capacity:
     """Ask every worker what it has."""
 
-    def look(dask_worker: Any) -> tuple[int, int, bool]:
+    def held_by(dask_worker: Any) -> tuple[int, int, bool]:
         held = resources(dask_worker)
         return held.cache.limit_bytes, held.memory_bytes(), held.device is not None
 
-    found = list(ask_workers(client, look).values())
+    found = list(ask_workers(client, held_by).values())
     if not found:
         raise _no_workers()
     return Capacity(

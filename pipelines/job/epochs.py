@@ -20,7 +20,7 @@ class EpochBar(Progress):
         super().__enter__()
         return self
 
-    def hear(self, rank: int, metrics: dict[str, Any]) -> None:
+    def on_metrics(self, rank: int, metrics: dict[str, Any]) -> None:
         """Take what a rank logs; all ranks know the same."""
         if rank == 0:
             self.update(metrics)

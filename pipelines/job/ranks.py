@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -13,7 +13,7 @@ from uuid import uuid4
 from penstock.cluster.connect import connect, kind_for
 from penstock.cluster.count import check_count, check_ranks
 from penstock.cluster.spec import ClusterSpec
-from penstock.errors import ClusterError, GangError, PenstockError, UsageError
+from penstock.errors import ClusterError, GangError, PenstockError
 from penstock.graph import Graph
 from penstock.limits import cores
 from penstock.pipelines.job.capacity import Capacity, capacity_of
@@ -40,38 +40,40 @@ class Ranks:
         return run_ranks(self.client, function, lambda: (task,), ranks=self.count, **more)
 
 
+def resolve_ranks(parts: int | None, spec: ClusterSpec) -> tuple[str, int | None]:
+    """Return on which kind of cluster a job runs, and on how many ranks: None is as many as come.
+
+    parts  how many were asked for
+    spec   as it is configured
+    """
+    kind = kind_for(spec, 0, None if parts == 1 else parts, on_gpu=True)
+    if parts is None:
+        return kind, spec.workers if kind == "mpi" else 1
+    return kind, parts
+
+
 @contextmanager
 def open_ranks(
     graph: Graph, parts: int | None, cluster: ClusterSpec, *, quiet: bool
 ) -> Iterator[Ranks]:
     """Connect to as many workers as a job needs; the partition is made where it is missing."""
     spec = cluster.configured()
-    kind = kind_for(spec, 0, None, on_gpu=True)
-    if parts is None and kind == "mpi":
-        parts = spec.workers  # or as many as come
-    elif parts is not None and kind == "mpi" and (spec.workers or parts) < parts:
-        raise UsageError(
-            f"-k {parts} needs as many ranks",
-            expected=f"-n {parts} or more, or no -n",
-            got=f"-n {spec.workers}",
-        )
-    alone = parts == 1 or (parts is None and kind != "mpi")
-    if alone and kind == "local" and spec.workers is None:
+    kind, asked = resolve_ranks(parts, spec)
+    cut = partial(partition_into, graph, quiet=quiet, worker_timeout=spec.worker_timeout)
+    path = None
+    if asked is not None and asked > 1:
+        # Before a partition is made for ranks that cannot be started.
+        check_ranks(kind, spec.workers, asked)
+        check_count(spec, kind, asked)
+        path = cut(asked)
+    if asked == 1 and kind == "local" and spec.workers is None:
         # One process that has the machine, rather than one of many that has a core.
         spec = replace(spec, workers=1, threads=spec.threads or cores())
-    path = None
-    if not alone and parts is not None:
-        # Before a partition is made for ranks that cannot be started.
-        kind = kind_for(spec, 0, parts, on_gpu=True)
-        check_ranks(kind)
-        check_count(spec, kind, parts)
-        path = partition_into(graph, parts, quiet=quiet, worker_timeout=spec.worker_timeout)
-    ranks = None if alone else parts
-    with connect(spec, ranks=ranks, on_gpu=True, quiet=quiet) as client:
+    with connect(spec, ranks=None if asked == 1 else asked, on_gpu=True, quiet=quiet) as client:
         capacity = capacity_of(client)
-        count = 1 if alone else parts or capacity.workers
+        count = asked or capacity.workers
         if path is None and count > 1:
-            path = partition_into(graph, count, quiet=quiet, worker_timeout=spec.worker_timeout)
+            path = cut(count)
         yield Ranks(client, count, path, capacity)
 
 
@@ -99,28 +101,24 @@ def run_ranks(
     if ranks == 1:
         whole = 0 if total is None else total()
         return _run_one(client, function, arguments(), title, whole, unit, quiet, on_metrics)
-    for attempt in range(RETRIES + 1):
-        try:
-            return gang.run(
-                client,
-                function,
-                arguments(),
-                ranks=ranks,
-                title=title,
-                total=None if total is None else total(),
-                unit=unit,
-                quiet=quiet,
-                on_metrics=on_metrics,
-            )
-        except GangError as error:
-            cause = error.__cause__
-            if isinstance(cause, PenstockError) and not isinstance(cause, ClusterError):
-                raise cause from error
-            if attempt == RETRIES or not error.may_retry:
-                raise
-            if not quiet:
-                print(f"{error.what}: starting its gang again", file=sys.stderr)
-    raise AssertionError
+    try:
+        return gang.run(
+            client,
+            function,
+            arguments,
+            ranks=ranks,
+            retries=RETRIES,
+            title=title,
+            total=total,
+            unit=unit,
+            quiet=quiet,
+            on_metrics=on_metrics,
+        )
+    except GangError as error:
+        cause = error.__cause__
+        if isinstance(cause, PenstockError) and not isinstance(cause, ClusterError):
+            raise cause from error
+        raise
 
 
 def _run_one(
@@ -139,11 +137,11 @@ def _run_one(
     name = f"{title}-{uuid4().hex}"
     with Progress(title, total=total, unit=unit, quiet=quiet or not total) as progress:
 
-        def hear(report: dict[str, Any]) -> None:
+        def on_report(report: dict[str, Any]) -> None:
             progress.advance(report.get("done", 0))
             if on_metrics is not None and report.get("metrics"):
                 on_metrics(0, report["metrics"])
 
-        with listening(client, name, hear):
+        with listening(client, name, on_report):
             call = name, function, arguments
             return run_tasks(client, title, run_single, [call], sizes=[1], unit="ranks", quiet=True)

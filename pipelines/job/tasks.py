@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import errno
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 from uuid import uuid4
 
-from penstock.cluster.answer import ask_scheduler
+from penstock.cluster.query import ask_scheduler, scheduler_gone
 from penstock.errors import CapacityError, ClusterError, PenstockError, SilentScheduler
 from penstock.progress import Progress
 from penstock.sizes import format_bytes
+from penstock.system_errors import MORE_MEMORY, from_system
 
 # A worker that died is back within a few seconds.
 NO_WORKER_TIMEOUT = 60
@@ -80,7 +80,7 @@ def _watched(done: Any, client: Any, title: str) -> Iterator[Any]:
         if now - asked < _ASK_EVERY:
             continue
         asked = now
-        workers = ask_scheduler(client, _look)
+        workers = ask_scheduler(client, _states_of_workers)
         alone_since = None if workers else alone_since or now
         if alone_since is not None and now - alone_since > NO_WORKER_TIMEOUT:
             raise ClusterError(
@@ -95,7 +95,7 @@ def _watched(done: Any, client: Any, title: str) -> Iterator[Any]:
             raise _all_paused(workers, title)
 
 
-def _look(dask_scheduler: Any) -> list[dict[str, Any]]:
+def _states_of_workers(dask_scheduler: Any) -> list[dict[str, Any]]:
     # Runs on the scheduler. A paused worker ends what it has begun, and begins nothing.
     return [
         {
@@ -117,7 +117,7 @@ def _all_paused(workers: list[dict[str, Any]], title: str) -> CapacityError:
         expected="less than 80 % of --memory-limit in use, beyond which a worker begins no task",
         got=f"{format_bytes(fullest['memory'])} of {format_bytes(fullest['limit'])} on worker "
         f"{fullest['name']}, and nothing has moved for {PAUSED_TIMEOUT:.0f} s",
-        remedy="Give workers more memory with --memory-limit, or start fewer with -n",
+        remedy=MORE_MEMORY,
     )
 
 
@@ -132,21 +132,8 @@ def _as_user_sees(error: BaseException, title: str) -> BaseException:
         return ClusterError(
             f"workers died again and again in the stage {title!r}",
             got="most likely more memory used than --memory-limit allows",
-            remedy="Give workers more memory with --memory-limit, or start fewer with -n",
+            remedy=MORE_MEMORY,
         )
     if isinstance(error, CancelledError):
-        return ClusterError(
-            f"the scheduler ended, or cannot be reached any more, in the stage {title!r}",
-            remedy="Start the cluster again; --resume goes on where the job has it",
-        )
-    if isinstance(error, MemoryError):
-        return CapacityError(
-            f"memory ran out in the stage {title!r}",
-            remedy="Give workers more memory with --memory-limit, or start fewer with -n",
-        )
-    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return CapacityError(
-            f"the disk is full in the stage {title!r}: {error.filename or error.strerror}",
-            remedy="Free some space or name another disk with --scratch",
-        )
-    return error
+        return scheduler_gone(f"in the stage {title!r}")
+    return from_system(error, f" in the stage {title!r}") or error

@@ -11,7 +11,7 @@ from penstock.errors import UsageError
 from penstock.kernels.expression import Expression
 from penstock.kernels.walk_rules import MAX_LENGTH
 from penstock.moments import Moment
-from penstock.options import ClientPath, flag, options
+from penstock.options import ClientPath, flag, headings, options
 
 App = Literal["deepwalk", "ppr", "node2vec", "metapath", "custom"]
 Sampling = Literal["auto", "reservoir", "its", "alias", "rejection"]
@@ -28,6 +28,16 @@ _BELONGS = {
 
 
 @options
+@headings(
+    app="Walks",
+    start="Start nodes",
+    p="Applications",
+    restart="Steps",
+    sampler="Computation",
+    ids="Output",
+    verify="Computation",
+    resume="Output",
+)
 class WalkOptions:
     """What ``penstock walk`` can be told."""
 

@@ -73,9 +73,11 @@ def test_a_part_needs_a_rank() -> None:
 
 @pytest.mark.parametrize("job", ["gnn train", "walk"])
 @pytest.mark.parametrize("option", ["-k", "--parts"])
+@pytest.mark.parametrize("kind", ["auto", "mpi"])
 def test_fewer_ranks_than_parts_are_refused_before_they_start(
     job: str,
     option: str,
+    kind: str,
     make_graph,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -83,7 +85,7 @@ def test_fewer_ranks_than_parts_are_refused_before_they_start(
 ) -> None:
     graph = make_graph(features="dense", labels=2, name="g")
     monkeypatch.chdir(graph.path.parent)
-    assert run([*job.split(), "g", "out", option, "2", "--cluster", "mpi", "-n", "1"]) == 2
+    assert run([*job.split(), "g", "out", option, "2", "--cluster", kind, "-n", "1"]) == 2
     said = capsys.readouterr().err
     assert said.startswith("penstock: -k 2 needs as many ranks. Expected -n 2 or more"), said
     assert "dashboard" not in said

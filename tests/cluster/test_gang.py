@@ -297,6 +297,29 @@ def test_a_retry_goes_on_from_the_checkpoint(client: Any, tmp_path: Path) -> Non
     assert gang.run(client, count, (tmp_path / "step",), retries=2) == [3] * 4
 
 
+def test_a_retry_is_given_what_is_left_to_do(
+    client: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def make(comm: Any, folder: Path, todo: tuple[int, ...]) -> tuple[int, ...]:
+        for number in todo[comm.rank :: comm.size]:
+            (folder / str(number)).touch()
+        comm.barrier()
+        if len(todo) == 8 and comm.rank == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+        comm.barrier()
+        return todo
+
+    def left() -> tuple[Path, tuple[int, ...]]:
+        asked.append([n for n in range(10) if not (tmp_path / str(n)).exists()])
+        return tmp_path, tuple(asked[-1][:8])
+
+    asked: list[list[int]] = []
+    options = {"total": lambda: len(asked[-1]), "quiet": False}
+    assert gang.run(client, make, left, retries=2, **options) == [(8, 9)] * 4
+    assert asked == [list(range(10)), [8, 9]]
+    assert capsys.readouterr().err.count("starting its gang again") == 1
+
+
 def test_progress_and_metrics_arrive_during_the_run(client: Any) -> None:
     seen: list[tuple[int, dict[str, Any]]] = []
     progress: list[int] = []

@@ -30,7 +30,7 @@ class Watched(Watch):
 
     def see(self, seen: float, times: int = 1, address: str = "a") -> None:
         for _ in range(times):
-            self.look({address: (seen, "mpi-1", 7, "h1")}, 2.0, 30.0)
+            self.inspect({address: (seen, "mpi-1", 7, "h1")}, 2.0, 30.0)
 
 
 def test_a_silent_worker_is_named_once_and_then_lost_once() -> None:

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from penstock import connect, gang
-from penstock.cluster import answer
+from penstock.cluster import query
 from penstock.cluster.connect import leave_interrupts_to_client
 from penstock.cluster.daemon.registry import Registered, find
 from penstock.cluster.devices import warn_of_unused_gpus
@@ -92,7 +92,7 @@ def test_every_question_of_a_client(kept: Registered, monkeypatch: pytest.Monkey
             "a world": lambda: start_world(client, 2, 2),
             "a plugin": lambda: leave_interrupts_to_client(client),
         }
-        monkeypatch.setattr(answer, "SILENT_SECONDS", 1.0)
+        monkeypatch.setattr(query, "SILENT_SECONDS", 1.0)
         with frozen(kept):
             for what, question in questions.items():
                 began = time.monotonic()
@@ -110,7 +110,7 @@ def test_in_the_middle_of_a_gang(kept: Registered, monkeypatch: pytest.MonkeyPat
         time.sleep(600)
         return int(comm.rank)
 
-    monkeypatch.setattr(answer, "SILENT_SECONDS", 3.0)
+    monkeypatch.setattr(query, "SILENT_SECONDS", 3.0)
     with connect("default", start_timeout=20) as client:
         assert gang.run(client, rank_of, ranks=2) == [0, 1]
         freeze = threading.Timer(2, os.kill, (kept.pid, signal.SIGSTOP))
@@ -130,7 +130,7 @@ def test_a_worker_that_is_stopped_is_named(
 ) -> None:
     with connect("default", start_timeout=5) as client:
         (pid,) = client.run(os.getpid).values()
-        monkeypatch.setattr(answer, "SILENT_SECONDS", 4.0)
+        monkeypatch.setattr(query, "SILENT_SECONDS", 4.0)
         os.kill(pid, signal.SIGSTOP)
         try:
             with pytest.raises(
@@ -142,7 +142,7 @@ def test_a_worker_that_is_stopped_is_named(
 
 
 def test_in_the_middle_of_a_stage(kept: Registered, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(answer, "SILENT_SECONDS", 3.0)
+    monkeypatch.setattr(query, "SILENT_SECONDS", 3.0)
     began = 0.0
     with (
         pytest.raises(ClusterError, match=r"hangs, or cannot be reached\. Expected an answer"),

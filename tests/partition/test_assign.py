@@ -60,7 +60,7 @@ def outcomes(assignment):
 
 def test_metis_finds_the_blocks(ring):
     made = assign(ring, 4)
-    assert made.path == "metis-kway"
+    assert made.made_by == "metis-kway"
     assert outcomes(made)[0] == ("components", "refused")
     assert load_imbalance(ring, made.parts, 4) <= 1.05
     # The ring's 4 edges, each stored twice.
@@ -81,7 +81,7 @@ def test_a_failing_kway_is_followed_by_recursive_bisection(ring, monkeypatch):
     monkeypatch.setattr(module, "run_metis", failing)
     made = assign(ring, 4)
     assert seen == [(1.03, False), (1.20, True)]
-    assert made.path == "metis-recursive"
+    assert made.made_by == "metis-recursive"
     assert outcomes(made)[1:] == [("metis-kway", "failed"), ("metis-recursive", "taken")]
     assert load_imbalance(ring, made.parts, 4) <= 1.05
 
@@ -92,7 +92,7 @@ def test_a_result_out_of_bound_is_moved_into_it(ring, monkeypatch):
 
     monkeypatch.setattr(module, "run_metis", lopsided)
     made = assign(ring, 4)
-    assert made.path == "metis-kway"
+    assert made.made_by == "metis-kway"
     assert "moves made it" in made.steps[-1].why
     assert load_imbalance(ring, made.parts, 4) <= 1.05
 
@@ -132,7 +132,7 @@ def test_after_metis_fails_components_may_be_less_even(tmp_path, monkeypatch):
 
     monkeypatch.setattr(module, "run_metis", failing)
     made = assign(graph, 2)
-    assert made.path == "components"
+    assert made.made_by == "components"
     assert outcomes(made)[0] == ("components", "refused")
     assert cut(graph, made.parts) == 0
 
@@ -141,7 +141,7 @@ def test_a_star_falls_to_greedy_and_its_hub_stands_alone(tmp_path):
     leaves = 4000
     graph = write(tmp_path / "star", np.zeros(leaves, int), np.arange(1, leaves + 1), leaves + 1)
     made = assign(graph, 4)
-    assert made.path == "greedy"
+    assert made.made_by == "greedy"
     assert ("metis-kway", "skipped") in outcomes(made)
     counts = np.bincount(made.parts)
     assert counts[made.parts[0]] == 1
@@ -154,7 +154,7 @@ def test_ten_thousand_components_are_not_cut(tmp_path):
     nodes = np.arange(50_000).reshape(-1, 5)
     graph = write(tmp_path / "g", nodes[:, :-1].ravel(), nodes[:, 1:].ravel(), 50_000)
     made = assign(graph, 8)
-    assert made.path == "components"
+    assert made.made_by == "components"
     assert cut(graph, made.parts) == 0
     assert load_imbalance(graph, made.parts, 8) <= 1.01
     assert made.balance.nodes <= 1.01
@@ -171,7 +171,7 @@ def test_a_hub_too_heavy_for_any_part_does_not_scare_metis_away(tmp_path):
     graph = write(tmp_path / "hub", sources, targets, 401)
     made = assign(graph, 16)
     assert made.balance.reachable > 1.03
-    assert made.path == "metis-kway"
+    assert made.made_by == "metis-kway"
     assert made.balance.within(1.05)
 
 
@@ -180,7 +180,7 @@ def test_a_hub_too_heavy_for_any_part_does_not_scare_metis_away(tmp_path):
 
 def test_what_metis_cannot_hold_is_streamed(ring):
     made = assign(ring, 4, memory_limit=1000)
-    assert made.path == "streaming"
+    assert made.made_by == "streaming"
     assert made.steps[1].phase == "metis-kway"
     assert made.steps[1].outcome == "skipped"
     assert "1 kB may be used" in made.steps[1].why
@@ -200,7 +200,7 @@ def test_what_metis_takes_too_long_for_is_streamed_and_refined(ring, capsys):
     assert len(said) == 1
     assert said[0].startswith("Streams the graph: METIS would take about")
     assert "docs/partition.md" not in said[0]  # the report has all of it
-    assert assign(ring, 4, method="metis", time_limit=1e-6).path == "metis-kway"
+    assert assign(ring, 4, method="metis", time_limit=1e-6).made_by == "metis-kway"
 
 
 def test_refining_moves_nodes_of_a_directed_graph_too(tmp_path):
@@ -208,7 +208,7 @@ def test_refining_moves_nodes_of_a_directed_graph_too(tmp_path):
     edges = np.unique(rng.integers(0, 500, (4000, 2)), axis=0)
     graph = write(tmp_path / "g", edges[:, 0], edges[:, 1], 500, directed=True)
     made = assign(graph, 4, time_limit=0)
-    assert made.path == "streaming"
+    assert made.made_by == "streaming"
     # Whoever asks for streaming gets the same parts, and without memory they are not refined.
     np.testing.assert_array_equal(made.parts, assign(graph, 4, method="streaming").parts)
     streamed = assign(graph, 4, method="streaming", memory_limit=1000)
@@ -282,7 +282,7 @@ def test_a_directed_graph_balances_the_rows_it_stores(tmp_path):
     edges = edges[edges[:, 0] < 250]
     graph = write(tmp_path / "g", edges[:, 0], edges[:, 1], 500, directed=True)
     made = assign(graph, 4)
-    assert made.path == "metis-kway"
+    assert made.made_by == "metis-kway"
     assert load_imbalance(graph, made.parts, 4) <= 1.05
 
 

@@ -59,7 +59,7 @@ def built(csr, parts, k, *, shard_edges=10, features=None, threads=None, directe
         manifest = PartitionManifest(
             k=k,
             method="auto",
-            path="greedy",
+            made_by="greedy",
             seed=0,
             steps=(),
             nodes=graph.num_nodes,

@@ -39,7 +39,7 @@ def test_a_partition_is_found_with_its_graph(graph):
     assert [path.name for path in partitions(graph)] == ["k3", "k12"]
     partition = Partition.of(graph, 3)
     assert partition.k == 3
-    assert partition.manifest.path == "greedy"
+    assert partition.manifest.made_by == "greedy"
     assert sum(len(partition.part(rank).owned) for rank in range(3)) == 30
 
 
@@ -115,6 +115,15 @@ def test_a_manifest_that_is_not_ours(graph, change, error):
     path.write_text(json.dumps(body))
     with pytest.raises(error):
         Partition.of(graph, 3)
+
+
+def test_a_manifest_of_before_its_keys_were_renamed(graph):
+    path = graph.path / "partition" / "k3" / "partition.json"
+    body = json.loads(path.read_text())
+    assert "path" not in body
+    body["path"] = body.pop("made_by")
+    path.write_text(json.dumps(body))
+    assert Partition.of(graph, 3).manifest.made_by == "greedy"
 
 
 def test_a_manifest_that_is_not_json(graph):

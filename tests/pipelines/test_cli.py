@@ -90,6 +90,31 @@ def test_every_command_has_help_and_the_common_options(command, capsys):
             assert flag in out
 
 
+@pytest.mark.parametrize(
+    ("command", "headings"),
+    [
+        (
+            "etl",
+            "Reading, Edges, Filtering and numbering of nodes, Splits, Node table and features, "
+            "Output, Options, Where it runs",
+        ),
+        (
+            "walk",
+            "Walks, Start nodes, Applications, Steps, Computation, Output, Options, Where it runs",
+        ),
+        ("gnn train", "Model, Training, Computation, Options, Where it runs"),
+        ("partition", "Options"),
+        ("cluster stop", "Options"),
+        ("generate rmat", "Options"),
+    ],
+)
+def test_options_stand_under_headings(command, headings, capsys):
+    assert run([*command.split(), "--help"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    found = [line[:-1] for line in lines if line.endswith(":") and not line.startswith(" ")]
+    assert [title for title in found if title != "Arguments"] == headings.split(", ")
+
+
 def test_help_of_options_shows_choices_and_defaults(job, capsys):
     assert run(["job", "--help"]) == 0
     out = capsys.readouterr().out

@@ -90,9 +90,9 @@ def test_an_existing_partition_is_kept_unless_told(path):
     partition_graph(path, k=2, method="greedy", quiet=True)
     with pytest.raises(OutputExists, match="give --overwrite"):
         partition_graph(path, k=2, method="random", quiet=True)
-    assert Partition.of(Graph.open(path), 2).manifest.path == "greedy"
+    assert Partition.of(Graph.open(path), 2).manifest.made_by == "greedy"
     partition_graph(path, k=2, method="random", overwrite=True, quiet=True)
-    assert Partition.of(Graph.open(path), 2).manifest.path == "random"
+    assert Partition.of(Graph.open(path), 2).manifest.made_by == "random"
 
 
 def test_a_folder_that_is_not_ours_is_never_replaced(path):
@@ -151,7 +151,7 @@ def test_a_disk_that_fills_up_leaves_the_old_partition(path, monkeypatch):
     with pytest.raises(CapacityError, match="the disk is full"):
         partition_graph(path, k=2, method="random", overwrite=True, quiet=True)
     assert [found.name for found in (path / "partition").iterdir()] == ["k2"]
-    assert Partition.of(Graph.open(path), 2).manifest.path == "greedy"
+    assert Partition.of(Graph.open(path), 2).manifest.made_by == "greedy"
 
 
 def test_ctrl_c_while_parts_are_built_leaves_nothing(path):

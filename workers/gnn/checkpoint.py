@@ -19,13 +19,12 @@ from penstock.arrays import Array
 from penstock.errors import CorruptFile, MissingFile, NewerVersion, UsageError
 from penstock.files import atomic
 from penstock.output_lock import refuse_link
+from penstock.system_errors import DISK_FULL
 from penstock.workers.gnn.plan.spec import Model, differences
 from penstock.workers.resources.device import to_host
 
 FORMAT = "penstock-gnn"
 VERSION = 1
-
-_DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 def save(
@@ -48,7 +47,7 @@ def save(
             save_file(tensors, temporary, metadata)
         except SafetensorError as error:
             # The library tells a full disk from another fault in words only.
-            full = any(f"(os error {number})" in str(error) for number in _DISK_FULL)
+            full = any(f"(os error {number})" in str(error) for number in DISK_FULL)
             raise OSError(errno.ENOSPC if full else errno.EIO, str(error), str(path)) from error
 
 

@@ -3,7 +3,7 @@
 ROOT/penstock-UID/                   below the scratch disk, for this user alone
   .lock                              held for a moment by who comes and by who goes
   worker-HOST-PID-RANDOM/            a worker's own folder; owner.json is locked while it lives
-  staged-HOST/                       copies of graphs that the workers of the host share (stage.py)
+  staged-HOST/                       copies of graphs that the workers of the host share (staging)
 
 What processes of this host left behind when they were killed goes when the next one comes, and
 everything goes with the last worker that closes in order.
@@ -26,8 +26,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from penstock.errors import CapacityError, PenstockError, UsageError
-from penstock.files import disk_full
-from penstock.sizes import format_bytes, need_disk
+from penstock.sizes import format_bytes, free_disk, need_disk
+from penstock.system_errors import disk_full, is_disk_full
 from penstock.workers.locks import FileLock, lock, try_lock
 from penstock.workers.processes import process_start
 from penstock.workers.resources.storage import storage_speed
@@ -159,8 +159,8 @@ def _try_to_write(folder: Path) -> None:
 
 
 def _bad_scratch(folder: Path, error: OSError) -> UsageError | CapacityError:
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return disk_full(folder / "penstock")
+    if is_disk_full(error):
+        return disk_full(folder / "penstock", free=free_disk(folder))
     return UsageError(
         f"scratch directory {folder} cannot be used",
         expected="a directory in which files can be written",

@@ -23,6 +23,11 @@ from penstock.pipelines.etl.reading.sample import Sample, has_header
 if TYPE_CHECKING:
     import pyarrow as pa
 
+_FILL = (
+    "Correct the row, fill such features with --missing-features zero or mean, or give "
+    "--on-bad-rows skip to leave such rows out, with --unknown-nodes drop for the edges of their "
+    "nodes"
+)
 _ID_NAMES = ("id", "node_id", "node", "nodeid")
 _SPLITS = {
     "train": 0, "training": 0, "0": 0,
@@ -133,45 +138,62 @@ def splits_of(column: Fields | pa.Array, checks: RowChecks) -> Array:
 
 
 def features_of(
-    columns: Sequence[Fields | pa.Array], layout: NodeLayout, checks: RowChecks
+    columns: Sequence[Fields | pa.Array],
+    layout: NodeLayout,
+    checks: RowChecks,
+    *,
+    may_miss: bool = False,
 ) -> Array:
-    """Return the features as one (n, F) float32 array; all are finite."""
+    """Return the features as one (n, F) float32 array: finite, or NaN where some ``may_miss``."""
     names = [layout.names[c] if isinstance(c, int) else c for c in layout.features]
     if (
         not isinstance(columns[0], Fields)
         and hasattr(columns[0], "flatten")
         and (columns[0].type.num_fields == 1)
     ):
-        return _listed_features(columns[0], names[0], checks)
+        return _listed_features(columns[0], names[0], checks, may_miss=may_miss)
     features = np.empty((checks.count, len(columns)), np.float32)
     for i, column in enumerate(columns):
         what = f"feature {names[i]}"
-        values = convert.floats(column, what, checks)
+        values = convert.floats(column, what, checks, missing=None if may_miss else _FILL)
         with np.errstate(over="ignore"):
             features[:, i] = values
         finite = np.isfinite(features[:, i])
         if not finite.all():
-            checks.fail(~finite, f"{what} is NaN or not finite in 32 bits")
+            nan = np.isnan(features[:, i])
+            if not may_miss:
+                checks.fail(nan, f"{what} is NaN", _FILL)
+            checks.fail(~finite & ~nan, f"{what} is not finite in 32 bits")
     return features
 
 
-def _listed_features(column: pa.Array, name: str, checks: RowChecks) -> Array:
+def _listed_features(column: pa.Array, name: str, checks: RowChecks, *, may_miss: bool) -> Array:
     import pyarrow as pa
     import pyarrow.compute as pc
 
     lengths = np.asarray(pc.list_value_length(column).fill_null(-1))
     width = int(np.bincount(lengths[lengths >= 0]).argmax()) if (lengths >= 0).any() else 0
+    if pa.types.is_fixed_size_list(column.type):
+        width = column.type.list_size
+    nothing = lengths < 0
     wrong = lengths != width
+    if may_miss:
+        wrong &= ~nothing
     checks.fail(wrong, lambda row: f"{name} has {max(lengths[row], 0)} numbers instead of {width}")
     features = np.zeros((checks.count, width), np.float32)
-    flat = column.filter(pa.array(~wrong)).flatten()
-    inner = RowChecks(len(flat))
+    features[nothing] = np.nan if may_miss else 0
+    there = ~wrong & ~nothing
+    flat = column.filter(pa.array(there)).flatten()
     with np.errstate(over="ignore"):
-        features[~wrong] = convert.floats(flat, name, inner).reshape(-1, width)
-    bad: Array = np.asarray(~np.isfinite(features).all(axis=1))
-    if inner.bad is not None:
-        bad[~wrong] |= inner.bad.reshape(-1, width).any(axis=1)
-    checks.fail(bad, f"a feature of {name} is missing, NaN or not finite in 32 bits")
+        # Numbers all of them, by the schema: what is missing becomes NaN.
+        values = convert.floats(flat, name, RowChecks(len(flat)), missing=None)
+        features[there] = values.reshape(-1, width)
+    nan = np.isnan(features)
+    gaps: Array = np.asarray(nan.any(axis=1))
+    if not may_miss:
+        checks.fail(gaps, f"a feature of {name} is missing or NaN", _FILL)
+    infinite: Array = np.asarray((~np.isfinite(features) & ~nan).any(axis=1))
+    checks.fail(infinite, f"a feature of {name} is not finite in 32 bits")
     return features
 
 

@@ -14,8 +14,9 @@ from penstock.errors import InputError
 from penstock.files import FileEntry, atomic, file_entry
 from penstock.graph import SPLITS
 from penstock.manifest import FeatureEntry
+from penstock.pipelines.etl.nodes.features import fill_missing, missing_as
 from penstock.pipelines.etl.nodes.labels import without_nan
-from penstock.pipelines.etl.nodes.sorted_ids import SortedIds
+from penstock.pipelines.etl.nodes.sorted_ids import SortedIds, as_user_has_them
 from penstock.pipelines.etl.options import EtlOptions
 from penstock.pipelines.splits import draw_splits
 from penstock.writer import write_feature_files
@@ -45,6 +46,7 @@ class NodeResult:
     files: list[FileEntry] = field(default_factory=list)
     features: FeatureEntry | None = None
     feature_names: tuple[str, ...] | None = None
+    features_filled: int = 0  # of the table: those that were missing
     labels: str | None = None
     classes: tuple[str, ...] | None = None
     splits: dict[str, int] = field(default_factory=dict)
@@ -117,8 +119,9 @@ def write_node_data(
         assert rows is not None
         features, feature_rows = table.features
         rows = np.where(rows < 0, -1, feature_rows[rows])
+        fill, result.features_filled = missing_as(features, options.missing_features)
         result.features, files = write_feature_files(
-            root, count, features.shape[1], _gather(features, rows)
+            root, count, features.shape[1], _gather(features, rows, fill)
         )
         result.files += files
         result.feature_names = table.feature_names
@@ -151,9 +154,7 @@ def _write_nodes(
             part = (
                 ids.slice(start, size) if order is None else ids.take(order[start : start + size])
             )
-            if unsigned:
-                shifted = part.to_numpy().view(np.uint64) ^ np.uint64(1 << 63)
-                part = pa.array(shifted)
+            part = as_user_has_them(part, unsigned=unsigned)
             pieces = {n: c.slice(start, size) for n, c in columns.items()}
             writer.write_table(pa.table({"id": part, **pieces}, schema=schema))
     return file_entry(root, name)
@@ -204,8 +205,11 @@ def _lists(lists: pa.Array, numbers: pa.Array) -> pa.Array:
     return pa.ListArray.from_arrays(offsets, numbers.drop_null(), mask=pa.array(nothing))
 
 
-def _gather(features: Any, rows: Array) -> Callable[[int, int], Any]:
-    """Return a function that gives the features of a range of nodes; unknown nodes get zeros."""
+def _gather(features: Any, rows: Array, fill: Array | None) -> Callable[[int, int], Any]:
+    """Return a function that gives the features of a range of nodes; unknown nodes get zeros.
+
+    fill  what stands for a NaN, feature by feature
+    """
 
     def piece(start: int, stop: int) -> Any:
         wanted = rows[start:stop]
@@ -214,10 +218,14 @@ def _gather(features: Any, rows: Array) -> Callable[[int, int], Any]:
             import scipy.sparse as sp
 
             picked = features[np.where(known, wanted, 0)]
+            if fill is not None:
+                picked = fill_missing(picked, fill)
             return (
                 sp.diags_array(known.astype(features.dtype)) @ picked if not known.all() else picked
             )
         picked = np.asarray(features[np.where(known, wanted, 0)])
+        if fill is not None:
+            picked = fill_missing(picked, fill)
         picked[~known] = 0
         return picked
 

@@ -1,7 +1,8 @@
-"""Features in a file of their own: .npy, mapped, or a sparse matrix in .npz."""
+"""Features in a file of their own, .npy or a sparse matrix in .npz; and those that are missing."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,10 +18,13 @@ if TYPE_CHECKING:
 _CHUNK = 1 << 26  # bytes
 
 
-def open_features(path: str | Path, *, checked: bool = True) -> Array | sp.csr_matrix:
+def open_features(
+    path: str | Path, *, checked: bool = True, may_miss: bool = False
+) -> Array | sp.csr_matrix:
     """Return the features of a file, a row a node: a mapped array or a SciPy CSR matrix.
 
-    ``checked`` reads all of them once, for NaN and infinity; without it only the shape is sure.
+    ``checked`` reads all of them once, for NaN (unless some ``may_miss``) and infinity; without it
+    only the shape is sure.
     """
     path = Path(path)
     features: Any
@@ -36,7 +40,7 @@ def open_features(path: str | Path, *, checked: bool = True) -> Array | sp.csr_m
             got=path.suffix or "no suffix",
         )  # fmt: skip
     if checked:
-        _check_finite(features, path)
+        _check_finite(features, path, may_miss=may_miss)
     return features
 
 
@@ -57,24 +61,66 @@ def _open_npy(path: Path) -> Array:
     return features
 
 
-def _check_finite(features: Any, path: Path) -> None:
+def missing_as(features: Any, how: str) -> tuple[Array | None, int]:
+    """Return what to put for features that are NaN, a number a column, and how many those are.
+
+    how  ``zero``, or ``mean``: of what is there, zeros of a sparse matrix included, and 0 where
+         nothing is; ``error``: none is missing
+    """
+    if how == "error":
+        return None, 0
+    rows, width = features.shape
+    sums, missing = np.zeros(width), np.zeros(width, np.int64)
+    if isinstance(features, np.ndarray):
+        for _, values in _pieces(features):
+            nan = np.isnan(values)
+            missing += nan.sum(axis=0)
+            sums += np.where(nan, 0, values).sum(axis=0, dtype=np.float64)
+    else:
+        nan = np.isnan(features.data)
+        missing = np.bincount(features.indices[nan], minlength=width)
+        sums = np.bincount(features.indices[~nan], features.data[~nan], minlength=width)
+    found = int(missing.sum())
+    return (np.zeros(width) if how == "zero" else sums / np.maximum(rows - missing, 1)), found
+
+
+def fill_missing(features: Any, fill: Array) -> Any:
+    """Put ``fill`` for what is NaN, in place."""
+    if isinstance(features, np.ndarray):
+        row, column = np.nonzero(np.isnan(features))
+        features[row, column] = fill[column]
+    else:
+        nan = np.flatnonzero(np.isnan(features.data))
+        features.data[nan] = fill[features.indices[nan]]
+    return features
+
+
+def _pieces(values: Array) -> Iterator[tuple[int, Array]]:
+    """Yield a mapped array piece by piece, each with its first row."""
+    step = max(_CHUNK // max(values[:1].nbytes, 1), 1)
+    for start in range(0, len(values), step):
+        yield start, np.asarray(values[start : start + step])
+
+
+def _check_finite(features: Any, path: Path, *, may_miss: bool) -> None:
     """Raise InputError at the first row with NaN, or infinite in 32 bits."""
     sparse = not isinstance(features, np.ndarray)
     values = features.data if sparse else features
     if values.dtype.kind != "f":
         return
-    step = max(_CHUNK // max(values[:1].nbytes, 1), 1)
-    for start in range(0, len(values), step):
+    for start, piece in _pieces(values):
         with np.errstate(over="ignore"):
-            bad = ~np.isfinite(
-                np.asarray(values[start : start + step]).astype(np.float32, copy=False)
-            )
+            narrow = piece.astype(np.float32, copy=False)
+        nan = np.isnan(narrow)
+        bad = np.isinf(narrow) if may_miss else ~np.isfinite(narrow)
         if not bad.any():
             continue
         first = start + int(np.argmax(bad if bad.ndim == 1 else bad.any(axis=1)))
+        is_nan = bool(np.any(nan[first - start]))
         if sparse:
             first = int(np.searchsorted(features.indptr, first, "right")) - 1
         raise InputError(
-            f"{path}, row {first + 1}: a feature is NaN or not finite in 32 bits",
-            remedy="Replace it by a number",
+            f"{path}, row {first + 1}: a feature is {'NaN' if is_nan else 'not finite in 32 bits'}",
+            remedy="Replace it by a number"
+            + (", or give --missing-features zero or mean" if is_nan else ""),
         )

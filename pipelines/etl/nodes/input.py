@@ -183,7 +183,7 @@ def _open_features(options: EtlOptions, rows: int) -> Any:
         return None
     from penstock.pipelines.etl.nodes.features import open_features
 
-    features = open_features(options.features)
+    features = open_features(options.features, may_miss=options.missing_features != "error")
     if features.shape[0] != rows:
         raise InputError(
             f"{options.features} has the wrong number of rows",

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from penstock.arrays import Array
 from penstock.errors import InputError
 from penstock.pipelines.etl.nodes.data import NodeTable
 from penstock.pipelines.etl.nodes.encode import (
@@ -15,23 +19,49 @@ from penstock.pipelines.etl.nodes.encode import (
     merge_ids,
 )
 from penstock.pipelines.etl.nodes.input import encode_node_table
-from penstock.pipelines.etl.reading.batch import Piece
-from penstock.pipelines.etl.run import EncodedBatch, EtlRun, Ids
+from penstock.pipelines.etl.nodes.sorted_ids import SortedIds
 from penstock.pipelines.etl.writing import spill
 from penstock.pipelines.etl.writing.trim import NODE_BYTES
 from penstock.sizes import need_memory
 
+if TYPE_CHECKING:
+    from penstock.pipelines.etl.job import EtlJob
+
 _ID_BYTES = 64  # what one id costs while a range of them is made distinct
 
 
-def encode(run: EtlRun, pieces: dict[str, list[Piece]]) -> list[EncodedBatch]:
+@dataclass
+class EncodedBatch:
+    """A spilled batch and what it holds edges for."""
+
+    folder: Path
+    rows: int
+    use: str  # train, valid, test or nodes
+
+
+@dataclass
+class Ids:
+    """All ids, ascending, in ranges; and how internal ids are numbered."""
+
+    ranges: list[Path]
+    bases: list[int]
+    count: int
+    bounds: Array  # (count,) by sorted position: bound of each node's degree
+    order: Array | None = None  # internal id -> sorted position, None: the same
+
+    def sorted_ids(self) -> list[SortedIds]:
+        """Map the user's ids, range by range."""
+        return [SortedIds.load(folder) for folder in self.ranges]
+
+
+def encode(job: EtlJob) -> list[EncodedBatch]:
     """Read everything once: batches with codes for ids; node table batches come last."""
-    listed = [(use, piece) for use, part in pieces.items() for piece in part]
-    folders = [run.partial.scratch / "pieces" / f"{i:05d}" for i in range(len(listed))]
-    results = run.read(
+    listed = [(use, piece) for use, part in job.pieces.items() for piece in part]
+    folders = [job.partial.scratch / "pieces" / f"{i:05d}" for i in range(len(listed))]
+    results = job.read(
         encode_piece,
         [
-            (piece, run.layout, run.options, f)
+            (piece, job.layout, job.options, f)
             for (_, piece), f in zip(listed, folders, strict=True)
         ],
         [piece for _, piece in listed],
@@ -39,35 +69,35 @@ def encode(run: EtlRun, pieces: dict[str, list[Piece]]) -> list[EncodedBatch]:
     batches, relations = [], set()
     for (use, _), folder, result in zip(listed, folders, results, strict=True):
         relations |= set(result["relations"])
-        run.report.count_input(result)
+        job.counts.count_input(result)
         batches += [
             EncodedBatch(folder / f"{n:03d}", rows, use) for n, rows in enumerate(result["rows"])
         ]
-    run.relations = tuple(sorted(relations))
+    job.relations = tuple(sorted(relations))
     if not any(batch.rows for batch in batches):
         raise InputError(
-            "there are no edges to make a graph of", got=f"{run.report.rows_read} rows, none usable"
+            "there are no edges to make a graph of", got=f"{job.counts.rows_read} rows, none usable"
         )
     return batches
 
 
-def merge(run: EtlRun, batches: list[EncodedBatch]) -> tuple[Ids, NodeTable | None]:
+def merge(job: EtlJob, batches: list[EncodedBatch]) -> tuple[Ids, NodeTable | None]:
     """Number all ids; read the node table and check that it fits the edges."""
     node_input = encode_node_table(
-        run.options, run.layout, run.edges, run.partial.scratch / "nodes"
+        job.options, job.layout, job.edges, job.partial.scratch / "nodes"
     )
     if node_input is not None:
-        run.report.count_bad(node_input.bad, node_input.bad_count)
+        job.counts.count_bad(node_input.bad, node_input.bad_count)
         batches += [EncodedBatch(folder, 0, "nodes") for folder in node_input.folders]
     folders = [batch.folder for batch in batches]
     size = sum(p.stat().st_size for f in folders for p in f.glob("ids.*"))
     ranges = max(
-        math.ceil(size * _ID_BYTES / 8 / (run.task_memory * 0.4)),
-        run.tasks if size > 32 << 20 else 1,
+        math.ceil(size * _ID_BYTES / 8 / (job.capacity.task_memory * 0.4)),
+        job.capacity.tasks if size > 32 << 20 else 1,
     )
     cuts = [None, *choose_splitters(folders, ranges), None]
-    kept = [run.partial.scratch / "ids" / f"{i:05d}" for i in range(len(cuts) - 1)]
-    results = run.stage(
+    kept = [job.partial.scratch / "ids" / f"{i:05d}" for i in range(len(cuts) - 1)]
+    results = job.stage(
         "merge ids",
         merge_ids,
         [(folders, cuts[i], cuts[i + 1], kept[i]) for i in range(len(kept))],
@@ -93,4 +123,4 @@ def merge(run: EtlRun, batches: list[EncodedBatch]) -> tuple[Ids, NodeTable | No
         for i, batch in enumerate(batches)
         if batch.use == "nodes"
     ]
-    return ids, node_input.table(np.concatenate(codes), ids.sorted_ids(), run.options)
+    return ids, node_input.table(np.concatenate(codes), ids.sorted_ids(), job.options)

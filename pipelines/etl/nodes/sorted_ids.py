@@ -106,6 +106,11 @@ def encode_ids(columns: Sequence[pa.ChunkedArray | pa.Array]) -> tuple[SortedIds
     return SortedIds(encoded.dictionary.take(order)), rank[np.asarray(encoded.indices)]
 
 
+def as_user_has_them(ids: pa.Array | pa.ChunkedArray, *, unsigned: bool) -> Any:
+    """Return ids as they are written: unsigned ones are shifted inside, see Layout.id_type."""
+    return pa.array(ids.to_numpy().view(np.uint64) ^ np.uint64(1 << 63)) if unsigned else ids
+
+
 def _encode_on_gpu(strings: pa.ChunkedArray) -> tuple[SortedIds, Array]:
     import cudf
 

@@ -37,7 +37,7 @@ class NodeBatch:
               rows of a file of features go by it
     label     (n,) int64, float64, string, bool or lists of those; null without a label
     split     (n,) int8: 0 train, 1 valid, 2 test, -1 none
-    features  (n, F) float32
+    features  (n, F) float32, finite, or NaN where some may be missing
     feature_names  those of the first file, whose order all files follow; None: they have none
     """
 
@@ -154,7 +154,9 @@ def _clean(
     if layout.split is not None:
         split = splits_of(found[layout.split], checks)
     if layout.features:
-        features = features_of([found[c] for c in layout.features], layout, checks)
+        may_miss = options.missing_features != "error"
+        wanted = [found[column] for column in layout.features]
+        features = features_of(wanted, layout, checks, may_miss=may_miss)
     bad, bad_count = checks.report(rows, options.on_bad_rows)
     numbers = np.arange(first, first + checks.count)
     if checks.bad is None:

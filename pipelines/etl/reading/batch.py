@@ -56,6 +56,20 @@ class Layout:
     since: int | float | None = None  # in the unit of the time column, an int where that is whole
     until: int | float | None = None
 
+    @property
+    def time_dtype(self) -> str | None:
+        """The dtype in which times are kept, None without times."""
+        if self.time is None:
+            return None
+        return "float64" if self.time_type == "float64" else "int64"
+
+    @property
+    def time_kind(self) -> str | None:
+        """What times are, as graph.json says it."""
+        if self.time is None:
+            return None
+        return "timestamp" if self.time_type == "timestamp" else "number"
+
 
 @dataclass(frozen=True)
 class BadRow:

@@ -109,20 +109,31 @@ def strings(column: Fields | pa.Array, what: str, checks: RowChecks) -> pa.Array
     return array
 
 
-def floats(column: Fields | pa.Array, what: str, checks: RowChecks) -> Array:
-    """Return a column as float64; what is no number, or missing, is a bad row."""
+def floats(
+    column: Fields | pa.Array, what: str, checks: RowChecks, *, missing: str | None = SKIP
+) -> Array:
+    """Return a column as float64; what is no number, or missing, is a bad row.
+
+    missing  what can be done about a missing value; None: it becomes NaN
+    """
     import pyarrow as pa
 
     from penstock.kernels.cpu import text as kernel
 
     if not isinstance(column, Fields):
-        checks.fail(nulls_of(column), f"{what} is missing")
+        if missing is not None:
+            checks.fail(nulls_of(column), f"{what} is missing", missing)
         if not is_text(column.type):
-            return np.asarray(column.cast(pa.float64(), safe=False).fill_null(0.0))
+            empty = 0.0 if missing is not None else np.nan
+            return np.asarray(column.cast(pa.float64(), safe=False).fill_null(empty))
     fields = _as_fields(column)
     values, good = kernel.parse_floats(fields.data, fields.starts, fields.ends)
     if not good.all():
-        checks.fail(fields.empty, f"{what} is missing")
+        if missing is not None:
+            checks.fail(fields.empty, f"{what} is missing", missing)
+        else:
+            good |= fields.empty
+            values[fields.empty] = np.nan
         checks.fail(~good, lambda row: f"{what} {fields.shown(row)} is not a number")
     return values
 

@@ -28,7 +28,7 @@ _TABLES = {
 }
 _LOOK = 1 << 20
 # By what file systems tell one version of a file from another; fsspec leaves the names to them.
-_TOLD = (
+_STAMPED = (
     "size", "mtime", "created", "updated", "LastModified", "last_modified", "modified",
     "Last-Modified", "ETag", "etag", "Content-MD5", "Digest", "md5Hash", "generation", "VersionId",
 )  # fmt: skip
@@ -92,8 +92,8 @@ def stamp_of(path: str) -> Any:
             return file_stamp(_local(path))
         system, inside = _filesystem(path)
         system.invalidate_cache()
-        told = system.info(inside)
-        return sorted((name, str(told[name])) for name in _TOLD if told.get(name) is not None)
+        known = system.info(inside)
+        return sorted((name, str(known[name])) for name in _STAMPED if known.get(name) is not None)
     except FileNotFoundError:
         return None
     except OSError as error:

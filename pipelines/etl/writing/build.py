@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from penstock.arrays import Array
-from penstock.csr import CSR
+from penstock.csr import CSR, offsets_of
 from penstock.files import FileEntry
 from penstock.kernels import kernel
 from penstock.pipelines.etl.writing import spill
@@ -122,7 +122,6 @@ def _hold_out(
         relations = None if csr.relations is None else csr.relations[mask]
         apart[name] = Edges(sources[mask], csr.indices[mask], relations, columns)
     keep = splits == 0
-    kept_before = np.zeros(csr.edges + 1, np.int64)
-    np.cumsum(keep, out=kept_before[1:])
+    kept_before = offsets_of(keep)
     kept = {name: array[keep] for name, array in csr.arrays() if name != "indptr"}
     return replace(csr, indptr=kept_before[csr.indptr], **kept), apart

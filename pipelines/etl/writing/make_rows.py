@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -13,7 +13,7 @@ from penstock.arrays import Array
 from penstock.csr import CSR, EDGE_COLUMNS
 from penstock.manifest import Manifest, ShardEntry
 from penstock.pipelines.etl.nodes.data import NodeTable
-from penstock.pipelines.etl.run import EncodedBatch, EtlRun, Ids, time_kind, time_type, with_files
+from penstock.pipelines.etl.nodes.number import EncodedBatch, Ids
 from penstock.pipelines.etl.writing.build import build_shard, shard_files
 from penstock.pipelines.etl.writing.heldout import collect_heldout
 from penstock.pipelines.etl.writing.merge import Merging
@@ -32,36 +32,39 @@ from penstock.pipelines.etl.writing.trim import (
     trims,
 )
 
+if TYPE_CHECKING:
+    from penstock.pipelines.etl.job import EtlJob
+
 
 def build(
-    run: EtlRun, batches: list[EncodedBatch], ids: Ids, table: NodeTable | None
+    job: EtlJob, batches: list[EncodedBatch], ids: Ids, table: NodeTable | None
 ) -> tuple[Manifest, Array | None]:
     """Sort edges into rows; return the manifest and the sorted position of each internal id."""
-    options = run.options
+    options = job.options
     permutation = None
     if ids.order is not None:
         new_id = np.empty(ids.count, np.int64)
         new_id[ids.order] = np.arange(ids.count)
-        permutation = run.partial.scratch / "permutation.npy"
+        permutation = job.partial.scratch / "permutation.npy"
         np.save(permutation, new_id)
     bounds = ids.bounds if ids.order is None else ids.bounds[ids.order]
     shape = make_shape(
         bounds,
-        len(run.relations),
-        bin_edges=run.bin_edges,
-        weighted=run.layout.weight is not None,
-        time_type=time_type(run.layout),
+        len(job.relations),
+        bin_edges=job.bin_edges,
+        weighted=job.layout.weight is not None,
+        time_type=job.layout.time_dtype,
     )
-    numbering = Numbering(tuple(ids.ranges), tuple(ids.bases), run.relations, permutation)
+    numbering = Numbering(tuple(ids.ranges), tuple(ids.bases), job.relations, permutation)
     keep = None
     if table is not None and options.unknown_nodes == "drop":
         keep = table.row_of >= 0
         keep = keep if ids.order is None else keep[ids.order]
     trimmed = trims(options) or (keep is not None and not keep.all())
-    segments, results = shuffle(run, batches, shape, numbering)
-    root = run.partial.scratch / "untrimmed" if trimmed else run.partial.result
+    segments, results = shuffle(job, batches, shape, numbering)
+    root = job.partial.scratch / "untrimmed" if trimmed else job.partial.result
     manifest = build_shards(
-        run,
+        job,
         "build rows",
         segments,
         [r["offsets"] for r in results],
@@ -71,25 +74,25 @@ def build(
         hold_out=not trimmed,
     )
     order = ids.order
-    run.heldout_folders |= heldout_inputs(run, batches, shape, numbering)
+    job.heldout |= heldout_inputs(job, batches, shape, numbering)
     renumbering = None
     if trimmed:
-        manifest, renumbering = trim(run, manifest, shape, root, keep)
+        manifest, renumbering = trim(job, manifest, shape, root, keep)
         order = renumbering.old_id if order is None else order[renumbering.old_id]
     heldout, files = collect_heldout(
-        run.partial.result, run.heldout_folders, shape, renumbering, bool(run.relations)
+        job.partial.result, job.heldout, shape, renumbering, bool(job.relations)
     )
-    run.report.heldout = heldout
-    return with_files(replace(manifest, heldout=heldout), files), order
+    job.counts.heldout = heldout
+    return replace(manifest, heldout=heldout).with_files(files), order
 
 
 def shuffle(
-    run: EtlRun, batches: list[EncodedBatch], shape: Shape, numbering: Numbering
+    job: EtlJob, batches: list[EncodedBatch], shape: Shape, numbering: Numbering
 ) -> tuple[list[Path], list[dict[str, Any]]]:
     """Send the training edges to their bins; return the folders of segments and the results."""
     train = [(i, batch) for i, batch in enumerate(batches) if batch.use == "train"]
-    folders = [run.partial.scratch / "segments" / f"{i:05d}" for i, _ in train]
-    results = run.stage(
+    folders = [job.partial.scratch / "segments" / f"{i:05d}" for i, _ in train]
+    results = job.stage(
         "sort edges into bins",
         shuffle_batch,
         [
@@ -97,16 +100,16 @@ def shuffle(
             for (i, batch), folder in zip(train, folders, strict=True)
         ],
         [batch.rows for _, batch in train],
-        both_ways=not run.options.directed,
-        keep_loops=run.options.self_loops == "keep",
+        both_ways=not job.options.directed,
+        keep_loops=job.options.self_loops == "keep",
     )
-    if run.options.self_loops == "drop":
-        run.report.loops_dropped = sum(result["loops"] for result in results)
+    if job.options.self_loops == "drop":
+        job.counts.loops_dropped = sum(result["loops"] for result in results)
     return folders, results
 
 
 def build_shards(
-    run: EtlRun,
+    job: EtlJob,
     title: str,
     segments: list[Path],
     offsets: list[list[int]],
@@ -117,17 +120,17 @@ def build_shards(
     hold_out: bool,
 ) -> Manifest:
     """Build every bin's shard under ``root``."""
-    options = run.options
+    options = job.options
     holdout = None
     if hold_out and options.split_edges is not None:
         limits = np.round(np.cumsum(options.split_edges)[:2] * 2**32).astype(np.int64).tolist()
         holdout = (options.seed, (limits[0], limits[1]), bool(options.directed))
-    folders = [run.partial.scratch / root.name / f"{b:05d}" for b in range(shape.bins)]
+    folders = [job.partial.scratch / root.name / f"{b:05d}" for b in range(shape.bins)]
     calls = [
         (b, segments, [(o[b], o[b + 1]) for o in offsets], shape, folders[b])
         for b in range(shape.bins)
     ]
-    results = run.stage(
+    results = job.stage(
         title,
         build_shard,
         calls,
@@ -137,10 +140,10 @@ def build_shards(
         root=root,
     )
     if merging.how != "keep":
-        run.report.duplicates_merged += sum(result["merged"] for result in results)
+        job.counts.duplicates_merged += sum(result["merged"] for result in results)
     if holdout is not None:
         for name in ("valid", "test"):
-            run.heldout_folders[name] = [folder / name for folder in folders]
+            job.heldout[name] = [folder / name for folder in folders]
     entries = [entry for result in results for entry in shard_files(result)]
     return Manifest(
         nodes=shape.nodes,
@@ -152,18 +155,18 @@ def build_shards(
         ),
         dtypes=results[0]["dtypes"],
         files={entry.name: entry for entry in entries},
-        times=time_kind(run.layout),
-        relations=tuple(str(name) for name in run.relations) or None,
+        times=job.layout.time_kind,
+        relations=tuple(str(name) for name in job.relations) or None,
     )
 
 
 def heldout_inputs(
-    run: EtlRun, batches: list[EncodedBatch], shape: Shape, numbering: Numbering
+    job: EtlJob, batches: list[EncodedBatch], shape: Shape, numbering: Numbering
 ) -> dict[str, list[Path]]:
     """Number the edges of --valid and --test."""
     given = [(i, batch) for i, batch in enumerate(batches) if batch.use in ("valid", "test")]
-    folders = [run.partial.scratch / "given" / f"{i:05d}" for i, _ in given]
-    run.stage(
+    folders = [job.partial.scratch / "given" / f"{i:05d}" for i, _ in given]
+    job.stage(
         "number held-out edges",
         keep_heldout,
         [
@@ -179,7 +182,7 @@ def heldout_inputs(
 
 
 def trim(
-    run: EtlRun, manifest: Manifest, shape: Shape, root: Path, keep: Array | None
+    job: EtlJob, manifest: Manifest, shape: Shape, root: Path, keep: Array | None
 ) -> tuple[Manifest, Renumbering]:
     """Drop and reorder nodes: another shuffle and build over the rows that are there."""
 
@@ -189,31 +192,31 @@ def trim(
     def shards() -> Iterator[CSR]:
         return (load_shard(*which) for which in stored)
 
-    chosen = choose_nodes(shards, shape.nodes, run.options, keep)
-    new_id = run.partial.scratch / "new_id.npy"
+    chosen = choose_nodes(shards, shape.nodes, job.options, keep)
+    new_id = job.partial.scratch / "new_id.npy"
     np.save(new_id, chosen.new_id)
     small = make_shape(
         chosen.bounds,
-        len(run.relations),
-        bin_edges=run.bin_edges,
+        len(job.relations),
+        bin_edges=job.bin_edges,
         weighted=shape.weighted,
         time_type=shape.time_type,
     )
-    folders = [run.partial.scratch / "trimmed" / f"{i:05d}" for i in range(len(manifest.shards))]
-    results = run.stage(
+    folders = [job.partial.scratch / "trimmed" / f"{i:05d}" for i in range(len(manifest.shards))]
+    results = job.stage(
         "drop and reorder nodes",
         shuffle_shard,
         [(*which, new_id, small, folder) for which, folder in zip(stored, folders, strict=True)],
         [entry.edges for entry in manifest.shards],
     )
-    run.report.nodes_dropped = shape.nodes - small.nodes
+    job.counts.nodes_dropped = shape.nodes - small.nodes
     return build_shards(
-        run,
+        job,
         "build rows again",
         folders,
         [r["offsets"] for r in results],
         small,
-        run.partial.result,
+        job.partial.result,
         merging=Merging("keep"),
         hold_out=True,
     ), chosen

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from penstock.arrays import Array
-from penstock.csr import id_dtype
+from penstock.csr import id_dtype, offsets_of
 from penstock.kernels import kernel
 from penstock.pipelines.etl.nodes.encode import internal_ids
 from penstock.pipelines.etl.nodes.sorted_ids import SortedIds
@@ -56,8 +56,7 @@ def make_shape(
     target_bits = max(nodes - 1, 1).bit_length()
     relation_bits = max(relations - 1, 0).bit_length() if relations > 1 else int(relations > 0)
     most_rows = 1 << min(62 - target_bits - relation_bits, 40)
-    before = np.zeros(nodes + 1, np.int64)
-    np.cumsum(bounds, out=before[1:])
+    before = offsets_of(bounds)
     starts = [0]
     while starts[-1] < nodes:
         start = starts[-1]

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from penstock.arrays import Array
-from penstock.csr import CSR
+from penstock.csr import CSR, offsets_of
 from penstock.graph import load_npy
 from penstock.kernels.cpu.components import component_labels, new_forest, union_rows
 from penstock.kernels.cpu.degrees import add_degrees
@@ -114,8 +114,7 @@ def _largest_component(shards: Callable[[], Iterator[CSR]], keep: Array) -> Arra
     for shard in shards():
         rows = keep[shard.first_row : shard.first_row + shard.rows]
         kept = np.repeat(rows, shard.degrees()) & keep[shard.indices]
-        before = np.zeros(shard.edges + 1, np.int64)
-        np.cumsum(kept, out=before[1:])
+        before = offsets_of(kept)
         union_rows(parent, before[shard.indptr], shard.indices[kept], shard.first_row)
     labels = component_labels(parent)
     if not keep.any():

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from penstock.arrays import Array
-from penstock.csr import CSR
+from penstock.csr import CSR, offsets_of
 from penstock.kernels import kernel
 from penstock.pipelines.etl.options import EtlOptions
 from penstock.pipelines.etl.writing.merge import Merging, rows_of_keys
@@ -31,7 +31,7 @@ def build_csr(
     columns: dict[str, Array],
     options: EtlOptions,
 ) -> tuple[CSR, int]:
-    """Return the rows of edges given in input order, and how many arcs were merged into others.
+    """Return the rows of edges given in input order, and how many directed edges were merged.
 
     sources, targets  (m,) int32 below ``rows``
     relations         (m,) int32, or None
@@ -103,8 +103,7 @@ def _rows_where(csr: CSR, kept: Array) -> CSR:
         return csr
     number = np.cumsum(kept, dtype=csr.indices.dtype) - 1
     keep_edge = np.repeat(kept, csr.degrees()) & kept[csr.indices]
-    before = np.zeros(csr.edges + 1, np.int64)
-    np.cumsum(keep_edge, out=before[1:])
+    before = offsets_of(keep_edge)
     # A row that goes has lost all its edges, so its end is its beginning.
     indptr = np.append(before[csr.indptr[:-1][kept]], before[-1])
     columns: dict[str, Any] = {name: values[keep_edge] for name, values in csr.columns()}

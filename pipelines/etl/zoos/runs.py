@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from penstock.arrays import Array
+from penstock.csr import offsets_of
 from penstock.kernels import kernel
 from penstock.pipelines.etl.nodes.sorted_ids import SortedIds, encode_ids
 from penstock.pipelines.etl.options import EtlOptions
@@ -86,7 +87,7 @@ def _write_run(table: pa.Table, folder: Path) -> tuple[list[tuple[Any, int]], se
     order = _order(graph_of, len(graphs))
     del graph_of
     graphs.save(folder, "graphs")
-    spill.put(folder, "edge_offsets", _offsets(edge_counts))
+    spill.put(folder, "edge_offsets", offsets_of(edge_counts))
     for name in ("weight", "time"):
         if name in names:
             spill.put(folder, name + "s", _sorted(table, name, order).to_numpy())
@@ -99,7 +100,7 @@ def _write_run(table: pa.Table, folder: Path) -> tuple[list[tuple[Any, int]], se
     ends = [_sorted(table, name, order) for name in ("source", "target")]
     node_ids, node_counts = _number_run(ends, edge_counts, folder)
     node_ids.save(folder)
-    spill.put(folder, "node_offsets", _offsets(node_counts))
+    spill.put(folder, "node_offsets", offsets_of(node_counts))
     costs = edge_counts * EDGE_BYTES + node_counts * _node_bytes(node_ids)
     return _samples(graphs, costs), relations
 
@@ -113,7 +114,7 @@ def _number_run(
     """
     node_counts = np.zeros(len(edge_counts), np.int64)
     codes = [np.empty(len(column), np.int32) for column in ends]
-    edge_ends = _offsets(edge_counts)
+    edge_ends = offsets_of(edge_counts)
     ids: list[pa.Array] = []
     node = 0
     cuts, _ = cut_graphs(edge_counts, _TOGETHER, _TOGETHER)
@@ -236,12 +237,6 @@ def joined_ids(parts: list[pa.Array]) -> SortedIds:
 
     whole = pa.concat_arrays(parts)
     return SortedIds(whole.to_numpy() if pa.types.is_int64(whole.type) else whole)
-
-
-def _offsets(counts: Array) -> Array:
-    offsets = np.zeros(len(counts) + 1, np.int64)
-    np.cumsum(counts, out=offsets[1:])
-    return offsets
 
 
 def _node_bytes(ids: SortedIds) -> int:

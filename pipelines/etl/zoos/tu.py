@@ -1,6 +1,6 @@
 """TU data sets: a folder of text files that together are a zoo of graphs.
 
-NAME_A.txt                a row an arc: source, target; nodes are numbered through all graphs from 1
+NAME_A.txt                a row an edge: source, target; nodes count from 1 through all graphs
 NAME_graph_indicator.txt  a row a node: its graph, ascending from 1
 NAME_graph_labels.txt     a row a graph          NAME_graph_attributes.txt
 NAME_node_labels.txt      a row a node           NAME_node_attributes.txt
@@ -23,6 +23,7 @@ from penstock.errors import CapacityError, InputError, UsageError
 from penstock.files import FileEntry
 from penstock.manifest import Manifest, ShardEntry
 from penstock.options import flag
+from penstock.pipelines.etl.nodes.features import fill_missing, missing_as
 from penstock.pipelines.etl.options import EtlOptions
 from penstock.pipelines.etl.report import EtlReport
 from penstock.pipelines.etl.zoos.build import SHARD_SIZE, refuse_options
@@ -51,11 +52,11 @@ _COLUMN_OPTIONS = (
 class TuData:
     """A TU data set in memory, checked; nodes and graphs count from 0."""
 
-    sources: Array  # (arcs,) int32
+    sources: Array  # (edges,) int32
     targets: Array
     graph_of: Array  # (nodes,) ascending
     graphs: int
-    relations: Array | None  # (arcs,) int32
+    relations: Array | None  # (edges,) int32
     relation_names: tuple[str, ...] | None
     node_labels: Array | None
     features: Array | None  # (nodes, width) float32
@@ -73,9 +74,14 @@ def build_tu(
 ) -> Manifest:
     """Write the TU data set in ``folder`` into ``root``; return its manifest, not yet saved."""
     _refuse_tu_options(options)
-    data = read_tu(folder)
+    data = read_tu(folder, may_miss=options.missing_features != "error")
     if options.relation == "none":
         data = replace(data, relations=None, relation_names=None)
+    fill, filled = None, 0
+    if data.features is not None:
+        fill, filled = missing_as(data.features, options.missing_features)
+    if fill is not None:
+        fill_missing(data.features, fill)
     csr, merged = build_csr(
         data.sources, data.targets, len(data.graph_of), data.relations, {}, options
     )
@@ -85,27 +91,28 @@ def build_tu(
         report.nodes_dropped += len(data.graph_of) - csr.rows
         if options.duplicates != "keep":
             report.duplicates_merged += merged
+        report.features_filled += filled
         if options.self_loops == "drop":
             report.loops_dropped += int(np.count_nonzero(data.sources == data.targets))
     return _write(data, csr, slice(None) if kept is None else kept, options, root, shard_size)
 
 
-def read_tu(folder: str | Path) -> TuData:
-    """Read and check the files of a TU data set."""
+def read_tu(folder: str | Path, *, may_miss: bool = False) -> TuData:
+    """Read and check the files of a TU data set; features that ``may_miss`` are NaN there."""
     files = find_tu_files(folder)
     indicator = read_numbers(files["graph_indicator"], integers=True, columns=1)[:, 0]
     graph_labels = read_labels(files["graph_labels"]) if "graph_labels" in files else None
     graphs = int(indicator.max(initial=0)) if graph_labels is None else len(graph_labels)
     _check_indicator(files["graph_indicator"], indicator, graphs)
-    arcs = read_numbers(files["A"], integers=True, columns=2)
-    if max(len(arcs), len(indicator)) >= 2**30:
+    edges = read_numbers(files["A"], integers=True, columns=2)
+    if max(len(edges), len(indicator)) >= 2**30:
         raise CapacityError(f"{files['A']} has too many rows", expected="less than 2**30")
-    _check_arcs(files["A"], arcs, indicator)
+    _check_edges(files["A"], edges, indicator)
     nodes = len(indicator)
     relations, names = None, None
     if "edge_labels" in files:
         labels = read_numbers(files["edge_labels"], integers=True, columns=1)[:, 0]
-        need_rows(files["edge_labels"], labels, len(arcs), "row of A")
+        need_rows(files["edge_labels"], labels, len(edges), "row of A")
         distinct, codes = np.unique(labels, return_inverse=True)
         relations, names = codes.astype(np.int32), tuple(str(name) for name in distinct)
     node_labels = features = attributes = None
@@ -113,12 +120,13 @@ def read_tu(folder: str | Path) -> TuData:
         node_labels = read_labels(files["node_labels"])
         need_rows(files["node_labels"], node_labels, nodes, "node")
     if "node_attributes" in files:
-        features = read_numbers(files["node_attributes"], integers=False).astype(np.float32)
+        path = files["node_attributes"]
+        features = read_numbers(path, integers=False, may_miss=may_miss).astype(np.float32)
         need_rows(files["node_attributes"], features, nodes, "node")
     if "graph_attributes" in files:
         attributes = read_numbers(files["graph_attributes"], integers=False)
         need_rows(files["graph_attributes"], attributes, graphs, "graph")
-    ends = (arcs - 1).astype(np.int32)
+    ends = (edges - 1).astype(np.int32)
     return TuData(
         np.ascontiguousarray(ends[:, 0]),
         np.ascontiguousarray(ends[:, 1]),
@@ -175,25 +183,25 @@ def _check_indicator(path: str, indicator: Array, graphs: int) -> None:
         )
 
 
-def _check_arcs(path: str, arcs: Array, indicator: Array) -> None:
+def _check_edges(path: str, edges: Array, indicator: Array) -> None:
     nodes = len(indicator)
-    outside = np.flatnonzero(((arcs < 1) | (arcs > nodes)).any(axis=1))
+    outside = np.flatnonzero(((edges < 1) | (edges > nodes)).any(axis=1))
     if len(outside):
         row = int(outside[0])
         raise InputError(
             f"{path}, row {row + 1}: a node that is not in graph_indicator",
             expected=f"nodes from 1 to {nodes}",
-            got=f"{arcs[row, 0]}, {arcs[row, 1]}",
+            got=f"{edges[row, 0]}, {edges[row, 1]}",
         )
-    ends = indicator[arcs - 1]
+    ends = indicator[edges - 1]
     across = np.flatnonzero(ends[:, 0] != ends[:, 1])
     if len(across):
         row = int(across[0])
         raise InputError(
             f"{path}, row {row + 1}: an edge between two graphs",
             expected="both nodes in the same graph",
-            got=f"node {arcs[row, 0]} of graph {ends[row, 0]} and "
-            f"node {arcs[row, 1]} of graph {ends[row, 1]}",
+            got=f"node {edges[row, 0]} of graph {ends[row, 0]} and "
+            f"node {edges[row, 1]} of graph {ends[row, 1]}",
         )
 
 

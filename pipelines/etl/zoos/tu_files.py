@@ -73,10 +73,13 @@ def find_tu_files(folder: str | Path) -> dict[str, str]:
     return found
 
 
-def read_numbers(path: str, *, integers: bool, columns: int | None = None) -> Array:
+def read_numbers(
+    path: str, *, integers: bool, columns: int | None = None, may_miss: bool | None = None
+) -> Array:
     """Return all rows of a file of comma-separated numbers: (rows, columns) int64 or float64.
 
-    columns  how many each row must have; None: as many as the first row
+    columns   how many each row must have; None: as many as the first row
+    may_miss  of features: whether some may be missing, which are NaN then; None: no features
     A value that is not such a number raises InputError with file and row.
     """
     import pyarrow as pa
@@ -99,18 +102,20 @@ def read_numbers(path: str, *, integers: bool, columns: int | None = None) -> Ar
             # Blank lines count as rows: the files are matched by row number.
             parse_options=pc.ParseOptions(quote_char=False, ignore_empty_lines=False),
             convert_options=pc.ConvertOptions(
-                column_types=dict.fromkeys(names, kind), null_values=[]
+                column_types=dict.fromkeys(names, kind), null_values=["", " "] if may_miss else []
             ),
         )
     except pa.ArrowInvalid as error:
-        bad = _first_bad_row(path, text, columns, integers)
+        bad = _first_bad_row(path, text, columns, integers, may_miss)
         raise bad or InputError(f"{path} cannot be read", got=str(error)) from None
     numbers = np.empty((len(table), columns), np.int64 if integers else np.float64)
     for i in range(columns):
         numbers[:, i] = table.column(i).to_numpy()
-    if not integers and not np.isfinite(numbers).all():
-        row = int(np.flatnonzero(~np.isfinite(numbers).all(axis=1))[0])
-        raise _bad_row(path, row, "finite numbers", text.split(b"\n")[row])
+    wrong = ~np.isfinite(numbers) & ~(np.isnan(numbers) & bool(may_miss))
+    if wrong.any():
+        row = int(np.flatnonzero(wrong.any(axis=1))[0])
+        missing = may_miss is False and bool(np.isnan(numbers[row]).any())
+        raise _bad_row(path, row, "finite numbers", text.split(b"\n")[row], missing=missing)
     return numbers
 
 
@@ -133,10 +138,15 @@ def need_rows(path: str, numbers: Array, rows: int, what: str) -> None:
         )
 
 
-def _first_bad_row(path: str, text: bytes, columns: int, integers: bool) -> InputError | None:
+def _first_bad_row(
+    path: str, text: bytes, columns: int, integers: bool, may_miss: bool | None
+) -> InputError | None:
     parse = int if integers else float
     for row, line in enumerate(text.split(b"\n")):
         fields = line.split(b",")
+        empty = any(not field.strip() for field in fields)
+        if may_miss:
+            fields = [field if field.strip() else b"nan" for field in fields]
         try:
             good = len(fields) == columns and all(
                 -(2**63) <= parse(field) < 2**63 or not integers for field in fields
@@ -146,11 +156,20 @@ def _first_bad_row(path: str, text: bytes, columns: int, integers: bool) -> Inpu
         if not good:
             kind = "integer" if integers else "number"
             some = f"one {kind}" if columns == 1 else f"{columns} {kind}s with commas between"
-            return _bad_row(path, row, some, line)
+            missing = may_miss is False and len(fields) == columns and empty
+            return _bad_row(path, row, some, line, missing=missing)
     return None
 
 
-def _bad_row(path: str, row: int, expected: str, line: bytes) -> InputError:
+def _bad_row(
+    path: str, row: int, expected: str, line: bytes, *, missing: bool = False
+) -> InputError:
     got = line.decode("utf-8", "replace").strip()
-    got = got if len(got) <= 60 else got[:57] + "..."
-    return InputError(f"{path}, row {row + 1}, cannot be used", expected=expected, got=repr(got))
+    return InputError(
+        f"{path}, row {row + 1}, cannot be used",
+        expected=expected,
+        got=repr(got if len(got) <= 60 else got[:57] + "..."),
+        remedy="Correct the row, or fill it with --missing-features zero or mean"
+        if missing
+        else None,
+    )

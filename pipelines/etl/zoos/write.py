@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from penstock.arrays import Array
-from penstock.csr import CSR, id_dtype
+from penstock.csr import CSR, id_dtype, offsets_of
 from penstock.files import FileEntry, atomic, file_entry
-from penstock.pipelines.etl.nodes.sorted_ids import SortedIds
+from penstock.pipelines.etl.nodes.sorted_ids import SortedIds, as_user_has_them
 from penstock.pipelines.etl.writing import spill
 from penstock.writer import write_shard
 
@@ -53,8 +53,7 @@ def cut_graphs(sizes: Array, room: int, shard_size: int) -> tuple[list[int], int
     room   what the open shard can still take; ``shard_size`` where it is empty
     ->     the graphs with which a new shard begins, and the room left in the last one
     """
-    before = np.zeros(len(sizes) + 1, np.int64)
-    np.cumsum(sizes, out=before[1:])
+    before = offsets_of(sizes)
     cuts: list[int] = []
     start = 0
     while True:
@@ -144,9 +143,7 @@ def write_zoo_nodes(
             ids, ends = SortedIds.load(folder), np.cumsum(counts)
             for start in range(0, len(ids), _ROW_GROUP):
                 stop = min(start + _ROW_GROUP, len(ids))
-                values = ids.slice(start, stop)
-                if unsigned:
-                    values = pa.array(values.to_numpy().view(np.uint64) ^ np.uint64(1 << 63))
+                values = as_user_has_them(ids.slice(start, stop), unsigned=unsigned)
                 of = np.searchsorted(ends, np.arange(start, stop), side="right") + graph
                 yield pa.table({"id": values, "graph": of.astype(id_dtype(graphs))})
             graph += len(counts)

@@ -25,6 +25,7 @@ from penstock.cluster.daemon.registry import (
     find,
     release,
 )
+from penstock.cluster.running import log_tail
 from penstock.cluster.spec import KINDS
 from penstock.errors import ClusterError, UsageError
 from penstock.workers.processes import process_start
@@ -309,8 +310,8 @@ def test_a_scheduler_file_goes_with_its_cluster(tmp_path: Path) -> None:
 def test_the_tail_of_a_log(lines: int, tmp_path: Path) -> None:
     log = tmp_path / "log"
     log.write_bytes(b"".join(b"line %d \xff\n" % i for i in range(lines)))
-    last = registry.tail(log, 20).splitlines()
+    last = log_tail(log).splitlines()
     assert len(last) == min(lines, 20)
     if lines:
         assert last[-1] == f"line {lines - 1} \N{REPLACEMENT CHARACTER}"
-    assert registry.tail(tmp_path / "nothing", 20) == ""
+    assert log_tail(tmp_path / "nothing") == ""

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.cluster.mpi.log import failure_in, log_tail, rank_lines
+from penstock.cluster.mpi.log import failure_in, rank_lines
+from penstock.cluster.running import log_tail
 
 BAR = "=" * 40
 DASHES = "-" * 40

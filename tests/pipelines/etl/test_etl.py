@@ -16,8 +16,8 @@ from penstock import Graph, etl, walk_array
 from penstock.cluster.spec import ClusterSpec
 from penstock.errors import InputError, OutputExists, UsageError
 from penstock.pipelines.cli import run
+from penstock.pipelines.etl.job import EtlJob
 from penstock.pipelines.etl.nodes import number as number_nodes
-from penstock.pipelines.etl.run import EtlRun
 
 Arcs = dict[tuple[Any, ...], list[float]]
 
@@ -207,7 +207,7 @@ def test_bins_cut_rows_but_not_results(
         weight="weight",
         relabel="degree",
     )
-    monkeypatch.setattr(EtlRun, "bin_edges", 256)
+    monkeypatch.setattr(EtlJob, "bin_edges", 256)
     etl(
         tmp_path / "edges.parquet",
         tmp_path / "b",

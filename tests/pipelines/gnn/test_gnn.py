@@ -545,13 +545,13 @@ def test_a_lost_rank_is_followed_by_another_gang(
 ) -> None:  # fmt: skip
     tries = []
 
-    def lose(client: Any, step: Any, args: Any, **options: Any) -> Any:
-        tries.append(options["ranks"])
+    def lose(attempt: Any, step: Any, args: Any, kwargs: Any, ranks: int, timeout: Any) -> Any:
+        tries.append(ranks)
         if len(tries) < 3:
             raise GangError("rank 1 of 2 died", may_retry=True)
         return [step(SingleRank(), *args)] * 2
 
-    monkeypatch.setattr(gang, "run", lose)
+    monkeypatch.setattr(gang._Attempt, "run", lose)
     shutil.copytree(blocks.path, tmp_path / "g")
     options = {"epochs": 4, "parts": 2, "cluster": cluster, "quiet": False}
     report = gnn.train(tmp_path / "g", tmp_path / "run", **options)

@@ -98,7 +98,7 @@ def test_results_come_in_the_order_of_calls(client: Any, steps: Any) -> None:
     ("kind", "error", "message"),
     [
         ("input", InputError, "row 7 is bad. Mend it."),
-        ("disk", CapacityError, "the disk is full in the stage 'try': /scratch/x"),
+        ("disk", CapacityError, "the disk is full in the stage 'try': could not write /scratch/x"),
         ("memory", CapacityError, "--memory-limit"),
         ("bug", ZeroDivisionError, None),
     ],

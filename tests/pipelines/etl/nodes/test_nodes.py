@@ -14,7 +14,8 @@ import scipy.sparse as sp
 
 from penstock import Graph, etl, info
 from penstock.cluster.spec import ClusterSpec
-from penstock.errors import InputError
+from penstock.errors import InputError, UsageError
+from penstock.pipelines.cli import run
 
 IDS = [40, 10, 30, 20, 50, 60]
 
@@ -391,3 +392,93 @@ def test_cora(tmp_path: Path, data: Path, cluster: ClusterSpec) -> None:
     assert features is not None
     assert (features.kind, features.width, features.nonzeros) == ("sparse", width, nonzeros)
     assert features.sparsity(nodes) > 0.98
+
+
+MISSING = np.array(
+    [[1, np.nan, 0], [2, 5, np.nan], [np.nan, 7, 0], [5, 0, 4], [0, 0, 0], [4, np.nan, 2]]
+)
+
+
+@pytest.mark.parametrize("how", ["zero", "mean"])
+@pytest.mark.parametrize("kind", ["csv", "parquet", "nulls", "lists", "npy", "npz"])
+def test_missing_features_are_filled(
+    tmp_path: Path, edges: Path, cluster: ClusterSpec, kind: str, how: str
+) -> None:
+    options: dict[str, Any] = {"feature_columns": ("x*",)}
+    columns = {f"x{i}": MISSING[:, i] for i in range(3)}
+    path = tmp_path / ("nodes.csv" if kind in ("csv", "npy", "npz") else "nodes.parquet")
+    if kind in ("npy", "npz"):
+        table().to_csv(path, index=False)
+        options = {"features": tmp_path / f"x.{kind}"}
+        save = np.save if kind == "npy" else lambda to, x: sp.save_npz(to, sp.csr_matrix(x))
+        save(options["features"], MISSING)
+    elif kind == "csv":
+        table(**columns).to_csv(path, index=False)
+    elif kind == "parquet":
+        table(**columns).to_parquet(path)
+    else:
+        rows = [[None if np.isnan(x) else x for x in row] for row in MISSING.tolist()]
+        made = {f"x{i}": pa.array([row[i] for row in rows]) for i in range(3)}
+        if kind == "lists":
+            made = {"x": pa.array(rows)}
+        pq.write_table(pa.table({"id": IDS, **made}), path, row_group_size=4)
+    options |= {"nodes": path, "cluster": cluster}
+    with pytest.raises(InputError, match="--missing-features zero or mean"):
+        etl(edges, tmp_path / "g", **options)
+    report = etl(edges, tmp_path / "g", missing_features=how, **options)
+    graph = Graph.open(tmp_path / "g")
+    graph.validate()
+    fill = np.zeros(3) if how == "zero" else np.nanmean(MISSING, axis=0)
+    truth = pd.DataFrame(np.where(np.isnan(MISSING), fill, MISSING), IDS)
+    got = graph.features()
+    got = got.toarray() if kind == "npz" else got
+    np.testing.assert_allclose(got, truth.loc[graph.user_ids().to_pylist()], rtol=1e-6)
+    assert report.features_filled == 4
+    assert "4 missing features filled" in report.text()
+
+
+def test_a_node_whose_list_is_null_has_no_features(
+    tmp_path: Path, edges: Path, cluster: ClusterSpec
+) -> None:
+    lists = pa.array([[1.0, 2.0], None, [3.0, 4.0], [5.0, 6.0], None, [7.0, 8.0]])
+    pq.write_table(pa.table({"id": IDS, "x": lists}), tmp_path / "n.parquet")
+    options: dict[str, Any] = {"nodes": tmp_path / "n.parquet", "feature_columns": ("x",)}
+    etl(edges, tmp_path / "g", cluster=cluster, missing_features="mean", **options)
+    assert Graph.open(tmp_path / "g").features()[[0, 4]].tolist() == [[4, 5]] * 2  # ids 10, 50
+
+
+def test_infinite_features_are_no_missing_ones(
+    tmp_path: Path, edges: Path, cluster: ClusterSpec
+) -> None:
+    table(x=[1, 2, np.inf, 4, 5, 6]).to_csv(tmp_path / "n.csv", index=False)
+    options: dict[str, Any] = {"nodes": tmp_path / "n.csv", "feature_columns": ("x",)}
+    with pytest.raises(InputError, match="row 4: feature x is not finite in 32 bits"):
+        etl(edges, tmp_path / "g", cluster=cluster, missing_features="zero", **options)
+
+
+def test_skipped_features_go_with_the_edges_of_their_nodes(
+    tmp_path: Path, edges: Path, cluster: ClusterSpec
+) -> None:
+    table(x=[1, np.nan, 3, 4, 5, 6]).to_csv(tmp_path / "n.csv", index=False)
+    options: dict[str, Any] = {"nodes": tmp_path / "n.csv", "feature_columns": ("x",)}
+    with pytest.raises(InputError, match=r"--on-bad-rows skip.*--unknown-nodes drop"):
+        etl(edges, tmp_path / "g", cluster=cluster, **options)
+    options |= {"on_bad_rows": "skip", "unknown_nodes": "drop"}
+    etl(edges, tmp_path / "g", cluster=cluster, **options)
+    assert Graph.open(tmp_path / "g").user_ids().to_pylist() == [20, 30, 40, 50, 60]
+
+
+def test_there_must_be_features_to_fill(tmp_path: Path, edges: Path, cluster: ClusterSpec) -> None:
+    with pytest.raises(UsageError, match="--missing-features needs --features or"):
+        etl(edges, tmp_path / "g", cluster=cluster, missing_features="mean")
+
+
+def test_two_values_of_feature_columns_are_explained(
+    tmp_path: Path, edges: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table(age=1.0, posts=2.0).to_csv(tmp_path / "n.csv", index=False)
+    words = ["etl", str(edges), str(tmp_path / "g"), "--nodes", str(tmp_path / "n.csv")]
+    assert run([*words, "--feature-columns", "age", "posts"]) == 1
+    said = capsys.readouterr().err
+    assert "--feature-columns age --feature-columns posts" in said
+    assert said.count("\n") == 1

@@ -190,8 +190,8 @@ def test_features_and_tu_files_are_watched_too(
     (folder / "T_graph_indicator.txt").write_text("1\n1\n")
     read_tu = tu.read_tu
 
-    def later(path: Any) -> Any:
-        data = read_tu(path)
+    def later(path: Any, **options: Any) -> Any:
+        data = read_tu(path, **options)
         rewrite(folder / "T_A.txt", "2, 1\n1, 2\n")
         return data
 

@@ -201,6 +201,25 @@ def test_bad_folders_name_file_and_row(
     assert not (tmp_path / "graph").exists()
 
 
+@pytest.mark.parametrize(("how", "filled"), [("zero", [0.0, 0.0]), ("mean", [3.0, 2.5])])
+def test_missing_node_attributes_are_filled(
+    make_folder: Callable[..., Path], tmp_path: Path, how: str, filled: list[float]
+) -> None:
+    folder = make_folder(node_attributes="1, 0\n2, 1\nnan, 2\n4, 3\n5, \n3, 6.5\n")
+    with pytest.raises(InputError, match=r"row 5, cannot.*--missing-features zero or mean"):
+        etl(folder, tmp_path / "graph")
+    report = etl(folder, tmp_path / "graph", missing_features=how)
+    features = Graph.open(tmp_path / "graph").features()
+    assert features[[2, 4]].tolist() == [[filled[0], 2], [5, filled[1]]]
+    assert report.features_filled == 2
+    folder = make_folder(node_attributes="1\n2\nnan\n4\n5\n6\n")
+    with pytest.raises(InputError, match=r"row 3, cannot.*--missing-features zero or mean"):
+        etl(folder, tmp_path / "graph", overwrite=True)
+    folder = make_folder(node_attributes="1\ninf\n3\n\n5\n6\n")
+    with pytest.raises(InputError, match=r"node_attributes.txt, row 2, cannot be used"):
+        etl(folder, tmp_path / "graph", missing_features=how, overwrite=True)
+
+
 def test_not_one_data_set(make_folder: Callable[..., Path], tmp_path: Path) -> None:
     make_folder()
     with pytest.raises(InputError, match="not one TU data set"):

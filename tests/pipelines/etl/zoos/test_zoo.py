@@ -19,20 +19,29 @@ from hypothesis import strategies as st
 from penstock.errors import CapacityError, InputError, UsageError
 from penstock.graph import Graph
 from penstock.pipelines.etl import etl
+from penstock.pipelines.etl.job import EtlJob
 from penstock.pipelines.etl.options import EtlOptions
 from penstock.pipelines.etl.reading.batch import Batch, Layout, Piece
+from penstock.pipelines.etl.reading.stamps import Inputs
 from penstock.pipelines.etl.report import EtlReport
-from penstock.pipelines.etl.run import EtlRun
 from penstock.pipelines.etl.zoos import rows as zoo_rows
 from penstock.pipelines.etl.zoos import runs as zoo_runs
 from penstock.pipelines.etl.zoos.build import build_zoo
+from penstock.pipelines.job.capacity import TaskCapacity
 from penstock.pipelines.job.partial import PartialOutput
 
 EDGE_COLUMNS = ("weight", "relation", "time")
 
 
-class Serial(EtlRun):
+class Serial(EtlJob):
     """A job whose tasks follow each other in this process; tasks and files are the real ones."""
+
+    def __init__(
+        self, options: EtlOptions, layout: Layout, partial: PartialOutput, memory: int
+    ) -> None:
+        super().__init__([], partial.result, options, None, quiet=True)
+        self.layout, self.partial, self.inputs = layout, partial, Inputs()
+        self.capacity = TaskCapacity(2, memory)
 
     def stage(
         self,
@@ -85,10 +94,10 @@ def make_zoo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
         partial.scratch.mkdir(exist_ok=True)
         layout = Layout("source", "target", graph="graph", id_type=id_type, **has)
         options = {"time": has["time"], "directed": False} | options
-        job = Serial(
-            None, [], EtlOptions(**options), layout, partial, memory, 2, report or EtlReport("")
-        )
-        manifest = build_zoo(job, pieces, range_bytes=range_bytes, shard_size=shard_size)
+        job = Serial(EtlOptions(**options), layout, partial, memory)
+        job.pieces = {"train": pieces}
+        job.counts = report or job.counts
+        manifest = build_zoo(job, range_bytes=range_bytes, shard_size=shard_size)
         manifest.save(partial.result)
         return Graph.open(partial.result)
 
