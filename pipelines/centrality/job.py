@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from pathlib import Path
 from typing import Any
@@ -91,7 +92,7 @@ class CentralityJob(Job[CentralityReport]):
         how = f"{len(getattr(source, 'files', []))} files, surveyed first"
         if specs is not None:
             how = f"{source.graphs:,} graphs in {len(specs)} tasks"
-            if source.one:
+            if isinstance(source, DirectoryInput) and source.one:
                 shares = self._shares(source.nodes, int(source.edges[0]))
                 how = f"{len(shares.listed):,} sources in {shares.count} tasks"
             most = max((self._bytes(spec) for spec in specs), default=0)
@@ -132,7 +133,9 @@ class CentralityJob(Job[CentralityReport]):
             began = time.monotonic()
             todo = [n for n in range(len(specs)) if not (self.options.resume and writer.done(n))]
             self.result.resumed_parts = len(specs) - len(todo)
-            todo.sort(key=lambda n: -specs[n].cost)
+            # The most costly first, so that no worker ends late; those of about equal cost as they
+            # lie on the disk.
+            todo.sort(key=lambda n: (-round(2 * math.log2(specs[n].cost + 1)), n))
             self._large(workers, task, {n: specs[n] for n in todo if specs[n].large})
             self._pieces(workers, task, {n: specs[n] for n in todo if not specs[n].large})
             self.result.stage_seconds["compute"] = time.monotonic() - began
@@ -154,7 +157,7 @@ class CentralityJob(Job[CentralityReport]):
         return self.result
 
     def _pieces(self, workers: Workers, task: CentralityTask, specs: dict[int, PieceSpec]) -> None:
-        """Compute pieces, the most costly first, so that no worker ends late."""
+        """Compute pieces in the order that they are given."""
         size = 1
         if workers.capacity.on_gpu:
             least = len(specs) // (_TASKS_OF_WORKER * workers.task_capacity.tasks)
@@ -251,7 +254,7 @@ class CentralityJob(Job[CentralityReport]):
         source, options = self.source, self.options
         size = source.nodes * 8 * (len(options.names) + 2)
         if not isinstance(source, DirectoryInput):
-            return size + source.scratch_bytes
+            return int(size + source.scratch_bytes)
         if "edge-betweenness" in options.wanted:
             size += int(source.edges.sum()) * 24
         if options.distances:

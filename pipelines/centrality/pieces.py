@@ -80,8 +80,9 @@ def matrix_bytes(sizes: Array, *, weighted: bool) -> int:
 
 def costs_of(sizes: Array, edges: Array) -> Array:
     """Return what all shortest paths of graphs cost: a look at every edge from every node."""
-    sizes = sizes.astype(np.float64)
-    return (sizes + 1) * (edges + sizes + 1)
+    wide = sizes.astype(np.float64)
+    found: Array = (wide + 1) * (edges + wide + 1)
+    return found
 
 
 def cut(

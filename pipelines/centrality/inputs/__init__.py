@@ -37,6 +37,7 @@ class CentralityInput(ABC):
     one          whether it is one graph, whose results have no column of graphs
     directed     whether edges have a direction; has_weights: whether they have weights
     nodes        of all graphs, about; graphs: how many, -1: not known before it is read
+    scratch_bytes    what is written on the way, about
     specs        the pieces where they are known before workers have looked; None: they are not
     failures     what cannot be read and belongs to no graph that is known
     """
@@ -50,6 +51,7 @@ class CentralityInput(ABC):
     graphs: int
     specs: list[PieceSpec] | None = None
     failures: list[str]
+    scratch_bytes: int = 0
 
     @abstractmethod
     def identity(self) -> dict[str, Any]:
@@ -60,7 +62,7 @@ class CentralityInput(ABC):
         """Return what centrality.json says of it."""
 
     @abstractmethod
-    def prepare(self, workers: Workers, partial: PartialOutput) -> list[PieceSpec]:
+    def prepare(self, workers: Workers, output: PartialOutput) -> list[PieceSpec]:
         """Look at all of it on workers, and return its pieces."""
 
     def check_unchanged(self) -> None:  # noqa: B027  (what is written once need not be)

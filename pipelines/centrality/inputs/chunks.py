@@ -179,13 +179,16 @@ def _as_read(column: pa.ChunkedArray, columns: Columns, name: str) -> pa.Chunked
 
     if name == columns.weight:
         return column
-    if _is_word(columns, name):
-        if pa.types.is_dictionary(column.type):
+    kind = columns.graph_type if name == columns.graph else columns.node_type
+    if kind == "string":
+        if column.type == pa.dictionary(pa.int32(), pa.string()):
             return column
         return column.cast(pa.string()).dictionary_encode()
+    # Files may have integers of several widths.
     if pa.types.is_dictionary(column.type):
-        return column.cast(column.type.value_type)
-    return column
+        column = column.cast(column.type.value_type)
+    wanted = pa.uint64() if kind == "uint64" else pa.int64()
+    return column if column.type == wanted else column.cast(wanted)
 
 
 # -- Parquet ------------------------------------------------------------------------------------

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +26,7 @@ from penstock.pipelines.centrality.pieces import (
     without_bad_weights,
 )
 from penstock.workers.plugin import resources
+from penstock.workers.resources.cache import DeviceCache
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
     from penstock.pipelines.job import Workers
     from penstock.pipelines.job.partial import PartialOutput
 
+_IDS_BYTES = 256 << 20  # of row groups of node ids that a process keeps
 _OF_TABLES = ("directed", "graph_id", "source", "target", "weight")
 
 
@@ -54,7 +57,8 @@ class DirectoryInput(CentralityInput):
         self.sizes, self.edges = _extents(graph)
         self.nodes, self.graphs = graph.num_nodes, len(self.sizes)
         self.failures: list[str] = []
-        self.specs = list(self._specs(options))
+        self._pieces = list(self._specs(options))
+        self.specs = self._pieces
 
     @property
     def costs(self) -> Array:
@@ -69,11 +73,11 @@ class DirectoryInput(CentralityInput):
         """Return what centrality.json says of it."""
         return {"graph": str(self.path), "graph_sha256": self.version}
 
-    def prepare(self, workers: Workers, partial: PartialOutput) -> list[PieceSpec]:
+    def prepare(self, workers: Workers, output: PartialOutput) -> list[PieceSpec]:
         """Return the pieces, which are known already."""
-        return list(self.specs)
+        return list(self._pieces)
 
-    def _specs(self, options: CentralityOptions) -> Any:
+    def _specs(self, options: CentralityOptions) -> Iterator[PieceSpec]:
         graph, version = self.graph, self.version
         ptr = np.concatenate([[0], np.cumsum(self.sizes)])
         items = self.edges + self.sizes
@@ -166,16 +170,34 @@ def _row_groups(path: Path, version: str) -> tuple[Any, Array]:
 
 def _node_ids(graph: Graph, low: int, high: int) -> pa.Array:
     """Return the users' ids of some nodes, reading the row groups alone that have them."""
-    import pyarrow.parquet as pq
+    import pyarrow as pa
 
     path = graph.path / "nodes.parquet"
-    metadata, starts = _row_groups(path, graph.manifest.files["nodes.parquet"].sha256)
+    version = graph.manifest.files["nodes.parquet"].sha256
+    _, starts = _row_groups(path, version)
     first = max(int(np.searchsorted(starts, low, side="right")) - 1, 0)
     stop = int(np.searchsorted(starts, high, side="left"))
+    parts = []
+    for group in range(first, stop):
+        # Pieces that follow each other have it in common.
+        read = partial(_read_ids, path, version, group)
+        with _ids_of_groups.hold((path, version, group), read) as ids:
+            begin, end = max(low - int(starts[group]), 0), high - int(starts[group])
+            parts.append(ids.slice(begin, min(end, len(ids)) - begin))
+    if not parts:
+        return graph.user_ids().combine_chunks().slice(0, 0)
+    return parts[0] if len(parts) == 1 else pa.concat_arrays(parts)
+
+
+_ids_of_groups = DeviceCache(_IDS_BYTES)
+
+
+def _read_ids(path: Path, version: str, group: int) -> pa.Array:
+    import pyarrow.parquet as pq
+
+    metadata, _ = _row_groups(path, version)
     with pq.ParquetFile(path, metadata=metadata, memory_map=True) as file:
-        groups = list(range(first, min(max(stop, first), metadata.num_row_groups)))
-        found = file.read_row_groups(groups, columns=["id"], use_threads=False).column(0)
-    found = found.slice(low - int(starts[first]), high - low)
+        found = file.read_row_group(group, columns=["id"], use_threads=False).column(0)
     return found.combine_chunks() if found.num_chunks != 1 else found.chunk(0)
 
 

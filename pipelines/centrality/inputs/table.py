@@ -98,11 +98,11 @@ class TableInput(CentralityInput):
                     f"{path} changed while it was read", remedy="Run again once nobody writes it"
                 )
 
-    def prepare(self, workers: Workers, partial: PartialOutput) -> list[PieceSpec]:
+    def prepare(self, workers: Workers, output: PartialOutput) -> list[PieceSpec]:
         """Survey all chunks, and cut their graphs into pieces."""
         failed: list[tuple[Any, str]] = []
         if self.kind != "parquet":
-            failed = self._parse(workers, partial.scratch)
+            failed = self._parse(workers, output.scratch)
         calls = [(chunk, self.columns) for chunk in self.chunks]
         rows = [chunk.rows for chunk in self.chunks]
         surveys = workers.tasks("survey", survey_chunk, calls, rows, "edges")
@@ -115,7 +115,7 @@ class TableInput(CentralityInput):
         pieces = found.pieces(distances=self.options.distances)
         reads = found.reads(pieces)
         if found.apart(reads, pieces):
-            found, reads = self._sorted(workers, partial.scratch, found, pieces)
+            found, reads = self._sorted(workers, output.scratch, found, pieces)
         doubtful |= found.numbers(failed)
         return [
             TablePiece(
@@ -447,9 +447,8 @@ class TablePiece(PieceSpec):
             if names.weight is not None and len(numbers):
                 parts = [_floats(table[names.weight]) for _, table in tables]
                 weights = np.concatenate(parts)
-        bad_rows = np.isin(numbers, list(failed)) if failed else np.zeros(len(numbers), bool)
-        keep = (numbers >= 0) & ~bad_rows
-        if not keep.all():
+        if failed:
+            keep = ~np.isin(numbers, list(failed))
             numbers, sources, targets = numbers[keep], sources[keep], targets[keep]
             flags = flags[keep]
             weights = None if weights is None else weights[keep]
@@ -476,18 +475,20 @@ class TablePiece(PieceSpec):
         return Piece(batch, failed, self.ids, nodes, frozenset(unread | set(self.doubtful)))
 
     def _tables(self) -> tuple[list[tuple[Array, dict[str, Any]]], dict[int, str]]:
-        """Return the rows with the number of the graph of each, -1: of another piece's.
-
-        And, of what cannot be read, the graphs with the reason.
-        """
+        """Return the rows, with the number of the graph of each, and why graphs cannot be read."""
         import pyarrow as pa
 
-        found, failed = [], {}
+        found: list[tuple[Array, dict[str, Any]]] = []
+        failed: dict[int, str] = {}
         names = self.columns.names()
         for read in self.reads:
             try:
                 table = read_columns(read.chunk, self.columns, names, read.low, read.high)
-                found.append((self._numbers(table[self.columns.graph]), table))
+                numbers = self._numbers(table.pop(self.columns.graph))
+                if not (mine := numbers >= 0).all():  # among rows of other pieces
+                    numbers, chosen = numbers[mine], pa.array(mine)
+                    table = {name: column.filter(chosen) for name, column in table.items()}
+                found.append((numbers, table))
             except (OSError, pa.ArrowException) as error:
                 reason = f"{read.chunk.where} cannot be read: {first_line(error)}"
                 only = [self.columns.graph]

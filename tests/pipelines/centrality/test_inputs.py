@@ -174,6 +174,23 @@ def test_extreme_ids(tmp_path):
     same_as_networkx(tmp_path / "out", {big: graph})
 
 
+@pytest.mark.parametrize("dictionary", [False, True])
+def test_ids_of_several_types(tmp_path, dictionary):
+    """Integers of several widths, and strings that are long, or kept as dictionaries."""
+    (tmp_path / "e").mkdir()
+    kinds = [(pa.int8(), pa.int32()), (pa.uint16(), pa.int64())]
+    for number, (source, target) in enumerate(kinds):
+        graph = pa.array(["a", "b"][number:] + ["c"], [pa.string(), pa.large_string()][number])
+        columns = {"graph_id": graph, "source": pa.array([1] * len(graph), source)}
+        columns["target"] = pa.array(range(2 + number, 2 + number + len(graph)), target)
+        if dictionary:
+            columns = {name: column.dictionary_encode() for name, column in columns.items()}
+        pq.write_table(pa.table(columns), tmp_path / f"e/{number}.parquet")
+    compute(tmp_path / "e", tmp_path / "out")
+    zoo = {"a": [(1, 2)], "b": [(1, 3), (1, 3)], "c": [(1, 4), (1, 4)]}
+    same_as_networkx(tmp_path / "out", {name: nx.Graph(rows) for name, rows in zoo.items()})
+
+
 def test_bad_weights_fail_their_graphs_alone(tmp_path):
     rows = [(1, 0, 1, 2.0), (2, 0, 1, -1.0), (3, 0, 1, None), (4, 0, 1, 1.0)]
     pq.write_table(table_of(rows), tmp_path / "e.parquet")
