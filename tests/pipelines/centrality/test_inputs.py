@@ -180,7 +180,7 @@ def test_ids_of_several_types(tmp_path, dictionary):
     (tmp_path / "e").mkdir()
     kinds = [(pa.int8(), pa.int32()), (pa.uint16(), pa.int64())]
     for number, (source, target) in enumerate(kinds):
-        graph = pa.array(["a", "b"][number:] + ["c"], [pa.string(), pa.large_string()][number])
+        graph = pa.array([*"ab"[number:], "c"], [pa.string(), pa.large_string()][number])
         columns = {"graph_id": graph, "source": pa.array([1] * len(graph), source)}
         columns["target"] = pa.array(range(2 + number, 2 + number + len(graph)), target)
         if dictionary:

@@ -1,6 +1,5 @@
 """What happens to a run whose workers or client die, or whose worker has little memory or a GPU."""
 
-import os
 import signal
 import subprocess
 import sys
@@ -18,15 +17,16 @@ from penstock import CSR, ClusterSpec, Graph, centrality, generate
 from penstock.errors import CapacityError
 from penstock.pipelines.centrality import tasks
 from penstock.pipelines.cli import run
+from penstock.pipelines.job.capacity import Capacity
 
 THREADS = ClusterSpec(cluster="threads")
 
 
 @pytest.fixture(scope="module")
 def edges(tmp_path_factory):
-    """A table of 3,000 graphs, and what comes of it where nothing happens."""
+    """A table of 1,500 graphs, and what comes of it where nothing happens."""
     folder = tmp_path_factory.mktemp("edges")
-    generate("zoo", folder / "zoo", graphs=3000, seed=1)
+    generate("zoo", folder / "zoo", graphs=1500, seed=1)
     csr = Graph.open(folder / "zoo").csr()
     sizes = pq.read_table(folder / "zoo/graphs.parquet")["nodes"].to_numpy()
     graph = np.repeat(np.repeat(np.arange(len(sizes)), sizes), np.diff(csr.indptr))
@@ -34,13 +34,14 @@ def edges(tmp_path_factory):
     once = rows < csr.indices
     columns = {"graph_id": graph, "source": rows, "target": csr.indices}
     table = pa.table({name: column[once] for name, column in columns.items()})
-    pq.write_table(table, folder / "edges.parquet", row_group_size=100_000)
-    centrality(folder / "edges.parquet", folder / "out", cluster=THREADS)
+    pq.write_table(table, folder / "edges.parquet", row_group_size=300_000)
+    centrality(folder / "edges.parquet", folder / "out", metrics="closeness", cluster=THREADS)
     return folder
 
 
 def start(edges, out, *more):
-    words = ["centrality", str(edges / "edges.parquet"), str(out), "-n", "2", "-q", *more]
+    words = ["centrality", str(edges / "edges.parquet"), str(out), "--metrics", "closeness"]
+    words += ["-n", "2", "-q", *more]
     return subprocess.Popen(
         [sys.executable, "-P", "-m", "penstock", *words],
         stderr=subprocess.PIPE, text=True, start_new_session=True, cwd=out.parent,
@@ -67,6 +68,7 @@ def same(one, other):
         assert (one / "nodes" / name).read_bytes() == (other / "nodes" / name).read_bytes()
 
 
+@pytest.mark.slow
 def test_a_run_that_was_killed_is_resumed(edges, tmp_path):
     process = start(edges, tmp_path / "out")
     wait_for_parts(process, tmp_path / "out", 3)
@@ -78,14 +80,17 @@ def test_a_run_that_was_killed_is_resumed(edges, tmp_path):
     psutil.wait_procs(family, timeout=20)
     assert not (tmp_path / "out").exists()
     records = tmp_path.glob(".out.partial/scratch/part-*.json")
-    kept = {path: os.stat(path).st_mtime_ns for path in records}
+    kept = {path: path.stat().st_mtime_ns for path in records}
     assert len(kept) >= 3
     process = start(edges, tmp_path / "out", "--resume")
+    wait_for_parts(process, tmp_path / "out", len(kept) + 1)
+    assert kept.items() <= {path: path.stat().st_mtime_ns for path in kept}.items()
     finish(process)
     same(tmp_path / "out", edges / "out")
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
+@pytest.mark.slow
 def test_a_worker_that_was_killed_costs_time_only(edges, tmp_path):
     process = start(edges, tmp_path / "out")
     wait_for_parts(process, tmp_path / "out", 2)
@@ -116,9 +121,10 @@ def test_a_worker_with_a_gpu_reads_and_writes_while_it_computes(edges, tmp_path,
     monkeypatch.setattr(tasks, "_of_batch", of_batch)
     monkeypatch.setattr(tasks, "cores", lambda: 6)
     monkeypatch.setattr(tasks, "_threads_of_worker", lambda: 2)
-    monkeypatch.setattr("penstock.pipelines.job.capacity.Capacity.on_gpu", True, raising=False)
+    has = Capacity(rows=10**10, memory=10**10, on_gpu=True, workers=1)
+    monkeypatch.setattr("penstock.pipelines.job.capacity.capacity_of", lambda client: has)
     monkeypatch.setattr("penstock.pipelines.centrality.job._TASKS_OF_WORKER", 1)
-    centrality(edges / "edges.parquet", tmp_path / "out", cluster=THREADS)
+    centrality(edges / "edges.parquet", tmp_path / "out", metrics="closeness", cluster=THREADS)
     same(tmp_path / "out", edges / "out")
     assert most[0] == 1
     assert len(threads) > 2
@@ -160,18 +166,6 @@ def test_a_graph_too_large_for_a_worker_is_refused_before_it_runs(tmp_path, caps
     said = capsys.readouterr()
     assert "about 14.4 GB of" in said.out
     assert "does not fit" in said.err
-
-
-def write_zoo(path, sizes, edges):
-    """Write a zoo of graphs of so many nodes, by its edges; ids are numbers in the graph."""
-    ptr = np.concatenate([[0], np.cumsum(sizes)]).astype(int)
-    ends = np.array([(ptr[g] + a, ptr[g] + b) for g, a, b in edges], int).reshape(-1, 2)
-    both = np.concatenate([ends, ends[ends[:, 0] != ends[:, 1]][:, ::-1]])
-    with Graph.create(path) as writer:
-        writer.edges(CSR.from_edges(both[:, 0], both[:, 1], int(ptr[-1])), directed=False)
-        numbers = np.concatenate([np.arange(size) for size in sizes]) if len(sizes) else []
-        writer.nodes(np.asarray(numbers, int), graph=np.repeat(np.arange(len(sizes)), sizes))
-    return path
 
 
 METRICS = (
