@@ -254,14 +254,19 @@ class TableInput(CentralityInput):
         return again, again.reads(pieces)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Read:
-    """A range of rows of a chunk; exact: whether they are all of a piece's graphs."""
+    """A range of rows of a chunk.
+
+    graphs, counts  the numbers in the piece of the graphs that these rows are, and how many rows
+                    each has; None: there may be rows of other pieces between
+    """
 
     chunk: Chunk
     low: int
     high: int
-    exact: bool
+    graphs: Array | None
+    counts: Array | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -348,11 +353,16 @@ class Layout:
         low = np.minimum.reduceat(self.low[order], starts)
         high = np.maximum.reduceat(self.high[order], starts)
         count = np.add.reduceat(self.counts[order], starts)
-        for entry, begin, stop, rows in zip(order[starts], low, high, count, strict=True):
-            number = int(self.chunk[entry])
-            exact = bool(stop - begin == rows)
-            read = Read(self.chunks[number], int(begin), int(stop), exact)
-            found[int(piece[entry])].append(read)
+        firsts = np.array([first for first, *_ in pieces], np.int64)
+        ends = np.append(starts[1:], len(order))
+        for i, entry in enumerate(order[starts]):
+            number, mine = int(self.chunk[entry]), int(piece[entry])
+            graphs = lengths = None
+            if self.surveys[number].ordered and high[i] - low[i] == count[i]:
+                entries = order[starts[i] : ends[i]]
+                graphs, lengths = self.graph[entries] - firsts[mine], self.counts[entries]
+            read = Read(self.chunks[number], int(low[i]), int(high[i]), graphs, lengths)
+            found[mine].append(read)
         return found
 
     def apart(self, reads: list[list[Read]], pieces: list[tuple[int, int, bool]]) -> bool:
@@ -483,6 +493,10 @@ class TablePiece(PieceSpec):
         names = self.columns.names()
         for read in self.reads:
             try:
+                if read.graphs is not None:
+                    table = read_columns(read.chunk, self.columns, names[1:], read.low, read.high)
+                    found.append((np.repeat(read.graphs, read.counts), table))
+                    continue
                 table = read_columns(read.chunk, self.columns, names, read.low, read.high)
                 numbers = self._numbers(table.pop(self.columns.graph))
                 if not (mine := numbers >= 0).all():  # among rows of other pieces
@@ -491,11 +505,17 @@ class TablePiece(PieceSpec):
                 found.append((numbers, table))
             except (OSError, pa.ArrowException) as error:
                 reason = f"{read.chunk.where} cannot be read: {first_line(error)}"
-                only = [self.columns.graph]
-                column = read_columns(read.chunk, self.columns, only, read.low, read.high)
-                there = np.unique(self._numbers(column[self.columns.graph]))
-                failed |= dict.fromkeys(there[there >= 0].tolist(), reason)
+                failed |= dict.fromkeys(self._graphs_in(read).tolist(), reason)
         return found, failed
+
+    def _graphs_in(self, read: Read) -> Array:
+        """Return the numbers of the graphs of which there are rows."""
+        if read.graphs is not None:
+            return read.graphs
+        only = [self.columns.graph]
+        column = read_columns(read.chunk, self.columns, only, read.low, read.high)
+        there = np.unique(self._numbers(column[self.columns.graph]))
+        return there[there >= 0]
 
     def _numbers(self, column: pa.ChunkedArray) -> Array:
         """Return the number in this piece of the graph of each row; -1: none of it."""
