@@ -91,7 +91,7 @@ def open_large(
 
     Return from where it is read from now on, its nodes and edges, and why it has failed.
     """
-    from penstock.pipelines.centrality.inputs.table import TablePiece
+    from penstock.pipelines.centrality.inputs.table_piece import TablePiece
 
     found = spec.read(weighted=weighted)
     batch = found.batch

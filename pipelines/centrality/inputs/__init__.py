@@ -2,7 +2,9 @@
 
 module       reads
 directory    a graph or a zoo in the format of docs/format.md
-table        tables of edges: from chunks to pieces, whatever wrote them
+table        tables of edges, whatever wrote them: columns, chunks, from these to pieces
+layout       which graphs lie where, how they are cut, what a piece reads
+table_piece  a piece: from rows to a batch
 chunks       a row group of a Parquet file, or a run that was made of text: survey, columns
 runs         tables on the scratch disk: what text becomes, and graphs that lie apart
 tu, edge_lists, json_lines    text, which becomes runs

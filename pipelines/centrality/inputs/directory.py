@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -132,6 +132,8 @@ class DirectoryPiece(PieceSpec):
 
     ptr    (graphs + 1,) int64: the first node of each; shard: where they lie, None: in several
     """
+
+    item_bytes: ClassVar[int] = 24
 
     path: Path
     version: str

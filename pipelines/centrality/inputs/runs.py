@@ -6,6 +6,7 @@ sorted by graph, so that a piece is a range of rows of each.
 
 from __future__ import annotations
 
+import errno
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -20,6 +21,7 @@ from penstock.pipelines.centrality.inputs.chunks import (
     Columns,
     Survey,
     coded,
+    first_line,
     read_columns,
     runs_of,
 )
@@ -124,33 +126,47 @@ def write_run(folder: Path, name: str, table: pa.Table) -> Chunk:
     return Chunk(str(path), -1, len(table))
 
 
-def sort_chunk(chunk: Chunk, columns: Columns, folder: Path, number: int) -> list[Any]:
-    """Write the rows of a chunk sorted by graph, and return each run with its survey."""
+def sort_chunk(
+    chunk: Chunk, columns: Columns, folder: Path, number: int
+) -> tuple[list[tuple[Chunk, Survey]], str | None]:
+    """Write the rows of a chunk sorted by graph, and return each run with its survey.
+
+    And why the chunk cannot be read, if it cannot: then there is no run.
+    """
     import pyarrow as pa
-    import pyarrow.compute as pc
 
     order = all_graphs(str(folder / GRAPHS))
     found = []
-    for part, low in enumerate(range(0, chunk.rows, _SORTED_ROWS)):
-        high = min(chunk.rows, low + _SORTED_ROWS)
-        table = pa.table(read_columns(chunk, columns, columns.names(), low, high))
-        ids = table.column(columns.graph)
-        if ids.null_count:
-            table = table.filter(pc.is_valid(ids))
-            ids = table.column(columns.graph)
-        codes, values = coded(ids)
-        distinct, which = np.unique(codes, return_inverse=True)
-        named = as_arrow(distinct) if values is None else values.take(as_arrow(distinct))
-        if columns.graph_type == "uint64":
-            named = as_arrow(distinct.view(np.uint64))
-        places = as_numpy(pc.index_in(named.cast(order.type), value_set=order)).astype(np.int64)
-        numbers = places[which]
-        by_graph = np.argsort(numbers, kind="stable")
-        run = write_run(folder, f"run-{number:05d}-{part:03d}", table.take(as_arrow(by_graph)))
-        at, lengths = runs_of(numbers[by_graph])
-        ids = order.take(as_arrow(numbers[by_graph][at]))
-        found.append((run, Survey(ids, lengths, True)))
-    return found
+    try:
+        for part, low in enumerate(range(0, chunk.rows, _SORTED_ROWS)):
+            high = min(chunk.rows, low + _SORTED_ROWS)
+            table = pa.table(read_columns(chunk, columns, columns.names(), low, high))
+            table, survey = _by_graph(table, columns, order)
+            found.append((write_run(folder, f"run-{number:05d}-{part:03d}", table), survey))
+    except (OSError, pa.ArrowException) as error:
+        if getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        return [], first_line(error)
+    return found, None
+
+
+def _by_graph(table: pa.Table, columns: Columns, order: pa.Array) -> tuple[pa.Table, Survey]:
+    """Return rows sorted by the places of their graphs in ``order``, and where graphs lie."""
+    import pyarrow.compute as pc
+
+    if table.column(columns.graph).null_count:
+        table = table.filter(pc.is_valid(table.column(columns.graph)))
+    codes, values = coded(table.column(columns.graph))
+    distinct, which = np.unique(codes, return_inverse=True)
+    named = as_arrow(distinct) if values is None else values.take(as_arrow(distinct))
+    if columns.graph_type == "uint64":
+        named = as_arrow(distinct.view(np.uint64))
+    places = as_numpy(pc.index_in(named.cast(order.type), value_set=order)).astype(np.int64)
+    numbers = places[which]
+    by_graph = np.argsort(numbers, kind="stable")
+    at, lengths = runs_of(numbers[by_graph])
+    ids = order.take(as_arrow(numbers[by_graph][at]))
+    return table.take(as_arrow(by_graph)), Survey(ids, lengths, True)
 
 
 @lru_cache(maxsize=2)

@@ -98,9 +98,9 @@ def test_a_parquet_file(tmp_path, directed, weighted, names):
 def test_a_graph_that_returns_is_one_graph(tmp_path, monkeypatch, graphs, how):
     """Over rows, row groups and files, in any order; also where rows are sorted on disk."""
     if how == "sorted":
-        monkeypatch.setattr("penstock.pipelines.centrality.inputs.table._FEW_ROWS", -(10**9))
+        monkeypatch.setattr("penstock.pipelines.centrality.inputs.layout._FEW_ROWS", -(10**9))
         monkeypatch.setattr("penstock.pipelines.centrality.inputs.runs._SORTED_ROWS", 100)
-    monkeypatch.setattr("penstock.pipelines.centrality.inputs.table._LEAST_COST", 2_000.0)
+    monkeypatch.setattr("penstock.pipelines.centrality.inputs.layout._LEAST_COST", 2_000.0)
     zoo = {graphs(name): graph for name, graph in draw(60).items()}
     rows = rows_of(zoo)
     np.random.default_rng(1).shuffle(rows)
@@ -115,7 +115,7 @@ def test_a_graph_that_returns_is_one_graph(tmp_path, monkeypatch, graphs, how):
 
 
 def test_the_parts_are_cut_by_the_input_alone(tmp_path, monkeypatch):
-    monkeypatch.setattr("penstock.pipelines.centrality.inputs.table._LEAST_COST", 2_000.0)
+    monkeypatch.setattr("penstock.pipelines.centrality.inputs.layout._LEAST_COST", 2_000.0)
     zoo = draw(80)
     pq.write_table(table_of(rows_of(zoo)), tmp_path / "e.parquet", row_group_size=200)
     report = compute(tmp_path / "e.parquet", tmp_path / "out")
@@ -215,8 +215,11 @@ def spoil(path, group, name):
     path.write_bytes(data)
 
 
+@pytest.mark.parametrize("how", ["read", "sorted"])
 @pytest.mark.parametrize("column", ["source", "graph_id"])
-def test_a_corrupt_row_group_fails_its_graphs_alone(tmp_path, column, capsys):
+def test_a_corrupt_row_group_fails_its_graphs_alone(tmp_path, column, how, capsys, monkeypatch):
+    if how == "sorted":
+        monkeypatch.setattr("penstock.pipelines.centrality.inputs.layout._FEW_ROWS", -(10**9))
     zoo = draw(40)
     rows = rows_of(zoo)
     pq.write_table(table_of(rows), tmp_path / "e.parquet", row_group_size=len(rows) // 4)
@@ -481,7 +484,7 @@ def test_the_plan_of_a_table_writes_nothing(tmp_path, capsys):
 
 
 def test_an_input_that_changes_is_refused_by_resume(tmp_path, monkeypatch):
-    monkeypatch.setattr("penstock.pipelines.centrality.inputs.table._LEAST_COST", 1_000.0)
+    monkeypatch.setattr("penstock.pipelines.centrality.inputs.layout._LEAST_COST", 1_000.0)
     pq.write_table(table_of(rows_of(draw(40))), tmp_path / "e.parquet")
     from penstock.pipelines.job.partial import Records
 
