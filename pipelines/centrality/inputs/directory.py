@@ -12,9 +12,10 @@ import numpy as np
 
 from penstock.arrays import Array
 from penstock.arrow import as_numpy, read_column, take
+from penstock.bounds import check_length
 from penstock.csr import CSR
 from penstock.errors import UsageError
-from penstock.graph import Graph
+from penstock.graph import REMEDY, Graph, load_npy
 from penstock.kernels.centrality_rules import GraphBatch
 from penstock.pipelines.centrality.inputs import CentralityInput
 from penstock.pipelines.centrality.options import CentralityOptions
@@ -120,7 +121,10 @@ def _extents(graph: Graph) -> tuple[Array, Array]:
     edges = 0
     for number, shard in enumerate(graph.manifest.shards):
         low, high = np.searchsorted(ptr, [shard.start, shard.stop + 1])
-        indptr = graph.shard(number).indptr
+        # Mapped, of which a page a graph is read: tasks look at all of it before they use it.
+        file = graph.path / "shards" / f"{number:05d}" / "indptr.npy"
+        indptr = load_npy(file)
+        check_length(indptr, shard.stop - shard.start + 1, file, remedy=REMEDY)
         before[low:high] = edges + indptr[ptr[low:high] - shard.start]
         edges += shard.edges
     return sizes, np.diff(before)
