@@ -1,128 +1,263 @@
 // Brandes' betweenness of small graphs, of SOURCES sources at once: a lane each.
 //
-// A node's levels and path counts of all sources lie side by side, so that the lanes of a group
-// read them without conflicts. Both passes gather level by level, the forward one over incoming
-// edges, the backward one over outgoing ones: nobody needs atomics, and sums are of one order in
-// every run. In the backward pass a node's share (1 + dependency) / paths takes the place of its
-// paths, which nobody needs any more.
+// A warp takes a node, and 32 / SOURCES of its edges at a time. Both passes gather level by level,
+// the forward one path counts over incoming edges, the backward one shares (1 + dependency) / paths
+// over outgoing ones: nobody needs atomics, and sums are of one order in every run. No level is
+// looked up: a node that no path has reached yet has neighbours of the last level, of none, and of
+// the level that is being found, and in the backward pass those of the next level are the last
+// that have a share. Values of even levels are positive, those of odd ones negative, and 0 says
+// that there is none yet. Path counts of the forward pass wait in device memory for the backward one.
 //
 // instance: betweenness<int, float, unsigned char, 32, true, false, false>
 // instance: betweenness<int, float, unsigned char, 32, false, false, false>
-// instance: betweenness<int, float, unsigned short, 16, false, false, true>
-// instance: betweenness<int, double, unsigned short, 8, false, true, false>
-// instance: betweenness<long long, double, unsigned short, 16, false, false, true>
+// instance: betweenness<int, double, unsigned char, 16, true, false, true>
+// instance: betweenness<int, double, unsigned char, 16, false, false, false>
+// instance: betweenness<int, double, unsigned char, 8, false, false, true>
+// instance: betweenness<int, double, unsigned int, 32, false, true, false>
+// instance: betweenness<long long, double, unsigned int, 32, false, true, true>
 #include "centrality/team.cuh"
 
 using penstock::Item;
 using penstock::Team;
 
+constexpr unsigned WARP_LANES = ~0u;
+
+template <bool LEFT, typename A, typename B>
+struct Choose { typedef A type; };
+template <typename A, typename B>
+struct Choose<false, A, B> { typedef B type; };
+
+__device__ __forceinline__ bool above(float value) { return value > 0; }
+__device__ __forceinline__ bool below(float value) { return value < 0; }
+__device__ __forceinline__ bool above(double value) { return __double2hiint(value) > 0; }
+__device__ __forceinline__ bool below(double value) { return __double2hiint(value) < 0; }
+
+// Add up the values of a sign at ``other * SOURCES + source``, of the edges that lanes bring; those
+// beyond `lanes` name a node whose values are 0.
+template <bool POSITIVE, typename Real, typename Offset, int SOURCES>
+__device__ __forceinline__ Real gather(const Real* values, unsigned other, int lanes) {
+  constexpr int SLOTS = 32 / SOURCES;
+  const int lane = threadIdx.x & 31, source = lane % SOURCES, slot = lane / SOURCES;
+  Real sum = 0;
+#pragma unroll 4
+  for (int i = 0; i < lanes; i += SLOTS) {
+    const unsigned node = __shfl_sync(WARP_LANES, other, i + slot);
+    const Real value = values[static_cast<Offset>(node) * SOURCES + source];
+    if (POSITIVE ? above(value) : below(value)) sum += value;
+  }
+  return POSITIVE ? sum : -sum;
+}
+
+template <typename Real, typename Offset, int SOURCES>
+__device__ __forceinline__ Real gather(bool positive, const Real* values, unsigned other,
+                                       int lanes) {
+  return positive ? gather<true, Real, Offset, SOURCES>(values, other, lanes)
+                  : gather<false, Real, Offset, SOURCES>(values, other, lanes);
+}
+
+// The rows of a graph that a warp goes through: while one is computed, the first 32 indices of the
+// next one, and the bounds of the one after that, are on their way.
+template <typename Id, typename Offset>
+struct Rows {
+  const long long* indptr;
+  const Id* indices;
+  Offset base;
+  unsigned first_node;  // its low bits: differences within a graph fit in them
+  int nodes, step, lane;
+  Offset begin, stop, next_begin, next_stop, far_begin, far_stop;
+  unsigned other, next_other;  // the other end of the lane's edge, of the first 32 of a row
+
+  __device__ __forceinline__ Rows(const long long* every_indptr, const Id* every_index,
+                                  const Item& item, int step, int lane)
+      : indptr(every_indptr + item.first_node), indices(every_index + indptr[0]),
+        base(static_cast<Offset>(indptr[0])), first_node(static_cast<unsigned>(item.first_node)),
+        nodes(item.nodes), step(step), lane(lane) {}
+  __device__ __forceinline__ void bounds(int node, Offset* from, Offset* to) const {
+    *from = *to = 0;
+    if (node < nodes) {
+      *from = static_cast<Offset>(indptr[node]) - base;
+      *to = static_cast<Offset>(indptr[node + 1]) - base;
+    }
+  }
+  __device__ __forceinline__ unsigned load(Offset at, Offset end) const {
+    return at + lane < end ? static_cast<unsigned>(indices[at + lane]) - first_node : nodes;
+  }
+  __device__ __forceinline__ void start(int node) {
+    bounds(node, &begin, &stop);
+    bounds(node + step, &next_begin, &next_stop);
+    other = load(begin, stop);
+  }
+  __device__ __forceinline__ void ahead(int node) {
+    next_other = load(next_begin, next_stop);
+    bounds(node + 2 * step, &far_begin, &far_stop);
+  }
+  __device__ __forceinline__ void shift() {
+    begin = next_begin, stop = next_stop, other = next_other;
+    next_begin = far_begin, next_stop = far_stop;
+  }
+};
+
+__device__ __forceinline__ double inverse(double value) { return __drcp_rn(value); }
+__device__ __forceinline__ float inverse(float value) { return __frcp_rn(value); }
+
 // in_*, out_*   edges into and out of each node; for an undirected graph the same
 // scratch       in place of shared memory if not null: `stride` bytes a block
+// stashes       for path counts: `stash_stride` bytes a team
 // nodes         a value for each node of an item, at its slot
 // arcs          of the outgoing edges, added to; a graph must be one item
-// overflow      of each graph, set where paths are more than a Real can count
+// failed        of each graph, set where its paths are more than a Real can count, or its levels
+//               more than a Level
 template <typename Id, typename Real, typename Level, int SOURCES, bool WARP, bool GLOBAL,
           bool EDGES>
-__global__ void betweenness(const Item* items, long long count, const long long* in_indptr,
-                            const Id* in_indices, const long long* out_indptr,
-                            const Id* out_indices, const long long* sources, char* scratch,
-                            long long stride, bool endpoints, double* nodes, double* arcs,
-                            unsigned char* overflow) {
+__global__ void __launch_bounds__(1024)
+    betweenness(const Item* items, long long count, const long long* in_indptr,
+                const Id* in_indices, const long long* out_indptr, const Id* out_indices,
+                const long long* sources, char* stashes, long long stash_stride, char* scratch,
+                long long stride, bool endpoints, double* nodes, double* arcs,
+                unsigned char* failed) {
   typedef Team<WARP> T;
+  // Of an edge or a value in a graph; one whose nodes fit in a block has fewer edges than 2^31.
+  typedef typename Choose<GLOBAL, unsigned long long, unsigned>::type Offset;
+  constexpr int SLOTS = 32 / SOURCES;
   constexpr Level UNSEEN = static_cast<Level>(~0u);
   extern __shared__ char shared[];
   char* memory = GLOBAL ? scratch + blockIdx.x * stride : shared + T::place(stride);
+  Real* stash = reinterpret_cast<Real*>(stashes + T::item() * stash_stride);
   for (long long number = T::item(); number < count; number += T::items()) {
     const Item item = items[number];
     const int n = item.nodes;
     T::sync();  // with what is read of the item before
+    const Offset cells = static_cast<Offset>(n) * SOURCES;
     double* sums = reinterpret_cast<double*>(memory);
-    Real* paths = reinterpret_cast<Real*>(sums + n);
-    int* reach = reinterpret_cast<int*>(paths + static_cast<long long>(n) * SOURCES);
+    Real* values = reinterpret_cast<Real*>(sums + n);  // and those of a node that is not there: 0
+    int* reach = reinterpret_cast<int*>(values + cells + SOURCES);
     Level* levels = reinterpret_cast<Level*>(reach + SOURCES);
     const int rank = T::rank(), size = T::size();
-    const int lane = rank % SOURCES, group = rank / SOURCES, groups = size / SOURCES;
-    const unsigned mates = (~0u >> (32 - SOURCES)) << ((threadIdx.x & 31) / SOURCES * SOURCES);
+    const int warp = rank / 32, warps = size / 32;
+    const int lane = rank % 32, mine = lane % SOURCES, slot = lane / SOURCES;
+    bool wrong = false;
 
     for (int node = rank; node < n; node += size) sums[node] = 0;
     for (long long first = item.first_source; first < item.last_source; first += SOURCES) {
+      const int width =
+          static_cast<int>(min(static_cast<long long>(SOURCES), item.last_source - first));
+      const bool used = mine < width;
+      const int source = used ? static_cast<int>(sources[first + mine] - item.first_node) : -1;
       T::sync();
-      for (int i = rank; i < n * SOURCES; i += size) levels[i] = UNSEEN;
+      for (Offset i = rank; i < cells + SOURCES; i += size) values[i] = 0;
+      for (Offset i = rank; i < cells; i += size) levels[i] = UNSEEN;
       if (rank < SOURCES) reach[rank] = 0;
       T::sync();
-      const bool used = first + lane < item.last_source;
-      const int source = used ? static_cast<int>(sources[first + lane] - item.first_node) : -1;
-      if (group == 0 && used) {
-        levels[source * SOURCES + lane] = 0;
-        paths[source * SOURCES + lane] = 1;
+      if (rank < width) {
+        const Offset cell = static_cast<Offset>(source) * SOURCES + rank;
+        levels[cell] = 0;
+        values[cell] = 1;
       }
       T::sync();
 
+      bool any = false;
+      for (int i = warp; i < width; i += warps) {  // the first level: neighbours of a source
+        const long long its = sources[first + i];
+        int found = 0;
+        for (long long e = out_indptr[its] + lane; e < out_indptr[its + 1]; e += 32) {
+          if (out_indices[e] == its) continue;
+          const Offset cell = static_cast<Offset>(out_indices[e] - item.first_node) * SOURCES + i;
+          levels[cell] = 1;
+          values[cell] = -1;
+          ++found;
+        }
+        if (found) any = true;
+        if (endpoints && found) atomicAdd(&reach[i], found);
+      }
       int level = 1, reached = 0;
-      for (;; ++level) {
-        bool found = false;
-        for (int node = group; node < n; node += groups) {
-          const bool open = used && levels[node * SOURCES + lane] == UNSEEN;
-          if (!__any_sync(mates, open)) continue;
-          const long long stop = in_indptr[item.first_node + node + 1];
+      Rows<Id, Offset> in(in_indptr, in_indices, item, warps, lane);
+      while (T::any(any)) {
+        any = false;
+        if (++level == UNSEEN) {
+          wrong = true;
+          break;
+        }
+        in.start(warp);
+        for (int node = warp; node < n; node += warps, in.shift()) {
+          const Offset cell = static_cast<Offset>(node) * SOURCES + mine;
+          const bool open = used && values[cell] == 0;
+          in.ahead(node);
+          if (!__any_sync(WARP_LANES, open)) continue;
           Real sum = 0;
-          for (long long e = in_indptr[item.first_node + node]; e < stop; e += SOURCES) {
-            const int many = static_cast<int>(min(static_cast<long long>(SOURCES), stop - e));
-            const int mine = lane < many ? in_indices[e + lane] - item.first_node : 0;
-            for (int i = 0; i < many; ++i) {
-              const int other = __shfl_sync(mates, mine, i, SOURCES) * SOURCES + lane;
-              if (levels[other] == level - 1) sum += paths[other];
-            }
+          unsigned other = in.other;
+          for (Offset e = in.begin; e < in.stop; e += 32) {
+            const int many = min(static_cast<Offset>(32), in.stop - e);
+            if (e > in.begin) other = in.load(e, in.stop);
+            sum += gather<Real, Offset, SOURCES>(level & 1, values, other, many);
           }
+          for (int step = SOURCES; step < 32; step *= 2)
+            sum += __shfl_xor_sync(WARP_LANES, sum, step);
           if (open && sum > 0) {
-            levels[node * SOURCES + lane] = level;
-            paths[node * SOURCES + lane] = sum;
-            found = true;
-            ++reached;
-            if (!isfinite(sum)) overflow[item.graph] = 1;
+            any = true;
+            if (slot == 0) {
+              values[cell] = level & 1 ? -sum : sum;
+              levels[cell] = level;
+              stash[cell] = sum;
+              ++reached;
+              wrong |= !isfinite(sum);
+            }
           }
         }
-        if (!T::any(found)) break;
       }
       // So many nodes are ends of the source's paths: whole numbers, as their order may differ.
-      if (endpoints && reached) atomicAdd(&reach[lane], reached);
-      T::sync();
-      if (group == 0 && used) sums[source] += reach[lane];  // sources are distinct
+      if (endpoints && reached) atomicAdd(&reach[mine], reached);
+      if (T::any(wrong)) break;
+      if (rank < width) sums[source] += reach[rank];  // sources are distinct
+      for (Offset i = rank; i < cells; i += size) values[i] = 0;
       T::sync();
 
-      while (--level >= (EDGES ? 0 : 1)) {
-        for (int node = group; node < n; node += groups) {
-          const int here = node * SOURCES + lane;
-          const bool mine_now = levels[here] == level;
-          if (!__any_sync(mates, mine_now)) continue;
-          const Real own = mine_now ? paths[here] : Real(0);
-          const long long stop = out_indptr[item.first_node + node + 1];
+      const int deepest = level - 1;
+      Rows<Id, Offset> out(out_indptr, out_indices, item, warps, lane);
+      for (level = deepest; level >= (EDGES ? 0 : 1); --level) {
+        out.start(warp);
+        for (int node = warp; node < n; node += warps, out.shift()) {
+          const Offset cell = static_cast<Offset>(node) * SOURCES + mine;
+          const bool here = levels[cell] == level;
+          out.ahead(node);
+          if (!__any_sync(WARP_LANES, here)) continue;
+          Real own = 1;
+          if (here && level > 1) own = stash[cell];
           Real sum = 0;
-          for (long long e = out_indptr[item.first_node + node]; e < stop; e += SOURCES) {
-            const int many = static_cast<int>(min(static_cast<long long>(SOURCES), stop - e));
-            const int mine = lane < many ? out_indices[e + lane] - item.first_node : 0;
-            for (int i = 0; i < many; ++i) {
-              const int other = __shfl_sync(mates, mine, i, SOURCES) * SOURCES + lane;
-              const Real share = mine_now && levels[other] == level + 1 ? paths[other] : Real(0);
-              sum += share;
-              if (EDGES) {
-                double part = static_cast<double>(own) * share;
-                for (int step = SOURCES / 2; step > 0; step /= 2)
-                  part += __shfl_xor_sync(mates, part, step, SOURCES);
-                if (lane == 0 && part != 0) arcs[e + i] += part;
-              }
+          if (level < deepest) {
+            unsigned other = out.other;
+            for (Offset e = out.begin; e < out.stop; e += 32) {
+              const int many = min(static_cast<Offset>(32), out.stop - e);
+              if (e > out.begin) other = out.load(e, out.stop);
+              sum += gather<Real, Offset, SOURCES>(level & 1, values, other, many);
+              if (EDGES)
+                for (int i = 0; i < many; i += SLOTS) {
+                  const unsigned far = __shfl_sync(WARP_LANES, other, i + slot);
+                  const Real share = values[static_cast<Offset>(far) * SOURCES + mine];
+                  double part = 0;
+                  if (here && (level & 1 ? above(share) : below(share)))
+                    part = static_cast<double>(own) * fabs(static_cast<double>(share));
+                  for (int step = SOURCES / 2; step > 0; step /= 2)
+                    part += __shfl_xor_sync(WARP_LANES, part, step);
+                  if (mine == 0 && part != 0) arcs[out_indptr[item.first_node] + e + i + slot] += part;
+                }
             }
+            for (int step = SOURCES; step < 32; step *= 2)
+              sum += __shfl_xor_sync(WARP_LANES, sum, step);
           }
-          const Real dependency = own * sum;
-          if (mine_now) paths[here] = (1 + dependency) / own;
-          double added = mine_now && node != source ? dependency + (endpoints ? 1.0 : 0.0) : 0.0;
+          if (here && slot == 0) {
+            const Real share = inverse(own) + sum;  // (1 + dependency) / own
+            values[cell] = level & 1 ? -share : share;
+          }
+          double added =
+              here && node != source ? own * sum + (endpoints ? 1.0 : 0.0) : 0.0;
           for (int step = SOURCES / 2; step > 0; step /= 2)
-            added += __shfl_xor_sync(mates, added, step, SOURCES);
+            added += __shfl_xor_sync(WARP_LANES, added, step);
           if (lane == 0) sums[node] += added;
         }
         T::sync();
       }
     }
+    if (wrong) failed[item.graph] = 1;
     T::sync();
     for (int node = rank; node < n; node += size) nodes[item.slot + node] = sums[node];
   }
