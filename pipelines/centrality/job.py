@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 import time
 from pathlib import Path
@@ -186,7 +187,7 @@ class CentralityJob(Job[CentralityReport]):
                 specs[n], sizes[n] = spec, (size[0], size[1], size[2])
             self._refuse_too_large(workers, list(specs.values()))
         drawn, work, ends = [], [], []
-        version = str(self.identity())
+        version = hashlib.sha256(str(self.identity()).encode()).hexdigest()
         for n, (nodes, edges, failed) in sizes.items():
             shares, listed = self._shares(nodes, edges), f"sources-{n:05d}.npy"
             save_npy(records.folder, listed, shares.listed)

@@ -165,9 +165,13 @@ def _write(root: Path, name: str, columns: dict[str, Any]) -> FileEntry:
     import pyarrow.parquet as pq
 
     (root / name).parent.mkdir(parents=True, exist_ok=True)
-    words = [key for key, column in columns.items() if key in ("graph", "reason")]
+    table = pa.table(columns)
+    # Of other numbers too few repeat.
+    words = [
+        field.name
+        for field in table.schema
+        if field.name == "graph" or pa.types.is_string(field.type)
+    ]
     with atomic(root / name) as temporary:
-        pq.write_table(
-            pa.table(columns), temporary, compression="zstd", use_dictionary=words or False
-        )
+        pq.write_table(table, temporary, compression="zstd", use_dictionary=words or False)
     return file_entry(root, name)

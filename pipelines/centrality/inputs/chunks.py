@@ -64,6 +64,7 @@ class Survey:
     ordered  whether each graph's rows lie together
     nulls    rows that name no graph
     problem  why it cannot be read; else None
+    too_many whether it has more graphs than are told
     """
 
     ids: pa.Array
@@ -71,10 +72,11 @@ class Survey:
     ordered: bool
     nulls: int = 0
     problem: str | None = None
+    too_many: bool = False
 
 
-def survey_chunk(chunk: Chunk, columns: Columns) -> Survey:
-    """Say which graphs a chunk has; runs on a worker."""
+def survey_chunk(chunk: Chunk, columns: Columns, most: int) -> Survey:
+    """Say which graphs a chunk has, if these are ``most`` or fewer; runs on a worker."""
     import pyarrow as pa
 
     try:
@@ -88,6 +90,8 @@ def survey_chunk(chunk: Chunk, columns: Columns) -> Survey:
     at, lengths = runs_of(codes)
     _, first, which = np.unique(codes[at], return_index=True, return_inverse=True)
     ordered = len(first) == len(at)
+    if len(first) > most and not ordered:
+        return Survey(ids.chunk(0).slice(0, 0), np.empty(0, np.int64), False, too_many=True)
     order = np.argsort(first)
     counts = np.bincount(which, weights=lengths, minlength=len(first)).astype(np.int64)[order]
     found = codes[at][first[order]]

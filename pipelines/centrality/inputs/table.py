@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from penstock.arrow import as_arrow
-from penstock.errors import InputError, UsageError
+from penstock.errors import CapacityError, InputError, UsageError
 from penstock.pipelines.centrality.inputs import CentralityInput
 from penstock.pipelines.centrality.inputs.chunks import (
     Chunk,
@@ -38,6 +38,10 @@ from penstock.sizes import need_disk
 if TYPE_CHECKING:
     from penstock.pipelines.job import Workers
     from penstock.pipelines.job.partial import PartialOutput
+
+# Graphs that this process is told of, counted in every chunk anew: some GB. What is in order is no
+# more than there are graphs.
+_TOLD, _TOLD_OF_CHUNK = 1 << 26, 1 << 12
 
 
 class TableInput(CentralityInput):
@@ -89,11 +93,20 @@ class TableInput(CentralityInput):
         failed: list[tuple[Any, str]] = []
         if self.kind != "parquet":
             failed = self._parse(workers, output.scratch)
-        calls = [(chunk, self.columns) for chunk in self.chunks]
+        most = max(_TOLD // max(len(self.chunks), 1), _TOLD_OF_CHUNK)
+        calls = [(chunk, self.columns, most) for chunk in self.chunks]
         rows = [chunk.rows for chunk in self.chunks]
         surveys = workers.tasks("survey", survey_chunk, calls, rows, "edges")
         if self.chunks and all(one.problem for one in surveys):
             raise InputError(f"{self.path} cannot be read", got=surveys[0].problem)
+        if any(one.too_many for one in surveys):
+            raise CapacityError(
+                f"the rows of {self.path} are too mixed: too many row groups have some of too "
+                "many graphs",
+                expected=f"{_TOLD:,} graphs at most, counted in every row group anew",
+                remedy="Sort the rows by graph, or take penstock etl --format zoo, which reads "
+                "them in any order, and give its output to centrality",
+            )
         found = Layout.of(self.chunks, surveys, self.columns)
         self.graphs = len(found.ids)
         self.failures += found.lost(self.columns)

@@ -114,6 +114,24 @@ def test_a_graph_that_returns_is_one_graph(tmp_path, monkeypatch, graphs, how):
     same_as_networkx(tmp_path / "out", zoo, weight="weight")
 
 
+def test_rows_that_are_too_mixed_are_refused(tmp_path, monkeypatch):
+    """What lies in order may have any number of graphs; what does not is told of in memory."""
+    monkeypatch.setattr("penstock.pipelines.centrality.inputs.table._TOLD", 40)
+    monkeypatch.setattr("penstock.pipelines.centrality.inputs.table._TOLD_OF_CHUNK", 10)
+    zoo = draw(60)
+    rows = rows_of(zoo)
+    pq.write_table(table_of(rows), tmp_path / "e.parquet", row_group_size=200)
+    compute(tmp_path / "e.parquet", tmp_path / "out")
+    same_as_networkx(tmp_path / "out", zoo)
+    np.random.default_rng(1).shuffle(rows)
+    rows = [(int(a), b, c, d) for a, b, c, d in rows]
+    pq.write_table(table_of(rows), tmp_path / "mixed.parquet", row_group_size=200)
+    with pytest.raises(CapacityError, match=r"too mixed.*etl --format zoo"):
+        compute(tmp_path / "mixed.parquet", tmp_path / "out2")
+    assert not (tmp_path / "out2").exists()
+    assert not (tmp_path / ".out2.partial").exists()
+
+
 def test_the_parts_are_cut_by_the_input_alone(tmp_path, monkeypatch):
     monkeypatch.setattr("penstock.pipelines.centrality.inputs.layout._LEAST_COST", 2_000.0)
     zoo = draw(80)
