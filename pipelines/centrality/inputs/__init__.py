@@ -95,7 +95,7 @@ def _guess(path: Path) -> str:
     """Return the format of an input by its name and by what is in it."""
     if path.is_file():
         return next((kind for kind in _SUFFIXES if _fits(path, kind)), "graph")
-    if not path.is_dir() or (path / "graph.json").exists():
+    if not path.is_dir() or (path / "graph.json").exists() or (path / "shards").is_dir():
         return "graph"  # whose opening says what is wrong
     if any(path.glob("*_graph_indicator.txt*")):
         return "tu"
@@ -105,7 +105,14 @@ def _guess(path: Path) -> str:
             f"{path} holds files of several formats: {', '.join(found)}",
             remedy="Say which with --format",
         )
-    return found[0] if found else "graph"
+    if not found:
+        raise InputError(
+            f"{path} holds nothing that centrality reads",
+            expected="a graph or zoo (graph.json), Parquet files, a TU folder, lists of edges, or "
+            "JSON lines",
+            remedy="Name another input, or say with --format what it is",
+        )
+    return found[0]
 
 
 def list_files(path: Path, kind: str) -> list[Path]:

@@ -110,6 +110,8 @@ class TableInput(CentralityInput):
         found = Layout.of(self.chunks, surveys, self.columns)
         self.graphs = len(found.ids)
         self.failures += found.lost(self.columns)
+        if not len(found.ids) and self.failures:
+            raise InputError(f"there is no graph in {self.path}", got=self.failures[0])
         doubtful = found.doubtful(self.columns)
         pieces = found.pieces(distances=self.options.distances)
         reads = found.reads(pieces)

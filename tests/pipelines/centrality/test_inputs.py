@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from penstock import ClusterSpec, centrality
-from penstock.errors import CapacityError, InputError, UsageError
+from penstock.errors import CapacityError, InputError, PenstockError, UsageError
 from penstock.pipelines.cli import run
 
 THREADS = ClusterSpec(cluster="threads")
@@ -479,9 +479,31 @@ def test_a_tu_folder(tmp_path):
 def test_options_that_do_not_fit_tables(tmp_path, options, message):
     (tmp_path / "e").mkdir()
     pq.write_table(table_of(rows_of(draw(3))), tmp_path / "e/e.parquet")
-    with pytest.raises((UsageError, InputError, Exception), match=message):
+    with pytest.raises(PenstockError, match=message):
         compute(tmp_path / "e", tmp_path / "out", **options)
     assert not (tmp_path / "out").exists()
+
+
+def test_what_is_no_input(tmp_path):
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "one.txt").write_text("1 2\n")
+    (tmp_path / "damaged/shards").mkdir(parents=True)
+    (tmp_path / "damaged/nodes.parquet").write_bytes(b"")
+    (tmp_path / "two").mkdir()
+    (tmp_path / "two/a.parquet").write_bytes(b"")
+    (tmp_path / "two/b.jsonl").write_text("")
+    for name, options, message in (
+        ("nothing", {}, "no such directory"),
+        ("empty", {}, "holds nothing that centrality reads"),
+        ("one.txt", {}, r"one list of edges.*penstock etl"),
+        ("one.txt", {"format": "json"}, r"no graph in .*line 1"),
+        ("one.txt", {"format": "tu"}, "not a folder"),
+        ("damaged", {}, "is not a graph"),
+        ("two", {}, r"several formats: parquet, json.*--format"),
+    ):
+        with pytest.raises(PenstockError, match=message):
+            compute(tmp_path / name, tmp_path / "out", **options)
+        assert not (tmp_path / "out").exists()
 
 
 def test_options_of_tables_are_not_for_graphs(tmp_path):
