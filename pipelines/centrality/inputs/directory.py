@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from penstock.pipelines.job import Workers
     from penstock.pipelines.job.partial import PartialOutput
 
-_IDS_BYTES = 256 << 20  # of row groups of node ids that a process keeps
+_IDS_BYTES = 64 << 20  # of row groups of node ids that a process keeps
 _OF_TABLES = ("directed", "graph_id", "source", "target", "weight")
 
 
