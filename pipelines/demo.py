@@ -29,6 +29,7 @@ from penstock.sizes import format_count
 
 KIND = "demo"
 RANKS = 2
+SMALL_GRAPHS = 200
 # Features that alone tell a node's group poorly, and few enough edges between groups that parts
 # have nodes without neighbours elsewhere, as real graphs have.
 GROUPS = {"degree_inside": 14, "degree_outside": 1, "noise": 20}
@@ -196,6 +197,36 @@ def predict_groups(context: DemoRun) -> Done:
     return Done(text, {"predictions": report.nodes}, ("predictions",))
 
 
+def compute_centralities(context: DemoRun) -> Done:
+    """Compute centralities of many small graphs, which are read from a table."""
+    import numpy as np
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    from penstock.graph import Graph
+    from penstock.pipelines.centrality import centrality
+    from penstock.pipelines.generate import generate
+
+    with tempfile.TemporaryDirectory(dir=context.folder, prefix=".") as scratch:
+        generate("zoo", Path(scratch) / "zoo", graphs=SMALL_GRAPHS, quiet=True)
+        csr = Graph.open(Path(scratch) / "zoo").csr()
+        graph = pq.read_table(Path(scratch) / "zoo/nodes.parquet")["graph"].to_numpy()
+        sources = np.repeat(np.arange(csr.rows), np.diff(csr.indptr))
+        once = sources < csr.indices
+        columns = {"graph_id": graph[sources], "source": sources, "target": csr.indices}
+        table = pa.table({name: column[once] for name, column in columns.items()})
+        pq.write_table(table, context.at("small.parquet"))
+    report = centrality(
+        context.at("small.parquet"), context.at("central"), metrics="closeness,betweenness"
+    )
+    rate = report.graphs / max(report.stage_seconds["compute"], 1e-9)
+    return Done(
+        f"closeness and betweenness of {report.graphs:,} graphs, {format_count(rate)} graphs/s",
+        {"graphs": report.graphs, "graphs_per_second": rate},
+        ("small.parquet", "central"),
+    )
+
+
 STAGES = (
     Stage(
         "tables",
@@ -217,6 +248,11 @@ STAGES = (
     ),
     Stage("gnn", "penstock gnn train {at}/graph {at}/run --epochs 100 -k {ranks}", train_gnn),
     Stage("predictions", "penstock gnn predict {at}/run {at}/predictions -k 1", predict_groups),
+    Stage(
+        "centralities",
+        "penstock centrality {at}/small.parquet {at}/central --metrics closeness,betweenness",
+        compute_centralities,
+    ),
 )
 
 
@@ -326,6 +362,6 @@ def command(
     options: DemoOptions | None = None,
     output: Output = Output(),
 ) -> None:
-    """Do everything once, small: make tables, a graph, parts, walks, train, predict."""
+    """Do everything once, small: tables, a graph, parts, walks, training, centralities."""
     options = options or DemoOptions()
     output.show(run_demo(client_path(folder), options, quiet=output.quiet or output.json))

@@ -9,6 +9,8 @@ from penstock.cluster.spec import ClusterSpec
 from penstock.errors import UsageError
 from penstock.graph import Graph
 from penstock.paths import client_path
+from penstock.pipelines.centrality.inputs import CentralityInput, open_input
+from penstock.pipelines.centrality.inputs.directory import DirectoryInput
 from penstock.pipelines.centrality.job import CentralityJob
 from penstock.pipelines.centrality.options import CentralityOptions
 from penstock.pipelines.centrality.report import CentralityReport
@@ -46,7 +48,9 @@ def centrality(
     Parameters
     ----------
     graph
-        A graph or a zoo of graphs, or its directory; or a graph of NetworkX, or a list of them.
+        A graph or a zoo of graphs, or its directory; Parquet files of edges with a column of
+        graphs, a TU folder, a folder with a list of edges a graph, JSON lines with a graph a line;
+        or a graph of NetworkX, or a list of them.
     out
         Directory to write; none for graphs of NetworkX.
     cluster
@@ -68,15 +72,17 @@ def centrality(
     UsageError
         Options that contradict each other or the graph.
     InputError
-        The weights of a single graph are no lengths; of a zoo such graphs are listed as failed.
+        The weights of a single graph are no lengths, or nothing can be read; of several graphs
+        those that fail are listed.
     CapacityError
-        It does not fit on the disk.
+        It does not fit on the disk, or a graph does not fit into a worker's memory.
     OutputExists
         ``out`` is taken, and neither ``resume`` nor ``overwrite`` is set.
 
     Examples
     --------
     >>> centrality("zoo", "central", metrics="closeness,betweenness")
+    >>> centrality("edges.parquet", "central", metrics="closeness", directed=True)
     >>> centrality("follows", "central", metrics="betweenness", epsilon=0.01)
     >>> centrality([networkx.path_graph(3), networkx.star_graph(4)])[1]["closeness"]
     """
@@ -94,9 +100,11 @@ def centrality(
         return found[0] if one else found
     if out is None:
         raise UsageError("where to write the centralities is missing", expected="out=DIRECTORY")
-    known = graph.path if isinstance(graph, Graph) else graph
-    opened = Graph.open(known, verify=given.verify, quiet=quiet)
-    opened.verified |= isinstance(graph, Graph) and graph.verified
-    return run(
-        CentralityJob(opened, client_path(out), given, cluster or ClusterSpec(), quiet=quiet)
-    )
+    out = client_path(out)
+    if isinstance(graph, Graph):
+        opened = Graph.open(graph.path, verify=given.verify, quiet=quiet)
+        opened.verified |= graph.verified
+        source: CentralityInput = DirectoryInput(opened, given)
+    else:
+        source = open_input(client_path(graph), given, quiet=quiet)
+    return run(CentralityJob(source, out, given, cluster or ClusterSpec(), quiet=quiet))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from penstock.cluster.spec import ClusterSpec
 from penstock.errors import PenstockError
-from penstock.graph import Graph
 from penstock.options import ClientPath
+from penstock.pipelines.centrality.inputs import open_input
 from penstock.pipelines.centrality.job import CentralityJob
 from penstock.pipelines.centrality.options import CentralityOptions
 from penstock.pipelines.job import run_command
@@ -14,7 +14,7 @@ from penstock.pipelines.output import Output
 
 
 def command(
-    graph: ClientPath,
+    graphs: ClientPath,
     out: ClientPath,
     /,
     *,
@@ -27,13 +27,14 @@ def command(
 
     Parameters
     ----------
-    graph
-        the directory of a graph, or of a zoo of graphs
+    graphs
+        a graph or a zoo of graphs; or Parquet files of edges with a column of graphs, a TU folder,
+        a folder with a list of edges a graph, or JSON lines with a graph a line
     out
         the directory of centralities to write
     """
-    opened = Graph.open(graph, verify=options.verify, quiet=output.quiet)
-    job = CentralityJob(opened, out, options, cluster, quiet=output.quiet)
+    source = open_input(graphs, options, quiet=output.quiet)
+    job = CentralityJob(source, out, options, cluster, quiet=output.quiet)
     report = run_command(job, output, planned=plan)
     if report is not None and report.failed:
         raise PenstockError(

@@ -2,39 +2,48 @@
 
 from __future__ import annotations
 
+import hashlib
+import math
 import time
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from penstock.arrow import read_column
 from penstock.cluster.spec import ClusterSpec
-from penstock.errors import InputError, UsageError
+from penstock.errors import CapacityError, InputError, UsageError
 from penstock.files import save_npy
-from penstock.graph import Graph
+from penstock.pipelines.centrality.inputs import CentralityInput
+from penstock.pipelines.centrality.inputs.directory import DirectoryInput
 from penstock.pipelines.centrality.options import OF_PATHS, CentralityOptions
 from penstock.pipelines.centrality.output import KIND, CentralityWriter, save_manifest
-from penstock.pipelines.centrality.pieces import Zoo
+from penstock.pipelines.centrality.pieces import PieceSpec
 from penstock.pipelines.centrality.report import CentralityReport
-from penstock.pipelines.centrality.sources import Shares, error_bound, sum_share
+from penstock.pipelines.centrality.sources import (
+    Shares,
+    error_bound,
+    open_large,
+    share_name,
+    sum_share,
+)
 from penstock.pipelines.centrality.tasks import (
+    REMEDY,
     CentralityTask,
     check_weights,
-    compute_piece,
+    compute_pieces,
     finish_graph,
 )
 from penstock.pipelines.job import Job, Workers
 from penstock.pipelines.job.partial import PartialOutput
 from penstock.pipelines.job.plan import Need, Plan, disk_need
-from penstock.sizes import need_disk
+from penstock.sizes import does_not_fit, need_disk
 
-_LISTED = "sources.npy"
-_ITEM_BYTES = 40  # of a node or an edge while a piece is computed, its arrays on the way included
+# On a GPU a piece takes milliseconds: a task has several, read and written on threads of its own.
+_PIECES_OF_GPU_TASK = 64
+_TASKS_OF_WORKER = 8  # at least, so that the last ones are short
+_DEVICE_ITEM_BYTES = 24
 
 
 class CentralityJob(Job[CentralityReport]):
-    """Centralities of all graphs of a zoo, or of one graph."""
+    """Centralities of all graphs of an input, or of one graph."""
 
     command = "penstock centrality"
     kind = KIND
@@ -42,7 +51,7 @@ class CentralityJob(Job[CentralityReport]):
 
     def __init__(
         self,
-        graph: Graph,
+        source: CentralityInput,
         out: Path,
         options: CentralityOptions,
         cluster: ClusterSpec,
@@ -50,86 +59,96 @@ class CentralityJob(Job[CentralityReport]):
         quiet: bool,
     ) -> None:
         super().__init__(out, options, cluster, quiet=quiet)
-        self.graph, self.version = graph, graph.digest
-        self.zoo = Zoo.of(graph)
-        self.one = graph.manifest.graphs is None
-        starts = np.array([shard.start for shard in graph.manifest.shards], np.int64)
-        self.pieces = [(0, 1)] if self.one else self.zoo.pieces(starts)
+        self.source = source
         self.result = CentralityReport(str(out), list(options.names))
 
     def check(self) -> None:
-        """Refuse what the graph does not have, and what does not fit on the disk."""
-        manifest, options = self.graph.manifest, self.options
-        if options.weighted and "weights" not in manifest.dtypes:
+        """Refuse what the graphs do not have, and what does not fit on the disk."""
+        source, options = self.source, self.options
+        if options.weighted and not source.has_weights:
             raise UsageError(
-                f"{self.graph.path} has no weights",
-                remedy="Leave --weighted away, or give them to etl",
+                f"{source.path} has no weights",
+                remedy="Leave --weighted away, or give them to etl or in a column",
             )
-        if options.sampled and not self.one:
-            raise UsageError(
-                "--samples and --epsilon are for one large graph",
-                got=f"a zoo of {manifest.graphs:,} graphs",
-            )
-        if manifest.directed and options.wanted & {"triangles"}:
+        if options.sampled and not source.one:
+            several = "several graphs" if source.graphs < 0 else f"{source.graphs:,} graphs"
+            raise UsageError("--samples and --epsilon are for one large graph", got=several)
+        if source.directed and options.wanted & {"triangles"}:
             raise UsageError(
                 "triangles are those of undirected graphs",
-                got=f"{self.graph.path}, which is directed",
-                remedy="Take clustering, or make the graph with etl --undirected",
+                got=f"{source.path}, which is directed",
+                remedy="Take clustering, or read the graphs as undirected ones",
             )
-        need_disk(
-            self.out.parent, self._disk_bytes(), f"the centralities of {self.zoo.graphs} graphs"
-        )
+        need_disk(self.out.parent, self._disk_bytes(), f"the centralities of {source.path}")
 
     def identity(self) -> dict[str, Any]:
-        """Return the graph."""
-        return {"graph": str(self.graph.path), "version": self.version}
+        """Return the input."""
+        return self.source.identity()
 
     def plan(self) -> Plan:
-        """Say how the graphs would be cut into tasks, and what a task takes."""
-        items = self.zoo.edges + np.diff(self.zoo.ptr)
-        if self.one:
-            shares = Shares.of(self.graph, self.options)
-            how = f"{len(shares.listed):,} sources in {shares.count} tasks"
-            most = int(items.sum())
-        else:
-            how = f"{self.zoo.graphs:,} graphs in {len(self.pieces)} tasks"
-            most = max((int(items[first:stop].sum()) for first, stop in self.pieces), default=0)
+        """Say how the graphs would be cut into tasks, and what a task takes of its worker."""
+        source, specs = self.source, self.source.specs
+        most, there, problem = None, None, None
+        where = "on every worker; tables are surveyed first"
+        how = f"{len(getattr(source, 'files', []))} files, surveyed first"
+        if specs is not None:
+            how = f"{source.graphs:,} graphs in {len(specs)} tasks"
+            if isinstance(source, DirectoryInput) and source.one:
+                shares = self._shares(source.nodes, int(source.edges[0]))
+                how = f"{len(shares.listed):,} sources in {shares.count} tasks"
+            most = max((self._bytes(spec) for spec in specs), default=0)
+            where = "on every worker"
+            with self.workers(input_bytes=source.bytes) as workers:
+                there = _worker_memory(workers)
+                try:
+                    self._refuse_too_large(workers, specs)
+                except CapacityError as error:
+                    problem = error
         return Plan(
             command=self.command,
             out=str(self.out),
-            what=f"{', '.join(self.options.names)} of {self.graph.num_nodes:,} nodes",
+            what=f"{', '.join(self.options.names)} of {source.path}",
             steps=(("compute", how),),
-            memory=Need(most * _ITEM_BYTES, where="for every task that runs"),
+            memory=Need(most, there, where=where),
             disk=disk_need(self.out.parent, self._disk_bytes()),
+            problem=problem,
         )
 
     def amount(self) -> tuple[str, float]:
-        """Return what all shortest paths cost."""
+        """Return what all shortest paths cost, or of tables how large they are."""
+        if not isinstance(self.source, DirectoryInput):
+            return "centrality of tables", float(self.source.bytes)
         paths = "paths" if self.options.wanted & OF_PATHS else "edges"
-        cost = float(self.zoo.costs.sum()) if paths == "paths" else float(self.graph.num_edges)
-        return f"centrality of {paths}", cost
+        cost = self.source.costs.sum() if paths == "paths" else self.source.edges.sum()
+        return f"centrality of {paths}", float(cost)
 
     def work(self, partial: PartialOutput) -> None:
         """Compute what is not there yet, and write centrality.json."""
         writer = CentralityWriter(partial.records)
-        task = CentralityTask(self.graph.path, self.version, self.options, writer)
-        size = sum(entry.bytes for entry in self.graph.manifest.files.values())
-        with self.workers(input_bytes=size) as workers:
+        with self.workers(input_bytes=self.source.bytes) as workers:
             began = time.monotonic()
-            (self._one_graph if self.one else self._zoo)(workers, task)
+            specs = self.source.prepare(workers, partial)
+            self._refuse_too_large(workers, specs)
+            task = CentralityTask(self.options, writer, _worker_memory(workers))
+            self.result.stage_seconds["read"] = time.monotonic() - began
+            began = time.monotonic()
+            todo = [n for n in range(len(specs)) if not (self.options.resume and writer.done(n))]
+            self.result.resumed_parts = len(specs) - len(todo)
+            # The most costly first, so that no worker ends late; those of about equal cost as they
+            # lie on the disk.
+            todo.sort(key=lambda n: (-round(2 * math.log2(specs[n].cost + 1)), n))
+            self._large(workers, task, {n: specs[n] for n in todo if specs[n].large})
+            self._pieces(workers, task, {n: specs[n] for n in todo if not specs[n].large})
             self.result.stage_seconds["compute"] = time.monotonic() - began
             self.result.devices = workers.capacity.text()
-        ids: Any = None
-        if not self.one:
-            ids = read_column(self.graph.path / "graphs.parquet", "id").combine_chunks()
+        self.source.check_unchanged()
         about = {
-            "graph": str(self.graph.path),
-            "graph_sha256": self.version,
+            **self.source.about(),
             "metrics": list(self.options.names),
             "options": self.given,
         }
-        counted = save_manifest(writer, len(self.pieces), ids, about)
-        self.result.parts = len(self.pieces)
+        counted = save_manifest(writer, specs, self.source.failures, about)
+        self.result.parts = len(specs)
         for name in ("graphs", "nodes", "failed", "bytes"):
             setattr(self.result, name, counted[name])
 
@@ -138,59 +157,116 @@ class CentralityJob(Job[CentralityReport]):
         self.result.seconds = seconds
         return self.result
 
-    def _zoo(self, workers: Workers, task: CentralityTask) -> None:
-        """Compute the pieces, the most costly first, so that no worker ends late."""
-        costs = self.zoo.costs
-        todo = [
-            n for n in range(len(self.pieces)) if not (self.options.resume and task.write.done(n))
-        ]
-        self.result.resumed_parts = len(self.pieces) - len(todo)
-        todo.sort(key=lambda n: -float(costs[slice(*self.pieces[n])].sum()))
-        calls = [(task, n, *self.pieces[n]) for n in todo]
-        sizes = [stop - first for _, _, first, stop in calls]
-        workers.tasks("centrality", compute_piece, calls, sizes, "graphs")
+    def _pieces(self, workers: Workers, task: CentralityTask, specs: dict[int, PieceSpec]) -> None:
+        """Compute pieces in the order that they are given."""
+        size = 1
+        if workers.capacity.on_gpu:
+            least = len(specs) // (_TASKS_OF_WORKER * workers.task_capacity.tasks)
+            size = min(max(least, 1), _PIECES_OF_GPU_TASK)
+        listed = list(specs.items())
+        calls = [(task, listed[i : i + size]) for i in range(0, len(listed), size)]
+        sizes = [sum(spec.graphs for _, spec in several) for _, several in calls]
+        workers.tasks("centrality", compute_pieces, calls, sizes, "graphs")
 
-    def _one_graph(self, workers: Workers, task: CentralityTask) -> None:
-        """Compute shares of the sources, then what follows from them."""
-        graph, records = self.graph, task.write.records
-        if self.options.weighted:
-            calls = [(str(graph.path), n) for n in range(graph.num_shards)]
-            sizes = [shard.edges for shard in graph.manifest.shards]
-            for number, wrong in enumerate(
-                workers.tasks("weights", check_weights, calls, sizes, "edges")
-            ):
-                if wrong:
-                    raise InputError(
-                        f"{graph.path} has weights that are no lengths",
-                        expected="numbers that are not negative",
-                        got=f"in shard {number}, {wrong}",
-                    )
-        shares = Shares.of(graph, self.options)
+    def _large(self, workers: Workers, task: CentralityTask, specs: dict[int, PieceSpec]) -> None:
+        """Compute shares of the sources of large graphs, then what follows from them."""
+        if not specs:
+            return
+        options, records = self.options, task.write.records
+        sizes: dict[int, tuple[int, int, str | None]] = {}
+        if isinstance(self.source, DirectoryInput) and self.source.one:
+            self._refuse_bad_weights(workers, self.source)
+            sizes[0] = self.source.nodes, int(self.source.edges[0]), None
+        else:
+            calls = [(spec, n, records) for n, spec in specs.items()]
+            work = [spec.items for spec in specs.values()]
+            opened = workers.tasks(
+                "open", open_large, calls, work, "edges", weighted=options.weighted
+            )
+            for n, (spec, *size) in zip(list(specs), opened, strict=True):
+                specs[n], sizes[n] = spec, (size[0], size[1], size[2])
+            self._refuse_too_large(workers, list(specs.values()))
+        drawn, work, ends = [], [], []
+        version = hashlib.sha256(str(self.identity()).encode()).hexdigest()
+        for n, (nodes, edges, failed) in sizes.items():
+            shares, listed = self._shares(nodes, edges), f"sources-{n:05d}.npy"
+            save_npy(records.folder, listed, shares.listed)
+            ends.append((task, n, specs[n], listed, shares.count))
+            if failed is not None or not options.wanted & OF_PATHS:
+                continue
+            for share in range(shares.count):
+                if options.resume and records.done(share_name(n, share)):
+                    self.result.resumed_parts += 1
+                    continue
+                given = (specs[n], version, options, records, listed)
+                drawn.append((*given, n, share, shares.count))
+                work.append(len(shares.share(share)))
+        workers.tasks("sources", sum_share, drawn, work, "sources")
+        workers.tasks("finish", finish_graph, ends, [1] * len(ends), "graphs")
+
+    def _shares(self, nodes: int, edges: int) -> Shares:
+        shares = Shares.of(nodes, edges, self.options)
         if self.options.sampled:
             self.result.samples = len(shares.listed)
-            self.result.error_bound = error_bound(graph.num_nodes, len(shares.listed))
-        save_npy(records.folder, _LISTED, shares.listed)
-        if self.options.wanted & OF_PATHS:
-            numbers = range(shares.count)
-            done = [n for n in numbers if self.options.resume and records.done(f"share-{n:05d}")]
-            self.result.resumed_parts = len(done)
-            todo = sorted(set(numbers) - set(done))
-            given = (graph.path, self.version, self.options, records, _LISTED)
-            drawn = [(*given, n, shares.count) for n in todo]
-            sizes = [len(shares.share(n)) for n in todo]
-            workers.tasks("centrality", sum_share, drawn, sizes, "sources")
-        workers.tasks("finish", finish_graph, [(task, _LISTED, shares.count)], [1], "graphs")
+            self.result.error_bound = error_bound(nodes, len(shares.listed))
+        return shares
+
+    def _refuse_bad_weights(self, workers: Workers, source: DirectoryInput) -> None:
+        if not self.options.weighted:
+            return
+        graph = source.graph
+        calls = [(str(graph.path), n) for n in range(graph.num_shards)]
+        sizes = [shard.edges for shard in graph.manifest.shards]
+        found = workers.tasks("weights", check_weights, calls, sizes, "edges")
+        for number, wrong in enumerate(found):
+            if wrong:
+                raise InputError(
+                    f"{graph.path} has weights that are no lengths",
+                    expected="numbers that are not negative",
+                    got=f"in shard {number}, {wrong}",
+                )
+
+    def _bytes(self, spec: PieceSpec) -> int:
+        options = self.options
+        return spec.bytes(weighted=options.weighted, distances=options.distances)
+
+    def _refuse_too_large(self, workers: Workers, specs: list[PieceSpec]) -> None:
+        """Raise CapacityError where a piece does not fit into what a worker has."""
+        if not specs:
+            return
+        most = max(specs, key=self._bytes)
+        what = f"a task of {most.graphs:,} graphs" if most.graphs > 1 else "one graph"
+        if most.graphs == 1 and most.ids is not None:
+            what = f"graph {most.ids[0].as_py()}"
+        remedy = REMEDY
+        if self.options.distances:
+            what, remedy = f"{what} with its distances", f"{REMEDY}; or leave --distances away"
+        needs, has = self._bytes(most), _worker_memory(workers)
+        if needs > has:
+            raise does_not_fit(what, "on a worker", needs, has, remedy=remedy)
+        capacity = workers.capacity
+        if capacity.on_gpu:
+            needs -= most.items * max(most.item_bytes - _DEVICE_ITEM_BYTES, 0)
+            if needs > capacity.memory:
+                raise capacity.too_small(what, needs, remedy="Take --device cpu, or a larger GPU")
 
     def _disk_bytes(self) -> int:
         """Return about what the output and the sums of shares take."""
-        columns = len(self.options.names) + 2
-        size = self.graph.num_nodes * 8 * columns
-        if "edge-betweenness" in self.options.wanted:
-            size += self.graph.num_edges * 24
-        if self.options.distances:
-            each = 8 if self.options.weighted else 4
-            size += int((np.diff(self.zoo.ptr).astype(np.float64) ** 2).sum()) * each
-        if self.one:
-            shares = Shares.of(self.graph, self.options)
-            size += shares.count * 5 * 8 * self.graph.num_nodes
+        source, options = self.source, self.options
+        size = source.nodes * 8 * (len(options.names) + 2)
+        if not isinstance(source, DirectoryInput):
+            return int(size + source.scratch_bytes)
+        if "edge-betweenness" in options.wanted:
+            size += int(source.edges.sum()) * 24
+        if options.distances:
+            each = 8 if options.weighted else 4
+            size += int((source.sizes.astype(float) ** 2).sum()) * each
+        if source.one:
+            size += self._shares(source.nodes, int(source.edges[0])).count * 40 * source.nodes
         return size
+
+
+def _worker_memory(workers: Workers) -> int:
+    """Return the bytes of host memory that all tasks of a worker may use together."""
+    can = workers.task_capacity
+    return can.task_memory * max(1, can.tasks // workers.capacity.workers)

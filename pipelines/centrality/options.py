@@ -59,6 +59,20 @@ class CentralityOptions:
     dtype: Literal["float32", "float64"] = "float64"
     """count paths in float64, or in float32 where that is faster (on GPUs)"""
 
+    format: Literal["auto", "graph", "parquet", "tu", "edgelists", "json"] = "auto"
+    """what the input is: a graph or zoo of ours, Parquet of edges, a TU folder, a folder with a
+    list of edges a graph, JSON lines with a graph a line [default: by the names of files]"""
+    directed: bool | None = None
+    """inputs but graphs of ours: edges have a direction [default: undirected, or as JSON says]"""
+    graph_id: str | None = None
+    """Parquet: column of the graph of an edge [default: graph_id or graph]"""
+    source: str | None = None
+    """Parquet: column of the source nodes [default: source, src, from, ...]"""
+    target: str | None = None
+    """Parquet: column of the target nodes [default: target, dst, to, ...]"""
+    weight: str | None = None
+    """Parquet: column of the weights; JSON: attribute of edges [default: weight or w]"""
+
     verify: Annotated[bool, Parameter(negative="")] = False
     """before anything else, compare every file of the graph with its SHA-256"""
     scratch: ClientPath | None = None

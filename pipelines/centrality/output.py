@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -22,11 +22,8 @@ from penstock.files import FileEntry, atomic, file_entry, file_table, save_npy
 from penstock.formats import Format
 from penstock.kernels.centrality_rules import GraphBatch
 from penstock.pipelines.centrality.compute import Columns
-from penstock.pipelines.centrality.pieces import Piece
+from penstock.pipelines.centrality.pieces import Piece, PieceSpec
 from penstock.pipelines.job.partial import Records
-
-if TYPE_CHECKING:
-    pass
 
 KIND = "centrality"
 FORMAT = Format(
@@ -45,10 +42,8 @@ class CentralityWriter:
 
     records: Records
 
-    def __call__(
-        self, number: int, piece: Piece, found: Columns, distances: Array | None, first: int
-    ) -> None:
-        """Write what was computed of a piece, whose first graph is ``first``, and note that."""
+    def __call__(self, number: int, piece: Piece, found: Columns, distances: Array | None) -> None:
+        """Write what was computed of a piece, and note that."""
         result, name = self.records.result, f"part-{number:05d}.parquet"
         sizes = piece.batch.sizes
         failed = np.zeros(len(sizes), bool)
@@ -62,7 +57,12 @@ class CentralityWriter:
         files = [_write(result, f"nodes/{name}", columns)]
         edges = np.diff(piece.batch.indptr[piece.batch.ptr])
         columns = _named(piece, np.arange(len(sizes)))
-        columns |= {"nodes": as_arrow(sizes), "edges": as_arrow(_edges(piece.batch, edges))}
+        unread = np.zeros(len(sizes), bool)
+        unread[list(piece.unread)] = True
+        columns |= {
+            "nodes": as_arrow(sizes, unread),
+            "edges": as_arrow(_edges(piece.batch, edges), unread),
+        }
         columns |= {key: as_arrow(values, failed) for key, values in found.graphs.items()}
         files.append(_write(result, f"graphs/{name}", columns))
         if found.edges is not None:
@@ -75,7 +75,7 @@ class CentralityWriter:
         counts = {
             "graphs": len(sizes),
             "nodes": int(sizes.sum()),
-            "failures": [[first + graph, reason] for graph, reason in sorted(reasons.items())],
+            "failures": [[graph, reason] for graph, reason in sorted(reasons.items())],
         }
         self.records.save(piece_name(number), counts, files)
 
@@ -85,31 +85,39 @@ class CentralityWriter:
 
 
 def save_manifest(
-    writer: CentralityWriter, parts: int, ids: Any, about: dict[str, Any]
+    writer: CentralityWriter, specs: list[PieceSpec], lost: list[str], about: dict[str, Any]
 ) -> dict[str, int]:
     """Write failures.parquet and centrality.json, and return what all parts count.
 
-    ids  the users' ids of the graphs; None: of a directory that is one graph
+    lost  what could not be read and belongs to no graph that is known: failures without a graph
     """
     import pyarrow as pa
 
     total = {"graphs": 0, "nodes": 0}
     files: list[FileEntry] = []
-    failures: list[tuple[int, str]] = []
-    for number in range(parts):
+    ids: list[Any] = []
+    reasons: list[str] = []
+    for number, spec in enumerate(specs):
         counts, entries = writer.records.load(piece_name(number))
         files += entries
-        failures += [(graph, reason) for graph, reason in counts["failures"]]
+        failures = counts["failures"]
+        if failures and spec.ids is not None:
+            ids.append(take(spec.ids, np.array([graph for graph, _ in failures], np.int64)))
+        reasons += [reason for _, reason in failures]
         for name in total:
             total[name] += counts[name]
     columns: dict[str, Any] = {}
-    if ids is not None:
-        columns["graph"] = take(ids, np.array([graph for graph, _ in failures], np.int64))
-    columns["reason"] = pa.array([reason for _, reason in failures], pa.string())
+    if specs and specs[0].ids is not None:
+        kind = specs[0].ids.type
+        columns["graph"] = pa.chunked_array([*ids, pa.nulls(len(lost), kind)], kind)
+    elif lost:
+        columns["graph"] = pa.nulls(len(lost))
+    columns["reason"] = pa.array([*reasons, *lost], pa.string())
     files.append(_write(writer.records.result, "failures.parquet", columns))
-    body = {**about, **total, "failed": len(failures), "files": file_table(files)}
+    failed = len(reasons) + len(lost)
+    body = {**about, **total, "failed": failed, "files": file_table(files)}
     FORMAT.save(writer.records.result, body)
-    return {**total, "failed": len(failures), "bytes": sum(file.bytes for file in files)}
+    return {**total, "failed": failed, "bytes": sum(file.bytes for file in files)}
 
 
 def piece_name(number: int) -> str:
@@ -157,9 +165,13 @@ def _write(root: Path, name: str, columns: dict[str, Any]) -> FileEntry:
     import pyarrow.parquet as pq
 
     (root / name).parent.mkdir(parents=True, exist_ok=True)
-    words = [key for key, column in columns.items() if key in ("graph", "reason")]
+    table = pa.table(columns)
+    # Of other numbers too few repeat.
+    words = [
+        field.name
+        for field in table.schema
+        if field.name == "graph" or pa.types.is_string(field.type)
+    ]
     with atomic(root / name) as temporary:
-        pq.write_table(
-            pa.table(columns), temporary, compression="zstd", use_dictionary=words or False
-        )
+        pq.write_table(table, temporary, compression="zstd", use_dictionary=words or False)
     return file_entry(root, name)

@@ -1,17 +1,14 @@
-"""The input in pieces: ranges of the graphs of a zoo, of about equal cost, one a task."""
+"""Pieces: some graphs of the input, computed and written together, one after another by tasks."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from penstock.arrays import Array
-from penstock.arrow import as_numpy, read_column
-from penstock.csr import CSR
-from penstock.graph import Graph
 from penstock.kernels.centrality_rules import GraphBatch
 
 if TYPE_CHECKING:
@@ -20,59 +17,10 @@ if TYPE_CHECKING:
 _PIECES = 256  # about; they follow from the input alone, so that any cluster writes the same files
 _MOST_ITEMS = 1 << 22  # nodes and edges of a piece, unless a graph has more
 _LEAST_COST = 1e7  # of a piece: some milliseconds
-
-
-@dataclass(frozen=True)
-class Zoo:
-    """Where the graphs of a directory lie: all of a zoo, or the one graph that it is.
-
-    ptr    (graphs + 1,) int64: the first node of each
-    edges  (graphs,) int64: of each, as they are stored
-    """
-
-    ptr: Array
-    edges: Array
-
-    @staticmethod
-    def of(graph: Graph) -> Zoo:
-        """Read where the graphs of a directory lie."""
-        if graph.manifest.graphs is None:
-            return Zoo(np.array([0, graph.num_nodes]), np.array([graph.num_edges]))
-        path = graph.path / "graphs.parquet"
-        nodes = as_numpy(read_column(path, "nodes")).astype(np.int64)
-        ptr = np.concatenate([[0], np.cumsum(nodes)])
-        # graphs.parquet of a generated zoo does not say them.
-        before = np.concatenate([[0], np.cumsum(graph.degrees)])
-        return Zoo(ptr, np.diff(before[ptr]))
-
-    @property
-    def graphs(self) -> int:
-        """Number of graphs."""
-        return len(self.edges)
-
-    @property
-    def costs(self) -> Array:
-        """What the shortest paths of each graph cost: a look at every edge from every node."""
-        sizes = np.diff(self.ptr).astype(np.float64)
-        return (sizes + 1) * (self.edges + sizes + 1)
-
-    def pieces(self, shard_starts: Array) -> list[tuple[int, int]]:
-        """Cut the graphs into ranges: first, and one after the last.
-
-        shard_starts  the first node of each shard, none of which a piece crosses
-        """
-        costs, items = self.costs, self.edges + np.diff(self.ptr)
-        most = max(float(costs.sum()) / _PIECES, _LEAST_COST)
-        shard = np.searchsorted(shard_starts, self.ptr[:-1], side="right")
-        found, first, cost, size = [], 0, 0.0, 0
-        for graph in range(self.graphs):
-            full = cost + costs[graph] > most or size + items[graph] > _MOST_ITEMS
-            if graph > first and (full or shard[graph] != shard[first]):
-                found.append((first, graph))
-                first, cost, size = graph, 0.0, 0
-            cost += float(costs[graph])
-            size += int(items[graph])
-        return [*found, (first, self.graphs)] if self.graphs else []
+# A graph beyond these is computed by several tasks, a share of its sources each.
+_LARGE_ITEMS = 1 << 23
+_LARGE_COST = 3e10
+_SHORT, _LONG = 4, 8  # bytes of a distance: a number of steps, or with weights their sum
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,70 +30,121 @@ class Piece:
     failed  why a graph cannot be computed, by its number in the piece
     graphs  (graphs,) the users' ids; None: of a directory that is one graph
     nodes   (nodes,) the users' ids
+    unread  graphs, by number, of which not all rows could be read: how large they are is not known
     """
 
     batch: GraphBatch
     failed: dict[int, str]
     graphs: pa.Array | None
     nodes: pa.Array
+    unread: frozenset[int] = field(default_factory=frozenset)
 
 
-def read_piece(path: Path, first: int, stop: int, *, weighted: bool) -> Piece:
-    """Read the graphs ``first .. stop`` of a directory."""
-    graph = Graph.open(path)
-    ptr = Zoo.of(graph).ptr[first : stop + 1]
-    low, high = int(ptr[0]), int(ptr[-1])
-    batch, failed = batch_of(rows_of(graph, low, high), ptr, graph, weighted=weighted)
-    graphs: Any = None
-    if graph.manifest.graphs is not None:
-        graphs = read_column(graph.path / "graphs.parquet", "id").slice(first, stop - first)
-        graphs = graphs.combine_chunks()
-    nodes: Any = graph.user_ids().slice(low, high - low).combine_chunks()
-    return Piece(batch, failed, graphs, nodes)
+@dataclass(frozen=True, eq=False, kw_only=True)
+class PieceSpec(ABC):
+    """What a task is told of a piece.
 
-
-def rows_of(graph: Graph, low: int, high: int) -> CSR:
-    """Return the rows of the nodes ``low .. high``, which lie in one shard, or are all."""
-    for number, shard in enumerate(graph.manifest.shards):
-        if shard.start <= low and high <= shard.stop and low < shard.stop:
-            return graph.shard(number).row_range(low - shard.start, high - shard.start)
-    return graph.csr().row_range(low, high)
-
-
-def batch_of(
-    rows: CSR, ptr: Array, graph: Graph, *, weighted: bool
-) -> tuple[GraphBatch, dict[int, str]]:
-    """Return the batch of some rows, in which parallel edges are one, and which graphs have failed.
-
-    Of parallel edges the shortest counts.
+    ids    the users' ids of its graphs; None: of a directory that is one graph
+    items  its nodes and edges, or at most so many; cost: of all its shortest paths, about
+    matrix entries of the distances of all pairs; None: not known before it is read
+    large  whether it is one graph whose sources are shared over tasks
     """
-    indptr = np.asarray(rows.indptr, np.int64)
-    indices = np.asarray(rows.indices - rows.first_row)
-    weights = None
-    failed: dict[int, str] = {}
-    ptr = ptr - rows.first_row
-    if weighted and rows.weights is not None:
-        weights = np.asarray(rows.weights, np.float64)
-        bad = np.flatnonzero(~(weights >= 0) | np.isinf(weights))
-        of = np.searchsorted(indptr[ptr], bad, side="right") - 1
-        for number in np.unique(of):
-            worst = weights[bad[of == number][0]]
-            failed[int(number)] = f"an edge has the weight {worst:g}"
-        if len(bad):
-            weights = weights.copy()
-            weights[bad] = 1
-    owner = np.repeat(np.arange(len(indptr) - 1), np.diff(indptr))
-    again = np.zeros(len(indices), bool)
-    again[1:] = (indices[1:] == indices[:-1]) & (owner[1:] == owner[:-1])
-    if again.any():
-        starts = np.flatnonzero(~again)
-        if weights is not None:
-            weights = np.minimum.reduceat(weights, starts)
-        indices, owner = indices[starts], owner[starts]
-        counts = np.bincount(owner, minlength=len(indptr) - 1)
-        indptr = np.concatenate([[0], np.cumsum(counts)])
-    batch = GraphBatch(ptr, indptr, indices, weights, directed=graph.manifest.directed)
-    return batch, failed
+
+    ids: pa.Array | None
+    items: int
+    cost: float
+    matrix: int | None = None
+    large: bool = False
+
+    item_bytes: ClassVar[int] = 40  # of a node or an edge, while it is read and computed
+
+    @property
+    def graphs(self) -> int:
+        """Number of graphs."""
+        return 1 if self.ids is None else len(self.ids)
+
+    @abstractmethod
+    def read(self, *, weighted: bool) -> Piece:
+        """Read the graphs; runs on a worker."""
+
+    def bytes(self, *, weighted: bool, distances: bool) -> int:
+        """Return about what it takes in memory while it is computed."""
+        matrix = (self.matrix or 0) * (_LONG if weighted else _SHORT) if distances else 0
+        return self.items * self.item_bytes + matrix
+
+
+def matrix_bytes(sizes: Array, *, weighted: bool) -> int:
+    """Return what the distances of all pairs take, of graphs of so many nodes."""
+    return int((sizes.astype(np.float64) ** 2).sum()) * (_LONG if weighted else _SHORT)
+
+
+def costs_of(sizes: Array, edges: Array) -> Array:
+    """Return what all shortest paths of graphs cost: a look at every edge from every node."""
+    wide = sizes.astype(np.float64)
+    found: Array = (wide + 1) * (edges + wide + 1)
+    return found
+
+
+def cut(
+    costs: Array,
+    items: Array,
+    barriers: Array | None = None,
+    *,
+    aligned: Array | None = None,
+    least_cost: float | None = None,
+) -> list[tuple[int, int, bool]]:
+    """Cut graphs into ranges of about equal cost: first, one after the last, and whether large.
+
+    barriers  (graphs,) int64, ascending: no range has graphs of two values
+    aligned   (graphs,) int64, ascending: ranges begin where the value does, if they can
+    A large graph has a range of its own.
+    """
+    most = max(float(costs.sum()) / _PIECES, _LEAST_COST if least_cost is None else least_cost)
+    large = (items > _LARGE_ITEMS) | (costs > max(_LARGE_COST, 8 * most))
+    before_costs = np.concatenate([[0.0], np.cumsum(costs)])
+    before_items = np.concatenate([[0], np.cumsum(items)])
+    larges = np.flatnonzero(large)
+    found, first, count = [], 0, len(costs)
+    while first < count:
+        if large[first]:
+            found.append((first, first + 1, True))
+            first += 1
+            continue
+        stop = min(
+            int(np.searchsorted(before_costs, before_costs[first] + most, side="right")) - 1,
+            int(np.searchsorted(before_items, before_items[first] + _MOST_ITEMS, "right")) - 1,
+            count,
+        )
+        at = int(np.searchsorted(larges, first))
+        if at < len(larges):
+            stop = min(stop, int(larges[at]))
+        if barriers is not None:
+            stop = min(stop, int(np.searchsorted(barriers, barriers[first], side="right")))
+        if aligned is not None and stop < count:
+            begins = int(np.searchsorted(aligned, aligned[stop], side="left"))
+            stop = begins if begins > first else stop
+        stop = max(stop, first + 1)
+        found.append((first, stop, False))
+        first = stop
+    return found or [(0, 0, False)]  # tables without rows are written, too
+
+
+def without_bad_weights(weights: Array, starts: Array) -> tuple[Array, dict[int, str]]:
+    """Return weights of which the bad ones are 1, and why graphs fail, by number.
+
+    starts  (graphs + 1,): where the weights of each graph begin
+    """
+    bad = np.flatnonzero(~(weights >= 0) | np.isinf(weights))
+    if not len(bad):
+        return weights, {}
+    of, first = np.unique(np.searchsorted(starts, bad, side="right") - 1, return_index=True)
+    failed = {
+        int(graph): f"an edge has the weight {weights[bad[at]]:g}"
+        for graph, at in zip(of, first, strict=True)
+    }
+    weights = weights.copy()
+    weights[bad] = 1
+    return weights, failed
 
 
 def on_device(batch: GraphBatch) -> GraphBatch:

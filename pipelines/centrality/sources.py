@@ -10,18 +10,25 @@ import numpy as np
 
 from penstock.arrays import Array
 from penstock.files import save_npy
-from penstock.graph import Graph, load_npy
+from penstock.graph import load_npy
 from penstock.kernels import kernel
 from penstock.kernels.centrality_rules import GraphBatch, Paths, betweenness_scale
 from penstock.pipelines.centrality.compute import Columns, _host, of_paths
-from penstock.pipelines.centrality.options import CentralityOptions
-from penstock.pipelines.centrality.pieces import batch_of, on_device
+from penstock.pipelines.centrality.inputs.runs import all_graphs, write_run
+from penstock.pipelines.centrality.options import NODE_METRICS, CentralityOptions
+from penstock.pipelines.centrality.pieces import Piece, PieceSpec, on_device
 from penstock.pipelines.job.partial import Records
 from penstock.workers.plugin import resources
 
 _SHARES = 256  # at most; they follow from the input alone
 _LEAST_COST = 1e8  # of a share: some tenths of a second
 _CHANCE = 0.1  # that the error of some node is larger than the bound
+_OF_GRAPHS = {
+    "diameter": ("diameter", "radius"),
+    "component": ("components",),
+    "strong-component": ("strong_components",),
+    "clustering": ("average_clustering",),
+}
 _FIELDS = ("reached", "total", "inverse", "eccentricity")
 
 
@@ -36,15 +43,14 @@ class Shares:
     count: int
 
     @staticmethod
-    def of(graph: Graph, options: CentralityOptions) -> Shares:
+    def of(nodes: int, edges: int, options: CentralityOptions) -> Shares:
         """Draw the sources, if they are to be drawn, and cut them into shares."""
-        nodes = graph.num_nodes
         listed = np.arange(nodes, dtype=np.int64)
         wanted = sample_size(nodes, options)
         if wanted is not None:
             drawn = np.random.Generator(np.random.Philox(options.seed)).permutation(nodes)
             listed = np.sort(drawn[:wanted]).astype(np.int64)
-        cost = float(len(listed)) * (nodes + graph.num_edges)
+        cost = float(len(listed)) * (nodes + edges)
         count = int(min(_SHARES, max(1, len(listed)), max(1, cost // _LEAST_COST)))
         return Shares(listed, count)
 
@@ -73,12 +79,68 @@ def error_bound(nodes: int, samples: int) -> float:
     return math.sqrt(math.log(2 * nodes / _CHANCE) / (2 * samples))
 
 
+def share_name(piece: int, number: int) -> str:
+    """Return by what name the record of a share goes."""
+    return f"share-{piece:05d}-{number:05d}"
+
+
+def open_large(
+    spec: PieceSpec, piece: int, records: Records, *, weighted: bool
+) -> tuple[PieceSpec, int, int, str | None]:
+    """Read a large graph, and keep it for its shares where that took more than mapping it.
+
+    Return from where it is read from now on, its nodes and edges, and why it has failed.
+    """
+    from penstock.pipelines.centrality.inputs.table_piece import TablePiece
+
+    found = spec.read(weighted=weighted)
+    batch = found.batch
+    if isinstance(spec, TablePiece):
+        spec = KeptPiece.keep(spec, found, records.folder, f"large-{piece:05d}")
+    return spec, batch.nodes, len(batch.indices), found.failed.get(0)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class KeptPiece(PieceSpec):
+    """A large graph that was read from tables, as it was kept: .npy files of this stem."""
+
+    folder: Path
+    stem: str
+    directed: bool
+    failed: dict[int, str]
+    unread: frozenset[int]
+
+    @staticmethod
+    def keep(spec: PieceSpec, piece: Piece, folder: Path, stem: str) -> KeptPiece:
+        """Write a piece that was read."""
+        import pyarrow as pa
+
+        for name in ("ptr", "indptr", "indices", "weights"):
+            if (array := getattr(piece.batch, name)) is not None:
+                save_npy(folder, f"{stem}-{name}.npy", array)
+        write_run(folder, f"{stem}-nodes", pa.table({"id": piece.nodes}))
+        return KeptPiece(
+            ids=spec.ids, items=spec.items, cost=spec.cost, matrix=piece.batch.nodes**2, large=True,
+            folder=folder, stem=stem, directed=piece.batch.directed, failed=piece.failed,
+            unread=piece.unread,
+        )  # fmt: skip
+
+    def read(self, *, weighted: bool) -> Piece:
+        """Map it."""
+        names = ["ptr", "indptr", "indices", *(["weights"] if weighted else [])]
+        arrays = {name: load_npy(self.folder / f"{self.stem}-{name}.npy") for name in names}
+        batch = GraphBatch(**arrays, directed=self.directed)
+        nodes = all_graphs(str(self.folder / f"{self.stem}-nodes.arrow"))
+        return Piece(batch, self.failed, self.ids, nodes, self.unread)
+
+
 def sum_share(
-    path: Path,
+    spec: PieceSpec,
     version: str,
     options: CentralityOptions,
     records: Records,
     listed: str,
+    piece: int,
     number: int,
     count: int,
 ) -> None:
@@ -86,14 +148,13 @@ def sum_share(
     held = resources()
 
     def load() -> GraphBatch:
-        graph = Graph.open(held.stage(path))
-        whole = np.array([0, graph.num_nodes])
-        batch, failed = batch_of(graph.csr(), whole, graph, weighted=options.weighted)
-        assert not failed, "the client has looked at the weights"
-        return batch if held.device is None else on_device(batch)
+        read = spec.read(weighted=options.weighted)
+        assert not read.failed, "the client has looked at the weights"
+        return read.batch if held.device is None else on_device(read.batch)
 
     sources = Shares(load_npy(records.folder / listed), count).share(number)
-    with held.cache.hold(("centrality", str(path), version, options.weighted), load) as batch:
+    key = ("centrality", version, piece, options.weighted)
+    with held.cache.hold(key, load) as batch:
         kernels = kernel("centrality", batch.indptr)
         sums: dict[str, Array] = {}
         if options.wanted & {"closeness", "harmonic", "eccentricity", "diameter"}:
@@ -108,22 +169,43 @@ def sum_share(
             sums["betweenness"] = _host(nodes)
             if arcs is not None:
                 sums["edges"] = _host(arcs)
-    stem = f"share-{number:05d}"
+    stem = share_name(piece, number)
     for name, values in sums.items():
         save_npy(records.folder, f"{stem}-{name}.npy", values)
     records.save(stem, {"sums": sorted(sums)}, [])
 
 
-def added(records: Records, shares: Shares, name: str) -> Array:
+def added(records: Records, piece: int, shares: Shares, name: str) -> Array:
     """Return the sum of all shares, in their order."""
-    total = np.array(load_npy(records.folder / f"share-00000-{name}.npy"))
-    for number in range(1, shares.count):
-        total += load_npy(records.folder / f"share-{number:05d}-{name}.npy")
+    files = [f"{share_name(piece, number)}-{name}.npy" for number in range(shares.count)]
+    total = np.array(load_npy(records.folder / files[0]))
+    for file in files[1:]:
+        total += load_npy(records.folder / file)
     return total
 
 
+def without_columns(batch: GraphBatch, options: CentralityOptions) -> Columns:
+    """Return the columns of a graph that has failed: values that nobody will see."""
+    whole = {"component", "strong-component", "triangles"}
+    nodes = {
+        name.replace("-", "_"): np.zeros(batch.nodes, np.int32 if name in whole else np.float64)
+        for name in options.names
+        if name in NODE_METRICS
+    }
+    if "triangles" in nodes:
+        nodes["triangles"] = nodes["triangles"].astype(np.int64)
+    graphs = {
+        name: np.zeros(batch.graphs, np.int64 if name.endswith("components") else np.float64)
+        for metric, names in _OF_GRAPHS.items()
+        if metric in options.wanted
+        for name in names
+    }
+    edges = np.zeros(len(batch.indices)) if "edge-betweenness" in options.wanted else None
+    return Columns(nodes, graphs, edges, np.empty(0, np.int64))
+
+
 def from_shares(
-    records: Records, shares: Shares, batch: GraphBatch, options: CentralityOptions
+    records: Records, piece: int, shares: Shares, batch: GraphBatch, options: CentralityOptions
 ) -> Columns:
     """Return the columns of the whole graph from its shares."""
     nodes: dict[str, Array] = {}
@@ -131,7 +213,7 @@ def from_shares(
     edges = None
     size, drawn = batch.nodes, len(shares.listed)
     if options.wanted & {"closeness", "harmonic", "eccentricity", "diameter"}:
-        paths = Paths(*(added(records, shares, name) for name in _FIELDS))
+        paths = Paths(*(added(records, piece, shares, name) for name in _FIELDS))
         nodes |= of_paths(paths, batch.ptr, options)
         if options.sampled:
             nodes |= _estimated(paths, shares, size, options)
@@ -140,14 +222,14 @@ def from_shares(
             graphs["radius"] = np.array([paths.eccentricity.min() if size else 0.0])
     given = {"directed": batch.directed, "normalized": options.normalized}
     if "betweenness" in options.wanted:
-        sums = added(records, shares, "betweenness")
+        sums = added(records, piece, shares, "betweenness")
         if options.sampled and drawn < size:
             scale = _sampled_scale(shares, size, options, directed=batch.directed)
         else:
             scale = betweenness_scale(batch.ptr, endpoints=options.endpoints, **given)
         nodes["betweenness"] = sums * scale
     if "edge-betweenness" in options.wanted:
-        edges = added(records, shares, "edges")
+        edges = added(records, piece, shares, "edges")
         edges *= betweenness_scale(batch.ptr, endpoints=True, **given)
     return Columns(nodes, graphs, edges, np.empty(0, np.int64))
 

@@ -1,7 +1,11 @@
-"""The tasks of a run: a piece of a zoo, or the end of one large graph; they run on workers."""
+"""The tasks of a run: pieces of the input, or the end of one large graph; they run on workers."""
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -9,63 +13,149 @@ from typing import Any
 import numpy as np
 
 from penstock.arrays import Array
+from penstock.errors import CapacityError
 from penstock.graph import Graph, load_npy
 from penstock.kernels import kernel
+from penstock.limits import cores
 from penstock.pipelines.centrality.compute import Columns, compute
 from penstock.pipelines.centrality.options import OF_PATHS, CentralityOptions
 from penstock.pipelines.centrality.output import CentralityWriter
-from penstock.pipelines.centrality.pieces import Piece, on_device, read_piece
-from penstock.pipelines.centrality.sources import Shares, from_shares
+from penstock.pipelines.centrality.pieces import Piece, PieceSpec, matrix_bytes, on_device
+from penstock.pipelines.centrality.sources import Shares, from_shares, without_columns
+from penstock.sizes import does_not_fit
 from penstock.workers.plugin import resources
+
+REMEDY = "Give workers more memory with --memory-limit, or start fewer with -n"
 
 
 @dataclass(frozen=True)
 class CentralityTask:
     """One run, as its tasks see it.
 
-    version  of the graph, so that a worker never takes an older copy for it
+    memory  bytes that all tasks of a worker may use together
     """
 
-    graph: Path
-    version: str
     options: CentralityOptions
     write: CentralityWriter
+    memory: int
+
+    def bytes(self, spec: PieceSpec) -> int:
+        """Return about what a piece takes."""
+        options = self.options
+        return spec.bytes(weighted=options.weighted, distances=options.distances)
 
 
-def compute_piece(task: CentralityTask, number: int, first: int, stop: int) -> None:
-    """Compute the graphs ``first .. stop`` of a zoo, and write them."""
-    held = resources()
-    path = Path(held.stage(task.graph))
-    piece = read_piece(path, first, stop, weighted=task.options.weighted)
-    found, distances = _computed(piece, task.options)
-    task.write(number, piece, found, distances, first)
+class _Room:
+    """Memory of this process that pieces share: who finds too little left waits for others."""
+
+    def __init__(self) -> None:
+        self._changed, self._used, self._users = threading.Condition(), 0, 0
+
+    @contextmanager
+    def take(self, size: int, most: int) -> Iterator[None]:
+        """Hold ``size`` bytes until the end of the block; alone even where that is too much."""
+        with self._changed:
+            self._changed.wait_for(lambda: not self._users or self._used + size <= most)
+            self._used, self._users = self._used + size, self._users + 1
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._used, self._users = self._used - size, self._users - 1
+                self._changed.notify_all()
 
 
-def finish_graph(task: CentralityTask, listed: str, count: int) -> None:
-    """Compute what is left of one graph, once all shares of its sources are there, and write it."""
-    held, records = resources(), task.write.records
-    path = Path(held.stage(task.graph))
-    piece = read_piece(path, 0, 1, weighted=task.options.weighted)
-    shares = Shares(load_npy(records.folder / listed), count)
-    found = from_shares(records, shares, piece.batch, task.options)
-    rest = task.options.wanted - OF_PATHS
-    if rest or task.options.distances:
-        others = replace(task.options, metrics=",".join(sorted(rest)) or "component")
-        more, distances = _computed(piece, others)
-        if rest:
-            found = Columns(
-                found.nodes | more.nodes, found.graphs | more.graphs, found.edges, more.unfinished
-            )
-    else:
-        distances = None
-    task.write(0, piece, found, distances, 0)
+_room = _Room()
+_gpu = threading.Lock()  # one piece at a time computes there; others are read and written meanwhile
 
 
-def _computed(piece: Piece, options: CentralityOptions) -> tuple[Columns, Array | None]:
-    """Return the columns of a piece and, if asked, its distances; on the worker's GPU if any."""
-    batch: Any = piece.batch
+def compute_pieces(task: CentralityTask, several: list[tuple[int, PieceSpec]]) -> None:
+    """Compute pieces and write them.
+
+    A worker with a GPU has several at hand, so that reading, computing and writing overlap: as many
+    as it has cores, whether as tasks at once or within one.
+    """
+    threads = 1
     if resources().device is not None:
-        batch = on_device(batch)
+        threads = min(len(several), max(1, cores() // _threads_of_worker()))
+    if threads == 1:
+        for number, spec in several:
+            _compute_piece(task, number, spec)
+        return
+    with ThreadPoolExecutor(threads) as pool:
+        made = [pool.submit(_compute_piece, task, *each) for each in several]
+        try:
+            for one in made:
+                one.result()
+        except BaseException:
+            pool.shutdown(wait=True, cancel_futures=True)
+            raise
+
+
+def _threads_of_worker() -> int:
+    from distributed import get_worker
+
+    try:
+        return int(get_worker().state.nthreads)
+    except ValueError:
+        return 1
+
+
+def _compute_piece(task: CentralityTask, number: int, spec: PieceSpec) -> None:
+    with _room.take(task.bytes(spec), task.memory):
+        piece = spec.read(weighted=task.options.weighted)
+        found, distances = _computed(task, piece, task.options)
+        task.write(number, piece, found, distances)
+
+
+def finish_graph(
+    task: CentralityTask, number: int, spec: PieceSpec, listed: str, count: int
+) -> None:
+    """Compute what is left of one graph, once all shares of its sources are there, and write it."""
+    records = task.write.records
+    with _room.take(task.bytes(spec), task.memory):
+        piece = spec.read(weighted=task.options.weighted)
+        if piece.failed:
+            task.write(number, piece, without_columns(piece.batch, task.options), None)
+            return
+        shares = Shares(load_npy(records.folder / listed), count)
+        found = from_shares(records, number, shares, piece.batch, task.options)
+        rest, distances = task.options.wanted - OF_PATHS, None
+        if rest or task.options.distances:
+            others = replace(task.options, metrics=",".join(sorted(rest)) or "component")
+            more, distances = _computed(task, piece, others)
+            if rest:
+                found = Columns(
+                    found.nodes | more.nodes,
+                    found.graphs | more.graphs,
+                    found.edges,
+                    more.unfinished,
+                )
+        task.write(number, piece, found, distances)
+
+
+def _computed(
+    task: CentralityTask, piece: Piece, options: CentralityOptions
+) -> tuple[Columns, Array | None]:
+    """Return the columns of a piece and, if asked, its distances; on the worker's GPU if any."""
+    if options.distances:
+        size = matrix_bytes(piece.batch.sizes, weighted=options.weighted)
+        if size > task.memory:
+            raise matrix_too_large(piece.batch.graphs, size, task.memory)
+    if resources().device is None:
+        return _of_batch(piece.batch, options)
+    with _gpu:
+        return _of_batch(on_device(piece.batch), options)
+
+
+def matrix_too_large(graphs: int, size: int, memory: int) -> CapacityError:
+    """Return the error of distances that do not fit."""
+    what = "the distances of all pairs of a graph" if graphs == 1 else f"those of {graphs} graphs"
+    remedy = f"{REMEDY}; or leave --distances away"
+    return does_not_fit(what, "in a worker's memory", size, memory, remedy=remedy)
+
+
+def _of_batch(batch: Any, options: CentralityOptions) -> tuple[Columns, Array | None]:
     found = compute(batch, options)
     if not options.distances:
         return found, None
@@ -75,7 +165,7 @@ def _computed(piece: Piece, options: CentralityOptions) -> tuple[Columns, Array 
 
 def check_weights(path: str, number: int) -> str | None:
     """Return what is wrong with the weights of a shard, if anything is."""
-    weights = Graph.open(path).shard(number).weights
+    weights = Graph.open(Path(path)).shard(number).weights
     if weights is None:
         return None
     bad = np.flatnonzero(~(weights >= 0) | np.isinf(weights))

@@ -56,7 +56,7 @@ def test_it_runs_from_nothing_on_one_rank(
     report = run_demo(folder, DemoOptions(nodes=2000), quiet=False)
     shown = capsys.readouterr().err
     assert [stage["name"] for stage in report.stages] == [stage.name for stage in STAGES]
-    assert "5/6 penstock gnn train" in shown
+    assert "5/7 penstock gnn train" in shown
     assert "on one rank, as there is no MPI here: mpi4py loads no MPI" in shown
     for stage in report.stages:
         for file in stage["files"]:
@@ -68,6 +68,8 @@ def test_it_runs_from_nothing_on_one_rank(
     assert sorted(graph.user_ids().to_pylist()) == sorted(ids)
     predicted = pq.read_table(sorted((folder / "predictions").glob("*.parquet")))
     assert sorted(predicted["id"].to_pylist()) == sorted(ids)
+    assert report.figure("graphs") == 200
+    assert len(pq.read_table(folder / "central/graphs")) == 200
     kept = json.loads((folder / "demo.json").read_text())
     assert kept.pop("state") == "done"
     assert kept == report.to_dict()

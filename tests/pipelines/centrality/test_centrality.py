@@ -13,8 +13,9 @@ import pytest
 
 from penstock import ClusterSpec, Graph, centrality, etl, generate
 from penstock.errors import InputError, OutputExists, UsageError
+from penstock.pipelines.centrality.inputs.directory import DirectoryInput
 from penstock.pipelines.centrality.options import CentralityOptions
-from penstock.pipelines.centrality.pieces import Zoo
+from penstock.pipelines.centrality.pieces import cut
 from penstock.pipelines.centrality.sources import error_bound, sample_size
 from penstock.pipelines.cli import run
 from penstock.pipelines.job.partial import Records
@@ -331,17 +332,26 @@ def test_the_same_on_any_cluster_and_resumed(tmp_path, monkeypatch):
         centrality(tmp_path / "zoo", tmp_path / "out", cluster=THREADS)
 
 
-def test_pieces_are_whole_graphs_within_shards(tmp_path):
+def test_graphs_of_a_zoo_lie_where_they_lie(tmp_path):
     generate("zoo", tmp_path / "zoo", graphs=200, seed=2)
     graph = Graph.open(tmp_path / "zoo")
-    zoo = Zoo.of(graph)
-    assert zoo.ptr[-1] == graph.num_nodes
-    assert zoo.edges.sum() == graph.num_edges
-    starts = np.array([0, int(zoo.ptr[70])])
-    pieces = zoo.pieces(starts)
-    assert [first for first, _ in pieces[1:]] == [stop for _, stop in pieces[:-1]]
+    found = DirectoryInput(graph, CentralityOptions())
+    assert found.sizes.sum() == graph.num_nodes
+    assert found.edges.sum() == graph.num_edges
+    ptr, indptr = np.concatenate([[0], np.cumsum(found.sizes)]), graph.csr().indptr
+    np.testing.assert_array_equal(found.edges, np.diff(indptr[ptr]))
+
+
+def test_pieces_are_whole_graphs_within_shards():
+    costs, items = np.full(200, 1e6), np.full(200, 1000)
+    costs[150] = 1e12
+    shard = (np.arange(200) >= 70).astype(np.int64)
+    pieces = cut(costs, items, shard)
+    assert [first for first, *_ in pieces[1:]] == [stop for _, stop, _ in pieces[:-1]]
     assert (pieces[0][0], pieces[-1][1]) == (0, 200)
-    assert any(stop == 70 for _, stop in pieces)
+    assert any(stop == 70 for _, stop, _ in pieces)
+    assert [piece for piece in pieces if piece[2]] == [(150, 151, True)]
+    assert cut(np.empty(0), np.empty(0, int)) == [(0, 0, False)]
 
 
 def test_the_plan_writes_nothing(tmp_path, capsys):

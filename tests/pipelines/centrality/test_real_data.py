@@ -31,3 +31,11 @@ def test_all_graphs_of_proteins_are_networkxs(data, tmp_path):
             np.testing.assert_allclose(
                 np.array(found), [wanted[node] for node in nodes], rtol=1e-9, atol=1e-13
             )
+    direct = tmp_path / "direct"
+    centrality(data / "zoo/PROTEINS", direct, cluster=ClusterSpec(cluster="threads"))
+    found = pq.read_table(direct / "nodes")
+    assert found["graph"].to_pylist() == table["graph"].to_pylist()
+    for metric in ("closeness", "betweenness"):
+        np.testing.assert_allclose(
+            np.array(found[metric]), np.array(table[metric]), rtol=1e-12, atol=1e-15
+        )

@@ -1,0 +1,68 @@
+"""Edges of many small graphs, as tables hold them, become a batch."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+
+from penstock.arrays import Array
+
+NO_SOURCE, NO_TARGET = (
+    1,
+    2,
+)  # what a row does not have: with one end it is a node, with none a graph
+
+
+def number_nodes(
+    starts: Array, sources: Array, targets: Array, flags: Array
+) -> tuple[Array, Array, Array, Array]:
+    """Number the nodes of each graph in the order of their ids.
+
+    starts   (graphs + 1,) int64: the first row of each graph
+    sources, targets  (rows,) int64, any numbers; flags: (rows,) uint8, what is missing
+    Returns the ids of the nodes of all graphs, (nodes,); where those of each graph begin,
+    (graphs + 1,) int64; and the ends of each row by number in its graph, (rows,) int32, -1: none.
+    """
+    names: list[int] = []
+    ptr = [0]
+    us, vs = np.full(len(sources), -1, np.int32), np.full(len(sources), -1, np.int32)
+    for first, stop in pairwise(starts):
+        rows = range(first, stop)
+        ends = {int(sources[row]) for row in rows if not flags[row] & NO_SOURCE}
+        ends |= {int(targets[row]) for row in rows if not flags[row] & NO_TARGET}
+        number = {name: i for i, name in enumerate(sorted(ends))}
+        for row in rows:
+            us[row] = -1 if flags[row] & NO_SOURCE else number[int(sources[row])]
+            vs[row] = -1 if flags[row] & NO_TARGET else number[int(targets[row])]
+        names += sorted(ends)
+        ptr.append(len(names))
+    return np.array(names, np.int64), np.array(ptr, np.int64), us, vs
+
+
+def rows_of_edges(
+    starts: Array, ptr: Array, us: Array, vs: Array, weights: Array | None, *, directed: bool
+) -> tuple[Array, Array, Array | None]:
+    """Return indptr, indices and weights of all graphs side by side, as a GraphBatch has them.
+
+    Rows ascend, parallel edges are one, the shortest; undirected edges are there both ways.
+    """
+    rows: list[dict[int, float]] = [{} for _ in range(int(ptr[-1]))]
+    for graph, (first, stop) in enumerate(pairwise(starts)):
+        for row in range(first, stop):
+            if us[row] < 0 or vs[row] < 0:
+                continue
+            u, v = int(ptr[graph] + us[row]), int(ptr[graph] + vs[row])
+            weight = 1.0 if weights is None else float(weights[row])
+            for a, b in ((u, v),) if directed else ((u, v), (v, u)):
+                rows[a][b] = min(weight, rows[a].get(b, weight))
+    indptr = np.cumsum([0, *map(len, rows)], dtype=np.int64)
+    indices = np.array([b for row in rows for b in sorted(row)], np.int32)
+    found = np.array([row[b] for row in rows for b in sorted(row)], np.float64)
+    return indptr, indices, None if weights is None else found
+
+
+def parallel_edges(indptr: Array, indices: Array) -> bool:
+    """Return whether a row of ascending neighbours has one twice."""
+    rows = (indices[low:high].tolist() for low, high in pairwise(indptr))
+    return any(len(set(row)) < len(row) for row in rows)

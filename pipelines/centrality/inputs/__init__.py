@@ -1,0 +1,160 @@
+"""Where graphs come from: a directory of ours, or tables and text that are read as they are.
+
+module       reads
+directory    a graph or a zoo in the format of docs/format.md
+table        tables of edges, whatever wrote them: columns, chunks, from these to pieces
+layout       which graphs lie where, how they are cut, what a piece reads
+table_piece  a piece: from rows to a batch
+chunks       a row group of a Parquet file, or a run that was made of text: survey, columns
+runs         tables on the scratch disk: what text becomes, and graphs that lie apart
+tu, edge_lists, json_lines    text, which becomes runs
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from penstock.errors import InputError, UsageError
+from penstock.pipelines.centrality.options import CentralityOptions
+from penstock.pipelines.centrality.pieces import PieceSpec
+
+if TYPE_CHECKING:
+    from penstock.pipelines.job import Workers
+    from penstock.pipelines.job.partial import PartialOutput
+
+_CODECS = (".gz", ".zst", ".bz2")
+_SUFFIXES = {
+    "parquet": (".parquet", ".pq"),
+    "json": (".jsonl", ".ndjson", ".json"),
+    "edgelists": (".edges", ".edgelist", ".el", ".txt", ".csv", ".tsv"),
+}
+
+
+class CentralityInput(ABC):
+    """The graphs of one run.
+
+    path         of it; bytes: about what it takes on disk
+    one          whether it is one graph, whose results have no column of graphs
+    directed     whether edges have a direction; has_weights: whether they have weights
+    nodes        of all graphs, about; graphs: how many, -1: not known before it is read
+    scratch_bytes    what is written on the way, about
+    specs        the pieces where they are known before workers have looked; None: they are not
+    failures     what cannot be read and belongs to no graph that is known
+    """
+
+    path: Path
+    bytes: int
+    one: bool = False
+    directed: bool
+    has_weights: bool
+    nodes: int
+    graphs: int
+    specs: list[PieceSpec] | None = None
+    failures: list[str]
+    scratch_bytes: int = 0
+
+    @abstractmethod
+    def identity(self) -> dict[str, Any]:
+        """Return by what a run that is resumed knows it again."""
+
+    @abstractmethod
+    def about(self) -> dict[str, Any]:
+        """Return what centrality.json says of it."""
+
+    @abstractmethod
+    def prepare(self, workers: Workers, output: PartialOutput) -> list[PieceSpec]:
+        """Look at all of it on workers, and return its pieces."""
+
+    def check_unchanged(self) -> None:  # noqa: B027  (what is written once need not be)
+        """Raise InputError where it is not what it was when the run began."""
+
+
+def open_input(path: Path, options: CentralityOptions, *, quiet: bool) -> CentralityInput:
+    """Open what ``path`` is, as the options or the names of its files say."""
+    kind = options.format if options.format != "auto" else _guess(path)
+    if kind == "graph":
+        from penstock.graph import Graph
+        from penstock.pipelines.centrality.inputs.directory import DirectoryInput
+
+        return DirectoryInput(Graph.open(path, verify=options.verify, quiet=quiet), options)
+    if options.verify:
+        raise UsageError(
+            "--verify compares a graph with its checksums", got=f"{path}, which has none"
+        )
+    if not path.exists():
+        raise InputError(f"there is no {path}", remedy="Check the spelling of the path")
+    from penstock.pipelines.centrality.inputs.table import TableInput
+
+    files = [] if kind == "tu" else list_files(path, kind)
+    return TableInput(path, kind, files, options)
+
+
+def _guess(path: Path) -> str:
+    """Return the format of an input by its name and by what is in it."""
+    if path.is_file():
+        return next((kind for kind in _SUFFIXES if _fits(path, kind)), "graph")
+    if not path.is_dir() or (path / "graph.json").exists() or (path / "shards").is_dir():
+        return "graph"  # whose opening says what is wrong
+    if any(path.glob("*_graph_indicator.txt*")):
+        return "tu"
+    found = [kind for kind in _SUFFIXES if any(_fits(file, kind) for file in _inside(path))]
+    if len(found) > 1:
+        raise UsageError(
+            f"{path} holds files of several formats: {', '.join(found)}",
+            remedy="Say which with --format",
+        )
+    if not found:
+        raise InputError(
+            f"{path} holds nothing that centrality reads",
+            expected="a graph or zoo (graph.json), Parquet files, a TU folder, lists of edges, or "
+            "JSON lines",
+            remedy="Name another input, or say with --format what it is",
+        )
+    return found[0]
+
+
+def list_files(path: Path, kind: str) -> list[Path]:
+    """Return the files of an input in their order; those of other formats are left out."""
+    if path.is_file():
+        if kind == "edgelists":
+            raise UsageError(
+                f"{path} is one list of edges",
+                expected="a folder, with a file a graph",
+                remedy="Make it a graph with penstock etl, which centrality takes, too",
+            )
+        return [path]
+    found = [file for file in _inside(path) if _fits(file, kind)]
+    if not found:
+        raise InputError(
+            f"{path} holds no files to read", expected=f"names that end in {_SUFFIXES[kind][0]}"
+        )
+    return found
+
+
+def stem_of(file: Path, folder: Path) -> str:
+    """Return a file's name below a folder, without suffixes: the graph's, of a list of edges."""
+    name = file.relative_to(folder).as_posix()
+    for suffix in _CODECS:
+        name = name.removesuffix(suffix)
+    return next((name[: -len(s)] for s in _SUFFIXES["edgelists"] if name.endswith(s)), name)
+
+
+def _inside(folder: Path) -> list[Path]:
+    """Return the files of a folder, at any depth, but for hidden ones and those of other tools."""
+    hidden = (".", "_")
+    return sorted(
+        file
+        for file in folder.rglob("*")
+        if not any(part.startswith(hidden) for part in file.relative_to(folder).parts)
+        and file.is_file()
+    )
+
+
+def _fits(file: Path, kind: str) -> bool:
+    name = file.name.lower()
+    if kind != "parquet":
+        for codec in _CODECS:
+            name = name.removesuffix(codec)
+    return name.endswith(_SUFFIXES[kind])

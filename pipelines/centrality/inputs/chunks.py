@@ -1,0 +1,231 @@
+"""Chunks of tables of edges: a row group of a Parquet file, or a run, read column by column."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from penstock.arrays import Array
+from penstock.arrow import as_arrow, as_numpy
+from penstock.errors import InputError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_BATCH_ROWS = 1 << 16
+ROLES = ("graph", "source", "target", "weight")
+
+
+@dataclass(frozen=True)
+class Columns:
+    """The names of columns by role; weight: None where there are none or none are asked for.
+
+    graph_type, node_type  how ids are read: int64, uint64 or string
+    """
+
+    graph: str
+    source: str
+    target: str
+    weight: str | None
+    graph_type: str
+    node_type: str
+
+    def names(self) -> list[str]:
+        """Return the names of the columns that are read."""
+        return [name for role in ROLES if (name := getattr(self, role)) is not None]
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """Rows that are read together: of a row group of a Parquet file, or of a run (group -1).
+
+    where  what an error calls it
+    """
+
+    path: str
+    group: int
+    rows: int
+
+    @property
+    def where(self) -> str:
+        """What an error calls it."""
+        return self.path if self.group < 0 else f"{self.path}, row group {self.group}"
+
+
+@dataclass(frozen=True, eq=False)
+class Survey:
+    """The graphs of a chunk in the order of their first rows.
+
+    ids      distinct; counts: (graphs,) int64, rows of each
+    ordered  whether each graph's rows lie together
+    nulls    rows that name no graph
+    problem  why it cannot be read; else None
+    too_many whether it has more graphs than are told
+    """
+
+    ids: pa.Array
+    counts: Array
+    ordered: bool
+    nulls: int = 0
+    problem: str | None = None
+    too_many: bool = False
+
+
+def survey_chunk(chunk: Chunk, columns: Columns, most: int) -> Survey:
+    """Say which graphs a chunk has, if these are ``most`` or fewer; runs on a worker."""
+    import pyarrow as pa
+
+    try:
+        ids = read_columns(chunk, columns, [columns.graph], 0, chunk.rows)[columns.graph]
+        nulls = ids.null_count
+        if nulls:
+            ids = ids.drop_null()
+        codes, values = coded(ids)
+    except (OSError, pa.ArrowException) as error:
+        return Survey(pa.nulls(0), np.empty(0, np.int64), False, problem=first_line(error))
+    at, lengths = runs_of(codes)
+    _, first, which = np.unique(codes[at], return_index=True, return_inverse=True)
+    ordered = len(first) == len(at)
+    if len(first) > most and not ordered:
+        return Survey(ids.chunk(0).slice(0, 0), np.empty(0, np.int64), False, too_many=True)
+    order = np.argsort(first)
+    counts = np.bincount(which, weights=lengths, minlength=len(first)).astype(np.int64)[order]
+    found = codes[at][first[order]]
+    named = as_arrow(found) if values is None else values.take(as_arrow(found))
+    if columns.graph_type == "uint64":
+        named = as_arrow(found.view(np.uint64))
+    return Survey(named, counts, ordered and not nulls, nulls)
+
+
+def runs_of(values: Array) -> tuple[Array, Array]:
+    """Return where equal values that follow each other begin, and how many they are."""
+    if not len(values):
+        return np.empty(0, np.int64), np.empty(0, np.int64)
+    at = np.concatenate([[0], np.flatnonzero(values[1:] != values[:-1]) + 1])
+    return at, np.diff(np.concatenate([at, [len(values)]]))
+
+
+def coded(ids: pa.ChunkedArray) -> tuple[Array, pa.Array | None]:
+    """Return ids as int64: themselves, or places in the distinct strings that are returned, too.
+
+    No id may be null.
+    """
+    import pyarrow as pa
+
+    if not pa.types.is_dictionary(ids.type):
+        return _signed(as_numpy(ids)), None
+    if ids.num_chunks > 1:
+        ids = ids.unify_dictionaries()
+    if not ids.num_chunks:
+        return np.empty(0, np.int64), pa.array([], ids.type.value_type)
+    codes = np.concatenate([as_numpy(part.indices) for part in ids.chunks])
+    return codes.astype(np.int64, copy=False), ids.chunk(0).dictionary
+
+
+def _signed(numbers: Array) -> Array:
+    """Return integers as int64; those beyond its range as what has the same bits."""
+    if numbers.dtype == np.uint64:
+        return numbers.view(np.int64)
+    return numbers.astype(np.int64, copy=False)
+
+
+def read_columns(
+    chunk: Chunk, columns: Columns, names: list[str], low: int, high: int
+) -> dict[str, pa.ChunkedArray]:
+    """Return the rows ``low .. high`` of columns of a chunk; strings as dictionaries."""
+    import pyarrow as pa
+
+    if chunk.group < 0:
+        with pa.memory_map(chunk.path) as file:
+            table = pa.ipc.open_file(file).read_all().select(names).slice(low, high - low)
+    else:
+        table = _row_group(chunk, columns, names, low, high)
+    return {name: _as_read(table.column(name), columns, name) for name in names}
+
+
+def _row_group(chunk: Chunk, columns: Columns, names: list[str], low: int, high: int) -> pa.Table:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    metadata = file_metadata(chunk.path)
+    words = [name for name in names if _is_word(columns, name)]
+    options: dict[str, Any] = {"metadata": metadata, "memory_map": True, "read_dictionary": words}
+    with pq.ParquetFile(chunk.path, **options) as file:
+        if low == 0 and high == chunk.rows:
+            return file.read_row_group(chunk.group, columns=names, use_threads=False)
+        # Pages behind the last row are not decoded.
+        parts, at = [], 0
+        size = min(max(high - low, 1024), _BATCH_ROWS) if low == 0 else _BATCH_ROWS
+        for batch in file.iter_batches(
+            size, row_groups=[chunk.group], columns=names, use_threads=False
+        ):
+            first, stop = max(low - at, 0), min(high - at, len(batch))
+            if first < stop:
+                parts.append(batch.slice(first, stop - first))
+            at += len(batch)
+            if at >= high:
+                break
+        return pa.Table.from_batches(parts)
+
+
+def _is_word(columns: Columns, name: str) -> bool:
+    kind = columns.graph_type if name == columns.graph else columns.node_type
+    return kind == "string" and name != columns.weight
+
+
+def _as_read(column: pa.ChunkedArray, columns: Columns, name: str) -> pa.ChunkedArray:
+    """Return ids as integers, or as dictionaries of strings where all of the input's are."""
+    import pyarrow as pa
+
+    if name == columns.weight:
+        return column
+    kind = columns.graph_type if name == columns.graph else columns.node_type
+    if kind == "string":
+        if column.type == pa.dictionary(pa.int32(), pa.string()):
+            return column
+        return column.cast(pa.string()).dictionary_encode()
+    # Files may have integers of several widths.
+    if pa.types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    wanted = pa.uint64() if kind == "uint64" else pa.int64()
+    return column if column.type == wanted else column.cast(wanted)
+
+
+# -- Parquet ------------------------------------------------------------------------------------
+
+
+def file_metadata(path: str) -> Any:
+    """Return the metadata of a Parquet file, read once a process."""
+    found = Path(path).stat()
+    return _metadata(path, found.st_size, found.st_mtime_ns)
+
+
+@lru_cache(maxsize=64)
+def _metadata(path: str, size: int, changed: int) -> Any:
+    import pyarrow.parquet as pq
+
+    return pq.read_metadata(path)
+
+
+def type_of(kind: Any, path: str, name: str) -> str:
+    """Return how ids of an Arrow type are read: int64, uint64 or string."""
+    import pyarrow as pa
+
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
+    if pa.types.is_integer(kind):
+        return "uint64" if kind == pa.uint64() else "int64"
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        return "string"
+    raise InputError(
+        f"the column {name} of {path} holds no ids", expected="integers or strings", got=str(kind)
+    )
+
+
+def first_line(error: BaseException) -> str:
+    """Return the first line of what a library says."""
+    return (str(error).strip() or type(error).__name__).splitlines()[0][:200]

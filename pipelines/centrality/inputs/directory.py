@@ -1,0 +1,235 @@
+"""Graphs of a directory in the format of docs/format.md: a zoo, or the one graph that it is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from penstock.arrays import Array
+from penstock.arrow import as_numpy, read_column, take
+from penstock.bounds import check_length
+from penstock.csr import CSR
+from penstock.errors import UsageError
+from penstock.graph import REMEDY, Graph, load_npy
+from penstock.kernels.centrality_rules import GraphBatch
+from penstock.pipelines.centrality.inputs import CentralityInput
+from penstock.pipelines.centrality.options import CentralityOptions
+from penstock.pipelines.centrality.pieces import (
+    Piece,
+    PieceSpec,
+    costs_of,
+    cut,
+    without_bad_weights,
+)
+from penstock.workers.plugin import resources
+from penstock.workers.resources.cache import DeviceCache
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from penstock.pipelines.job import Workers
+    from penstock.pipelines.job.partial import PartialOutput
+
+_IDS_BYTES = 64 << 20  # of row groups of node ids that a process keeps
+_OF_TABLES = ("directed", "graph_id", "source", "target", "weight")
+
+
+class DirectoryInput(CentralityInput):
+    """The graphs of a zoo's directory, or one graph."""
+
+    def __init__(self, graph: Graph, options: CentralityOptions) -> None:
+        given = [name for name in _OF_TABLES if getattr(options, name) is not None]
+        if given:
+            raise UsageError(
+                f"--{given[0].replace('_', '-')} is for tables of edges",
+                got=f"{graph.path}, a graph, which knows this itself",
+                remedy="Leave it away",
+            )
+        self.graph, self.version = graph, graph.digest
+        self.path, self.one = graph.path, graph.manifest.graphs is None
+        self.directed = graph.manifest.directed
+        self.has_weights = "weights" in graph.manifest.dtypes
+        self.bytes = sum(entry.bytes for entry in graph.manifest.files.values())
+        self.sizes, self.edges = _extents(graph)
+        self.nodes, self.graphs = graph.num_nodes, len(self.sizes)
+        self.failures: list[str] = []
+        self._pieces = list(self._specs(options))
+        self.specs = self._pieces
+
+    @property
+    def costs(self) -> Array:
+        """What all shortest paths of each graph cost."""
+        return costs_of(self.sizes, self.edges)
+
+    def identity(self) -> dict[str, Any]:
+        """Return the graph."""
+        return {"graph": str(self.path), "version": self.version}
+
+    def about(self) -> dict[str, Any]:
+        """Return what centrality.json says of it."""
+        return {"graph": str(self.path), "graph_sha256": self.version}
+
+    def prepare(self, workers: Workers, output: PartialOutput) -> list[PieceSpec]:
+        """Return the pieces, which are known already."""
+        return list(self._pieces)
+
+    def _specs(self, options: CentralityOptions) -> Iterator[PieceSpec]:
+        graph, version = self.graph, self.version
+        ptr = np.concatenate([[0], np.cumsum(self.sizes)])
+        items = self.edges + self.sizes
+        squares = self.sizes.astype(np.float64) ** 2
+        if self.one:
+            yield DirectoryPiece(
+                ids=None, items=int(items[0]), cost=float(self.costs[0]), matrix=int(squares[0]),
+                large=True, path=graph.path, version=version, ptr=ptr, shard=None,
+            )  # fmt: skip
+            return
+        ids: Any = read_column(graph.path / "graphs.parquet", "id").combine_chunks()
+        starts = np.array([shard.start for shard in graph.manifest.shards], np.int64)
+        shard = np.maximum.accumulate(np.searchsorted(starts, ptr[:-1], side="right") - 1)
+        # Of nodes at the end of all there is no shard to follow.
+        shard = np.clip(shard, 0, max(len(starts) - 1, 0))
+        weighed = items + (squares / 8).astype(np.int64) if options.distances else items
+        for first, stop, large in cut(self.costs, weighed, shard):
+            yield DirectoryPiece(
+                ids=take(ids, np.arange(first, stop)),  # a copy, which is all that is sent
+                items=int(items[first:stop].sum()),
+                cost=float(self.costs[first:stop].sum()),
+                matrix=int(squares[first:stop].sum()),
+                large=large,
+                path=graph.path,
+                version=version,
+                ptr=ptr[first : stop + 1],
+                shard=int(shard[first]) if len(starts) else None,
+            )
+
+
+def _extents(graph: Graph) -> tuple[Array, Array]:
+    """Return how many nodes and edges each graph has, (graphs,) int64 each."""
+    if graph.manifest.graphs is None:
+        return np.array([graph.num_nodes]), np.array([graph.num_edges])
+    path = graph.path / "graphs.parquet"
+    sizes = as_numpy(read_column(path, "nodes")).astype(np.int64)
+    ptr = np.concatenate([[0], np.cumsum(sizes)])
+    # graphs.parquet of a generated zoo does not say them; they are looked up where graphs begin.
+    before = np.zeros(len(ptr), np.int64)
+    edges = 0
+    for number, shard in enumerate(graph.manifest.shards):
+        low, high = np.searchsorted(ptr, [shard.start, shard.stop + 1])
+        # Mapped, of which a page a graph is read: tasks look at all of it before they use it.
+        file = graph.path / "shards" / f"{number:05d}" / "indptr.npy"
+        indptr = load_npy(file)
+        check_length(indptr, shard.stop - shard.start + 1, file, remedy=REMEDY)
+        before[low:high] = edges + indptr[ptr[low:high] - shard.start]
+        edges += shard.edges
+    return sizes, np.diff(before)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class DirectoryPiece(PieceSpec):
+    """Some graphs of a directory.
+
+    ptr    (graphs + 1,) int64: the first node of each; shard: where they lie, None: in several
+    """
+
+    item_bytes: ClassVar[int] = 24
+
+    path: Path
+    version: str
+    ptr: Array
+    shard: int | None
+
+    def read(self, *, weighted: bool) -> Piece:
+        """Read the graphs from this worker's copy."""
+        graph = _opened(Path(resources().stage(self.path)), self.version)
+        low, high = int(self.ptr[0]), int(self.ptr[-1])
+        if self.shard is None:
+            rows = graph.csr().row_range(low, high)
+        else:
+            start = graph.manifest.shards[self.shard].start
+            rows = graph.shard(self.shard).row_range(low - start, high - start)
+        batch, failed = _batch_of(
+            rows, self.ptr - low, weighted=weighted, directed=graph.manifest.directed
+        )
+        return Piece(batch, failed, self.ids, _node_ids(graph, low, high))
+
+
+@lru_cache(maxsize=4)
+def _opened(path: Path, version: str) -> Graph:
+    return Graph.open(path)
+
+
+@lru_cache(maxsize=4)
+def _row_groups(path: Path, version: str) -> tuple[Any, Array]:
+    """Return the metadata of nodes.parquet, and the first row of each row group."""
+    import pyarrow.parquet as pq
+
+    metadata = pq.read_metadata(path)
+    counts = [metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)]
+    return metadata, np.concatenate([[0], np.cumsum(counts, dtype=np.int64)])
+
+
+def _node_ids(graph: Graph, low: int, high: int) -> pa.Array:
+    """Return the users' ids of some nodes, reading the row groups alone that have them."""
+    import pyarrow as pa
+
+    path = graph.path / "nodes.parquet"
+    version = graph.manifest.files["nodes.parquet"].sha256
+    _, starts = _row_groups(path, version)
+    first = max(int(np.searchsorted(starts, low, side="right")) - 1, 0)
+    stop = int(np.searchsorted(starts, high, side="left"))
+    parts = []
+    for group in range(first, stop):
+        # Pieces that follow each other have it in common.
+        read = partial(_read_ids, path, version, group)
+        with _ids_of_groups.hold((path, version, group), read) as ids:
+            begin, end = max(low - int(starts[group]), 0), high - int(starts[group])
+            parts.append(ids.slice(begin, min(end, len(ids)) - begin))
+    if not parts:
+        return graph.user_ids().combine_chunks().slice(0, 0)
+    return parts[0] if len(parts) == 1 else pa.concat_arrays(parts)
+
+
+_ids_of_groups = DeviceCache(_IDS_BYTES)
+
+
+def _read_ids(path: Path, version: str, group: int) -> pa.Array:
+    import pyarrow.parquet as pq
+
+    metadata, _ = _row_groups(path, version)
+    with pq.ParquetFile(path, metadata=metadata, memory_map=True) as file:
+        found = file.read_row_group(group, columns=["id"], use_threads=False).column(0)
+    return found.combine_chunks() if found.num_chunks != 1 else found.chunk(0)
+
+
+def _batch_of(
+    rows: CSR, ptr: Array, *, weighted: bool, directed: bool
+) -> tuple[GraphBatch, dict[int, str]]:
+    """Return the batch of some rows, in which parallel edges are one, and which graphs have failed.
+
+    Of parallel edges the shortest counts.
+    """
+    from penstock.kernels.cpu.small_graphs import parallel_edges
+
+    indptr = np.asarray(rows.indptr, np.int64)
+    indices = rows.indices - rows.indices.dtype.type(rows.first_row)
+    weights = None
+    failed: dict[int, str] = {}
+    if weighted and rows.weights is not None:
+        weights, failed = without_bad_weights(np.asarray(rows.weights, np.float64), indptr[ptr])
+    if parallel_edges(indptr, indices):
+        owner = np.repeat(np.arange(len(indptr) - 1), np.diff(indptr))
+        first = np.ones(len(indices), bool)
+        first[1:] = (indices[1:] != indices[:-1]) | (owner[1:] != owner[:-1])
+        starts = np.flatnonzero(first)
+        if weights is not None:
+            weights = np.minimum.reduceat(weights, starts)
+        indices, owner = indices[starts], owner[starts]
+        counts = np.bincount(owner, minlength=len(indptr) - 1)
+        indptr = np.concatenate([[0], np.cumsum(counts)])
+    return GraphBatch(ptr, indptr, np.asarray(indices), weights, directed=directed), failed

@@ -1,0 +1,267 @@
+"""Tables of edges as an input: their columns, their chunks, and from these to pieces.
+
+Every chunk is surveyed first: only the column of graphs is read. So it is known where each graph
+lies, also one whose rows lie apart, and what it costs. Then a piece reads its ranges of rows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from penstock.arrow import as_arrow
+from penstock.errors import CapacityError, InputError, UsageError
+from penstock.pipelines.centrality.inputs import CentralityInput
+from penstock.pipelines.centrality.inputs.chunks import (
+    Chunk,
+    Columns,
+    file_metadata,
+    first_line,
+    survey_chunk,
+    type_of,
+)
+from penstock.pipelines.centrality.inputs.layout import Layout, Read
+from penstock.pipelines.centrality.inputs.runs import GRAPHS, Run, sort_chunk, write_run
+from penstock.pipelines.centrality.inputs.table_piece import TablePiece
+from penstock.pipelines.centrality.options import CentralityOptions
+from penstock.pipelines.centrality.pieces import (
+    PieceSpec,
+)
+from penstock.pipelines.etl.reading.column_names import known_column
+from penstock.pipelines.etl.reading.layout import KNOWN
+from penstock.pipelines.job.partial import file_stamp
+from penstock.sizes import need_disk
+
+if TYPE_CHECKING:
+    from penstock.pipelines.job import Workers
+    from penstock.pipelines.job.partial import PartialOutput
+
+# Graphs that this process is told of, counted in every chunk anew: some GB. What is in order is no
+# more than there are graphs.
+_TOLD, _TOLD_OF_CHUNK = 1 << 26, 1 << 12
+
+
+class TableInput(CentralityInput):
+    """Tables of edges with a column of graphs, or text that becomes such."""
+
+    def __init__(
+        self, path: Path, kind: str, files: list[Path], options: CentralityOptions
+    ) -> None:
+        self.path, self.kind, self.files, self.options = path, kind, files, options
+        self.failures: list[str] = []
+        self.graphs, self.has_weights, self.directed = -1, True, bool(options.directed)
+        self.stamps = {str(file): file_stamp(file) for file in self._all_files()}
+        self.bytes = sum(size for size, *_ in self.stamps.values())
+        self.chunks: list[Chunk] = []
+        self.scratch_bytes = 0
+        self.columns = Columns("graph", "source", "target", "weight", "int64", "int64")
+        if kind == "parquet":
+            self._open_parquet()
+        else:
+            self._refuse_columns()
+            self.nodes = self.bytes // 16  # nodes have some edges each
+            self.scratch_bytes = 5 * self.bytes  # numbers are longer than most are in text
+        if kind == "tu":
+            self.has_weights = False
+        elif kind == "json":
+            from penstock.pipelines.centrality.inputs.json_lines import first_direction
+
+            if options.directed is None:
+                self.directed = first_direction(files)
+
+    def identity(self) -> dict[str, Any]:
+        """Return the files as they are now."""
+        return {"graphs": str(self.path), "inputs": self.stamps}
+
+    def about(self) -> dict[str, Any]:
+        """Return what centrality.json says of it."""
+        return {"graphs_of": str(self.path), "format": self.kind, "directed": self.directed}
+
+    def check_unchanged(self) -> None:
+        """Raise InputError where a file is not what it was when the run began."""
+        for path, stamp in self.stamps.items():
+            if not Path(path).exists() or file_stamp(path) != stamp:
+                raise InputError(
+                    f"{path} changed while it was read", remedy="Run again once nobody writes it"
+                )
+
+    def prepare(self, workers: Workers, output: PartialOutput) -> list[PieceSpec]:
+        """Survey all chunks, and cut their graphs into pieces."""
+        failed: list[tuple[Any, str]] = []
+        if self.kind != "parquet":
+            failed = self._parse(workers, output.scratch)
+        most = max(_TOLD // max(len(self.chunks), 1), _TOLD_OF_CHUNK)
+        calls = [(chunk, self.columns, most) for chunk in self.chunks]
+        rows = [chunk.rows for chunk in self.chunks]
+        surveys = workers.tasks("survey", survey_chunk, calls, rows, "edges")
+        if self.chunks and all(one.problem for one in surveys):
+            raise InputError(f"{self.path} cannot be read", got=surveys[0].problem)
+        if any(one.too_many for one in surveys):
+            raise CapacityError(
+                f"the rows of {self.path} are too mixed: too many row groups have some of too "
+                "many graphs",
+                expected=f"{_TOLD:,} graphs at most, counted in every row group anew",
+                remedy="Sort the rows by graph, or take penstock etl --format zoo, which reads "
+                "them in any order, and give its output to centrality",
+            )
+        found = Layout.of(self.chunks, surveys, self.columns)
+        self.graphs = len(found.ids)
+        self.failures += found.lost(self.columns)
+        if not len(found.ids) and self.failures:
+            raise InputError(f"there is no graph in {self.path}", got=self.failures[0])
+        doubtful = found.doubtful(self.columns)
+        pieces = found.pieces(distances=self.options.distances)
+        reads = found.reads(pieces)
+        if found.apart(reads):
+            reads, lost = self._sorted(workers, output.scratch, found, pieces)
+            doubtful |= lost
+        doubtful |= found.numbers(failed)
+        return [
+            TablePiece(
+                ids=found.ids.take(as_arrow(np.arange(first, stop))),
+                items=4 * int(found.rows[first:stop].sum()) + (stop - first),
+                cost=float(found.costs[first:stop].sum()),
+                large=large,
+                reads=tuple(reads[piece]),
+                columns=self.columns,
+                directed=self.directed,
+                doubtful={n - first: doubtful[n] for n in sorted(doubtful) if first <= n < stop},
+            )
+            for piece, (first, stop, large) in enumerate(pieces)
+        ]
+
+    def _all_files(self) -> list[Path]:
+        if self.kind != "tu":
+            return self.files
+        from penstock.pipelines.etl.zoos.tu_files import find_tu_files
+
+        return [Path(file) for file in find_tu_files(str(self.path)).values()]
+
+    def _refuse_columns(self) -> None:
+        names = ["graph_id", "source", "target"] + ["weight"] * (self.kind != "json")
+        given = [name for name in names if getattr(self.options, name) is not None]
+        if given:
+            raise UsageError(
+                f"--{given[0].replace('_', '-')} is for Parquet files", got=f"{self.path}"
+            )
+
+    def _open_parquet(self) -> None:
+        """Find the columns and the row groups; a file that cannot be opened is a failure."""
+        import pyarrow as pa
+
+        seen: dict[str, Columns] = {}
+        for file in self.files:
+            try:
+                metadata = file_metadata(str(file))
+                schema = metadata.schema.to_arrow_schema()
+            except (OSError, pa.ArrowException) as error:
+                self.failures.append(f"{file} cannot be read: {first_line(error)}")
+                continue
+            columns = self._columns(schema, str(file))
+            if not self.options.weighted:
+                columns = replace(columns, weight=None)
+            seen[str(file)] = columns
+            self.has_weights &= columns.weight is not None
+            for group in range(metadata.num_row_groups):
+                rows = metadata.row_group(group).num_rows
+                self.chunks += [Chunk(str(file), group, rows)] if rows else []
+        if not seen:
+            raise InputError(f"{self.path} cannot be read", got=self.failures[0])
+        first_path, self.columns = next(iter(seen.items()))
+        for path, columns in seen.items():
+            if columns != self.columns:
+                raise InputError(
+                    f"{path} has other columns than {first_path}",
+                    expected=str(self.columns), got=str(columns),
+                    remedy="Write all files with the same names and types",
+                )  # fmt: skip
+        self.nodes = sum(chunk.rows for chunk in self.chunks) // 2  # nodes have some edges each
+
+    def _columns(self, schema: Any, path: str) -> Columns:
+        found: dict[str, str | None] = {}
+        for role, option in (
+            ("graph", "graph_id"), ("source", "source"), ("target", "target"), ("weight", "weight"),
+        ):  # fmt: skip
+            asked = getattr(self.options, option)
+            names = KNOWN[role]
+            flag = f"--{option.replace('_', '-')}"
+            if asked is not None:
+                if asked not in schema.names:
+                    raise UsageError(
+                        f"{path} has no column {asked!r}, which {flag} names",
+                        expected=f"one of {', '.join(schema.names[:20])}",
+                    )
+                found[role] = asked
+                continue
+            at = known_column(schema.names, names, role, path, flag)
+            found[role] = None if at is None else schema.names[at]
+            if at is None and role != "weight":
+                raise UsageError(
+                    f"{path} has no column of the {role}s that is known by its name",
+                    expected=f"{' or '.join(names)}, or {flag} COLUMN",
+                    got=f"columns {', '.join(schema.names[:20])}",
+                )
+        graph, source, target = (str(found[role]) for role in ("graph", "source", "target"))
+        kinds = {name: type_of(schema.field(name).type, path, name) for name in (source, target)}
+        if len(set(kinds.values())) > 1:
+            raise InputError(f"{path} has ids of two types", got=str(kinds))
+        if (weight := found["weight"]) is not None:
+            kind = schema.field(weight).type
+            import pyarrow as pa
+
+            if not (pa.types.is_integer(kind) or pa.types.is_floating(kind)):
+                raise InputError(
+                    f"the column {weight} of {path} holds no weights",
+                    expected="numbers", got=str(kind),
+                )  # fmt: skip
+        graph_type = type_of(schema.field(graph).type, path, graph)
+        return Columns(graph, source, target, weight, graph_type, kinds[source])
+
+    def _parse(self, workers: Workers, scratch: Path) -> list[tuple[Any, str]]:
+        """Make runs of text, and return the graphs that cannot be computed, with the reasons."""
+        from penstock.pipelines.centrality.inputs import edge_lists, json_lines, tu
+
+        parser: Any = {"tu": tu, "edgelists": edge_lists, "json": json_lines}[self.kind]
+        calls, sizes = [], []
+        for number, (what, size) in enumerate(parser.parts(self.path, self.files)):
+            name = f"text-{number:05d}"
+            calls.append((what, scratch, name, self.directed, self.options))
+            sizes.append(size)
+        runs: list[Run] = workers.tasks("read", parser.parse, calls, sizes, "B")
+        self.chunks = [run.chunk for run in runs]
+        kinds = {}
+        for name in ("graph_type", "node_type"):
+            several = {getattr(run, name) for run in runs} - {""}
+            kinds[name] = "string" if "string" in several else "int64"
+        weight = "weight" if self.options.weighted else None
+        self.columns = Columns("graph", "source", "target", weight, **kinds)
+        self.failures += [reason for run in runs for reason in run.lost]
+        return [each for run in runs for each in run.failed]
+
+    def _sorted(
+        self, workers: Workers, scratch: Path, found: Layout, pieces: list[tuple[int, int, bool]]
+    ) -> tuple[list[list[Read]], dict[int, str]]:
+        """Sort the rows of every chunk by graph: then a piece is a range of rows of each.
+
+        Return what pieces read, and the graphs with rows that cannot be read, with the reason.
+        """
+        import pyarrow as pa
+
+        size = 8 * len(self.columns.names()) * sum(chunk.rows for chunk in found.chunks)
+        need_disk(scratch, size, f"the rows of {self.path}, sorted by graph,")
+        write_run(scratch, GRAPHS.removesuffix(".arrow"), pa.table({"id": found.ids}))
+        whole = [n for n, one in enumerate(found.surveys) if one.problem is None]
+        calls = [(found.chunks[n], self.columns, scratch, n) for n in whole]
+        sizes = [found.chunks[n].rows for n in whole]
+        made = workers.tasks("sort", sort_chunk, calls, sizes, "edges")
+        lost: dict[int, str] = {}
+        for n, (_, problem) in zip(whole, made, strict=True):
+            if problem is not None:
+                reason = f"{found.chunks[n].where} cannot be read: {problem}"
+                lost |= dict.fromkeys(found.graph[found.chunk == n].tolist(), reason)
+        runs = [each for several, _ in made for each in several]
+        again = Layout.of([run for run, _ in runs], [one for _, one in runs], self.columns, found)
+        return again.reads(pieces), lost

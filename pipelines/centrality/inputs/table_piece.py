@@ -1,0 +1,179 @@
+"""A piece of tables of edges: ranges of rows are read, nodes are numbered graph by graph."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from penstock.arrays import Array
+from penstock.arrow import as_arrow, as_numpy
+from penstock.kernels.centrality_rules import GraphBatch
+from penstock.pipelines.centrality.inputs.chunks import Columns, first_line, read_columns, runs_of
+from penstock.pipelines.centrality.inputs.layout import Read
+from penstock.pipelines.centrality.pieces import Piece, PieceSpec, without_bad_weights
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class TablePiece(PieceSpec):
+    """Some graphs of tables of edges.
+
+    doubtful  graphs, by number, that cannot be computed, and why
+    """
+
+    reads: tuple[Read, ...]
+    columns: Columns
+    directed: bool
+    doubtful: dict[int, str] = field(default_factory=dict)
+
+    def read(self, *, weighted: bool) -> Piece:
+        """Read the ranges of rows, and number the nodes of each graph."""
+        from penstock.kernels.cpu.small_graphs import number_nodes, rows_of_edges
+
+        tables, failed = self._tables()
+        unread = set(failed)
+        failed = {**self.doubtful, **failed}
+        numbers = np.concatenate([np.empty(0, np.int64), *(one for one, _ in tables)])
+        names = self.columns
+        sources, targets, flags, known = _ends(
+            [table for _, table in tables], names.source, names.target
+        )
+        weights = None
+        if weighted:
+            weights = np.ones(len(numbers))
+            if names.weight is not None and len(numbers):
+                parts = [_floats(table[names.weight]) for _, table in tables]
+                weights = np.concatenate(parts)
+        if failed:
+            keep = ~np.isin(numbers, list(failed))
+            numbers, sources, targets = numbers[keep], sources[keep], targets[keep]
+            flags = flags[keep]
+            weights = None if weights is None else weights[keep]
+        if (numbers[1:] < numbers[:-1]).any():
+            order = np.argsort(numbers, kind="stable")
+            numbers, sources, targets = numbers[order], sources[order], targets[order]
+            flags = flags[order]
+            weights = None if weights is None else weights[order]
+        starts = np.searchsorted(numbers, np.arange(self.graphs + 1))
+        if weights is not None:
+            weights[flags != 0] = 1  # of a row without an edge it means nothing
+            weights, wrong = without_bad_weights(weights, starts)
+            failed = {**wrong, **failed}
+        ids, ptr, us, vs = number_nodes(starts, sources, targets, flags)
+        indptr, indices, lengths = rows_of_edges(
+            starts, ptr, us, vs, weights, directed=self.directed
+        )
+        batch = GraphBatch(ptr, indptr, indices, lengths, directed=self.directed)
+        nodes: Any = as_arrow(ids)
+        if known is not None:
+            nodes = known.take(nodes)
+        elif names.node_type == "uint64":
+            nodes = as_arrow(ids.view(np.uint64))
+        return Piece(batch, failed, self.ids, nodes, frozenset(unread | set(self.doubtful)))
+
+    def _tables(self) -> tuple[list[tuple[Array, dict[str, Any]]], dict[int, str]]:
+        """Return the rows, with the number of the graph of each, and why graphs cannot be read."""
+        import pyarrow as pa
+
+        found: list[tuple[Array, dict[str, Any]]] = []
+        failed: dict[int, str] = {}
+        names = self.columns.names()
+        for read in self.reads:
+            try:
+                if read.graphs is not None and read.counts is not None:
+                    table = read_columns(read.chunk, self.columns, names[1:], read.low, read.high)
+                    found.append((np.repeat(read.graphs, read.counts), table))
+                    continue
+                table = read_columns(read.chunk, self.columns, names, read.low, read.high)
+                numbers = self._numbers(table.pop(self.columns.graph))
+                if not (mine := numbers >= 0).all():  # among rows of other pieces
+                    numbers, chosen = numbers[mine], pa.array(mine)
+                    table = {name: column.filter(chosen) for name, column in table.items()}
+                found.append((numbers, table))
+            except (OSError, pa.ArrowException) as error:
+                reason = f"{read.chunk.where} cannot be read: {first_line(error)}"
+                failed |= dict.fromkeys(self._graphs_in(read).tolist(), reason)
+        return found, failed
+
+    def _graphs_in(self, read: Read) -> Array:
+        """Return the numbers of the graphs of which there are rows."""
+        if read.graphs is not None:
+            return read.graphs
+        only = [self.columns.graph]
+        column = read_columns(read.chunk, self.columns, only, read.low, read.high)
+        there = np.unique(self._numbers(column[self.columns.graph]))
+        return there[there >= 0]
+
+    def _numbers(self, column: pa.ChunkedArray) -> Array:
+        """Return the number in this piece of the graph of each row; -1: none of it."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        assert self.ids is not None
+        if pa.types.is_dictionary(column.type):
+            parts = []
+            for chunk in column.chunks:
+                place = pc.index_in(chunk.dictionary.cast(self.ids.type), value_set=self.ids)
+                of_word = as_numpy(place, -1).astype(np.int64)
+                of_word = np.append(of_word, -1)  # of no word
+                parts.append(of_word[as_numpy(chunk.indices, -1)])
+            return np.concatenate([np.empty(0, np.int64), *parts])
+        if column.null_count:
+            place = pc.index_in(column.cast(self.ids.type), value_set=self.ids, skip_nulls=True)
+            return as_numpy(place, -1).astype(np.int64)
+        values = as_numpy(column)
+        at, lengths = runs_of(values)
+        place = pc.index_in(as_arrow(values[at]).cast(self.ids.type), value_set=self.ids)
+        return np.repeat(as_numpy(place, -1).astype(np.int64), lengths)
+
+
+def _ends(
+    tables: list[dict[str, Any]], source: str, target: str
+) -> tuple[Array, Array, Array, pa.Array | None]:
+    """Return the ends of all rows as int64, what is missing, and the words that they number.
+
+    Numbers of words ascend as the words do.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    from penstock.kernels.cpu.small_graphs import NO_SOURCE, NO_TARGET
+
+    if not tables:
+        none = np.empty(0, np.int64)
+        return none, none, np.empty(0, np.uint8), None
+    chunks = [
+        [chunk for table in tables for chunk in table[name].chunks] for name in (source, target)
+    ]
+    both = [pa.chunked_array(each, tables[0][source].type) for each in chunks]
+    rows = len(both[0])
+    flags = np.zeros(rows, np.uint8)
+    for column, flag in zip(both, (NO_SOURCE, NO_TARGET), strict=True):
+        if column.null_count:
+            flags[~np.asarray(column.is_valid())] |= flag
+    if not pa.types.is_dictionary(both[0].type):
+        ends = []
+        for column in both:
+            values = as_numpy(column, 0)
+            ends.append(
+                values.view(np.int64) if values.dtype == np.uint64 else values.astype(np.int64)
+            )
+        return ends[0], ends[1], flags, None
+    together = pa.chunked_array(chunks[0] + chunks[1], both[0].type).unify_dictionaries()
+    words = together.chunk(0).dictionary if together.num_chunks else pa.array([], pa.string())
+    order = as_numpy(pc.sort_indices(words)).astype(np.int64)
+    rank = np.empty(len(order) + 1, np.int64)
+    rank[order] = np.arange(len(order))
+    rank[-1] = 0  # of what is missing
+    codes = [as_numpy(chunk.indices, -1) for chunk in together.chunks]
+    joined = rank[np.concatenate([np.empty(0, np.int64), *codes]).astype(np.int64)]
+    return joined[:rows], joined[rows:], flags, words.take(as_arrow(order))
+
+
+def _floats(column: pa.ChunkedArray) -> Array:
+    """Return weights; one that is missing is no number."""
+    return as_numpy(column.cast("float64"), np.nan).astype(np.float64)

@@ -1,0 +1,45 @@
+"""TU data sets, as etl reads them: their arcs become a run. Nodes are the rows of the indicator."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from penstock.arrow import as_arrow
+from penstock.pipelines.centrality.inputs.runs import Run, write_run
+from penstock.pipelines.centrality.options import CentralityOptions
+
+
+def parts(path: Path, files: list[Path]) -> Iterator[tuple[Any, int]]:
+    """Yield the data set, which one task reads."""
+    yield path, 1
+
+
+def parse(path: Path, scratch: Path, name: str, directed: bool, options: CentralityOptions) -> Run:
+    """Write the run; runs on a worker."""
+    import pyarrow as pa
+
+    from penstock.pipelines.etl.zoos.tu import read_tu
+
+    data = read_tu(path)
+    nodes, arcs = len(data.graph_of), len(data.sources)
+    # Every node has a row without a target, and every graph one without ends.
+    graph = np.concatenate(
+        [data.graph_of[data.sources], data.graph_of, np.arange(data.graphs)]
+    ).astype(np.int64)
+    sources = np.concatenate([data.sources, np.arange(nodes), np.zeros(data.graphs)])
+    targets = np.concatenate([data.targets, np.zeros(nodes + data.graphs)])
+    missing = np.arange(len(graph))
+    table = pa.table(
+        {
+            "graph": as_arrow(graph + 1),
+            "source": as_arrow(sources.astype(np.int64) + 1, missing >= arcs + nodes),
+            "target": as_arrow(targets.astype(np.int64) + 1, missing >= arcs),
+            "weight": as_arrow(np.ones(len(graph))),
+        }
+    )
+    order = as_arrow(np.argsort(graph, kind="stable"))
+    return Run(write_run(scratch, name, table.take(order)), "int64", "int64")

@@ -1,0 +1,545 @@
+"""Graphs from tables and text, read as they are: Parquet, TU folders, lists of edges, JSON."""
+
+import gzip
+import json
+
+import networkx as nx
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from penstock import ClusterSpec, centrality
+from penstock.errors import CapacityError, InputError, PenstockError, UsageError
+from penstock.pipelines.cli import run
+
+THREADS = ClusterSpec(cluster="threads")
+
+
+def draw(count=30, *, directed=False, seed=0, names=str):
+    """Return graphs of NetworkX by id; ids of nodes are far apart, weights are 1 to 4."""
+    rng = np.random.default_rng(seed)
+    found = {}
+    for number in range(count):
+        size = int(rng.integers(2, 25))
+        graph = nx.gnp_random_graph(size, 2.5 / size, seed=number, directed=directed)
+        graph.add_edge(0, 1)
+        for a, b in graph.edges:
+            graph[a][b]["weight"] = float(rng.integers(1, 5))
+        graph.remove_nodes_from(list(nx.isolates(graph)))
+        labels = {node: names(node * 10**12 - 7) for node in graph}
+        found[number * 3 - 5] = nx.relabel_nodes(graph, labels)
+    return found
+
+
+def rows_of(zoo):
+    return [
+        (name, a, b, data["weight"])
+        for name, graph in zoo.items()
+        for a, b, data in graph.edges(data=True)
+    ]
+
+
+def table_of(rows, names=("graph_id", "source", "target", "weight")):
+    return pa.table({name: [row[i] for row in rows] for i, name in enumerate(names)})
+
+
+def values(out, column="closeness"):
+    rows = pq.read_table(out / "nodes").to_pylist()
+    assert len({(row["graph"], row["node"]) for row in rows}) == len(rows)
+    return {(row["graph"], row["node"]): row[column] for row in rows}
+
+
+def same_as_networkx(out, zoo, *, weight=None, only=None):
+    found = values(out)
+    wanted = {
+        (name, node): value
+        for name, graph in zoo.items()
+        for node, value in nx.closeness_centrality(graph, distance=weight).items()
+    }
+    if only is not None:
+        wanted = {key: value for key, value in wanted.items() if key[0] in only}
+        found = {key: value for key, value in found.items() if key[0] in only}
+    assert found.keys() == wanted.keys()
+    for key, value in wanted.items():
+        assert found[key] == pytest.approx(value, rel=1e-9), key
+
+
+def failures(out):
+    return pq.read_table(out / "failures.parquet").to_pylist()
+
+
+def compute(path, out, **options):
+    options = {"metrics": "closeness", "cluster": THREADS, **options}
+    return centrality(path, out, **options)
+
+
+# -- Parquet ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("directed", [False, True], ids=["undirected", "directed"])
+@pytest.mark.parametrize("weighted", [False, True], ids=["unweighted", "weighted"])
+@pytest.mark.parametrize("names", [int, str], ids=["integers", "strings"])
+def test_a_parquet_file(tmp_path, directed, weighted, names):
+    zoo = draw(directed=directed, names=names)
+    pq.write_table(table_of(rows_of(zoo)), tmp_path / "edges.parquet", row_group_size=37)
+    report = compute(
+        tmp_path / "edges.parquet", tmp_path / "out", directed=directed, weighted=weighted
+    )
+    assert (report.graphs, report.failed) == (30, 0)
+    same_as_networkx(tmp_path / "out", zoo, weight="weight" if weighted else None)
+    graphs = pq.read_table(tmp_path / "out/graphs").to_pylist()
+    assert [row["graph"] for row in graphs] == list(zoo)  # in the order of the file
+    assert [row["edges"] for row in graphs] == [len(graph.edges) for graph in zoo.values()]
+
+
+@pytest.mark.parametrize("graphs", [int, str], ids=["integers", "strings"])
+@pytest.mark.parametrize("how", ["read again", "sorted"])
+def test_a_graph_that_returns_is_one_graph(tmp_path, monkeypatch, graphs, how):
+    """Over rows, row groups and files, in any order; also where rows are sorted on disk."""
+    if how == "sorted":
+        monkeypatch.setattr("penstock.pipelines.centrality.inputs.layout._FEW_ROWS", -(10**9))
+        monkeypatch.setattr("penstock.pipelines.centrality.inputs.runs._SORTED_ROWS", 100)
+    monkeypatch.setattr("penstock.pipelines.centrality.inputs.layout._LEAST_COST", 2_000.0)
+    zoo = {graphs(name): graph for name, graph in draw(60).items()}
+    rows = rows_of(zoo)
+    np.random.default_rng(1).shuffle(rows)
+    rows = [(graphs(a), b, c, d) for a, b, c, d in rows]
+    (tmp_path / "edges").mkdir()
+    half = len(rows) // 2
+    pq.write_table(table_of(rows[:half]), tmp_path / "edges/a.parquet", row_group_size=150)
+    pq.write_table(table_of(rows[half:]), tmp_path / "edges/b.parquet", row_group_size=150)
+    report = compute(tmp_path / "edges", tmp_path / "out", weighted=True)
+    assert report.parts > 3
+    same_as_networkx(tmp_path / "out", zoo, weight="weight")
+
+
+def test_rows_that_are_too_mixed_are_refused(tmp_path, monkeypatch):
+    """What lies in order may have any number of graphs; what does not is told of in memory."""
+    monkeypatch.setattr("penstock.pipelines.centrality.inputs.table._TOLD", 40)
+    monkeypatch.setattr("penstock.pipelines.centrality.inputs.table._TOLD_OF_CHUNK", 10)
+    zoo = draw(60)
+    rows = rows_of(zoo)
+    pq.write_table(table_of(rows), tmp_path / "e.parquet", row_group_size=200)
+    compute(tmp_path / "e.parquet", tmp_path / "out")
+    same_as_networkx(tmp_path / "out", zoo)
+    np.random.default_rng(1).shuffle(rows)
+    rows = [(int(a), b, c, d) for a, b, c, d in rows]
+    pq.write_table(table_of(rows), tmp_path / "mixed.parquet", row_group_size=200)
+    with pytest.raises(CapacityError, match=r"too mixed.*etl --format zoo"):
+        compute(tmp_path / "mixed.parquet", tmp_path / "out2")
+    assert not (tmp_path / "out2").exists()
+    assert not (tmp_path / ".out2.partial").exists()
+
+
+def test_the_parts_are_cut_by_the_input_alone(tmp_path, monkeypatch):
+    monkeypatch.setattr("penstock.pipelines.centrality.inputs.layout._LEAST_COST", 2_000.0)
+    zoo = draw(80)
+    pq.write_table(table_of(rows_of(zoo)), tmp_path / "e.parquet", row_group_size=200)
+    report = compute(tmp_path / "e.parquet", tmp_path / "out")
+    assert report.parts > 5
+    local = ClusterSpec(cluster="local", workers=2)
+    compute(tmp_path / "e.parquet", tmp_path / "local", cluster=local)
+    for path in (tmp_path / "out/nodes").iterdir():
+        assert path.read_bytes() == (tmp_path / "local/nodes" / path.name).read_bytes()
+
+
+def test_rows_without_ends_are_nodes_and_empty_graphs(tmp_path):
+    rows = [(1, 5, 6, 1.0), (1, 9, None, None), (2, None, None, None), (3, None, 4, None)]
+    pq.write_table(table_of(rows), tmp_path / "e.parquet")
+    compute(tmp_path / "e.parquet", tmp_path / "out", weighted=True, metrics="closeness,pagerank")
+    assert values(tmp_path / "out") == {(1, 5): 0.5, (1, 6): 0.5, (1, 9): 0, (3, 4): 0}
+    graphs = pq.read_table(tmp_path / "out/graphs").to_pylist()
+    assert [(row["graph"], row["nodes"], row["edges"]) for row in graphs] == [
+        (1, 3, 1), (2, 0, 0), (3, 1, 0),
+    ]  # fmt: skip
+
+
+def test_parallel_edges_and_loops_are_networkxs(tmp_path):
+    rows = [(0, 1, 1, 3.0), (0, 1, 2, 5.0), (0, 2, 1, 2.0), (0, 1, 2, 7.0), (0, 2, 3, 1.0)]
+    pq.write_table(table_of(rows), tmp_path / "e.parquet")
+    compute(tmp_path / "e.parquet", tmp_path / "out", weighted=True)
+    graph = nx.Graph()
+    graph.add_weighted_edges_from([(1, 1, 3.0), (1, 2, 2.0), (2, 3, 1.0)])
+    same_as_networkx(tmp_path / "out", {0: graph}, weight="weight")
+
+
+def test_columns_by_name(tmp_path):
+    zoo = draw(4)
+    table = table_of(rows_of(zoo), ("function", "caller", "callee", "calls"))
+    pq.write_table(table, tmp_path / "e.parquet")
+    names = {"graph_id": "function", "source": "caller", "target": "callee", "weight": "calls"}
+    compute(tmp_path / "e.parquet", tmp_path / "out", weighted=True, **names)
+    same_as_networkx(tmp_path / "out", zoo, weight="weight")
+    with pytest.raises(UsageError, match=r"no column of the graphs.*--graph-id"):
+        compute(tmp_path / "e.parquet", tmp_path / "out2")
+    with pytest.raises(UsageError, match=r"no column 'weights', which --weight names"):
+        compute(tmp_path / "e.parquet", tmp_path / "out2", **{**names, "weight": "weights"})
+
+
+def test_extreme_ids(tmp_path):
+    big = 2**64 - 1
+    table = pa.table(
+        {
+            "graph_id": pa.array([big, big], pa.uint64()),
+            "source": pa.array([big, 0], pa.uint64()),
+            "target": pa.array([0, 2**63], pa.uint64()),
+        }
+    )
+    pq.write_table(table, tmp_path / "e.parquet")
+    compute(tmp_path / "e.parquet", tmp_path / "out")
+    graph = nx.Graph([(big, 0), (0, 2**63)])
+    same_as_networkx(tmp_path / "out", {big: graph})
+
+
+@pytest.mark.parametrize("dictionary", [False, True])
+def test_ids_of_several_types(tmp_path, dictionary):
+    """Integers of several widths, and strings that are long, or kept as dictionaries."""
+    (tmp_path / "e").mkdir()
+    kinds = [(pa.int8(), pa.int32()), (pa.uint16(), pa.int64())]
+    for number, (source, target) in enumerate(kinds):
+        graph = pa.array([*"ab"[number:], "c"], [pa.string(), pa.large_string()][number])
+        columns = {"graph_id": graph, "source": pa.array([1] * len(graph), source)}
+        columns["target"] = pa.array(range(2 + number, 2 + number + len(graph)), target)
+        if dictionary:
+            columns = {name: column.dictionary_encode() for name, column in columns.items()}
+        pq.write_table(pa.table(columns), tmp_path / f"e/{number}.parquet")
+    compute(tmp_path / "e", tmp_path / "out")
+    zoo = {"a": [(1, 2)], "b": [(1, 3), (1, 3)], "c": [(1, 4), (1, 4)]}
+    same_as_networkx(tmp_path / "out", {name: nx.Graph(rows) for name, rows in zoo.items()})
+
+
+def test_bad_weights_fail_their_graphs_alone(tmp_path):
+    rows = [(1, 0, 1, 2.0), (2, 0, 1, -1.0), (3, 0, 1, None), (4, 0, 1, 1.0)]
+    pq.write_table(table_of(rows), tmp_path / "e.parquet")
+    report = compute(tmp_path / "e.parquet", tmp_path / "out", weighted=True)
+    assert report.failed == 2
+    assert failures(tmp_path / "out") == [
+        {"graph": 2, "reason": "an edge has the weight -1"},
+        {"graph": 3, "reason": "an edge has the weight nan"},
+    ]
+    found = values(tmp_path / "out")
+    assert (found[1, 0], found[2, 0], found[3, 1], found[4, 1]) == (0.5, None, None, 1.0)
+
+
+def spoil(path, group, name):
+    """Overwrite the pages of a column of a row group."""
+    metadata = pq.read_metadata(path).row_group(group)
+    number = [metadata.column(i).path_in_schema for i in range(4)].index(name)
+    column = metadata.column(number)
+    data = bytearray(path.read_bytes())
+    start = column.dictionary_page_offset or column.data_page_offset
+    data[start : start + column.total_compressed_size] = b"\xff" * column.total_compressed_size
+    path.write_bytes(data)
+
+
+@pytest.mark.parametrize("how", ["read", "sorted"])
+@pytest.mark.parametrize("column", ["source", "graph_id"])
+def test_a_corrupt_row_group_fails_its_graphs_alone(tmp_path, column, how, capsys, monkeypatch):
+    if how == "sorted":
+        monkeypatch.setattr("penstock.pipelines.centrality.inputs.layout._FEW_ROWS", -(10**9))
+    zoo = draw(40)
+    rows = rows_of(zoo)
+    pq.write_table(table_of(rows), tmp_path / "e.parquet", row_group_size=len(rows) // 4)
+    size = len(rows) // 4
+    hit = {row[0] for row in rows[size : 2 * size]}
+    # Graphs that begin or end in the damaged rows have rows elsewhere, too.
+    cut = {row[0] for row in rows[:size]} & hit | {row[0] for row in rows[2 * size :]} & hit
+    assert cut
+    spoil(tmp_path / "e.parquet", 1, column)
+    words = ["centrality", str(tmp_path / "e.parquet"), str(tmp_path / "out")]
+    assert run([*words, "--metrics", "closeness", "--cluster", "threads", "-q"]) == 1
+    said = capsys.readouterr().err
+    assert "graphs failed" in said
+    assert "bug" not in said
+    found = failures(tmp_path / "out")
+    assert all("row group 1" in row["reason"] for row in found)
+    failed = {row["graph"] for row in found}
+    if column == "source":
+        assert failed == hit
+    else:  # whose graphs they are cannot be known, but for those that may reach into them
+        assert None in failed
+        assert cut <= failed
+    same_as_networkx(tmp_path / "out", zoo, only=zoo.keys() - hit - failed)
+    assert not {graph for graph, _ in values(tmp_path / "out")} & (hit | failed)
+    unread = [r for r in pq.read_table(tmp_path / "out/graphs").to_pylist() if r["nodes"] is None]
+    assert {row["graph"] for row in unread} == failed - {None}
+
+
+def test_a_file_that_is_no_parquet_is_a_failure(tmp_path):
+    zoo = draw(5)
+    (tmp_path / "e").mkdir()
+    pq.write_table(table_of(rows_of(zoo)), tmp_path / "e/a.parquet")
+    (tmp_path / "e/b.parquet").write_bytes(b"PAR1 nothing PAR1")
+    report = compute(tmp_path / "e", tmp_path / "out")
+    assert report.failed == 1
+    assert failures(tmp_path / "out")[0]["graph"] is None
+    assert "b.parquet cannot be read" in failures(tmp_path / "out")[0]["reason"]
+    same_as_networkx(tmp_path / "out", zoo)
+    (tmp_path / "e/a.parquet").unlink()
+    with pytest.raises(InputError, match=r"cannot be read"):
+        compute(tmp_path / "e", tmp_path / "out2")
+
+
+def test_rows_without_a_graph_are_a_failure(tmp_path):
+    rows = [(1, 0, 1, 1.0), (None, 0, 1, 1.0), (1, 1, 2, 1.0)]
+    pq.write_table(table_of(rows), tmp_path / "e.parquet")
+    compute(tmp_path / "e.parquet", tmp_path / "out")
+    assert len(failures(tmp_path / "out")) == 1
+    assert "1 rows without graph_id" in failures(tmp_path / "out")[0]["reason"]
+    same_as_networkx(tmp_path / "out", {1: nx.path_graph(3)})
+
+
+def test_a_table_without_rows(tmp_path):
+    schema = pa.schema({name: pa.int64() for name in ("graph_id", "source", "target")})
+    pq.write_table(schema.empty_table(), tmp_path / "e.parquet")
+    report = compute(tmp_path / "e.parquet", tmp_path / "out")
+    assert (report.graphs, report.failed) == (0, 0)
+    assert len(pq.read_table(tmp_path / "out/nodes")) == 0
+
+
+def test_large_graphs_are_shared_over_tasks(tmp_path, monkeypatch):
+    """A graph of a table, or of a zoo, whose sources are taken in shares, has the same values."""
+    from penstock import etl
+
+    zoo = draw(6)
+    big = nx.gnp_random_graph(120, 0.05, seed=1)
+    nx.set_edge_attributes(big, 2.0, "weight")
+    zoo[999] = nx.relabel_nodes(big, {n: str(n) for n in big})
+    pq.write_table(table_of(rows_of(zoo)), tmp_path / "e.parquet", row_group_size=100)
+    etl(tmp_path / "e.parquet", tmp_path / "zoo", format="zoo")
+    metrics = "closeness,betweenness,edge-betweenness,diameter,pagerank,clustering,component"
+    options = {"metrics": metrics, "weighted": True}
+    compute(tmp_path / "e.parquet", tmp_path / "whole", **options)
+    monkeypatch.setattr("penstock.pipelines.centrality.pieces._LARGE_ITEMS", 500)
+    monkeypatch.setattr("penstock.pipelines.centrality.sources._LEAST_COST", 5_000.0)
+    for name in ("e.parquet", "zoo"):
+        report = compute(tmp_path / name, tmp_path / f"out-{name}", **options)
+        assert report.failed == 0
+        same_as_networkx(tmp_path / f"out-{name}", zoo, weight="weight")
+        for key, by in (("nodes", ["node"]), ("graphs", []), ("edges", ["source", "target"])):
+            order = [(one, "ascending") for one in ["graph", *by]]
+            one = pq.read_table(tmp_path / "whole" / key).sort_by(order)
+            other = pq.read_table(tmp_path / f"out-{name}" / key).sort_by(order)
+            assert one.column_names == other.column_names
+            for column in one.column_names:
+                mine, theirs = (table[column].to_pylist() for table in (other, one))
+                if isinstance(mine[0], float):
+                    np.testing.assert_allclose(mine, theirs, rtol=1e-12)
+                else:
+                    assert mine == theirs
+    rows = [*rows_of(zoo), (999, "0", "1", -2.0)]
+    pq.write_table(table_of(rows), tmp_path / "bad.parquet")
+    report = compute(tmp_path / "bad.parquet", tmp_path / "out-bad", **options)
+    assert failures(tmp_path / "out-bad")[0]["graph"] == 999
+    same_as_networkx(tmp_path / "out-bad", zoo, weight="weight", only=zoo.keys() - {999})
+
+
+def test_distances_that_do_not_fit_are_refused(tmp_path):
+    rows = [(0, i, i + 1, 1.0) for i in range(40_000)]
+    pq.write_table(table_of(rows), tmp_path / "e.parquet")
+    small = ClusterSpec(cluster="local", workers=1, memory_limit="2GB")
+    with pytest.raises(CapacityError, match=r"distances.*--distances"):
+        compute(tmp_path / "e.parquet", tmp_path / "out", distances=True, cluster=small)
+    assert not (tmp_path / "out").exists()
+
+
+# -- text ---------------------------------------------------------------------------------------
+
+
+def json_line(graph, name, form):
+    if form == "adjacency_data":
+        return {**nx.adjacency_data(graph), "id": name}
+    if form == "node_link":
+        return {**nx.node_link_data(graph, edges="links"), "id": name}
+    if form == "node_link_edges":
+        return {**nx.node_link_data(graph, edges="edges"), "graph": {"name": name}}
+    if form == "dicts":
+        return {"id": name, "adjacency": nx.to_dict_of_dicts(graph)}
+    if form == "lists":
+        return {"id": name, "adjacency": nx.to_dict_of_lists(graph)}
+    edges = [[a, b, data["weight"]] for a, b, data in graph.edges(data=True)]
+    return {"id": name, "edges": edges, "nodes": list(graph)}
+
+
+FORMS = ["adjacency_data", "node_link", "node_link_edges", "dicts", "lists", "edges"]
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("names", [int, str], ids=["integers", "strings"])
+def test_json_lines(tmp_path, form, names):
+    zoo = draw(12, names=lambda n: n if names is int else f"n{n}")
+    zoo[1000] = nx.empty_graph(0)
+    zoo[1001] = nx.Graph()
+    zoo[1001].add_nodes_from([names(3), names(4)] if names is int else ["x", "y"])
+    lines = [json.dumps(json_line(graph, name, form)) for name, graph in zoo.items()]
+    (tmp_path / "g.jsonl").write_text("\n".join(lines) + "\n")
+    weighted = form != "lists"
+    report = compute(tmp_path / "g.jsonl", tmp_path / "out", weighted=weighted)
+    assert (report.graphs, report.failed) == (14, 0)
+    same_as_networkx(tmp_path / "out", zoo, weight="weight" if weighted else None)
+
+
+def test_json_lines_say_their_direction_and_are_read_in_parts(tmp_path, monkeypatch):
+    monkeypatch.setattr("penstock.pipelines.centrality.inputs.json_lines._TASK_BYTES", 2000)
+    monkeypatch.setattr("penstock.pipelines.centrality.inputs.json_lines._BLOCK", 700)
+    zoo = draw(30, directed=True, names=int)
+    lines = []
+    for number, graph in enumerate(zoo.values()):
+        lines.append(json.dumps(nx.adjacency_data(graph)) + "\n")
+        if number == 3:
+            lines.append("\n")  # counted, and no graph
+    (tmp_path / "g.jsonl").write_text("".join(lines))
+    compute(tmp_path / "g.jsonl", tmp_path / "out")
+    numbered = {n + (n > 3): graph for n, graph in enumerate(zoo.values())}
+    same_as_networkx(tmp_path / "out", numbered)
+    with gzip.open(tmp_path / "g.jsonl.gz", "wt") as file:
+        file.write("".join(lines))
+    compute(tmp_path / "g.jsonl.gz", tmp_path / "out2")
+    same_as_networkx(tmp_path / "out2", numbered)
+
+
+def test_bad_lines_of_json_are_failures(tmp_path):
+    lines = [
+        '{"id": "good", "edges": [["a", "b"]]}',
+        "{no json",
+        '{"id": "none"}',
+        '{"id": "odd", "edges": [["a"]]}',
+        '{"id": "other", "directed": true, "nodes": [], "links": []}',
+        '{"id": "float", "edges": [[1.5, 2]]}',
+        "[1, 2]",
+    ]
+    (tmp_path / "g.jsonl").write_text("\n".join(lines))
+    report = compute(tmp_path / "g.jsonl", tmp_path / "out")
+    assert report.failed == 6
+    found = {
+        (row["graph"], row["reason"].split(": ")[0][-6:]) for row in failures(tmp_path / "out")
+    }
+    assert found == {
+        (None, "line 2"), ("none", "line 3"), ("odd", "line 4"), ("other", "line 5"),
+        ("float", "line 6"), (None, "line 7"),
+    }  # fmt: skip
+    same_as_networkx(tmp_path / "out", {"good": nx.Graph([("a", "b")])})
+
+
+def test_a_folder_of_edge_lists(tmp_path):
+    zoo = draw(8, names=int)
+    folder = tmp_path / "lists"
+    (folder / "deep").mkdir(parents=True)
+    named = {}
+    for number, graph in enumerate(zoo.values()):
+        if number % 3 == 0:
+            nx.write_edgelist(graph, folder / f"g{number}.edgelist")  # with {'weight': 2.0}
+            named[f"g{number}"] = graph
+        elif number % 3 == 1:
+            nx.write_weighted_edgelist(graph, folder / f"deep/g{number}.txt", delimiter="\t")
+            named[f"deep/g{number}"] = graph
+        else:
+            rows = "".join(f"{a},{b},{d['weight']}\n" for a, b, d in graph.edges(data=True))
+            with gzip.open(folder / f"g{number}.csv.gz", "wt") as file:
+                file.write("source,target,weight\n# a comment\n" + rows)
+            named[f"g{number}"] = graph
+    (folder / "empty.txt").write_text("")
+    (folder / "alone.txt").write_text("17\n")
+    named |= {"empty": nx.Graph(), "alone": nx.empty_graph([17])}
+    report = compute(folder, tmp_path / "out", weighted=True)
+    assert (report.graphs, report.failed) == (10, 0)
+    same_as_networkx(tmp_path / "out", named, weight="weight")
+    (folder / "bad.txt").write_text("1 2 3\n1 2 x\n")
+    (folder / "torn.txt.gz").write_bytes(b"no gzip")
+    report = compute(folder, tmp_path / "out2", weighted=True)
+    assert [row["graph"] for row in failures(tmp_path / "out2")] == ["bad", "torn"]
+    assert "line 2" in failures(tmp_path / "out2")[0]["reason"]
+
+
+def test_a_tu_folder(tmp_path):
+    (tmp_path / "T").mkdir()
+    (tmp_path / "T/T_A.txt").write_text("1, 2\n2, 1\n2, 3\n3, 2\n5, 6\n6, 5\n")
+    (tmp_path / "T/T_graph_indicator.txt").write_text("1\n1\n1\n1\n2\n2\n4\n")
+    compute(tmp_path / "T", tmp_path / "out")
+    zoo = {1: nx.Graph([(1, 2), (2, 3)]), 2: nx.Graph([(5, 6)]), 3: nx.Graph(), 4: nx.Graph()}
+    zoo[1].add_node(4)
+    zoo[4].add_node(7)
+    same_as_networkx(tmp_path / "out", zoo)
+    assert len(pq.read_table(tmp_path / "out/graphs")) == 4
+    with pytest.raises(UsageError, match="no weights"):
+        compute(tmp_path / "T", tmp_path / "out2", weighted=True)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"samples": 5}, "for one large graph"),
+        ({"verify": True}, "--verify compares"),
+        ({"format": "json"}, "holds no files"),
+        ({"format": "graph"}, "graph"),
+        ({"metrics": "triangles", "directed": True}, "undirected"),
+    ],
+)
+def test_options_that_do_not_fit_tables(tmp_path, options, message):
+    (tmp_path / "e").mkdir()
+    pq.write_table(table_of(rows_of(draw(3))), tmp_path / "e/e.parquet")
+    with pytest.raises(PenstockError, match=message):
+        compute(tmp_path / "e", tmp_path / "out", **options)
+    assert not (tmp_path / "out").exists()
+
+
+def test_what_is_no_input(tmp_path):
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "one.txt").write_text("1 2\n")
+    (tmp_path / "damaged/shards").mkdir(parents=True)
+    (tmp_path / "damaged/nodes.parquet").write_bytes(b"")
+    (tmp_path / "two").mkdir()
+    (tmp_path / "two/a.parquet").write_bytes(b"")
+    (tmp_path / "two/b.jsonl").write_text("")
+    for name, options, message in (
+        ("nothing", {}, "no such directory"),
+        ("empty", {}, "holds nothing that centrality reads"),
+        ("one.txt", {}, r"one list of edges.*penstock etl"),
+        ("one.txt", {"format": "json"}, r"no graph in .*line 1"),
+        ("one.txt", {"format": "tu"}, "not a folder"),
+        ("damaged", {}, "is not a graph"),
+        ("two", {}, r"several formats: parquet, json.*--format"),
+    ):
+        with pytest.raises(PenstockError, match=message):
+            compute(tmp_path / name, tmp_path / "out", **options)
+        assert not (tmp_path / "out").exists()
+
+
+def test_options_of_tables_are_not_for_graphs(tmp_path):
+    from penstock import generate
+
+    generate("zoo", tmp_path / "zoo", graphs=5)
+    for name, value in (("directed", True), ("graph_id", "g"), ("weight", "w")):
+        with pytest.raises(UsageError, match="is for tables of edges"):
+            compute(tmp_path / "zoo", tmp_path / "out", **{name: value})
+
+
+def test_the_plan_of_a_table_writes_nothing(tmp_path, capsys):
+    pq.write_table(table_of(rows_of(draw(3))), tmp_path / "e.parquet")
+    words = ["centrality", str(tmp_path / "e.parquet"), str(tmp_path / "out"), "--plan"]
+    assert run(words) == 0
+    assert "surveyed first" in capsys.readouterr().out
+    assert not (tmp_path / "out").exists()
+
+
+def test_an_input_that_changes_is_refused_by_resume(tmp_path, monkeypatch):
+    monkeypatch.setattr("penstock.pipelines.centrality.inputs.layout._LEAST_COST", 1_000.0)
+    pq.write_table(table_of(rows_of(draw(40))), tmp_path / "e.parquet")
+    from penstock.pipelines.job.partial import Records
+
+    real, seen = Records.save, []
+
+    def save(records, *rest):
+        if len(seen) == 3:
+            raise OSError("the cable was pulled")
+        seen.append(rest)
+        real(records, *rest)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Records, "save", save)
+        with pytest.raises(OSError, match="cable"):
+            compute(tmp_path / "e.parquet", tmp_path / "out")
+    report = compute(tmp_path / "e.parquet", tmp_path / "out", resume=True)
+    assert report.resumed_parts == 3
+    same_as_networkx(tmp_path / "out", draw(40))
