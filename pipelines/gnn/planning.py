@@ -159,8 +159,8 @@ def disk_to_train(model: Model, inputs: int, epochs: int) -> int:
     """Return what a run's checkpoints and metrics take; ``inputs``: features of a node."""
     weights = 0
     for layer in model.layers:
-        width = layer.width or 1
-        wide = width * (layer.heads if layer.join == "mean" else 1)
+        width = layer.channels or 1
+        wide = width * (1 if layer.concat else layer.heads)
         weights += inputs * wide * (2 if layer.kind == "sage" else 1) + 8 * wide
         weights += inputs * width if layer.residual else 0
         weights += (layer.hidden or width) * width if layer.kind == "gin" else 0
@@ -186,8 +186,8 @@ def _too_large(what: str, ranks: Ranks, needed: int, remedies: list[str]) -> Cap
 
 
 def _largest_that_fits(model: Model, lowered: Lower, there: int) -> str | None:
-    """Return the largest widths that fit, as an option or as a list; None: none does."""
-    widths = [layer.width for layer in model.layers[:-1] if layer.width is not None]
+    """Return the most channels that fit, as an option or as a list; None: none does."""
+    widths = [layer.channels for layer in model.layers[:-1] if layer.channels is not None]
     if not widths:
         return None
     widest = max(widths)
@@ -198,10 +198,10 @@ def _largest_that_fits(model: Model, lowered: Lower, there: int) -> str | None:
         low, high = (middle, high) if fits else (low, middle)
     if not low:
         return None
-    fitting = [str(layer.width) for layer in scaled(model, low, widest).layers[:-1]]
+    fitting = [str(layer.channels) for layer in scaled(model, low, widest).layers[:-1]]
     if len(set(fitting)) == 1:
         return f"--hidden {fitting[0]}"
-    return f"layers of width {', '.join(fitting)}"
+    return f"layers of {', '.join(fitting)} channels"
 
 
 def _need_partition(graph: Graph, k: int) -> None:

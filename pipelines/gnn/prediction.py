@@ -84,7 +84,7 @@ class WeightsJob(Job[R]):
     def bytes(self) -> int:
         """What the predictions take on the disk, about; a column fewer than given takes less."""
         run, options = self.run, self.options
-        width = sum(layer.width or 0 for layer in run.model.layers[-2:-1]) or run.features
+        width = sum(layer.channels or 0 for layer in run.model.layers[-2:-1]) or run.features
         embeddings = getattr(options, "embeddings", False) * width
         probabilities = getattr(options, "probabilities", True) * outputs_of(run)
         return self.graph.num_nodes * (24 + 4 * (embeddings + probabilities))
@@ -111,7 +111,7 @@ class WeightsJob(Job[R]):
         layers = self.run.model.layers
         count = ranks_asked(self.options.parts, self.asked_cluster)
         kind = f"{self.command} {' '.join(layer.kind for layer in layers)}, {count} ranks"
-        return kind, self.graph.num_edges * sum(layer.width or 1 for layer in layers)
+        return kind, self.graph.num_edges * sum(layer.channels or 1 for layer in layers)
 
     def predict_into(
         self, folder: Path, *, embeddings: bool = False, probabilities: bool = False
@@ -301,7 +301,7 @@ def parts_of(folder: Path) -> list[Path]:
 
 def outputs_of(run: Run) -> int:
     """Return how many numbers the model gives a node."""
-    return run.model.layers[-1].width or 1
+    return run.model.layers[-1].channels or 1
 
 
 def _save_manifest(folder: Path, about: dict[str, Any], nodes: int) -> list[FileEntry]:

@@ -49,14 +49,14 @@ class TrainReport:
         """Return lines for a person."""
         done = self.trained
         kinds = [layer["kind"] for layer in self.model["layers"]]
-        widths = [str(layer["width"]) for layer in self.model["layers"]]
+        channels = [str(layer["channels"]) for layer in self.model["layers"]]
         alike = len(set(kinds)) == 1
         layers = f"{len(kinds)} {kinds[0] + ' ' if alike else ''}layer{'s' * (len(kinds) != 1)}"
         layers += "" if alike else f" ({', '.join(kinds)})"
         run = shown(self.run)
         lines = [
-            f"{run}: {layers} of width "
-            f"{', '.join(widths)}; {done.parameters:,} parameters; "
+            f"{run}: {layers} of "
+            f"{', '.join(channels)} channels; {done.parameters:,} parameters; "
             f"{'sparse' if done.sparse else 'dense'} features",
             "",
             *self._scores(),

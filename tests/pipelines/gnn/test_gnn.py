@@ -256,7 +256,7 @@ def test_a_class_that_no_node_has(
 ) -> None:
     graph = manifest_of(classes=("b0", "b1", "b2", "b3", "nobody"))
     report = gnn.train(graph, tmp_path / "run", epochs=2, cluster=cluster)
-    assert report.model["layers"][-1]["width"] == 5
+    assert report.model["layers"][-1]["channels"] == 5
     found = gnn.evaluate(tmp_path / "run", cluster=cluster)
     assert len(found.scores["confusion"]) == 5
     graph.path.rename(tmp_path / "elsewhere")
@@ -332,7 +332,7 @@ def test_the_command_line(
     line = ["gnn", "train", str(blocks.path), folder, "--epochs", "3", "--profile"]
     assert run([*line, "--hidden", "8"]) == 0
     out = capsys.readouterr().out
-    assert "2 gcn layers of width 8, 4" in out
+    assert "2 gcn layers of 8, 4 channels" in out
     assert "rank  compute" in out
     assert "█ compute" in out
     assert run(["gnn", "evaluate", folder, "--json"]) == 0

@@ -29,7 +29,10 @@ MODELS = {
     "sage-mean": Model(layers=(Layer("sage", 8, residual=True), Layer("sage"))),
     "gin": Model(layers=(Layer("gin", 8, norm="batch"), Layer("gin"))),
     "gat": Model(
-        layers=(Layer("gat", 8, heads=2, attention_dropout=0.3), Layer("gat", heads=2, join="mean"))
+        layers=(
+            Layer("gat", 8, heads=2, attention_dropout=0.3),
+            Layer("gat", heads=2, concat=False),
+        )
     ),
 }
 

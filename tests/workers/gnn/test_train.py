@@ -306,7 +306,7 @@ def test_a_checkpoint_of_another_model_is_refused_with_what_differs(
     run(graph, tmp_path, epochs=2)
     before = (tmp_path / "checkpoints/last.safetensors").read_bytes()
     wider = Model(layers=(Layer("gcn", 32, dropout=0.3), Layer("gcn")))
-    with pytest.raises(UsageError, match=r"layers\[0\]\.width: 32, in the checkpoint 16"):
+    with pytest.raises(UsageError, match=r"layers\[0\]\.channels: 32, in the checkpoint 16"):
         run(graph, tmp_path, wider, resume=True)
     with pytest.raises(UsageError, match=r"lr: 0.5, in the checkpoint 0.01"):
         run(graph, tmp_path, lr=0.5, resume=True)

@@ -63,7 +63,7 @@ def measure_overlap(
     settle, network.clock.settle = network.clock.settle, None  # which would wait for every kernel
     try:
         # The first round takes memory and compiles what no epoch before did. It begins as usual:
-        # what is folded must be made of rows that did travel.
+        # what is precomputed must be made of rows that did travel.
         for number in range(-1, rounds):
             for turn in range(len(KINDS)):
                 which = (turn + max(number, 0)) % len(KINDS)

@@ -25,9 +25,9 @@ class Conv:
     """Bias, norm, activation, dropout and residual; kinds add ``convolve``, and its backward."""
 
     def __init__(self, layer: Layer, number: int, inputs: int, *, first: bool) -> None:
-        assert layer.width is not None
+        assert layer.channels is not None
         self.layer, self.number, self.inputs = layer, number, inputs
-        self.width, self.first = layer.width, first
+        self.width, self.first = layer.channels, first
         self.prefix = f"layers.{number}"
         self.activation = Activation[layer.acts.upper()]
 

@@ -26,7 +26,7 @@ class GATConv(Conv):
     @property
     def each(self) -> int:
         """How many values a head has."""
-        return self.width // self.heads if self.layer.join == "concat" else self.width
+        return self.width // self.heads if self.layer.concat else self.width
 
     def weights(self) -> list[ParameterSpec]:
         """Return the matrix, and each head's two vectors."""
@@ -62,13 +62,13 @@ class GATConv(Conv):
                 )  # fmt: skip
         apart = sums.reshape(owned, self.heads, self.each)
 
-        def join(first: int, last: int) -> None:
-            if self.layer.join == "concat":
+        def combine(first: int, last: int) -> None:
+            if self.layer.concat:
                 out[first:last] = sums[first:last]
             else:
                 np.mean(apart[first:last], axis=1, out=out[first:last])
 
-        context.rows(0, owned, sums.shape[1], join)
+        context.rows(0, owned, sums.shape[1], combine)
         if how is not None:
             self.finish(out, how)
 
@@ -85,7 +85,7 @@ class GATConv(Conv):
         owned, columns, total = local.owned, local.columns, self.heads * self.each
         z, heads, sums = self._z(), self._last, self._sums()
         used: list[Any] = [grad]
-        if self.layer.join == "mean":
+        if not self.layer.concat:
             spread = context.buffers.scratch(owned, total, grad)
             shaped = spread.reshape(owned, self.heads, self.each)
             shaped[...] = grad[:, None, :] / self.heads
@@ -157,7 +157,7 @@ class GATConv(Conv):
         )
         share = self.layer.attention_dropout
         drop = context.drop(share, self.number, Stream.GNN_ATTENTION)
-        self._last = Heads(left, right, peak, total, self.layer.slope, drop)
+        self._last = Heads(left, right, peak, total, self.layer.negative_slope, drop)
         return self._last
 
     def _parameter(self, name: str) -> Any:

@@ -21,7 +21,7 @@ from penstock.workers.gnn.plan.spec import Layer
 class GCNConv(Conv):
     """(A x) W or A (x W): products commute with sums over neighbours. The base of SAGE and GIN.
 
-    ``order`` is aggregate or transform. ``folded``: A x is the same in every epoch: precomputed.
+    ``order`` is aggregate or transform. ``precomputed``: A x, which is the same in every epoch.
 
     What neighbours' rows are multiplied with (``Block.right``) would be read for every edge: rows
     are multiplied before they are gathered or sent. Features that are aggregated unscaled are not
@@ -29,10 +29,10 @@ class GCNConv(Conv):
     """
 
     def __init__(
-        self, layer: Layer, number: int, inputs: int, *, first: bool, order: str, folded: bool
+        self, layer: Layer, number: int, inputs: int, *, first: bool, order: str, precomputed: bool
     ) -> None:
         super().__init__(layer, number, inputs, first=first)
-        self.order, self.folded = order, folded
+        self.order, self.precomputed = order, precomputed
         self._aggregated: Any = None
         self._of_ghosts: dict[int, Block] = {}
 
@@ -88,7 +88,7 @@ class GCNConv(Conv):
             with self.span("product"):
                 context.pool.product(aggregated[first:last], self.weight, out[first:last], then)
 
-        if self.folded:
+        if self.precomputed:
             if self._aggregated is None:
                 for columns, values in x.tiles():
                     self.aggregate(values, aggregated[:, columns], None)

@@ -18,13 +18,15 @@ class GINConv(GCNConv):
     """relu(A x W + b) V: the first half is a ``GCNConv`` of its own width, within this one."""
 
     def __init__(
-        self, layer: Layer, number: int, inputs: int, *, first: bool, order: str, folded: bool
+        self, layer: Layer, number: int, inputs: int, *, first: bool, order: str, precomputed: bool
     ) -> None:
-        super().__init__(layer, number, inputs, first=first, order=order, folded=folded)
-        assert layer.width is not None
-        self.hidden = layer.hidden or layer.width
-        inner = replace(layer, width=self.hidden, residual=False, norm="none", dropout=0.0)
-        self.inner = GCNConv(inner, number, inputs, first=first, order=order, folded=folded)
+        super().__init__(layer, number, inputs, first=first, order=order, precomputed=precomputed)
+        assert layer.channels is not None
+        self.hidden = layer.hidden or layer.channels
+        inner = replace(layer, channels=self.hidden, residual=False, norm="none", dropout=0.0)
+        self.inner = GCNConv(
+            inner, number, inputs, first=first, order=order, precomputed=precomputed
+        )
         # When its gradient is there, all of this conv's are; and these features may be skipped to.
         self.inner.start_allreduce = self.start_allreduce  # type: ignore[method-assign]
         self.inner.release_features = self.release_features  # type: ignore[method-assign]

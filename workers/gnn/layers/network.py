@@ -161,7 +161,7 @@ def _conv(plan: LayerPlan) -> Conv:
     kind = kinds[layer.kind]
     if layer.kind == "sage" and layer.aggregate == "max":
         kind = SAGEMaxConv
-    return kind(layer, number, inputs, first=first, order=plan.order, folded=plan.folded)
+    return kind(layer, number, inputs, first=first, order=plan.order, precomputed=plan.precomputed)
 
 
 class Loss:

@@ -5,8 +5,8 @@
     plan.memory_bytes                    # of one rank, at most
 
 The client does that once, and ships the plan to all ranks. Choices are made by predicted time: the
-order of product and aggregation in every layer, whether the first aggregation is precomputed
-(folded), and whether features are dense or sparse (their sparsity against the machine's tau).
+order of product and aggregation in every layer, whether the first aggregation is precomputed, and
+whether features are dense or sparse (their sparsity against the machine's tau).
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class LayerPlan:
     number: int
     inputs: int
     order: Order
-    folded: bool
+    precomputed: bool
     sparse: bool
     why: str
     steps: tuple[Step, ...]
@@ -122,10 +122,10 @@ class Plan:
         where = "GPU" if facts.on_gpu else "CPU"
         counts = f"{format_count(facts.rows)} nodes, {format_count(facts.edges)} edges"
         share = f", the largest of {facts.ranks} parts" if facts.ranks > 1 else ""
-        path = "sparse" if self.sparse else "dense"
+        layout = "sparse" if self.sparse else "dense"
         lines = [
             f"{counts}{share}, on the {where}",
-            f"features: {facts.features:,} wide, {facts.sparsity:.1%} zeros: {path} path "
+            f"features: {facts.features:,} wide, {facts.sparsity:.1%} zeros: {layout} layout "
             f"(this machine's tau is {self.tau:.2f})",
             "",
             f"{'':48}{'GFLOP':>9}{'GB':>9}{'ms':>9}",
@@ -153,22 +153,22 @@ def _title(plan: LayerPlan) -> str:
     if layer.kind == "gat":
         kind = f"gat, {layer.heads} heads"
     order = f"{plan.order} first"
-    folded = ", precomputed" if plan.folded else ""
+    once = ", precomputed" if plan.precomputed else ""
     why = f" ({plan.why})" if plan.why else ""
-    return f"layer {plan.number + 1}: {kind}, {plan.inputs} to {layer.width}: {order}{folded}{why}"
+    return f"layer {plan.number + 1}: {kind}, {plan.inputs} to {layer.channels}: {order}{once}{why}"
 
 
 def lower(model: Model, facts: Facts, training: Training, rates: Rates) -> Plan:
     """Return the plan of one rank; it depends on nothing else than its arguments."""
     model = model.complete(facts.outputs)
     cost = _Cost(facts, rates)
-    sparse = _sparse_path(model, facts, training, rates)
+    sparse = _sparse_layout(model, facts, training, rates)
     layers, inputs = [], facts.features
     for number, layer in enumerate(model.layers):
         first = number == 0
         layers.append(_layer(cost, layer, number, inputs, training, model, sparse=sparse and first))
-        assert layer.width is not None
-        inputs = layer.width
+        assert layer.channels is not None
+        inputs = layer.channels
     _check_implicit(layers, training)
     memory = _memory(model, facts, layers, training, sparse=sparse)
     rest = (cost.stream("loss and its gradient", 2 * facts.rows * inputs),)
@@ -200,15 +200,15 @@ def _check_implicit(layers: list[LayerPlan], training: Training) -> None:
             )
 
 
-def _sparse_path(model: Model, facts: Facts, training: Training, rates: Rates) -> bool:
+def _sparse_layout(model: Model, facts: Facts, training: Training, rates: Rates) -> bool:
     first = model.layers[0]
     # What reads features as a matrix: the maximum over neighbours, and a residual connection.
     dense_only = (first.kind == "sage" and first.aggregate == "max") or (
-        first.residual and first.width == facts.features
+        first.residual and first.channels == facts.features
     )
-    if training.path == "auto":
+    if training.feature_layout == "auto":
         return not dense_only and facts.sparsity >= rates.tau
-    return training.path == "sparse" and not dense_only
+    return training.feature_layout == "sparse" and not dense_only
 
 
 class _Cost:
@@ -263,7 +263,7 @@ def _layer(
     sparse: bool,
 ) -> LayerPlan:
     first = number == 0
-    foldable = first and training.fold and not model.input_dropout and not sparse
+    precomputable = first and training.precompute and not model.input_dropout and not sparse
     largest = layer.kind == "sage" and layer.aggregate == "max"
     known: list[tuple[Order, str]] = [("transform", ""), ("aggregate", "")]
     if layer.kind == "gat":
@@ -276,26 +276,37 @@ def _layer(
         known = [(training.order, "--order")]
     found = []
     for order, why in known:
-        folded = foldable and order == "aggregate"
-        steps = _steps(cost, layer, inputs, order, first=first, folded=folded, sparse=sparse)
-        found.append(LayerPlan(layer, number, inputs, order, folded, sparse, why, steps))
+        precomputed = precomputable and order == "aggregate"
+        steps = _steps(
+            cost, layer, inputs, order, first=first, precomputed=precomputed, sparse=sparse
+        )
+        found.append(LayerPlan(layer, number, inputs, order, precomputed, sparse, why, steps))
     # What is precomputed is paid by all epochs together.
     once = cost.neighbours("", inputs, 1).seconds / training.epochs
-    best, *others = sorted(found, key=lambda plan: plan.seconds + once * plan.folded)
+    best, *others = sorted(found, key=lambda plan: plan.seconds + once * plan.precomputed)
     if not others:
         return best
     other = others[0]
     reason = f"{_ms(best.seconds)} instead of {_ms(other.seconds)} per epoch"
-    return LayerPlan(layer, number, inputs, best.order, best.folded, sparse, reason, best.steps)
+    return LayerPlan(
+        layer, number, inputs, best.order, best.precomputed, sparse, reason, best.steps
+    )
 
 
 def _steps(
-    cost: _Cost, layer: Layer, inputs: int, order: Order, *, first: bool, folded: bool, sparse: bool
+    cost: _Cost,
+    layer: Layer,
+    inputs: int,
+    order: Order,
+    *,
+    first: bool,
+    precomputed: bool,
+    sparse: bool,
 ) -> tuple[Step, ...]:
     """Return the operations of a layer in an epoch, forward and backward."""
-    assert layer.width is not None
-    width = layer.width if layer.join == "concat" else layer.width * layer.heads
-    inner = (layer.hidden or layer.width) if layer.kind == "gin" else width
+    assert layer.channels is not None
+    width = layer.channels if layer.concat else layer.channels * layer.heads
+    inner = (layer.hidden or layer.channels) if layer.kind == "gin" else width
     # Forward, the weight's gradient, and, but for the first layer, the input's.
     times = 2 if first else 3
     products = 2 if layer.kind == "sage" else 1
@@ -312,18 +323,18 @@ def _steps(
         # Backward, every edge is read from both ends.
         steps.append(cost.neighbours("attention over neighbours, and backward", wide, 3))
         steps.append(cost.halo(wide, 2))
-    elif not folded:
+    elif not precomputed:
         back = 0 if first and order == "aggregate" else 1
         steps.append(cost.neighbours("aggregation, and backward", wide, 1 + back))
         steps.append(cost.halo(wide, 1 + back))
     if layer.kind == "gin":
-        steps.append(cost.product("second product, and backward", inner, layer.width, 3))
+        steps.append(cost.product("second product, and backward", inner, layer.channels, 3))
     rows = cost.facts.rows
     passes = 4 + (6 if layer.norm != "none" else 0)
-    if layer.kind == "gcn" and not folded:
+    if layer.kind == "gcn" and not precomputed:
         passes += 4  # rows are multiplied before they are gathered
     steps.append(
-        cost.stream("bias, activation, dropout, and backward", passes * rows * layer.width)
+        cost.stream("bias, activation, dropout, and backward", passes * rows * layer.channels)
     )
     return tuple(step for step in steps if step is not None)
 
@@ -347,7 +358,7 @@ def _memory(
     found[Memory.NORMALIZATION] = 12 * columns * len({p.layer.kind for p in layers} - {"gat"})
     held = facts.features * (2 if model.input_dropout else 1)
     one = layers[0]
-    if facts.on_gpu and one.folded and one.layer.kind != "sage" and not one.layer.residual:
+    if facts.on_gpu and one.precomputed and one.layer.kind != "sage" and not one.layer.residual:
         held = min(held, 2 * TILE)  # copied and aggregated, TILE columns at a time
     found[Memory.FEATURES] = (
         2 * 8 * facts.nonzeros + 8 * (rows + facts.features) if sparse else _FLOAT * columns * held
@@ -355,21 +366,23 @@ def _memory(
     kept = scratch = 0
     for plan in layers:
         layer = plan.layer
-        assert layer.width is not None
-        wide = layer.width * (layer.heads if layer.join == "mean" else 1)
-        kept += columns * layer.width
+        assert layer.channels is not None
+        wide = layer.channels * (1 if layer.concat else layer.heads)
+        kept += columns * layer.channels
         if plan.order == "aggregate":
             kept += rows * plan.inputs
         if layer.kind == "sage":
-            kept += rows * layer.width + (rows * plan.inputs if layer.aggregate == "max" else 0)
+            kept += rows * layer.channels + (rows * plan.inputs if layer.aggregate == "max" else 0)
         if layer.kind == "gin":
-            kept += rows * (layer.hidden or layer.width)
+            kept += rows * (layer.hidden or layer.channels)
         if layer.kind == "gat":
             kept += (columns + rows) * wide + 7 * columns * layer.heads
         if layer.norm != "none":
-            kept += rows * (layer.width + 2)
+            kept += rows * (layer.channels + 2)
         if layer.residual:
-            kept += rows * layer.width + (rows * layer.width if plan.inputs != layer.width else 0)
+            kept += rows * layer.channels + (
+                rows * layer.channels if plan.inputs != layer.channels else 0
+            )
         widest = max(wide, layer.hidden or 0, plan.inputs if plan.number else 0)
         scratch = max(scratch, widest)
     found[Memory.ACTIVATIONS] = _FLOAT * kept

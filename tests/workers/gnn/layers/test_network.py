@@ -106,7 +106,7 @@ LAYERS = {
     "sage-max": Layer("sage", 4, aggregate="max", activation="elu"),
     "gin": Layer("gin", 4, eps=0.3, hidden=6, activation="sigmoid"),
     "gat": Layer("gat", 4, heads=2, activation="elu"),
-    "gat-mean": Layer("gat", 3, heads=2, join="mean", attention_dropout=0.4),
+    "gat-mean": Layer("gat", 3, heads=2, concat=False, attention_dropout=0.4),
     "layer-norm": Layer("gcn", 4, norm="layer", residual=True, activation="leaky_relu"),
     "batch-norm": Layer("gin", 4, norm="batch"),
     "residual": Layer("sage", 4, residual=True, dropout=0.3),
@@ -125,17 +125,21 @@ def test_gradients_are_those_of_finite_differences(
     local = whole(directed=directed, weighted=name in ("gcn", "sage-mean", "residual"))
     layer = LAYERS[name]
     middle = replace(layer, residual=layer.residual)
-    model = Model(layers=(layer, middle, replace(layer, width=None, residual=False, dropout=0.0)))
-    if layer.kind == "gat" and layer.join == "concat":
+    model = Model(
+        layers=(layer, middle, replace(layer, channels=None, residual=False, dropout=0.0))
+    )
+    if layer.kind == "gat" and layer.concat:
         model = replace(model, layers=(*model.layers[:2], Layer("gat")))
-    check(local, model, Training(order=order, seed=3, fold=False))
+    check(local, model, Training(order=order, seed=3, precompute=False))
 
 
-@pytest.mark.parametrize("path", ["dense", "sparse"])
+@pytest.mark.parametrize("layout", ["dense", "sparse"])
 @pytest.mark.parametrize("kind", ["gcn", "sage", "gin", "gat"])
-def test_gradients_with_input_dropout_on_both_paths(kind: str, path: str, kernels: str) -> None:
+def test_gradients_with_input_dropout_with_both_layouts(
+    kind: str, layout: str, kernels: str
+) -> None:
     model = Model(layers=(Layer(kind, 4), Layer(kind)), input_dropout=0.4)
-    check(whole(sparse=path == "dense"), model, Training(path=path, seed=1))
+    check(whole(sparse=layout == "dense"), model, Training(feature_layout=layout, seed=1))
 
 
 def check(local: Local, model: Model, training: Training) -> None:
@@ -157,20 +161,20 @@ def check(local: Local, model: Model, training: Training) -> None:
 
 
 @pytest.mark.parametrize("kind", ["gcn", "sage", "gin", "gat"])
-def test_paths_orders_and_folding_give_the_same_numbers(kind: str, kernels: str) -> None:
+def test_layouts_orders_and_precomputing_give_the_same_numbers(kind: str, kernels: str) -> None:
     local = whole()
     model = Model(layers=(Layer(kind, 4), Layer(kind)))
     found = []
     for training in (
-        Training(path="dense", order="transform"),
-        Training(path="dense", order="aggregate"),
-        Training(path="dense", order="aggregate", fold=False),
-        Training(path="sparse"),
+        Training(feature_layout="dense", order="transform"),
+        Training(feature_layout="dense", order="aggregate"),
+        Training(feature_layout="dense", order="aggregate", precompute=False),
+        Training(feature_layout="sparse"),
     ):
         with ThreadPool(1) as pool:
             network = network_of(local, model, training, pool)
             loss = Loss("cross_entropy", network, 7)
-            for epoch in range(2):  # what is folded is used in the second
+            for epoch in range(2):  # what is precomputed is used in the second
                 outputs = network.forward(epoch=epoch, training=True).copy()
                 grad = network.gradient_buffer()
                 sums = loss(outputs, grad)
