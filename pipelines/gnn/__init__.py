@@ -25,7 +25,7 @@ from penstock.pipelines.gnn.options import (
 )
 from penstock.pipelines.gnn.report import EvaluateReport, PredictReport, TrainReport
 from penstock.pipelines.job import run as run_job
-from penstock.workers.gnn.plan.lowering import Plan
+from penstock.workers.gnn.plan.lowering import ModelPlan
 from penstock.workers.gnn.plan.spec import Layer, Model, Training
 
 __all__ = [
@@ -35,7 +35,7 @@ __all__ = [
     "Layer",
     "Model",
     "ModelOptions",
-    "Plan",
+    "ModelPlan",
     "PredictOptions",
     "PredictReport",
     "TrainReport",
@@ -200,7 +200,7 @@ def plan(
     spec: str | Path | Model | None = None,
     cluster: ClusterSpec | None = None,
     **options: Any,
-) -> Plan:
+) -> ModelPlan:
     """Return the plan of a training without running it.
 
     Parameters
@@ -216,7 +216,7 @@ def plan(
 
     Returns
     -------
-    Plan
+    ModelPlan
         Operations by layer, with predicted seconds, and memory; ``text()``, ``to_dict()``,
         ``seconds`` and ``memory_bytes``.
 

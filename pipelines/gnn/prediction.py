@@ -16,7 +16,7 @@ from penstock.pipelines.gnn.declare import check_graph, warn_ignored
 from penstock.pipelines.gnn.features import Matched, match_features
 from penstock.pipelines.gnn.options import PredictOptions, WeightsOptions
 from penstock.pipelines.gnn.planning import (
-    looked,
+    inspect_worker,
     lowering,
     memory_to_predict,
     plan_job,
@@ -94,7 +94,9 @@ class WeightsJob(Job[R]):
         run, graph = self.run, self.graph
 
         def lowered_by(count: int) -> Any:
-            ranks, lowered = looked(graph, run.training, count, self.asked_cluster, **self.sizes)
+            ranks, lowered = inspect_worker(
+                graph, run.training, count, self.asked_cluster, **self.sizes
+            )
             plan = lowered(run.model)
             return ranks, plan, memory_to_predict(plan), too_large_to_predict(ranks, plan)
 

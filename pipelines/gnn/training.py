@@ -14,7 +14,7 @@ from penstock.pipelines.gnn.declare import complete, ignored, task_of, warn_igno
 from penstock.pipelines.gnn.options import GnnOptions
 from penstock.pipelines.gnn.planning import (
     disk_to_train,
-    looked,
+    inspect_worker,
     lowering,
     need_disk_to_train,
     plan_job,
@@ -99,7 +99,7 @@ class TrainJob(Job[TrainReport]):
         run, training = self.run, self.run.training
 
         def lowered_by(count: int) -> Any:
-            ranks, lowered = looked(self.graph, training, count, self.asked_cluster)
+            ranks, lowered = inspect_worker(self.graph, training, count, self.asked_cluster)
             plan = lowered(run.model)
             problem = too_large_to_train(ranks, run.model, lowered)
             return ranks, plan, plan.memory_bytes, problem

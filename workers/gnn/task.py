@@ -10,7 +10,7 @@ from penstock.workers.gnn.data.kept_split import SplitFile
 from penstock.workers.gnn.plan.spec import Model, Training
 
 if TYPE_CHECKING:
-    from penstock.workers.gnn.plan.lowering import Plan
+    from penstock.workers.gnn.plan.lowering import ModelPlan
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class TrainTask:
     partition: Path | None
     model: Model
     training: Training
-    plan: Plan
+    plan: ModelPlan
     run: Path
     resume: bool = False
     split: SplitFile | None = None
@@ -82,7 +82,7 @@ class PredictTask:
     partition: Path | None
     model: Model
     training: Training
-    plan: Plan
+    plan: ModelPlan
     checkpoint: Path
     out: Path
     feature_columns: tuple[int, ...] | None = None

@@ -18,7 +18,8 @@ from penstock.errors import UsageError
 from penstock.graph import Graph
 from penstock.partition.part import partition_path
 from penstock.workers.comm.single import SingleRank
-from penstock.workers.gnn.plan.lowering import plan_for
+from penstock.workers.gnn.plan.facts import facts_of
+from penstock.workers.gnn.plan.lowering import lower
 from penstock.workers.gnn.plan.rates import GUESS
 from penstock.workers.gnn.plan.spec import Layer, Model, Training
 from penstock.workers.gnn.task import Trained, TrainTask
@@ -92,7 +93,8 @@ def task(
     complete = model.complete(CLASSES)
     on_gpu = partition is not None or device.gpu()
     rates = GUESS["gpu" if on_gpu else "cpu"]
-    plan = plan_for(Graph.open(graph), partition, complete, training, rates, on_gpu=on_gpu)
+    facts = facts_of(Graph.open(graph), partition, training=training, on_gpu=on_gpu)
+    plan = lower(complete, facts, training, rates)
     return TrainTask(graph, partition, complete, training, plan, folder)
 
 

@@ -15,8 +15,8 @@ from penstock.pipelines.generate import generate
 from penstock.workers.comm.single import SingleRank
 from penstock.workers.gnn import checkpoint
 from penstock.workers.gnn import train as training
-from penstock.workers.gnn.plan.facts import outputs_of
-from penstock.workers.gnn.plan.lowering import plan_for
+from penstock.workers.gnn.plan.facts import facts_of, outputs_of
+from penstock.workers.gnn.plan.lowering import lower
 from penstock.workers.gnn.plan.rates import GUESS
 from penstock.workers.gnn.plan.spec import Layer, Model, Training
 from penstock.workers.gnn.predict import predict
@@ -50,7 +50,7 @@ def task(
 ) -> TrainTask:
     opened = Graph.open(graph)
     complete = model.complete(outputs_of(opened))
-    plan = plan_for(opened, None, complete, training, GUESS["cpu"])
+    plan = lower(complete, facts_of(opened, None, training=training), training, GUESS["cpu"])
     return TrainTask(graph, None, complete, training, plan, folder, resume)
 
 

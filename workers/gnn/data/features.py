@@ -9,7 +9,7 @@ import numpy as np
 from penstock.arrays import Array
 from penstock.kernels.gnn_rules import Block
 
-_PIECE = 1 << 22  # values that are looked at at once
+_PIECE = 1 << 22  # values that are read at once
 
 
 def nonzeros(features: Any) -> int:

@@ -18,7 +18,7 @@ from penstock.partition.part import Part
 if TYPE_CHECKING:
     from penstock.workers.comm.single import AnyCommunicator
 
-_PIECE = 1 << 22  # values that are looked at at once
+_PIECE = 1 << 22  # values that are read at once
 _TRAIN = SPLITS.index("train")
 
 

@@ -88,7 +88,7 @@ def summary(seconds: Array) -> dict[str, Any]:
     the quartiles of exposed, or of whole, are further apart than WIDEST of the median whole.
     A round's hidden share is 1 - its exposed time / the median whole: so the median is that of the
     medians, and one round with a small whole counts no more than others. Its quartiles are those of
-    exposed alone, so the whole is looked at by itself.
+    exposed alone, so the whole is measured by itself.
     """
     usual, left_out, not_overlapped = seconds.T
     exposed, whole = usual - left_out, not_overlapped - left_out

@@ -22,7 +22,7 @@ from penstock.workers.gnn.layers.inputs import Dense, Features, SparseFeatures
 from penstock.workers.gnn.layers.norms import BatchNorm
 from penstock.workers.gnn.layers.parameters import Parameters
 from penstock.workers.gnn.layers.sage import SAGEConv, SAGEMaxConv
-from penstock.workers.gnn.plan.lowering import LayerPlan, Plan
+from penstock.workers.gnn.plan.lowering import LayerPlan, ModelPlan
 from penstock.workers.gnn.plan.spec import Model, Training
 from penstock.workers.gnn.thread_pool import ThreadPool, even_cuts
 
@@ -41,7 +41,7 @@ class Network:
 
     def __init__(
         self,
-        plan: Plan,
+        plan: ModelPlan,
         model: Model,
         training: Training,
         local: Local,
@@ -140,7 +140,7 @@ class Network:
             if isinstance(conv.norm, BatchNorm)
         }
 
-    def _features(self, plan: Plan, model: Model, local: Local, dtype: Any) -> Any:
+    def _features(self, plan: ModelPlan, model: Model, local: Local, dtype: Any) -> Any:
         context = self.context
         if plan.sparse:
             block = as_sparse(local.features)

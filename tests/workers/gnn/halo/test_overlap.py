@@ -19,7 +19,8 @@ from penstock.workers.gnn import checkpoint
 from penstock.workers.gnn.data.local import open_local
 from penstock.workers.gnn.halo import overlap
 from penstock.workers.gnn.halo.overlap import KINDS, measure_overlap, summary
-from penstock.workers.gnn.plan.lowering import plan_for
+from penstock.workers.gnn.plan.facts import facts_of
+from penstock.workers.gnn.plan.lowering import lower
 from penstock.workers.gnn.plan.rates import GUESS
 from penstock.workers.gnn.plan.spec import Layer, Model, Training
 from penstock.workers.gnn.task import Trained, TrainTask
@@ -163,7 +164,8 @@ def test_what_is_worse_than_no_overlap_is_negative() -> None:
 def task_of(graph: Path, model: Model, training: Training, folder: Path) -> TrainTask:
     opened = Graph.open(graph)
     partition, complete = partition_path(opened, 2), model.complete(CLASSES)
-    plan = plan_for(opened, partition, complete, training, GUESS["cpu"])
+    facts = facts_of(opened, partition, training=training)
+    plan = lower(complete, facts, training, GUESS["cpu"])
     return TrainTask(graph, partition, complete, training, plan, folder)
 
 
