@@ -9,7 +9,7 @@ right exchanged. A graph's block has the owned nodes as rows, and these, then th
 columns; a sparse feature matrix is a block too, with features as columns: gathering weights over
 it is the product of features and weights.
 
-What comes out of a layer is finished: ``out = drop(act(z + bias + skip))``. A value is dropped if
+The epilogue of a layer is ``out = drop(act(z + bias + skip))``. A value is dropped if
 its word is below ``Dropout.below``, and else divided by the share of those that stay. The word of
 feature f of row r is word ``f % 4`` of
 
@@ -96,7 +96,7 @@ class Dropout:
     ids       (rows,) int64: the number that each row has in the whole graph; for attention, each
               column
     epoch_at  where the epoch stands on the GPU, (1,) uint32: read there, in place of ``epoch``, so
-              that recorded launches can be launched again in another epoch
+              that a CUDA graph can be launched again in another epoch
     """
 
     seed: int
@@ -121,7 +121,7 @@ class Dropout:
 
 @dataclass(frozen=True, eq=False)
 class Epilogue:
-    """How a layer's values are finished; arrays are (width,) and (rows, width)."""
+    """What follows a layer's product or sum; arrays are (width,) and (rows, width)."""
 
     bias: Any = None
     skip: Any = None

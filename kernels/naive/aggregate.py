@@ -10,13 +10,13 @@ import numpy as np
 
 from penstock.arrays import Array
 from penstock.kernels.gnn_rules import Block, Epilogue
-from penstock.kernels.naive.activation import finish
+from penstock.kernels.naive.activation import apply_epilogue
 
 
 def gather(
-    block: Block, x: Array, out: Array, first: int, last: int, how: Epilogue | None = None
+    block: Block, x: Array, out: Array, first: int, last: int, epilogue: Epilogue | None = None
 ) -> None:
-    """Write the weighted sums of rows ``first .. last`` at ``out``, finished where ``how`` says."""
+    """Write the weighted sums of rows ``first .. last`` at ``out``, with their epilogue, if any."""
     for row in range(first, last):
         span = slice(int(block.indptr[row]), int(block.indptr[row + 1]))
         columns = block.indices[span]
@@ -30,8 +30,8 @@ def gather(
             right = 1 if block.right is None else block.right[row]
             total += block.diagonal[row] * right * x[row]
         out[row] = total if block.left is None else block.left[row] * total
-    if how is not None:
-        finish(out, out, how, first, last)
+    if epilogue is not None:
+        apply_epilogue(out, out, epilogue, first, last)
 
 
 def scatter(block: Block, grad: Array, out: Array) -> None:

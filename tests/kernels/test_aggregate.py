@@ -130,13 +130,13 @@ def test_sums_are_finished_as_they_are_made(backend, dtype, activation_):
     ids = np.random.default_rng(0).permutation(40).astype(np.int64)
     drop = Dropout(5, Stream.GNN_DROPOUT, 3, 1, 2**31, ids)
     for width in (3, 32, 47):
-        how = Epilogue(normal(width, dtype), normal((40, width), dtype), activation_, drop)
+        epilogue = Epilogue(normal(width, dtype), normal((40, width), dtype), activation_, drop)
         x, truth = normal((60, width), dtype), np.zeros((40, width), dtype)
         naive.gather(block, x, truth, 0, 40)
-        activation.finish(truth, truth, how, 0, 40)
+        activation.apply_epilogue(truth, truth, epilogue, 0, 40)
         out = backend.put(np.zeros((40, width), dtype))
         ours = backend.module("aggregate")
-        ours.gather(put(backend, block), backend.put(x), out, 0, 40, put(backend, how))
+        ours.gather(put(backend, block), backend.put(x), out, 0, 40, put(backend, epilogue))
         np.testing.assert_allclose(backend.get(out), truth, **TOLERANCE[dtype])
 
 

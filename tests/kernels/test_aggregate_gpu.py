@@ -71,22 +71,24 @@ def test_bfloat16_is_the_sum_of_rounded_values(cuda, narrow, cp, width, ids):
     block = a_block(ids=ids)
     x = rng.standard_normal((COLUMNS, width)).astype(np.float32)
     drop = Dropout(3, 71, 1, 0, 2**30, np.arange(ROWS))
-    how = Epilogue(x[0], x[1 : ROWS + 1], Activation.RELU, drop)
+    epilogue = Epilogue(x[0], x[1 : ROWS + 1], Activation.RELU, drop)
     truth = np.zeros((ROWS, width))
     double = {name: getattr(block, name).astype(float) for name in ("left", "right", "diagonal")}
     x_there = rounded(x * block.right[:, None])
     exact = replace(block, **{**double, "right": None})
-    exact_how = replace(how, bias=x[0].astype(float), skip=x[1 : ROWS + 1].astype(float))
+    exact_how = replace(epilogue, bias=x[0].astype(float), skip=x[1 : ROWS + 1].astype(float))
     naive.gather(exact, x_there.astype(float), truth, 0, ROWS, exact_how)
 
     block, x = on_gpu(block, cp), cp.asarray(x)
     narrowed, out = cp.zeros(x.shape, np.uint16), cp.zeros(truth.shape, np.float32)
-    how = replace(how, bias=x[0], skip=x[1 : ROWS + 1], drop=replace(drop, ids=cp.arange(ROWS)))
+    epilogue = replace(
+        epilogue, bias=x[0], skip=x[1 : ROWS + 1], drop=replace(drop, ids=cp.arange(ROWS))
+    )
     narrow(x, narrowed, 0, 1000, block.right)
     narrow(x, narrowed, 1000, COLUMNS, block.right)
     wide = (cp.asnumpy(narrowed).astype(np.uint32) << np.uint32(16)).view(np.float32)
     np.testing.assert_array_equal(wide, x_there)
-    cuda.gather(replace(block, right=None), narrowed, out, 0, ROWS, how)
+    cuda.gather(replace(block, right=None), narrowed, out, 0, ROWS, epilogue)
     np.testing.assert_allclose(cp.asnumpy(out), truth, rtol=1e-4, atol=1e-3)
 
 

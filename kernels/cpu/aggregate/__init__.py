@@ -12,10 +12,10 @@ import numpy as np
 from penstock.arrays import Array
 from penstock.kernels.compiled import njit
 from penstock.kernels.cpu.activation.row import (
-    finish_row,
+    epilogue_fields,
+    epilogue_pointers,
+    epilogue_row,
     read_only,
-    step_pointers,
-    steps_of,
     stride,
 )
 from penstock.kernels.cpu.aggregate.rows import (
@@ -30,11 +30,19 @@ from penstock.kernels.gnn_rules import Block, Epilogue
 
 
 def gather(
-    block: Block, x: Array, out: Array, first: int, last: int, how: Epilogue | None = None
+    block: Block, x: Array, out: Array, first: int, last: int, epilogue: Epilogue | None = None
 ) -> None:
-    """Write the weighted sums of rows ``first .. last`` at ``out``, finished where ``how`` says."""
-    steps = tuple(steps_of(how, out))
-    _gather(tuple(rows_of(block, out)), read_only(x, out), out, steps, how is not None, first, last)
+    """Write the weighted sums of rows ``first .. last`` at ``out``, with their epilogue, if any."""
+    fields = tuple(epilogue_fields(epilogue, out))
+    _gather(
+        tuple(rows_of(block, out)),
+        read_only(x, out),
+        out,
+        fields,
+        epilogue is not None,
+        first,
+        last,
+    )
 
 
 def scatter(block: Block, grad: Array, out: Array) -> None:
@@ -101,16 +109,16 @@ def transpose(block: Block) -> Block:
 
 @njit(cache=True, nogil=True)
 def _gather(
-    rows: Any, x: Array, out: Array, steps: Any, finishing: bool, first: int, last: int
+    rows: Any, x: Array, out: Array, fields: Any, has_epilogue: bool, first: int, last: int
 ) -> None:
-    block, how = row_pointers(rows), step_pointers(steps)
+    block, epilogue = row_pointers(rows), epilogue_pointers(fields)
     width = out.shape[1]
-    words = np.empty(width + 3 if how.dropping else 0, np.uint32)
+    words = np.empty(width + 3 if epilogue.dropping else 0, np.uint32)
     for row in range(first, last):
         target = moved(pointer(out), row * stride(out))
         sum_row(block, row, pointer(x), stride(x), target, width)
-        if finishing:
-            finish_row(how, row, target, width, pointer(words))
+        if has_epilogue:
+            epilogue_row(epilogue, row, target, width, pointer(words))
 
 
 @njit(cache=True, nogil=True)

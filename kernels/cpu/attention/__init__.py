@@ -15,7 +15,7 @@ import numpy as np
 from penstock.arrays import Array
 from penstock.kernels.compiled import njit
 from penstock.kernels.cpu.activation.exp import exp_in_place, exponential, total_of
-from penstock.kernels.cpu.activation.row import read_only, step_pointers, steps_of_drop, stride
+from penstock.kernels.cpu.activation.row import dropout_fields, epilogue_pointers, read_only, stride
 from penstock.kernels.cpu.attention.back import back_columns, back_rows
 from penstock.kernels.cpu.attention.rows import (
     CHUNK,
@@ -53,7 +53,7 @@ def attend(block: Block, z: Array, heads: Heads, out: Array, first: int, last: i
         read_only(block.indices, z),
         read_only(z, z),
         tuple(scores_of(heads, writes=True)),
-        tuple(steps_of_drop(heads.drop, z)),
+        tuple(dropout_fields(heads.drop, z)),
         out,
         first,
         last,
@@ -81,7 +81,7 @@ def attend_back_rows(
         read_only(block.indices, z),
         read_only(z, z),
         tuple(scores_of(heads, writes=False)),
-        tuple(steps_of_drop(heads.drop, z)),
+        tuple(dropout_fields(heads.drop, z)),
         read_only(out, z),
         read_only(grad, z),
         dot,
@@ -111,7 +111,7 @@ def attend_back_columns(
         read_only(transpose.indices, z),
         read_only(z, z),
         tuple(scores_of(heads, writes=False)),
-        tuple(steps_of_drop(heads.drop, z)),
+        tuple(dropout_fields(heads.drop, z)),
         read_only(grad, z),
         read_only(dot, z),
         dz,
@@ -156,12 +156,12 @@ def _attend(
     indices: Array,
     z: Array,
     heads: Any,
-    steps: Any,
+    fields: Any,
     out: Array,
     first: int,
     last: int,
 ) -> None:
-    scores, how = score_pointers(heads), step_pointers(steps)
+    scores, dropout = score_pointers(heads), epilogue_pointers(fields)
     count_heads = scores.heads
     width = z.shape[1] // count_heads
     found, numbers = np.empty(CHUNK, np.int64), np.empty(CHUNK, np.uint64)
@@ -169,7 +169,7 @@ def _attend(
     words = np.empty((count_heads + 3) * CHUNK, np.uint32)
     sums = np.empty(size_of_sums(count_heads, width), z.dtype)
     factor = np.empty(count_heads, z.dtype)
-    one = how.zero + np.int8(1)
+    one = dropout.zero + np.int8(1)
     for row in range(first, last):
         left = moved(scores.left, row * scores.strides[0])
         peak = moved(scores.peak, row * scores.strides[2])
@@ -190,7 +190,7 @@ def _attend(
             per_head = len(sums) // count_heads
             for h in range(count_heads):
                 weight = moved(pointer(raw), h * CHUNK)
-                highest = _leak(weight, left[h], scores.slope, how.zero, peak[h], count)
+                highest = _leak(weight, left[h], scores.slope, dropout.zero, peak[h], count)
                 if highest > peak[h]:
                     shrink = exponential(peak[h] - highest)
                     peak[h], total[h] = highest, total[h] * shrink
@@ -198,11 +198,18 @@ def _attend(
                         sums[f] *= shrink
                 exp_in_place(weight, peak[h], count)
                 total[h] += total_of(weight, count)
-            if how.dropping:
+            if dropout.dropping:
                 edge_words(
-                    how, scores, row, True, pointer(found), count, pointer(numbers), pointer(words)
+                    dropout,
+                    scores,
+                    row,
+                    True,
+                    pointer(found),
+                    count,
+                    pointer(numbers),
+                    pointer(words),
                 )
-                drop_weights(how, count_heads, pointer(words), count, pointer(raw))
+                drop_weights(dropout, count_heads, pointer(words), count, pointer(raw))
             add_rows(
                 pointer(raw),
                 pointer(found),

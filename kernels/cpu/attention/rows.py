@@ -101,7 +101,7 @@ def next_chunk(indices: Any, at: Any, end: Any, itself: Any, found: Any) -> tupl
 
 @njit(cache=True)
 def edge_words(
-    steps: Any,
+    dropout: Any,
     scores: Any,
     fixed: Any,
     fixed_reads: Any,
@@ -116,14 +116,14 @@ def edge_words(
     has room for a chunk.
     """
     groups = (scores.heads + 3) // 4
-    mine = np.uint64(steps.ids[fixed])
+    mine = np.uint64(dropout.ids[fixed])
     for j in range(count):
-        theirs = np.uint64(steps.ids[found[j]])
+        theirs = np.uint64(dropout.ids[found[j]])
         numbers[j] = mine * scores.nodes + theirs if fixed_reads else theirs * scores.nodes + mine
     # A loop of its own, which does several draws at a time.
-    seed, stream = steps.seed, steps.stream
+    seed, stream = dropout.seed, dropout.stream
     for group in range(groups):
-        step = np.uint64(steps.step) * np.uint64(groups) + np.uint64(group)
+        step = np.uint64(dropout.step) * np.uint64(groups) + np.uint64(group)
         first = moved(words, 4 * group * CHUNK)
         for j in range(count):
             a, b, c, d = philox4x32(seed, stream, numbers[j], step)
@@ -132,9 +132,9 @@ def edge_words(
 
 
 @njit(cache=True)
-def drop_weights(steps: Any, heads: Any, words: Any, count: Any, weight: Any) -> None:
+def drop_weights(dropout: Any, heads: Any, words: Any, count: Any, weight: Any) -> None:
     """Drop weights by their words, and raise the others."""
-    zero, scale, below = steps.zero, steps.scale, steps.below
+    zero, scale, below = dropout.zero, dropout.scale, dropout.below
     for h in range(heads):
         value, word = moved(weight, h * CHUNK), moved(words, h * CHUNK)
         for j in range(count):

@@ -25,7 +25,7 @@ from penstock.kernels.cuda.aggregate.bf16 import check_bf16
 from penstock.kernels.cuda.gnn.launch import (
     c_id,
     c_value,
-    finishing,
+    epilogue_arguments,
     lanes_together,
     matrix,
     vector,
@@ -47,16 +47,16 @@ def gather(
     out: DeviceArray,
     first: int,
     last: int,
-    how: Epilogue | None = None,
+    epilogue: Epilogue | None = None,
 ) -> None:
-    """Write the weighted sums of rows ``first .. last`` at ``out``, finished where ``how`` says."""
+    """Write the weighted sums of rows ``first .. last`` at ``out``, with their epilogue, if any."""
     if last <= first or not x.shape[1]:
         return
     width = x.shape[1]
     found = long_rows(block.indptr)
     cut = found.cut(first, last)
     partial = found.partial("sums", cut, width, out.dtype)
-    shape, team = _shape(block, x, out, None if how is None else how.skip)
+    shape, team = _shape(block, x, out, None if epilogue is None else epilogue.skip)
     kinds = f"{c_value(out)}, {'Bf16' if x.dtype == np.uint16 else c_value(x)}"
     row_end = (
         *(vector(part, out) for part in (block.left, block.right, block.diagonal)),
@@ -65,7 +65,7 @@ def gather(
         *matrix(out),
         np.int32(width),
         partial,
-        *finishing(how, out),
+        *epilogue_arguments(epilogue, out),
     )
     launch_blocks(
         _FILE,

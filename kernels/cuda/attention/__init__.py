@@ -13,7 +13,7 @@ from penstock.arrays import DeviceArray
 from penstock.kernels.cuda.gnn.launch import (
     c_id,
     c_value,
-    dropping,
+    dropout_arguments,
     flat,
     lanes_together,
     matrix,
@@ -217,7 +217,7 @@ def _attention(heads: Heads, z: DeviceArray) -> tuple[Any, ...]:
     return (
         *(vector(part, z) for part in (heads.left, heads.right, heads.peak, heads.total)),
         *(np.int32(heads.count), np.int32(z.shape[1] // heads.count), z.dtype.type(heads.slope)),
-        *dropping(heads.drop, z),
+        *dropout_arguments(heads.drop, z),
         np.uint64(heads.drop.nodes if heads.drop else 0),
     )
 

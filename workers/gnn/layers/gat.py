@@ -42,8 +42,8 @@ class GATConv(Conv):
         self.rows_of = context.adjacency
         self.columns_of = context.transpose(context.adjacency)
 
-    def convolve(self, x: Input, out: Any, how: Epilogue | None) -> None:
-        """Write the heads, side by side or their mean, at ``out``, finished."""
+    def convolve(self, x: Input, out: Any, epilogue: Epilogue | None) -> None:
+        """Write the heads, side by side or their mean, at ``out``, epilogue included."""
         context, owned = self.context, self.context.local.owned
         z, heads, sums = self._z(), self._heads(), self._sums()
         with self.span("product"):
@@ -69,8 +69,8 @@ class GATConv(Conv):
                 np.mean(apart[first:last], axis=1, out=out[first:last])
 
         context.rows(0, owned, sums.shape[1], combine)
-        if how is not None:
-            self.finish(out, how)
+        if epilogue is not None:
+            self.apply_epilogue(out, epilogue)
 
     def _score(self, z: Any, heads: Heads, first: int, last: int) -> None:
         module = kernel("attention", z)

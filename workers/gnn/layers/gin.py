@@ -44,14 +44,14 @@ class GINConv(GCNConv):
         super(GCNConv, self).prepare(context)
         self.inner.prepare(context)
 
-    def convolve(self, x: Input, out: Any, how: Epilogue | None) -> None:
-        """Write both halves at ``out``, finished."""
+    def convolve(self, x: Input, out: Any, epilogue: Epilogue | None) -> None:
+        """Write both halves at ``out``, epilogue included."""
         between = Epilogue(self._parameter("between"), activation=Activation.RELU)
         self.inner.convolve(x, self._hidden(), between)
         with self.span("product"):
             self.context.pool.product(self._hidden(), self._parameter("second"), out)
-        if how is not None:
-            self.finish(out, how)
+        if epilogue is not None:
+            self.apply_epilogue(out, epilogue)
 
     def convolve_backward(self, grad: Any, x: Input) -> Any:
         """Return the gradient of x, or None."""
@@ -61,12 +61,12 @@ class GINConv(GCNConv):
                 hidden, grad, parameters.gradient(f"{self.prefix}.second")
             )
         dhidden = self.product_backward(grad, self._parameter("second"))
-        module, how = kernel("activation", grad), Epilogue(activation=Activation.RELU)
+        module, epilogue = kernel("activation", grad), Epilogue(activation=Activation.RELU)
         context.rows(
             0,
             len(hidden),
             self.hidden,
-            lambda a, b: module.finish_back(dhidden, hidden, how, a, b),
+            lambda a, b: module.epilogue_backward(dhidden, hidden, epilogue, a, b),
         )
         context.column_sums(dhidden, parameters.gradient(f"{self.prefix}.between"))
         return self.inner.convolve_backward(dhidden, x)

@@ -99,10 +99,16 @@ class Features(Dense):
         self.values = None
         if drop is None:
             return
-        given, module, how = self.dense(), kernel("activation", context.like), Epilogue(drop=drop)
+        given, module, epilogue = (
+            self.dense(),
+            kernel("activation", context.like),
+            Epilogue(drop=drop),
+        )
         rows, width = context.local.owned, given.shape[1]
         kept = context.buffers.take("features", context.local.columns, width)
-        context.rows(0, rows, width, lambda a, b: module.finish(given, kept, how, a, b))
+        context.rows(
+            0, rows, width, lambda a, b: module.apply_epilogue(given, kept, epilogue, a, b)
+        )
         self.values = kept
 
     def dense(self) -> Any:

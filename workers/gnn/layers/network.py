@@ -58,8 +58,11 @@ class Network:
         self.parameters = Parameters(entries, dtype, training.seed, device=device)
         # With NCCL the GPU waits for messages, not the host, which goes on launching.
         wait = comm.follow if device else comm.wait
-        how: dict[str, Any] = {"overlap": training.overlap, "clock": self.clock, "wait": wait}
-        self.halo, self.sums = Halo(comm, local, pool=pool, **how), GradientSum(comm, **how)
+        exchange: dict[str, Any] = {"overlap": training.overlap, "clock": self.clock, "wait": wait}
+        self.halo, self.sums = (
+            Halo(comm, local, pool=pool, **exchange),
+            GradientSum(comm, **exchange),
+        )
         self.context = Context(
             local, self.parameters, self.halo, self.sums, pool, self.clock, comm,
             self.parameters.values[:0], training.seed, training.transpose == "implicit",
