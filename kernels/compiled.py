@@ -56,7 +56,13 @@ class _Cache(FunctionCache):  # type: ignore[misc]
     def load_overload(self, signature: Any, context: Any) -> Any:
         rtsys.initialize(context)
         with self._guard_against_spurious_io_errors():
-            return self._load_overload(signature, context)
+            try:
+                return self._load_overload(signature, context)
+            except (AttributeError, ImportError):
+                # The index names types, and is read before its version of the source is looked at:
+                # one of these types is not there any more.
+                self.flush()
+        return None
 
 
 def _compile(kernel: Any, signatures: Sequence[Any]) -> None:
