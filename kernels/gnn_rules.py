@@ -1,6 +1,6 @@
 """What kernels of graph neural networks are given, and what they mean, on all three backends.
 
-A layer gathers over the rows of a ``Block``. Row r of an aggregation is
+A layer gathers over the rows of a ``ScaledCSR``. Row r of an aggregation is
 
     left[r] * (sum of weights[e] * right[c] * x[c] over r's edges + diagonal[r] * right[r] * x[r])
 
@@ -53,7 +53,7 @@ SLOPE = 0.01
 
 
 @dataclass(frozen=True, eq=False)
-class Block:
+class ScaledCSR:
     """Rows over which a layer gathers, as arrays of one backend.
 
     indptr    (rows + 1,) int64
@@ -84,7 +84,7 @@ class Block:
         """How many edges there are, the diagonal left out."""
         return len(self.indices)
 
-    def as_own_transpose(self) -> Block:
+    def as_own_transpose(self) -> ScaledCSR:
         """Return the transpose of a square block whose edges and weights are symmetric."""
         return replace(self, left=self.right, right=self.left)
 

@@ -20,7 +20,7 @@ from penstock.kernels.cuda.gnn.launch import (
     vector,
 )
 from penstock.kernels.cuda.module import launch, launch_blocks
-from penstock.kernels.gnn_rules import Block, Dropout, Epilogue
+from penstock.kernels.gnn_rules import Dropout, Epilogue, ScaledCSR
 
 _FILE = "activation"
 _THREADS = 256
@@ -98,7 +98,9 @@ def scale_rows(
     )
 
 
-def drop_values(block: Block, drop: Dropout, out: DeviceArray, *, rows_are_columns: bool) -> None:
+def drop_values(
+    block: ScaledCSR, drop: Dropout, out: DeviceArray, *, rows_are_columns: bool
+) -> None:
     """Write a sparse feature matrix' values with some dropped at ``out``, (edges,).
 
     ``block`` has nodes as rows, or, with ``rows_are_columns``, is the transpose: features as rows.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from penstock.arrays import Array
-from penstock.kernels.gnn_rules import ID_BITS, SLOPE, Activation, Block, Dropout, Epilogue
+from penstock.kernels.gnn_rules import ID_BITS, SLOPE, Activation, Dropout, Epilogue, ScaledCSR
 from penstock.kernels.naive.philox import philox4x32
 
 
@@ -53,7 +53,7 @@ def scale_rows(x: Array, factors: Array, out: Array, first: int, last: int) -> N
     out[first:last] = factors[first:last, None] * x[first:last]
 
 
-def drop_values(block: Block, drop: Dropout, out: Array, *, rows_are_columns: bool) -> None:
+def drop_values(block: ScaledCSR, drop: Dropout, out: Array, *, rows_are_columns: bool) -> None:
     """Write a sparse feature matrix' values with some dropped at ``out``, (edges,).
 
     ``block`` has nodes as rows, or, with ``rows_are_columns``, is the transpose: features as rows.

@@ -89,16 +89,16 @@ def _counted(job: Opened, split: str) -> Array:
     graph = job.graph
     chosen, counts = graph.labelled(), graph.manifest.splits
     if split != "all" and job.split is not None:
-        roles = job.split.roles(graph)
-        counts = {name: int(np.count_nonzero(roles == i)) for i, name in enumerate(SPLITS)}
-        chosen = chosen & (roles == SPLITS.index(split))
+        splits = job.split.splits(graph)
+        counts = {name: int(np.count_nonzero(splits == i)) for i, name in enumerate(SPLITS)}
+        chosen = chosen & (splits == SPLITS.index(split))
     elif split != "all":
         _check_split(job, split)
         chosen = chosen & graph.split(split)
     if not chosen.any():
-        splits = ", ".join(f"{name} {count}" for name, count in counts.items())
+        known = ", ".join(f"{name} {count}" for name, count in counts.items())
         what = "no node has a label" if split == "all" else f"no node of {split} has a label"
-        raise UsageError(f"in {graph.path} {what}", got=splits or None, remedy="Name another split")
+        raise UsageError(f"in {graph.path} {what}", got=known or None, remedy="Name another split")
     return chosen
 
 

@@ -61,7 +61,7 @@ class TrainJob(Job[TrainReport]):
         """Fit the model to the graph, and draw the split where one is to be drawn."""
         graph, options = self.graph, self.options
         self.resumes = options.resume and (self.out / FORMAT.file).is_file()
-        split, self.roles = declared_split(options), None
+        split, self.splits = declared_split(options), None
         if self.resumes:
             # What was drawn stays; another --split is refused when the folder is opened.
             old = Run.load(self.out).split
@@ -70,7 +70,7 @@ class TrainJob(Job[TrainReport]):
         model, training = complete(graph, options, self.declared, drawn=split is not None)
         warn_ignored(graph, quiet=self.quiet)
         if split is not None and not (self.resumes and (self.out / SPLIT_FILE).is_file()):
-            split, self.roles = draw_split(split, graph, training.seed)
+            split, self.splits = draw_split(split, graph, training.seed)
         about = graph.manifest
         assert about.features is not None
         self.run = Run(
@@ -127,8 +127,8 @@ class TrainJob(Job[TrainReport]):
                 )
             self.run = run = replace(run, parts=ranks.count)
             FORMAT.save(folder, run.to_dict())
-            if self.roles is not None or run.split is None:
-                keep_split(folder, graph, self.roles)
+            if self.splits is not None or run.split is None:
+                keep_split(folder, graph, self.splits)
             if run.split is not None and not self.quiet:
                 does = "Resumes with the" if self.resumes else "Drew a"
                 print(f"{does} split {run.split.declared}", file=sys.stderr)

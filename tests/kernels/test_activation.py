@@ -3,7 +3,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from penstock.kernels.gnn_rules import Activation, Block, Dropout, Epilogue
+from penstock.kernels.gnn_rules import Activation, Dropout, Epilogue, ScaledCSR
 from penstock.kernels.naive import activation as naive
 from penstock.kernels.naive.aggregate import transpose
 from penstock.kernels.streams import Stream
@@ -189,7 +189,7 @@ def test_sparse_features_are_dropped_like_dense_ones(backend, dtype, index):
     dense = generator.standard_normal((ROWS, 50)) * (generator.random((ROWS, 50)) < 0.2)
     node, feature = np.nonzero(dense)
     indptr = np.concatenate([[0], np.cumsum((dense != 0).sum(axis=1))])
-    rows = Block(indptr, feature.astype(index), 50, weights=dense[node, feature].astype(dtype))
+    rows = ScaledCSR(indptr, feature.astype(index), 50, weights=dense[node, feature].astype(dtype))
     which = drop()
     kept = dense * naive.factors(which, 0, ROWS, dense)
     there = Dropout(**{**vars(which), "ids": backend.put(which.ids)})
@@ -198,7 +198,7 @@ def test_sparse_features_are_dropped_like_dense_ones(backend, dtype, index):
         naive.drop_values(block, which, out, rows_are_columns=block is not rows)
         np.testing.assert_allclose(out, truth, rtol=1e-6)
         mine = backend.put(np.empty(block.edges, dtype))
-        on_device = Block(
+        on_device = ScaledCSR(
             *(backend.put(each) for each in (block.indptr, block.indices)),
             block.columns,
             weights=backend.put(block.weights),
@@ -255,7 +255,7 @@ def test_gathering_takes_the_epoch_from_the_gpu(of_epochs):
     indptr = np.minimum(np.arange(ROWS + 1), 2) * 600
     indptr[1:2] = 3
     indices = np.arange(indptr[-1]) % ROWS
-    block = Block(cupy.asarray(indptr), cupy.asarray(indices.astype(np.int32)), ROWS)
+    block = ScaledCSR(cupy.asarray(indptr), cupy.asarray(indices.astype(np.int32)), ROWS)
     x, found = cupy.asarray(values("float32", 32)), []
     for each in of_epochs:
         out = cupy.zeros((ROWS, 32), np.float32)
@@ -273,7 +273,7 @@ def test_sparse_features_take_the_epoch_from_the_gpu(of_epochs):
 
     indptr, indices = np.arange(ROWS + 1) * 5, np.tile(np.arange(5, dtype=np.int32), ROWS)
     weights = cupy.asarray(np.ones(5 * ROWS, np.float32))
-    block = Block(cupy.asarray(indptr), cupy.asarray(indices), 5, weights)
+    block = ScaledCSR(cupy.asarray(indptr), cupy.asarray(indices), 5, weights)
     found = []
     for each in of_epochs:
         found.append(cupy.zeros(5 * ROWS, np.float32))

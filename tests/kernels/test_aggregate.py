@@ -6,7 +6,7 @@ import scipy.sparse
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.kernels.gnn_rules import Activation, Block, Dropout, Epilogue
+from penstock.kernels.gnn_rules import Activation, Dropout, Epilogue, ScaledCSR
 from penstock.kernels.naive import activation
 from penstock.kernels.naive import aggregate as naive
 from penstock.kernels.streams import Stream
@@ -28,7 +28,7 @@ def make_block(rows, columns, *, dtype="float64", index="int32", values=VALUES, 
     sizes = {"weights": degrees.sum(), "left": rows, "right": columns, "diagonal": rows}
     given = {name: generator.standard_normal(sizes[name]).astype(dtype) for name in values}
     indptr = np.concatenate([[0], np.cumsum(degrees)])
-    return Block(indptr, np.concatenate(indices).astype(index), columns, **given)
+    return ScaledCSR(indptr, np.concatenate(indices).astype(index), columns, **given)
 
 
 def put(backend, thing):
@@ -85,7 +85,7 @@ def test_naive_sums_are_products_with_a_sparse_matrix(values):
 def test_a_symmetric_block_is_its_own_transpose():
     dense = np.triu(np.random.default_rng(0).random((9, 9)) < 0.4, 1)
     edges = scipy.sparse.csr_matrix(dense | dense.T)
-    block = Block(edges.indptr, edges.indices, 9, left=normal(9), right=normal(9, seed=2))
+    block = ScaledCSR(edges.indptr, edges.indices, 9, left=normal(9), right=normal(9, seed=2))
     assert (matrix(block.as_own_transpose()) != matrix(block).T).nnz == 0
 
 
@@ -175,7 +175,7 @@ def test_largest_values_equal_naive(backend, same, dtype, index, width):
 
 @pytest.mark.parametrize("width", [3, 32])
 def test_nan_shows_in_sums_and_largest_values(backend, width):
-    block = Block(np.array([0, 3, 4]), np.array([0, 1, 2, 0], np.int32), 3)
+    block = ScaledCSR(np.array([0, 3, 4]), np.array([0, 1, 2, 0], np.int32), 3)
     x = normal((3, width), "float32")
     x[1] = np.nan
     out = backend.put(np.zeros((2, width), np.float32))
@@ -206,7 +206,7 @@ def test_small_blocks_of_any_shape(backend, rows, columns, width, weighted, seed
     ours.gather(put(backend, block), backend.put(x), out, 0, rows)
     np.testing.assert_allclose(backend.get(out), truth, rtol=1e-11, atol=1e-11)
     turned = ours.transpose(put(backend, block)), naive.transpose(block)
-    for field in fields(Block):
+    for field in fields(ScaledCSR):
         got, expected = (getattr(each, field.name) for each in turned)
         assert (got is None) == (expected is None)
         np.testing.assert_array_equal(backend.get(got), expected)

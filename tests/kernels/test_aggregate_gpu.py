@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from penstock.errors import UsageError
-from penstock.kernels.gnn_rules import Activation, Block, Dropout, Epilogue
+from penstock.kernels.gnn_rules import Activation, Dropout, Epilogue, ScaledCSR
 from penstock.kernels.naive import aggregate as naive
 
 pytestmark = pytest.mark.gpu
@@ -42,7 +42,7 @@ def a_block(seed=0, ids=np.int32):
     degrees = rng.integers(0, 9, ROWS)
     degrees[[4, 31, 50]] = 1300, 512, 2700
     indices = [np.sort(rng.choice(COLUMNS, degree, replace=False)) for degree in degrees]
-    return Block(
+    return ScaledCSR(
         np.concatenate([[0], np.cumsum(degrees)]).astype(np.int64),
         np.concatenate(indices).astype(ids),
         COLUMNS,
@@ -153,7 +153,7 @@ def test_a_transpose_is_made_of_few_edges_at_once(cuda, cp, monkeypatch, ids, we
     columns[:300, 3:6] = 61
     columns.sort(axis=1)
     weights = rng.random(3200).astype(np.float32) if weighted else None
-    block = Block(np.arange(401) * 8, columns.ravel().astype(ids), 100, weights)
+    block = ScaledCSR(np.arange(401) * 8, columns.ravel().astype(ids), 100, weights)
     monkeypatch.setattr(cuda, "_EDGES_AT_ONCE", at_once)
     there = replace(
         block,

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from penstock.kernels.gnn_rules import Block, Dropout, Heads
+from penstock.kernels.gnn_rules import Dropout, Heads, ScaledCSR
 from penstock.kernels.naive import attention as naive
 from penstock.kernels.naive.aggregate import transpose
 from penstock.kernels.streams import Stream
@@ -25,7 +25,7 @@ def make_block(index="int32", *, columns=COLUMNS, seed=0):
     degrees[0], degrees[3], degrees[5], degrees[-1] = 0, 7 * columns, 80, 0
     indices = [np.sort(generator.integers(0, columns, degree)) for degree in degrees]
     indptr = np.concatenate([[0], np.cumsum(degrees)])
-    return Block(indptr, np.concatenate(indices).astype(index), columns)
+    return ScaledCSR(indptr, np.concatenate(indices).astype(index), columns)
 
 
 def normal(shape, dtype="float64", seed=1):
@@ -150,7 +150,7 @@ def test_scores_and_the_way_back_equal_naive(backend, dtype, heads, width):
 def test_scores_far_apart_are_no_trouble(backend, dtype):
     # The highest comes last, after a chunk of edges and more, so that sums are scaled on the way.
     indptr, indices = np.array([0, 200, 200]), np.arange(200, dtype=np.int32)
-    block = Block(indptr, indices, 200)
+    block = ScaledCSR(indptr, indices, 200)
     scores = np.linspace(-3000, 3000, 200).astype(dtype)[:, None]
     heads = Heads(np.zeros((200, 1), dtype), scores, *np.zeros((2, 2, 1), dtype), slope=0.2)
     z, out = normal((200, 8), dtype), np.zeros((2, 8), dtype)

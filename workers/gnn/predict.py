@@ -11,7 +11,7 @@ from penstock.arrow import as_arrow
 from penstock.files import atomic
 from penstock.graph import SPLITS, Graph
 from penstock.workers.gnn import checkpoint
-from penstock.workers.gnn.data.local import Local, open_local
+from penstock.workers.gnn.data.local import LocalGraph, open_local
 from penstock.workers.gnn.layers.network import Network
 from penstock.workers.gnn.state import load_tensors
 from penstock.workers.gnn.task import Predicted, PredictTask
@@ -56,7 +56,7 @@ def predict(comm: AnyCommunicator, task: PredictTask) -> Predicted:
 
 
 def _write(
-    path: Path, task: PredictTask, local: Local, outputs: Any, hidden: Any, kind: str
+    path: Path, task: PredictTask, local: LocalGraph, outputs: Any, hidden: Any, kind: str
 ) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -70,7 +70,7 @@ def _write(
             rows = order[first : first + _PIECE]
             columns: dict[str, Any] = {"id": names[first : first + _PIECE]}
             columns |= _predictions(outputs[rows], kind, probabilities=task.probabilities)
-            columns["split"] = _splits(local.roles[rows])
+            columns["split"] = _splits(local.splits[rows])
             if hidden is not None:
                 columns["embedding"] = _lists(hidden[rows].astype(np.float32))
             table = pa.table(columns)
@@ -108,11 +108,11 @@ def _predictions(outputs: Any, kind: str, *, probabilities: bool) -> dict[str, A
     return found
 
 
-def _splits(roles: Any) -> Any:
+def _splits(splits: Any) -> Any:
     import pyarrow as pa
 
     names = pa.array([*SPLITS, None])
-    return names.take(as_arrow(np.where(roles < 0, len(SPLITS), roles).astype(np.int32)))
+    return names.take(as_arrow(np.where(splits < 0, len(SPLITS), splits).astype(np.int32)))
 
 
 def _lists(matrix: Any) -> Any:

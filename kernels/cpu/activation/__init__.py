@@ -21,7 +21,7 @@ from penstock.kernels.cpu.activation.row import (
 )
 from penstock.kernels.cpu.philox import philox4x32
 from penstock.kernels.cpu.vector import moved, pointer
-from penstock.kernels.gnn_rules import ID_BITS, Block, Dropout, Epilogue
+from penstock.kernels.gnn_rules import ID_BITS, Dropout, Epilogue, ScaledCSR
 
 
 def apply_epilogue(z: Array, out: Array, epilogue: Epilogue, first: int, last: int) -> None:
@@ -58,7 +58,7 @@ def scale_rows(x: Array, factors: Array, out: Array, first: int, last: int) -> N
     _scale_rows(read_only(x, x), read_only(factors, x), out, first, last, x is not out)
 
 
-def drop_values(block: Block, drop: Dropout, out: Array, *, rows_are_columns: bool) -> None:
+def drop_values(block: ScaledCSR, drop: Dropout, out: Array, *, rows_are_columns: bool) -> None:
     """Write a sparse feature matrix' values with some dropped at ``out``, (edges,).
 
     ``block`` has nodes as rows, or, with ``rows_are_columns``, is the transpose: features as rows.

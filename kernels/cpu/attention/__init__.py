@@ -33,7 +33,7 @@ from penstock.kernels.cpu.attention.rows import (
     write_rows,
 )
 from penstock.kernels.cpu.vector import moved, pointer
-from penstock.kernels.gnn_rules import Block, Heads
+from penstock.kernels.gnn_rules import Heads, ScaledCSR
 
 
 def scores(z: Array, vectors: Array, out: Array) -> None:
@@ -46,7 +46,7 @@ def scores_back(grad: Array, z: Array, vectors: Array, dz: Array, dvectors: Arra
     _scores_back(read_only(grad, z), read_only(z, z), read_only(vectors, z), dz, dvectors)
 
 
-def attend(block: Block, z: Array, heads: Heads, out: Array, first: int, last: int) -> None:
+def attend(block: ScaledCSR, z: Array, heads: Heads, out: Array, first: int, last: int) -> None:
     """Write rows ``first .. last`` of the weighted sums at ``out``, and heads.peak and total."""
     _attend(
         read_only(block.indptr, z),
@@ -61,7 +61,7 @@ def attend(block: Block, z: Array, heads: Heads, out: Array, first: int, last: i
 
 
 def attend_back_rows(
-    block: Block,
+    block: ScaledCSR,
     z: Array,
     heads: Heads,
     out: Array,
@@ -92,7 +92,7 @@ def attend_back_rows(
 
 
 def attend_back_columns(
-    transpose: Block,
+    transpose: ScaledCSR,
     z: Array,
     heads: Heads,
     grad: Array,

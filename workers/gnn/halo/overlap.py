@@ -125,7 +125,7 @@ class _Timer:
         """Return the seconds of an epoch on this rank, those in barriers left out."""
         self._network.exchange(
             overlap=kind != "not overlapped",
-            leave_out=kind == "left out",
+            skip_exchange=kind == "left out",
             before=self._barrier if kind == "not overlapped" else None,
         )
         self._network.synchronize()

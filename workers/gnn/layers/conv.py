@@ -155,4 +155,4 @@ class Conv:
     def start_allreduce(self) -> None:
         """Start the allreduce of this layer's gradients."""
         names = [entry.name for entry in self.entries()]
-        self.context.sums.start(self.context.parameters.gradients_of(names))
+        self.context.reducer.start(self.context.parameters.gradients_of(names))

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from penstock.kernels import kernel
-from penstock.kernels.gnn_rules import Block, Epilogue
+from penstock.kernels.gnn_rules import Epilogue, ScaledCSR
 from penstock.workers.gnn.layers.context import Context
 from penstock.workers.gnn.layers.conv import Conv
 from penstock.workers.gnn.layers.inputs import Input, Then
@@ -23,9 +23,9 @@ class GCNConv(Conv):
 
     ``order`` is aggregate or transform. ``precomputed``: A x, which is the same in every epoch.
 
-    What neighbours' rows are multiplied with (``Block.right``) would be read for every edge: rows
-    are multiplied before they are gathered or sent. Features that are aggregated unscaled are not
-    copied for that: it would cost more memory than time.
+    What neighbours' rows are multiplied with (``ScaledCSR.right``) would be read for every edge:
+    rows are multiplied before they are gathered or sent. Features that are aggregated unscaled are
+    not copied for that: it would cost more memory than time.
     """
 
     def __init__(
@@ -34,7 +34,7 @@ class GCNConv(Conv):
         super().__init__(layer, number, inputs, first=first)
         self.order, self.precomputed = order, precomputed
         self._aggregated: Any = None
-        self._of_ghosts: dict[int, Block] = {}
+        self._of_ghosts: dict[int, ScaledCSR] = {}
 
     def weights(self) -> list[ParameterSpec]:
         """Return the one matrix."""
@@ -145,16 +145,18 @@ class GCNConv(Conv):
         if self.edges_by_owner is None:
             context.gather(x, lambda a, b: self.aggregate_owned(x, out, a, b, epilogue), then)
             return
-        near, far = self.edges_by_owner
+        owned_edges, ghost_edges = self.edges_by_owner
         context.halo.start(x, separate=True)
-        self.aggregate_rows(near, x, out, 0, local.interior, epilogue)
-        self.aggregate_rows(near, x, out, local.interior, local.owned)
+        self.aggregate_rows(owned_edges, x, out, 0, local.interior, epilogue)
+        self.aggregate_rows(owned_edges, x, out, local.interior, local.owned)
         if then is not None and local.interior:
             then(0, local.interior)
         context.halo.wait()
         both = context.buffers.scratch(len(out), out.shape[1], x, out, epilogue and epilogue.skip)
         ghosts = context.halo.ghosts(x)
-        self.aggregate_rows(far, ghosts, both, local.interior, local.owned, Epilogue(skip=out))
+        self.aggregate_rows(
+            ghost_edges, ghosts, both, local.interior, local.owned, Epilogue(skip=out)
+        )
         self.apply_epilogue(both, epilogue or Epilogue(), local.interior, local.owned, out)
         if then is not None:
             then(local.interior, local.owned)
@@ -167,7 +169,7 @@ class GCNConv(Conv):
 
     def aggregate_rows(
         self,
-        block: Block,
+        block: ScaledCSR,
         x: Any,
         out: Any,
         first: int,
@@ -228,7 +230,7 @@ class GCNConv(Conv):
         )
         return dx
 
-    def _ghost_rows(self, columns: Block, rows: slice) -> Block:
+    def _ghost_rows(self, columns: ScaledCSR, rows: slice) -> ScaledCSR:
         """Return some ghosts' rows of the transpose; ghosts have no row here: no diagonal."""
         if rows.start not in self._of_ghosts:
             left = None if columns.left is None else columns.left[rows]

@@ -10,7 +10,7 @@ import numpy as np
 
 from penstock.errors import PenstockError
 from penstock.kernels import kernel
-from penstock.kernels.gnn_rules import Block, Epilogue
+from penstock.kernels.gnn_rules import Epilogue, ScaledCSR
 from penstock.kernels.streams import Stream
 from penstock.workers.gnn.layers.context import Context
 from penstock.workers.gnn.plan.lowering import TILE
@@ -140,7 +140,7 @@ class Features(Dense):
 class SparseFeatures:
     """Sparse input features: products are sums over a block whose columns are features."""
 
-    def __init__(self, context: Context, block: Block, share: float) -> None:
+    def __init__(self, context: Context, block: ScaledCSR, share: float) -> None:
         self.context, self._share = context, share
         self._rows = self._all_rows = block
         self._columns = self._all_columns = kernel("aggregate", block.indices).transpose(block)
@@ -182,7 +182,7 @@ class SparseFeatures:
     def release(self) -> None:
         """Keep them."""
 
-    def _gather(self, block: Block, x: Any, out: Any, then: Then = None) -> None:
+    def _gather(self, block: ScaledCSR, x: Any, out: Any, then: Then = None) -> None:
         module = kernel("aggregate", x)
 
         def work(first: int, last: int) -> None:

@@ -62,7 +62,7 @@ class FakeRanks:
         self._how = how
 
     def epoch(self) -> None:
-        if self._how.get("leave_out"):
+        if self._how.get("skip_exchange"):
             self.now += self._compute
         elif self._how["overlap"]:
             self.now += self._pack + max(self._compute, self._exchange)
@@ -238,8 +238,8 @@ def test_everything_that_an_epoch_changes_is_put_back(name: str, with_run: Any) 
 
     def work(run: Any) -> None:
         before, restore = (state_of(run), run.state.epoch), run.state.snapshot()
-        for leave_out in (False, True):
-            run.network.exchange(overlap=True, leave_out=leave_out)
+        for skip_exchange in (False, True):
+            run.network.exchange(overlap=True, skip_exchange=skip_exchange)
             run.bare_epoch()
             run.state.network.parameters.values += 1  # whatever came of it
             assert all(a != b for a, b in zip(state_of(run), before[0], strict=True))
@@ -266,7 +266,7 @@ def test_an_epoch_that_leaves_the_communication_out_says_nothing(
             told = said.copy()
             run.network.exchange(
                 overlap=kind != "not overlapped",
-                leave_out=kind == "left out",
+                skip_exchange=kind == "left out",
                 before=run.comm.barrier if kind == "not overlapped" else None,
             )
             sent = run.network.halo.sent_bytes

@@ -13,7 +13,7 @@ import scipy.sparse as sp
 
 from penstock.csr import CSR
 from penstock.workers.comm.single import SingleRank
-from penstock.workers.gnn.data.local import Local
+from penstock.workers.gnn.data.local import LocalGraph
 from penstock.workers.gnn.layers.network import Loss, Network
 from penstock.workers.gnn.plan.facts import Facts
 from penstock.workers.gnn.plan.lowering import lower
@@ -34,7 +34,7 @@ def kernels(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     return request.param
 
 
-def whole(*, directed: bool = False, weighted: bool = False, sparse: bool = False) -> Local:
+def whole(*, directed: bool = False, weighted: bool = False, sparse: bool = False) -> LocalGraph:
     """Return a graph of one rank: a hub, a node without edges, a loop."""
     rng = np.random.default_rng(5)
     edges = {(int(a), int(b)) for a, b in rng.integers(0, NODES - 1, (20, 2)) if a != b}
@@ -49,7 +49,7 @@ def whole(*, directed: bool = False, weighted: bool = False, sparse: bool = Fals
     csr = CSR.from_edges(sources, targets, NODES, weights=weights)
     features = rng.normal(size=(NODES, WIDTH))
     features[rng.random(features.shape) < 0.4] = 0
-    return Local(
+    return LocalGraph(
         rank=0,
         size=1,
         nodes=NODES,
@@ -65,12 +65,12 @@ def whole(*, directed: bool = False, weighted: bool = False, sparse: bool = Fals
         features=sp.csr_matrix(features) if sparse else features,
         label_kind="class",
         labels=rng.integers(0, CLASSES, NODES).astype(np.int32),
-        roles=np.array([0] * (NODES - 3) + [1, 2, -1], np.int8),
+        splits=np.array([0] * (NODES - 3) + [1, 2, -1], np.int8),
         outputs=CLASSES,
     )
 
 
-def facts_of(local: Local) -> Facts:
+def facts_of(local: LocalGraph) -> Facts:
     features = local.features
     nonzeros = features.nnz if sp.issparse(features) else int(np.count_nonzero(features))
     return Facts(
@@ -79,7 +79,7 @@ def facts_of(local: Local) -> Facts:
     )  # fmt: skip
 
 
-def network_of(local: Local, model: Model, training: Training, pool: ThreadPool) -> Network:
+def network_of(local: LocalGraph, model: Model, training: Training, pool: ThreadPool) -> Network:
     plan = lower(model, facts_of(local), training, GUESS["cpu"])
     complete = model.complete(CLASSES)
     return Network(plan, complete, training, local, pool, SingleRank(), dtype=np.float64)
@@ -142,7 +142,7 @@ def test_gradients_with_input_dropout_with_both_layouts(
     check(whole(sparse=layout == "dense"), model, Training(feature_layout=layout, seed=1))
 
 
-def check(local: Local, model: Model, training: Training) -> None:
+def check(local: LocalGraph, model: Model, training: Training) -> None:
     rng = np.random.default_rng(11)
     weights = rng.normal(size=(NODES, CLASSES))
     with ThreadPool(1) as pool:

@@ -9,7 +9,7 @@ import pytest
 
 from penstock.errors import UsageError
 from penstock.workers.comm.single import SingleRank
-from penstock.workers.gnn.data.local import Local
+from penstock.workers.gnn.data.local import LocalGraph
 from penstock.workers.gnn.layers.network import Network
 from penstock.workers.gnn.plan.facts import Facts
 from penstock.workers.gnn.plan.lowering import TILE, Memory, lower
@@ -109,13 +109,13 @@ def test_the_text_names_every_layer_and_the_memory() -> None:
 def test_the_memory_is_what_a_network_takes(layer: Layer) -> None:
     rng = np.random.default_rng(0)
     degree, nodes = 6, FACTS.rows
-    local = Local(
+    local = LocalGraph(
         rank=0, size=1, nodes=nodes, edges=degree * nodes, ids=np.arange(nodes), owned=nodes,
         interior=nodes, columns=nodes, indptr=np.arange(nodes + 1, dtype=np.int64) * degree,
         indices=np.sort(rng.integers(0, nodes, (nodes, degree)), axis=1).astype(np.int32).ravel(),
         weights=None, symmetric=False,
         features=rng.random((nodes, FACTS.features), np.float32), label_kind="class",
-        labels=np.zeros(nodes, np.int32), roles=np.zeros(nodes, np.int8), outputs=40,
+        labels=np.zeros(nodes, np.int32), splits=np.zeros(nodes, np.int8), outputs=40,
     )  # fmt: skip
     facts = replace(FACTS, edges=local.edges, symmetric=False)
     model = Model(layers=(layer, replace(layer), Layer("gcn")))
