@@ -12,7 +12,7 @@ from penstock.arrays import Array
 from penstock.errors import UsageError
 from penstock.graph import SPLITS, Graph
 from penstock.pipelines.gnn.options import EvaluateOptions
-from penstock.pipelines.gnn.prediction import Opened, WeightsJob, outputs_of, parts_of
+from penstock.pipelines.gnn.prediction import Opened, WeightsJob, files_of, outputs_of
 from penstock.pipelines.gnn.report import EvaluateReport
 from penstock.pipelines.gnn.run import Run
 from penstock.pipelines.gnn.scores import class_scores, multi_scores, value_scores
@@ -132,11 +132,11 @@ def _scored(folder: Path, run: Run, graph: Graph, counted: Array) -> dict[str, A
 
 
 def _rows(folder: Path, graph: Graph) -> Iterator[tuple[Array, Any]]:
-    """Yield each part, and which nodes of the graph its rows are."""
+    """Yield each file, and which nodes of the graph its rows are."""
     import pyarrow.parquet as pq
 
     names, first = graph.user_ids().combine_chunks(), 0
-    for path in parts_of(folder):
+    for path in files_of(folder):
         table = pq.read_table(path)
         ids = table["id"].combine_chunks()
         if ids.equals(names[first : first + len(ids)]):  # in a zoo, ids alone would not do

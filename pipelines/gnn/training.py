@@ -68,7 +68,8 @@ class TrainJob(Job[TrainReport]):
             if old is not None and (split is None or split.declared == old.declared):
                 split = old
         model, training = complete(graph, options, self.declared, drawn=split is not None)
-        warn_ignored(graph, quiet=self.quiet)
+        if not self.resumes:
+            warn_ignored(graph, quiet=self.quiet)
         if split is not None and not (self.resumes and (self.out / SPLIT_FILE).is_file()):
             split, self.splits = draw_split(split, graph, training.seed)
         about = graph.manifest

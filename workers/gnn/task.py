@@ -72,10 +72,12 @@ class PredictTask:
 
     split            as for TrainTask
     feature_columns  which of the graph's features, in the model's order; None: all, as they stand
+    classes          their names, for predicted_label; None: there are none
 
-    columns: id, prediction (class number, list of classes, or value), probability (of the
-    prediction; not for values), split, and with ``embeddings`` embedding: what the last layer was
-    given, a list of floats.
+    columns: id, prediction (class number, list of classes, or value), predicted_label (the name of
+    the class, or a list of them; not without names), probability (of the prediction; not for
+    values), split, and with ``embeddings`` embedding: what the last layer was given, a list of
+    floats.
     """
 
     graph: Path
@@ -86,6 +88,7 @@ class PredictTask:
     checkpoint: Path
     out: Path
     feature_columns: tuple[int, ...] | None = None
+    classes: tuple[str, ...] | None = None
     split: SplitFile | None = None
     embeddings: bool = False
     probabilities: bool = False

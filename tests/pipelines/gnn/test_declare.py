@@ -214,3 +214,12 @@ def test_help_says_every_option_in_a_line(capsys: pytest.CaptureFixture[str]) ->
     out = capsys.readouterr().out
     for flag in ("--model CHOICE", "--hidden INT", "-k, --parts INT", "--spec PATH", "--resume"):
         assert flag in out
+
+
+def test_python_takes_a_training(blocks: Graph) -> None:
+    training = gnn.Training(epochs=7, feature_layout="dense", order="transform")
+    one = gnn.plan(blocks, training=training, hidden=8)
+    other = gnn.plan(blocks, epochs=7, feature_layout="dense", order="transform", hidden=8)
+    assert one == other != gnn.plan(blocks, order="aggregate", hidden=8)
+    with pytest.raises(UsageError, match="epochs is given twice: as an option, and by the Train"):
+        gnn.train(blocks, "unused", training=training, epochs=3)

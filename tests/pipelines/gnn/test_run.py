@@ -123,7 +123,7 @@ def test_what_no_epoch_was_timed_for_has_no_speed(
     assert report.to_dict()["edges_per_second"] is None
     assert "edges/s" not in report.text()
     assert "per epoch" not in report.text()
-    assert " s in total; 100 MB peak memory" in report.text()
+    assert " s in total; 100 MB peak memory of the whole process\n" in report.text()
 
 
 def test_patience_is_told_in_evaluations(train: Any, rank: Any) -> None:
