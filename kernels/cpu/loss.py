@@ -33,10 +33,7 @@ def cross_entropy(
     _cross_entropy(
         read_only(logits, logits),
         read_only(labels, logits),
-        read_only(splits, logits),
-        logits.dtype.type(scale),
-        logits if grad is None else grad,
-        grad is not None,
+        *_shared(logits, splits, scale, grad),
         sums,
         first,
         last,
@@ -62,10 +59,7 @@ def binary_cross_entropy(
         read_only(logits, logits),
         read_only(indptr, logits),
         read_only(classes, logits),
-        read_only(splits, logits),
-        logits.dtype.type(scale),
-        logits if grad is None else grad,
-        grad is not None,
+        *_shared(logits, splits, scale, grad),
         sums,
         first,
         last,
@@ -86,14 +80,19 @@ def squared_error(
     _squared_error(
         read_only(values, values),
         read_only(truth, values),
-        read_only(splits, values),
-        values.dtype.type(scale),
-        values if grad is None else grad,
-        grad is not None,
+        *_shared(values, splits, scale, grad),
         sums,
         first,
         last,
     )
+
+
+def _shared(
+    values: Array, splits: Array, scale: float, grad: Array | None
+) -> tuple[Array, Any, Array, bool]:
+    """Return what the kernels of all losses take of these: an array for ``grad`` in any case."""
+    typed = values.dtype.type(scale)
+    return read_only(splits, values), typed, values if grad is None else grad, grad is not None
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -170,11 +169,11 @@ def _binary_cross_entropy(
             for f in range(width):
                 power[f] = -abs(value[f])
             exp_in_place(power, zero, width)
-            loss, hits, told = _terms(value, truth, power, width)
+            loss, hits, positives = _terms(value, truth, power, width)
             sums[split, 0] += loss
             sums[split, 1] += width
             sums[split, 2] += 2 * hits
-            sums[split, 3] += told
+            sums[split, 3] += positives
             if wanted and split == 0:
                 for f in range(width):
                     likely = (one if value[f] >= zero else power[f]) / (one + power[f])
@@ -191,7 +190,7 @@ def _terms(value: Any, truth: Any, power: Any, width: Any) -> Any:
     """Return a row's loss, how many classes it hits, and how many it has and predicts in all."""
     loss, product = 0.0, 1.0
     hits: Any = 0
-    told: Any = 0
+    positives: Any = 0
     for f in range(width):
         above, true = value[f] > 0, truth[f] > 0
         # max(value, 0) - value * truth, and the logarithms' sum is that of a product.
@@ -202,8 +201,8 @@ def _terms(value: Any, truth: Any, power: Any, width: Any) -> Any:
             loss += math.log(product)
             product = 1.0
         hits += above and true
-        told += np.int64(above) + np.int64(true)
-    return loss + math.log(product), hits, told
+        positives += np.int64(above) + np.int64(true)
+    return loss + math.log(product), hits, positives
 
 
 @njit(cache=True, nogil=True, error_model="numpy")

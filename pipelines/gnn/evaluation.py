@@ -11,6 +11,7 @@ import numpy as np
 from penstock.arrays import Array
 from penstock.errors import UsageError
 from penstock.graph import SPLITS, Graph
+from penstock.pipelines.gnn.features import listed
 from penstock.pipelines.gnn.options import EvaluateOptions
 from penstock.pipelines.gnn.prediction import Opened, WeightsJob, files_of, outputs_of
 from penstock.pipelines.gnn.report import EvaluateReport
@@ -74,14 +75,9 @@ def _check_labels(run: Run, run_at: Path, graph: Graph) -> None:
     if about.classes != run.classes:
         raise UsageError(
             f"{graph.path} has other classes than those that {run_at} learnt",
-            expected=_listed(run.classes),
-            got=_listed(about.classes),
+            expected=listed(run.classes or ()),
+            got=listed(about.classes or ()),
         )
-
-
-def _listed(classes: tuple[str, ...] | None) -> str:
-    names = list(classes or ())
-    return ", ".join(names[:10]) + (f", ... ({len(names)} in all)" if len(names) > 10 else "")
 
 
 def _counted(job: Opened, split: str) -> Array:

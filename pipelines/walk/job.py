@@ -57,7 +57,7 @@ class WalkJob(Job[WalkReport]):
         return found
 
     def plan(self) -> Plan:
-        """Look at the graph and the workers as a run does, and say what would be walked where."""
+        """Inspect the graph and the workers as a run does; return what would be walked where."""
         graph, options = self.graph, self.options
         listed = listed_starts(graph, options)
         files = self._output_files(graph.num_nodes if listed is None else len(listed))

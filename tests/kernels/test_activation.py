@@ -208,7 +208,7 @@ def test_sparse_features_are_dropped_like_dense_ones(backend, dtype, index):
         np.testing.assert_allclose(backend.get(mine), out, rtol=1e-6)
 
 
-# -- recorded launches ------------------------------------------------------------------------
+# -- captured launches ------------------------------------------------------------------------
 
 
 @pytest.fixture

@@ -78,8 +78,8 @@ def test_naive_sums_are_products_with_a_sparse_matrix(values):
     naive.scatter(block, grad, back)
     np.testing.assert_allclose(back, truth, atol=1e-12)
 
-    turned = naive.transpose(block)
-    np.testing.assert_allclose(matrix(turned).todense(), matrix(block).T.todense(), atol=1e-12)
+    transposed = naive.transpose(block)
+    np.testing.assert_allclose(matrix(transposed).todense(), matrix(block).T.todense(), atol=1e-12)
 
 
 def test_a_symmetric_block_is_its_own_transpose():
@@ -165,11 +165,11 @@ def test_largest_values_equal_naive(backend, same, dtype, index, width):
     ours.gather_max(put(backend, block), backend.put(x), *there, 2, 40)
     same(there, (out, arg))
 
-    turned, grad = naive.transpose(block), normal((40, width), dtype)
+    transposed, grad = naive.transpose(block), normal((40, width), dtype)
     truth = np.full((60, width), 5, dtype)
     back = backend.put(truth.copy())
-    naive.gather_max_back(turned, grad, arg, truth, 0, 57)
-    ours.gather_max_back(put(backend, turned), backend.put(grad), there[1], back, 0, 57)
+    naive.gather_max_back(transposed, grad, arg, truth, 0, 57)
+    ours.gather_max_back(put(backend, transposed), backend.put(grad), there[1], back, 0, 57)
     np.testing.assert_allclose(backend.get(back), truth, **TOLERANCE[dtype])
 
 
@@ -205,9 +205,9 @@ def test_small_blocks_of_any_shape(backend, rows, columns, width, weighted, seed
     ours = backend.module("aggregate")
     ours.gather(put(backend, block), backend.put(x), out, 0, rows)
     np.testing.assert_allclose(backend.get(out), truth, rtol=1e-11, atol=1e-11)
-    turned = ours.transpose(put(backend, block)), naive.transpose(block)
+    transposed = ours.transpose(put(backend, block)), naive.transpose(block)
     for field in fields(ScaledCSR):
-        got, expected = (getattr(each, field.name) for each in turned)
+        got, expected = (getattr(each, field.name) for each in transposed)
         assert (got is None) == (expected is None)
         np.testing.assert_array_equal(backend.get(got), expected)
 

@@ -59,10 +59,10 @@ def close(backend, got, expected, dtype):
 @SHAPES
 @DROPPED
 def test_sums_and_the_way_back_equal_naive(backend, dtype, index, heads, width, dropped):
-    block, turned = make_block(index), transpose(make_block(index))
+    block, transposed = make_block(index), transpose(make_block(index))
     truth = make_heads(heads, dtype, dropped=dropped)
     z, grad = normal((COLUMNS, heads * width), dtype), normal((ROWS, heads * width), dtype, 2)
-    mine, mine_block, mine_turned = (put(backend, each) for each in (truth, block, turned))
+    mine, mine_block, mine_transposed = (put(backend, each) for each in (truth, block, transposed))
     mine_z, mine_grad = backend.put(z), backend.put(grad)
     ours = backend.module("attention")
 
@@ -87,9 +87,9 @@ def test_sums_and_the_way_back_equal_naive(backend, dtype, index, heads, width, 
 
     dz, dright = np.full_like(z, 7), np.full((COLUMNS, heads), 7, dtype)
     mine_dz, mine_dright = backend.put(dz.copy()), backend.put(dright.copy())
-    naive.attend_back_columns(turned, z, truth, grad, dot, dz, dright, 1, COLUMNS)
+    naive.attend_back_columns(transposed, z, truth, grad, dot, dz, dright, 1, COLUMNS)
     ours.attend_back_columns(
-        mine_turned, mine_z, mine, mine_grad, backend.put(dot), mine_dz, mine_dright, 1, COLUMNS
+        mine_transposed, mine_z, mine, mine_grad, backend.put(dot), mine_dz, mine_dright, 1, COLUMNS
     )
     close(backend, mine_dz, dz, dtype)
     close(backend, mine_dright, dright, dtype)
@@ -103,7 +103,7 @@ def test_weights_take_the_epoch_of_their_dropping_from_the_gpu(heads, width):
     from penstock.kernels.cuda import attention
 
     gpu = SimpleNamespace(put=cupy.asarray)
-    block, turned = put(gpu, make_block()), put(gpu, transpose(make_block()))
+    block, transposed = put(gpu, make_block()), put(gpu, transpose(make_block()))
     given = make_heads(heads, "float32", dropped=True)
     z, grad = (cupy.asarray(normal((n, heads * width), "float32")) for n in (COLUMNS, ROWS))
     drops = [
@@ -119,7 +119,7 @@ def test_weights_take_the_epoch_of_their_dropping_from_the_gpu(heads, width):
         dright = cupy.zeros((COLUMNS, heads), np.float32)
         attention.attend(block, z, mine, out, 0, ROWS)
         attention.attend_back_rows(block, z, mine, out, grad, dot, dleft, 0, ROWS)
-        attention.attend_back_columns(turned, z, mine, grad, dot, dz, dright, 0, COLUMNS)
+        attention.attend_back_columns(transposed, z, mine, grad, dot, dz, dright, 0, COLUMNS)
         found.append([each.get() for each in (out, dleft, dz, dright)])
     for old, new, read in zip(*found, strict=True):
         np.testing.assert_array_equal(read, new)

@@ -24,7 +24,6 @@ from penstock.kernels.cpu.attention.rows import (
     drop_weights,
     edge_words,
     next_chunk,
-    prefetch_rows,
     product,
     score_pointers,
     scores_of,
@@ -179,11 +178,9 @@ def _attend(
         clear(pointer(sums), len(sums))
         at, end, done = indptr[row], indptr[row + 1], False
         while not done:
-            count, at, done = next_chunk(pointer(indices), at, end, row, pointer(found))
-            if done:
-                found[count] = row
-                count += 1
-            prefetch_rows(pointer(z), stride(z), pointer(found), count, z.shape[1])
+            count, at, done = next_chunk(
+                pointer(indices), at, end, row, pointer(found), pointer(z), stride(z), z.shape[1]
+            )
             spread(
                 scores.right, scores.strides[1], pointer(found), count, count_heads, pointer(raw)
             )

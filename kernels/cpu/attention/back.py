@@ -17,7 +17,6 @@ from penstock.kernels.cpu.attention.rows import (
     drop_weights,
     edge_words,
     next_chunk,
-    prefetch_rows,
     product,
     score_pointers,
     size_of_sums,
@@ -61,11 +60,9 @@ def back_rows(
         clear(pointer(leaning), count_heads)
         at, end, done = indptr[row], indptr[row + 1], False
         while not done:
-            count, at, done = next_chunk(pointer(indices), at, end, row, pointer(found))
-            if done:
-                found[count] = row
-                count += 1
-            prefetch_rows(pointer(z), stride(z), pointer(found), count, z.shape[1])
+            count, at, done = next_chunk(
+                pointer(indices), at, end, row, pointer(found), pointer(z), stride(z), z.shape[1]
+            )
             spread(
                 scores.right,
                 scores.strides[1],
@@ -153,12 +150,10 @@ def back_columns(
         clear(pointer(leaning), count_heads)
         at, end, done = indptr[column], indptr[column + 1], False
         while not done:
-            count, at, done = next_chunk(pointer(indices), at, end, itself, pointer(found))
-            if done and itself >= 0:
-                found[count] = itself
-                count += 1
-            prefetch_rows(pointer(grad), stride(grad), pointer(found), count, z.shape[1])
             places, lengths = pointer(found), scores.strides
+            count, at, done = next_chunk(
+                pointer(indices), at, end, itself, places, pointer(grad), stride(grad), z.shape[1]
+            )
             spread(scores.left, lengths[0], places, count, count_heads, weights)
             spread(scores.peak, lengths[2], places, count, count_heads, peaks)
             spread(scores.total, lengths[3], places, count, count_heads, totals)

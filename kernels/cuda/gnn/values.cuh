@@ -161,7 +161,7 @@ __device__ __forceinline__ Value slope_of(int activation, Value value) {
   }
 }
 
-// The step of dropout, with the epoch at ``epoch`` where there is one: kernels that were recorded
+// The step of dropout, with the epoch at ``epoch`` where there is one: kernels that were captured
 // into a graph take every epoch's from there.
 __device__ __forceinline__ u32 step_now(u32 step, const u32* epoch) {
   return epoch ? __ldg(epoch) << kLayerBits | (step & ((1u << kLayerBits) - 1)) : step;

@@ -141,14 +141,14 @@ class Context:
         """Return the transpose (CSC) of a block over this rank's rows, computed once."""
         if self.local.symmetric:
             return block.as_own_transpose()
-        turned = self._transposed
+        transposed = self._transposed
         diagonal = block.diagonal
         if diagonal is not None:
             diagonal = np.zeros_like(diagonal, shape=self.local.columns)
             diagonal[: block.rows] = block.diagonal
-        weights = turned.weights if block.weights is not None else None
+        weights = transposed.weights if block.weights is not None else None
         return replace(
-            turned, weights=weights, left=block.right, right=block.left, diagonal=diagonal
+            transposed, weights=weights, left=block.right, right=block.left, diagonal=diagonal
         )
 
     @cached_property
