@@ -21,7 +21,7 @@ BEGUN = time.perf_counter()
 CALLS = (
     ("numba.core.caching", "Cache.load_overload", "load"),
     ("numba.core.compiler", "compile_extra", "compile"),
-    ("cupy._core.raw", "RawModule.get_function", "compile"),
+    ("penstock.kernels.cuda.module", "_kernel", "compile"),
     ("penstock.graph", "Graph.open", "read"),
     ("penstock.graph", "Graph.csr", "read"),
     ("penstock.graph", "Graph.node_column", "read"),

@@ -7,7 +7,7 @@ import json
 import shutil
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from penstock.documents import parse_json
 from penstock.errors import InputError, UsageError
 from penstock.files import FileEntry, claimed, publish, save_json
 from penstock.options import flag
-from penstock.output_lock import own_directory, refuse_link
+from penstock.output_lock import is_own_directory, output_lock, own_directory, refuse_link
 
 
 @dataclass(frozen=True)
@@ -82,6 +82,7 @@ def partial_output(
     Bad input or options leave nothing new; an interrupted run leaves what it has done for
     ``resume``.
     """
+    _remove_left(out, kind, scratch, command)
     with claimed(out, overwrite=overwrite, kind=kind, command=command) as out:
         home = out.with_name(f".{out.name}.partial")
         partial = PartialOutput(home / kind, _scratch(home, scratch, out))
@@ -102,8 +103,32 @@ def partial_output(
                 file=sys.stderr,
             )
             raise
+        # From here on nothing can be resumed: where the new output takes the old one's place, the
+        # old one's files stand for a moment where records say that the new one's are.
+        (home / "run.json").unlink()
         publish(partial.result, out, kind=kind)
-        _remove(home, partial)
+        try:
+            _remove(home, partial)
+        except KeyboardInterrupt:
+            _remove(home, partial)  # which nobody would look for once the output is there
+            raise
+
+
+def _remove_left(out: Path, kind: str, scratch: Path | None, command: str) -> None:
+    """Remove the hidden directory of a command that was killed just after it had published.
+
+    Of all hidden directories it alone does not say what run it is of.
+    """
+    out = out.resolve()
+    home = out.with_name(f".{out.name}.partial")
+
+    def left() -> bool:
+        return out.exists() and is_own_directory(home) and not (home / "run.json").exists()
+
+    if left():
+        with suppress(UsageError), output_lock(out, command=command):
+            if left():
+                _remove(home, PartialOutput(home / kind, _scratch(home, scratch, out)))
 
 
 def _scratch(home: Path, scratch: Path | None, out: Path) -> Path:

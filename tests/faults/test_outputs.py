@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import threading
+from pathlib import Path
 
 import pytest
 
@@ -310,3 +311,67 @@ def test_another_run_is_told_by_what_differs(tmp_path):
     ):
         pass
     assert (tmp_path / ".g.partial/graph/part").exists()
+
+
+# -- ends just after publishing -----------------------------------------------------------------
+
+
+def write_one(out, text, **more):
+    """Write an output with one recorded piece, as jobs do."""
+    given = {"command": "penstock test", "kind": "thing", "resume": False, "overwrite": False}
+    with partial_output(out, {"text": text}, **given | more) as partial:
+        if not partial.records.done("piece"):
+            (partial.result / "piece.txt").write_text(text)
+            entry = FileEntry("piece.txt", len(text), "")
+            partial.records.save("piece", {}, [entry])
+        files = {"piece.txt": {"bytes": len(text), "sha256": ""}}
+        (partial.result / "thing.json").write_text(json.dumps({"files": files}))
+
+
+def hidden(tmp_path):
+    return [p.name for p in tmp_path.iterdir() if p.name.endswith(".partial")]
+
+
+def end_at(monkeypatch, name):
+    """Have the next removal of a folder of that name end the process, as far as it can tell."""
+    import shutil
+
+    remove = shutil.rmtree
+
+    def ended(path, *args, **options):
+        if str(path).endswith(name) and Path(path).is_dir():
+            monkeypatch.setattr(shutil, "rmtree", remove)
+            raise KeyboardInterrupt
+        remove(path, *args, **options)
+
+    monkeypatch.setattr(shutil, "rmtree", ended)
+
+
+def test_an_interrupt_just_after_publishing_leaves_nothing(tmp_path, monkeypatch):
+    end_at(monkeypatch, "scratch")
+    with pytest.raises(KeyboardInterrupt):
+        write_one(tmp_path / "out", "new")
+    assert (tmp_path / "out/piece.txt").read_text() == "new"
+    assert not hidden(tmp_path)
+
+
+def test_what_a_kill_just_after_publishing_leaves_goes_with_the_next_command(tmp_path, monkeypatch):
+    monkeypatch.setattr("penstock.pipelines.job.partial._remove", lambda home, partial: None)
+    write_one(tmp_path / "out", "new")
+    monkeypatch.undo()
+    assert hidden(tmp_path)
+    with pytest.raises(OutputExists):
+        write_one(tmp_path / "out", "new", resume=True)
+    assert not hidden(tmp_path)
+
+
+def test_a_kill_between_exchange_and_removal_does_not_resume_with_the_old_files(
+    tmp_path, monkeypatch
+):
+    write_one(tmp_path / "out", "old")
+    end_at(monkeypatch, ".out.partial/thing")  # the old output, which has just been replaced
+    with pytest.raises(KeyboardInterrupt):
+        write_one(tmp_path / "out", "new", overwrite=True)
+    write_one(tmp_path / "out", "new", overwrite=True, resume=True)
+    assert (tmp_path / "out/piece.txt").read_text() == "new"
+    assert not hidden(tmp_path)

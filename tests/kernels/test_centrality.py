@@ -288,6 +288,19 @@ def test_numbers_of_paths_beyond_64_bits(backend, diamonds, dtype):
         assert np.isfinite(arcs).all()
 
 
+@FAST
+@pytest.mark.parametrize("nodes", [254, 255, 256, 257, 700])
+def test_more_levels_than_a_byte_tells_apart(backend, nodes):
+    """Of a chain, as many pairs go through a node as there are before it times those behind."""
+    chain = graph_of(nodes, [(a, a + 1, 1.0) for a in range(nodes - 1)], directed=True)
+    short = graph_of(3, [(0, 1, 1.0), (1, 2, 1.0)], directed=True)
+    found, arcs = backend.betweenness(batch_of([short, chain, short], weighted=False), edges=True)
+    before = np.arange(nodes, dtype=float)
+    wanted = np.concatenate([[0, 1, 0], before * before[::-1], [0, 1, 0]])
+    np.testing.assert_allclose(found, wanted)
+    np.testing.assert_allclose(arcs[2:-2], before[1:] * before[:0:-1])
+
+
 @pytest.mark.parametrize("ids", [np.int32, np.int64])
 def test_mapped_and_wide_ids(tmp_path, ids):
     graph = nx.gnp_random_graph(40, 0.1, seed=1)
@@ -310,7 +323,27 @@ def test_every_size_class_is_the_cpus():
     """Graphs at both ends of each class, larger than shared memory holds, many and few at once."""
     backend = Cuda()
     rng = np.random.default_rng(5)
-    sizes = [1, 7, 8, 9, 32, 33, 64, 65, 128, 129, 255, 256, 512, 513, 1024, 1025, 3000, 9000]
+    sizes = [
+        1,
+        7,
+        8,
+        9,
+        32,
+        33,
+        64,
+        65,
+        128,
+        129,
+        255,
+        256,
+        512,
+        513,
+        1024,
+        1025,
+        3000,
+        9000,
+        13_000,
+    ]
     for directed in (False, True):
         parts, ptr = [], np.cumsum([0, *sizes])
         for size in sizes:

@@ -89,9 +89,11 @@ __global__ void breadth_first(const Item* items, long long count, const long lon
             sums[node] += static_cast<double>(many) * level;
             inverses[node] += static_cast<double>(many) / level;
           }
-          if (distances)
-            for (Word rest = found; rest; rest &= rest - 1) {
-              const long long source = sources[first + __ffsll(rest) - 1] - item.first_node;
+          if (distances)  // threads of a warp write side by side in a source's row
+            for (Word rest = some; rest; rest &= rest - 1) {
+              const int i = __ffsll(rest) - 1;
+              if (!(found >> i & 1)) continue;
+              const long long source = sources[first + i] - item.first_node;
               distances[starts[item.graph] + source * n + node] = level;
             }
         }

@@ -55,7 +55,7 @@ def run(
              cut to what it has
     memory   bytes of a graph of so many nodes
     """
-    room = _attribute("MaxSharedMemoryPerBlockOptin")
+    room = shared_memory()
     fits = [each for each in classes[:-1] if _block_bytes(each, memory) <= room]
     last = classes[-1]
     per_node = memory(last, 1 << 20) / (1 << 20)
@@ -64,26 +64,43 @@ def run(
     for number, chosen in by_size(items, tuple(each.nodes for each in fits)):
         teams = fits[number] if number < len(fits) else LARGEST
         size = memory(teams, int(chosen["nodes"].max()))
-        warp = teams.threads == 0
-        blocks = -(-len(chosen) // _WARPS) if warp else len(chosen)
         scratch: Any = NULL
         if teams.anywhere:
-            blocks = min(blocks, processors())
-            scratch = cp.empty(blocks * size, cp.uint8)
-        words = ["true" if flag else "false" for flag in (warp, teams.anywhere, *flags)]
-        launch_blocks(
-            file,
-            f"{kernel}<{arguments(teams)}, {', '.join(words)}>",
-            blocks,
-            32 * _WARPS if warp else teams.threads,
-            cp.asarray(chosen.view(np.uint8)),
-            np.int64(len(chosen)),
-            *given,
-            scratch,
-            np.int64(size),
-            *outputs,
-            shared=0 if teams.anywhere else size * (_WARPS if warp else 1),
-        )
+            scratch = cp.empty(min(len(chosen), processors()) * size, cp.uint8)
+        rest = words(not teams.threads, teams.anywhere, *flags)
+        instance = f"{kernel}<{arguments(teams)}, {rest}>"
+        launch_teams(file, instance, chosen, teams, size, (*given, scratch), outputs)
+
+
+def launch_teams(
+    file: str,
+    instance: str,
+    items: Array,
+    teams: Teams,
+    size: int,
+    given: tuple[Any, ...],
+    outputs: tuple[Any, ...],
+) -> None:
+    """Run ``instance(items, count, *given, size, *outputs)``, with ``size`` bytes a team."""
+    teams_a_block = 1 if teams.threads else _WARPS
+    blocks = -(-len(items) // teams_a_block)
+    launch_blocks(
+        file,
+        instance,
+        min(blocks, processors()) if teams.anywhere else blocks,
+        teams.threads or 32 * _WARPS,
+        cp.asarray(items.view(np.uint8)),
+        np.int64(len(items)),
+        *given,
+        np.int64(size),
+        *outputs,
+        shared=0 if teams.anywhere else size * teams_a_block,
+    )
+
+
+def words(*flags: bool) -> str:
+    """Return flags as arguments of a template."""
+    return ", ".join("true" if flag else "false" for flag in flags)
 
 
 def padded(size: int) -> int:
@@ -133,6 +150,11 @@ def busy() -> int:
 def processors() -> int:
     """Return how many multiprocessors the GPU has."""
     return _attribute("MultiProcessorCount")
+
+
+def shared_memory() -> int:
+    """Return how many bytes of shared memory a block can have."""
+    return _attribute("MaxSharedMemoryPerBlockOptin")
 
 
 def _attribute(name: str) -> int:

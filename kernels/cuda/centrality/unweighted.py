@@ -9,33 +9,40 @@ import numpy as np
 
 from penstock.arrays import Array, DeviceArray
 from penstock.kernels.centrality_rules import GraphBatch, Paths
-from penstock.kernels.cuda.centrality.items import plan_items
+from penstock.kernels.cuda.centrality.items import by_size, plan_items
 from penstock.kernels.cuda.centrality.teams import (
     C_IDS,
     NULL,
     Teams,
     busy,
     incoming,
+    launch_teams,
     padded,
     run,
+    shared_memory,
     sources_of,
     summed,
+    words,
 )
 
 _SEARCH_FILE = "centrality/breadth_first"
 _BETWEENNESS_FILE = "centrality/betweenness"
 _WORD = 64  # sources of a breadth-first search
 _TEAMS = (
-    Teams(8, 0, 8),
-    Teams(32, 0, 32),
-    Teams(64, 128, 32),
-    Teams(128, 256, 32),
-    Teams(255, 512, 32),
+    Teams(32, 0, 16),
+    Teams(64, 128, 16),
+    Teams(128, 256, 16),
+    Teams(255, 256, 16),
     Teams(512, 512, 16),
     Teams(1024, 1024, 16),
     Teams(1 << 15, 1024, 8),
 )
 _LANES = 32  # as many sources as any team takes at once
+
+# With a queue, a source at a time: the last class is cut to what a block has.
+_QUEUED = (Teams(64, 0, 1), Teams(512, 64, 1), Teams(1 << 16, 128, 1))
+_QUEUED_BYTES = (19, 520)  # a node, and besides
+_MANY = 6  # edges a node, from which on 8 lanes take a node, not 4
 
 
 def unweighted_paths(batch: GraphBatch, sources: DeviceArray | None) -> Paths:
@@ -95,15 +102,45 @@ def unweighted_betweenness(
     planned = plan_items(ptr, source_starts, _LANES, 1 if edges else busy())
     nodes = cp.empty(planned.slots)
     arcs = cp.zeros(len(batch.indices) if edges else 0)
-    overflow = cp.zeros(max(batch.graphs, 1), cp.uint8)
-    given = (*incoming(batch)[:2], batch.indptr, batch.indices, listed)
-    outputs = (bool(endpoints), nodes, arcs, overflow)
+    failed = cp.zeros(max(batch.graphs, 1), cp.uint8)
+    outputs = (bool(endpoints), nodes, arcs, failed)
     name = C_IDS[batch.indices.dtype.name]
+
+    def left(items: Array) -> Array:
+        """Return the items of graphs that have failed, for another kernel."""
+        again = np.flatnonzero(failed.get())
+        failed.fill(0)
+        for graph in again if edges else ():
+            first, stop = (int(batch.indptr[int(node)]) for node in ptr[graph : graph + 2])
+            arcs[first:stop] = 0
+        return items[np.isin(items["graph"], again)]
+
+    lanes = 8 if len(batch.indices) >= _MANY * batch.nodes else 4
+    most = (shared_memory() - _QUEUED_BYTES[1]) // _QUEUED_BYTES[0] - 1
+    larger = planned.items["nodes"] > min(most, (1 << 16) - 1)
+    for number, chosen in by_size(planned.items[~larger], tuple(t.nodes for t in _QUEUED)):
+        teams = _QUEUED[number]
+        size = padded(_QUEUED_BYTES[0] * int(chosen["nodes"].max()) + _QUEUED_BYTES[1])
+        flags = words(not teams.threads, edges)
+        launch_teams(
+            "centrality/brandes",
+            f"brandes<{name}, {lanes}, {flags}>",
+            chosen,
+            teams,
+            size,
+            (batch.indptr, batch.indices, listed),
+            outputs,
+        )
+    items = np.concatenate([planned.items[larger], left(planned.items[~larger])])
+    if len(items) == 0:
+        return summed(planned, nodes, batch.nodes), arcs if edges else None
+    given = (*incoming(batch)[:2], batch.indptr, batch.indices, listed)
 
     def compute(items: Array, real: str, value_bytes: int) -> None:
         def memory(teams: Teams, nodes: int) -> int:
+            # A sum and three masks a node, and of every source its paths and its level.
             lanes = teams.sources * (value_bytes + _level(teams)[1])
-            return padded(nodes * (8 + lanes) + 4 * teams.sources)
+            return padded(nodes * (20 + lanes) + 4 * teams.sources)
 
         run(
             _BETWEENNESS_FILE,
@@ -117,14 +154,9 @@ def unweighted_betweenness(
             edges,
         )
 
-    items = planned.items
     if np.dtype(dtype) == np.float32:
         compute(items, "float", 4)
-        again = np.flatnonzero(overflow.get())
-        items = items[np.isin(items["graph"], again)]
-        for graph in again if edges else ():
-            first, stop = (int(batch.indptr[int(node)]) for node in ptr[graph : graph + 2])
-            arcs[first:stop] = 0
+        items = left(items)
     compute(items, "double", 8)
     return summed(planned, nodes, batch.nodes), arcs if edges else None
 
