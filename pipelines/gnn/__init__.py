@@ -213,7 +213,9 @@ def plan(
     ----------
     graph
         A graph with features and labels, or its directory.
-    spec, training
+    spec
+        As for ``train``.
+    training
         As for ``train``.
     cluster
         Where the training would run [default: this machine].
