@@ -7,10 +7,10 @@
 // more, or more levels than a byte tells apart, is told to the caller, who takes another kernel.
 //
 // instance: brandes<int, 4, true, false>
-// instance: brandes<int, 8, true, true>
+// instance: brandes<int, 4, true, true>
 // instance: brandes<int, 4, false, true>
-// instance: brandes<int, 8, false, false>
-// instance: brandes<long long, 8, false, true>
+// instance: brandes<int, 4, false, false>
+// instance: brandes<long long, 4, false, true>
 #include "centrality/team.cuh"
 
 using penstock::Item;

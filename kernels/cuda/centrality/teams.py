@@ -18,6 +18,7 @@ C_IDS = {"int32": "int", "int64": "long long"}
 NULL = np.uint64(0)
 _BUSY = 8  # items a multiprocessor
 _WARPS = 8  # graphs of a block that a warp each takes
+_THREADS = 2048  # that a multiprocessor runs at a time, at most
 
 
 @dataclass(frozen=True)
@@ -48,28 +49,35 @@ def run(
     given: tuple[Any, ...],
     outputs: tuple[Any, ...],
     *flags: bool,
+    stash: Callable[[Teams, int], int] | None = None,
 ) -> None:
     """Run ``kernel<arguments(teams), WARP, GLOBAL, *flags>`` over items, a launch a size class.
 
     classes  by size; those whose memory a block does not have are left away, and the last one is
              cut to what it has
     memory   bytes of a graph of so many nodes
+    stash    bytes of device memory that each team has besides, for such a graph
     """
-    room = shared_memory()
-    fits = [each for each in classes[:-1] if _block_bytes(each, memory) <= room]
-    last = classes[-1]
-    per_node = memory(last, 1 << 20) / (1 << 20)
-    most = int((room - memory(last, 0)) / per_node) - 1
-    fits.append(replace(last, nodes=min(last.nodes, max(most, fits[-1].nodes))))
+    fits = _that_fit(classes, memory)
     for number, chosen in by_size(items, tuple(each.nodes for each in fits)):
         teams = fits[number] if number < len(fits) else LARGEST
-        size = memory(teams, int(chosen["nodes"].max()))
-        scratch: Any = NULL
+        most = int(chosen["nodes"].max())
+        size = memory(teams, most)
+        blocks = _blocks(len(chosen), teams)
+        more: tuple[Any, ...] = ()
+        if stash is not None:
+            # No more than run at a time: each goes on to another item.
+            blocks = min(blocks, _running(teams, 0 if teams.anywhere else size))
+            each = stash(teams, most)
+            more = (cp.empty(blocks * _teams_a_block(teams) * each, cp.uint8), np.int64(each))
         if teams.anywhere:
-            scratch = cp.empty(min(len(chosen), processors()) * size, cp.uint8)
+            blocks = min(blocks, processors())
+        scratch = cp.empty(blocks * size, cp.uint8) if teams.anywhere else NULL
         rest = words(not teams.threads, teams.anywhere, *flags)
         instance = f"{kernel}<{arguments(teams)}, {rest}>"
-        launch_teams(file, instance, chosen, teams, size, (*given, scratch), outputs)
+        launch_teams(
+            file, instance, chosen, teams, size, (*given, *more, scratch), outputs, blocks=blocks
+        )
 
 
 def launch_teams(
@@ -80,22 +88,50 @@ def launch_teams(
     size: int,
     given: tuple[Any, ...],
     outputs: tuple[Any, ...],
+    *,
+    blocks: int | None = None,
 ) -> None:
     """Run ``instance(items, count, *given, size, *outputs)``, with ``size`` bytes a team."""
-    teams_a_block = 1 if teams.threads else _WARPS
-    blocks = -(-len(items) // teams_a_block)
     launch_blocks(
         file,
         instance,
-        min(blocks, processors()) if teams.anywhere else blocks,
+        blocks or _blocks(len(items), teams),
         teams.threads or 32 * _WARPS,
         cp.asarray(items.view(np.uint8)),
         np.int64(len(items)),
         *given,
         np.int64(size),
         *outputs,
-        shared=0 if teams.anywhere else size * teams_a_block,
+        shared=0 if teams.anywhere else size * _teams_a_block(teams),
     )
+
+
+def _that_fit(classes: tuple[Teams, ...], memory: Callable[[Teams, int], int]) -> tuple[Teams, ...]:
+    """Return the classes whose memory a block has, the last one cut to that."""
+    if not classes:
+        return ()
+    room, last = shared_memory(), classes[-1]
+    fits = [
+        each for each in classes[:-1] if memory(each, each.nodes) * _teams_a_block(each) <= room
+    ]
+    per_node = memory(last, 1 << 20) / (1 << 20)
+    most = int((room - memory(last, 0)) / per_node) - 1
+    return (*fits, replace(last, nodes=min(last.nodes, max(most, fits[-1].nodes))))
+
+
+def _teams_a_block(teams: Teams) -> int:
+    return 1 if teams.threads else _WARPS
+
+
+def _blocks(items: int, teams: Teams) -> int:
+    return -(-items // _teams_a_block(teams))
+
+
+def _running(teams: Teams, size: int) -> int:
+    """Return about how many blocks run at a time, at least."""
+    threads = teams.threads or 32 * _WARPS
+    each = min(_THREADS // threads, shared_memory() // max(size * _teams_a_block(teams), 1))
+    return max(each, 1) * processors()
 
 
 def words(*flags: bool) -> str:
@@ -106,10 +142,6 @@ def words(*flags: bool) -> str:
 def padded(size: int) -> int:
     """Return the next multiple of 16 bytes, at which a graph's memory begins."""
     return -(-size // 16) * 16
-
-
-def _block_bytes(teams: Teams, memory: Callable[[Teams, int], int]) -> int:
-    return memory(teams, teams.nodes) * (_WARPS if teams.threads == 0 else 1)
 
 
 def summed(planned: Items, values: DeviceArray, nodes: int) -> DeviceArray:

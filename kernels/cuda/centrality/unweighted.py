@@ -28,21 +28,30 @@ from penstock.kernels.cuda.centrality.teams import (
 _SEARCH_FILE = "centrality/breadth_first"
 _BETWEENNESS_FILE = "centrality/betweenness"
 _WORD = 64  # sources of a breadth-first search
+_SEARCH_TEAMS = (
+    Teams(32, 0, _WORD),
+    Teams(64, 128, _WORD),
+    Teams(128, 256, _WORD),
+    Teams(512, 512, _WORD),
+    Teams(1 << 15, 1024, _WORD),
+)
 _TEAMS = (
-    Teams(32, 0, 16),
-    Teams(64, 128, 16),
-    Teams(128, 256, 16),
-    Teams(255, 256, 16),
-    Teams(512, 512, 16),
-    Teams(1024, 1024, 16),
-    Teams(1 << 15, 1024, 8),
+    Teams(32, 0, 32),
+    Teams(64, 64, 32),
+    Teams(128, 128, 32),
+    Teams(256, 256, 32),
+    Teams(512, 512, 32),
+    Teams(1024, 1024, 32),
+    Teams(1 << 15, 1024, 16),
 )
 _LANES = 32  # as many sources as any team takes at once
 
-# With a queue, a source at a time: the last class is cut to what a block has.
+# Sparse graphs have many levels, of which each costs a look at every node: they are searched with a
+# queue, a source at a time.
+_MANY = 4  # edges a node, from which on graphs are not sparse
 _QUEUED = (Teams(64, 0, 1), Teams(512, 64, 1), Teams(1 << 16, 128, 1))
-_QUEUED_BYTES = (19, 520)  # a node, and besides
-_MANY = 6  # edges a node, from which on 8 lanes take a node, not 4
+_QUEUED_BYTES = (19, 528)  # a node, and besides
+_GROUP = 4  # lanes that take a node
 
 
 def unweighted_paths(batch: GraphBatch, sources: DeviceArray | None) -> Paths:
@@ -71,7 +80,7 @@ def _search(batch: GraphBatch, sources: DeviceArray | None, distances: Any, star
         "breadth_first",
         lambda teams: name,
         planned.items,
-        _TEAMS,
+        _SEARCH_TEAMS,
         # Two sums, three words and a count a node, and two words.
         lambda teams, nodes: padded(44 * nodes + 16),
         (*incoming(batch)[:2], listed),
@@ -115,54 +124,57 @@ def unweighted_betweenness(
             arcs[first:stop] = 0
         return items[np.isin(items["graph"], again)]
 
-    lanes = 8 if len(batch.indices) >= _MANY * batch.nodes else 4
-    most = (shared_memory() - _QUEUED_BYTES[1]) // _QUEUED_BYTES[0] - 1
-    larger = planned.items["nodes"] > min(most, (1 << 16) - 1)
-    for number, chosen in by_size(planned.items[~larger], tuple(t.nodes for t in _QUEUED)):
-        teams = _QUEUED[number]
-        size = padded(_QUEUED_BYTES[0] * int(chosen["nodes"].max()) + _QUEUED_BYTES[1])
-        flags = words(not teams.threads, edges)
-        launch_teams(
-            "centrality/brandes",
-            f"brandes<{name}, {lanes}, {flags}>",
-            chosen,
-            teams,
-            size,
-            (batch.indptr, batch.indices, listed),
-            outputs,
-        )
-    items = np.concatenate([planned.items[larger], left(planned.items[~larger])])
-    if len(items) == 0:
-        return summed(planned, nodes, batch.nodes), arcs if edges else None
+    items = planned.items
+    if len(batch.indices) < _MANY * batch.nodes:
+        fits = _QUEUED_BYTES[0] * items["nodes"].astype(np.int64) + _QUEUED_BYTES[1]
+        queued = items[fits <= shared_memory()]
+        for number, chosen in by_size(queued, tuple(teams.nodes for teams in _QUEUED)):
+            teams = _QUEUED[number]
+            launch_teams(
+                "centrality/brandes",
+                f"brandes<{name}, {_GROUP}, {words(not teams.threads, edges)}>",
+                chosen,
+                teams,
+                padded(_QUEUED_BYTES[0] * int(chosen["nodes"].max()) + _QUEUED_BYTES[1]),
+                (batch.indptr, batch.indices, listed),
+                outputs,
+            )
+        items = np.concatenate([items[fits > shared_memory()], left(queued)])
+        if len(items) == 0:
+            return summed(planned, nodes, batch.nodes), arcs if edges else None
     given = (*incoming(batch)[:2], batch.indptr, batch.indices, listed)
 
-    def compute(items: Array, real: str, value_bytes: int) -> None:
+    def compute(items: Array, real: str, value_bytes: int, classes: tuple[Teams, ...]) -> None:
+        def cells(teams: Teams) -> int:
+            # As many values as fit into a row of 128 bytes.
+            return teams.sources // (1 if teams.anywhere else value_bytes // 4)
+
         def memory(teams: Teams, nodes: int) -> int:
-            # A sum and three masks a node, and of every source its paths and its level.
-            lanes = teams.sources * (value_bytes + _level(teams)[1])
-            return padded(nodes * (20 + lanes) + 4 * teams.sources)
+            # A sum a node; of every source its value and its level; a row of no node.
+            row = cells(teams) * value_bytes
+            level = cells(teams) * (4 if teams.anywhere else 1)
+            return padded(nodes * (8 + row + level) + row + 4 * cells(teams))
+
+        def arguments(teams: Teams) -> str:
+            level = "unsigned int" if teams.anywhere else "unsigned char"
+            return f"{name}, {real}, {level}, {cells(teams)}"
 
         run(
             _BETWEENNESS_FILE,
             "betweenness",
-            lambda teams: f"{name}, {real}, {_level(teams)[0]}, {teams.sources}",
+            arguments,
             items,
-            _TEAMS,
+            classes,
             memory,
             given,
             outputs,
             edges,
+            stash=lambda teams, nodes: padded(nodes * cells(teams) * value_bytes),
         )
 
     if np.dtype(dtype) == np.float32:
-        compute(items, "float", 4)
+        compute(items, "float", 4, _TEAMS)
         items = left(items)
-    compute(items, "double", 8)
+    compute(items, "double", 8, _TEAMS)
+    compute(left(items), "double", 8, ())
     return summed(planned, nodes, batch.nodes), arcs if edges else None
-
-
-def _level(teams: Teams) -> tuple[str, int]:
-    """Return the C type of levels, of which one value means that a node was not reached."""
-    if teams.nodes <= 255:
-        return "unsigned char", 1
-    return ("unsigned int", 4) if teams.anywhere else ("unsigned short", 2)
