@@ -65,7 +65,7 @@ class Halo:
         wait: Callable[[Any], None] | None = None,
         pool: ThreadPool | None = None,
     ) -> None:
-        self._crew = pool  # whose threads pack and add
+        self._pool = pool  # whose threads pack and add
         self._comm, self.overlap, self._clock = comm, overlap, clock
         self._wait = comm.wait if wait is None else wait
         self.skip_exchange = False
@@ -131,12 +131,12 @@ class Halo:
             for peer, _ in self._sends:
                 if shared_halo is not None and peer in shared:
                     buffer = shared_halo.rows_of(peer)
-                    take_rows(x, where[peer], buffer, self._crew)
+                    take_rows(x, where[peer], buffer, self._pool)
                     self._forward.append(self._comm.isend(_SIGNAL, peer, _FORWARD))
                 else:
                     if peer in buffers:
                         buffer = buffers[peer]
-                        take_rows(x, where[peer], buffer, self._crew)
+                        take_rows(x, where[peer], buffer, self._pool)
                     else:  # rows that lie together travel from where they are
                         buffer = x[self._together[peer]]
                     self._forward.append(self._comm.isend(buffer, peer, _FORWARD))
@@ -154,7 +154,7 @@ class Halo:
         if moves:
             with self._span("halo: copy"):
                 for to, source in moves:
-                    copy_rows(source, to, self._crew)
+                    copy_rows(source, to, self._pool)
 
     def ghosts(self, x: Any) -> Any:
         """Return the ghosts' rows of the last exchange, that of ``x``; they stay to the next."""
@@ -212,7 +212,7 @@ class Halo:
                 mine = x[rows]
                 if shared_halo is not None and peer in shared:
                     if not written:
-                        copy_rows(mine, shared_halo.rows_of(peer), self._crew)
+                        copy_rows(mine, shared_halo.rows_of(peer), self._pool)
                     self._backward.append(self._comm.isend(_SIGNAL, peer, _BACKWARD))
                 else:
                     self._backward.append(self._comm.isend(mine, peer, _BACKWARD))
@@ -232,7 +232,7 @@ class Halo:
         with self._span("halo: add"):
             where = self._rows_of(x)
             for peer in sorted(came):
-                add_rows(x, where[peer], came[peer], self._crew)
+                add_rows(x, where[peer], came[peer], self._pool)
 
     def test(self) -> None:
         """Let messages travel on: to be called between pieces of computation."""
