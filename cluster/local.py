@@ -158,11 +158,19 @@ def close(cluster: Any, before: frozenset[int] = frozenset()) -> None:
     if not hasattr(cluster, "workers"):
         return  # not even begun
     nannies = [worker for worker in set(cluster._created) if isinstance(worker, Nanny)]
+    processes = _processes_of(nannies)
     if not any(nanny.status == Status.init for nanny in nannies):
-        with suppress(TimeoutError):
+        try:
             cluster.close(timeout=CLOSE_TIMEOUT)
             _leave_folder(cluster)
             return
+        except TimeoutError:
+            pass
+        finally:
+            # One that is stopped (SIGSTOP) hears nothing else, and Python would wait for it.
+            for process in processes:
+                with suppress(psutil.Error):
+                    process.kill()
     cluster.shutdown_on_close = False  # nor at the end of this process
     # That workers fail to start is meant from here on, and no news.
     cluster.loop.asyncio_loop.set_exception_handler(lambda loop, context: None)
@@ -173,6 +181,16 @@ def close(cluster: Any, before: frozenset[int] = frozenset()) -> None:
                 os.kill(nanny.pid, signal.SIGKILL)
     _end_those_that_start(before)
     _leave_folder(cluster)
+
+
+def _processes_of(nannies: list[Any]) -> list[psutil.Process]:
+    """Return the processes of workers; psutil knows one by its start as well as by its number."""
+    found = []
+    for nanny in nannies:
+        with suppress(psutil.Error):
+            if nanny.pid is not None:
+                found.append(psutil.Process(nanny.pid))
+    return found
 
 
 def _leave_folder(cluster: Any) -> None:

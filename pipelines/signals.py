@@ -36,15 +36,12 @@ class Terminated(KeyboardInterrupt):
 def raise_terminations() -> None:
     """Raise Terminated in the main thread at the first SIGTERM or SIGHUP from now on.
 
-    Those that follow must not disturb the end: ``timeout`` sends two. A signal that is ignored, as
-    SIGHUP is under nohup, stays ignored.
+    Whichever signal ends the command, those that follow, of any kind, must not disturb the end:
+    ``timeout`` sends two. A signal that is ignored, as SIGHUP is under nohup, stays ignored.
     """
 
     def tell(number: int, frame: Any) -> None:
-        for each in _NUMBERS:
-            signal.signal(each, lambda number, frame: None)
-        _heard.append(number)
-        _stop_logging()
+        _end_begins(number)
         raise Terminated(number)
 
     for each in _NUMBERS:
@@ -55,7 +52,13 @@ def raise_terminations() -> None:
 
 
 def _interrupt(number: int, frame: Any) -> None:
-    """Raise KeyboardInterrupt once; end at once where closing takes too long and one more comes."""
+    """Raise KeyboardInterrupt once."""
+    _end_begins(number)
+    raise KeyboardInterrupt
+
+
+def _end_begins(number: int) -> None:
+    """Let no further signal break off the closing; Ctrl-C ends it at once where it takes long."""
     began = time.monotonic()
 
     def again(number: int, frame: Any) -> None:
@@ -63,10 +66,11 @@ def _interrupt(number: int, frame: Any) -> None:
             print("penstock: interrupted again, and ended at once", file=sys.stderr, flush=True)
             os._exit(1)
 
-    signal.signal(signal.SIGINT, again)
+    for each in (signal.SIGINT, *_NUMBERS):
+        if signal.getsignal(each) != signal.SIG_IGN:
+            signal.signal(each, again if each == signal.SIGINT else lambda number, frame: None)
     _heard.append(number)
     _stop_logging()
-    raise KeyboardInterrupt
 
 
 def ignore_more() -> None:

@@ -39,6 +39,12 @@ def temporary(tmp_path: Path) -> Path:
     return folder
 
 
+def hear_signals() -> None:
+    """Undo what nohup and a shell's background do to the processes that these tests start."""
+    for number in (signal.SIGHUP, signal.SIGINT):
+        signal.signal(number, signal.SIG_DFL)
+
+
 def start(temporary: Path, *command: object, before: tuple[str, ...] = ()) -> Any:
     words = [*before, sys.executable, "-P", "-m", "penstock", *map(str, command)]
     return subprocess.Popen(
@@ -48,8 +54,7 @@ def start(temporary: Path, *command: object, before: tuple[str, ...] = ()) -> An
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
-        # Where these tests run under nohup it would be ignored.
-        preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL),
+        preexec_fn=hear_signals,
     )
 
 
@@ -268,3 +273,41 @@ def test_a_second_ctrl_c_does_not_make_the_end_slower(edges: Path, tmp_path: Pat
     assert time.monotonic() - began < 8, said
     assert said.rstrip().endswith("penstock: interrupted. Nothing half-written was left in place.")
     assert "Traceback" not in said
+
+
+@pytest.mark.parametrize("others", [(), (signal.SIGINT,)])
+def test_with_a_worker_that_is_stopped(
+    edges: Path, tmp_path: Path, temporary: Path, others: tuple[signal.Signals, ...]
+) -> None:
+    """The second signal broke off the closing; Python then waited for the worker without end."""
+    process = start(temporary, "etl", edges, tmp_path / "g", "--cluster", "local", "-n", 2)
+    until(lambda: list(tmp_path.glob(".g.partial/scratch/pieces/*/done.json")), process)
+    worker = next(one for one in family(process) if "spawn_main" in " ".join(one.cmdline()))
+    worker.send_signal(signal.SIGSTOP)
+    process.send_signal(signal.SIGHUP)
+    for number in others:
+        time.sleep(0.3)
+        process.send_signal(number)
+    ends_in_order(process, CODES[signal.SIGHUP], "SIGHUP", temporary)
+
+
+def test_a_signal_of_another_kind_does_not_disturb_the_end() -> None:
+    code = (
+        "import signal, os\n"
+        "from penstock.pipelines.signals import raise_terminations\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        "raise_terminations()\n"
+        "for first in (signal.SIGINT,):\n"
+        "    try:\n"
+        "        os.kill(os.getpid(), first)\n"
+        "    except KeyboardInterrupt:\n"
+        "        for other in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):\n"
+        "            os.kill(os.getpid(), other)\n"
+        "        print('undisturbed')\n"
+    )
+    for words in (code, code.replace("(signal.SIGINT,)", "(signal.SIGTERM,)")):
+        done = subprocess.run(
+            [sys.executable, "-P", "-c", words], capture_output=True, text=True, timeout=60,
+            preexec_fn=hear_signals,
+        )  # fmt: skip
+        assert done.stdout == "undisturbed\n", done.stderr
