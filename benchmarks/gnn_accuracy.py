@@ -64,8 +64,8 @@ def our_accuracy(folder: Path, data: Data, kind: str, seed: int, roles: Any) -> 
     """Train one model, and return the test accuracy of the weights that the training keeps."""
     from penstock.graph import Graph
     from penstock.workers.comm.single import SingleRank
-    from penstock.workers.gnn.plan.facts import outputs_of
-    from penstock.workers.gnn.plan.lowering import plan_for
+    from penstock.workers.gnn.plan.facts import facts_of, outputs_of
+    from penstock.workers.gnn.plan.lowering import lower
     from penstock.workers.gnn.plan.rates import machine_rates
     from penstock.workers.gnn.plan.spec import Layer, Model, Training
     from penstock.workers.gnn.task import TrainTask
@@ -82,6 +82,7 @@ def our_accuracy(folder: Path, data: Data, kind: str, seed: int, roles: Any) -> 
     rate = 0.005 if kind == "gat" else 0.01
     training = Training(epochs=200, lr=rate, weight_decay=5e-4, seed=seed, checkpoint_epochs=0)
     model = Model(layers, input_dropout=drop).complete(outputs_of(Graph.open(graph)))
-    plan = plan_for(Graph.open(graph), None, model, training, machine_rates())
+    facts = facts_of(Graph.open(graph), None, training=training)
+    plan = lower(model, facts, training, machine_rates())
     task = TrainTask(graph, None, model, training, plan, run)
     return float(train(SingleRank(), task).metrics["test"]["score"])

@@ -29,8 +29,8 @@ def ours(
     imported = _resident()
     from penstock.graph import Graph
     from penstock.workers.comm.single import SingleRank
-    from penstock.workers.gnn.plan.facts import outputs_of
-    from penstock.workers.gnn.plan.lowering import plan_for
+    from penstock.workers.gnn.plan.facts import facts_of, outputs_of
+    from penstock.workers.gnn.plan.lowering import lower
     from penstock.workers.gnn.plan.rates import machine_rates
     from penstock.workers.gnn.plan.spec import Layer, Model, Training
     from penstock.workers.gnn.task import TrainTask
@@ -47,7 +47,8 @@ def ours(
     graph = Graph.open(Path(folder) / "graph")
     model = Model(layers).complete(outputs_of(graph))
     rates = machine_rates(device)
-    plan = plan_for(graph, None, model, training, rates, on_gpu=device == "gpu")
+    facts = facts_of(graph, None, training=training, on_gpu=device == "gpu")
+    plan = lower(model, facts, training, rates)
     task = TrainTask(graph.path, None, model, training, plan, run)
     trained = train(SingleRank(), task)
     peak = _resident()

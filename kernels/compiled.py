@@ -17,7 +17,7 @@ from typing import Any
 import numba
 from numba.core import config
 from numba.core.caching import FunctionCache
-from numba.core.event import Listener, install_listener
+from numba.core.event import Listener, install_listener, register
 from numba.core.runtime import rtsys
 from numba.core.typeinfer import register_dispatcher
 
@@ -27,6 +27,7 @@ from penstock.caches import cache_folder, can_write, private_folder
 
 def njit(*signatures: Any, cache: bool = False, **options: Any) -> Any:
     """Compile as ``numba.njit(*signatures, cache=cache, **options)`` does."""
+    _whole()
 
     def compiled(function: Callable[..., Any]) -> Any:
         folder = _elsewhere(Path(inspect.getfile(function)).parent) if cache else ""
@@ -56,7 +57,13 @@ class _Cache(FunctionCache):  # type: ignore[misc]
     def load_overload(self, signature: Any, context: Any) -> Any:
         rtsys.initialize(context)
         with self._guard_against_spurious_io_errors():
-            return self._load_overload(signature, context)
+            try:
+                return self._load_overload(signature, context)
+            except (AttributeError, ImportError):
+                # The index names types, and is read before its version of the source is looked at:
+                # one of these types is not there any more.
+                self.flush()
+        return None
 
 
 def _compile(kernel: Any, signatures: Sequence[Any]) -> None:
@@ -77,12 +84,30 @@ def compiling() -> Iterator[list[float]]:
         yield timer.seconds
 
 
+def compiled_seconds() -> float:
+    """Return how long this process has compiled so far, what it compiles now included."""
+    return _whole().so_far()
+
+
+@cache
+def _whole() -> _Timer:
+    """Return the timer of all compilations since the first kernel was declared."""
+    timer = _Timer()
+    register("numba:compile", timer)
+    return timer
+
+
 class _Timer(Listener):  # type: ignore[misc]
     """Times compilations, those that another one asks for as part of it; Numba does one at once."""
 
     def __init__(self) -> None:
         self.seconds: list[float] = []
         self._depth, self._started = 0, 0.0
+
+    def so_far(self) -> float:
+        """Return the seconds of all compilations, and of one that is under way."""
+        running = time.monotonic() - self._started if self._depth else 0.0
+        return sum(self.seconds) + running
 
     def on_start(self, event: Any) -> None:
         if self._depth == 0:

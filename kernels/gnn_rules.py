@@ -1,6 +1,6 @@
 """What kernels of graph neural networks are given, and what they mean, on all three backends.
 
-A layer gathers over the rows of a ``Block``. Row r of an aggregation is
+A layer gathers over the rows of a ``ScaledCSR``. Row r of an aggregation is
 
     left[r] * (sum of weights[e] * right[c] * x[c] over r's edges + diagonal[r] * right[r] * x[r])
 
@@ -9,7 +9,7 @@ right exchanged. A graph's block has the owned nodes as rows, and these, then th
 columns; a sparse feature matrix is a block too, with features as columns: gathering weights over
 it is the product of features and weights.
 
-What comes out of a layer is finished: ``out = drop(act(z + bias + skip))``. A value is dropped if
+The epilogue of a layer is ``out = drop(act(z + bias + skip))``. A value is dropped if
 its word is below ``Dropout.below``, and else divided by the share of those that stay. The word of
 feature f of row r is word ``f % 4`` of
 
@@ -53,7 +53,7 @@ SLOPE = 0.01
 
 
 @dataclass(frozen=True, eq=False)
-class Block:
+class ScaledCSR:
     """Rows over which a layer gathers, as arrays of one backend.
 
     indptr    (rows + 1,) int64
@@ -84,7 +84,7 @@ class Block:
         """How many edges there are, the diagonal left out."""
         return len(self.indices)
 
-    def as_own_transpose(self) -> Block:
+    def as_own_transpose(self) -> ScaledCSR:
         """Return the transpose of a square block whose edges and weights are symmetric."""
         return replace(self, left=self.right, right=self.left)
 
@@ -96,7 +96,7 @@ class Dropout:
     ids       (rows,) int64: the number that each row has in the whole graph; for attention, each
               column
     epoch_at  where the epoch stands on the GPU, (1,) uint32: read there, in place of ``epoch``, so
-              that recorded launches can be launched again in another epoch
+              that a CUDA graph can be launched again in another epoch
     """
 
     seed: int
@@ -121,7 +121,7 @@ class Dropout:
 
 @dataclass(frozen=True, eq=False)
 class Epilogue:
-    """How a layer's values are finished; arrays are (width,) and (rows, width)."""
+    """What follows a layer's product or sum; arrays are (width,) and (rows, width)."""
 
     bias: Any = None
     skip: Any = None

@@ -69,21 +69,21 @@ class Done:
 
 @dataclass(frozen=True)
 class Stage:
-    """One step of the demo; ``says`` is its command, with {at} for the folder and {ranks}."""
+    """One step of the demo; ``command`` has {at} for the folder, {nodes} and {ranks}."""
 
     name: str
-    says: str
+    command: str
     run: Callable[[DemoRun], Done]
 
-    def title(self, context: DemoRun) -> str:
+    def title(self, run: DemoRun) -> str:
         """Return what the stage does, as a command."""
-        return self.says.format(at=context.folder, nodes=context.nodes, ranks=context.ranks)
+        return self.command.format(at=run.folder, nodes=run.nodes, ranks=run.ranks)
 
 
 # The stages
 
 
-def make_tables(context: DemoRun) -> Done:
+def make_tables(run: DemoRun) -> Done:
     """Make an edge table and a node table, as they come from somebody's warehouse."""
     import numpy as np
     import pyarrow as pa
@@ -92,8 +92,8 @@ def make_tables(context: DemoRun) -> Done:
     from penstock.graph import SPLITS, Graph
     from penstock.pipelines.generate import generate
 
-    with tempfile.TemporaryDirectory(dir=context.folder, prefix=".") as scratch:
-        generate("sbm", Path(scratch) / "g", nodes=context.nodes, **GROUPS, quiet=True)
+    with tempfile.TemporaryDirectory(dir=run.folder, prefix=".") as scratch:
+        generate("sbm", Path(scratch) / "g", nodes=run.nodes, **GROUPS, quiet=True)
         graph = Graph.open(Path(scratch) / "g")
         csr, features = graph.csr(), graph.features()
         sources = np.repeat(np.arange(graph.num_nodes), np.diff(csr.indptr))
@@ -109,8 +109,8 @@ def make_tables(context: DemoRun) -> Done:
         assert features is not None
         columns |= {f"x{i}": pa.array(features[:, i]) for i in range(features.shape[1])}
         nodes = pa.table(columns)
-        pq.write_table(edges, context.at("edges.parquet"))
-        pq.write_table(nodes, context.at("nodes.parquet"))
+        pq.write_table(edges, run.at("edges.parquet"))
+        pq.write_table(nodes, run.at("nodes.parquet"))
     return Done(
         f"{edges.num_rows:,} edges of {nodes.num_rows:,} nodes in 10 groups, 64 features",
         {"edges": edges.num_rows, "nodes": nodes.num_rows},
@@ -118,14 +118,14 @@ def make_tables(context: DemoRun) -> Done:
     )
 
 
-def read_tables(context: DemoRun) -> Done:
+def read_tables(run: DemoRun) -> Done:
     """Turn the tables into a graph."""
     from penstock.pipelines.etl import etl
 
     report = etl(
-        context.at("edges.parquet"),
-        context.at("graph"),
-        nodes=context.at("nodes.parquet"),
+        run.at("edges.parquet"),
+        run.at("graph"),
+        nodes=run.at("nodes.parquet"),
         label="group",
         split="split",
         feature_columns=("x*",),
@@ -137,11 +137,11 @@ def read_tables(context: DemoRun) -> Done:
     return Done(text, {"nodes": report.nodes, "arcs": report.edges}, ("graph",))
 
 
-def cut_graph(context: DemoRun) -> Done:
+def cut_graph(run: DemoRun) -> Done:
     """Cut the graph into a part a rank."""
     from penstock.pipelines.partition import partition_graph
 
-    report = partition_graph(context.at("graph"), k=RANKS, quiet=True)
+    report = partition_graph(run.at("graph"), k=RANKS, quiet=True)
     share = report.cut_share
     return Done(
         f"{RANKS} parts, {share:.1%} of the edges cut",
@@ -150,14 +150,14 @@ def cut_graph(context: DemoRun) -> Done:
     )
 
 
-def make_walks(context: DemoRun) -> Done:
+def make_walks(run: DemoRun) -> Done:
     """Walk over the graph from every node."""
     from penstock.pipelines.walk import walk, walk_array
 
     wanted: dict[str, Any] = {"app": "node2vec", "p": 2, "q": 0.5, "length": 40}
     # Compiles, so that the rate below is that of walks.
-    walk_array(context.at("graph"), fraction=0.01, **wanted)
-    report = walk(context.at("graph"), context.at("walks"), walks=5, **wanted)
+    walk_array(run.at("graph"), fraction=0.01, **wanted)
+    report = walk(run.at("graph"), run.at("walks"), walks=5, **wanted)
     rate = report.steps / max(report.stage_seconds["walk"], 1e-9)
     return Done(
         f"{report.walks:,} walks of {report.nodes // report.walks} nodes, "
@@ -167,14 +167,14 @@ def make_walks(context: DemoRun) -> Done:
     )
 
 
-def train_gnn(context: DemoRun) -> Done:
+def train_gnn(run: DemoRun) -> Done:
     """Train a network on the graph, on as many ranks as there are."""
     from penstock.pipelines.gnn import train
 
-    ranks = context.ranks
+    ranks = run.ranks
     cluster = ClusterSpec(cluster="mpi", workers=ranks) if ranks > 1 else ClusterSpec()
-    graph, run = context.at("graph"), context.at("run")
-    report = train(graph, run, model="gcn", epochs=100, parts=ranks, cluster=cluster)
+    graph, out = run.at("graph"), run.at("run")
+    report = train(graph, out, model="gcn", epochs=100, parts=ranks, cluster=cluster)
     trained = report.trained
     accuracy = trained.metrics["test"]["score"]
     figures = {
@@ -188,11 +188,11 @@ def train_gnn(context: DemoRun) -> Done:
     return Done(f"accuracy {accuracy:.1%}, {epochs} on {where}", figures, ("run",))
 
 
-def predict_groups(context: DemoRun) -> Done:
+def predict_groups(run: DemoRun) -> Done:
     """Predict the group of every node."""
     from penstock.pipelines.gnn import predict
 
-    report = predict(context.at("run"), context.at("predictions"), parts=1)
+    report = predict(run.at("run"), run.at("predictions"), parts=1)
     text = f"{report.nodes:,} predictions with the ids of the node table"
     return Done(text, {"predictions": report.nodes}, ("predictions",))
 
@@ -329,15 +329,15 @@ def run_demo(folder: Path, options: DemoOptions, *, quiet: bool) -> DemoReport:
     folder.mkdir(parents=True)
     save_json(folder / f"{KIND}.json", {"state": "begun"})
     why = why_alone()
-    context = DemoRun(folder, options.nodes, 1 if why else RANKS)
-    report = DemoReport(str(folder), context.ranks)
+    run = DemoRun(folder, options.nodes, 1 if why else RANKS)
+    report = DemoReport(str(folder), run.ranks)
     for number, stage in enumerate(STAGES, 1):
         if not quiet:
-            print(f"{number}/{len(STAGES)} {stage.title(context)}", file=sys.stderr, flush=True)
+            print(f"{number}/{len(STAGES)} {stage.title(run)}", file=sys.stderr, flush=True)
             if stage.name == "gnn" and why:
                 print(f"    on one rank, as there is no MPI here: {why}", file=sys.stderr)
         start = time.monotonic()
-        done = stage.run(context)
+        done = stage.run(run)
         report.add(stage, done, time.monotonic() - start)
     report.seconds = time.monotonic() - begun
     save_json(folder / f"{KIND}.json", {"state": "done", **report.to_dict()})

@@ -131,7 +131,7 @@ def test_every_field_of_a_layer_is_listed(page: str) -> None:
     table = rows(page, "of a layer")
     plain = Layer()
     assert set(table) == set(Layer.__dataclass_fields__)
-    for name in ("slope", "heads", "join", "aggregate", "eps", "bias"):
+    for name in ("negative_slope", "heads", "concat", "aggregate", "eps", "bias"):
         assert str(getattr(plain, name)).lower().removesuffix(".0") in table[name][-1], name
     kinds = get_args(get_type_hints(Layer)["kind"])
     assert set(rows(page, "`--model`")) >= {*kinds}

@@ -19,7 +19,7 @@ _FACTORS = 512  # each at most 2: their product stays a float64
 def cross_entropy(
     logits: Array,
     labels: Array,
-    roles: Array,
+    splits: Array,
     scale: float,
     grad: Array | None,
     sums: Array,
@@ -33,10 +33,7 @@ def cross_entropy(
     _cross_entropy(
         read_only(logits, logits),
         read_only(labels, logits),
-        read_only(roles, logits),
-        logits.dtype.type(scale),
-        logits if grad is None else grad,
-        grad is not None,
+        *_shared(logits, splits, scale, grad),
         sums,
         first,
         last,
@@ -47,7 +44,7 @@ def binary_cross_entropy(
     logits: Array,
     indptr: Array,
     classes: Array,
-    roles: Array,
+    splits: Array,
     scale: float,
     grad: Array | None,
     sums: Array,
@@ -62,10 +59,7 @@ def binary_cross_entropy(
         read_only(logits, logits),
         read_only(indptr, logits),
         read_only(classes, logits),
-        read_only(roles, logits),
-        logits.dtype.type(scale),
-        logits if grad is None else grad,
-        grad is not None,
+        *_shared(logits, splits, scale, grad),
         sums,
         first,
         last,
@@ -75,7 +69,7 @@ def binary_cross_entropy(
 def squared_error(
     values: Array,
     truth: Array,
-    roles: Array,
+    splits: Array,
     scale: float,
     grad: Array | None,
     sums: Array,
@@ -86,21 +80,26 @@ def squared_error(
     _squared_error(
         read_only(values, values),
         read_only(truth, values),
-        read_only(roles, values),
-        values.dtype.type(scale),
-        values if grad is None else grad,
-        grad is not None,
+        *_shared(values, splits, scale, grad),
         sums,
         first,
         last,
     )
 
 
+def _shared(
+    values: Array, splits: Array, scale: float, grad: Array | None
+) -> tuple[Array, Any, Array, bool]:
+    """Return what the kernels of all losses take of these: an array for ``grad`` in any case."""
+    typed = values.dtype.type(scale)
+    return read_only(splits, values), typed, values if grad is None else grad, grad is not None
+
+
 @njit(cache=True, nogil=True, error_model="numpy")
 def _cross_entropy(
     logits: Array,
     labels: Array,
-    roles: Array,
+    splits: Array,
     scale: Any,
     grad: Array,
     wanted: bool,
@@ -113,10 +112,10 @@ def _cross_entropy(
     zero = scale - scale
     for row in range(first, last):
         power = pointer(scratch)
-        role, label = roles[row], labels[row]
+        split, label = splits[row], labels[row]
         value = moved(pointer(logits), row * stride(logits))
         slope = moved(pointer(grad), row * stride(grad))
-        counted = role >= 0 and label >= 0
+        counted = split >= 0 and label >= 0
         if counted:
             largest, best = value[0], 0
             for f in range(1, width):
@@ -128,16 +127,16 @@ def _cross_entropy(
             if total != total:  # as NumPy has it, the first NaN is the largest
                 for f in range(width - 1, -1, -1):
                     best = f if value[f] != value[f] else best
-            sums[role, 0] += math.log(np.float64(total)) - np.float64(value[label] - largest)
-            sums[role, 1] += 1
-            sums[role, 2] += best == label
-            sums[role, 3] += 1
-            if wanted and role == 0:
+            sums[split, 0] += math.log(np.float64(total)) - np.float64(value[label] - largest)
+            sums[split, 1] += 1
+            sums[split, 2] += best == label
+            sums[split, 3] += 1
+            if wanted and split == 0:
                 share = scale / total
                 for f in range(width):
                     slope[f] = power[f] * share
                 slope[label] -= scale
-        if wanted and not (counted and role == 0):
+        if wanted and not (counted and split == 0):
             for f in range(width):
                 slope[f] = zero
 
@@ -147,7 +146,7 @@ def _binary_cross_entropy(
     logits: Array,
     indptr: Array,
     classes: Array,
-    roles: Array,
+    splits: Array,
     scale: Any,
     grad: Array,
     wanted: bool,
@@ -161,27 +160,27 @@ def _binary_cross_entropy(
     one = zero + np.int8(1)
     for row in range(first, last):
         power, truth = pointer(powers), pointer(truths)
-        role = roles[row]
+        split = splits[row]
         value = moved(pointer(logits), row * stride(logits))
         slope = moved(pointer(grad), row * stride(grad))
-        if role >= 0:
+        if split >= 0:
             for e in range(indptr[row], indptr[row + 1]):
                 truth[classes[e]] = one
             for f in range(width):
                 power[f] = -abs(value[f])
             exp_in_place(power, zero, width)
-            loss, hits, told = _terms(value, truth, power, width)
-            sums[role, 0] += loss
-            sums[role, 1] += width
-            sums[role, 2] += 2 * hits
-            sums[role, 3] += told
-            if wanted and role == 0:
+            loss, hits, positives = _terms(value, truth, power, width)
+            sums[split, 0] += loss
+            sums[split, 1] += width
+            sums[split, 2] += 2 * hits
+            sums[split, 3] += positives
+            if wanted and split == 0:
                 for f in range(width):
                     likely = (one if value[f] >= zero else power[f]) / (one + power[f])
                     slope[f] = (likely - truth[f]) * scale
             for e in range(indptr[row], indptr[row + 1]):
                 truth[classes[e]] = zero
-        if wanted and role != 0:
+        if wanted and split != 0:
             for f in range(width):
                 slope[f] = zero
 
@@ -191,7 +190,7 @@ def _terms(value: Any, truth: Any, power: Any, width: Any) -> Any:
     """Return a row's loss, how many classes it hits, and how many it has and predicts in all."""
     loss, product = 0.0, 1.0
     hits: Any = 0
-    told: Any = 0
+    positives: Any = 0
     for f in range(width):
         above, true = value[f] > 0, truth[f] > 0
         # max(value, 0) - value * truth, and the logarithms' sum is that of a product.
@@ -202,15 +201,15 @@ def _terms(value: Any, truth: Any, power: Any, width: Any) -> Any:
             loss += math.log(product)
             product = 1.0
         hits += above and true
-        told += np.int64(above) + np.int64(true)
-    return loss + math.log(product), hits, told
+        positives += np.int64(above) + np.int64(true)
+    return loss + math.log(product), hits, positives
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def _squared_error(
     values: Array,
     truth: Array,
-    roles: Array,
+    splits: Array,
     scale: Any,
     grad: Array,
     wanted: bool,
@@ -220,14 +219,14 @@ def _squared_error(
 ) -> None:
     width = values.shape[1]
     for row in range(first, last):
-        role, miss = roles[row], values[row, 0] - truth[row]
-        counted = role >= 0 and not math.isnan(truth[row])
+        split, miss = splits[row], values[row, 0] - truth[row]
+        counted = split >= 0 and not math.isnan(truth[row])
         if counted:
-            sums[role, 0] += np.float64(miss) ** 2
-            sums[role, 1] += 1
-            sums[role, 3] += 1
+            sums[split, 0] += np.float64(miss) ** 2
+            sums[split, 1] += 1
+            sums[split, 3] += 1
         if wanted:
             for f in range(width):
                 grad[row, f] = 0
-            if counted and role == 0:
+            if counted and split == 0:
                 grad[row, 0] = 2 * miss * scale

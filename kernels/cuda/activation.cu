@@ -1,13 +1,13 @@
-// Finishing a layer's values, and the backward pass. Names and meaning are naive/activation.py's. A
-// thread has four features of a row: those whose words come from one draw.
+// A layer's epilogue, and its backward pass. Names and meaning are naive/activation.py's. A thread
+// has four features of a row: those whose words come from one draw.
 #include "gnn/values.cuh"
 
-// instance: finish<float, 4>
-// instance: finish<float, 1>
-// instance: finish<double, 1>
-// instance: finish_back<float, 4>
-// instance: finish_back<float, 1>
-// instance: finish_back<double, 1>
+// instance: apply_epilogue<float, 4>
+// instance: apply_epilogue<float, 1>
+// instance: apply_epilogue<double, 1>
+// instance: epilogue_backward<float, 4>
+// instance: epilogue_backward<float, 1>
+// instance: epilogue_backward<double, 1>
 // instance: scale_rows<float, 4>
 // instance: scale_rows<float, 1>
 // instance: scale_rows<double, 2>
@@ -42,42 +42,42 @@ struct Four {
 };
 
 template <typename Value, int Vec>
-struct FinishFour {
+struct ApplyEpilogue4 {
   const Value* z;
   i64 z_stride;
   Value* out;
   i64 out_stride;
   int width;
-  Finishing<Value> how;
+  Epilogue<Value> epilogue;
 
   __device__ __forceinline__ void operator()(i64 row, int four) const {
     const int feature = 4 * four, count = width - feature;
     Four<Value, Vec> value, skip;
     value.read(z + row * z_stride + feature, count);
-    if (how.skip) skip.read(how.skip + row * how.skip_stride + feature, count);
+    if (epilogue.skip) skip.read(epilogue.skip + row * epilogue.skip_stride + feature, count);
     uint4 words = {0, 0, 0, 0};
-    if (how.drop.ids) words = how.drop.words(row, feature);
+    if (epilogue.drop.ids) words = epilogue.drop.words(row, feature);
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       if (i >= count) break;
       Value sum = value[i];
-      if (how.bias) sum += __ldg(how.bias + feature + i);
-      if (how.skip) sum += skip[i];
-      sum = activate(how.activation, sum);
-      value[i] = how.drop.ids ? sum * how.drop.factor(word_at(words, i)) : sum;
+      if (epilogue.bias) sum += __ldg(epilogue.bias + feature + i);
+      if (epilogue.skip) sum += skip[i];
+      sum = activate(epilogue.activation, sum);
+      value[i] = epilogue.drop.ids ? sum * epilogue.drop.factor(word_at(words, i)) : sum;
     }
     value.store(out + row * out_stride + feature, count);
   }
 };
 
 template <typename Value, int Vec>
-struct FinishFourBack {
+struct EpilogueBackward4 {
   Value* grad;
   i64 grad_stride;
   const Value* out;
   i64 out_stride;
   int width, activation;
-  Dropping<Value> drop;
+  Dropout<Value> drop;
 
   __device__ __forceinline__ void operator()(i64 row, int four) const {
     const int feature = 4 * four, count = width - feature;
@@ -120,22 +120,23 @@ struct ScaleRow {
 
 template <typename Value, int Vec>
 __launch_bounds__(256) __global__
-    void finish(const Value* z, i64 z_stride, Value* out, i64 out_stride, i64 first, i64 last,
-                int width, const Value* bias, const Value* skip, i64 skip_stride, int activation,
-                const i64* ids, u64 seed, u32 stream, u32 step, const u32* epoch, u64 below,
-                Value scale) {
-  const Dropping<Value> drop = {ids, seed, stream, step_now(step, epoch), below, scale};
-  const FinishFour<Value, Vec> body = {
+    void apply_epilogue(const Value* z, i64 z_stride, Value* out, i64 out_stride, i64 first,
+                        i64 last, int width, const Value* bias, const Value* skip,
+                        i64 skip_stride, int activation, const i64* ids, u64 seed, u32 stream,
+                        u32 step, const u32* epoch, u64 below, Value scale) {
+  const Dropout<Value> drop = {ids, seed, stream, step_now(step, epoch), below, scale};
+  const ApplyEpilogue4<Value, Vec> body = {
       z, z_stride, out, out_stride, width, {bias, skip, skip_stride, activation, drop}};
   each_place<1>(first, last, (width + 3) / 4, body);
 }
 
 template <typename Value, int Vec>
 __launch_bounds__(256) __global__
-    void finish_back(Value* grad, i64 grad_stride, const Value* out, i64 out_stride, i64 first,
-                     i64 last, int width, int activation, const i64* ids, u64 seed, u32 stream,
-                     u32 step, const u32* epoch, u64 below, Value scale) {
-  const FinishFourBack<Value, Vec> body = {
+    void epilogue_backward(Value* grad, i64 grad_stride, const Value* out, i64 out_stride,
+                           i64 first, i64 last, int width, int activation, const i64* ids,
+                           u64 seed, u32 stream, u32 step, const u32* epoch, u64 below,
+                           Value scale) {
+  const EpilogueBackward4<Value, Vec> body = {
       grad, grad_stride, out, out_stride, width, activation,
       {ids, seed, stream, step_now(step, epoch), below, scale}};
   each_place<1>(first, last, (width + 3) / 4, body);
@@ -156,7 +157,7 @@ __global__ void drop_values(const i64* __restrict__ indptr, i64 rows,
                             i64 edges, int swapped, const i64* __restrict__ ids, u64 seed,
                             u32 stream, u32 step, const u32* epoch, u64 below, Value scale,
                             Value* __restrict__ out) {
-  const Dropping<Value> drop = {ids, seed, stream, step_now(step, epoch), below, scale};
+  const Dropout<Value> drop = {ids, seed, stream, step_now(step, epoch), below, scale};
   for (i64 edge = thread_number(); edge < edges; edge += thread_count()) {
     const i64 row = row_of(indptr, rows, edge), column = indices[edge];
     const i64 node = swapped ? column : row, feature = swapped ? row : column;

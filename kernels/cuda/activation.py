@@ -11,8 +11,8 @@ from penstock.arrays import DeviceArray
 from penstock.kernels.cuda.gnn.launch import (
     c_id,
     c_value,
-    dropping,
-    finishing,
+    dropout_arguments,
+    epilogue_arguments,
     flat,
     is_aligned,
     lanes_together,
@@ -20,52 +20,56 @@ from penstock.kernels.cuda.gnn.launch import (
     vector,
 )
 from penstock.kernels.cuda.module import launch, launch_blocks
-from penstock.kernels.gnn_rules import Block, Dropout, Epilogue
+from penstock.kernels.gnn_rules import Dropout, Epilogue, ScaledCSR
 
 _FILE = "activation"
 _THREADS = 256
 _BLOCKS = 1 << 16  # the most; beyond, a thread takes several rows
 
 
-def finish(z: DeviceArray, out: DeviceArray, how: Epilogue, first: int, last: int) -> None:
-    """Finish rows ``first .. last`` of ``z`` into ``out``, which may be ``z`` itself."""
+def apply_epilogue(
+    z: DeviceArray, out: DeviceArray, epilogue: Epilogue, first: int, last: int
+) -> None:
+    """Apply an epilogue to rows ``first .. last`` of ``z`` into ``out``, which may be ``z``."""
     width = z.shape[1]
     if last <= first or not width:
         return
     launch_blocks(
         _FILE,
-        f"finish<{c_value(z)}, {_vec(z, out, how.skip)}>",
+        f"apply_epilogue<{c_value(z)}, {_vec(z, out, epilogue.skip)}>",
         _blocks(last - first, -(-width // 4)),
         _THREADS,
         *(*matrix(z), *matrix(out), np.int64(first), np.int64(last), np.int32(width)),
-        *finishing(how, z),
+        *epilogue_arguments(epilogue, z),
     )
 
 
-def finish_back(grad: DeviceArray, out: DeviceArray, how: Epilogue, first: int, last: int) -> None:
+def epilogue_backward(
+    grad: DeviceArray, out: DeviceArray, epilogue: Epilogue, first: int, last: int
+) -> None:
     """Make of ``grad``, that of ``out``, the gradient of ``z``; rows ``first .. last``, in place.
 
-    ``out`` is what ``finish`` made with the same ``how``. The gradients of bias and skip are the
-    sums of columns, and ``grad`` itself.
+    ``out`` is what ``apply_epilogue`` made with the same epilogue. The gradients of bias and skip
+    are the sums of columns, and ``grad`` itself.
     """
     width = grad.shape[1]
     if last <= first or not width:
         return
     launch_blocks(
         _FILE,
-        f"finish_back<{c_value(grad)}, {_vec(grad, out)}>",
+        f"epilogue_backward<{c_value(grad)}, {_vec(grad, out)}>",
         _blocks(last - first, -(-width // 4)),
         _THREADS,
         *(*matrix(grad), *matrix(out), np.int64(first), np.int64(last), np.int32(width)),
-        *(np.int32(how.activation), *dropping(how.drop, grad)),
+        *(np.int32(epilogue.activation), *dropout_arguments(epilogue.drop, grad)),
     )
 
 
 def factors(drop: Dropout | None, first: int, last: int, like: DeviceArray) -> DeviceArray:
-    """Return what finished values are multiplied with: 0 where they are dropped."""
+    """Return what values are multiplied with at the end: 0 where they are dropped."""
     found = cp.ones((last - first, like.shape[1]), like.dtype)
     if drop is not None:
-        finish(
+        apply_epilogue(
             found, found, Epilogue(drop=replace(drop, ids=drop.ids[first:last])), 0, last - first
         )
     return found
@@ -94,11 +98,13 @@ def scale_rows(
     )
 
 
-def drop_values(block: Block, drop: Dropout, out: DeviceArray, *, rows_are_columns: bool) -> None:
+def drop_values(
+    block: ScaledCSR, drop: Dropout, out: DeviceArray, *, rows_are_columns: bool
+) -> None:
     """Write a sparse feature matrix' values with some dropped at ``out``, (edges,).
 
     ``block`` has nodes as rows, or, with ``rows_are_columns``, is the transpose: features as rows.
-    A value is dropped as ``finish`` drops that of its node and feature.
+    A value is dropped as ``apply_epilogue`` drops that of its node and feature.
     """
     edges = block.edges
     launch(
@@ -106,7 +112,7 @@ def drop_values(block: Block, drop: Dropout, out: DeviceArray, *, rows_are_colum
         f"drop_values<{c_value(out)}, {c_id(block.indices)}>",
         edges,
         *(block.indptr, np.int64(block.rows), block.indices, vector(block.weights, out)),
-        *(np.int64(edges), np.int32(rows_are_columns), *dropping(drop, out)),
+        *(np.int64(edges), np.int32(rows_are_columns), *dropout_arguments(drop, out)),
         flat(out, out.dtype),
     )
 

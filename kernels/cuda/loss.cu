@@ -35,7 +35,7 @@ using namespace penstock;
 template <typename Value, typename Id, int Lanes, int Each>
 __launch_bounds__(256, sizeof(Value) == 4 ? 4 : 2) __global__
     void cross_entropy(const Value* logits, i64 stride, const Id* __restrict__ labels,
-                       const signed char* __restrict__ roles, Value scale, Value* grad,
+                       const signed char* __restrict__ splits, Value scale, Value* grad,
                        i64 grad_stride, i64 first, i64 last, int classes, double* partial) {
   constexpr u32 kTeam = Lanes == kLanes ? kAll : (1u << Lanes % kLanes) - 1;
   const int place = threadIdx.x % Lanes, team = threadIdx.x % kLanes / Lanes;
@@ -44,12 +44,12 @@ __launch_bounds__(256, sizeof(Value) == 4 ? 4 : 2) __global__
   tally.begin();
   Row<Value, Lanes, Each> next;
   i64 row = first + thread_number() / Lanes;
-  next.read(logits, stride, labels, roles, row, row < last, place, classes);
+  next.read(logits, stride, labels, splits, row, row < last, place, classes);
 #pragma unroll 1
   for (; row - team < last; row += step) {  // the same for all of a warp
     Row<Value, Lanes, Each> now = next;
     Value(&value)[Each] = now.at;
-    next.read(logits, stride, labels, roles, row + step, row + step < last, place, classes);
+    next.read(logits, stride, labels, splits, row + step, row + step < last, place, classes);
     Value largest = value[0];
 #pragma unroll
     for (int i = 1; i < Each; ++i) largest = larger(largest, value[i]);
@@ -58,7 +58,7 @@ __launch_bounds__(256, sizeof(Value) == 4 ? 4 : 2) __global__
       largest = larger(largest, __shfl_xor_sync(kAll, largest, apart));
     }
     const bool strange = largest != largest;
-    const bool counts = now.role >= 0 && now.label >= 0;
+    const bool counts = now.split >= 0 && now.label >= 0;
     // Where the label is among this lane's logits, and whether one before it is as large.
     const int ahead = now.label - place;
     Value labelled = Value(0), total = Value(0);
@@ -75,10 +75,10 @@ __launch_bounds__(256, sizeof(Value) == 4 ? 4 : 2) __global__
     const u32 others = __ballot_sync(kAll, before) >> team * Lanes & kTeam;
     if (counts && ahead >= 0 && ahead % Lanes == 0) {
       const bool is_largest = strange ? labelled != labelled : labelled == largest;
-      tally.add(now.role, log(total) - (labelled - largest), is_largest && !others);
+      tally.add(now.split, log(total) - (labelled - largest), is_largest && !others);
     }
     if (grad && row < last) {
-      const bool trains = counts && now.role == 0;
+      const bool trains = counts && now.split == 0;
       const Value share = scale / total;
       Value* const to = grad + row * grad_stride + place;
 #pragma unroll
@@ -94,7 +94,7 @@ __launch_bounds__(256, sizeof(Value) == 4 ? 4 : 2) __global__
 template <typename Value, typename Id>
 __launch_bounds__(256) __global__
     void wide_cross_entropy(const Value* logits, i64 stride, const Id* __restrict__ labels,
-                       const signed char* __restrict__ roles, Value scale, Value* grad,
+                       const signed char* __restrict__ splits, Value scale, Value* grad,
                        i64 grad_stride, i64 first, i64 last, int classes, int lanes,
                        double* partial) {
   const int place = threadIdx.x % lanes, teams = kLanes / lanes;
@@ -105,9 +105,9 @@ __launch_bounds__(256) __global__
   for (i64 start = first + thread_number() / kLanes * teams; start < last; start += step) {
     const i64 row = start + team;
     const bool exists = row < last;
-    const int role = exists ? roles[row] : -1;
+    const int split = exists ? splits[row] : -1;
     const i64 label = exists ? static_cast<i64>(labels[row]) : -1;
-    const bool counts = role >= 0 && label >= 0;
+    const bool counts = split >= 0 && label >= 0;
     const int count = counts ? classes : 0;
     const Value* from = logits + row * stride;
     // The first of the largest; NaN is larger than all, as NumPy has it.
@@ -136,12 +136,12 @@ __launch_bounds__(256) __global__
     total = sum_lanes(total, lanes);
     if (counts && place == 0) {
       const Value loss = log(total) - (from[label] - largest);
-      tally.add(role, loss, 1.0, best == label, 1.0);
+      tally.add(split, loss, 1.0, best == label, 1.0);
     }
     __syncwarp();  // the label's logit is read before it may become a gradient
     if (grad && exists) {
       Value* to = grad + row * grad_stride;
-      const bool trains = counts && role == 0;
+      const bool trains = counts && split == 0;
       for (int c = place; c < classes; c += lanes) {
         Value slope = Value(0);
         if (trains) slope = exp(from[c] - largest) / total * scale - (c == label ? scale : 0);
@@ -155,7 +155,7 @@ __launch_bounds__(256) __global__
 template <typename Value, typename Id>
 __launch_bounds__(256) __global__
     void binary_cross_entropy(const Value* logits, i64 stride, const i64* __restrict__ indptr,
-                              const Id* __restrict__ listed, const signed char* __restrict__ roles,
+                              const Id* __restrict__ listed, const signed char* __restrict__ splits,
                               Value scale, Value* grad, i64 grad_stride, i64 first, i64 last,
                               int classes, int lanes, double* partial) {
   const int place = threadIdx.x % lanes, teams = kLanes / lanes;
@@ -166,12 +166,12 @@ __launch_bounds__(256) __global__
   for (i64 start = first + thread_number() / kLanes * teams; start < last; start += step) {
     const i64 row = start + team;
     if (row >= last) continue;
-    const int role = roles[row];
+    const int split = splits[row];
     const i64 low = indptr[row], high = indptr[row + 1];
     double loss = 0.0, terms = 0.0, hits = 0.0, wrong = 0.0;
     for (int c = place; c < classes; c += lanes) {
       Value slope = Value(0);
-      if (role >= 0) {
+      if (split >= 0) {
         const Value value = logits[row * stride + c];
         bool truth = false;
         for (i64 i = low; i < high; ++i) truth = truth || __ldg(listed + i) == c;
@@ -181,11 +181,11 @@ __launch_bounds__(256) __global__
         terms += 1.0;
         hits += value > 0 && truth;
         wrong += (value > 0) != truth;
-        if (role == 0) slope = (1 / (1 + exp(-value)) - (truth ? Value(1) : Value(0))) * scale;
+        if (split == 0) slope = (1 / (1 + exp(-value)) - (truth ? Value(1) : Value(0))) * scale;
       }
       if (grad) grad[row * grad_stride + c] = slope;
     }
-    tally.add(role, loss, terms, 2 * hits, 2 * hits + wrong);
+    tally.add(split, loss, terms, 2 * hits, 2 * hits + wrong);
   }
   tally.end(partial);
 }
@@ -193,16 +193,16 @@ __launch_bounds__(256) __global__
 template <typename Value>
 __launch_bounds__(256) __global__
     void squared_error(const Value* values, i64 stride, const Value* __restrict__ truth,
-                       const signed char* __restrict__ roles, Value scale, Value* grad,
+                       const signed char* __restrict__ splits, Value scale, Value* grad,
                        i64 grad_stride, i64 first, i64 last, double* partial) {
   Tally tally;
   tally.begin();
   for (i64 row = first + thread_number(); row < last; row += thread_count()) {
-    const int role = roles[row];
+    const int split = splits[row];
     const Value wanted = truth[row], apart = values[row * stride] - wanted;
-    const bool counts = role >= 0 && wanted == wanted;
-    if (counts) tally.add(role, apart * apart, 1.0, 0.0, 1.0);
-    if (grad) grad[row * grad_stride] = counts && role == 0 ? 2 * apart * scale : Value(0);
+    const bool counts = split >= 0 && wanted == wanted;
+    if (counts) tally.add(split, apart * apart, 1.0, 0.0, 1.0);
+    if (grad) grad[row * grad_stride] = counts && split == 0 ? 2 * apart * scale : Value(0);
   }
   tally.end(partial);
 }

@@ -30,7 +30,7 @@ _TEAM_BLOCKS = 512  # of rows that stay in registers: about four on each multipr
 def cross_entropy(
     logits: DeviceArray,
     labels: DeviceArray,
-    roles: DeviceArray,
+    splits: DeviceArray,
     scale: float,
     grad: DeviceArray | None,
     sums: DeviceArray,
@@ -44,7 +44,7 @@ def cross_entropy(
     kind, classes = f"{c_value(logits)}, {c_id(labels)}", logits.shape[1]
     truth = (cp.ascontiguousarray(labels),)
     team = next((team for team in _TEAMS[c_value(logits)] if classes <= team[0] * team[1]), None)
-    given = (logits, truth, roles, scale, grad, sums, first, last)
+    given = (logits, truth, splits, scale, grad, sums, first, last)
     if team:
         kernel = f"cross_entropy<{kind}, {team[0]}, {team[1]}>"
         shape = (np.int32(classes),)
@@ -58,7 +58,7 @@ def binary_cross_entropy(
     logits: DeviceArray,
     indptr: DeviceArray,
     classes: DeviceArray,
-    roles: DeviceArray,
+    splits: DeviceArray,
     scale: float,
     grad: DeviceArray | None,
     sums: DeviceArray,
@@ -73,14 +73,14 @@ def binary_cross_entropy(
     truth = (cp.ascontiguousarray(indptr, np.int64), cp.ascontiguousarray(classes))
     lanes = power_of_2(logits.shape[1])
     shape = (np.int32(logits.shape[1]), np.int32(lanes))
-    given = (logits, truth, roles, scale, grad, sums, first, last)
+    given = (logits, truth, splits, scale, grad, sums, first, last)
     _run(kernel, *given, lanes=lanes, shape=shape)
 
 
 def squared_error(
     values: DeviceArray,
     truth: DeviceArray,
-    roles: DeviceArray,
+    splits: DeviceArray,
     scale: float,
     grad: DeviceArray | None,
     sums: DeviceArray,
@@ -89,14 +89,14 @@ def squared_error(
 ) -> None:
     """Squared error of the only column against ``truth``, (rows,); NaN is no truth."""
     kernel = f"squared_error<{c_value(values)}>"
-    _run(kernel, values, (vector(truth, values),), roles, scale, grad, sums, first, last)
+    _run(kernel, values, (vector(truth, values),), splits, scale, grad, sums, first, last)
 
 
 def _run(
     kernel: str,
     logits: DeviceArray,
     truth: tuple[DeviceArray, ...],
-    roles: DeviceArray,
+    splits: DeviceArray,
     scale: float,
     grad: DeviceArray | None,
     sums: DeviceArray,
@@ -118,7 +118,7 @@ def _run(
         kernel,
         blocks,
         _THREADS,
-        *(*matrix(logits), *truth, cp.ascontiguousarray(roles, np.int8)),
+        *(*matrix(logits), *truth, cp.ascontiguousarray(splits, np.int8)),
         *(logits.dtype.type(scale), *matrix(grad), np.int64(first), np.int64(last)),
         *(*shape, partial),
     )

@@ -44,11 +44,11 @@ struct Tally {
       for (int s = 0; s < kSums; ++s) sums[r][s] = 0.0;
     }
   }
-  __device__ __forceinline__ void add(int role, double loss, double terms, double right,
+  __device__ __forceinline__ void add(int split, double loss, double terms, double right,
                                       double of) {
 #pragma unroll
     for (int r = 0; r < kRoles; ++r) {
-      if (role != r) continue;
+      if (split != r) continue;
       sums[r][0] += loss;
       sums[r][1] += terms;
       sums[r][2] += right;
@@ -72,10 +72,10 @@ struct RowTally {
       rows[r] = right[r] = 0;
     }
   }
-  __device__ __forceinline__ void add(int role, double loss, bool is_right) {
+  __device__ __forceinline__ void add(int split, double loss, bool is_right) {
 #pragma unroll
     for (int r = 0; r < kRoles; ++r) {
-      if (role != r) continue;
+      if (split != r) continue;
       losses[r] += loss;
       rows[r] += 1;
       right[r] += is_right;
@@ -132,17 +132,17 @@ __device__ __forceinline__ Value read_or_least(bool wanted, const Value* from) {
 }
 #endif
 
-// A row's label and role, and each Lanes-th of its logits, which a lane has.
+// A row's label and split, and each Lanes-th of its logits, which a lane has.
 template <typename Value, int Lanes, int Each>
 struct Row {
   Value at[Each];
-  int label, role;
+  int label, split;
 
-  // All loads are under way at once, whatever the role.
+  // All loads are under way at once, whatever the split.
   template <typename Id>
   __device__ __forceinline__ void read(const Value* logits, i64 stride,
                                        const Id* __restrict__ labels,
-                                       const signed char* __restrict__ roles, i64 row, bool exists,
+                                       const signed char* __restrict__ splits, i64 row, bool exists,
                                        int place, int classes) {
     const Value* const from = logits + row * stride + place;
     const int count = exists ? classes - place : 0;
@@ -150,7 +150,7 @@ struct Row {
     for (int i = 0; i < Each; ++i) at[i] = read_or_least(i * Lanes < count, from + i * Lanes);
     const Id given = exists ? __ldg(labels + row) : Id(-1);
     label = given < 0 ? -1 : static_cast<int>(given);
-    role = exists ? static_cast<int>(__ldg(roles + row)) : -1;
+    split = exists ? static_cast<int>(__ldg(splits + row)) : -1;
   }
 };
 

@@ -1,7 +1,7 @@
 """Products of matrices on the GPU, through the cuBLAS that CuPy has loaded, called directly.
 
-CuPy refuses its own calls of cuBLAS while a stream's launches are recorded into a graph; cuBLAS
-itself can be recorded, if it has a workspace that stays. A call from here costs less time, too.
+CuPy refuses its own calls of cuBLAS while a stream's launches are captured in a graph; cuBLAS
+itself can be captured, if it has a workspace that stays. A call from here costs less time, too.
 Where many rows give few outputs, cuBLAS is far from memory's speed; these have their own kernel.
 """
 
@@ -55,7 +55,7 @@ def product(a: DeviceArray, b: DeviceArray, out: DeviceArray, *, tf32: bool = Fa
     """Write a @ b at ``out``: matrices of one type, float32 or float64, or views such as ``a.T``.
 
     The first call on a stream makes what later ones use, so it must come before that stream's
-    launches are recorded.
+    launches are captured.
 
     tf32  whether float32 may be rounded to 10 bits of fraction before it is multiplied
     """

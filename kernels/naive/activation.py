@@ -5,34 +5,34 @@ from __future__ import annotations
 import numpy as np
 
 from penstock.arrays import Array
-from penstock.kernels.gnn_rules import ID_BITS, SLOPE, Activation, Block, Dropout, Epilogue
+from penstock.kernels.gnn_rules import ID_BITS, SLOPE, Activation, Dropout, Epilogue, ScaledCSR
 from penstock.kernels.naive.philox import philox4x32
 
 
-def finish(z: Array, out: Array, how: Epilogue, first: int, last: int) -> None:
-    """Finish rows ``first .. last`` of ``z`` into ``out``, which may be ``z`` itself."""
+def apply_epilogue(z: Array, out: Array, epilogue: Epilogue, first: int, last: int) -> None:
+    """Apply an epilogue to rows ``first .. last`` of ``z`` into ``out``, which may be ``z``."""
     value = z[first:last].copy()
-    if how.bias is not None:
-        value += how.bias
-    if how.skip is not None:
-        value += how.skip[first:last]
-    out[first:last] = _act(value, how.activation) * factors(how.drop, first, last, z)
+    if epilogue.bias is not None:
+        value += epilogue.bias
+    if epilogue.skip is not None:
+        value += epilogue.skip[first:last]
+    out[first:last] = _act(value, epilogue.activation) * factors(epilogue.drop, first, last, z)
 
 
-def finish_back(grad: Array, out: Array, how: Epilogue, first: int, last: int) -> None:
+def epilogue_backward(grad: Array, out: Array, epilogue: Epilogue, first: int, last: int) -> None:
     """Make of ``grad``, that of ``out``, the gradient of ``z``; rows ``first .. last``, in place.
 
-    ``out`` is what ``finish`` made with the same ``how``. The gradients of bias and skip are the
-    sums of columns, and ``grad`` itself.
+    ``out`` is what ``apply_epilogue`` made with the same epilogue. The gradients of bias and skip
+    are the sums of columns, and ``grad`` itself.
     """
-    factor = factors(how.drop, first, last, grad)
+    factor = factors(epilogue.drop, first, last, grad)
     kept = np.where(factor > 0, factor, 1)
-    slope = _slope(out[first:last] / kept, how.activation)
+    slope = _slope(out[first:last] / kept, epilogue.activation)
     grad[first:last] *= slope * factor
 
 
 def factors(drop: Dropout | None, first: int, last: int, like: Array) -> Array:
-    """Return what finished values are multiplied with: 0 where they are dropped."""
+    """Return what values are multiplied with at the end: 0 where they are dropped."""
     width = like.shape[1]
     if drop is None:
         return np.ones((last - first, width), like.dtype)
@@ -53,11 +53,11 @@ def scale_rows(x: Array, factors: Array, out: Array, first: int, last: int) -> N
     out[first:last] = factors[first:last, None] * x[first:last]
 
 
-def drop_values(block: Block, drop: Dropout, out: Array, *, rows_are_columns: bool) -> None:
+def drop_values(block: ScaledCSR, drop: Dropout, out: Array, *, rows_are_columns: bool) -> None:
     """Write a sparse feature matrix' values with some dropped at ``out``, (edges,).
 
     ``block`` has nodes as rows, or, with ``rows_are_columns``, is the transpose: features as rows.
-    A value is dropped as ``finish`` drops that of its node and feature.
+    A value is dropped as ``apply_epilogue`` drops that of its node and feature.
     """
     row = np.repeat(np.arange(block.rows), np.diff(block.indptr))
     node, feature = (block.indices, row) if rows_are_columns else (row, block.indices)

@@ -9,14 +9,14 @@ from __future__ import annotations
 import numpy as np
 
 from penstock.arrays import Array
-from penstock.kernels.gnn_rules import Block, Epilogue
-from penstock.kernels.naive.activation import finish
+from penstock.kernels.gnn_rules import Epilogue, ScaledCSR
+from penstock.kernels.naive.activation import apply_epilogue
 
 
 def gather(
-    block: Block, x: Array, out: Array, first: int, last: int, how: Epilogue | None = None
+    block: ScaledCSR, x: Array, out: Array, first: int, last: int, epilogue: Epilogue | None = None
 ) -> None:
-    """Write the weighted sums of rows ``first .. last`` at ``out``, finished where ``how`` says."""
+    """Write the weighted sums of rows ``first .. last`` at ``out``, with their epilogue, if any."""
     for row in range(first, last):
         span = slice(int(block.indptr[row]), int(block.indptr[row + 1]))
         columns = block.indices[span]
@@ -30,11 +30,11 @@ def gather(
             right = 1 if block.right is None else block.right[row]
             total += block.diagonal[row] * right * x[row]
         out[row] = total if block.left is None else block.left[row] * total
-    if how is not None:
-        finish(out, out, how, first, last)
+    if epilogue is not None:
+        apply_epilogue(out, out, epilogue, first, last)
 
 
-def scatter(block: Block, grad: Array, out: Array) -> None:
+def scatter(block: ScaledCSR, grad: Array, out: Array) -> None:
     """Add to ``out`` the backward pass of ``gather`` over all rows, without the block's transpose.
 
     For where there is no room for the transpose. On GPUs the order of additions is not fixed.
@@ -52,7 +52,7 @@ def scatter(block: Block, grad: Array, out: Array) -> None:
             out[row] += block.diagonal[row] * right * value
 
 
-def gather_max(block: Block, x: Array, out: Array, arg: Array, first: int, last: int) -> None:
+def gather_max(block: ScaledCSR, x: Array, out: Array, arg: Array, first: int, last: int) -> None:
     """Write the maximum of each feature over a row's columns, and the argmax at ``arg``.
 
     Of equals the first column counts. A row without edges gives 0, and -1 at ``arg`` (int32 or
@@ -69,7 +69,7 @@ def gather_max(block: Block, x: Array, out: Array, arg: Array, first: int, last:
 
 
 def gather_max_back(
-    transpose: Block, grad: Array, arg: Array, out: Array, first: int, last: int
+    transpose: ScaledCSR, grad: Array, arg: Array, out: Array, first: int, last: int
 ) -> None:
     """Write the gradient of ``gather_max``'s x at rows ``first .. last`` of ``out``.
 
@@ -83,7 +83,7 @@ def gather_max_back(
         out[column] = np.where(arg[readers] == column, grad[readers], 0).sum(axis=0)
 
 
-def transpose(block: Block) -> Block:
+def transpose(block: ScaledCSR) -> ScaledCSR:
     """Return the transpose of a block: the same edges, listed by column."""
     rows = np.repeat(np.arange(block.rows), np.diff(block.indptr))
     order = np.argsort(block.indices, kind="stable")
@@ -94,7 +94,7 @@ def transpose(block: Block) -> Block:
         shared = min(block.rows, block.columns)
         diagonal = np.zeros(block.columns, diagonal.dtype)
         diagonal[:shared] = block.diagonal[:shared]
-    return Block(
+    return ScaledCSR(
         indptr=indptr,
         indices=rows[order].astype(block.indices.dtype),
         columns=block.rows,

@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from penstock.arrays import Array
-from penstock.kernels.gnn_rules import Block, Dropout, Heads
+from penstock.kernels.gnn_rules import Dropout, Heads, ScaledCSR
 from penstock.kernels.naive.philox import philox4x32
 
 
@@ -29,7 +29,7 @@ def scores_back(grad: Array, z: Array, vectors: Array, dz: Array, dvectors: Arra
     dz += (grad[:, :, None] * vectors).reshape(len(z), -1)
 
 
-def attend(block: Block, z: Array, heads: Heads, out: Array, first: int, last: int) -> None:
+def attend(block: ScaledCSR, z: Array, heads: Heads, out: Array, first: int, last: int) -> None:
     """Write rows ``first .. last`` of the weighted sums at ``out``, and heads.peak and total."""
     for row in range(first, last):
         columns = _columns(block, row)
@@ -42,7 +42,7 @@ def attend(block: Block, z: Array, heads: Heads, out: Array, first: int, last: i
 
 
 def attend_back_rows(
-    block: Block,
+    block: ScaledCSR,
     z: Array,
     heads: Heads,
     out: Array,
@@ -66,7 +66,7 @@ def attend_back_rows(
 
 
 def attend_back_columns(
-    transpose: Block,
+    transpose: ScaledCSR,
     z: Array,
     heads: Heads,
     grad: Array,
@@ -110,7 +110,7 @@ def _score_gradient(
     return found
 
 
-def _columns(block: Block, row: int) -> Array:
+def _columns(block: ScaledCSR, row: int) -> Array:
     """Return whom a row reads: for each edge to another, and itself once."""
     listed = block.indices[int(block.indptr[row]) : int(block.indptr[row + 1])]
     return np.append(listed[listed != row], row).astype(np.int64)

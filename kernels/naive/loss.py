@@ -1,6 +1,6 @@
 """Losses, their gradients, and how often the prediction was right, in one pass.
 
-``roles`` is the split of each row: 0 train, 1 valid, 2 test, -1 none; only training rows get a
+``splits`` is the split of each row: 0 train, 1 valid, 2 test, -1 none; only training rows get a
 gradient, other rows of ``grad`` become 0. ``grad`` may be None, or ``logits`` itself. ``sums``,
 (3, 4) float64, is added to, a row for each split:
 
@@ -21,7 +21,7 @@ from penstock.arrays import Array
 def cross_entropy(
     logits: Array,
     labels: Array,
-    roles: Array,
+    splits: Array,
     scale: float,
     grad: Array | None,
     sums: Array,
@@ -33,16 +33,16 @@ def cross_entropy(
     A row is right if its label's logit is the first of the largest.
     """
     for row in range(first, last):
-        role, label = int(roles[row]), int(labels[row])
+        split, label = int(splits[row]), int(labels[row])
         value = logits[row].copy()
         if grad is not None:
             grad[row] = 0
-        if role < 0 or label < 0:
+        if split < 0 or label < 0:
             continue
         shifted = value - value.max()
         total = np.exp(shifted).sum()
-        sums[role] += [np.log(total) - shifted[label], 1, np.argmax(value) == label, 1]
-        if role == 0 and grad is not None:
+        sums[split] += [np.log(total) - shifted[label], 1, np.argmax(value) == label, 1]
+        if split == 0 and grad is not None:
             grad[row] = np.exp(shifted) / total * scale
             grad[row, label] -= scale
 
@@ -51,7 +51,7 @@ def binary_cross_entropy(
     logits: Array,
     indptr: Array,
     classes: Array,
-    roles: Array,
+    splits: Array,
     scale: float,
     grad: Array | None,
     sums: Array,
@@ -63,25 +63,25 @@ def binary_cross_entropy(
     A class is predicted where its logit is above 0.
     """
     for row in range(first, last):
-        role, value = int(roles[row]), logits[row].copy()
+        split, value = int(splits[row]), logits[row].copy()
         if grad is not None:
             grad[row] = 0
-        if role < 0:
+        if split < 0:
             continue
         truth = np.zeros(len(value), value.dtype)
         truth[classes[int(indptr[row]) : int(indptr[row + 1])]] = 1
         loss = np.maximum(value, 0) - value * truth + np.log1p(np.exp(-np.abs(value)))
         hits = ((value > 0) & (truth > 0)).sum()
         wrong = ((value > 0) != (truth > 0)).sum()
-        sums[role] += [loss.sum(dtype=np.float64), len(value), 2 * hits, 2 * hits + wrong]
-        if role == 0 and grad is not None:
+        sums[split] += [loss.sum(dtype=np.float64), len(value), 2 * hits, 2 * hits + wrong]
+        if split == 0 and grad is not None:
             grad[row] = (1 / (1 + np.exp(-value)) - truth) * scale
 
 
 def squared_error(
     values: Array,
     truth: Array,
-    roles: Array,
+    splits: Array,
     scale: float,
     grad: Array | None,
     sums: Array,
@@ -90,11 +90,11 @@ def squared_error(
 ) -> None:
     """Squared error of the only column against ``truth``, (rows,); NaN is no truth."""
     for row in range(first, last):
-        role, value = int(roles[row]), values[row, 0]
+        split, value = int(splits[row]), values[row, 0]
         if grad is not None:
             grad[row] = 0
-        if role < 0 or np.isnan(truth[row]):
+        if split < 0 or np.isnan(truth[row]):
             continue
-        sums[role] += [(value - truth[row]) ** 2, 1, 0, 1]
-        if role == 0 and grad is not None:
+        sums[split] += [(value - truth[row]) ** 2, 1, 0, 1]
+        if split == 0 and grad is not None:
             grad[row, 0] = 2 * (value - truth[row]) * scale

@@ -3,6 +3,7 @@
 from penstock import gnn
 
 gnn.train("g", "run", hidden=64, dropout=0.5)
+gnn.train("g", "run", training=gnn.Training(lr=0.005, patience=20))
 gnn.train("g", "run", spec=gnn.Model(layers=(gnn.Layer("gat", 64, heads=8), gnn.Layer("gat"))))
 gnn.evaluate("run").scores["accuracy"]
 gnn.predict("run", "predictions", embeddings=True)
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.cluster.spec import ClusterSpec
+from penstock.errors import UsageError
 from penstock.graph import Graph
 from penstock.paths import client_path
 from penstock.pipelines.gnn.options import (
@@ -25,7 +27,7 @@ from penstock.pipelines.gnn.options import (
 )
 from penstock.pipelines.gnn.report import EvaluateReport, PredictReport, TrainReport
 from penstock.pipelines.job import run as run_job
-from penstock.workers.gnn.plan.lowering import Plan
+from penstock.workers.gnn.plan.lowering import ModelPlan
 from penstock.workers.gnn.plan.spec import Layer, Model, Training
 
 __all__ = [
@@ -35,7 +37,7 @@ __all__ = [
     "Layer",
     "Model",
     "ModelOptions",
-    "Plan",
+    "ModelPlan",
     "PredictOptions",
     "PredictReport",
     "TrainReport",
@@ -52,6 +54,7 @@ def train(
     run: str | Path,
     *,
     spec: str | Path | Model | None = None,
+    training: Training | None = None,
     cluster: ClusterSpec | None = None,
     quiet: bool = True,
     **options: Any,
@@ -68,6 +71,8 @@ def train(
     spec
         The model, or a YAML file that declares it, in place of ``model``, ``layers``, ``hidden``
         and the like.
+    training
+        Epochs, optimizer and the like at once, in place of options of these names.
     cluster
         Where it runs [default: this machine].
     quiet
@@ -99,7 +104,7 @@ def train(
     """
     from penstock.pipelines.gnn.training import TrainJob
 
-    declared, options = _declared(spec, options)
+    declared, options = _declared(spec, _with_training(training, options))
     given = GnnOptions(**options)
     opened = Graph.open(_path(graph), verify=given.verify, quiet=quiet)
     return run_job(TrainJob(opened, client_path(run), given, cluster, declared, quiet=quiet))
@@ -198,9 +203,10 @@ def plan(
     graph: str | Path | Graph,
     *,
     spec: str | Path | Model | None = None,
+    training: Training | None = None,
     cluster: ClusterSpec | None = None,
     **options: Any,
-) -> Plan:
+) -> ModelPlan:
     """Return the plan of a training without running it.
 
     Parameters
@@ -209,6 +215,8 @@ def plan(
         A graph with features and labels, or its directory.
     spec
         As for ``train``.
+    training
+        As for ``train``.
     cluster
         Where the training would run [default: this machine].
     **options
@@ -216,7 +224,7 @@ def plan(
 
     Returns
     -------
-    Plan
+    ModelPlan
         Operations by layer, with predicted seconds, and memory; ``text()``, ``to_dict()``,
         ``seconds`` and ``memory_bytes``.
 
@@ -231,7 +239,7 @@ def plan(
     """
     from penstock.pipelines.gnn.planning import plan_model
 
-    declared, options = _declared(spec, options)
+    declared, options = _declared(spec, _with_training(training, options))
     given = ModelOptions(**options)
     opened = Graph.open(_path(graph))
     return plan_model(opened, given, cluster or ClusterSpec(), declared)[0]
@@ -248,6 +256,18 @@ def _declared(
         )
         return spec, options
     return None, options if spec is None else {**options, "spec": spec}
+
+
+def _with_training(training: Training | None, options: dict[str, Any]) -> dict[str, Any]:
+    if training is None:
+        return options
+    given = {name: getattr(training, name) for name in Training.__dataclass_fields__}
+    if both := sorted(given.keys() & options.keys()):
+        raise UsageError(
+            f"{both[0]} is given twice: as an option, and by the Training",
+            remedy=f"Say it in the Training: Training({both[0]}=...)",
+        )
+    return {**given, **options}
 
 
 def _with_path(options: dict[str, Any]) -> dict[str, Any]:

@@ -25,7 +25,7 @@ def declared_model(options: ModelOptions) -> Model:
         own["attention_dropout"] = options.attention_dropout
     between: dict[str, Any] = {
         **own,
-        "width": options.hidden,
+        "channels": options.hidden,
         "activation": options.activation or ("elu" if gat else "relu"),
         "dropout": options.dropout,
         "norm": options.norm or ("batch" if options.model == "gin" else "none"),
@@ -65,13 +65,13 @@ def check_graph(
         )
     if training.weighted and "weights" not in about.dtypes:
         raise UsageError(f"{graph.path} has no edge weights, which --weighted uses")
-    if training.path == "sparse" and about.features.kind == "dense":
+    if training.feature_layout == "sparse" and about.features.kind == "dense":
         zeros = about.features.sparsity(graph.num_nodes)
         if zeros == 0:
             raise UsageError(
                 f"the features of {graph.path} have no zeros to leave out",
-                expected="--path dense or auto",
-                got="--path sparse",
+                expected="--feature-layout dense or auto",
+                got="--feature-layout sparse",
             )
     if not learns:
         return
@@ -150,12 +150,12 @@ def scaled(model: Model, numerator: int, denominator: int) -> Model:
     """Return the model with the widths between layers multiplied by a fraction."""
 
     def width(layer: Layer) -> Layer:
-        assert layer.width is not None
-        wide = max(1, layer.width * numerator // denominator)
-        if layer.kind == "gat" and layer.join == "concat":
+        assert layer.channels is not None
+        wide = max(1, layer.channels * numerator // denominator)
+        if layer.kind == "gat" and layer.concat:
             wide = max(layer.heads, wide // layer.heads * layer.heads)
         inner = layer.hidden and max(1, layer.hidden * numerator // denominator)
-        return replace(layer, width=wide, hidden=inner)
+        return replace(layer, channels=wide, hidden=inner)
 
     *between, last = model.layers
     return replace(model, layers=(*map(width, between), last))

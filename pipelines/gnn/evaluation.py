@@ -11,8 +11,9 @@ import numpy as np
 from penstock.arrays import Array
 from penstock.errors import UsageError
 from penstock.graph import SPLITS, Graph
+from penstock.pipelines.gnn.features import listed
 from penstock.pipelines.gnn.options import EvaluateOptions
-from penstock.pipelines.gnn.prediction import Opened, WeightsJob, outputs_of, parts_of
+from penstock.pipelines.gnn.prediction import Opened, WeightsJob, files_of, outputs_of
 from penstock.pipelines.gnn.report import EvaluateReport
 from penstock.pipelines.gnn.run import Run
 from penstock.pipelines.gnn.scores import class_scores, multi_scores, value_scores
@@ -74,14 +75,9 @@ def _check_labels(run: Run, run_at: Path, graph: Graph) -> None:
     if about.classes != run.classes:
         raise UsageError(
             f"{graph.path} has other classes than those that {run_at} learnt",
-            expected=_listed(run.classes),
-            got=_listed(about.classes),
+            expected=listed(run.classes or ()),
+            got=listed(about.classes or ()),
         )
-
-
-def _listed(classes: tuple[str, ...] | None) -> str:
-    names = list(classes or ())
-    return ", ".join(names[:10]) + (f", ... ({len(names)} in all)" if len(names) > 10 else "")
 
 
 def _counted(job: Opened, split: str) -> Array:
@@ -89,16 +85,16 @@ def _counted(job: Opened, split: str) -> Array:
     graph = job.graph
     chosen, counts = graph.labelled(), graph.manifest.splits
     if split != "all" and job.split is not None:
-        roles = job.split.roles(graph)
-        counts = {name: int(np.count_nonzero(roles == i)) for i, name in enumerate(SPLITS)}
-        chosen = chosen & (roles == SPLITS.index(split))
+        splits = job.split.splits(graph)
+        counts = {name: int(np.count_nonzero(splits == i)) for i, name in enumerate(SPLITS)}
+        chosen = chosen & (splits == SPLITS.index(split))
     elif split != "all":
         _check_split(job, split)
         chosen = chosen & graph.split(split)
     if not chosen.any():
-        splits = ", ".join(f"{name} {count}" for name, count in counts.items())
+        known = ", ".join(f"{name} {count}" for name, count in counts.items())
         what = "no node has a label" if split == "all" else f"no node of {split} has a label"
-        raise UsageError(f"in {graph.path} {what}", got=splits or None, remedy="Name another split")
+        raise UsageError(f"in {graph.path} {what}", got=known or None, remedy="Name another split")
     return chosen
 
 
@@ -132,11 +128,11 @@ def _scored(folder: Path, run: Run, graph: Graph, counted: Array) -> dict[str, A
 
 
 def _rows(folder: Path, graph: Graph) -> Iterator[tuple[Array, Any]]:
-    """Yield each part, and which nodes of the graph its rows are."""
+    """Yield each file, and which nodes of the graph its rows are."""
     import pyarrow.parquet as pq
 
     names, first = graph.user_ids().combine_chunks(), 0
-    for path in parts_of(folder):
+    for path in files_of(folder):
         table = pq.read_table(path)
         ids = table["id"].combine_chunks()
         if ids.equals(names[first : first + len(ids)]):  # in a zoo, ids alone would not do

@@ -39,7 +39,7 @@ class Matched:
             features = "feature" if count == 1 else "features"
             return (
                 f"{count} {features} of {graph.path} ignored, which {run_at} was not trained on: "
-                f"{_listed(self.ignored)}"
+                f"{listed(self.ignored)}"
             )
         return None
 
@@ -69,8 +69,8 @@ def match_features(run: Run, run_at: Path, graph: Graph, *, same: bool) -> Match
         raise UsageError(
             f"{graph.path} lacks {len(missing)} of the {run.features} features that {run_at} "
             "was trained on",
-            expected=_listed(missing),
-            got=_listed(names),
+            expected=listed(missing),
+            got=listed(names),
             remedy="Make the graph with these columns, too: penstock etl --feature-columns",
         )
     columns = tuple(place[name] for name in run.feature_names)
@@ -79,6 +79,7 @@ def match_features(run: Run, run_at: Path, graph: Graph, *, same: bool) -> Match
     return Matched("name", None if columns == tuple(range(len(names))) else columns, ignored)
 
 
-def _listed(names: tuple[str, ...]) -> str:
+def listed(names: tuple[str, ...]) -> str:
+    """Return names for a message, the first of them."""
     more = f", ... ({len(names)} in all)" if len(names) > _SHOWN else ""
     return ", ".join(names[:_SHOWN]) + more

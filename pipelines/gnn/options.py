@@ -22,8 +22,8 @@ Count = Annotated[int, Field(ge=1)]
 
 # Options of Training that decide how it is computed rather than what is learnt.
 _COMPUTING = (
-    "overlap", "fold", "path", "order", "transpose", "precision", "profile", "cuda_graph",
-    "measure_overlap",
+    "overlap", "precompute", "feature_layout", "order", "transpose", "precision", "profile",
+    "cuda_graph", "measure_overlap",
 )  # fmt: skip
 _WITHOUT_NEGATIVE = ("weighted", "profile")
 # Options that declare the model, in place of which --spec declares all of it.

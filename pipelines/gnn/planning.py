@@ -20,19 +20,18 @@ from penstock.pipelines.gnn.declare import complete, scaled
 from penstock.pipelines.gnn.options import ModelOptions
 from penstock.pipelines.job import Job
 from penstock.pipelines.job.capacity import capacity_of
-from penstock.pipelines.job.plan import Need
-from penstock.pipelines.job.plan import Plan as JobPlan
+from penstock.pipelines.job.plan import Need, Plan
 from penstock.pipelines.job.ranks import Ranks, resolve_ranks
 from penstock.pipelines.job.tasks import run_tasks
 from penstock.sizes import format_bytes, need_disk
 from penstock.workers.gnn.plan.facts import facts_of
-from penstock.workers.gnn.plan.lowering import Memory, Plan, lower
+from penstock.workers.gnn.plan.lowering import Memory, ModelPlan, lower
 from penstock.workers.gnn.plan.spec import Model, Training
 
 if TYPE_CHECKING:
     from penstock.workers.gnn.plan.rates import Rates
 
-Lower = Callable[[Model], Plan]
+Lower = Callable[[Model], ModelPlan]
 
 _LINE, _LINES = 400, 10_000  # bytes of metrics.jsonl an epoch; more epochs than anybody waits for
 _REST = 1 << 15  # run.json, plan.txt and the headers of checkpoints
@@ -40,13 +39,13 @@ _REST = 1 << 15  # run.json, plan.txt and the headers of checkpoints
 
 def plan_model(
     graph: Graph, options: ModelOptions, cluster: ClusterSpec, declared: Model | None = None
-) -> tuple[Plan, CapacityError | None]:
+) -> tuple[ModelPlan, CapacityError | None]:
     """Return the plan, and the error of one that does not fit."""
     model, training = complete(graph, options, declared)
     count = ranks_asked(options.parts, cluster)
     if count > 1:
         _need_partition(graph, count)
-    ranks, lowered = looked(graph, training, count, cluster)
+    ranks, lowered = inspect_worker(graph, training, count, cluster)
     return lowered(model), too_large_to_train(ranks, model, lowered)
 
 
@@ -56,9 +55,9 @@ def plan_job(
     *,
     what: str,
     disk: Need,
-    lowered_by: Callable[[int], tuple[Ranks, Plan, int, CapacityError | None]],
+    lowered_by: Callable[[int], tuple[Ranks, ModelPlan, int, CapacityError | None]],
     epochs: int = 0,
-) -> JobPlan:
+) -> Plan:
     """Return the plan of a job on ranks.
 
     lowered_by  for so many ranks: what a worker has, the model's plan, bytes that it needs, and why
@@ -69,11 +68,11 @@ def plan_job(
     where = f"on {count} ranks, a part of {graph.path} each" if count > 1 else "on one rank"
     if count > 1 and not partition_path(graph, count).exists():
         cut = "once it is cut, which this does first"
-        return JobPlan(
+        return Plan(
             job.command, str(job.out), what, (("run", f"{where}, {cut}"),), Need(None), disk
         )
     ranks, plan, needed, problem = lowered_by(count)
-    return JobPlan(
+    return Plan(
         command=job.command,
         out=str(job.out),
         what=what,
@@ -92,10 +91,10 @@ def ranks_asked(parts: int | None, cluster: ClusterSpec) -> int:
     return resolve_ranks(parts, cluster.configured())[1] or 1
 
 
-def looked(
+def inspect_worker(
     graph: Graph, training: Training, count: int, cluster: ClusterSpec, **sizes: int
 ) -> tuple[Ranks, Lower]:
-    """Look at one worker, which is enough to see what workers are like; see ``lowering``."""
+    """Inspect one worker, which stands for all; see ``lowering``."""
     partition = partition_path(graph, count) if count > 1 else None
     with connect(cluster.configured(), on_gpu=True) as client:
         ranks = Ranks(client, count, partition, capacity_of(client))
@@ -135,12 +134,12 @@ def too_large_to_train(ranks: Ranks, model: Model, lowered: Lower) -> CapacityEr
     return _too_large("training", ranks, plan.memory_bytes, remedies)
 
 
-def memory_to_predict(plan: Plan) -> int:
+def memory_to_predict(plan: ModelPlan) -> int:
     """Return what predicting takes: no gradients, but a layer works in one of their matrices."""
     return plan.memory_bytes - plan.memory.get(Memory.GRADIENTS, 0) // 2
 
 
-def too_large_to_predict(ranks: Ranks, plan: Plan) -> CapacityError | None:
+def too_large_to_predict(ranks: Ranks, plan: ModelPlan) -> CapacityError | None:
     """Return the error where predicting takes more than a worker has, None where it fits."""
     needed = memory_to_predict(plan)
     if needed <= ranks.capacity.memory:
@@ -157,8 +156,8 @@ def disk_to_train(model: Model, inputs: int, epochs: int) -> int:
     """Return what a run's checkpoints and metrics take; ``inputs``: features of a node."""
     weights = 0
     for layer in model.layers:
-        width = layer.width or 1
-        wide = width * (layer.heads if layer.join == "mean" else 1)
+        width = layer.channels or 1
+        wide = width * (1 if layer.concat else layer.heads)
         weights += inputs * wide * (2 if layer.kind == "sage" else 1) + 8 * wide
         weights += inputs * width if layer.residual else 0
         weights += (layer.hidden or width) * width if layer.kind == "gin" else 0
@@ -184,8 +183,8 @@ def _too_large(what: str, ranks: Ranks, needed: int, remedies: list[str]) -> Cap
 
 
 def _largest_that_fits(model: Model, lowered: Lower, there: int) -> str | None:
-    """Return the largest widths that fit, as an option or as a list; None: none does."""
-    widths = [layer.width for layer in model.layers[:-1] if layer.width is not None]
+    """Return the most channels that fit, as an option or as a list; None: none does."""
+    widths = [layer.channels for layer in model.layers[:-1] if layer.channels is not None]
     if not widths:
         return None
     widest = max(widths)
@@ -196,10 +195,10 @@ def _largest_that_fits(model: Model, lowered: Lower, there: int) -> str | None:
         low, high = (middle, high) if fits else (low, middle)
     if not low:
         return None
-    fitting = [str(layer.width) for layer in scaled(model, low, widest).layers[:-1]]
+    fitting = [str(layer.channels) for layer in scaled(model, low, widest).layers[:-1]]
     if len(set(fitting)) == 1:
         return f"--hidden {fitting[0]}"
-    return f"layers of width {', '.join(fitting)}"
+    return f"layers of {', '.join(fitting)} channels"
 
 
 def _need_partition(graph: Graph, k: int) -> None:

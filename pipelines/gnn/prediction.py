@@ -16,7 +16,7 @@ from penstock.pipelines.gnn.declare import check_graph, warn_ignored
 from penstock.pipelines.gnn.features import Matched, match_features
 from penstock.pipelines.gnn.options import PredictOptions, WeightsOptions
 from penstock.pipelines.gnn.planning import (
-    looked,
+    inspect_worker,
     lowering,
     memory_to_predict,
     plan_job,
@@ -84,17 +84,19 @@ class WeightsJob(Job[R]):
     def bytes(self) -> int:
         """What the predictions take on the disk, about; a column fewer than given takes less."""
         run, options = self.run, self.options
-        width = sum(layer.width or 0 for layer in run.model.layers[-2:-1]) or run.features
+        width = sum(layer.channels or 0 for layer in run.model.layers[-2:-1]) or run.features
         embeddings = getattr(options, "embeddings", False) * width
         probabilities = getattr(options, "probabilities", True) * outputs_of(run)
-        return self.graph.num_nodes * (24 + 4 * (embeddings + probabilities))
+        return self.graph.num_nodes * (28 + 4 * (embeddings + probabilities))
 
     def plan(self) -> Plan:
         """Lower the model for the graph and a worker."""
         run, graph = self.run, self.graph
 
         def lowered_by(count: int) -> Any:
-            ranks, lowered = looked(graph, run.training, count, self.given_cluster, **self.sizes)
+            ranks, lowered = inspect_worker(
+                graph, run.training, count, self.given_cluster, **self.sizes
+            )
             plan = lowered(run.model)
             return ranks, plan, memory_to_predict(plan), too_large_to_predict(ranks, plan)
 
@@ -111,14 +113,20 @@ class WeightsJob(Job[R]):
         layers = self.run.model.layers
         count = ranks_asked(self.options.parts, self.given_cluster)
         kind = f"{self.command} {' '.join(layer.kind for layer in layers)}, {count} ranks"
-        return kind, self.graph.num_edges * sum(layer.width or 1 for layer in layers)
+        return kind, self.graph.num_edges * sum(layer.channels or 1 for layer in layers)
 
     def predict_into(
-        self, folder: Path, *, embeddings: bool = False, probabilities: bool = False
+        self,
+        folder: Path,
+        *,
+        labels: bool = False,
+        embeddings: bool = False,
+        probabilities: bool = False,
     ) -> None:
-        """Have ranks write their parts into ``folder``."""
+        """Have ranks write their files into ``folder``."""
         run, graph, options = self.run, self.graph, self.options
-        warn_ignored(graph, quiet=self.quiet)
+        if self.opened.features.by != "graph":  # else the training warned
+            warn_ignored(graph, quiet=self.quiet)
         with open_ranks(graph, options.parts, self.given_cluster, quiet=self.quiet) as ranks:
             plan = lowering(ranks, graph, run.training, **self.sizes)(run.model)
             if (problem := too_large_to_predict(ranks, plan)) is not None:
@@ -132,6 +140,7 @@ class WeightsJob(Job[R]):
                 run.checkpoint(self.at, options.checkpoint),
                 folder,
                 feature_columns=self.opened.features.columns,
+                classes=run.classes if labels else None,
                 split=self.opened.split,
                 embeddings=embeddings,
                 probabilities=probabilities,
@@ -141,7 +150,7 @@ class WeightsJob(Job[R]):
 
 
 class PredictJob(WeightsJob[PredictReport]):
-    """Writes a part of the dataset per rank."""
+    """Writes a file of the dataset per rank."""
 
     command = "penstock gnn predict"
     kind = KIND
@@ -158,7 +167,10 @@ class PredictJob(WeightsJob[PredictReport]):
         """Predict every node, and write _predictions.json."""
         options, run, job = self.options, self.run, self.opened
         self.predict_into(
-            partial.result, embeddings=options.embeddings, probabilities=options.probabilities
+            partial.result,
+            labels=True,
+            embeddings=options.embeddings,
+            probabilities=options.probabilities,
         )
         about = {
             "run": str(self.at),
@@ -184,7 +196,7 @@ class PredictJob(WeightsJob[PredictReport]):
             device=self.device,
             nodes=self.graph.num_nodes,
             bytes=sum(entry.bytes for entry in self.entries),
-            parts=len(self.entries),
+            files=len(self.entries),
             features_by=self.opened.features.by,
             features_ignored=self.opened.features.ignored,
             seconds=seconds,
@@ -294,21 +306,21 @@ def _own_split_for(run_at: Path, run: Run, graph: Graph) -> tuple[SplitFile | No
     )
 
 
-def parts_of(folder: Path) -> list[Path]:
-    """Return the parts of a dataset, in order."""
+def files_of(folder: Path) -> list[Path]:
+    """Return the files of a dataset, in order."""
     return sorted(folder.glob("part-*.parquet"))
 
 
 def outputs_of(run: Run) -> int:
     """Return how many numbers the model gives a node."""
-    return run.model.layers[-1].width or 1
+    return run.model.layers[-1].channels or 1
 
 
 def _save_manifest(folder: Path, about: dict[str, Any], nodes: int) -> list[FileEntry]:
     import pyarrow.parquet as pq
 
-    entries = [file_entry(folder, part.name) for part in parts_of(folder)]
-    written = sum(pq.read_metadata(part).num_rows for part in parts_of(folder))
+    entries = [file_entry(folder, file.name) for file in files_of(folder)]
+    written = sum(pq.read_metadata(file).num_rows for file in files_of(folder))
     assert written == nodes, f"{written} predictions for {nodes} nodes"
     columns = pq.read_schema(folder / entries[0].name).names if entries else []
     FORMAT.save(folder, {**about, "nodes": nodes, "columns": columns, "files": file_table(entries)})

@@ -49,14 +49,14 @@ class TrainReport:
         """Return lines for a person."""
         done = self.trained
         kinds = [layer["kind"] for layer in self.model["layers"]]
-        widths = [str(layer["width"]) for layer in self.model["layers"]]
+        channels = [str(layer["channels"]) for layer in self.model["layers"]]
         alike = len(set(kinds)) == 1
         layers = f"{len(kinds)} {kinds[0] + ' ' if alike else ''}layer{'s' * (len(kinds) != 1)}"
         layers += "" if alike else f" ({', '.join(kinds)})"
         run = shown(self.run)
         lines = [
-            f"{run}: {layers} of width "
-            f"{', '.join(widths)}; {done.parameters:,} parameters; "
+            f"{run}: {layers} of "
+            f"{', '.join(channels)} channels; {done.parameters:,} parameters; "
             f"{'sparse' if done.sparse else 'dense'} features",
             "",
             *self._scores(),
@@ -76,9 +76,11 @@ class TrainReport:
                 epoch = (
                     f"{_time(done.epoch_seconds)} per epoch{on}, {format_count(speed)} edges/s, "
                 )
+            whose = "the" if self.ranks == 1 else "rank 0, its"
+            measured = "GPU" if self.on_gpu else "whole process"
             lines.append(
-                f"  {epoch}{self.seconds:.1f} s in total; {format_bytes(done.memory)} peak memory"
-                f"{' per ' + self.device if self.ranks > 1 else ''}"
+                f"  {epoch}{self.seconds:.1f} s in total; {format_bytes(done.memory)} peak memory "
+                f"of {whose} {measured}"
             )
         if self.ranks > 1:
             lines.append(f"  {self.ranks} ranks; {_communication(done.shares)}")
@@ -127,7 +129,7 @@ class PredictReport:
     device: str
     nodes: int
     bytes: int
-    parts: int
+    files: int
     features_by: str  # graph, name or order: see Matched
     features_ignored: tuple[str, ...]
     seconds: float
@@ -138,9 +140,9 @@ class PredictReport:
 
     def text(self) -> str:
         """Return lines for a person."""
-        parts = f"{self.parts} part{'s' * (self.parts != 1)}"
+        files = f"{self.files} file{'s' * (self.files != 1)}"
         return (
-            f"{shown(self.predictions)}: {self.nodes:,} predictions in {parts}, "
+            f"{shown(self.predictions)}: {self.nodes:,} predictions in {files}, "
             f"{format_bytes(self.bytes)}\n"
             f"  with the {self.checkpoint} weights of {shown(self.run)}, in {self.seconds:.1f} s"
         )

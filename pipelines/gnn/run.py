@@ -1,4 +1,4 @@
-"""What a training's folder says of itself, and the weights in it.
+"""The files of a training's folder, and what run.json holds.
 
 run.json                        model, training, graph, state and results
 split.parquet                   training, validation and test nodes

@@ -63,7 +63,7 @@ def declared_split(options: ModelOptions) -> DrawnSplit | None:
 
 
 def draw_split(declared: DrawnSplit, graph: Graph, seed: int) -> tuple[DrawnSplit, Array]:
-    """Draw a split of the nodes that have a label; return what came of it, and all roles."""
+    """Draw a split of the nodes that have a label; return what came of it, and all splits."""
     from penstock.pipelines.splits import draw_splits
 
     if declared.stratified and graph.manifest.labels != "class":
@@ -80,8 +80,8 @@ def draw_split(declared: DrawnSplit, graph: Graph, seed: int) -> tuple[DrawnSpli
     )
     labelled = graph.labelled()
     classes = np.asarray(graph.labels()) if declared.stratified else None
-    roles = draw_splits(_places(graph), labelled, declared.fractions, seed, classes)
-    nodes = {name: int(np.count_nonzero(roles == i)) for i, name in enumerate(SPLITS)}
+    splits = draw_splits(_places(graph), labelled, declared.fractions, seed, classes)
+    nodes = {name: int(np.count_nonzero(splits == i)) for i, name in enumerate(SPLITS)}
     if not nodes["train"]:
         raise UsageError(
             f"--split leaves no node of {graph.path} to train on",
@@ -89,14 +89,14 @@ def draw_split(declared: DrawnSplit, graph: Graph, seed: int) -> tuple[DrawnSpli
             got=f"{declared.fractions[0]:g} of {np.count_nonzero(labelled):,} nodes with a label",
         )
     own = graph.manifest.splits
-    return replace(declared, nodes=nodes, replaces=own if any(own.values()) else None), roles
+    return replace(declared, nodes=nodes, replaces=own if any(own.values()) else None), splits
 
 
-def keep_split(folder: Path, graph: Graph, roles: Array | None) -> None:
+def keep_split(folder: Path, graph: Graph, splits: Array | None) -> None:
     """Write a split into the folder of a run; None: the graph's own, if it is not there yet."""
     path = folder / FILE_NAME
-    if roles is not None:
-        save_split(path, graph, roles)
+    if splits is not None:
+        save_split(path, graph, splits)
     elif graph.manifest.graphs is None and not path.is_file():
         copy_split(path, graph)
 

@@ -14,7 +14,7 @@ from penstock.pipelines.gnn.declare import complete, ignored, task_of, warn_igno
 from penstock.pipelines.gnn.options import GnnOptions
 from penstock.pipelines.gnn.planning import (
     disk_to_train,
-    looked,
+    inspect_worker,
     lowering,
     need_disk_to_train,
     plan_job,
@@ -61,16 +61,17 @@ class TrainJob(Job[TrainReport]):
         """Fit the model to the graph, and draw the split where one is to be drawn."""
         graph, options = self.graph, self.options
         self.resumes = options.resume and (self.out / FORMAT.file).is_file()
-        split, self.roles = declared_split(options), None
+        split, self.splits = declared_split(options), None
         if self.resumes:
             # What was drawn stays; another --split is refused when the folder is opened.
             old = Run.load(self.out).split
             if old is not None and (split is None or split.declared == old.declared):
                 split = old
         model, training = complete(graph, options, self.declared, drawn=split is not None)
-        warn_ignored(graph, quiet=self.quiet)
+        if not self.resumes:
+            warn_ignored(graph, quiet=self.quiet)
         if split is not None and not (self.resumes and (self.out / SPLIT_FILE).is_file()):
-            split, self.roles = draw_split(split, graph, training.seed)
+            split, self.splits = draw_split(split, graph, training.seed)
         about = graph.manifest
         assert about.features is not None
         self.run = Run(
@@ -99,7 +100,7 @@ class TrainJob(Job[TrainReport]):
         run, training = self.run, self.run.training
 
         def lowered_by(count: int) -> Any:
-            ranks, lowered = looked(self.graph, training, count, self.given_cluster)
+            ranks, lowered = inspect_worker(self.graph, training, count, self.given_cluster)
             plan = lowered(run.model)
             problem = too_large_to_train(ranks, run.model, lowered)
             return ranks, plan, plan.memory_bytes, problem
@@ -127,8 +128,8 @@ class TrainJob(Job[TrainReport]):
                 )
             self.run = run = replace(run, parts=ranks.count)
             FORMAT.save(folder, run.to_dict())
-            if self.roles is not None or run.split is None:
-                keep_split(folder, graph, self.roles)
+            if self.splits is not None or run.split is None:
+                keep_split(folder, graph, self.splits)
             if run.split is not None and not self.quiet:
                 does = "Resumes with the" if self.resumes else "Drew a"
                 print(f"{does} split {run.split.declared}", file=sys.stderr)

@@ -16,6 +16,7 @@ from penstock.cluster.spec import ClusterSpec
 from penstock.errors import ClusterError, GangError, PenstockError
 from penstock.graph import Graph
 from penstock.limits import cores
+from penstock.pipelines.job import compiling
 from penstock.pipelines.job.capacity import Capacity, capacity_of
 from penstock.pipelines.job.parts import partition_into
 from penstock.pipelines.job.tasks import run_tasks
@@ -98,6 +99,7 @@ def run_ranks(
     """
     from penstock.cluster import gang
 
+    function, on_metrics = compiling.of_ranks(function, on_metrics, title, quiet=quiet)
     if ranks == 1:
         whole = 0 if total is None else total()
         return _run_one(client, function, arguments(), title, whole, unit, quiet, on_metrics)

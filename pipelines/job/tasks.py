@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
+from functools import partial
 from typing import Any
 from uuid import uuid4
 
 from penstock.cluster.query import ask_scheduler, scheduler_gone
 from penstock.errors import CapacityError, ClusterError, PenstockError, SilentScheduler
+from penstock.pipelines.job.compiling import CompilingNotice, as_task
 from penstock.progress import Progress
 from penstock.sizes import format_bytes
 from penstock.system_errors import MORE_MEMORY, from_system
@@ -39,18 +42,22 @@ def run_tasks(
     """
     from distributed import as_completed
 
+    from penstock.cluster.gang import listening
+
     if not calls:
         return []
     # A key is used once: Dask would take a second task of the same key for the first.
     stage = f"{step.__name__.strip('_')}-{uuid4().hex}"
+    work = step if quiet else partial(as_task, stage, step)
     futures = [
-        client.submit(step, *call, **shared, pure=False, key=f"{stage}-{i}")
+        client.submit(work, *call, **shared, pure=False, key=f"{stage}-{i}")
         for i, call in enumerate(calls)
     ]
     place = {future.key: i for i, future in enumerate(futures)}
     results: list[Any] = [None] * len(futures)
+    hearing = nullcontext() if quiet else listening(client, stage, CompilingNotice(title).hear)
     try:
-        with Progress(title, total=sum(sizes), unit=unit, quiet=quiet) as progress:
+        with hearing, Progress(title, total=sum(sizes), unit=unit, quiet=quiet) as progress:
             for future in _watched(as_completed(futures), client, title):
                 i = place[future.key]
                 results[i] = future.result()

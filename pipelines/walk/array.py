@@ -21,7 +21,7 @@ from penstock.pipelines.walk.choice import SamplerChoice, check_graph, choose
 from penstock.pipelines.walk.options import WalkOptions
 from penstock.pipelines.walk.replicated import columns_of
 from penstock.pipelines.walk.starts import listed_starts
-from penstock.pipelines.walk.survey import WeightStatistics, judged, look_at, weighted
+from penstock.pipelines.walk.weights import WeightStatistics, combined, inspect_rows, weighted
 from penstock.pipelines.walk.window import what_window_left
 from penstock.sizes import need_memory
 from penstock.workers.resources.device import computes_on_gpu, gpu, unused_gpu
@@ -67,8 +67,8 @@ def _walked(graph: Graph, options: WalkOptions, device: str) -> Array:
     if on_gpu:
         paths = _on_gpu(graph, choice, starts)
     else:
-        rows = choice.recipe.build(columns_of(graph, choice.recipe))
-        paths = _on_threads(rows, choice.recipe.rules, starts)
+        rows = choice.spec.build(columns_of(graph, choice.spec))
+        paths = _on_threads(rows, choice.spec.rules, starts)
     window = what_window_left(graph, options, int(np.count_nonzero(paths[:, 1:] >= 0)))
     if window:
         warnings.warn(window, PenstockWarning, stacklevel=4)
@@ -93,14 +93,14 @@ def _wanted_gpu(device: str) -> bool:
 
 
 def _chosen(graph: Graph, options: WalkOptions) -> SamplerChoice:
-    look = WeightStatistics()
+    statistics = WeightStatistics()
     if weighted(graph, options):
         found = []
         for number in range(graph.num_shards):
             csr = graph.shard(number)
-            found.append(look_at(csr.indptr, csr.indices, single(csr.weights), csr.first_row))
-        look = judged(graph, found, options)
-    return choose(graph, options, look, available_memory() // 2)
+            found.append(inspect_rows(csr.indptr, csr.indices, single(csr.weights), csr.first_row))
+        statistics = combined(graph, found, options)
+    return choose(graph, options, statistics, available_memory() // 2)
 
 
 def _on_threads(rows: WalkGraph, rules: Rules, starts: Array) -> Array:
@@ -123,8 +123,8 @@ def _on_gpu(graph: Graph, choice: SamplerChoice, starts: Array) -> Array:
 
     from penstock.kernels.cuda.stream import batches
 
-    rows = choice.recipe.build(columns_of(graph, choice.recipe), cupy.asarray)
-    rules = choice.recipe.rules
+    rows = choice.spec.build(columns_of(graph, choice.spec), cupy.asarray)
+    rules = choice.spec.rules
     paths = np.empty((len(starts), rules.length), starts.dtype)
     for first, made in batches(rows, rules, np.arange(len(starts)), starts):
         paths[first : first + len(made)] = made

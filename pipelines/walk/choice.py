@@ -1,4 +1,4 @@
-"""From options and a look at the graph to the rules of the walk: which sampler, and why."""
+"""From options and statistics of the weights to the rules of the walk: which sampler, and why."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from penstock.errors import UsageError
 from penstock.graph import Graph
 from penstock.kernels.walk_rules import Rules, Sampler
 from penstock.pipelines.walk.options import WalkOptions
-from penstock.pipelines.walk.survey import WeightStatistics, weighted
+from penstock.pipelines.walk.weights import WeightStatistics, weighted
 from penstock.pipelines.walk.window import time_window
 from penstock.sizes import format_bytes
 from penstock.workers.walk.rows import WalkGraphSpec
@@ -35,7 +35,7 @@ class SamplerChoice:
     instead  says that another sampler was asked for, and why it is not taken
     """
 
-    recipe: WalkGraphSpec
+    spec: WalkGraphSpec
     why: str
     instead: str = ""
 
@@ -76,15 +76,15 @@ def check_graph(graph: Graph, options: WalkOptions) -> None:
 
 
 def choose(
-    graph: Graph, options: WalkOptions, survey: WeightStatistics, memory: int
+    graph: Graph, options: WalkOptions, statistics: WeightStatistics, memory: int
 ) -> SamplerChoice:
     """Return the rules and what they need; ``memory`` is what a worker can give to rows."""
-    recipe = _recipe(graph, options, weighted(graph, options) and not survey.alike)
+    spec = _spec_of(graph, options, weighted(graph, options) and not statistics.alike)
     nodes, edges = graph.num_nodes, graph.num_edges
     id_bytes = id_dtype(nodes).itemsize
 
     def with_sampler(sampler: Sampler) -> WalkGraphSpec:
-        return _for_sampler(graph, options, recipe, sampler)
+        return _for_sampler(graph, options, spec, sampler)
 
     def fits(sampler: Sampler) -> bool:
         return with_sampler(sampler).bytes(nodes, edges, id_bytes) <= memory
@@ -95,7 +95,7 @@ def choose(
         )
     if options.sampler == "reservoir":
         return SamplerChoice(with_sampler(Sampler.RESERVOIR), "reservoir, as asked for")
-    largest, smallest = _factors(recipe.rules)
+    largest, smallest = _factors(spec.rules)
     skewed = options.app == "node2vec" and largest > _MOST_FACTOR * smallest
     if options.sampler == "auto" and skewed and not options.in_parts:
         return SamplerChoice(
@@ -109,7 +109,7 @@ def choose(
             "--sampler reservoir and --placement replicated",
             got=f"factors from {smallest:g} to {largest:g}",
         )
-    if not recipe.weighted:
+    if not spec.weighted:
         return SamplerChoice(
             with_sampler(Sampler.DIRECT),
             "direct: all edges of a node are alike",
@@ -119,8 +119,8 @@ def choose(
         return SamplerChoice(
             with_sampler(_SAMPLERS[options.sampler]), f"{options.sampler}, as asked for"
         )
-    spread = f"{survey.trials:.2f} proposals a step"
-    if survey.trials <= _MOST_TRIALS:
+    spread = f"{statistics.trials:.2f} proposals a step"
+    if statistics.trials <= _MOST_TRIALS:
         return SamplerChoice(
             with_sampler(Sampler.REJECTION), f"rejection: {spread} by the weights, and no tables"
         )
@@ -177,7 +177,7 @@ def schema_numbers(graph: Graph, options: WalkOptions) -> tuple[int, ...]:
     return tuple(numbers)
 
 
-def _recipe(graph: Graph, options: WalkOptions, weighted: bool) -> WalkGraphSpec:
+def _spec_of(graph: Graph, options: WalkOptions, weighted: bool) -> WalkGraphSpec:
     """Return what is asked for, whatever the sampler."""
     rules = Rules(
         length=options.length,
@@ -198,22 +198,22 @@ def _recipe(graph: Graph, options: WalkOptions, weighted: bool) -> WalkGraphSpec
 
 
 def _for_sampler(
-    graph: Graph, options: WalkOptions, recipe: WalkGraphSpec, sampler: Sampler
+    graph: Graph, options: WalkOptions, spec: WalkGraphSpec, sampler: Sampler
 ) -> WalkGraphSpec:
-    rules = replace(recipe.rules, sampler=sampler)
+    rules = replace(spec.rules, sampler=sampler)
     names = options.names
     if options.app == "custom":
         # An expression gives equal weights a meaning of their own.
-        recipe = replace(recipe, weighted="weight" in names)
-    recipe = replace(recipe, labels="label" in names, degrees="degree" in names)
+        spec = replace(spec, weighted="weight" in names)
+    spec = replace(spec, labels="label" in names, degrees="degree" in names)
     if options.app != "metapath":
-        return replace(recipe, rules=rules, relations="relation" in names)
+        return replace(spec, rules=rules, relations="relation" in names)
     schema = schema_numbers(graph, options)
     if sampler == Sampler.RESERVOIR:
-        return replace(recipe, rules=replace(rules, schema=schema), relations=True)
+        return replace(spec, rules=replace(rules, schema=schema), relations=True)
     wanted = tuple(sorted(set(schema)))
     groups = tuple(wanted.index(relation) for relation in schema)
-    return replace(recipe, rules=replace(rules, schema=groups), wanted=wanted, relations=True)
+    return replace(spec, rules=replace(rules, schema=groups), wanted=wanted, relations=True)
 
 
 def _stop(options: WalkOptions) -> float:

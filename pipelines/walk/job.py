@@ -1,4 +1,4 @@
-"""One run of ``penstock walk``: what it checks, how its parts are walked, and what it tells."""
+"""One run of ``penstock walk``: what it checks, how its files are walked, and its report."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from penstock.pipelines.job.partial import PartialOutput, file_stamp
 from penstock.pipelines.job.plan import Need, Plan, disk_need
 from penstock.pipelines.walk.choice import SamplerChoice, check_graph, choose
 from penstock.pipelines.walk.options import WalkOptions
-from penstock.pipelines.walk.output import KIND, Parts, WalkWriter, save_manifest
+from penstock.pipelines.walk.output import KIND, OutputFiles, WalkWriter, save_manifest
 from penstock.pipelines.walk.partitioned import memory_of_part, walk_partitioned
 from penstock.pipelines.walk.placement import Placement, choose_placement, ranks_wanted
 from penstock.pipelines.walk.replicated import WalkTask, walk_replicated
 from penstock.pipelines.walk.report import WalkReport
 from penstock.pipelines.walk.starts import find_starts, listed_starts
-from penstock.pipelines.walk.survey import WeightStatistics, survey, weighted
+from penstock.pipelines.walk.weights import WeightStatistics, inspect_weights, weighted
 from penstock.pipelines.walk.window import what_window_left
 from penstock.sizes import need_disk
 
@@ -42,7 +42,7 @@ class WalkJob(Job[WalkReport]):
     ) -> None:
         super().__init__(out, options, cluster, quiet=quiet)
         self.graph, self.version = graph, graph.digest
-        self.told = WalkReport(str(out), options.app)
+        self.result = WalkReport(str(out), options.app)
 
     def check(self) -> None:
         """Refuse what the graph does not have."""
@@ -57,25 +57,25 @@ class WalkJob(Job[WalkReport]):
         return found
 
     def plan(self) -> Plan:
-        """Look at the graph and the workers as a run does, and say what would be walked where."""
+        """Inspect the graph and the workers as a run does; return what would be walked where."""
         graph, options = self.graph, self.options
         listed = listed_starts(graph, options)
-        parts = self._parts(graph.num_nodes if listed is None else len(listed))
+        files = self._output_files(graph.num_nodes if listed is None else len(listed))
         problem: CapacityError | None = None
         try:
-            self._need_disk(parts, 1.0)
+            self._need_disk(files, 1.0)
         except CapacityError as error:
             problem = error
         with self._workers() as workers:
             has = workers.capacity
             choice = self._chosen(workers)
             try:
-                placement = choose_placement(graph, options, choice.recipe, has)
+                placement = choose_placement(graph, options, choice.spec, has)
             except CapacityError as error:
                 placement, problem = "replicated", error
-        self.told.placement, self.told.devices = placement, has.text()
+        self.result.placement, self.result.devices = placement, has.text()
         where, there = f"a copy of the graph on each of {has.text()}", has.rows
-        size: int | None = choice.recipe.bytes(
+        size: int | None = choice.spec.bytes(
             graph.num_nodes, graph.num_edges, id_dtype(graph.num_nodes).itemsize
         )
         if placement == "partitioned":
@@ -83,64 +83,64 @@ class WalkJob(Job[WalkReport]):
             path, where = partition_path(graph, k), f"a part of the graph on each of {k} ranks"
             if path.exists():
                 manifest = PartitionManifest.load(path)
-                size = memory_of_part(manifest, choice.recipe, parts)
+                size = memory_of_part(manifest, choice.spec, files)
             else:
                 size, where = None, f"{where}, once it is cut, which this does first"
         return Plan(
             command=self.command,
             out=str(self.out),
-            what=f"{parts.walks:,} walks of at most {options.length} nodes, {parts.count} parts",
+            what=f"{files.walks:,} walks of at most {options.length} nodes, {files.count} files",
             steps=(("walk", f"{options.app}, {where}"), ("sampler", choice.instead or choice.why)),
             memory=Need(size, there, f"on every {has.worker}"),
-            disk=disk_need(self.out.parent, self._disk_bytes(parts)),
+            disk=disk_need(self.out.parent, self._disk_bytes(files)),
             problem=problem,
         )
 
     def work(self, partial: PartialOutput) -> None:
-        """Walk every part that is not there yet, and write _walks.json."""
+        """Walk every file that is not there yet, and write _walks.json."""
         options, graph = self.options, self.graph
         starts = find_starts(graph, options, partial.scratch)
-        parts = self._parts(starts.count)
+        files = self._output_files(starts.count)
         named = graph.path if options.ids == "user" else None
         writer = WalkWriter(partial.records, named, self.version, options.npy)
-        todo = [n for n in range(parts.count) if not (options.resume and writer.done(n))]
-        self._need_disk(parts, len(todo) / max(parts.count, 1))
+        todo = [n for n in range(files.count) if not (options.resume and writer.done(n))]
+        self._need_disk(files, len(todo) / max(files.count, 1))
         with self._workers() as workers:
             choice = self._chosen(workers)
-            placement: Placement = choose_placement(graph, options, choice.recipe, workers.capacity)
-            task = WalkTask(graph.path, self.version, choice.recipe, starts, parts, writer)
+            placement: Placement = choose_placement(graph, options, choice.spec, workers.capacity)
+            task = WalkTask(graph.path, self.version, choice.spec, starts, files, writer)
             began = time.monotonic()
             if placement == "replicated":
                 walk_replicated(workers, task, todo)
             else:
                 walk_partitioned(workers, graph, task, todo, ranks=options.parts)
-            self.told.stage_seconds["walk"] = time.monotonic() - began
-            self.told.placement, self.told.devices = placement, workers.capacity.text()
-        self.told.resumed_parts = parts.count - len(todo)
+            self.result.stage_seconds["walk"] = time.monotonic() - began
+            self.result.placement, self.result.devices = placement, workers.capacity.text()
+        self.result.resumed_files = files.count - len(todo)
         about = {
             "graph": str(graph.path),
             "graph_sha256": self.version,
             "options": self.given,
-            "sampler": self.told.sampler,
+            "sampler": self.result.sampler,
             "length": options.length,
             "ids": options.ids,
         }
-        counted = save_manifest(writer, parts, about)
-        self.told.parts = parts.count
-        self.told.walks, self.told.nodes, self.told.bytes = (
+        counted = save_manifest(writer, files, about)
+        self.result.files = files.count
+        self.result.walks, self.result.nodes, self.result.bytes = (
             counted[name] for name in ("walks", "nodes", "bytes")
         )
 
     def report(self, seconds: float) -> WalkReport:
         """Return what was walked."""
-        self.told.window = what_window_left(self.graph, self.options, self.told.steps)
-        self.told.seconds = seconds
-        return self.told
+        self.result.window = what_window_left(self.graph, self.options, self.result.steps)
+        self.result.seconds = seconds
+        return self.result
 
     def amount(self) -> tuple[str, float] | None:
         """Return the nodes of all walks, as if none ended early."""
-        told = self.told
-        kind = f"walk {told.app} {told.sampler}, {told.placement} on {told.devices}"
+        result = self.result
+        kind = f"walk {result.app} {result.sampler}, {result.placement} on {result.devices}"
         return kind, self.expected_nodes
 
     def _workers(self) -> Any:
@@ -152,45 +152,45 @@ class WalkJob(Job[WalkReport]):
         return self.workers(input_bytes=size, ranks=ranks)
 
     def _chosen(self, workers: Workers) -> SamplerChoice:
-        """Look at the weights, choose the sampler, and tell the report why."""
-        look = WeightStatistics()
+        """Inspect the weights, choose the sampler, and report why."""
+        statistics = WeightStatistics()
         if weighted(self.graph, self.options):
-            look = survey(workers, self.graph, self.options)
-        choice = choose(self.graph, self.options, look, workers.capacity.rows)
-        self.told.sampler = choice.recipe.rules.sampler.name.lower()
-        self.told.why, self.told.instead = choice.why, choice.instead
-        self.told.zero_rows = look.zero
+            statistics = inspect_weights(workers, self.graph, self.options)
+        choice = choose(self.graph, self.options, statistics, workers.capacity.rows)
+        self.result.sampler = choice.spec.rules.sampler.name.lower()
+        self.result.why, self.result.instead = choice.why, choice.instead
+        self.result.zero_rows = statistics.zero
         return choice
 
-    def _parts(self, starts: int) -> Parts:
+    def _output_files(self, starts: int) -> OutputFiles:
         count = starts * self.options.walks
         if count > MAX_WALKS:
             raise UsageError(
                 f"these are {count:,} walks", expected=f"{MAX_WALKS:,} at most in one run"
             )
         self.expected_nodes = count * min(self.options.length, _longest(self.options))
-        return Parts.of(count, self.options.length)
+        return OutputFiles.of(count, self.options.length)
 
-    def _need_disk(self, parts: Parts, left: float) -> None:
+    def _need_disk(self, files: OutputFiles, left: float) -> None:
         """Raise CapacityError where the share of the walks that is ``left`` does not fit."""
-        size = int(self._disk_bytes(parts) * left)
+        size = int(self._disk_bytes(files) * left)
         need_disk(
             self.out.parent,
             size,
-            f"room for {parts.walks:,} walks",
-            fits=lambda free: f"about {parts.walks * free // max(size, 1):,} walks of this length",
+            f"room for {files.walks:,} walks",
+            fits=lambda free: f"about {files.walks * free // max(size, 1):,} walks of this length",
         )
 
-    def _disk_bytes(self, parts: Parts) -> int:
+    def _disk_bytes(self, files: OutputFiles) -> int:
         """Return about what the walks take: as if no walk ended early, nor was compressed."""
         graph, options = self.graph, self.options
-        nodes = parts.walks * min(options.length, _longest(options))
+        nodes = files.walks * min(options.length, _longest(options))
         internal = id_dtype(graph.num_nodes).itemsize
         named = internal
         if options.ids == "user" and graph.num_nodes:
             sample = graph.user_ids(range(min(graph.num_nodes, 1000)))
             named = -(-sample.nbytes // len(sample))
-        return int(nodes * named + 12 * parts.walks + options.npy * nodes * internal)
+        return int(nodes * named + 12 * files.walks + options.npy * nodes * internal)
 
 
 def _longest(options: WalkOptions) -> float:

@@ -1,4 +1,4 @@
-"""What ``penstock walk`` can be told."""
+"""The options of ``penstock walk``."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _BELONGS = {
     resume="Output",
 )
 class WalkOptions:
-    """What ``penstock walk`` can be told."""
+    """Options of ``penstock walk``."""
 
     app: App = "deepwalk"
     """deepwalk: by weight; ppr: the same, ending at any step; node2vec: with a memory of one node;

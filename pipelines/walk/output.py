@@ -1,7 +1,7 @@
-"""Where walks go: parts of a Parquet dataset, blocks for word2vec, and _walks.json, written last.
+"""Where walks go: files of a Parquet dataset, blocks for word2vec, and _walks.json, written last.
 
 _walks.json           what was walked, how, and which files hold it
-part-00000.parquet    walk (int64), path (list of ids): walks in order, a range a part
+part-00000.parquet    walk (int64), path (list of ids): walks in order, a range a file
 _block-00000.npy      (walks, length) internal ids, -1 beyond the end: with --npy
 """
 
@@ -31,44 +31,44 @@ FORMAT = Format(
     restore="Restore the file, or walk again with --overwrite",
 )
 
-# A part has about this many ids: large enough for full speed, small enough that many workers
-# have some. It follows from the job alone, so that any cluster writes the same parts.
-_PART_IDS = (1 << 18, 1 << 24)
-_PARTS = 64
+# A file has about this many ids: large enough for full speed, small enough that many workers
+# have some. It follows from the job alone, so that any cluster writes the same files.
+_FILE_IDS = (1 << 18, 1 << 24)
+_FILES = 64
 
 
 @dataclass(frozen=True)
-class Parts:
-    """How the walks of a job are cut into parts."""
+class OutputFiles:
+    """How the walks of a job are spread over files."""
 
     walks: int
-    per_part: int
+    walks_per_file: int
 
     @staticmethod
-    def of(walks: int, length: int) -> Parts:
-        """Return the cut that follows from how much there is."""
-        low, high = _PART_IDS
-        ids = min(max(walks * length // _PARTS, low), high)
-        return Parts(walks, max(1, ids // length))
+    def of(walks: int, length: int) -> OutputFiles:
+        """Return the files that follow from how much there is."""
+        low, high = _FILE_IDS
+        ids = min(max(walks * length // _FILES, low), high)
+        return OutputFiles(walks, max(1, ids // length))
 
     @property
     def count(self) -> int:
-        """How many parts."""
-        return -(-self.walks // self.per_part)
+        """How many files."""
+        return -(-self.walks // self.walks_per_file)
 
     def range(self, number: int) -> tuple[int, int]:
-        """Return the walks of a part: first, and one after the last."""
-        first = number * self.per_part
-        return first, min(self.walks, first + self.per_part)
+        """Return the walks of a file: first, and one after the last."""
+        first = number * self.walks_per_file
+        return first, min(self.walks, first + self.walks_per_file)
 
     def walks_of(self, numbers: list[int]) -> int:
-        """Return how many walks some parts have together."""
+        """Return how many walks some files have together."""
         return sum(last - first for first, last in map(self.range, numbers))
 
 
 @dataclass(frozen=True)
 class WalkWriter:
-    """Writes the parts of one job, from any process, any number of times.
+    """Writes the files of one job, from any process, any number of times.
 
     records  where they appear, and where it is noted which are whole
     graph    for the user's ids, or None where paths hold internal ids; version: of the graph
@@ -85,17 +85,17 @@ class WalkWriter:
         if self.npy:
             files.append(save_npy(self.records.result, f"_block-{number:05d}.npy", paths))
         counts = {"walks": len(paths), "nodes": int(np.count_nonzero(paths >= 0))}
-        self.records.save(_piece(number), counts, files)
+        self.records.save(_name_of(number), counts, files)
 
     def done(self, number: int) -> bool:
-        """Return whether a part is whole."""
-        return self.records.done(_piece(number))
+        """Return whether a file is whole."""
+        return self.records.done(_name_of(number))
 
     def _parquet(self, number: int, first: int, paths: Array) -> FileEntry:
         import pyarrow as pa
         import pyarrow.parquet as pq
 
-        name = f"{_piece(number)}.parquet"
+        name = f"{_name_of(number)}.parquet"
         there = paths >= 0
         offsets = np.zeros(len(paths) + 1, np.int32)
         np.cumsum(there.sum(axis=1), out=offsets[1:])
@@ -127,19 +127,19 @@ class WalkWriter:
         return ids.combine_chunks() if ids.num_chunks != 1 else ids.chunk(0)
 
 
-def save_manifest(writer: WalkWriter, parts: Parts, about: dict[str, Any]) -> dict[str, int]:
+def save_manifest(writer: WalkWriter, files: OutputFiles, about: dict[str, Any]) -> dict[str, int]:
     """Write _walks.json, after which the walks are whole, and return what they count."""
-    total, files, listed = {"walks": 0, "nodes": 0}, [], []
-    for number in range(parts.count):
-        counts, entries = writer.records.load(_piece(number))
-        listed.append({"first": parts.range(number)[0], **counts})
-        files += entries
+    total, entries, listed = {"walks": 0, "nodes": 0}, [], []
+    for number in range(files.count):
+        counts, written = writer.records.load(_name_of(number))
+        listed.append({"first": files.range(number)[0], **counts})
+        entries += written
         for name in total:
             total[name] += counts[name]
-    body = {**about, **total, "parts": listed, "files": file_table(files)}
+    body = {**about, **total, "parts": listed, "files": file_table(entries)}
     FORMAT.save(writer.records.result, body)
-    return total | {"bytes": sum(file.bytes for file in files)}
+    return total | {"bytes": sum(entry.bytes for entry in entries)}
 
 
-def _piece(number: int) -> str:
+def _name_of(number: int) -> str:
     return f"part-{number:05d}"

@@ -5,21 +5,21 @@ from __future__ import annotations
 from penstock.graph import Graph
 from penstock.partition.manifest import PartitionManifest
 from penstock.pipelines.job import Workers
-from penstock.pipelines.walk.output import Parts
+from penstock.pipelines.walk.output import OutputFiles
 from penstock.pipelines.walk.replicated import WalkTask
 from penstock.workers.walk.partitioned import walk_part
 from penstock.workers.walk.rows import WalkGraphSpec
-from penstock.workers.walk.waves import PartedWalk, memory_needed
+from penstock.workers.walk.waves import PartitionedWalk, memory_needed
 
 
 def walk_partitioned(
     workers: Workers, graph: Graph, task: WalkTask, todo: list[int], *, ranks: int | None
 ) -> None:
-    """Walk the parts ``todo`` of the output on ranks; what a lost rank left is walked again."""
+    """Walk the files ``todo`` of the output on ranks; what a lost rank left is walked again."""
     has = workers.capacity
     k = ranks or has.workers
     path = workers.partition(graph, k)
-    needed = memory_of_part(PartitionManifest.load(path), task.recipe, task.parts)
+    needed = memory_of_part(PartitionManifest.load(path), task.spec, task.files)
     if needed > has.memory:
         raise has.too_small(
             f"the largest of {k} parts of {task.graph} and its walks",
@@ -31,11 +31,11 @@ def walk_partitioned(
     def left() -> tuple[int, ...]:
         return tuple(number for number in todo if not task.write.done(number))
 
-    def arguments() -> tuple[PartedWalk]:
-        parts = task.parts
+    def arguments() -> tuple[PartitionedWalk]:
+        files = task.files
         return (
-            PartedWalk(
-                path, task.recipe, task.starts, parts.walks, parts.per_part, left(), task.write
+            PartitionedWalk(
+                path, task.spec, task.starts, files.walks, files.walks_per_file, left(), task.write
             ),
         )
 
@@ -44,11 +44,11 @@ def walk_partitioned(
         arguments,
         ranks=k,
         title="walk",
-        total=lambda: task.parts.walks_of(list(left())),
+        total=lambda: task.files.walks_of(list(left())),
         unit="walks",
     )
 
 
-def memory_of_part(manifest: PartitionManifest, recipe: WalkGraphSpec, parts: Parts) -> int:
+def memory_of_part(manifest: PartitionManifest, spec: WalkGraphSpec, files: OutputFiles) -> int:
     """Return about how many bytes the largest part and its walks take on a rank."""
-    return memory_needed(manifest, recipe, per_part=parts.per_part)
+    return memory_needed(manifest, spec, walks_per_file=files.walks_per_file)

@@ -33,11 +33,11 @@ def ranks_wanted(graph: Graph, options: WalkOptions, cluster: ClusterSpec) -> in
 
 
 def choose_placement(
-    graph: Graph, options: WalkOptions, recipe: WalkGraphSpec, has: Capacity
+    graph: Graph, options: WalkOptions, spec: WalkGraphSpec, has: Capacity
 ) -> Placement:
     """Return where the graph goes, or say why it does not go where it was asked to."""
-    needed = recipe.bytes(graph.num_nodes, graph.num_edges, id_dtype(graph.num_nodes).itemsize)
-    reason = not_in_parts(recipe.rules, on_gpu=has.on_gpu)
+    needed = spec.bytes(graph.num_nodes, graph.num_edges, id_dtype(graph.num_nodes).itemsize)
+    reason = not_in_parts(spec.rules, on_gpu=has.on_gpu)
     if options.in_parts:
         if reason is not None:
             raise UsageError(
@@ -49,21 +49,21 @@ def choose_placement(
     fits = needed <= has.rows
     if fits or (options.placement == "auto" and reason is None and has.workers > 1):
         return "replicated" if fits else "partitioned"
-    sampler = recipe.rules.sampler.name.lower()
+    sampler = spec.rules.sampler.name.lower()
     raise has.too_small(
         f"{graph.path} with what sampler {sampler} needs",
         needed,
         has=has.rows,
-        remedy=f"{_what_fits(graph, recipe, has)}give workers more memory with --memory-limit "
+        remedy=f"{_what_fits(graph, spec, has)}give workers more memory with --memory-limit "
         "(a share of it keeps graphs), start fewer with -n, or take --placement partitioned on "
         "several ranks (--cluster mpi)",
     )
 
 
-def _what_fits(graph: Graph, recipe: WalkGraphSpec, has: Capacity) -> str:
+def _what_fits(graph: Graph, spec: WalkGraphSpec, has: Capacity) -> str:
     """Return the least that would do, where that fits, as the beginning of a remedy."""
     nodes, edges = graph.num_nodes, graph.num_edges
-    least = replace(recipe, wanted=None, rules=replace(recipe.rules, sampler=Sampler.RESERVOIR))
+    least = replace(spec, wanted=None, rules=replace(spec.rules, sampler=Sampler.RESERVOIR))
     needed = least.bytes(nodes, edges, id_dtype(nodes).itemsize)
     if needed > has.rows:
         return "Even without tables it would not, so "

@@ -25,8 +25,8 @@ class WalkReport(CountsReport):
     walks: int = 0
     nodes: int = 0
     bytes: int = 0
-    parts: int = 0
-    resumed_parts: int = 0
+    files: int = 0
+    resumed_files: int = 0
     zero_rows: int = 0
     seconds: float = 0.0
     stage_seconds: dict[str, float] = field(default_factory=dict)
@@ -48,7 +48,7 @@ class WalkReport(CountsReport):
         rate = f", {format_count(self.steps / walking)} steps/s" if walking > 1 else ""
         lines = [
             f"{shown(self.walks_at)}: {self.walks:,} walks of {mean:.1f} nodes, "
-            f"{self.parts} parts, {format_bytes(self.bytes)}",
+            f"{self.files} file{'s' * (self.files != 1)}, {format_bytes(self.bytes)}",
             f"  {self.app}, sampler {self.sampler}, {self.placement} on {self.devices}",
             f"  {self.steps:,} steps in {self.seconds:.1f} s{rate}",
         ]
@@ -56,8 +56,8 @@ class WalkReport(CountsReport):
             lines.append(f"  {self.instead}")
         if self.window:
             lines.append(f"  {self.window}")
-        if self.resumed_parts:
-            lines.append(f"  {self.resumed_parts} parts were there from the run before")
+        if self.resumed_files:
+            lines.append(f"  {self.resumed_files} files were there from the run before")
         if self.zero_rows:
             lines.append(f"  walks end at {self.zero_rows:,} nodes whose edges all have weight 0")
         return "\n".join(lines)

@@ -14,7 +14,7 @@ from penstock.moments import LEAST, MOST, TimeType, moment, time_text
 from penstock.pipelines.walk.options import WalkOptions
 from penstock.workers.walk.rows import time_keys
 
-_PIECE = 1 << 20  # edges looked at together
+_PIECE = 1 << 20  # edges read together
 
 
 def time_window(graph: Graph, options: WalkOptions) -> tuple[int, int]:
@@ -31,7 +31,7 @@ def time_window(graph: Graph, options: WalkOptions) -> tuple[int, int]:
 def what_window_left(graph: Graph, options: WalkOptions, steps: int) -> str:
     """Say if no edge of the graph, or none of the starts, lies in the window.
 
-    Edges are looked at until one lies in it, which the first ones show unless something is wrong.
+    Edges are read until one lies in it, which the first ones show unless something is wrong.
     """
     if options.since is options.until is None or options.length == 1 or graph.num_edges == 0:
         return ""

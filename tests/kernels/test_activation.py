@@ -3,7 +3,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from penstock.kernels.gnn_rules import Activation, Block, Dropout, Epilogue
+from penstock.kernels.gnn_rules import Activation, Dropout, Epilogue, ScaledCSR
 from penstock.kernels.naive import activation as naive
 from penstock.kernels.naive.aggregate import transpose
 from penstock.kernels.streams import Stream
@@ -34,9 +34,9 @@ def hows(dtype, width, activation):
     ]
 
 
-def put(backend, how):
-    d = how.drop and Dropout(**{**vars(how.drop), "ids": backend.put(how.drop.ids)})
-    return Epilogue(backend.put(how.bias), backend.put(how.skip), how.activation, d)
+def put(backend, epilogue):
+    d = epilogue.drop and Dropout(**{**vars(epilogue.drop), "ids": backend.put(epilogue.drop.ids)})
+    return Epilogue(backend.put(epilogue.bias), backend.put(epilogue.skip), epilogue.activation, d)
 
 
 @DTYPES
@@ -45,27 +45,27 @@ def put(backend, how):
 def test_finishing_and_the_way_back_equal_naive(backend, dtype, activation, width):
     ours = backend.module("activation")
     rows = SKIPPED, ROWS - SKIPPED
-    for how in hows(dtype, width, activation):
+    for epilogue in hows(dtype, width, activation):
         z, truth = values(dtype, width), np.full((ROWS, width), 5, dtype)
-        naive.finish(z, truth, how, *rows)
-        out, there = backend.put(np.full((ROWS, width), 5, dtype)), put(backend, how)
-        ours.finish(backend.put(z), out, there, *rows)
+        naive.apply_epilogue(z, truth, epilogue, *rows)
+        out, there = backend.put(np.full((ROWS, width), 5, dtype)), put(backend, epilogue)
+        ours.apply_epilogue(backend.put(z), out, there, *rows)
         np.testing.assert_allclose(backend.get(out), truth, **TOLERANCE[dtype])
 
         grad = values(dtype, width, 3)
         mine = backend.put(grad.copy())
-        naive.finish_back(grad, truth, how, *rows)
-        ours.finish_back(mine, backend.put(truth), there, *rows)
+        naive.epilogue_backward(grad, truth, epilogue, *rows)
+        ours.epilogue_backward(mine, backend.put(truth), there, *rows)
         np.testing.assert_allclose(backend.get(mine), grad, **TOLERANCE[dtype])
 
 
 def test_values_are_finished_in_place(backend):
-    how = Epilogue(values("float32", 13)[0], values("float32", 13, 1), Activation.ELU, drop())
+    epilogue = Epilogue(values("float32", 13)[0], values("float32", 13, 1), Activation.ELU, drop())
     z = values("float32", 13, 2)
     truth = np.empty_like(z)
-    naive.finish(z, truth, how, 0, ROWS)
+    naive.apply_epilogue(z, truth, epilogue, 0, ROWS)
     mine = backend.put(z.copy())
-    backend.module("activation").finish(mine, mine, put(backend, how), 0, ROWS)
+    backend.module("activation").apply_epilogue(mine, mine, put(backend, epilogue), 0, ROWS)
     np.testing.assert_allclose(backend.get(mine), truth, **TOLERANCE["float32"])
 
 
@@ -74,9 +74,9 @@ def test_rows_may_lie_in_wider_ones():
 
     wide, truth = values("float32", 40), np.empty((ROWS, 20), "float32")
     skip = values("float32", 60, 1)[:, 5:25]
-    how = Epilogue(wide[0, :20].copy(), skip, Activation.RELU, drop())
-    naive.finish(wide[:, 20:], truth, how, 0, ROWS)
-    activation.finish(wide[:, 20:], wide[:, :20], how, 0, ROWS)
+    epilogue = Epilogue(wide[0, :20].copy(), skip, Activation.RELU, drop())
+    naive.apply_epilogue(wide[:, 20:], truth, epilogue, 0, ROWS)
+    activation.apply_epilogue(wide[:, 20:], wide[:, :20], epilogue, 0, ROWS)
     np.testing.assert_allclose(wide[:, :20], truth, **TOLERANCE["float32"])
 
 
@@ -109,10 +109,12 @@ def test_rows_that_lie_apart_are_scaled(backend, dtype):
 def test_extreme_values_stay_numbers_and_nan_stays_nan(backend, activation):
     z = np.array([[-1e30, -200, -90, -0.0, 0.0, 90, 200, 1e30, np.nan]], np.float32)
     out = backend.put(np.empty_like(z))
-    backend.module("activation").finish(backend.put(z), out, Epilogue(activation=activation), 0, 1)
+    backend.module("activation").apply_epilogue(
+        backend.put(z), out, Epilogue(activation=activation), 0, 1
+    )
     with np.errstate(over="ignore"):
         truth = np.empty_like(z)
-        naive.finish(z, truth, Epilogue(activation=activation), 0, 1)
+        naive.apply_epilogue(z, truth, Epilogue(activation=activation), 0, 1)
     np.testing.assert_allclose(backend.get(out), truth, rtol=2e-6, atol=2e-6)
 
 
@@ -121,15 +123,15 @@ def test_extreme_values_stay_numbers_and_nan_stays_nan(backend, activation):
 def test_naive_gradient_is_that_of_finite_differences(activation, dropped):
     z, grad = values("float64", 6), values("float64", 6, 1)
     bias, skip = values("float64", 6, 2)[0], values("float64", 6, 3)
-    how = Epilogue(bias, skip, activation, drop() if dropped else None)
+    epilogue = Epilogue(bias, skip, activation, drop() if dropped else None)
 
     def loss(z):
         out = np.empty_like(z)
-        naive.finish(z, out, how, 0, ROWS)
+        naive.apply_epilogue(z, out, epilogue, 0, ROWS)
         return (out * grad).sum(), out
 
     found = grad.copy()
-    naive.finish_back(found, loss(z)[1], how, 0, ROWS)
+    naive.epilogue_backward(found, loss(z)[1], epilogue, 0, ROWS)
     for at in [(0, 0), (3, 5), (9, 2), (22, 4), (17, 1)]:
         moved = np.zeros_like(z)
         moved[at] = 1e-6
@@ -187,7 +189,7 @@ def test_sparse_features_are_dropped_like_dense_ones(backend, dtype, index):
     dense = generator.standard_normal((ROWS, 50)) * (generator.random((ROWS, 50)) < 0.2)
     node, feature = np.nonzero(dense)
     indptr = np.concatenate([[0], np.cumsum((dense != 0).sum(axis=1))])
-    rows = Block(indptr, feature.astype(index), 50, weights=dense[node, feature].astype(dtype))
+    rows = ScaledCSR(indptr, feature.astype(index), 50, weights=dense[node, feature].astype(dtype))
     which = drop()
     kept = dense * naive.factors(which, 0, ROWS, dense)
     there = Dropout(**{**vars(which), "ids": backend.put(which.ids)})
@@ -196,7 +198,7 @@ def test_sparse_features_are_dropped_like_dense_ones(backend, dtype, index):
         naive.drop_values(block, which, out, rows_are_columns=block is not rows)
         np.testing.assert_allclose(out, truth, rtol=1e-6)
         mine = backend.put(np.empty(block.edges, dtype))
-        on_device = Block(
+        on_device = ScaledCSR(
             *(backend.put(each) for each in (block.indptr, block.indices)),
             block.columns,
             weights=backend.put(block.weights),
@@ -206,7 +208,7 @@ def test_sparse_features_are_dropped_like_dense_ones(backend, dtype, index):
         np.testing.assert_allclose(backend.get(mine), out, rtol=1e-6)
 
 
-# -- recorded launches ------------------------------------------------------------------------
+# -- captured launches ------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -234,10 +236,10 @@ def test_finishing_takes_the_epoch_from_the_gpu(of_epochs, width):
 
     found = []
     for each in of_epochs:
-        z, how = cupy.asarray(values("float32", width)), Epilogue(drop=each)
-        activation.finish(z, z, how, 0, ROWS)
+        z, epilogue = cupy.asarray(values("float32", width)), Epilogue(drop=each)
+        activation.apply_epilogue(z, z, epilogue, 0, ROWS)
         grad = cupy.asarray(values("float32", width, 1))
-        activation.finish_back(grad, z, how, 0, ROWS)
+        activation.epilogue_backward(grad, z, epilogue, 0, ROWS)
         found.append((z, grad))
     for part in zip(*found, strict=True):
         differ_by_epoch(part)
@@ -253,7 +255,7 @@ def test_gathering_takes_the_epoch_from_the_gpu(of_epochs):
     indptr = np.minimum(np.arange(ROWS + 1), 2) * 600
     indptr[1:2] = 3
     indices = np.arange(indptr[-1]) % ROWS
-    block = Block(cupy.asarray(indptr), cupy.asarray(indices.astype(np.int32)), ROWS)
+    block = ScaledCSR(cupy.asarray(indptr), cupy.asarray(indices.astype(np.int32)), ROWS)
     x, found = cupy.asarray(values("float32", 32)), []
     for each in of_epochs:
         out = cupy.zeros((ROWS, 32), np.float32)
@@ -271,7 +273,7 @@ def test_sparse_features_take_the_epoch_from_the_gpu(of_epochs):
 
     indptr, indices = np.arange(ROWS + 1) * 5, np.tile(np.arange(5, dtype=np.int32), ROWS)
     weights = cupy.asarray(np.ones(5 * ROWS, np.float32))
-    block = Block(cupy.asarray(indptr), cupy.asarray(indices), 5, weights)
+    block = ScaledCSR(cupy.asarray(indptr), cupy.asarray(indices), 5, weights)
     found = []
     for each in of_epochs:
         found.append(cupy.zeros(5 * ROWS, np.float32))
@@ -289,4 +291,4 @@ def test_an_epoch_of_another_type_is_refused(of_epochs):
     z = cupy.asarray(values("float32", 4))
     wrong = Epilogue(drop=replace(of_epochs[0], epoch_at=cupy.zeros(2, np.int64)))
     with pytest.raises(UsageError, match="its epoch.*one uint32, got 2 of int64"):
-        activation.finish(z, z, wrong, 0, ROWS)
+        activation.apply_epilogue(z, z, wrong, 0, ROWS)

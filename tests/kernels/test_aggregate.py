@@ -6,7 +6,7 @@ import scipy.sparse
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.kernels.gnn_rules import Activation, Block, Dropout, Epilogue
+from penstock.kernels.gnn_rules import Activation, Dropout, Epilogue, ScaledCSR
 from penstock.kernels.naive import activation
 from penstock.kernels.naive import aggregate as naive
 from penstock.kernels.streams import Stream
@@ -28,7 +28,7 @@ def make_block(rows, columns, *, dtype="float64", index="int32", values=VALUES, 
     sizes = {"weights": degrees.sum(), "left": rows, "right": columns, "diagonal": rows}
     given = {name: generator.standard_normal(sizes[name]).astype(dtype) for name in values}
     indptr = np.concatenate([[0], np.cumsum(degrees)])
-    return Block(indptr, np.concatenate(indices).astype(index), columns, **given)
+    return ScaledCSR(indptr, np.concatenate(indices).astype(index), columns, **given)
 
 
 def put(backend, thing):
@@ -78,14 +78,14 @@ def test_naive_sums_are_products_with_a_sparse_matrix(values):
     naive.scatter(block, grad, back)
     np.testing.assert_allclose(back, truth, atol=1e-12)
 
-    turned = naive.transpose(block)
-    np.testing.assert_allclose(matrix(turned).todense(), matrix(block).T.todense(), atol=1e-12)
+    transposed = naive.transpose(block)
+    np.testing.assert_allclose(matrix(transposed).todense(), matrix(block).T.todense(), atol=1e-12)
 
 
 def test_a_symmetric_block_is_its_own_transpose():
     dense = np.triu(np.random.default_rng(0).random((9, 9)) < 0.4, 1)
     edges = scipy.sparse.csr_matrix(dense | dense.T)
-    block = Block(edges.indptr, edges.indices, 9, left=normal(9), right=normal(9, seed=2))
+    block = ScaledCSR(edges.indptr, edges.indices, 9, left=normal(9), right=normal(9, seed=2))
     assert (matrix(block.as_own_transpose()) != matrix(block).T).nnz == 0
 
 
@@ -130,13 +130,13 @@ def test_sums_are_finished_as_they_are_made(backend, dtype, activation_):
     ids = np.random.default_rng(0).permutation(40).astype(np.int64)
     drop = Dropout(5, Stream.GNN_DROPOUT, 3, 1, 2**31, ids)
     for width in (3, 32, 47):
-        how = Epilogue(normal(width, dtype), normal((40, width), dtype), activation_, drop)
+        epilogue = Epilogue(normal(width, dtype), normal((40, width), dtype), activation_, drop)
         x, truth = normal((60, width), dtype), np.zeros((40, width), dtype)
         naive.gather(block, x, truth, 0, 40)
-        activation.finish(truth, truth, how, 0, 40)
+        activation.apply_epilogue(truth, truth, epilogue, 0, 40)
         out = backend.put(np.zeros((40, width), dtype))
         ours = backend.module("aggregate")
-        ours.gather(put(backend, block), backend.put(x), out, 0, 40, put(backend, how))
+        ours.gather(put(backend, block), backend.put(x), out, 0, 40, put(backend, epilogue))
         np.testing.assert_allclose(backend.get(out), truth, **TOLERANCE[dtype])
 
 
@@ -165,17 +165,17 @@ def test_largest_values_equal_naive(backend, same, dtype, index, width):
     ours.gather_max(put(backend, block), backend.put(x), *there, 2, 40)
     same(there, (out, arg))
 
-    turned, grad = naive.transpose(block), normal((40, width), dtype)
+    transposed, grad = naive.transpose(block), normal((40, width), dtype)
     truth = np.full((60, width), 5, dtype)
     back = backend.put(truth.copy())
-    naive.gather_max_back(turned, grad, arg, truth, 0, 57)
-    ours.gather_max_back(put(backend, turned), backend.put(grad), there[1], back, 0, 57)
+    naive.gather_max_back(transposed, grad, arg, truth, 0, 57)
+    ours.gather_max_back(put(backend, transposed), backend.put(grad), there[1], back, 0, 57)
     np.testing.assert_allclose(backend.get(back), truth, **TOLERANCE[dtype])
 
 
 @pytest.mark.parametrize("width", [3, 32])
 def test_nan_shows_in_sums_and_largest_values(backend, width):
-    block = Block(np.array([0, 3, 4]), np.array([0, 1, 2, 0], np.int32), 3)
+    block = ScaledCSR(np.array([0, 3, 4]), np.array([0, 1, 2, 0], np.int32), 3)
     x = normal((3, width), "float32")
     x[1] = np.nan
     out = backend.put(np.zeros((2, width), np.float32))
@@ -205,9 +205,9 @@ def test_small_blocks_of_any_shape(backend, rows, columns, width, weighted, seed
     ours = backend.module("aggregate")
     ours.gather(put(backend, block), backend.put(x), out, 0, rows)
     np.testing.assert_allclose(backend.get(out), truth, rtol=1e-11, atol=1e-11)
-    turned = ours.transpose(put(backend, block)), naive.transpose(block)
-    for field in fields(Block):
-        got, expected = (getattr(each, field.name) for each in turned)
+    transposed = ours.transpose(put(backend, block)), naive.transpose(block)
+    for field in fields(ScaledCSR):
+        got, expected = (getattr(each, field.name) for each in transposed)
         assert (got is None) == (expected is None)
         np.testing.assert_array_equal(backend.get(got), expected)
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from penstock.errors import UsageError
-from penstock.kernels.gnn_rules import Activation, Block, Dropout, Epilogue
+from penstock.kernels.gnn_rules import Activation, Dropout, Epilogue, ScaledCSR
 from penstock.kernels.naive import aggregate as naive
 
 pytestmark = pytest.mark.gpu
@@ -42,7 +42,7 @@ def a_block(seed=0, ids=np.int32):
     degrees = rng.integers(0, 9, ROWS)
     degrees[[4, 31, 50]] = 1300, 512, 2700
     indices = [np.sort(rng.choice(COLUMNS, degree, replace=False)) for degree in degrees]
-    return Block(
+    return ScaledCSR(
         np.concatenate([[0], np.cumsum(degrees)]).astype(np.int64),
         np.concatenate(indices).astype(ids),
         COLUMNS,
@@ -71,22 +71,24 @@ def test_bfloat16_is_the_sum_of_rounded_values(cuda, narrow, cp, width, ids):
     block = a_block(ids=ids)
     x = rng.standard_normal((COLUMNS, width)).astype(np.float32)
     drop = Dropout(3, 71, 1, 0, 2**30, np.arange(ROWS))
-    how = Epilogue(x[0], x[1 : ROWS + 1], Activation.RELU, drop)
+    epilogue = Epilogue(x[0], x[1 : ROWS + 1], Activation.RELU, drop)
     truth = np.zeros((ROWS, width))
     double = {name: getattr(block, name).astype(float) for name in ("left", "right", "diagonal")}
     x_there = rounded(x * block.right[:, None])
     exact = replace(block, **{**double, "right": None})
-    exact_how = replace(how, bias=x[0].astype(float), skip=x[1 : ROWS + 1].astype(float))
+    exact_how = replace(epilogue, bias=x[0].astype(float), skip=x[1 : ROWS + 1].astype(float))
     naive.gather(exact, x_there.astype(float), truth, 0, ROWS, exact_how)
 
     block, x = on_gpu(block, cp), cp.asarray(x)
     narrowed, out = cp.zeros(x.shape, np.uint16), cp.zeros(truth.shape, np.float32)
-    how = replace(how, bias=x[0], skip=x[1 : ROWS + 1], drop=replace(drop, ids=cp.arange(ROWS)))
+    epilogue = replace(
+        epilogue, bias=x[0], skip=x[1 : ROWS + 1], drop=replace(drop, ids=cp.arange(ROWS))
+    )
     narrow(x, narrowed, 0, 1000, block.right)
     narrow(x, narrowed, 1000, COLUMNS, block.right)
     wide = (cp.asnumpy(narrowed).astype(np.uint32) << np.uint32(16)).view(np.float32)
     np.testing.assert_array_equal(wide, x_there)
-    cuda.gather(replace(block, right=None), narrowed, out, 0, ROWS, how)
+    cuda.gather(replace(block, right=None), narrowed, out, 0, ROWS, epilogue)
     np.testing.assert_allclose(cp.asnumpy(out), truth, rtol=1e-4, atol=1e-3)
 
 
@@ -151,7 +153,7 @@ def test_a_transpose_is_made_of_few_edges_at_once(cuda, cp, monkeypatch, ids, we
     columns[:300, 3:6] = 61
     columns.sort(axis=1)
     weights = rng.random(3200).astype(np.float32) if weighted else None
-    block = Block(np.arange(401) * 8, columns.ravel().astype(ids), 100, weights)
+    block = ScaledCSR(np.arange(401) * 8, columns.ravel().astype(ids), 100, weights)
     monkeypatch.setattr(cuda, "_EDGES_AT_ONCE", at_once)
     there = replace(
         block,

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from penstock.kernels.gnn_rules import Block, Dropout, Heads
+from penstock.kernels.gnn_rules import Dropout, Heads, ScaledCSR
 from penstock.kernels.naive import attention as naive
 from penstock.kernels.naive.aggregate import transpose
 from penstock.kernels.streams import Stream
@@ -25,7 +25,7 @@ def make_block(index="int32", *, columns=COLUMNS, seed=0):
     degrees[0], degrees[3], degrees[5], degrees[-1] = 0, 7 * columns, 80, 0
     indices = [np.sort(generator.integers(0, columns, degree)) for degree in degrees]
     indptr = np.concatenate([[0], np.cumsum(degrees)])
-    return Block(indptr, np.concatenate(indices).astype(index), columns)
+    return ScaledCSR(indptr, np.concatenate(indices).astype(index), columns)
 
 
 def normal(shape, dtype="float64", seed=1):
@@ -59,10 +59,10 @@ def close(backend, got, expected, dtype):
 @SHAPES
 @DROPPED
 def test_sums_and_the_way_back_equal_naive(backend, dtype, index, heads, width, dropped):
-    block, turned = make_block(index), transpose(make_block(index))
+    block, transposed = make_block(index), transpose(make_block(index))
     truth = make_heads(heads, dtype, dropped=dropped)
     z, grad = normal((COLUMNS, heads * width), dtype), normal((ROWS, heads * width), dtype, 2)
-    mine, mine_block, mine_turned = (put(backend, each) for each in (truth, block, turned))
+    mine, mine_block, mine_transposed = (put(backend, each) for each in (truth, block, transposed))
     mine_z, mine_grad = backend.put(z), backend.put(grad)
     ours = backend.module("attention")
 
@@ -87,9 +87,9 @@ def test_sums_and_the_way_back_equal_naive(backend, dtype, index, heads, width, 
 
     dz, dright = np.full_like(z, 7), np.full((COLUMNS, heads), 7, dtype)
     mine_dz, mine_dright = backend.put(dz.copy()), backend.put(dright.copy())
-    naive.attend_back_columns(turned, z, truth, grad, dot, dz, dright, 1, COLUMNS)
+    naive.attend_back_columns(transposed, z, truth, grad, dot, dz, dright, 1, COLUMNS)
     ours.attend_back_columns(
-        mine_turned, mine_z, mine, mine_grad, backend.put(dot), mine_dz, mine_dright, 1, COLUMNS
+        mine_transposed, mine_z, mine, mine_grad, backend.put(dot), mine_dz, mine_dright, 1, COLUMNS
     )
     close(backend, mine_dz, dz, dtype)
     close(backend, mine_dright, dright, dtype)
@@ -103,7 +103,7 @@ def test_weights_take_the_epoch_of_their_dropping_from_the_gpu(heads, width):
     from penstock.kernels.cuda import attention
 
     gpu = SimpleNamespace(put=cupy.asarray)
-    block, turned = put(gpu, make_block()), put(gpu, transpose(make_block()))
+    block, transposed = put(gpu, make_block()), put(gpu, transpose(make_block()))
     given = make_heads(heads, "float32", dropped=True)
     z, grad = (cupy.asarray(normal((n, heads * width), "float32")) for n in (COLUMNS, ROWS))
     drops = [
@@ -119,7 +119,7 @@ def test_weights_take_the_epoch_of_their_dropping_from_the_gpu(heads, width):
         dright = cupy.zeros((COLUMNS, heads), np.float32)
         attention.attend(block, z, mine, out, 0, ROWS)
         attention.attend_back_rows(block, z, mine, out, grad, dot, dleft, 0, ROWS)
-        attention.attend_back_columns(turned, z, mine, grad, dot, dz, dright, 0, COLUMNS)
+        attention.attend_back_columns(transposed, z, mine, grad, dot, dz, dright, 0, COLUMNS)
         found.append([each.get() for each in (out, dleft, dz, dright)])
     for old, new, read in zip(*found, strict=True):
         np.testing.assert_array_equal(read, new)
@@ -150,7 +150,7 @@ def test_scores_and_the_way_back_equal_naive(backend, dtype, heads, width):
 def test_scores_far_apart_are_no_trouble(backend, dtype):
     # The highest comes last, after a chunk of edges and more, so that sums are scaled on the way.
     indptr, indices = np.array([0, 200, 200]), np.arange(200, dtype=np.int32)
-    block = Block(indptr, indices, 200)
+    block = ScaledCSR(indptr, indices, 200)
     scores = np.linspace(-3000, 3000, 200).astype(dtype)[:, None]
     heads = Heads(np.zeros((200, 1), dtype), scores, *np.zeros((2, 2, 1), dtype), slope=0.2)
     z, out = normal((200, 8), dtype), np.zeros((2, 8), dtype)

@@ -63,11 +63,11 @@ def test_the_first_of_the_largest_is_right_and_nan_is_the_largest(backend, width
     logits[2::7, :2] = np.inf
     labels = np.argmax(logits, axis=1).astype(np.int64)
     labels[::2] = np.random.default_rng(0).integers(0, width, 250)
-    roles = np.zeros(500, np.int8)
+    splits = np.zeros(500, np.int8)
     right = (np.argmax(logits, axis=1) == labels).sum()
     assert 250 <= right < 500
     sums, grad = backend.put(np.zeros((3, 4))), backend.put(np.zeros_like(logits))
-    given = [backend.put(each) for each in (logits, labels, roles)]
+    given = [backend.put(each) for each in (logits, labels, splits)]
     backend.module("loss").cross_entropy(*given, 1, grad, sums, 0, 500)
     assert backend.get(sums)[0, 1:].tolist() == [500, right, 500]
     strange = np.isnan(logits).any(axis=1) | np.isinf(logits[:, 0])
@@ -81,15 +81,15 @@ def test_cross_entropy_of_many_rows_that_lie_apart_is_the_same_in_every_run(back
     rows = 3001
     logits = normal((rows, width), "float32")
     random = np.random.default_rng(3)
-    labels, roles = random.integers(-1, width, rows), random.integers(-1, 3, rows).astype(np.int8)
+    labels, splits = random.integers(-1, width, rows), random.integers(-1, 3, rows).astype(np.int8)
     truth, expected = np.zeros((3, 4)), logits.copy()
-    naive.cross_entropy(expected, labels, roles, 1e-3, expected, truth, 3, rows)
+    naive.cross_entropy(expected, labels, splits, 1e-3, expected, truth, 3, rows)
     found = []
     for _ in range(2):
         wide = backend.put(np.zeros((rows, width + 3), "float32"))
         value, sums = wide[:, 1 : width + 1], backend.put(np.zeros((3, 4)))
         value[...] = backend.put(logits)
-        given = [backend.put(each) for each in (labels, roles)]
+        given = [backend.put(each) for each in (labels, splits)]
         backend.module("loss").cross_entropy(value, *given, 1e-3, value, sums, 3, rows)
         found.append((backend.get(value).copy(), backend.get(sums)))
         np.testing.assert_allclose(found[-1][0], expected, rtol=2e-5, atol=1e-6)
@@ -116,34 +116,34 @@ def test_squared_error_equals_naive(backend, dtype, wanted):
 
 
 def test_naive_cross_entropy_is_the_softmax_of_scipy():
-    logits, labels, roles, sums = normal((ROWS, 9)), class_numbers(9), roles_of(), np.zeros((3, 4))
-    naive.cross_entropy(logits, labels, roles, 1, None, sums, 0, ROWS)
-    for role in range(3):
-        chosen = (roles == role) & (labels >= 0)
+    logits, labels, splits, sums = normal((ROWS, 9)), class_numbers(9), roles_of(), np.zeros((3, 4))
+    naive.cross_entropy(logits, labels, splits, 1, None, sums, 0, ROWS)
+    for split in range(3):
+        chosen = (splits == split) & (labels >= 0)
         terms = -scipy.special.log_softmax(logits, axis=1)[np.arange(ROWS), labels][chosen]
         right = (logits.argmax(axis=1) == labels)[chosen].sum()
         truth = [terms.sum(), chosen.sum(), right, chosen.sum()]
-        np.testing.assert_allclose(sums[role], truth)
+        np.testing.assert_allclose(sums[split], truth)
 
 
 def test_naive_binary_cross_entropy_is_the_logarithm_of_expit():
     logits, (indptr, classes, truth) = normal((ROWS, 9)), class_lists(9)
-    roles, sums = roles_of(), np.zeros((3, 4))
-    naive.binary_cross_entropy(logits, indptr, classes, roles, 1, None, sums, 0, ROWS)
+    splits, sums = roles_of(), np.zeros((3, 4))
+    naive.binary_cross_entropy(logits, indptr, classes, splits, 1, None, sums, 0, ROWS)
     signed = np.where(truth, logits, -logits)
-    for role in range(3):
-        chosen = roles == role
+    for split in range(3):
+        chosen = splits == split
         told, true = logits[chosen] > 0, truth[chosen]
         loss = -scipy.special.log_expit(signed[chosen]).sum()
         both = (told & true).sum()
         counts = [loss, true.size, 2 * both, told.sum() + true.sum()]
-        np.testing.assert_allclose(sums[role], counts)
+        np.testing.assert_allclose(sums[split], counts)
 
 
 @pytest.mark.parametrize("name", ["cross_entropy", "binary_cross_entropy", "squared_error"])
 def test_naive_gradients_are_those_of_finite_differences(name):
     width = 1 if name == "squared_error" else 6
-    logits, roles = normal((ROWS, width)), roles_of()
+    logits, splits = normal((ROWS, width)), roles_of()
     truth = {
         "cross_entropy": (class_numbers(width),),
         "binary_cross_entropy": class_lists(width)[:2],
@@ -152,7 +152,7 @@ def test_naive_gradients_are_those_of_finite_differences(name):
 
     def loss(value, grad=None):
         sums = np.zeros((3, 4))
-        getattr(naive, name)(value, *truth, roles, 0.25, grad, sums, 0, ROWS)
+        getattr(naive, name)(value, *truth, splits, 0.25, grad, sums, 0, ROWS)
         return sums[0, 0] * 0.25
 
     grad = np.empty_like(logits)
@@ -162,23 +162,23 @@ def test_naive_gradients_are_those_of_finite_differences(name):
         moved[at] = 1e-6
         slope = (loss(logits + moved) - loss(logits - moved)) / 2e-6
         assert slope == pytest.approx(grad[at], abs=1e-7)
-    assert (grad[roles != 0] == 0).all()
-    assert (grad[roles == 0] != 0).any()
+    assert (grad[splits != 0] == 0).all()
+    assert (grad[splits == 0] != 0).any()
 
 
 @DTYPES
 def test_large_logits_are_no_trouble(backend, dtype):
     logits = np.array([[1e4, -1e4, 0], [-1e4, -1e4, -1e4], [80, 90, 100]], dtype)
-    ours, roles = backend.module("loss"), backend.put(np.zeros(3, np.int8))
+    ours, splits = backend.module("loss"), backend.put(np.zeros(3, np.int8))
     sums, grad = backend.put(np.zeros((3, 4))), backend.put(np.empty_like(logits))
     labels = backend.put(np.array([1, 0, 2], np.int32))
-    ours.cross_entropy(backend.put(logits), labels, roles, 1, grad, sums, 0, 3)
+    ours.cross_entropy(backend.put(logits), labels, splits, 1, grad, sums, 0, 3)
     assert backend.get(sums)[0, 0] == pytest.approx(20_000 + np.log(3) + np.log1p(np.exp(-10)))
     np.testing.assert_allclose(backend.get(grad)[0], [1, -1, 0], atol=1e-6)
 
     sums = backend.put(np.zeros((3, 4)))
     lists = backend.put(np.array([0, 1, 1, 1])), backend.put(np.array([1], np.int32))
-    ours.binary_cross_entropy(backend.put(logits), *lists, roles, 1, grad, sums, 0, 3)
+    ours.binary_cross_entropy(backend.put(logits), *lists, splits, 1, grad, sums, 0, 3)
     assert backend.get(sums)[0, 0] == pytest.approx(20_000 + np.log(2) + 270)
     assert np.isfinite(backend.get(grad)).all()
 
@@ -187,31 +187,31 @@ def test_large_logits_are_no_trouble(backend, dtype):
 @pytest.mark.parametrize("place", [0, 3, 8])
 @pytest.mark.parametrize("width", [9, 40])
 def test_a_loss_of_what_is_no_number_is_none(backend, bad, place, width):
-    ours, roles = backend.module("loss"), backend.put(np.zeros(2, np.int8))
+    ours, splits = backend.module("loss"), backend.put(np.zeros(2, np.int8))
     logits = normal((2, width), "float32")
     logits[1, place] = bad
     sums, grad = backend.put(np.zeros((3, 4))), backend.put(np.empty_like(logits))
     labels = backend.put(np.array([1, 2], np.int32))
-    ours.cross_entropy(backend.put(logits), labels, roles, 1, grad, sums, 0, 2)
+    ours.cross_entropy(backend.put(logits), labels, splits, 1, grad, sums, 0, 2)
     assert np.isnan(backend.get(sums)[0, 0])
 
     sums = backend.put(np.zeros((3, 4)))
     lists = backend.put(np.array([0, 0, 0])), backend.put(np.empty(0, np.int32))
-    ours.binary_cross_entropy(backend.put(logits), *lists, roles, 1, grad, sums, 0, 2)
+    ours.binary_cross_entropy(backend.put(logits), *lists, splits, 1, grad, sums, 0, 2)
     assert not np.isfinite(backend.get(sums)[0, 0])
 
     sums = backend.put(np.zeros((3, 4)))
     column, truth = backend.put(logits[1:, place : place + 1].copy()), backend.put(logits[1:, 1])
-    ours.squared_error(column, truth, roles, 1, grad, sums, 0, 1)
+    ours.squared_error(column, truth, splits, 1, grad, sums, 0, 1)
     assert not np.isfinite(backend.get(sums)[0, 0])
 
 
 def test_a_row_counts_for_its_own_split_and_only_if_it_has_a_label(backend):
-    logits, roles = normal((5, 3)), np.array([0, 1, 2, -1, 0], np.int8)
+    logits, splits = normal((5, 3)), np.array([0, 1, 2, -1, 0], np.int8)
     labels = np.array([0, 1, 2, 0, -1], np.int64)
     sums = backend.put(np.zeros((3, 4)))
     grad = backend.put(np.full((5, 3), 7.0))
-    given = [backend.put(each) for each in (logits, labels, roles)]
+    given = [backend.put(each) for each in (logits, labels, splits)]
     backend.module("loss").cross_entropy(*given, 1, grad, sums, 0, 5)
     assert backend.get(sums)[:, 3].tolist() == [1, 1, 1]
     assert (backend.get(grad) != 0).any(axis=1).tolist() == [True, False, False, False, False]

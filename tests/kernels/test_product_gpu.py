@@ -1,4 +1,4 @@
-"""Products of matrices on the GPU, as they are and while launches are recorded."""
+"""Products of matrices on the GPU, as they are and while launches are captured."""
 
 import numpy as np
 import pytest
@@ -101,7 +101,7 @@ def test_rounding_before_multiplying_is_asked_for(product, cp):
 
 
 @DTYPES
-def test_recorded_products_are_launched_again(product, cp, dtype):
+def test_captured_products_are_launched_again(product, cp, dtype):
     a, b = normal((70, 20), dtype), normal((20, 30), dtype, 1)
     there, weights, out = cp.asarray(a), cp.asarray(b), cp.zeros((70, 30), dtype)
     back = cp.zeros((20, 30), dtype)
@@ -189,7 +189,7 @@ def test_what_is_no_number_stays_in_its_row_and_column(product_of_columns, cp):
     np.testing.assert_array_equal(np.isfinite(cp.asnumpy(out)), expected)
 
 
-def test_recorded_products_of_columns_are_launched_again(product_of_columns, cp):
+def test_captured_products_of_columns_are_launched_again(product_of_columns, cp):
     a, b = normal((4300, 20), "float32"), normal((4300, 30), "float32", 1)
     left, right, out = cp.asarray(a), cp.asarray(b), cp.zeros((20, 30), np.float32)
     stream = cp.cuda.Stream(non_blocking=True)

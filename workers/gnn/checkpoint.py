@@ -20,7 +20,7 @@ from penstock.errors import CorruptFile, MissingFile, NewerVersion, UsageError
 from penstock.files import atomic
 from penstock.output_lock import refuse_link
 from penstock.system_errors import DISK_FULL
-from penstock.workers.gnn.plan.spec import Model, differences
+from penstock.workers.gnn.plan.spec import Model, differences, make_model
 from penstock.workers.resources.device import to_host
 
 FORMAT = "penstock-gnn"
@@ -72,7 +72,9 @@ def load(path: Path) -> tuple[dict[str, Array], dict[str, Any]]:
 
 def check_model(path: Path, about: dict[str, Any], model: Model) -> None:
     """Raise unless a checkpoint was made with this very model."""
-    found = differences(model.to_dict(), about.get("model", {}))
+    found = differences(
+        model.to_dict(), make_model(about["model"], where=f"the model in {path}").to_dict()
+    )
     if found:
         raise UsageError(
             f"{path} is a checkpoint of another model: {'; '.join(found)}",

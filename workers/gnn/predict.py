@@ -1,4 +1,4 @@
-"""Prediction by one rank: the outputs of its nodes, written as its part of a Parquet dataset."""
+"""Prediction by one rank: the outputs of its nodes, written as its file of a Parquet dataset."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from penstock.arrow import as_arrow
 from penstock.files import atomic
 from penstock.graph import SPLITS, Graph
 from penstock.workers.gnn import checkpoint
-from penstock.workers.gnn.data.local import Local, open_local
+from penstock.workers.gnn.data.local import LocalGraph, open_local
 from penstock.workers.gnn.layers.network import Network
 from penstock.workers.gnn.state import load_tensors
 from penstock.workers.gnn.task import Predicted, PredictTask
@@ -25,7 +25,7 @@ _PIECE = 1 << 16  # nodes that are made into a table at once
 
 
 def predict(comm: AnyCommunicator, task: PredictTask) -> Predicted:
-    """Predict this rank's nodes and write them; ranks write a part each."""
+    """Predict this rank's nodes and write them; ranks write a file each."""
     with (
         open_local(
             comm,
@@ -56,7 +56,7 @@ def predict(comm: AnyCommunicator, task: PredictTask) -> Predicted:
 
 
 def _write(
-    path: Path, task: PredictTask, local: Local, outputs: Any, hidden: Any, kind: str
+    path: Path, task: PredictTask, local: LocalGraph, outputs: Any, hidden: Any, kind: str
 ) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -69,8 +69,10 @@ def _write(
         for first in range(0, max(local.owned, 1), _PIECE):
             rows = order[first : first + _PIECE]
             columns: dict[str, Any] = {"id": names[first : first + _PIECE]}
-            columns |= _predictions(outputs[rows], kind, probabilities=task.probabilities)
-            columns["split"] = _splits(local.roles[rows])
+            columns |= _predictions(
+                outputs[rows], kind, task.classes, probabilities=task.probabilities
+            )
+            columns["split"] = _splits(local.splits[rows])
             if hidden is not None:
                 columns["embedding"] = _lists(hidden[rows].astype(np.float32))
             table = pa.table(columns)
@@ -81,7 +83,9 @@ def _write(
             writer.close()
 
 
-def _predictions(outputs: Any, kind: str, *, probabilities: bool) -> dict[str, Any]:
+def _predictions(
+    outputs: Any, kind: str, classes: tuple[str, ...] | None, *, probabilities: bool
+) -> dict[str, Any]:
     """Return the columns of some rows' outputs."""
     import pyarrow as pa
 
@@ -90,29 +94,30 @@ def _predictions(outputs: Any, kind: str, *, probabilities: bool) -> dict[str, A
     if kind == "multi":
         chance = 1 / (1 + np.exp(-outputs.astype(np.float64)))
         chosen = outputs > 0
-        starts = np.concatenate([[0], np.cumsum(chosen.sum(axis=1))]).astype(np.int32)
-        lists = pa.ListArray.from_arrays(
-            as_arrow(starts), as_arrow(np.nonzero(chosen)[1].astype(np.int32))
-        )
-        found: dict[str, Any] = {"prediction": lists}
+        starts = as_arrow(np.concatenate([[0], np.cumsum(chosen.sum(axis=1))]).astype(np.int32))
+        numbers = as_arrow(np.nonzero(chosen)[1].astype(np.int32))
+        found: dict[str, Any] = {"prediction": pa.ListArray.from_arrays(starts, numbers)}
+        if classes is not None:
+            names = pa.array(classes, pa.string()).take(numbers)
+            found["predicted_label"] = pa.ListArray.from_arrays(starts, names)
     else:
         shifted = np.exp(outputs.astype(np.float64) - outputs.max(axis=1, keepdims=True))
         chance = shifted / shifted.sum(axis=1, keepdims=True)
         best = np.argmax(outputs, axis=1)
-        found = {
-            "prediction": as_arrow(best.astype(np.int32)),
-            "probability": as_arrow(chance[np.arange(len(best)), best].astype(np.float32)),
-        }
+        found = {"prediction": as_arrow(best.astype(np.int32))}
+        if classes is not None:
+            found["predicted_label"] = pa.array(classes, pa.string()).take(found["prediction"])
+        found["probability"] = as_arrow(chance[np.arange(len(best)), best].astype(np.float32))
     if probabilities:
         found["probabilities"] = _lists(chance.astype(np.float32))
     return found
 
 
-def _splits(roles: Any) -> Any:
+def _splits(splits: Any) -> Any:
     import pyarrow as pa
 
     names = pa.array([*SPLITS, None])
-    return names.take(as_arrow(np.where(roles < 0, len(SPLITS), roles).astype(np.int32)))
+    return names.take(as_arrow(np.where(splits < 0, len(SPLITS), splits).astype(np.int32)))
 
 
 def _lists(matrix: Any) -> Any:

@@ -10,7 +10,7 @@ from penstock.workers.gnn.data.kept_split import SplitFile
 from penstock.workers.gnn.plan.spec import Model, Training
 
 if TYPE_CHECKING:
-    from penstock.workers.gnn.plan.lowering import Plan
+    from penstock.workers.gnn.plan.lowering import ModelPlan
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class TrainTask:
     partition: Path | None
     model: Model
     training: Training
-    plan: Plan
+    plan: ModelPlan
     run: Path
     resume: bool = False
     split: SplitFile | None = None
@@ -72,20 +72,23 @@ class PredictTask:
 
     split            as for TrainTask
     feature_columns  which of the graph's features, in the model's order; None: all, as they stand
+    classes          their names, for predicted_label; None: there are none
 
-    columns: id, prediction (class number, list of classes, or value), probability (of the
-    prediction; not for values), split, and with ``embeddings`` embedding: what the last layer was
-    given, a list of floats.
+    columns: id, prediction (class number, list of classes, or value), predicted_label (the name of
+    the class, or a list of them; not without names), probability (of the prediction; not for
+    values), split, and with ``embeddings`` embedding: what the last layer was given, a list of
+    floats.
     """
 
     graph: Path
     partition: Path | None
     model: Model
     training: Training
-    plan: Plan
+    plan: ModelPlan
     checkpoint: Path
     out: Path
     feature_columns: tuple[int, ...] | None = None
+    classes: tuple[str, ...] | None = None
     split: SplitFile | None = None
     embeddings: bool = False
     probabilities: bool = False

@@ -63,7 +63,7 @@ class ThreadPool:
     ) -> None:
         """Call ``work(first, last)`` for each two neighbours of ``cuts``, on all threads.
 
-        progress  False: messages are not looked after meanwhile, as in the middle of posting them
+        progress  False: messages are not progressed meanwhile, as in the middle of posting them
         """
         pieces, help_on = len(cuts) - 1, self.progress if progress else None
         if pieces == 1:

@@ -16,7 +16,7 @@ from penstock.files import append_text, save_text
 from penstock.graph import SPLITS
 from penstock.workers.gnn.clock import Clock, EpochTimes, write_profile
 from penstock.workers.gnn.cuda_graph import CudaGraphs, own_stream
-from penstock.workers.gnn.data.local import Local, open_local
+from penstock.workers.gnn.data.local import LocalGraph, open_local
 from penstock.workers.gnn.halo.overlap import measure_overlap
 from penstock.workers.gnn.layers.network import Loss, Network
 from penstock.workers.gnn.plan.spec import LOSSES
@@ -56,7 +56,7 @@ class _Run:
     """One training on one rank."""
 
     def __init__(
-        self, comm: AnyCommunicator, task: TrainTask, local: Local, pool: ThreadPool
+        self, comm: AnyCommunicator, task: TrainTask, local: LocalGraph, pool: ThreadPool
     ) -> None:
         self.comm, self.task, self.local = comm, task, local
         self.training = task.training
@@ -166,7 +166,7 @@ class _Run:
         if self.training.profile and self.comm.size > 1:
             with self.clock.span("wait for slower ranks", "other"):
                 self.comm.barrier()  # else that would count as gradients'
-        self.network.sums.wait()
+        self.network.reducer.wait()
         return _metrics(loss())
 
     def _finish_epoch(self, evaluated: Metrics | None, *, last: bool = False) -> bool:
@@ -212,7 +212,7 @@ class _Run:
     def bare_epoch(self) -> Metrics:
         """Do an epoch's passes and update, without evaluation, report and checkpoint."""
         loss = self._forward_and_backward()
-        self.network.sums.wait()
+        self.network.reducer.wait()
         metrics = _metrics(loss())
         self.state.update()
         return metrics
@@ -227,7 +227,7 @@ class _Run:
 
     def _over_ranks(self, sums: Any) -> Callable[[], Any]:
         """Start to add sums up over all ranks; what is returned waits for them."""
-        wait = self.network.sums.later(sums)
+        wait = self.network.reducer.later(sums)
 
         def finish() -> Any:
             with self.clock.span("loss of all ranks", "other"):

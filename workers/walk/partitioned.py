@@ -32,31 +32,31 @@ from penstock.workers.comm.communicator import Communicator
 from penstock.workers.plugin import resources
 from penstock.workers.resources.device import to_device, to_host
 from penstock.workers.walk.rows import WalkGraphSpec
-from penstock.workers.walk.waves import PartedWalk, Wave, waves
+from penstock.workers.walk.waves import PartitionedWalk, Wave, waves
 
 
 @dataclass(frozen=True)
 class Walked:
     """What one rank did.
 
-    walks   it wrote, in ``parts`` parts of the output; nodes: these walks have
+    walks   it wrote, in ``files`` files; nodes: these walks have
     sent    walkers it sent to other ranks; rounds: how often all ranks exchanged some
     """
 
     walks: int
     nodes: int
-    parts: int
+    files: int
     sent: int
     rounds: int
 
 
-def walk_part(comm: Communicator, task: PartedWalk) -> Walked:
+def walk_part(comm: Communicator, task: PartitionedWalk) -> Walked:
     """Walk as one rank of a gang: ``gang.run(client, walk_part, (task,), ranks=k)``.
 
     Progress is counted in walks, at the rank where they end. A wave is written while the next one
     walks.
     """
-    walks = nodes = parts = sent = rounds = 0
+    walks = nodes = files = sent = rounds = 0
     with _opened(comm, task) as here, ThreadPoolExecutor(1) as aside:
         writing: list[Future[None]] = []
         for wave in waves(task, comm.size, here.rows.indices.itemsize):
@@ -67,12 +67,12 @@ def walk_part(comm: Communicator, task: PartedWalk) -> Walked:
             _finish(writing)
             writing = [
                 aside.submit(task.write, number, task.range(number)[0], paths[rows])
-                for number, rows in wave.parts_of(comm.rank)
+                for number, rows in wave.files_of(comm.rank)
             ]
-            walks, parts = walks + len(paths), parts + len(writing)
+            walks, files = walks + len(paths), files + len(writing)
             nodes += int(np.count_nonzero(paths >= 0))
         _finish(writing)
-    return Walked(walks, nodes, parts, sent, rounds)
+    return Walked(walks, nodes, files, sent, rounds)
 
 
 def _finish(writing: list[Future[None]]) -> None:
@@ -93,7 +93,7 @@ class _Here:
 
 
 @contextmanager
-def _opened(comm: Communicator, task: PartedWalk) -> Iterator[_Here]:
+def _opened(comm: Communicator, task: PartitionedWalk) -> Iterator[_Here]:
     """Give the rank its part, made ready for the walks."""
     k = PartitionManifest.load(task.partition).k
     if k != comm.size:
@@ -105,10 +105,10 @@ def _opened(comm: Communicator, task: PartedWalk) -> Iterator[_Here]:
     with resources().stage.hold(task.partition, *names) as path:
         partition = Partition.open(path)
         ids = id_dtype(partition.manifest.nodes)
-        columns = graph_columns(partition.part(comm.rank), task.recipe, ids)
-        columns |= _node_columns(comm, partition, task.recipe)
+        columns = graph_columns(partition.part(comm.rank), task.spec, ids)
+        columns |= _node_columns(comm, partition, task.spec)
         yield _Here(
-            task.recipe.build(columns, _put),
+            task.spec.build(columns, _put),
             Owned(comm.rank, _put(partition.assignment), _put(partition.local)),
             partition.assignment,
         )
@@ -118,27 +118,25 @@ def _put(array: Any) -> Any:
     return to_device(np.asarray(array))
 
 
-def graph_columns(part: Part, recipe: WalkGraphSpec, ids: np.dtype[Any]) -> dict[str, Any]:
-    """Return the columns that a recipe reads of a part's rows, as they stand in the graph.
+def graph_columns(part: Part, spec: WalkGraphSpec, ids: np.dtype[Any]) -> dict[str, Any]:
+    """Return the columns that a spec reads of a part's rows, as they stand in the graph.
 
     Neighbours are ids of the whole graph, in its order.
     """
     csr, module = part.csr, kernel("halo", part.csr.indices)
     indices, order = module.global_rows(csr.indptr, csr.indices, part.global_ids.astype(ids))
-    read = {"weights": recipe.weighted, "relations": recipe.relations, "times": recipe.times}
+    read = {"weights": spec.weighted, "relations": spec.relations, "times": spec.times}
     columns = {name: column[order] for name, column in csr.columns() if read[name]}
     return {"indptr": np.asarray(csr.indptr), "indices": indices, **columns}
 
 
-def _node_columns(
-    comm: Communicator, partition: Partition, recipe: WalkGraphSpec
-) -> dict[str, Any]:
+def _node_columns(comm: Communicator, partition: Partition, spec: WalkGraphSpec) -> dict[str, Any]:
     """Return what expressions read of every node, which the ranks know together."""
     part, columns = partition.part(comm.rank), {}
-    if recipe.degrees:
+    if spec.degrees:
         columns["degrees"] = np.zeros(partition.manifest.nodes, np.int32)
         columns["degrees"][part.owned] = part.csr.degrees()
-    if recipe.labels:
+    if spec.labels:
         columns["labels"] = np.full(partition.manifest.nodes, np.iinfo(np.int32).min)
         columns["labels"][part.owned] = np.asarray(part.labels(), np.int32)
     for column in columns.values():
@@ -150,11 +148,11 @@ def _node_columns(
 
 
 def _walk_wave(
-    comm: Communicator, task: PartedWalk, here: _Here, wave: Wave
+    comm: Communicator, task: PartitionedWalk, here: _Here, wave: Wave
 ) -> tuple[Any, int, int]:
     """Return the nodes of a wave's paths that this rank knows, the rounds, the walkers sent."""
-    rules, ids = task.recipe.rules, here.rows.indices.dtype
-    ranges = [task.range(number) for number, _ in wave.parts]
+    rules, ids = task.spec.rules, here.rows.indices.dtype
+    ranges = [task.range(number) for number, _ in wave.files]
     walks = np.concatenate([np.arange(*each, dtype=np.int64) for each in ranges])
     starts = np.concatenate([task.starts.of(*each) for each in ranges])
     mine = np.flatnonzero(here.assignment[starts] == comm.rank)

@@ -24,84 +24,84 @@ class Starts(Protocol):
 
 
 @dataclass(frozen=True)
-class PartedWalk:
-    """Walks to make on the parts of a graph, as every rank of the gang is told.
+class PartitionedWalk:
+    """Walks to make on the parts of a graph, as every rank of the gang is given them.
 
     partition   where it lies, with as many parts as the gang has ranks
-    recipe      how the rows of a part are made
+    spec        how the rows of a part are made
     starts      where walks start; it is asked for all walks on every rank
-    total       how many walks there are, per_part: how many in each part of the output
-    todo        the parts of the output to write, ascending
-    write       called with (part of the output, its first walk, paths) on the rank that has them
-    wave_bytes  what the paths of one wave may take; but a wave has one part of the output at least
+    total       how many walks there are, walks_per_file: how many in each file
+    todo        the files to write, ascending
+    write       called with (number of the file, its first walk, paths) on the rank that has them
+    wave_bytes  what the paths of one wave may take; but a wave has one file at least
     """
 
     partition: Path
-    recipe: WalkGraphSpec
+    spec: WalkGraphSpec
     starts: Starts
     total: int
-    per_part: int
+    walks_per_file: int
     todo: tuple[int, ...]
     write: Callable[[int, int, Array], None]
     wave_bytes: int = WAVE_BYTES
 
     def range(self, number: int) -> tuple[int, int]:
-        """Return the walks of a part of the output: first, and one after the last."""
-        first = number * self.per_part
-        return first, min(self.total, first + self.per_part)
+        """Return the walks of a file: first, and one after the last."""
+        first = number * self.walks_per_file
+        return first, min(self.total, first + self.walks_per_file)
 
 
 @dataclass(frozen=True)
 class Wave:
-    """Parts of the output whose walks are made at once.
+    """Files whose walks are made at once.
 
-    parts   (number, its slots), in the order of the slots
+    files   (number, its slots), in the order of the slots
     bounds  (ranks + 1,): rank r writes the paths of slots bounds[r] .. bounds[r + 1]
     """
 
-    parts: tuple[tuple[int, slice], ...]
+    files: tuple[tuple[int, slice], ...]
     bounds: tuple[int, ...]
 
-    def parts_of(self, rank: int) -> list[tuple[int, slice]]:
-        """Return the parts that a rank writes, and their rows among the paths it writes."""
+    def files_of(self, rank: int) -> list[tuple[int, slice]]:
+        """Return the files that a rank writes, and their rows among the paths it writes."""
         low, high = self.bounds[rank : rank + 2]
         return [
             (number, slice(slots.start - low, slots.stop - low))
-            for number, slots in self.parts
+            for number, slots in self.files
             if low <= slots.start < high
         ]
 
 
-def waves(task: PartedWalk, ranks: int, id_bytes: int) -> list[Wave]:
-    """Return what is still to do, in waves; parts of the output go to the ranks in turn."""
-    path = task.recipe.rules.length * id_bytes
-    size = _parts_of_wave(task.per_part * path, task.wave_bytes, ranks)
+def waves(task: PartitionedWalk, ranks: int, id_bytes: int) -> list[Wave]:
+    """Return what is still to do, in waves; files go to the ranks in turn."""
+    path = task.spec.rules.length * id_bytes
+    size = _files_of_wave(task.walks_per_file * path, task.wave_bytes, ranks)
     cuts = range(0, len(task.todo), size)
     return [_wave(task, cut, task.todo[cut : cut + size], ranks) for cut in cuts]
 
 
-def _parts_of_wave(part_bytes: int, wave_bytes: int, ranks: int) -> int:
-    size = max(1, wave_bytes // part_bytes)
+def _files_of_wave(file_bytes: int, wave_bytes: int, ranks: int) -> int:
+    size = max(1, wave_bytes // file_bytes)
     return size - size % ranks if size > ranks else size  # all write as much
 
 
-def _wave(task: PartedWalk, first: int, numbers: Sequence[int], ranks: int) -> Wave:
-    slot, parts, bounds = 0, [], [0]
+def _wave(task: PartitionedWalk, first: int, numbers: Sequence[int], ranks: int) -> Wave:
+    slot, files, bounds = 0, [], [0]
     for rank in range(ranks):
         for place, number in enumerate(numbers, first):
             if place % ranks == rank:
                 low, high = task.range(number)
-                parts.append((number, slice(slot, slot + high - low)))
+                files.append((number, slice(slot, slot + high - low)))
                 slot += high - low
         bounds.append(slot)
-    return Wave(tuple(parts), tuple(bounds))
+    return Wave(tuple(files), tuple(bounds))
 
 
 def memory_needed(
     manifest: PartitionManifest,
-    recipe: WalkGraphSpec,
+    spec: WalkGraphSpec,
     *,
-    per_part: int,
+    walks_per_file: int,
     wave_bytes: int = WAVE_BYTES,
 ) -> int:
     """Return about how many bytes the rank with the largest part takes, on a device or in memory.
@@ -110,15 +110,15 @@ def memory_needed(
     """
     ids = id_dtype(manifest.nodes)
     rows = max(
-        recipe.bytes(part.nodes, part.edges, ids.itemsize)
+        spec.bytes(part.nodes, part.edges, ids.itemsize)
         # The order that leads from the part's rows to the graph's, and local ids' global ones.
         + (8 * part.edges + 2 * ids.itemsize * (part.nodes + part.ghosts))
         for part in manifest.parts
     )
     # assignment and local, and what an expression reads of every node
-    nodes = manifest.nodes * (4 + ids.itemsize + 4 * recipe.labels + 4 * recipe.degrees)
-    path = recipe.rules.length * ids.itemsize
-    slots = per_part * _parts_of_wave(per_part * path, wave_bytes, manifest.k)
+    nodes = manifest.nodes * (4 + ids.itemsize + 4 * spec.labels + 4 * spec.degrees)
+    path = spec.rules.length * ids.itemsize
+    slots = walks_per_file * _files_of_wave(walks_per_file * path, wave_bytes, manifest.k)
     # Paths as this rank knows them, as they come, and those being written; walkers, packed,
     # sorted, and as they come.
     return rows + nodes + slots * (3 * path + 4 * 4 * record_words(ids))

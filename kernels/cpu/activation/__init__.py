@@ -10,39 +10,43 @@ from penstock.arrays import Array
 from penstock.kernels.compiled import njit
 from penstock.kernels.cpu.activation.row import (
     RELU,
-    finish_row,
+    dropout_fields,
+    epilogue_fields,
+    epilogue_pointers,
+    epilogue_row,
     read_only,
     row_words,
     slope_row,
-    step_pointers,
-    steps_of,
-    steps_of_drop,
     stride,
 )
 from penstock.kernels.cpu.philox import philox4x32
 from penstock.kernels.cpu.vector import moved, pointer
-from penstock.kernels.gnn_rules import ID_BITS, Block, Dropout, Epilogue
+from penstock.kernels.gnn_rules import ID_BITS, Dropout, Epilogue, ScaledCSR
 
 
-def finish(z: Array, out: Array, how: Epilogue, first: int, last: int) -> None:
-    """Finish rows ``first .. last`` of ``z`` into ``out``, which may be ``z`` itself."""
-    _finish(read_only(z, z), out, tuple(steps_of(how, out)), first, last, z is not out)
+def apply_epilogue(z: Array, out: Array, epilogue: Epilogue, first: int, last: int) -> None:
+    """Apply an epilogue to rows ``first .. last`` of ``z`` into ``out``, which may be ``z``."""
+    _apply_epilogue(
+        read_only(z, z), out, tuple(epilogue_fields(epilogue, out)), first, last, z is not out
+    )
 
 
-def finish_back(grad: Array, out: Array, how: Epilogue, first: int, last: int) -> None:
+def epilogue_backward(grad: Array, out: Array, epilogue: Epilogue, first: int, last: int) -> None:
     """Make of ``grad``, that of ``out``, the gradient of ``z``; rows ``first .. last``, in place.
 
-    ``out`` is what ``finish`` made with the same ``how``. The gradients of bias and skip are the
-    sums of columns, and ``grad`` itself.
+    ``out`` is what ``apply_epilogue`` made with the same epilogue. The gradients of bias and skip
+    are the sums of columns, and ``grad`` itself.
     """
-    _finish_back(grad, read_only(out, grad), tuple(steps_of(how, grad)), first, last)
+    _epilogue_backward(
+        grad, read_only(out, grad), tuple(epilogue_fields(epilogue, grad)), first, last
+    )
 
 
 def factors(drop: Dropout | None, first: int, last: int, like: Array) -> Array:
-    """Return what finished values are multiplied with: 0 where they are dropped."""
+    """Return what values are multiplied with at the end: 0 where they are dropped."""
     found = np.ones((last - first, like.shape[1]), like.dtype)
     if drop is not None:
-        _factors(found, tuple(steps_of_drop(drop, found)), first)
+        _factors(found, tuple(dropout_fields(drop, found)), first)
     return found
 
 
@@ -54,25 +58,25 @@ def scale_rows(x: Array, factors: Array, out: Array, first: int, last: int) -> N
     _scale_rows(read_only(x, x), read_only(factors, x), out, first, last, x is not out)
 
 
-def drop_values(block: Block, drop: Dropout, out: Array, *, rows_are_columns: bool) -> None:
+def drop_values(block: ScaledCSR, drop: Dropout, out: Array, *, rows_are_columns: bool) -> None:
     """Write a sparse feature matrix' values with some dropped at ``out``, (edges,).
 
     ``block`` has nodes as rows, or, with ``rows_are_columns``, is the transpose: features as rows.
-    A value is dropped as ``finish`` drops that of its node and feature.
+    A value is dropped as ``apply_epilogue`` drops that of its node and feature.
     """
     _drop_values(
         read_only(block.indptr, out),
         read_only(block.indices, out),
         read_only(block.weights, out),
-        tuple(steps_of_drop(drop, out)),
+        tuple(dropout_fields(drop, out)),
         out,
         rows_are_columns,
     )
 
 
 @njit(cache=True, nogil=True)
-def _finish(z: Array, out: Array, steps: Any, first: int, last: int, apart: bool) -> None:
-    how = step_pointers(steps)
+def _apply_epilogue(z: Array, out: Array, fields: Any, first: int, last: int, apart: bool) -> None:
+    epilogue = epilogue_pointers(fields)
     width = z.shape[1]
     words = np.empty(width + 3, np.uint32)
     for row in range(first, last):
@@ -81,38 +85,38 @@ def _finish(z: Array, out: Array, steps: Any, first: int, last: int, apart: bool
             source = moved(pointer(z), row * stride(z))
             for f in range(width):
                 target[f] = source[f]
-        finish_row(how, row, target, width, pointer(words))
+        epilogue_row(epilogue, row, target, width, pointer(words))
 
 
 @njit(cache=True, nogil=True)
-def _finish_back(grad: Array, out: Array, steps: Any, first: int, last: int) -> None:
-    how = step_pointers(steps)
-    width, zero, scale, below = grad.shape[1], how.zero, how.scale, how.below
+def _epilogue_backward(grad: Array, out: Array, fields: Any, first: int, last: int) -> None:
+    epilogue = epilogue_pointers(fields)
+    width, zero, scale, below = grad.shape[1], epilogue.zero, epilogue.scale, epilogue.below
     words = np.empty(width + 3, np.uint32)
     for row in range(first, last):
         value = moved(pointer(out), row * stride(out))
         slope = moved(pointer(grad), row * stride(grad))
-        if how.activation == RELU:
+        if epilogue.activation == RELU:
             # What was dropped is 0, as is what was negative: no random words are needed.
             for f in range(width):
                 slope[f] *= scale if value[f] > zero else zero
             continue
-        slope_row(how, value, slope, width)
-        if how.dropping:
-            row_words(how, row, width, pointer(words))
+        slope_row(epilogue, value, slope, width)
+        if epilogue.dropping:
+            row_words(epilogue, row, width, pointer(words))
             for f in range(width):
                 slope[f] *= scale if words[f] >= below else zero
 
 
 @njit(cache=True, nogil=True)
-def _factors(found: Array, steps: Any, first: int) -> None:
-    how = step_pointers(steps)
+def _factors(found: Array, fields: Any, first: int) -> None:
+    epilogue = epilogue_pointers(fields)
     width = found.shape[1]
     words = np.empty(width + 3, np.uint32)
     for row in range(len(found)):
-        row_words(how, first + row, width, pointer(words))
+        row_words(epilogue, first + row, width, pointer(words))
         for f in range(width):
-            found[row, f] = how.scale if words[f] >= how.below else how.zero
+            found[row, f] = epilogue.scale if words[f] >= epilogue.below else epilogue.zero
 
 
 @njit(cache=True, nogil=True)
@@ -131,9 +135,9 @@ def _scale_rows(x: Array, factors: Array, out: Array, first: int, last: int, apa
 
 @njit(cache=True, nogil=True)
 def _drop_values(
-    indptr: Array, indices: Array, weights: Array, steps: Any, out: Array, rows_are_columns: bool
+    indptr: Array, indices: Array, weights: Array, fields: Any, out: Array, rows_are_columns: bool
 ) -> None:
-    how = step_pointers(steps)
+    epilogue = epilogue_pointers(fields)
     for row in range(len(indptr) - 1):
         drawn: Any = np.int64(-1)  # features in fours are ascending within a node
         a = b = c = d = np.uint32(0)
@@ -142,8 +146,8 @@ def _drop_values(
             node, feature = (column, row) if rows_are_columns else (row, column)
             if rows_are_columns or feature // 4 != drawn:
                 drawn = feature // 4
-                which = np.uint64(how.ids[node]) | np.uint64(drawn) << np.uint64(ID_BITS)
-                a, b, c, d = philox4x32(how.seed, how.stream, which, how.step)
+                which = np.uint64(epilogue.ids[node]) | np.uint64(drawn) << np.uint64(ID_BITS)
+                a, b, c, d = philox4x32(epilogue.seed, epilogue.stream, which, epilogue.step)
             lane = feature % 4
             word = (a if lane == 0 else b) if lane < 2 else (c if lane == 2 else d)
-            out[e] = weights[e] * (how.scale if word >= how.below else how.zero)
+            out[e] = weights[e] * (epilogue.scale if word >= epilogue.below else epilogue.zero)

@@ -1,4 +1,4 @@
-"""Finishing one row, for kernels that have it in the cache, and what they are given for it.
+"""The epilogue of one row, for kernels that have it in the cache, and what they are given for it.
 
 Arrays of graph neural networks may lie anywhere in a row of a wider array: kernels go by pointers
 and by the distance of two rows. Numba lets go of an array that a kernel made after its last use,
@@ -23,7 +23,7 @@ from penstock.kernels.gnn_rules import ID_BITS, SLOPE, Activation, Dropout, Epil
 NONE, RELU, LEAKY_RELU, ELU, TANH, SIGMOID = (int(each) for each in Activation)
 
 
-class Steps(NamedTuple):
+class EpilogueFields(NamedTuple):
     """An Epilogue for a kernel: what does not exist is empty. All are arrays, or all pointers."""
 
     bias: Any
@@ -62,37 +62,37 @@ def _empty(dtype: Any, dimensions: int = 1) -> Array:
     return empty
 
 
-# Kernels are called for a few rows at a time, with the same few ways to finish.
-_KNOWN: WeakKeyDictionary[Epilogue, Steps] = WeakKeyDictionary()
+# Kernels are called for a few rows at a time, with the same few epilogues.
+_KNOWN: WeakKeyDictionary[Epilogue, EpilogueFields] = WeakKeyDictionary()
 
 
-def steps_of(how: Epilogue | None, like: Array) -> Steps:
-    """Return how to finish values of the type of ``like``."""
-    if how is None:
-        return _bare_steps(like.dtype)
-    steps = _KNOWN.get(how)
-    if steps is None or type(steps.zero) is not like.dtype.type:
-        steps = _KNOWN[how] = steps_of_drop(
-            how.drop,
+def epilogue_fields(epilogue: Epilogue | None, like: Array) -> EpilogueFields:
+    """Return an epilogue's fields for values of the type of ``like``."""
+    if epilogue is None:
+        return _no_epilogue(like.dtype)
+    fields = _KNOWN.get(epilogue)
+    if fields is None or type(fields.zero) is not like.dtype.type:
+        fields = _KNOWN[epilogue] = dropout_fields(
+            epilogue.drop,
             like,
-            bias=read_only(how.bias, like),
-            skip=read_only(how.skip, like, 2),
-            biased=how.bias is not None,
-            skipping=how.skip is not None,
-            activation=int(how.activation),
+            bias=read_only(epilogue.bias, like),
+            skip=read_only(epilogue.skip, like, 2),
+            biased=epilogue.bias is not None,
+            skipping=epilogue.skip is not None,
+            activation=int(epilogue.activation),
         )
-    return steps
+    return fields
 
 
 @cache
-def _bare_steps(dtype: Any) -> Steps:
-    return steps_of_drop(None, _empty(dtype))
+def _no_epilogue(dtype: Any) -> EpilogueFields:
+    return dropout_fields(None, _empty(dtype))
 
 
-def steps_of_drop(drop: Dropout | None, like: Array, **others: Any) -> Steps:
-    """Return steps of which only those of a drop are set, and ``others``."""
+def dropout_fields(drop: Dropout | None, like: Array, **others: Any) -> EpilogueFields:
+    """Return fields of which only those of a drop are set, and ``others``."""
     kind = like.dtype.type
-    steps = {
+    fields = {
         "bias": _empty(like.dtype),
         "skip": _empty(like.dtype, 2),
         "skip_stride": 0,
@@ -101,7 +101,7 @@ def steps_of_drop(drop: Dropout | None, like: Array, **others: Any) -> Steps:
         "activation": NONE,
         **others,
     }
-    return Steps(
+    return EpilogueFields(
         ids=_empty(np.dtype(np.int64)) if drop is None else read_only(drop.ids, like),
         dropping=drop is not None,
         seed=np.uint64(0 if drop is None else drop.seed & (2**64 - 1)),
@@ -111,7 +111,7 @@ def steps_of_drop(drop: Dropout | None, like: Array, **others: Any) -> Steps:
         scale=kind(1 if drop is None else drop.scale),
         zero=kind(0),
         slope=kind(SLOPE),
-        **steps,
+        **fields,
     )
 
 
@@ -122,80 +122,80 @@ def stride(array: Any) -> Any:
 
 
 @njit(cache=True, inline="always")
-def step_pointers(given: Any) -> Any:
-    """Return Steps of pointers, good as long as the arrays are there.
+def epilogue_pointers(given: Any) -> Any:
+    """Return fields as pointers, good as long as the arrays are there.
 
-    Steps come as a plain tuple: Numba looks longer at the types of a named one, at every call.
+    Fields come as a plain tuple: Numba looks longer at the types of a named one, at every call.
     """
-    steps = Steps(*given)
-    return Steps(
-        pointer(steps.bias),
-        pointer(steps.skip),
-        pointer(steps.ids),
-        stride(steps.skip),
-        steps.biased,
-        steps.skipping,
-        steps.activation,
-        steps.dropping,
-        steps.seed,
-        steps.stream,
-        steps.step,
-        steps.below,
-        steps.scale,
-        steps.zero,
-        steps.slope,
+    fields = EpilogueFields(*given)
+    return EpilogueFields(
+        pointer(fields.bias),
+        pointer(fields.skip),
+        pointer(fields.ids),
+        stride(fields.skip),
+        fields.biased,
+        fields.skipping,
+        fields.activation,
+        fields.dropping,
+        fields.seed,
+        fields.stream,
+        fields.step,
+        fields.below,
+        fields.scale,
+        fields.zero,
+        fields.slope,
     )
 
 
 @njit(cache=True)
-def row_words(steps: Any, row: Any, width: Any, words: Any) -> None:
+def row_words(fields: Any, row: Any, width: Any, words: Any) -> None:
     """Write the random word of each feature of a row; there is room for a multiple of four."""
-    number = np.uint64(steps.ids[row])
+    number = np.uint64(fields.ids[row])
     for group in range((width + 3) // 4):
         which = number | np.uint64(group) << np.uint64(ID_BITS)
-        a, b, c, d = philox4x32(steps.seed, steps.stream, which, steps.step)
+        a, b, c, d = philox4x32(fields.seed, fields.stream, which, fields.step)
         words[4 * group], words[4 * group + 1] = a, b
         words[4 * group + 2], words[4 * group + 3] = c, d
 
 
 @njit(cache=True)
-def finish_row(steps: Any, row: Any, out: Any, width: Any, words: Any) -> None:
-    """Finish the row that ``out`` points to, in place.
+def epilogue_row(fields: Any, row: Any, out: Any, width: Any, words: Any) -> None:
+    """Apply an epilogue to the row that ``out`` points to, in place.
 
     With a second pointer to the same values loops would run number by number.
     """
-    activation, zero = steps.activation, steps.zero
-    if steps.biased and activation == RELU and not steps.skipping:
-        bias = steps.bias
+    activation, zero = fields.activation, fields.zero
+    if fields.biased and activation == RELU and not fields.skipping:
+        bias = fields.bias
         for f in range(width):
             value = out[f] + bias[f]
             out[f] = zero if value < zero else value  # so that NaN stays
     else:
-        _add_to_row(steps, row, out, width)
-        _act_row(steps, out, width)
-    if steps.dropping:
-        row_words(steps, row, width, words)
-        below, scale = steps.below, steps.scale
+        _add_to_row(fields, row, out, width)
+        _act_row(fields, out, width)
+    if fields.dropping:
+        row_words(fields, row, width, words)
+        below, scale = fields.below, fields.scale
         for f in range(width):
             out[f] *= scale if words[f] >= below else zero
 
 
 @njit(cache=True)
-def _add_to_row(steps: Any, row: Any, out: Any, width: Any) -> None:
-    if steps.biased:
-        bias = steps.bias
+def _add_to_row(fields: Any, row: Any, out: Any, width: Any) -> None:
+    if fields.biased:
+        bias = fields.bias
         for f in range(width):
             out[f] += bias[f]
-    if steps.skipping:
-        skip = steps.skip
-        at = row * steps.skip_stride
+    if fields.skipping:
+        skip = fields.skip
+        at = row * fields.skip_stride
         for f in range(width):
             out[f] += skip[at + f]
 
 
 @njit(cache=True, error_model="numpy")
-def _act_row(steps: Any, out: Any, width: Any) -> None:
-    activation, zero, slope = steps.activation, steps.zero, steps.slope
+def _act_row(fields: Any, out: Any, width: Any) -> None:
+    activation, zero, slope = fields.activation, fields.zero, fields.slope
     one = zero + np.int8(1)
     if activation == RELU:
         for f in range(width):
@@ -218,15 +218,15 @@ def _act_row(steps: Any, out: Any, width: Any) -> None:
 
 
 @njit(cache=True, error_model="numpy")
-def slope_row(steps: Any, out: Any, grad: Any, width: Any) -> None:
-    """Multiply ``grad`` with the activation's derivative; ``out`` is finished and nothing dropped.
+def slope_row(fields: Any, out: Any, grad: Any, width: Any) -> None:
+    """Multiply ``grad`` with the activation's derivative; ``out`` is activated and nothing dropped.
 
     What was dropped is 0 in ``out``, and the caller makes its gradient 0.
     """
-    activation, zero, scale = steps.activation, steps.zero, steps.scale
+    activation, zero, scale = fields.activation, fields.zero, fields.scale
     one = zero + np.int8(1)
     if activation == LEAKY_RELU:
-        slope = steps.slope
+        slope = fields.slope
         for f in range(width):
             grad[f] *= one if out[f] > zero else slope
     elif activation == ELU:

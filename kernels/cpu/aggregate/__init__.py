@@ -12,37 +12,45 @@ import numpy as np
 from penstock.arrays import Array
 from penstock.kernels.compiled import njit
 from penstock.kernels.cpu.activation.row import (
-    finish_row,
+    epilogue_fields,
+    epilogue_pointers,
+    epilogue_row,
     read_only,
-    step_pointers,
-    steps_of,
     stride,
 )
 from penstock.kernels.cpu.aggregate.rows import (
+    csr_fields,
+    csr_pointers,
     max_back_row,
     max_row,
-    row_pointers,
-    rows_of,
     sum_row,
 )
 from penstock.kernels.cpu.vector import moved, pointer
-from penstock.kernels.gnn_rules import Block, Epilogue
+from penstock.kernels.gnn_rules import Epilogue, ScaledCSR
 
 
 def gather(
-    block: Block, x: Array, out: Array, first: int, last: int, how: Epilogue | None = None
+    block: ScaledCSR, x: Array, out: Array, first: int, last: int, epilogue: Epilogue | None = None
 ) -> None:
-    """Write the weighted sums of rows ``first .. last`` at ``out``, finished where ``how`` says."""
-    steps = tuple(steps_of(how, out))
-    _gather(tuple(rows_of(block, out)), read_only(x, out), out, steps, how is not None, first, last)
+    """Write the weighted sums of rows ``first .. last`` at ``out``, with their epilogue, if any."""
+    fields = tuple(epilogue_fields(epilogue, out))
+    _gather(
+        tuple(csr_fields(block, out)),
+        read_only(x, out),
+        out,
+        fields,
+        epilogue is not None,
+        first,
+        last,
+    )
 
 
-def scatter(block: Block, grad: Array, out: Array) -> None:
+def scatter(block: ScaledCSR, grad: Array, out: Array) -> None:
     """Add to ``out`` the backward pass of ``gather`` over all rows, without the transpose."""
-    _scatter(tuple(rows_of(block, out)), read_only(grad, out), out)
+    _scatter(tuple(csr_fields(block, out)), read_only(grad, out), out)
 
 
-def gather_max(block: Block, x: Array, out: Array, arg: Array, first: int, last: int) -> None:
+def gather_max(block: ScaledCSR, x: Array, out: Array, arg: Array, first: int, last: int) -> None:
     """Write the maximum of each feature over a row's columns, and the argmax at ``arg``.
 
     Of equals the first column counts. A row without edges gives 0, and -1 at ``arg``.
@@ -59,7 +67,7 @@ def gather_max(block: Block, x: Array, out: Array, arg: Array, first: int, last:
 
 
 def gather_max_back(
-    transpose: Block, grad: Array, arg: Array, out: Array, first: int, last: int
+    transpose: ScaledCSR, grad: Array, arg: Array, out: Array, first: int, last: int
 ) -> None:
     """Write the gradient of ``gather_max``'s x at rows ``first .. last`` of ``out``."""
     _gather_max_back(
@@ -73,7 +81,7 @@ def gather_max_back(
     )
 
 
-def transpose(block: Block) -> Block:
+def transpose(block: ScaledCSR) -> ScaledCSR:
     """Return the transpose of a block: the same edges, listed by column."""
     weighted = block.weights is not None
     weights = block.weights if weighted else np.empty(0, np.float32)
@@ -88,7 +96,7 @@ def transpose(block: Block) -> Block:
     if diagonal is not None:
         diagonal = np.zeros(block.columns, diagonal.dtype)
         diagonal[: block.rows] = block.diagonal
-    return Block(
+    return ScaledCSR(
         indptr=indptr,
         indices=indices,
         columns=block.rows,
@@ -101,21 +109,21 @@ def transpose(block: Block) -> Block:
 
 @njit(cache=True, nogil=True)
 def _gather(
-    rows: Any, x: Array, out: Array, steps: Any, finishing: bool, first: int, last: int
+    rows: Any, x: Array, out: Array, fields: Any, has_epilogue: bool, first: int, last: int
 ) -> None:
-    block, how = row_pointers(rows), step_pointers(steps)
+    block, epilogue = csr_pointers(rows), epilogue_pointers(fields)
     width = out.shape[1]
-    words = np.empty(width + 3 if how.dropping else 0, np.uint32)
+    words = np.empty(width + 3 if epilogue.dropping else 0, np.uint32)
     for row in range(first, last):
         target = moved(pointer(out), row * stride(out))
         sum_row(block, row, pointer(x), stride(x), target, width)
-        if finishing:
-            finish_row(how, row, target, width, pointer(words))
+        if has_epilogue:
+            epilogue_row(epilogue, row, target, width, pointer(words))
 
 
 @njit(cache=True, nogil=True)
 def _scatter(rows: Any, grad: Array, out: Array) -> None:
-    block = row_pointers(rows)
+    block = csr_pointers(rows)
     width = out.shape[1]
     scaled = np.empty(width, out.dtype)
     one = block.one

@@ -32,14 +32,14 @@ from penstock.kernels.cpu.vector import (
     times,
     zeros,
 )
-from penstock.kernels.gnn_rules import Block
+from penstock.kernels.gnn_rules import ScaledCSR
 
 CHUNK = 128
 _AHEAD = 2048  # numbers asked for before they are read, over the numbers of a row: edges ahead
 
 
-class Rows(NamedTuple):
-    """A Block for a kernel: what does not exist is empty. All are arrays, or all pointers."""
+class CSRPointers(NamedTuple):
+    """A ScaledCSR for a kernel: what does not exist is empty. All are arrays, or all pointers."""
 
     indptr: Any
     indices: Any
@@ -56,10 +56,10 @@ class Rows(NamedTuple):
 
 
 # Small graphs call kernels some thousand times a second with the same few blocks.
-_KNOWN: WeakKeyDictionary[Block, Rows] = WeakKeyDictionary()
+_KNOWN: WeakKeyDictionary[ScaledCSR, CSRPointers] = WeakKeyDictionary()
 
 
-def rows_of(block: Block, like: Array) -> Rows:
+def csr_fields(block: ScaledCSR, like: Array) -> CSRPointers:
     """Return a block whose values, where it has none, are of the type of ``like``."""
     rows = _KNOWN.get(block)
     if rows is None or type(rows.one) is not like.dtype.type:
@@ -67,8 +67,8 @@ def rows_of(block: Block, like: Array) -> Rows:
     return rows
 
 
-def _rows_of(block: Block, like: Array) -> Rows:
-    return Rows(
+def _rows_of(block: ScaledCSR, like: Array) -> CSRPointers:
+    return CSRPointers(
         read_only(block.indptr, like),
         read_only(block.indices, like),
         read_only(block.weights, like),
@@ -85,13 +85,13 @@ def _rows_of(block: Block, like: Array) -> Rows:
 
 
 @njit(cache=True, inline="always")
-def row_pointers(given: Any) -> Any:
+def csr_pointers(given: Any) -> Any:
     """Return Rows of pointers, good as long as the arrays are there.
 
     Rows come as a plain tuple: Numba looks longer at the types of a named one, at every call.
     """
-    rows = Rows(*given)
-    return Rows(
+    rows = CSRPointers(*given)
+    return CSRPointers(
         pointer(rows.indptr),
         pointer(rows.indices),
         pointer(rows.weights),

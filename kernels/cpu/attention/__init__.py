@@ -15,7 +15,7 @@ import numpy as np
 from penstock.arrays import Array
 from penstock.kernels.compiled import njit
 from penstock.kernels.cpu.activation.exp import exp_in_place, exponential, total_of
-from penstock.kernels.cpu.activation.row import read_only, step_pointers, steps_of_drop, stride
+from penstock.kernels.cpu.activation.row import dropout_fields, epilogue_pointers, read_only, stride
 from penstock.kernels.cpu.attention.back import back_columns, back_rows
 from penstock.kernels.cpu.attention.rows import (
     CHUNK,
@@ -24,7 +24,6 @@ from penstock.kernels.cpu.attention.rows import (
     drop_weights,
     edge_words,
     next_chunk,
-    prefetch_rows,
     product,
     score_pointers,
     scores_of,
@@ -33,7 +32,7 @@ from penstock.kernels.cpu.attention.rows import (
     write_rows,
 )
 from penstock.kernels.cpu.vector import moved, pointer
-from penstock.kernels.gnn_rules import Block, Heads
+from penstock.kernels.gnn_rules import Heads, ScaledCSR
 
 
 def scores(z: Array, vectors: Array, out: Array) -> None:
@@ -46,14 +45,14 @@ def scores_back(grad: Array, z: Array, vectors: Array, dz: Array, dvectors: Arra
     _scores_back(read_only(grad, z), read_only(z, z), read_only(vectors, z), dz, dvectors)
 
 
-def attend(block: Block, z: Array, heads: Heads, out: Array, first: int, last: int) -> None:
+def attend(block: ScaledCSR, z: Array, heads: Heads, out: Array, first: int, last: int) -> None:
     """Write rows ``first .. last`` of the weighted sums at ``out``, and heads.peak and total."""
     _attend(
         read_only(block.indptr, z),
         read_only(block.indices, z),
         read_only(z, z),
         tuple(scores_of(heads, writes=True)),
-        tuple(steps_of_drop(heads.drop, z)),
+        tuple(dropout_fields(heads.drop, z)),
         out,
         first,
         last,
@@ -61,7 +60,7 @@ def attend(block: Block, z: Array, heads: Heads, out: Array, first: int, last: i
 
 
 def attend_back_rows(
-    block: Block,
+    block: ScaledCSR,
     z: Array,
     heads: Heads,
     out: Array,
@@ -81,7 +80,7 @@ def attend_back_rows(
         read_only(block.indices, z),
         read_only(z, z),
         tuple(scores_of(heads, writes=False)),
-        tuple(steps_of_drop(heads.drop, z)),
+        tuple(dropout_fields(heads.drop, z)),
         read_only(out, z),
         read_only(grad, z),
         dot,
@@ -92,7 +91,7 @@ def attend_back_rows(
 
 
 def attend_back_columns(
-    transpose: Block,
+    transpose: ScaledCSR,
     z: Array,
     heads: Heads,
     grad: Array,
@@ -111,7 +110,7 @@ def attend_back_columns(
         read_only(transpose.indices, z),
         read_only(z, z),
         tuple(scores_of(heads, writes=False)),
-        tuple(steps_of_drop(heads.drop, z)),
+        tuple(dropout_fields(heads.drop, z)),
         read_only(grad, z),
         read_only(dot, z),
         dz,
@@ -156,12 +155,12 @@ def _attend(
     indices: Array,
     z: Array,
     heads: Any,
-    steps: Any,
+    fields: Any,
     out: Array,
     first: int,
     last: int,
 ) -> None:
-    scores, how = score_pointers(heads), step_pointers(steps)
+    scores, dropout = score_pointers(heads), epilogue_pointers(fields)
     count_heads = scores.heads
     width = z.shape[1] // count_heads
     found, numbers = np.empty(CHUNK, np.int64), np.empty(CHUNK, np.uint64)
@@ -169,7 +168,7 @@ def _attend(
     words = np.empty((count_heads + 3) * CHUNK, np.uint32)
     sums = np.empty(size_of_sums(count_heads, width), z.dtype)
     factor = np.empty(count_heads, z.dtype)
-    one = how.zero + np.int8(1)
+    one = dropout.zero + np.int8(1)
     for row in range(first, last):
         left = moved(scores.left, row * scores.strides[0])
         peak = moved(scores.peak, row * scores.strides[2])
@@ -179,18 +178,16 @@ def _attend(
         clear(pointer(sums), len(sums))
         at, end, done = indptr[row], indptr[row + 1], False
         while not done:
-            count, at, done = next_chunk(pointer(indices), at, end, row, pointer(found))
-            if done:
-                found[count] = row
-                count += 1
-            prefetch_rows(pointer(z), stride(z), pointer(found), count, z.shape[1])
+            count, at, done = next_chunk(
+                pointer(indices), at, end, row, pointer(found), pointer(z), stride(z), z.shape[1]
+            )
             spread(
                 scores.right, scores.strides[1], pointer(found), count, count_heads, pointer(raw)
             )
             per_head = len(sums) // count_heads
             for h in range(count_heads):
                 weight = moved(pointer(raw), h * CHUNK)
-                highest = _leak(weight, left[h], scores.slope, how.zero, peak[h], count)
+                highest = _leak(weight, left[h], scores.slope, dropout.zero, peak[h], count)
                 if highest > peak[h]:
                     shrink = exponential(peak[h] - highest)
                     peak[h], total[h] = highest, total[h] * shrink
@@ -198,11 +195,18 @@ def _attend(
                         sums[f] *= shrink
                 exp_in_place(weight, peak[h], count)
                 total[h] += total_of(weight, count)
-            if how.dropping:
+            if dropout.dropping:
                 edge_words(
-                    how, scores, row, True, pointer(found), count, pointer(numbers), pointer(words)
+                    dropout,
+                    scores,
+                    row,
+                    True,
+                    pointer(found),
+                    count,
+                    pointer(numbers),
+                    pointer(words),
                 )
-                drop_weights(how, count_heads, pointer(words), count, pointer(raw))
+                drop_weights(dropout, count_heads, pointer(words), count, pointer(raw))
             add_rows(
                 pointer(raw),
                 pointer(found),

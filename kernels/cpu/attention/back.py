@@ -9,7 +9,7 @@ import numpy as np
 from penstock.arrays import Array
 from penstock.kernels.compiled import njit
 from penstock.kernels.cpu.activation.exp import exp_in_place, total_of
-from penstock.kernels.cpu.activation.row import step_pointers, stride
+from penstock.kernels.cpu.activation.row import epilogue_pointers, stride
 from penstock.kernels.cpu.attention.rows import (
     CHUNK,
     add_rows,
@@ -17,7 +17,6 @@ from penstock.kernels.cpu.attention.rows import (
     drop_weights,
     edge_words,
     next_chunk,
-    prefetch_rows,
     product,
     score_pointers,
     size_of_sums,
@@ -33,7 +32,7 @@ def back_rows(
     indices: Array,
     z: Array,
     heads: Any,
-    steps: Any,
+    fields: Any,
     out: Array,
     grad: Array,
     dot: Array,
@@ -42,7 +41,7 @@ def back_rows(
     last: int,
 ) -> None:
     """Do what attend_back_rows does."""
-    scores, how = score_pointers(heads), step_pointers(steps)
+    scores, dropout = score_pointers(heads), epilogue_pointers(fields)
     count_heads = scores.heads
     width = z.shape[1] // count_heads
     found, numbers = np.empty(CHUNK, np.int64), np.empty(CHUNK, np.uint64)
@@ -61,11 +60,9 @@ def back_rows(
         clear(pointer(leaning), count_heads)
         at, end, done = indptr[row], indptr[row + 1], False
         while not done:
-            count, at, done = next_chunk(pointer(indices), at, end, row, pointer(found))
-            if done:
-                found[count] = row
-                count += 1
-            prefetch_rows(pointer(z), stride(z), pointer(found), count, z.shape[1])
+            count, at, done = next_chunk(
+                pointer(indices), at, end, row, pointer(found), pointer(z), stride(z), z.shape[1]
+            )
             spread(
                 scores.right,
                 scores.strides[1],
@@ -76,17 +73,24 @@ def back_rows(
             )
             for h in range(count_heads):
                 weight, slope = moved(pointer(weights), h * CHUNK), pointer(slopes)
-                _leak(weight, left[h], scores.slope, how.zero, slope, count)
+                _leak(weight, left[h], scores.slope, dropout.zero, slope, count)
                 exp_in_place(weight, peak[h], count)
                 share = ones[h] / total[h]
                 for j in range(count):
                     weight[j] *= share * slope[j]
                 leaning[h] += total_of(weight, count)
-            if how.dropping:
+            if dropout.dropping:
                 edge_words(
-                    how, scores, row, True, pointer(found), count, pointer(numbers), pointer(words)
+                    dropout,
+                    scores,
+                    row,
+                    True,
+                    pointer(found),
+                    count,
+                    pointer(numbers),
+                    pointer(words),
                 )
-                drop_weights(how, count_heads, pointer(words), count, pointer(weights))
+                drop_weights(dropout, count_heads, pointer(words), count, pointer(weights))
             add_rows(
                 pointer(weights),
                 pointer(found),
@@ -113,7 +117,7 @@ def back_columns(
     indices: Array,
     z: Array,
     heads: Any,
-    steps: Any,
+    fields: Any,
     grad: Array,
     dot: Array,
     dz: Array,
@@ -122,7 +126,7 @@ def back_columns(
     last: int,
 ) -> None:
     """Do what attend_back_columns does."""
-    scores, how = score_pointers(heads), step_pointers(steps)
+    scores, dropout = score_pointers(heads), epilogue_pointers(fields)
     count_heads = scores.heads
     width = z.shape[1] // count_heads
     found, numbers = np.empty(CHUNK, np.int64), np.empty(CHUNK, np.uint64)
@@ -146,12 +150,10 @@ def back_columns(
         clear(pointer(leaning), count_heads)
         at, end, done = indptr[column], indptr[column + 1], False
         while not done:
-            count, at, done = next_chunk(pointer(indices), at, end, itself, pointer(found))
-            if done and itself >= 0:
-                found[count] = itself
-                count += 1
-            prefetch_rows(pointer(grad), stride(grad), pointer(found), count, z.shape[1])
             places, lengths = pointer(found), scores.strides
+            count, at, done = next_chunk(
+                pointer(indices), at, end, itself, places, pointer(grad), stride(grad), z.shape[1]
+            )
             spread(scores.left, lengths[0], places, count, count_heads, weights)
             spread(scores.peak, lengths[2], places, count, count_heads, peaks)
             spread(scores.total, lengths[3], places, count, count_heads, totals)
@@ -159,19 +161,19 @@ def back_columns(
             for h in range(count_heads):
                 weight, slope = moved(weights, h * CHUNK), moved(slopes, h * CHUNK)
                 peak, total = moved(peaks, h * CHUNK), moved(totals, h * CHUNK)
-                _leak(weight, right[h], scores.slope, how.zero, slope, count)
+                _leak(weight, right[h], scores.slope, dropout.zero, slope, count)
                 for j in range(count):
                     weight[j] -= peak[j]
-                exp_in_place(weight, how.zero, count)
+                exp_in_place(weight, dropout.zero, count)
                 for j in range(count):
                     weight[j] /= total[j]
                 for j in range(count):
                     leaning[h] += weight[j] * slope[j] * dots[h * CHUNK + j]
-            if how.dropping:
+            if dropout.dropping:
                 edge_words(
-                    how, scores, column, False, places, count, pointer(numbers), pointer(words)
+                    dropout, scores, column, False, places, count, pointer(numbers), pointer(words)
                 )
-                drop_weights(how, count_heads, pointer(words), count, weights)
+                drop_weights(dropout, count_heads, pointer(words), count, weights)
             rows, length = pointer(grad), stride(grad)
             add_rows(weights, places, count, rows, length, count_heads, width, pointer(sums))
             for h in range(count_heads):

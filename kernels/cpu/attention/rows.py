@@ -83,11 +83,13 @@ def score_pointers(given: Any) -> Any:
 
 
 @njit(cache=True)
-def next_chunk(indices: Any, at: Any, end: Any, itself: Any, found: Any) -> tuple[Any, Any, Any]:
-    """Find whom edges ``at .. end`` lead to, CHUNK at most, but for ``itself``, if not below 0.
+def next_chunk(
+    indices: Any, at: Any, end: Any, itself: Any, found: Any, x: Any, x_stride: Any, width: Any
+) -> tuple[Any, Any, Any]:
+    """Find whom edges ``at .. end`` lead to, CHUNK at most, and prefetch their rows of ``x``.
 
-    Returns how many were found, ``at`` for the next call, and whether there is none: then there is
-    room for one more.
+    ``itself``, if not below 0, is found once, at the end. Returns how many were found, ``at`` for
+    the next call, and whether there is none.
     """
     count = 0
     while at < end and count < CHUNK:
@@ -96,12 +98,20 @@ def next_chunk(indices: Any, at: Any, end: Any, itself: Any, found: Any) -> tupl
         if other != itself:
             found[count] = other
             count += 1
-    return count, at, at >= end and count < CHUNK
+    done = at >= end and count < CHUNK  # so there is room for one more
+    if done and itself >= 0:
+        found[count] = itself
+        count += 1
+    line = zeros(x, 16)
+    for j in range(count):
+        for begin in range(0, width, 16):
+            prefetch(line, x, found[j] * x_stride + begin)
+    return count, at, done
 
 
 @njit(cache=True)
 def edge_words(
-    steps: Any,
+    dropout: Any,
     scores: Any,
     fixed: Any,
     fixed_reads: Any,
@@ -116,14 +126,14 @@ def edge_words(
     has room for a chunk.
     """
     groups = (scores.heads + 3) // 4
-    mine = np.uint64(steps.ids[fixed])
+    mine = np.uint64(dropout.ids[fixed])
     for j in range(count):
-        theirs = np.uint64(steps.ids[found[j]])
+        theirs = np.uint64(dropout.ids[found[j]])
         numbers[j] = mine * scores.nodes + theirs if fixed_reads else theirs * scores.nodes + mine
     # A loop of its own, which does several draws at a time.
-    seed, stream = steps.seed, steps.stream
+    seed, stream = dropout.seed, dropout.stream
     for group in range(groups):
-        step = np.uint64(steps.step) * np.uint64(groups) + np.uint64(group)
+        step = np.uint64(dropout.step) * np.uint64(groups) + np.uint64(group)
         first = moved(words, 4 * group * CHUNK)
         for j in range(count):
             a, b, c, d = philox4x32(seed, stream, numbers[j], step)
@@ -132,9 +142,9 @@ def edge_words(
 
 
 @njit(cache=True)
-def drop_weights(steps: Any, heads: Any, words: Any, count: Any, weight: Any) -> None:
+def drop_weights(dropout: Any, heads: Any, words: Any, count: Any, weight: Any) -> None:
     """Drop weights by their words, and raise the others."""
-    zero, scale, below = steps.zero, steps.scale, steps.below
+    zero, scale, below = dropout.zero, dropout.scale, dropout.below
     for h in range(heads):
         value, word = moved(weight, h * CHUNK), moved(words, h * CHUNK)
         for j in range(count):
@@ -171,15 +181,6 @@ def size_of_sums(heads: Any, width: Any) -> Any:
     """Return how many numbers all the tiles of a row have."""
     size = size_of_tile(width)
     return heads * ((width + size - 1) // size) * size
-
-
-@njit(cache=True)
-def prefetch_rows(x: Any, row_stride: Any, found: Any, count: Any, width: Any) -> None:
-    """Ask for the rows of those found, which lie anywhere."""
-    line = zeros(x, 16)
-    for j in range(count):
-        for at in range(0, width, 16):
-            prefetch(line, x, found[j] * row_stride + at)
 
 
 @njit(cache=True)

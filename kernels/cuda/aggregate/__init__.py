@@ -4,9 +4,9 @@ Values are float32 or float64. Rows are read 16 bytes at a time where width, str
 allow it, so widths that are multiples of 4 are the fastest. What ``gather`` reads may also be what
 aggregate/bf16.py makes of float32: half the bytes, with sums in float32.
 
-``Block.right`` costs a read of its own for every edge: where x is the caller's to change, multiply
-it by ``right`` before (activation.scale_rows); making bfloat16 of it does so on the way. Measured
-on an H200 with 32 features and four edges under way, in ms:
+``ScaledCSR.right`` costs a read of its own for every edge: where x is the caller's to change,
+multiply it by ``right`` before (activation.scale_rows); making bfloat16 of it does so on the way.
+Measured on an H200 with 32 features and four edges under way, in ms:
 
     nodes, edges          as they are    with ``right``    bfloat16
     233 k, 114.6 M               1.56              1.97        1.10
@@ -25,14 +25,14 @@ from penstock.kernels.cuda.aggregate.bf16 import check_bf16
 from penstock.kernels.cuda.gnn.launch import (
     c_id,
     c_value,
-    finishing,
+    epilogue_arguments,
     lanes_together,
     matrix,
     vector,
 )
 from penstock.kernels.cuda.gnn.rows import join_sums, long_rows
 from penstock.kernels.cuda.module import launch, launch_blocks
-from penstock.kernels.gnn_rules import Block, Epilogue
+from penstock.kernels.gnn_rules import Epilogue, ScaledCSR
 
 _FILE, _MAX_FILE = "aggregate/aggregate", "aggregate/max"
 _THREADS = 128  # of a block whose warps have a row each: few, so that none waits long for others
@@ -42,21 +42,21 @@ _FEW_EDGES = 32  # a row: below, a neighbour's lanes take a row, else a warp doe
 
 
 def gather(
-    block: Block,
+    block: ScaledCSR,
     x: DeviceArray,
     out: DeviceArray,
     first: int,
     last: int,
-    how: Epilogue | None = None,
+    epilogue: Epilogue | None = None,
 ) -> None:
-    """Write the weighted sums of rows ``first .. last`` at ``out``, finished where ``how`` says."""
+    """Write the weighted sums of rows ``first .. last`` at ``out``, with their epilogue, if any."""
     if last <= first or not x.shape[1]:
         return
     width = x.shape[1]
     found = long_rows(block.indptr)
     cut = found.cut(first, last)
     partial = found.partial("sums", cut, width, out.dtype)
-    shape, team = _shape(block, x, out, None if how is None else how.skip)
+    shape, team = _shape(block, x, out, None if epilogue is None else epilogue.skip)
     kinds = f"{c_value(out)}, {'Bf16' if x.dtype == np.uint16 else c_value(x)}"
     row_end = (
         *(vector(part, out) for part in (block.left, block.right, block.diagonal)),
@@ -65,7 +65,7 @@ def gather(
         *matrix(out),
         np.int32(width),
         partial,
-        *finishing(how, out),
+        *epilogue_arguments(epilogue, out),
     )
     launch_blocks(
         _FILE,
@@ -81,7 +81,7 @@ def gather(
         launch_blocks(_FILE, f"join_sums<{kinds}>", len(cut.rows), 256, *ends, *row_end)
 
 
-def scatter(block: Block, grad: DeviceArray, out: DeviceArray) -> None:
+def scatter(block: ScaledCSR, grad: DeviceArray, out: DeviceArray) -> None:
     """Add to ``out`` the backward pass of ``gather`` over all rows, without the block's transpose.
 
     The order of additions is not fixed: results differ in their last bits between runs.
@@ -101,7 +101,7 @@ def scatter(block: Block, grad: DeviceArray, out: DeviceArray) -> None:
 
 
 def gather_max(
-    block: Block, x: DeviceArray, out: DeviceArray, arg: DeviceArray, first: int, last: int
+    block: ScaledCSR, x: DeviceArray, out: DeviceArray, arg: DeviceArray, first: int, last: int
 ) -> None:
     """Write the maximum of each feature over a row's columns, and the argmax at ``arg``.
 
@@ -138,7 +138,12 @@ def gather_max(
 
 
 def gather_max_back(
-    transpose: Block, grad: DeviceArray, arg: DeviceArray, out: DeviceArray, first: int, last: int
+    transpose: ScaledCSR,
+    grad: DeviceArray,
+    arg: DeviceArray,
+    out: DeviceArray,
+    first: int,
+    last: int,
 ) -> None:
     """Write the gradient of ``gather_max``'s x at rows ``first .. last`` of ``out``.
 
@@ -163,7 +168,7 @@ def gather_max_back(
     join_sums(cut, partial, out)
 
 
-def transpose(block: Block) -> Block:
+def transpose(block: ScaledCSR) -> ScaledCSR:
     """Return the transpose of a block: the same edges, listed by column.
 
     Beside the result it takes 16 bytes for each of at most _EDGES_AT_ONCE edges, or of the column
@@ -196,7 +201,9 @@ def transpose(block: Block) -> Block:
         diagonal = cp.zeros(block.columns, diagonal.dtype)
         count = min(block.rows, block.columns)
         diagonal[:count] = block.diagonal[:count]
-    return Block(indptr, listed, block.rows, transposed_weights, block.right, block.left, diagonal)
+    return ScaledCSR(
+        indptr, listed, block.rows, transposed_weights, block.right, block.left, diagonal
+    )
 
 
 def _ranges(indptr: DeviceArray) -> list[tuple[int, int, int, int]]:
@@ -242,7 +249,7 @@ def _blocks(items: int, team: int) -> int:
 
 
 def _shape(
-    block: Block, x: DeviceArray, out: DeviceArray, skip: DeviceArray | None
+    block: ScaledCSR, x: DeviceArray, out: DeviceArray, skip: DeviceArray | None
 ) -> tuple[str, int]:
     """Return Vec, Lanes and Tiles of gather's instance, and Team."""
     width, ids = x.shape[1], block.indices

@@ -71,7 +71,7 @@ struct RowEnd {
   i64 x_stride;
   Value* out;
   i64 out_stride;
-  Finishing<Value> finishing;
+  Epilogue<Value> epilogue;
 
   template <int Count>
   __device__ __forceinline__ void write(i64 row, int feature, Pack<Value, Count> sum) const {
@@ -86,7 +86,7 @@ struct RowEnd {
 #pragma unroll
       for (int i = 0; i < Count; ++i) sum.at[i] *= factor;
     }
-    finishing.apply(sum, row, feature);
+    epilogue.apply(sum, row, feature);
     sum.store(out + row * out_stride + feature);
   }
 };
@@ -146,7 +146,7 @@ __launch_bounds__(kRowThreads, kRowBlocks) __global__
   constexpr bool kRoom = sizeof(Value) == 4 && sizeof(Id) == 4 && Vec <= 4 && Tiles == 1;
   constexpr int kAhead = kRoom ? 8 : 4;  // as many as fit into registers
   using Shape = Layout<Vec, Lanes, Tiles, Team, kAhead>;
-  const Dropping<Value> drop = {ids, seed, stream, step_now(step, epoch), below, scale};
+  const Dropout<Value> drop = {ids, seed, stream, step_now(step, epoch), below, scale};
   const RowEnd<Value, Stored> ending = {
       left, right, diagonal, columns, x, x_stride, out, out_stride,
       {bias, skip, skip_stride, activation, drop}};
@@ -155,7 +155,7 @@ __launch_bounds__(kRowThreads, kRowBlocks) __global__
 }
 
 template <typename Value, typename Stored>
-struct FinishSum {
+struct WriteSum {
   const RowEnd<Value, Stored>& ending;
   __device__ __forceinline__ void operator()(i64 row, int feature, Value sum) const {
     ending.write(row, feature, Pack<Value, 1>{{sum}});
@@ -170,11 +170,11 @@ __launch_bounds__(256) __global__
                    const Value* bias, const Value* skip, i64 skip_stride, int activation,
                    const i64* ids, u64 seed, u32 stream, u32 step, const u32* epoch, u64 below,
                    Value scale) {
-  const Dropping<Value> drop = {ids, seed, stream, step_now(step, epoch), below, scale};
+  const Dropout<Value> drop = {ids, seed, stream, step_now(step, epoch), below, scale};
   const RowEnd<Value, Stored> ending = {
       left, right, diagonal, columns, x, x_stride, out, out_stride,
       {bias, skip, skip_stride, activation, drop}};
-  join_pieces(first_piece, offset, partial, width, long_rows, FinishSum<Value, Stored>{ending});
+  join_pieces(first_piece, offset, partial, width, long_rows, WriteSum<Value, Stored>{ending});
 }
 
 // A warp each row or piece, its lanes over features; the only sums here without a fixed order.

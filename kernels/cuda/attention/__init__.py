@@ -13,7 +13,7 @@ from penstock.arrays import DeviceArray
 from penstock.kernels.cuda.gnn.launch import (
     c_id,
     c_value,
-    dropping,
+    dropout_arguments,
     flat,
     lanes_together,
     matrix,
@@ -24,7 +24,7 @@ from penstock.kernels.cuda.gnn.launch import (
 )
 from penstock.kernels.cuda.gnn.rows import Cut, LongRows, join_sums, long_rows
 from penstock.kernels.cuda.module import launch, launch_blocks
-from penstock.kernels.gnn_rules import Block, Heads
+from penstock.kernels.gnn_rules import Heads, ScaledCSR
 
 _FILE, _BACK_FILE = "attention/attention", "attention/back"
 _THREADS = 128  # of a block whose warps have a row each: kThreads of attention/attention.cu
@@ -68,7 +68,7 @@ def scores_back(
 
 
 def attend(
-    block: Block, z: DeviceArray, heads: Heads, out: DeviceArray, first: int, last: int
+    block: ScaledCSR, z: DeviceArray, heads: Heads, out: DeviceArray, first: int, last: int
 ) -> None:
     """Write rows ``first .. last`` of the weighted sums at ``out``, and heads.peak and total."""
     if last <= first:
@@ -110,7 +110,7 @@ def attend(
 
 
 def attend_back_rows(
-    block: Block,
+    block: ScaledCSR,
     z: DeviceArray,
     heads: Heads,
     out: DeviceArray,
@@ -144,7 +144,7 @@ def attend_back_rows(
 
 
 def attend_back_columns(
-    transpose: Block,
+    transpose: ScaledCSR,
     z: DeviceArray,
     heads: Heads,
     grad: DeviceArray,
@@ -196,7 +196,7 @@ def _head_products(
     )
 
 
-def _long(block: Block, first: int, last: int) -> tuple[LongRows, Cut]:
+def _long(block: ScaledCSR, first: int, last: int) -> tuple[LongRows, Cut]:
     found = long_rows(block.indptr)
     return found, found.cut(first, last)
 
@@ -205,7 +205,7 @@ def _blocks(first: int, last: int, cut: Cut) -> int:
     return -(-(last - first + len(cut.pieces)) * 32 // _THREADS)
 
 
-def _spans(block: Block, cut: Cut, first: int, last: int, selves: int) -> tuple[Any, ...]:
+def _spans(block: ScaledCSR, cut: Cut, first: int, last: int, selves: int) -> tuple[Any, ...]:
     return (
         *(block.indptr, cut.pieces, np.int64(len(cut.pieces))),
         *(np.int64(first), np.int64(last), np.int64(selves), block.indices),
@@ -217,12 +217,12 @@ def _attention(heads: Heads, z: DeviceArray) -> tuple[Any, ...]:
     return (
         *(vector(part, z) for part in (heads.left, heads.right, heads.peak, heads.total)),
         *(np.int32(heads.count), np.int32(z.shape[1] // heads.count), z.dtype.type(heads.slope)),
-        *dropping(heads.drop, z),
+        *dropout_arguments(heads.drop, z),
         np.uint64(heads.drop.nodes if heads.drop else 0),
     )
 
 
-def _shape(heads: Heads, z: DeviceArray, block: Block, *others: DeviceArray) -> str:
+def _shape(heads: Heads, z: DeviceArray, block: ScaledCSR, *others: DeviceArray) -> str:
     """Return Vec, Lanes and Tiles: what lies together belongs to one head."""
     common = z.dtype == np.float32 and block.indices.dtype == np.int32
     width = z.shape[1]

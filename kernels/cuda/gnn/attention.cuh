@@ -18,7 +18,7 @@ struct Attention {
   const Value* total;
   int heads, width;  // width: of a head
   Value slope;
-  Dropping<Value> drop;
+  Dropout<Value> drop;
   u64 nodes;
 
   __device__ __forceinline__ Value leaky(Value raw) const { return raw > 0 ? raw : slope * raw; }

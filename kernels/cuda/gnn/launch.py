@@ -89,8 +89,8 @@ def is_aligned(array: DeviceArray, size: int) -> bool:
     return int(array.data.ptr) % size == 0 and int(array.strides[0]) % size == 0
 
 
-def dropping(drop: Dropout | None, x: DeviceArray) -> tuple[Any, ...]:
-    """Return the fields of gnn/values.cuh's Dropping, with where the epoch is after the step."""
+def dropout_arguments(drop: Dropout | None, x: DeviceArray) -> tuple[Any, ...]:
+    """Return the fields of gnn/values.cuh's Dropout, with where the epoch is after the step."""
     kind = x.dtype.type
     if drop is None:
         return NULL, np.uint64(0), np.uint32(0), np.uint32(0), NULL, np.uint64(0), kind(1)
@@ -116,14 +116,14 @@ def _epoch(at: DeviceArray) -> DeviceArray:
     return at
 
 
-def finishing(how: Epilogue | None, x: DeviceArray) -> tuple[Any, ...]:
-    """Return the fields of gnn/values.cuh's Finishing."""
-    how = how or Epilogue()
+def epilogue_arguments(epilogue: Epilogue | None, x: DeviceArray) -> tuple[Any, ...]:
+    """Return the fields of gnn/values.cuh's Epilogue."""
+    epilogue = epilogue or Epilogue()
     return (
-        vector(how.bias, x),
-        *matrix(how.skip),
-        np.int32(how.activation),
-        *dropping(how.drop, x),
+        vector(epilogue.bias, x),
+        *matrix(epilogue.skip),
+        np.int32(epilogue.activation),
+        *dropout_arguments(epilogue.drop, x),
     )
 
 

@@ -10,7 +10,7 @@ import cupy as cp
 import numpy as np
 
 from penstock.arrays import DeviceArray
-from penstock.kernels.cuda.gnn.launch import c_value, finishing, matrix, vector
+from penstock.kernels.cuda.gnn.launch import c_value, epilogue_arguments, matrix, vector
 from penstock.kernels.cuda.module import launch_blocks
 
 PIECE = 512  # edges: kPiece of gnn/sweep.cuh
@@ -100,5 +100,5 @@ def join_sums(cut: Cut, partial: DeviceArray, out: DeviceArray) -> None:
             256,
             *(cut.rows, cut.first_piece, np.int64(cut.offset)),
             *(*(vector(None, out),) * 3, np.int64(0), *matrix(None), *matrix(out)),
-            *(np.int32(out.shape[1]), partial, *finishing(None, out)),
+            *(np.int32(out.shape[1]), partial, *epilogue_arguments(None, out)),
         )

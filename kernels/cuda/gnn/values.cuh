@@ -1,4 +1,4 @@
-// Values of features: several of a row at once, and how they are finished (kernels/gnn_rules.py).
+// Values of features: several of a row at once, and their epilogue (kernels/gnn_rules.py).
 #pragma once
 #include "grid.cuh"
 #include "philox.cuh"
@@ -161,7 +161,7 @@ __device__ __forceinline__ Value slope_of(int activation, Value value) {
   }
 }
 
-// The step of dropout, with the epoch at ``epoch`` where there is one: kernels that were recorded
+// The step of dropout, with the epoch at ``epoch`` where there is one: kernels that were captured
 // into a graph take every epoch's from there.
 __device__ __forceinline__ u32 step_now(u32 step, const u32* epoch) {
   return epoch ? __ldg(epoch) << kLayerBits | (step & ((1u << kLayerBits) - 1)) : step;
@@ -169,7 +169,7 @@ __device__ __forceinline__ u32 step_now(u32 step, const u32* epoch) {
 
 // Which values are dropped; ids is null where none is.
 template <typename Value>
-struct Dropping {
+struct Dropout {
   const i64* ids;
   u64 seed;
   u32 stream;
@@ -192,12 +192,12 @@ __device__ __forceinline__ u32 word_at(const uint4& words, int place) {
 }
 
 template <typename Value>
-struct Finishing {
+struct Epilogue {
   const Value* bias;
   const Value* skip;
   i64 skip_stride;
   int activation;
-  Dropping<Value> drop;
+  Dropout<Value> drop;
 
   template <int Count>
   __device__ __forceinline__ void apply(Pack<Value, Count>& pack, i64 row, int feature) const {

@@ -31,7 +31,7 @@ def test_flags_declare_layers() -> None:
 def test_the_last_layer_is_plain_and_has_one_head() -> None:
     options = ModelOptions(model="gat", attention_dropout=0.6, norm="layer", residual=True)
     first, last = declared_model(options).layers
-    assert (first.width, first.heads, first.activation) == (64, 8, "elu")
+    assert (first.channels, first.heads, first.activation) == (64, 8, "elu")
     assert (first.norm, first.residual) == ("layer", True)
     assert last == Layer("gat", attention_dropout=0.6)
 
@@ -48,30 +48,50 @@ def test_options_say_what_the_declarations_say() -> None:
     assert ModelOptions().training == plain
     given = ModelOptions(
         optimizer="sgd", momentum=0.5, lr=0.1, weight_decay=0, schedule="step", step_every=7,
-        step_factor=0.1, clip=1, patience=9, checkpoint_epochs=0, overlap=False, path="dense",
+        step_factor=0.1, clip=1, patience=9, checkpoint_epochs=0, overlap=False,
+        feature_layout="dense",
     ).training  # fmt: skip
     assert type(given) is Training
     assert (given.momentum, given.lr, given.weight_decay, given.step_every) == (0.5, 0.1, 0, 7)
     assert (given.step_factor, given.clip, given.patience) == (0.1, 1, 9)
     assert given.checkpoint_epochs == 0
     assert not given.overlap
-    assert given.path == "dense"
+    assert given.feature_layout == "dense"
 
 
 def test_options_of_earlier_files_are_those_of_today() -> None:
     earlier = {
         "rate": 0.1, "decay": 0.0, "every": 7, "factor": 0.1, "record": False, "loss": "auto",
         "checkpoint_epochs": None, "checkpoint_minutes": None, "epochs": 3,
+        "fold": False, "path": "sparse",
     }  # fmt: skip
     assert make_training(earlier) == Training(
         lr=0.1, weight_decay=0, step_every=7, step_factor=0.1, cuda_graph=False,
-        checkpoint_epochs=0, checkpoint_minutes=0, epochs=3,
+        checkpoint_epochs=0, checkpoint_minutes=0, epochs=3, precompute=False,
+        feature_layout="sparse",
     )  # fmt: skip
+
+
+@pytest.mark.parametrize(("join", "concat"), [("concat", True), ("mean", False)])
+def test_keys_of_layers_in_earlier_files_are_those_of_today(
+    tmp_path: Path, join: str, concat: bool
+) -> None:
+    path = tmp_path / "model.yaml"
+    path.write_text(f"layers: [{{kind: gat, width: 8, heads: 2, join: {join}, slope: 0.1}}]")
+    expected = Layer("gat", 8, heads=2, concat=concat, negative_slope=0.1)
+    assert declared_model(ModelOptions(spec=path)).layers == (expected,)
+    assert Layer("gat", width=8, heads=2, join=join, slope=0.1) == expected  # type: ignore[call-arg, arg-type]
+    path.write_text("layers: [{kind: gat, width: 8, channels: 8}]")
+    with pytest.raises(UsageError, match=r"layers\[0\]\.width"):
+        declared_model(ModelOptions(spec=path))
+    path.write_text("layers: [{kind: gat, channels: 8, join: max}]")
+    with pytest.raises(UsageError, match="boolean"):
+        declared_model(ModelOptions(spec=path))
 
 
 def test_a_file_declares_the_whole_model(tmp_path: Path) -> None:
     path = tmp_path / "model.yaml"
-    path.write_text("layers:\n  - {kind: sage, width: 8, aggregate: sum}\n  - {kind: gat}\n")
+    path.write_text("layers:\n  - {kind: sage, channels: 8, aggregate: sum}\n  - {kind: gat}\n")
     model = declared_model(ModelOptions(spec=path, epochs=3))
     assert [layer.kind for layer in model.layers] == ["sage", "gat"]
     with pytest.raises(UsageError, match="--hidden and --spec cannot go together"):
@@ -148,8 +168,8 @@ def test_a_model_made_in_python_stands_alone(blocks: Graph, tmp_path: Path) -> N
 
 def test_widths_are_scaled_together() -> None:
     model = Model(layers=(Layer("gcn", 100), Layer("gat", 64, heads=8), Layer("gcn", 3)))
-    assert [layer.width for layer in scaled(model, 1, 2).layers] == [50, 32, 3]
-    assert [layer.width for layer in scaled(model, 1, 100).layers] == [1, 8, 3]
+    assert [layer.channels for layer in scaled(model, 1, 2).layers] == [50, 32, 3]
+    assert [layer.channels for layer in scaled(model, 1, 100).layers] == [1, 8, 3]
 
 
 @pytest.mark.parametrize(
@@ -165,7 +185,7 @@ def test_widths_are_scaled_together() -> None:
         ),
         ({"splits": {}}, {}, "Got no splits|got no splits"),
         ({}, {"weighted": True}, "has no edge weights, which --weighted uses"),
-        ({}, {"path": "sparse"}, "have no zeros to leave out"),
+        ({}, {"feature_layout": "sparse"}, "have no zeros to leave out"),
     ],
     ids=str,
 )
@@ -194,3 +214,12 @@ def test_help_says_every_option_in_a_line(capsys: pytest.CaptureFixture[str]) ->
     out = capsys.readouterr().out
     for flag in ("--model CHOICE", "--hidden INT", "-k, --parts INT", "--spec PATH", "--resume"):
         assert flag in out
+
+
+def test_python_takes_a_training(blocks: Graph) -> None:
+    training = gnn.Training(epochs=7, feature_layout="dense", order="transform")
+    one = gnn.plan(blocks, training=training, hidden=8)
+    other = gnn.plan(blocks, epochs=7, feature_layout="dense", order="transform", hidden=8)
+    assert one == other != gnn.plan(blocks, order="aggregate", hidden=8)
+    with pytest.raises(UsageError, match="epochs is given twice: as an option, and by the Train"):
+        gnn.train(blocks, "unused", training=training, epochs=3)

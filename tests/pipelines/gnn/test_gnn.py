@@ -101,6 +101,8 @@ def test_predictions_have_the_users_ids(
     assert chances.shape == (400, 4)
     np.testing.assert_allclose(chances.sum(axis=1), 1, rtol=1e-5)
     np.testing.assert_array_equal(chances.argmax(axis=1), found["prediction"])
+    labels = [f"b{number}" for number in found["prediction"].to_pylist()]
+    assert found["predicted_label"].to_pylist() == labels
     assert np.array(found["embedding"].to_pylist()).shape == (400, 16)
     test = blocks.split("test")
     right = np.asarray(found["prediction"])[test] == blocks.labels()[test]
@@ -111,7 +113,8 @@ def test_predictions_have_the_users_ids(
     with pytest.raises(OutputExists):
         gnn.predict(folder, tmp_path / "p")
     gnn.predict(folder, tmp_path / "p", checkpoint="last", overwrite=True, cluster=cluster)
-    assert table(tmp_path / "p").column_names == ["id", "prediction", "probability", "split"]
+    names = ["id", "prediction", "predicted_label", "probability", "split"]
+    assert table(tmp_path / "p").column_names == names
 
 
 def test_another_graph(
@@ -256,7 +259,7 @@ def test_a_class_that_no_node_has(
 ) -> None:
     graph = manifest_of(classes=("b0", "b1", "b2", "b3", "nobody"))
     report = gnn.train(graph, tmp_path / "run", epochs=2, cluster=cluster)
-    assert report.model["layers"][-1]["width"] == 5
+    assert report.model["layers"][-1]["channels"] == 5
     found = gnn.evaluate(tmp_path / "run", cluster=cluster)
     assert len(found.scores["confusion"]) == 5
     graph.path.rename(tmp_path / "elsewhere")
@@ -282,6 +285,12 @@ def test_values_and_several_classes(
     lists = pa.array([[i % 3, 3] if i % 2 else [] for i in range(60)], pa.list_(pa.int32()))
     graph = ring(lists, labels="multi", classes=("a", "b", "c", "d"))
     gnn.train(graph, tmp_path / "multi", epochs=5, hidden=8, cluster=cluster)
+    gnn.predict(tmp_path / "multi", tmp_path / "named", cluster=cluster)
+    rows = table(tmp_path / "named").to_pylist()
+    assert [row["predicted_label"] for row in rows] == [
+        ["abcd"[number] for number in row["prediction"]] for row in rows
+    ]
+    assert any(row["prediction"] for row in rows)
     found = gnn.evaluate(tmp_path / "multi", cluster=cluster)
     test = [lists[int(i)].as_py() for i in np.flatnonzero(graph.split("test"))]
     assert [row[0] + row[2] for row in found.scores["confusion"]][3] == sum(3 in x for x in test)
@@ -332,13 +341,13 @@ def test_the_command_line(
     line = ["gnn", "train", str(blocks.path), folder, "--epochs", "3", "--profile"]
     assert run([*line, "--hidden", "8"]) == 0
     out = capsys.readouterr().out
-    assert "2 gcn layers of width 8, 4" in out
+    assert "2 gcn layers of 8, 4 channels" in out
     assert "rank  compute" in out
     assert "█ compute" in out
     assert run(["gnn", "evaluate", folder, "--json"]) == 0
     assert 0 <= json.loads(capsys.readouterr().out)["macro_f1"] <= 1
     assert run(["gnn", "predict", folder, str(tmp_path / "p")]) == 0
-    assert "400 predictions in 1 part" in capsys.readouterr().out
+    assert "400 predictions in 1 file" in capsys.readouterr().out
 
 
 def test_few_evaluations_still_keep_trained_weights(
@@ -382,15 +391,25 @@ def test_relations_are_ignored_and_that_is_said(
         "another counts. For one edge instead, make the graph with --relation none --directed\n"
     )
     graph, folder = str(tmp_path / "g"), str(tmp_path / "run")
+    shutil.copytree(graph, tmp_path / "other/g")
+    shutil.copytree(graph, tmp_path / "changed/g")
+    body = json.loads((tmp_path / "changed/g/graph.json").read_text())
+    body["made"]["note"] = "another digest"
+    (tmp_path / "changed/g/graph.json").write_text(json.dumps(body))
     train = ["gnn", "train", graph, folder, "--epochs", "2", "--cluster", "threads"]
-    for line in (
-        train,
-        ["gnn", "plan", graph, "--cluster", "threads"],
-        ["gnn", "predict", folder, str(tmp_path / "p"), "--cluster", "threads"],
+    predict = ["gnn", "predict", folder, str(tmp_path / "p"), "--overwrite", "--cluster", "threads"]
+    for line, times in (
+        (["gnn", "plan", graph, "--cluster", "threads"], 1),
+        (train, 1),
+        ([*train, "--resume"], 0),  # said before, of the same graph
+        (predict, 0),
+        (["gnn", "evaluate", folder, "--cluster", "threads"], 0),
+        ([*predict, "--graph", str(tmp_path / "other/g")], 0),
+        ([*predict, "--graph", str(tmp_path / "changed/g")], 1),
     ):
         capsys.readouterr()
         assert run(line) == 0
-        assert capsys.readouterr().err.count(said) == 1
+        assert capsys.readouterr().err.count(said) == times, line
     assert run([*train, "--overwrite", "-q"]) == 0
     assert capsys.readouterr().err == ""
     report = gnn.train(tmp_path / "g", tmp_path / "run2", epochs=1, cluster=cluster)

@@ -58,14 +58,14 @@ def test_the_folder_tells_what_was_trained(train: Any, tmp_path: Path, blocks: G
     assert (run.state, run.task, run.features, run.parts) == ("done", "class", 16, 1)
     assert run.classes == ("b0", "b1", "b2", "b3")
     assert run.graph == str(blocks.path)
-    assert [layer.width for layer in run.model.layers] == [8, 4]
+    assert [layer.channels for layer in run.model.layers] == [8, 4]
     assert (run.training.epochs, run.training.seed) == (5, 3)
     assert run.options == {"epochs": 5, "hidden": 8, "seed": 3}
     assert run.results is not None
     assert run.results["parameters"] == 123
     assert epochs(tmp_path) == [1, 2, 3, 4, 5]
     text = report.text()
-    for part in ("2 gcn layers of width 8, 4", "123 parameters", "75.00 %", "best epoch 5 of 5"):
+    for part in ("2 gcn layers of 8, 4 channels", "123 parameters", "75.00 %", "best epoch 5 of 5"):
         assert part in text
     assert "10 ms per epoch, 200 k edges/s" in text
     body = json.loads(json.dumps(report.to_dict()))
@@ -123,7 +123,7 @@ def test_what_no_epoch_was_timed_for_has_no_speed(
     assert report.to_dict()["edges_per_second"] is None
     assert "edges/s" not in report.text()
     assert "per epoch" not in report.text()
-    assert " s in total; 100 MB peak memory" in report.text()
+    assert " s in total; 100 MB peak memory of the whole process\n" in report.text()
 
 
 def test_patience_is_told_in_evaluations(train: Any, rank: Any) -> None:
@@ -157,7 +157,11 @@ def test_another_run_is_refused_and_says_what_differs(
     with pytest.raises(UsageError) as caught:
         train(other, resume=True, hidden=32, lr=0.1, overlap=False)
     message = str(caught.value)
-    for part in ("layers[0].width: 32, in the run 64", "lr: 0.1, in the run 0.01", "the graph: "):
+    for part in (
+        "layers[0].channels: 32, in the run 64",
+        "lr: 0.1, in the run 0.01",
+        "the graph: ",
+    ):
         assert part in message
     assert "overlap" not in message
     with pytest.raises(UsageError, match="epochs: 9, in the run 5"):

@@ -17,14 +17,14 @@ from penstock.pipelines.job.capacity import Capacity
 from penstock.pipelines.walk.choice import choose
 from penstock.pipelines.walk.options import WalkOptions
 from penstock.pipelines.walk.placement import choose_placement, not_in_parts, ranks_wanted
-from penstock.pipelines.walk.survey import WeightStatistics, judged, look_at
+from penstock.pipelines.walk.weights import WeightStatistics, combined, inspect_rows
 
 LITTLE, MUCH = 1, 1 << 40
 EVEN, SKEWED = WeightStatistics(alike=False, trials=1.7), WeightStatistics(alike=False, trials=50.0)
 
 
 @pytest.mark.parametrize(
-    ("survey", "memory", "options", "sampler", "why"),
+    ("statistics", "memory", "options", "sampler", "why"),
     [
         (WeightStatistics(), MUCH, {}, Sampler.DIRECT, "alike"),
         (EVEN, MUCH, {}, Sampler.REJECTION, "1.70 proposals"),
@@ -44,41 +44,46 @@ EVEN, SKEWED = WeightStatistics(alike=False, trials=1.7), WeightStatistics(alike
     ],
 )
 def test_the_sampler_follows_from_weights_and_memory(
-    make_graph: Any, survey: WeightStatistics, memory: int, options: Any, sampler: Sampler, why: str
+    make_graph: Any,
+    statistics: WeightStatistics,
+    memory: int,
+    options: Any,
+    sampler: Sampler,
+    why: str,
 ) -> None:
     graph = make_graph(edges=2000, weights=True, relations=2, times=True)
-    choice = choose(graph, WalkOptions(**options), survey, memory)
-    assert choice.recipe.rules.sampler == sampler
+    choice = choose(graph, WalkOptions(**options), statistics, memory)
+    assert choice.spec.rules.sampler == sampler
     assert why in choice.why
 
 
 def test_metapath_takes_a_row_for_each_relation_of_its_schema(make_graph: Any) -> None:
     graph = make_graph(relations=4)
     options = {"app": "metapath", "schema": "3,1,3"}
-    recipe = choose(graph, WalkOptions(**options), WeightStatistics(), MUCH).recipe
-    assert recipe.wanted == (1, 3)
-    assert recipe.rules.schema == (1, 0, 1)
+    spec = choose(graph, WalkOptions(**options), WeightStatistics(), MUCH).spec
+    assert spec.wanted == (1, 3)
+    assert spec.rules.schema == (1, 0, 1)
     options["sampler"] = "reservoir"
-    recipe = choose(graph, WalkOptions(**options), WeightStatistics(), MUCH).recipe
-    assert recipe.wanted is None
-    assert recipe.rules.schema == (3, 1, 3)
+    spec = choose(graph, WalkOptions(**options), WeightStatistics(), MUCH).spec
+    assert spec.wanted is None
+    assert spec.rules.schema == (3, 1, 3)
 
 
 def test_only_what_is_named_is_read(make_graph: Any) -> None:
     graph = make_graph(weights=True, relations=2, labels=3)
-    recipe = choose(graph, WalkOptions(app="custom", weight="degree"), EVEN, MUCH).recipe
-    assert (recipe.weighted, recipe.relations, recipe.degrees) == (False, False, True)
+    spec = choose(graph, WalkOptions(app="custom", weight="degree"), EVEN, MUCH).spec
+    assert (spec.weighted, spec.relations, spec.degrees) == (False, False, True)
     weight = "weight * relation + label"
-    for survey in (EVEN, WeightStatistics(alike=True)):
-        recipe = choose(graph, WalkOptions(app="custom", weight=weight), survey, MUCH).recipe
-        assert (recipe.weighted, recipe.relations, recipe.labels) == (True, True, True)
-        assert recipe.has_what_is_named()
-    assert not replace(recipe, weighted=False).has_what_is_named()
+    for statistics in (EVEN, WeightStatistics(alike=True)):
+        spec = choose(graph, WalkOptions(app="custom", weight=weight), statistics, MUCH).spec
+        assert (spec.weighted, spec.relations, spec.labels) == (True, True, True)
+        assert spec.has_what_is_named()
+    assert not replace(spec, weighted=False).has_what_is_named()
 
 
 def test_factors_of_one_need_no_judgement(make_graph: Any) -> None:
     plain = choose(make_graph(), WalkOptions(app="node2vec"), WeightStatistics(), MUCH)
-    assert not plain.recipe.rules.second_order
+    assert not plain.spec.rules.second_order
 
 
 def test_factors_that_would_look_like_a_hang_are_refused(make_graph: Any) -> None:
@@ -90,13 +95,13 @@ def test_factors_that_would_look_like_a_hang_are_refused(make_graph: Any) -> Non
         options = {"app": "node2vec", "q": 1e-6}
 
 
-def test_surveys_add_up(make_graph: Any) -> None:
+def test_statistics_of_shards_add_up(make_graph: Any) -> None:
     graph = make_graph(weights=True, name="sharded", shard_edges=64)
     csr = graph.csr()
-    whole = judged(graph, [look_at(csr.indptr, csr.indices, csr.weights)], WalkOptions())
+    whole = combined(graph, [inspect_rows(csr.indptr, csr.indices, csr.weights)], WalkOptions())
     shards = [graph.shard(i) for i in range(graph.num_shards)]
-    found = [look_at(s.indptr, s.indices, s.weights, s.first_row) for s in shards]
-    parts = judged(graph, found, WalkOptions())
+    found = [inspect_rows(s.indptr, s.indices, s.weights, s.first_row) for s in shards]
+    parts = combined(graph, found, WalkOptions())
     assert parts.trials == pytest.approx(whole.trials)
     expected, visits = 0.0, 0
     for low, high in zip(csr.indptr[:-1], csr.indptr[1:], strict=True):
@@ -106,7 +111,7 @@ def test_surveys_add_up(make_graph: Any) -> None:
             visits += len(weights)
     assert whole.trials == pytest.approx(expected / visits)
     flat = np.full_like(csr.weights, 3)
-    assert judged(graph, [look_at(csr.indptr, csr.indices, flat)], WalkOptions()).alike
+    assert combined(graph, [inspect_rows(csr.indptr, csr.indices, flat)], WalkOptions()).alike
 
 
 def test_what_a_worker_itself_takes_is_not_there_for_the_graph(
@@ -123,9 +128,9 @@ def test_where_the_graph_goes(make_graph: Any) -> None:
 
     def where(rows: int, workers: int = 4, **options: Any) -> str:
         checked = WalkOptions(**options)
-        recipe = choose(graph, checked, EVEN, rows).recipe
+        spec = choose(graph, checked, EVEN, rows).spec
         return choose_placement(
-            graph, checked, recipe, Capacity(rows, rows, on_gpu=False, workers=workers)
+            graph, checked, spec, Capacity(rows, rows, on_gpu=False, workers=workers)
         )
 
     assert where(MUCH) == "replicated"
@@ -139,7 +144,7 @@ def test_where_the_graph_goes(make_graph: Any) -> None:
     assert where(MUCH, **together) == "replicated"
     with pytest.raises(UsageError, match="a whole graph on every worker"):
         where(MUCH, placement="partitioned", **together)
-    reservoir = choose(graph, WalkOptions(sampler="reservoir"), EVEN, MUCH).recipe.rules
+    reservoir = choose(graph, WalkOptions(sampler="reservoir"), EVEN, MUCH).spec.rules
     assert not_in_parts(reservoir, on_gpu=False) is None
     assert not_in_parts(reservoir, on_gpu=True) is not None
     near = {"app": "custom", "weight": "2 if is_neighbor else 1"}
@@ -153,10 +158,8 @@ def test_parts_mean_a_graph_in_parts(make_graph: Any) -> None:
     def where(**options: Any) -> str:
         checked = WalkOptions(parts=3, **options)
         assert ranks_wanted(graph, checked, ClusterSpec()) == 3
-        recipe = choose(graph, checked, EVEN, MUCH).recipe
-        return choose_placement(
-            graph, checked, recipe, Capacity(MUCH, MUCH, on_gpu=False, workers=3)
-        )
+        spec = choose(graph, checked, EVEN, MUCH).spec
+        return choose_placement(graph, checked, spec, Capacity(MUCH, MUCH, on_gpu=False, workers=3))
 
     assert where() == where(placement="partitioned") == "partitioned"
     assert where(app="node2vec", p=1e-3) == "partitioned", "which a reservoir could not"

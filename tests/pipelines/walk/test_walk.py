@@ -31,7 +31,7 @@ from penstock.errors import (
 from penstock.pipelines.cli import run
 from penstock.pipelines.job.capacity import Capacity
 from penstock.pipelines.walk import output
-from penstock.pipelines.walk.output import Parts, WalkWriter
+from penstock.pipelines.walk.output import OutputFiles, WalkWriter
 from penstock.workers.resources.device import look_again
 
 
@@ -54,7 +54,7 @@ def edges_of(graph: Graph) -> set[tuple[Any, Any]]:
 
 @pytest.fixture
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(output, "_PART_IDS", (256, 256))
+    monkeypatch.setattr(output, "_FILE_IDS", (256, 256))
 
 
 # -- what comes out --------------------------------------------------------------------------------
@@ -242,13 +242,14 @@ def test_an_interrupted_run_goes_on(
     assert "--resume" in capsys.readouterr().err
     assert not (tmp_path / "w").exists()
     monkeypatch.undo()
-    monkeypatch.setattr(output, "_PART_IDS", (256, 256))
+    monkeypatch.setattr(output, "_FILE_IDS", (256, 256))
     with pytest.raises(UsageError, match="another one"):
         walk(graph, tmp_path / "w", resume=True, seed=9)
     half = next((tmp_path / ".w.partial/walks").glob("part-*.parquet"))
-    half.write_bytes(half.read_bytes()[:-10])  # a part that is not whole is made again
+    half.write_bytes(half.read_bytes()[:-10])  # a file that is not whole is made again
     report = walk(graph, tmp_path / "w", resume=True)
-    assert 0 <= report.resumed_parts < report.parts
+    assert 0 <= report.resumed_files < report.files
+    assert f" {report.files} files, " in report.text()
     assert checksums(tmp_path / "w") == checksums(tmp_path / "whole")
 
 
@@ -287,7 +288,7 @@ import time
 from itertools import pairwise
 import penstock.pipelines.walk.output as output
 from penstock import walk
-output._PART_IDS = (256, 256)
+output._FILE_IDS = (256, 256)
 write = output.WalkWriter.__call__
 def tell(self, number, first, paths):
     write(self, number, first, paths)
@@ -312,7 +313,7 @@ def test_a_killed_run_goes_on(make_graph: Any, tmp_path: Path, small_parts: None
     process.communicate()
     assert not (tmp_path / "w").exists()
     report = walk(graph, tmp_path / "w", resume=True)
-    assert report.resumed_parts >= 4
+    assert report.resumed_files >= 4
     assert checksums(tmp_path / "w") == checksums(tmp_path / "whole")
 
 
@@ -578,11 +579,11 @@ def test_the_command(make_graph: Any, tmp_path: Path, capsys: pytest.CaptureFixt
 
 
 def test_parts_follow_from_the_job_alone() -> None:
-    parts = Parts.of(2_400_000, 80)
+    parts = OutputFiles.of(2_400_000, 80)
     assert parts.count == 64
     assert parts.range(63)[1] == 2_400_000
-    assert Parts.of(10, 80) == Parts(10, 3276)
-    assert Parts.of(10, 1 << 20).count == 10
+    assert OutputFiles.of(10, 80) == OutputFiles(10, 3276)
+    assert OutputFiles.of(10, 1 << 20).count == 10
 
 
 # -- a graph in parts ------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ from penstock.csr import CSR
 from penstock.graph import Graph
 from penstock.partition.part import partition_path
 from penstock.workers.comm.single import SingleRank
-from penstock.workers.gnn.data.local import Local, open_local
+from penstock.workers.gnn.data.local import LocalGraph, open_local
 from penstock.writer import create_graph
 
 _PATIENCE = 120  # a kernel may be compiled meanwhile, on a busy machine
@@ -157,16 +157,18 @@ def partitioned() -> Callable[[Graph, int], Path]:
 
 
 @pytest.fixture
-def opened(on_threads: Callable[..., list[Any]], partitioned: Any) -> Callable[..., list[Local]]:
+def opened(
+    on_threads: Callable[..., list[Any]], partitioned: Any
+) -> Callable[..., list[LocalGraph]]:
     """Open every one of ``k`` parts, or the whole graph."""
 
-    def make(graph: Graph, k: int = 1, *, weighted: bool = False, **how: Any) -> list[Local]:
+    def make(graph: Graph, k: int = 1, *, weighted: bool = False, **how: Any) -> list[LocalGraph]:
         if k == 1:
             with open_local(SingleRank(), graph.path, None, weighted=weighted, **how) as local:
                 return [local]
         partition = partitioned(graph, k)
 
-        def rank(comm: Any) -> Local:
+        def rank(comm: Any) -> LocalGraph:
             with open_local(comm, graph.path, partition, weighted=weighted, **how) as local:
                 return local
 

@@ -18,7 +18,8 @@ from penstock.errors import UsageError
 from penstock.graph import Graph
 from penstock.partition.part import partition_path
 from penstock.workers.comm.single import SingleRank
-from penstock.workers.gnn.plan.lowering import plan_for
+from penstock.workers.gnn.plan.facts import facts_of
+from penstock.workers.gnn.plan.lowering import lower
 from penstock.workers.gnn.plan.rates import GUESS
 from penstock.workers.gnn.plan.spec import Layer, Model, Training
 from penstock.workers.gnn.task import Trained, TrainTask
@@ -92,7 +93,8 @@ def task(
     complete = model.complete(CLASSES)
     on_gpu = partition is not None or device.gpu()
     rates = GUESS["gpu" if on_gpu else "cpu"]
-    plan = plan_for(Graph.open(graph), partition, complete, training, rates, on_gpu=on_gpu)
+    facts = facts_of(Graph.open(graph), partition, training=training, on_gpu=on_gpu)
+    plan = lower(complete, facts, training, rates)
     return TrainTask(graph, partition, complete, training, plan, folder)
 
 
@@ -114,7 +116,7 @@ MODELS = {
     "gin": of(Layer("gin", 16, norm="batch"), Layer("gin")),
     "gat": of(Layer("gat", 64, "elu", heads=8, dropout=0.6, attention_dropout=0.6),
               Layer("gat", attention_dropout=0.6), drop=0.6),
-    "gat mean": of(Layer("gat", 32, heads=4, residual=True), Layer("gat", heads=2, join="mean")),
+    "gat mean": of(Layer("gat", 32, heads=4, residual=True), Layer("gat", heads=2, concat=False)),
 }  # fmt: skip
 
 
@@ -123,8 +125,8 @@ MODELS = {
 @pytest.mark.parametrize("name", MODELS)
 def test_losses_are_those_of_cores(name: str, graph: str, run: Train) -> None:
     # Machines differ in where leaving zeros out begins to be faster.
-    path = "sparse" if graph == "sparse" else "dense"
-    options = {"weighted": graph == "weighted", "lr": 5e-3, "path": path}
+    layout = "sparse" if graph == "sparse" else "dense"
+    options = {"weighted": graph == "weighted", "lr": 5e-3, "feature_layout": layout}
     theirs, expected = run(graph, MODELS[name], "cpu", **options)
     ours, found = run(graph, MODELS[name], **options)
     assert ours.sparse == theirs.sparse
@@ -139,9 +141,9 @@ def test_losses_are_those_of_cores(name: str, graph: str, run: Train) -> None:
     [
         {"optimizer": "sgd", "clip": 0.1, "lr": 0.1},
         {"optimizer": "adamw", "weight_decay": 0.1, "schedule": "cosine"},
-        {"transpose": "implicit", "fold": False},
+        {"transpose": "implicit", "precompute": False},
         {"order": "transform"},
-        {"order": "aggregate", "fold": False},
+        {"order": "aggregate", "precompute": False},
     ],
     ids=lambda options: ", ".join(map(str, options)),
 )
@@ -155,8 +157,8 @@ def test_options_mean_what_they_mean_on_cores(options: dict[str, Any], run: Trai
 @pytest.mark.parametrize("graph", ["dense", "sparse"])
 @pytest.mark.parametrize("name", MODELS)
 def test_cuda_graphs_are_the_same_to_the_last_bit(name: str, graph: str, run: Train) -> None:
-    path = "sparse" if graph == "sparse" else "dense"
-    options = {"epochs": 12, "evaluate_every": 2, "clip": 1.0, "path": path}
+    layout = "sparse" if graph == "sparse" else "dense"
+    options = {"epochs": 12, "evaluate_every": 2, "clip": 1.0, "feature_layout": layout}
     _, expected = run(graph, MODELS[name], cuda_graph=False, **options)
     _, found = run(graph, MODELS[name], cuda_graph=True, **options)
     np.testing.assert_array_equal(found, expected)
@@ -193,7 +195,7 @@ def two_gpus() -> Iterator[Any]:
 def test_two_gpus_compute_as_one(
     name: str, graph: str, run: Train, graphs: Path, tmp_path: Path, two_gpus: Any
 ) -> None:
-    options = {"epochs": 6, "lr": 5e-3, "path": "dense"}
+    options = {"epochs": 6, "lr": 5e-3, "feature_layout": "dense"}
     _, expected = run(graph, MODELS[name], **options)
     partition = partition_path(Graph.open(graphs / graph), 2)
     if not partition.exists():

@@ -29,7 +29,10 @@ MODELS = {
     "sage-mean": Model(layers=(Layer("sage", 8, residual=True), Layer("sage"))),
     "gin": Model(layers=(Layer("gin", 8, norm="batch"), Layer("gin"))),
     "gat": Model(
-        layers=(Layer("gat", 8, heads=2, attention_dropout=0.3), Layer("gat", heads=2, join="mean"))
+        layers=(
+            Layer("gat", 8, heads=2, attention_dropout=0.3),
+            Layer("gat", heads=2, concat=False),
+        )
     ),
 }
 
@@ -72,7 +75,7 @@ def one_pass(
             grad = network.gradient_buffer()
             sums = loss(outputs, grad)
             network.backward(grad)
-            network.sums.wait()
+            network.reducer.wait()
         return local.ids[: local.owned], outputs, sums, network.parameters.gradients.copy()
 
 
@@ -128,12 +131,12 @@ def test_sharing_and_overlap_may_change_from_epoch_to_epoch(
             loss = Loss("cross_entropy", network, 10)
             for epoch, usual in enumerate((True, False, False, True, True)):
                 halo = network.halo
-                halo.overlap = halo.sharing = network.sums.overlap = usual
+                halo.overlap = halo.sharing = network.reducer.overlap = usual
                 outputs = network.forward(epoch=epoch, training=True)
                 grad = network.gradient_buffer()
                 loss(outputs, grad)
                 network.backward(grad)
-                network.sums.wait()
+                network.reducer.wait()
                 found.append(network.parameters.gradients.copy())
         return found
 

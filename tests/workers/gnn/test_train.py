@@ -15,8 +15,8 @@ from penstock.pipelines.generate import generate
 from penstock.workers.comm.single import SingleRank
 from penstock.workers.gnn import checkpoint
 from penstock.workers.gnn import train as training
-from penstock.workers.gnn.plan.facts import outputs_of
-from penstock.workers.gnn.plan.lowering import plan_for
+from penstock.workers.gnn.plan.facts import facts_of, outputs_of
+from penstock.workers.gnn.plan.lowering import lower
 from penstock.workers.gnn.plan.rates import GUESS
 from penstock.workers.gnn.plan.spec import Layer, Model, Training
 from penstock.workers.gnn.predict import predict
@@ -50,7 +50,7 @@ def task(
 ) -> TrainTask:
     opened = Graph.open(graph)
     complete = model.complete(outputs_of(opened))
-    plan = plan_for(opened, None, complete, training, GUESS["cpu"])
+    plan = lower(complete, facts_of(opened, None, training=training), training, GUESS["cpu"])
     return TrainTask(graph, None, complete, training, plan, folder, resume)
 
 
@@ -306,7 +306,7 @@ def test_a_checkpoint_of_another_model_is_refused_with_what_differs(
     run(graph, tmp_path, epochs=2)
     before = (tmp_path / "checkpoints/last.safetensors").read_bytes()
     wider = Model(layers=(Layer("gcn", 32, dropout=0.3), Layer("gcn")))
-    with pytest.raises(UsageError, match=r"layers\[0\]\.width: 32, in the checkpoint 16"):
+    with pytest.raises(UsageError, match=r"layers\[0\]\.channels: 32, in the checkpoint 16"):
         run(graph, tmp_path, wider, resume=True)
     with pytest.raises(UsageError, match=r"lr: 0.5, in the checkpoint 0.01"):
         run(graph, tmp_path, lr=0.5, resume=True)

@@ -23,12 +23,12 @@ from penstock.partition.part import Partition, partition_path
 from penstock.workers.resources.device import gpu
 from penstock.workers.walk.partitioned import graph_columns, walk_part
 from penstock.workers.walk.rows import WalkGraphSpec
-from penstock.workers.walk.waves import PartedWalk, memory_needed, waves
+from penstock.workers.walk.waves import PartitionedWalk, memory_needed, waves
 
 NODES, TOTAL, PER_PART = 120, 1000, 70
 NODE2VEC = {"second_order": True, "return_factor": 0.5, "far_factor": 2.0}
 
-RECIPES = {
+SPECS = {
     "deepwalk": WalkGraphSpec(Rules(12, seed=1)),
     "weighted": WalkGraphSpec(
         Rules(12, seed=2, sampler=Sampler.REJECTION, restart=0.1), weighted=True
@@ -95,23 +95,23 @@ def writer(folder: Path, fails: int = -1) -> Any:
     return write
 
 
-def whole(graph: Graph, recipe: WalkGraphSpec, on_gpu: bool = False) -> Any:
+def whole(graph: Graph, spec: WalkGraphSpec, on_gpu: bool = False) -> Any:
     """The walks on the whole graph, with their numbers before them."""
     put: Any = np.asarray
     if on_gpu:
         import cupy
 
         put = cupy.asarray
-    rows, walks = recipe.build(columns_of(graph), put), np.arange(TOTAL)
+    rows, walks = spec.build(columns_of(graph), put), np.arange(TOTAL)
     starts = starts_of(NODES).of(0, TOTAL)
-    paths = kernel("walk", rows.indptr).walk(rows, recipe.rules, put(walks), put(starts))
+    paths = kernel("walk", rows.indptr).walk(rows, spec.rules, put(walks), put(starts))
     return np.column_stack([walks, paths.get() if on_gpu else paths])
 
 
-def task_of(folder: Path, partition: Path, recipe: WalkGraphSpec, **more: Any) -> PartedWalk:
+def task_of(folder: Path, partition: Path, spec: WalkGraphSpec, **more: Any) -> PartitionedWalk:
     parts = -(-TOTAL // PER_PART)
     asked = {"todo": tuple(range(parts)), "write": writer(folder), "wave_bytes": 20_000} | more
-    return PartedWalk(partition, recipe, starts_of(NODES), TOTAL, PER_PART, **asked)
+    return PartitionedWalk(partition, spec, starts_of(NODES), TOTAL, PER_PART, **asked)
 
 
 def written(folder: Path) -> Any:
@@ -126,29 +126,29 @@ def test_the_walks_are_those_on_the_whole_graph(
 ) -> None:
     on_gpu = all(client.run(gpu).values())
     partition = partitioned(graph, k, method)
-    for name, recipe in RECIPES.items():
+    for name, spec in SPECS.items():
         if name == "expression" and (k > 2 or on_gpu):
             continue  # every rank compiles it; on GPUs there is no reservoir in parts
         folder = tmp_path / name
         done = gang.run(
-            client, walk_part, (task_of(folder, partition, recipe),), ranks=k, wait_timeout=30
+            client, walk_part, (task_of(folder, partition, spec),), ranks=k, wait_timeout=30
         )
-        expected = whole(graph, recipe, on_gpu)
+        expected = whole(graph, spec, on_gpu)
         np.testing.assert_array_equal(written(folder), expected, err_msg=name)
         assert sum(rank.walks for rank in done) == TOTAL
         assert sum(rank.nodes for rank in done) == (expected[:, 1:] >= 0).sum()
-        assert max(rank.parts for rank in done) - min(rank.parts for rank in done) <= 1
+        assert max(rank.files for rank in done) - min(rank.files for rank in done) <= 1
         assert len({rank.rounds for rank in done}) == 1
         assert sum(rank.sent for rank in done) > 0
 
 
 @pytest.mark.mpi
 def test_after_a_failure_the_rest_can_be_written(client: Any, graph: Graph, tmp_path: Path) -> None:
-    recipe, partition = RECIPES["weighted"], partitioned(graph, 2, "random")
-    broken = task_of(tmp_path / "out", partition, recipe, write=writer(tmp_path / "out", fails=7))
+    spec, partition = SPECS["weighted"], partitioned(graph, 2, "random")
+    broken = task_of(tmp_path / "out", partition, spec, write=writer(tmp_path / "out", fails=7))
     with pytest.raises(GangError, match="no more paper"):
         gang.run(client, walk_part, (broken,), ranks=2, wait_timeout=30)
-    expected = whole(graph, recipe)
+    expected = whole(graph, spec)
     there = {int(path.stem) for path in (tmp_path / "out").glob("*.npy")}
     assert there
     assert 7 not in there
@@ -157,15 +157,15 @@ def test_after_a_failure_the_rest_can_be_written(client: Any, graph: Graph, tmp_
         part = np.load(tmp_path / "out" / f"{number}.npy")
         np.testing.assert_array_equal(part, expected[first : first + PER_PART])
     todo = tuple(sorted(set(broken.todo) - there))
-    rest = task_of(tmp_path / "out", partition, recipe, todo=todo, wave_bytes=1)
+    rest = task_of(tmp_path / "out", partition, spec, todo=todo, wave_bytes=1)
     done = gang.run(client, walk_part, (rest,), ranks=2, wait_timeout=30)
-    assert sum(rank.parts for rank in done) == len(todo)
+    assert sum(rank.files for rank in done) == len(todo)
     np.testing.assert_array_equal(written(tmp_path / "out"), expected)
 
 
 @pytest.mark.mpi
 def test_a_rank_for_each_part(client: Any, graph: Graph, tmp_path: Path) -> None:
-    task = task_of(tmp_path, partitioned(graph, 2, "random"), RECIPES["deepwalk"])
+    task = task_of(tmp_path, partitioned(graph, 2, "random"), SPECS["deepwalk"])
     with pytest.raises(GangError, match=r"2 parts, for a gang of 3 ranks.*GRAPH -k 3"):
         gang.run(client, walk_part, (task,), ranks=3, wait_timeout=30)
 
@@ -173,11 +173,11 @@ def test_a_rank_for_each_part(client: Any, graph: Graph, tmp_path: Path) -> None
 @pytest.mark.parametrize(("k", "method"), [(2, "metis"), (5, "random")])
 def test_rows_of_parts_are_rows_of_the_graph(graph: Graph, k: int, method: str) -> None:
     partition = Partition.open(partitioned(graph, k, method))
-    recipe = WalkGraphSpec(Rules(2), weighted=True, times=True)
+    spec = WalkGraphSpec(Rules(2), weighted=True, times=True)
     csr = graph.csr()
     for rank in range(k):
         part = partition.part(rank)
-        columns = graph_columns(part, recipe, csr.indices.dtype)
+        columns = graph_columns(part, spec, csr.indices.dtype)
         assert "relations" not in columns
         edges = np.concatenate(
             [np.arange(csr.indptr[node], csr.indptr[node + 1]) for node in part.owned]
@@ -191,19 +191,19 @@ def test_rows_of_parts_are_rows_of_the_graph(graph: Graph, k: int, method: str) 
 @pytest.mark.parametrize("wave_bytes", [1, 3000, 20_000, 1 << 30])
 @pytest.mark.parametrize("todo", [(), (14,), (0, 3, 4, 9, 14), tuple(range(15))])
 def test_waves_have_every_part_once(ranks: int, wave_bytes: int, todo: tuple[int, ...]) -> None:
-    task = task_of(Path(), Path(), RECIPES["deepwalk"], todo=todo, wave_bytes=wave_bytes)
+    task = task_of(Path(), Path(), SPECS["deepwalk"], todo=todo, wave_bytes=wave_bytes)
     found: list[int] = []
     shares = np.zeros(ranks, int)
     for wave in waves(task, ranks, 4):
         slot = 0
-        for number, slots in wave.parts:
+        for number, slots in wave.files:
             assert slots == slice(slot, slot + len(range(*task.range(number))))
             slot = slots.stop
         assert wave.bounds[0] == 0
         assert wave.bounds[-1] == slot
-        assert len(wave.parts) == 1 or slot * 12 * 4 <= wave_bytes
-        by_rank = [[number for number, _ in wave.parts_of(rank)] for rank in range(ranks)]
-        assert list(chain(*by_rank)) == [number for number, _ in wave.parts]
+        assert len(wave.files) == 1 or slot * 12 * 4 <= wave_bytes
+        by_rank = [[number for number, _ in wave.files_of(rank)] for rank in range(ranks)]
+        assert list(chain(*by_rank)) == [number for number, _ in wave.files]
         shares += [len(numbers) for numbers in by_rank]
         found += chain(*by_rank)
     assert sorted(found) == list(todo)
@@ -212,8 +212,8 @@ def test_waves_have_every_part_once(ranks: int, wave_bytes: int, todo: tuple[int
 
 def test_memory_follows_the_largest_part_and_the_wave(graph: Graph) -> None:
     manifest = PartitionManifest.load(partitioned(graph, 2, "random"))
-    deepwalk = memory_needed(manifest, RECIPES["deepwalk"], per_part=10, wave_bytes=1)
+    deepwalk = memory_needed(manifest, SPECS["deepwalk"], walks_per_file=10, wave_bytes=1)
     assert deepwalk > max(part.edges for part in manifest.parts) * 4
-    assert memory_needed(manifest, RECIPES["its"], per_part=10, wave_bytes=1) > deepwalk
-    larger = memory_needed(manifest, RECIPES["deepwalk"], per_part=10, wave_bytes=1 << 20)
+    assert memory_needed(manifest, SPECS["its"], walks_per_file=10, wave_bytes=1) > deepwalk
+    larger = memory_needed(manifest, SPECS["deepwalk"], walks_per_file=10, wave_bytes=1 << 20)
     assert 2 << 20 < larger - deepwalk < 20 << 20

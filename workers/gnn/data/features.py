@@ -7,30 +7,30 @@ from typing import Any
 import numpy as np
 
 from penstock.arrays import Array
-from penstock.kernels.gnn_rules import Block
+from penstock.kernels.gnn_rules import ScaledCSR
 
-_PIECE = 1 << 22  # values that are looked at at once
+_PIECE = 1 << 22  # values that are read at once
 
 
 def nonzeros(features: Any) -> int:
     """Return how many values are not zero."""
-    if isinstance(features, Block):
+    if isinstance(features, ScaledCSR):
         return int(np.count_nonzero(features.weights))
     if isinstance(features, np.ndarray):
         return sum(int(np.count_nonzero(piece)) for piece in _pieces(features))
     return int(np.count_nonzero(features.data))
 
 
-def as_sparse(features: Any) -> Block:
+def as_sparse(features: Any) -> ScaledCSR:
     """Return features as a block: nodes are rows, features columns, values float32 weights."""
-    if isinstance(features, Block):
+    if isinstance(features, ScaledCSR):
         return features
     if isinstance(features, np.ndarray):
         return _without_zeros(features)
     if not features.has_canonical_format:
         features = features.copy()
         features.sum_duplicates()  # sorts, too
-    return Block(
+    return ScaledCSR(
         features.indptr.astype(np.int64, copy=False).view(np.ndarray),
         features.indices.astype(np.int32, copy=False).view(np.ndarray),
         int(features.shape[1]),
@@ -42,7 +42,7 @@ def as_dense(features: Any) -> Array:
     """Return features as a matrix of float32, row by row in memory."""
     if isinstance(features, np.ndarray):
         return np.ascontiguousarray(features, np.float32)
-    if isinstance(features, Block):
+    if isinstance(features, ScaledCSR):
         import scipy.sparse as sp
 
         arrays = features.weights, features.indices, features.indptr
@@ -50,7 +50,7 @@ def as_dense(features: Any) -> Array:
     return np.asarray(features.astype(np.float32, copy=False).toarray(order="C"))
 
 
-def _without_zeros(matrix: Array) -> Block:
+def _without_zeros(matrix: Array) -> ScaledCSR:
     rows, width = matrix.shape
     lengths = [np.count_nonzero(piece, axis=1) for piece in _pieces(matrix)]
     indptr = np.zeros(rows + 1, np.int64)
@@ -64,7 +64,7 @@ def _without_zeros(matrix: Array) -> Block:
         span = slice(first, first + len(filled))
         indices[span], weights[span] = filled % width, piece.reshape(-1)[filled]
         first = span.stop
-    return Block(indptr, indices, width, weights)
+    return ScaledCSR(indptr, indices, width, weights)
 
 
 def _pieces(matrix: Array) -> list[Array]:

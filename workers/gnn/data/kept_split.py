@@ -34,7 +34,7 @@ class SplitFile:
     by_id: bool = False
     rest: bool = False
 
-    def roles(self, graph: Graph, nodes: Array | None = None) -> Array:
+    def splits(self, graph: Graph, nodes: Array | None = None) -> Array:
         """Return 0, 1, 2 or -1 (none) for nodes of a graph, by default all: (nodes,) int8."""
         import pyarrow.parquet as pq
 
@@ -43,22 +43,22 @@ class SplitFile:
             raise self._damaged("no such file")
         with pq.ParquetFile(self.path) as file:
             table = file.read(columns=names)
-        roles = as_numpy(table["split"], -1).astype(np.int8)
+        splits = as_numpy(table["split"], -1).astype(np.int8)
         if self.by_id:
-            listed, roles = roles, np.full(graph.num_nodes, -1, np.int8)
+            listed, splits = splits, np.full(graph.num_nodes, -1, np.int8)
             with suppress(UsageError):  # ids of another type are ids of other nodes
                 place = graph.internal_ids(table["id"].combine_chunks())
-                roles[place[place >= 0]] = listed[place >= 0]
-        elif len(roles) != graph.num_nodes:
-            raise self._damaged(f"{len(roles)} rows for {graph.num_nodes} nodes")
+                splits[place[place >= 0]] = listed[place >= 0]
+        elif len(splits) != graph.num_nodes:
+            raise self._damaged(f"{len(splits)} rows for {graph.num_nodes} nodes")
         if self.rest and graph.manifest.splits:
-            roles = np.where(roles >= 0, roles, _own_roles(graph)).astype(np.int8)
-        return roles if nodes is None else roles[nodes]
+            splits = np.where(splits >= 0, splits, _own_splits(graph)).astype(np.int8)
+        return splits if nodes is None else splits[nodes]
 
     def differing(self, graph: Graph) -> int:
         """Return how many nodes are in another split than the graph's own says."""
-        own = _own_roles(graph) if graph.manifest.splits else -1
-        return int(np.count_nonzero(self.roles(graph) != own))
+        own = _own_splits(graph) if graph.manifest.splits else -1
+        return int(np.count_nonzero(self.splits(graph) != own))
 
     def _damaged(self, got: str) -> CorruptFile:
         return CorruptFile(
@@ -69,16 +69,16 @@ class SplitFile:
         )
 
 
-def _own_roles(graph: Graph) -> Array:
+def _own_splits(graph: Graph) -> Array:
     return as_numpy(graph.node_column("split"), -1)
 
 
-def save_split(path: Path, graph: Graph, roles: Array) -> None:
+def save_split(path: Path, graph: Graph, splits: Array) -> None:
     """Write split.parquet for the nodes of a graph."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    table = pa.table({"id": graph.user_ids(), "split": as_arrow(roles, roles < 0)})
+    table = pa.table({"id": graph.user_ids(), "split": as_arrow(splits, splits < 0)})
     with atomic(path) as temporary:
         pq.write_table(table, temporary, compression="zstd")
 

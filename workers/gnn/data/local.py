@@ -45,7 +45,7 @@ _PIECE = 1 << 22  # edges that are renumbered at once
 
 
 @dataclass(frozen=True, eq=False)
-class Local:
+class LocalGraph:
     """One rank's rows and node data, in host memory; arrays may be mapped and are not written to.
 
     nodes, edges  of the whole graph
@@ -62,7 +62,7 @@ class Local:
     label_kind    class, multi, value, or None: there are no labels
     labels        class: (owned,) int32, -1 none; value: (owned,) float32, NaN none; multi:
                   (indptr int64, classes int32, labelled bool); or None
-    roles         (owned,) int8: 0 train, 1 valid, 2 test, -1 none
+    splits         (owned,) int8: 0 train, 1 valid, 2 test, -1 none
     outputs       classes of the whole graph; 1 for values, 0 where there are no labels
     """
 
@@ -81,15 +81,15 @@ class Local:
     features: Any
     label_kind: str | None
     labels: Any
-    roles: Array
+    splits: Array
     outputs: int
     send: dict[int, Array] = field(default_factory=dict)
     receive: dict[int, slice] = field(default_factory=dict)
 
     @property
     def counted(self) -> Array:
-        """The roles of the rows that have a label, -1 for the others: (owned,) int8."""
-        return np.where(labelled(self.labels), self.roles, np.int8(-1))
+        """The splits of the rows that have a label, -1 for the others: (owned,) int8."""
+        return np.where(labelled(self.labels), self.splits, np.int8(-1))
 
 
 @contextmanager
@@ -102,7 +102,7 @@ def open_local(
     for_training: bool = True,
     feature_columns: tuple[int, ...] | None = None,
     split: SplitFile | None = None,
-) -> Iterator[Local]:
+) -> Iterator[LocalGraph]:
     """Open what this rank holds of a graph; without a partition, that is all of it.
 
     Every rank calls it. What cannot be trained on is refused; ``for_training=False`` does without
@@ -114,7 +114,7 @@ def open_local(
         if feature_columns is not None:
             stored = with_features(stored, feature_columns)
         if split is not None:
-            stored = replace(stored, roles=split.roles(Graph.open(graph), stored.ids))
+            stored = replace(stored, splits=split.splits(Graph.open(graph), stored.ids))
         return read_nodes(stored, manifest, graph, comm, for_training=for_training)
 
     if partition is None:
@@ -160,7 +160,7 @@ def _local(
     part: Part | None = None,
     *,
     weighted: bool,
-) -> Local:
+) -> LocalGraph:
     """Put together what a rank holds."""
     if weighted and csr.weights is None:
         raise UsageError(
@@ -180,7 +180,7 @@ def _local(
         send = {peer: place[rows] for peer, rows in send.items()}
         ids = np.concatenate([ids[:owned][order], ids[owned:]])
         found = found.reordered(order)
-    return Local(
+    return LocalGraph(
         rank=0 if part is None else part.rank,
         size=1 if part is None else part.manifest.k,
         nodes=manifest.nodes,
@@ -196,7 +196,7 @@ def _local(
         features=found.features,
         label_kind=found.label_kind,
         labels=found.labels,
-        roles=found.roles,
+        splits=found.splits,
         outputs=found.outputs,
         send={peer: np.asarray(rows, np.intp) for peer, rows in send.items()},
         receive={} if part is None else part.receive,

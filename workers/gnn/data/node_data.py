@@ -18,7 +18,7 @@ from penstock.partition.part import Part
 if TYPE_CHECKING:
     from penstock.workers.comm.single import AnyCommunicator
 
-_PIECE = 1 << 22  # values that are looked at at once
+_PIECE = 1 << 22  # values that are read at once
 _TRAIN = SPLITS.index("train")
 
 
@@ -34,18 +34,18 @@ class Stored:
     ids: Array
     features: Any
     labels: Any
-    roles: Array | None
+    splits: Array | None
     columns: Array | None = None
 
 
 @dataclass(frozen=True, eq=False)
 class NodeData:
-    """What is trained on; meanings are those of ``Local``."""
+    """What is trained on; meanings are those of ``LocalGraph``."""
 
     features: Any
     label_kind: str | None
     labels: Any
-    roles: Array
+    splits: Array
     outputs: int
 
     def reordered(self, order: Array) -> NodeData:
@@ -60,11 +60,11 @@ class NodeData:
             features = np.take(self.features, order, axis=0)
         else:
             features = self.features[order]
-        return replace(self, features=features, labels=labels, roles=self.roles[order])
+        return replace(self, features=features, labels=labels, splits=self.splits[order])
 
 
 def labelled(labels: Any) -> Array:
-    """Return which nodes have a label: (rows,) bool; ``labels`` are as in ``Local``."""
+    """Return which nodes have a label: (rows,) bool; ``labels`` are as in ``LocalGraph``."""
     if isinstance(labels, tuple):
         return np.asarray(labels[2])
     return np.asarray(~np.isnan(labels) if labels.dtype.kind == "f" else labels >= 0)
@@ -78,11 +78,11 @@ def nodes_of_graph(graph: Graph) -> Stored:
         labels = _lists(graph.node_column("label"))
     elif manifest.labels is not None:
         labels = np.asarray(graph.labels())
-    roles = None
+    splits = None
     if manifest.splits:
-        roles = as_numpy(graph.node_column("split"), -1)
+        splits = as_numpy(graph.node_column("split"), -1)
     ids = np.arange(graph.num_nodes, dtype=np.int64)
-    return Stored(ids, graph.features(), labels, roles)
+    return Stored(ids, graph.features(), labels, splits)
 
 
 def nodes_of_part(part: Part) -> Stored:
@@ -93,8 +93,8 @@ def nodes_of_part(part: Part) -> Stored:
         labels = part.label_lists()
     elif manifest.labels is not None:
         labels = part.labels()
-    roles = load_npy(part.path / "split.npy") if manifest.splits else None
-    return Stored(part.owned, part.features(), labels, roles)
+    splits = load_npy(part.path / "split.npy") if manifest.splits else None
+    return Stored(part.owned, part.features(), labels, splits)
 
 
 def with_features(stored: Stored, columns: tuple[int, ...]) -> Stored:
@@ -140,15 +140,15 @@ def read_nodes(
         _check_there(stored, manifest, graph)
     features = _features(stored, manifest, graph)
     labels = None if kind is None else _labels(stored, manifest, graph)
-    roles = np.full(len(stored.ids), -1, np.int8)
-    if stored.roles is not None:
-        roles = np.asarray(stored.roles, np.int8).view(np.ndarray)
-        if len(roles) and not -1 <= roles.min() <= roles.max() < len(SPLITS):
-            raise _damaged(graph, "splits", f"-1 .. {len(SPLITS) - 1}", roles)
+    splits = np.full(len(stored.ids), -1, np.int8)
+    if stored.splits is not None:
+        splits = np.asarray(stored.splits, np.int8).view(np.ndarray)
+        if len(splits) and not -1 <= splits.min() <= splits.max() < len(SPLITS):
+            raise _damaged(graph, "splits", f"-1 .. {len(SPLITS) - 1}", splits)
     outputs = _outputs(labels, manifest, comm)
     if for_training:
-        _check_selected(labels, roles, graph, comm)
-    return NodeData(features, kind, labels, roles, outputs)
+        _check_selected(labels, splits, graph, comm)
+    return NodeData(features, kind, labels, splits, outputs)
 
 
 def _check_there(stored: Stored, manifest: Manifest, graph: Path) -> None:
@@ -158,7 +158,7 @@ def _check_there(stored: Stored, manifest: Manifest, graph: Path) -> None:
             expected="labels to train on",
             remedy="Name their column with penstock etl --label",
         )
-    if stored.roles is None:
+    if stored.splits is None:
         raise UsageError(
             f"{graph} has no splits",
             expected="nodes to train on, and others to validate on",
@@ -290,8 +290,8 @@ def _outputs(labels: Any, manifest: Manifest, comm: AnyCommunicator) -> int:
     return int(largest[0]) + 1
 
 
-def _check_selected(labels: Any, roles: Array, graph: Path, comm: AnyCommunicator) -> None:
-    train = roles == _TRAIN
+def _check_selected(labels: Any, splits: Array, graph: Path, comm: AnyCommunicator) -> None:
+    train = splits == _TRAIN
     known = train & labelled(labels)
     counts = np.array([np.count_nonzero(train), np.count_nonzero(known)], np.int64)
     comm.allreduce(counts)

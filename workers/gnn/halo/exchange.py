@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from penstock.workers.gnn.clock import Clock
-from penstock.workers.gnn.data.local import Local
+from penstock.workers.gnn.data.local import LocalGraph
 from penstock.workers.gnn.halo.rows import add_rows, copy_rows, one_slice, take_rows
 from penstock.workers.gnn.halo.shared import SharedHalo, ranks_on_host
 from penstock.workers.resources.device import to_device
@@ -46,7 +46,7 @@ class Halo:
     """One rank's side of these exchanges; one of each direction may be under way.
 
     overlap     False: what is started is waited for at once; may change between exchanges
-    leave_out   nothing is exchanged, packed or added: rows of ghosts are whatever was there; the
+    skip_exchange  nothing is exchanged, packed or added: rows of ghosts are whatever was there; the
                 same on all ranks, it may change between exchanges
     before      called before an exchange that is waited for at once
     sent_bytes  how much of rows this rank has sent so far, or written into others' memory
@@ -57,7 +57,7 @@ class Halo:
     def __init__(
         self,
         comm: AnyCommunicator,
-        local: Local,
+        local: LocalGraph,
         *,
         overlap: bool = True,
         clock: Clock | None = None,
@@ -65,10 +65,10 @@ class Halo:
         wait: Callable[[Any], None] | None = None,
         pool: ThreadPool | None = None,
     ) -> None:
-        self._crew = pool  # whose threads pack and add
+        self._pool = pool  # whose threads pack and add
         self._comm, self.overlap, self._clock = comm, overlap, clock
         self._wait = comm.wait if wait is None else wait
-        self.leave_out = False
+        self.skip_exchange = False
         self.before: Callable[[], None] | None = None
         self._owned = local.owned
         self._sends = sorted(local.send.items())
@@ -105,7 +105,7 @@ class Halo:
         assert self._copies is None, "an exchange is under way"
         if self._alone and not self.sharing:
             return
-        if self.leave_out:
+        if self.skip_exchange:
             self._separate = self._stale(x) if separate else None
             return
         if self.before is not None:
@@ -131,12 +131,12 @@ class Halo:
             for peer, _ in self._sends:
                 if shared_halo is not None and peer in shared:
                     buffer = shared_halo.rows_of(peer)
-                    take_rows(x, where[peer], buffer, self._crew)
+                    take_rows(x, where[peer], buffer, self._pool)
                     self._forward.append(self._comm.isend(_SIGNAL, peer, _FORWARD))
                 else:
                     if peer in buffers:
                         buffer = buffers[peer]
-                        take_rows(x, where[peer], buffer, self._crew)
+                        take_rows(x, where[peer], buffer, self._pool)
                     else:  # rows that lie together travel from where they are
                         buffer = x[self._together[peer]]
                     self._forward.append(self._comm.isend(buffer, peer, _FORWARD))
@@ -154,7 +154,7 @@ class Halo:
         if moves:
             with self._span("halo: copy"):
                 for to, source in moves:
-                    copy_rows(source, to, self._crew)
+                    copy_rows(source, to, self._pool)
 
     def ghosts(self, x: Any) -> Any:
         """Return the ghosts' rows of the last exchange, that of ``x``; they stay to the next."""
@@ -168,7 +168,7 @@ class Halo:
         if self._alone and not self.sharing:
             return []
         assert self._received is None, "an exchange is under way"
-        if self.leave_out:
+        if self.skip_exchange:
             return [(rows, x[rows]) for _, rows in self._receives]
         with self._span("halo: pack and post"):
             shared_halo = self._swapped(x, _BACKWARD)
@@ -189,7 +189,7 @@ class Halo:
         Until ``wait_backward``, rows of ghosts are not to be touched; those of owned nodes may be.
         """
         assert self._received is None, "an exchange is under way"
-        if self.leave_out or (self._alone and not self.sharing):
+        if self.skip_exchange or (self._alone and not self.sharing):
             return
         if self.before is not None:
             self.before()
@@ -212,7 +212,7 @@ class Halo:
                 mine = x[rows]
                 if shared_halo is not None and peer in shared:
                     if not written:
-                        copy_rows(mine, shared_halo.rows_of(peer), self._crew)
+                        copy_rows(mine, shared_halo.rows_of(peer), self._pool)
                     self._backward.append(self._comm.isend(_SIGNAL, peer, _BACKWARD))
                 else:
                     self._backward.append(self._comm.isend(mine, peer, _BACKWARD))
@@ -232,7 +232,7 @@ class Halo:
         with self._span("halo: add"):
             where = self._rows_of(x)
             for peer in sorted(came):
-                add_rows(x, where[peer], came[peer], self._crew)
+                add_rows(x, where[peer], came[peer], self._pool)
 
     def test(self) -> None:
         """Let messages travel on: to be called between pieces of computation."""
@@ -255,9 +255,11 @@ class Halo:
         if self._alone:
             return []
         shared_halo = self._shared_halos.get(_FORWARD) if isinstance(x, np.ndarray) else None
-        near = shared_halo.shared if shared_halo is not None and self.sharing else frozenset()
-        ways = ["shared memory of one host"] if near else []
-        if near != self._peers:
+        by_shared_memory = (
+            shared_halo.shared if shared_halo is not None and self.sharing else frozenset()
+        )
+        ways = ["shared memory of one host"] if by_shared_memory else []
+        if by_shared_memory != self._peers:
             ways.append(self._comm.transport(x))
         return ways
 

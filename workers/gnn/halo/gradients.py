@@ -19,19 +19,19 @@ def _nothing() -> None:
     """Wait for a sum that is there."""
 
 
-class GradientSum:
+class GradientReducer:
     """Sums of contiguous arrays over all ranks, in place; every rank starts the same, in order.
 
-    sums.start(gradient)      as soon as it is computed; it must not be touched then
-    sums.test()               between pieces of computation, so that it travels
-    sums.wait()               all that were started are sums now
-    sums.total(moments)       the sum, now
-    finish = sums.later(loss) the sum, once finish() returns, whatever else is under way
+    reducer.start(gradient)     as soon as it is computed; it must not be touched then
+    reducer.test()              between pieces of computation, so that it travels
+    reducer.wait()              all that were started are sums now
+    reducer.total(moments)      the sum, now
+    wait = reducer.later(loss)  the sum, once wait() returns, whatever else is under way
 
-    overlap    False: what is started is waited for at once; may change between sums
-    leave_out  nothing is summed: arrays stay this rank's own
-    before     called before a sum that is waited for at once
-    wait       what waits for requests of the ranks, if not their own wait
+    overlap        False: what is started is waited for at once; may change between sums
+    skip_exchange  nothing is summed: arrays stay this rank's own
+    before         called before a sum that is waited for at once
+    wait           what waits for requests of the ranks, if not their own wait
     """
 
     def __init__(
@@ -45,14 +45,14 @@ class GradientSum:
         self._comm = comm
         self.overlap, self._clock = overlap, clock
         self._wait = comm.wait if wait is None else wait
-        self.leave_out = False
+        self.skip_exchange = False
         self.before: Callable[[], None] | None = None
         self._requests: list[Any] = []
         self.sent_bytes = 0  # summed so far; what MPI sends for that depends on its algorithm
 
     def start(self, array: Any) -> None:
         """Start to sum an array."""
-        if self._comm.size == 1 or self.leave_out:
+        if self._comm.size == 1 or self.skip_exchange:
             return
         if self.before is not None:
             self.before()
@@ -65,7 +65,7 @@ class GradientSum:
 
     def later(self, array: Any) -> Callable[[], None]:
         """Start to sum an array; return what waits for it alone."""
-        if self._comm.size == 1 or self.leave_out:
+        if self._comm.size == 1 or self.skip_exchange:
             return _nothing
         if self.before is not None:
             self.before()

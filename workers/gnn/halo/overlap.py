@@ -63,7 +63,7 @@ def measure_overlap(
     settle, network.clock.settle = network.clock.settle, None  # which would wait for every kernel
     try:
         # The first round takes memory and compiles what no epoch before did. It begins as usual:
-        # what is folded must be made of rows that did travel.
+        # what is precomputed must be made of rows that did travel.
         for number in range(-1, rounds):
             for turn in range(len(KINDS)):
                 which = (turn + max(number, 0)) % len(KINDS)
@@ -88,7 +88,7 @@ def summary(seconds: Array) -> dict[str, Any]:
     the quartiles of exposed, or of whole, are further apart than WIDEST of the median whole.
     A round's hidden share is 1 - its exposed time / the median whole: so the median is that of the
     medians, and one round with a small whole counts no more than others. Its quartiles are those of
-    exposed alone, so the whole is looked at by itself.
+    exposed alone, so the whole is measured by itself.
     """
     usual, left_out, not_overlapped = seconds.T
     exposed, whole = usual - left_out, not_overlapped - left_out
@@ -125,7 +125,7 @@ class _Timer:
         """Return the seconds of an epoch on this rank, those in barriers left out."""
         self._network.exchange(
             overlap=kind != "not overlapped",
-            leave_out=kind == "left out",
+            skip_exchange=kind == "left out",
             before=self._barrier if kind == "not overlapped" else None,
         )
         self._network.synchronize()

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from penstock.kernels import kernel
-from penstock.kernels.gnn_rules import Block, Dropout
+from penstock.kernels.gnn_rules import Dropout, ScaledCSR
 from penstock.kernels.streams import Stream
 from penstock.workers.gnn.clock import Clock
-from penstock.workers.gnn.data.local import Local
+from penstock.workers.gnn.data.local import LocalGraph
 from penstock.workers.gnn.halo.exchange import Halo
-from penstock.workers.gnn.halo.gradients import GradientSum
+from penstock.workers.gnn.halo.gradients import GradientReducer
 from penstock.workers.gnn.layers.parameters import Parameters
 from penstock.workers.gnn.thread_pool import ThreadPool, edge_cuts, even_cuts
 from penstock.workers.resources.device import to_device
@@ -70,10 +70,10 @@ def _address(array: Any) -> int:
 class Context:
     """One rank's adjacency, threads and messages, for all layers of a model."""
 
-    local: Local
+    local: LocalGraph
     parameters: Parameters
     halo: Halo
-    sums: GradientSum
+    reducer: GradientReducer
     pool: ThreadPool
     clock: Clock
     comm: AnyCommunicator
@@ -83,8 +83,10 @@ class Context:
     precision: str = "fp32"
     epoch: int = 0
     training: bool = True
-    blocks: dict[tuple[str, str, float], Block] = field(default_factory=dict)  # by kind of layer
-    by_owner: tuple[Block, Block] | None = None  # edges to owned nodes, and to ghosts
+    blocks: dict[tuple[str, str, float], ScaledCSR] = field(
+        default_factory=dict
+    )  # by kind of layer
+    by_owner: tuple[ScaledCSR, ScaledCSR] | None = None  # edges to owned nodes, and to ghosts
     # Where to cut each block; with its indptr, so that the id stays its own.
     _cut: dict[tuple[int, int, int, int], tuple[Any, list[int]]] = field(default_factory=dict)
 
@@ -99,11 +101,11 @@ class Context:
         return self.put(self.local.ids)
 
     @cached_property
-    def adjacency(self) -> Block:
+    def adjacency(self) -> ScaledCSR:
         """The CSR of the graph, edge weights included."""
         local = self.local
         weights = None if local.weights is None else self.put(local.weights.astype(self.like.dtype))
-        return Block(self.put(local.indptr), self.put(local.indices), local.columns, weights)
+        return ScaledCSR(self.put(local.indptr), self.put(local.indices), local.columns, weights)
 
     @cached_property
     def _epoch_there(self) -> Any:
@@ -135,23 +137,23 @@ class Context:
         """Return whether rows of so many values are gathered as bfloat16."""
         return self.precision == "bf16" and width % 8 == 0
 
-    def transpose(self, block: Block) -> Block:
+    def transpose(self, block: ScaledCSR) -> ScaledCSR:
         """Return the transpose (CSC) of a block over this rank's rows, computed once."""
         if self.local.symmetric:
             return block.as_own_transpose()
-        turned = self._transposed
+        transposed = self._transposed
         diagonal = block.diagonal
         if diagonal is not None:
             diagonal = np.zeros_like(diagonal, shape=self.local.columns)
             diagonal[: block.rows] = block.diagonal
-        weights = turned.weights if block.weights is not None else None
+        weights = transposed.weights if block.weights is not None else None
         return replace(
-            turned, weights=weights, left=block.right, right=block.left, diagonal=diagonal
+            transposed, weights=weights, left=block.right, right=block.left, diagonal=diagonal
         )
 
     @cached_property
-    def _transposed(self) -> Block:
-        found: Block = kernel("aggregate", self.like).transpose(self.adjacency)
+    def _transposed(self) -> ScaledCSR:
+        found: ScaledCSR = kernel("aggregate", self.like).transpose(self.adjacency)
         return found
 
     def drop(self, share: float, layer: int, stream: Stream = Stream.GNN_DROPOUT) -> Dropout | None:
@@ -172,7 +174,7 @@ class Context:
             self.pool.over(even_cuts(first, last, width, whole=self.on_gpu), work)
 
     def edges(
-        self, block: Block, first: int, last: int, width: int, work: Callable[[int, int], Any]
+        self, block: ScaledCSR, first: int, last: int, width: int, work: Callable[[int, int], Any]
     ) -> None:
         """Call ``work`` for pieces of a block's rows, of about as many edges each."""
         if last > first:
@@ -202,7 +204,7 @@ class Context:
         self.pool.sums(even_cuts(0, len(x), width, whole=self.on_gpu), sums, work)
         out[...] = sums
 
-    def _cuts(self, block: Block, first: int, last: int, width: int) -> list[int]:
+    def _cuts(self, block: ScaledCSR, first: int, last: int, width: int) -> list[int]:
         if self.on_gpu:
             return [first, last]
         key = (id(block.indptr), first, last, width)

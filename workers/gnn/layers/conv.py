@@ -25,9 +25,9 @@ class Conv:
     """Bias, norm, activation, dropout and residual; kinds add ``convolve``, and its backward."""
 
     def __init__(self, layer: Layer, number: int, inputs: int, *, first: bool) -> None:
-        assert layer.width is not None
+        assert layer.channels is not None
         self.layer, self.number, self.inputs = layer, number, inputs
-        self.width, self.first = layer.width, first
+        self.width, self.first = layer.channels, first
         self.prefix = f"layers.{number}"
         self.activation = Activation[layer.acts.upper()]
 
@@ -70,29 +70,29 @@ class Conv:
         self._skip = self._skipped(x)
         bias = context.parameters[f"{self.prefix}.bias"] if self.layer.bias else None
         drop = context.drop(self.layer.dropout, self.number)
-        self.how = Epilogue(None, self._skip, self.activation, drop)
+        self.epilogue = Epilogue(None, self._skip, self.activation, drop)
         if self.norm is None:
-            self.convolve(x, owned, replace(self.how, bias=bias))
+            self.convolve(x, owned, replace(self.epilogue, bias=bias))
             return out
         z = context.buffers.take(f"{self.prefix}.z", context.local.owned, self.width)
         self.convolve(x, z, Epilogue(bias) if bias is not None else None)
         self.norm.forward(z, owned)
-        self.finish(owned, self.how)
+        self.apply_epilogue(owned, self.epilogue)
         return out
 
-    def convolve(self, x: Input, out: Any, how: Epilogue | None) -> None:
-        """Write the kind's values of owned nodes at ``out``, finished."""
+    def convolve(self, x: Input, out: Any, epilogue: Epilogue | None) -> None:
+        """Write the kind's values of owned nodes at ``out``, epilogue included."""
         raise NotImplementedError
 
-    def finish(
-        self, z: Any, how: Epilogue, first: int = 0, last: int | None = None, out: Any = None
+    def apply_epilogue(
+        self, z: Any, epilogue: Epilogue, first: int = 0, last: int | None = None, out: Any = None
     ) -> None:
-        """Finish rows, in place where no ``out`` is given."""
+        """Apply an epilogue to rows, in place where no ``out`` is given."""
         module, last = kernel("activation", z), len(z) if last is None else last
         out = z if out is None else out
-        with self.span("finish"):
+        with self.span("epilogue"):
             self.context.rows(
-                first, last, z.shape[1], lambda a, b: module.finish(z, out, how, a, b)
+                first, last, z.shape[1], lambda a, b: module.apply_epilogue(z, out, epilogue, a, b)
             )
 
     def _skipped(self, x: Input) -> Any:
@@ -114,14 +114,14 @@ class Conv:
         out = context.buffers.take(f"{self.prefix}.out", context.local.columns, self.width)
         module = kernel("activation", grad)
 
-        def finish_back(first: int, last: int) -> None:
-            module.finish_back(grad, out, self.how, first, last)
+        def epilogue_backward(first: int, last: int) -> None:
+            module.epilogue_backward(grad, out, self.epilogue, first, last)
 
-        with self.span("finish backward"):
+        with self.span("epilogue backward"):
             if self.layer.bias and self.norm is None:
-                self.bias_backward(grad, finish_back)
+                self.bias_backward(grad, epilogue_backward)
             else:
-                context.rows(0, context.local.owned, self.width, finish_back)
+                context.rows(0, context.local.owned, self.width, epilogue_backward)
         kept = None
         if self.layer.residual:
             if self.inputs != self.width:
@@ -155,4 +155,4 @@ class Conv:
     def start_allreduce(self) -> None:
         """Start the allreduce of this layer's gradients."""
         names = [entry.name for entry in self.entries()]
-        self.context.sums.start(self.context.parameters.gradients_of(names))
+        self.context.reducer.start(self.context.parameters.gradients_of(names))

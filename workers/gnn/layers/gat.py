@@ -26,7 +26,7 @@ class GATConv(Conv):
     @property
     def each(self) -> int:
         """How many values a head has."""
-        return self.width // self.heads if self.layer.join == "concat" else self.width
+        return self.width // self.heads if self.layer.concat else self.width
 
     def weights(self) -> list[ParameterSpec]:
         """Return the matrix, and each head's two vectors."""
@@ -42,8 +42,8 @@ class GATConv(Conv):
         self.rows_of = context.adjacency
         self.columns_of = context.transpose(context.adjacency)
 
-    def convolve(self, x: Input, out: Any, how: Epilogue | None) -> None:
-        """Write the heads, side by side or their mean, at ``out``, finished."""
+    def convolve(self, x: Input, out: Any, epilogue: Epilogue | None) -> None:
+        """Write the heads, side by side or their mean, at ``out``, epilogue included."""
         context, owned = self.context, self.context.local.owned
         z, heads, sums = self._z(), self._heads(), self._sums()
         with self.span("product"):
@@ -62,15 +62,15 @@ class GATConv(Conv):
                 )  # fmt: skip
         apart = sums.reshape(owned, self.heads, self.each)
 
-        def join(first: int, last: int) -> None:
-            if self.layer.join == "concat":
+        def combine(first: int, last: int) -> None:
+            if self.layer.concat:
                 out[first:last] = sums[first:last]
             else:
                 np.mean(apart[first:last], axis=1, out=out[first:last])
 
-        context.rows(0, owned, sums.shape[1], join)
-        if how is not None:
-            self.finish(out, how)
+        context.rows(0, owned, sums.shape[1], combine)
+        if epilogue is not None:
+            self.apply_epilogue(out, epilogue)
 
     def _score(self, z: Any, heads: Heads, first: int, last: int) -> None:
         module = kernel("attention", z)
@@ -85,7 +85,7 @@ class GATConv(Conv):
         owned, columns, total = local.owned, local.columns, self.heads * self.each
         z, heads, sums = self._z(), self._last, self._sums()
         used: list[Any] = [grad]
-        if self.layer.join == "mean":
+        if not self.layer.concat:
             spread = context.buffers.scratch(owned, total, grad)
             shaped = spread.reshape(owned, self.heads, self.each)
             shaped[...] = grad[:, None, :] / self.heads
@@ -157,7 +157,7 @@ class GATConv(Conv):
         )
         share = self.layer.attention_dropout
         drop = context.drop(share, self.number, Stream.GNN_ATTENTION)
-        self._last = Heads(left, right, peak, total, self.layer.slope, drop)
+        self._last = Heads(left, right, peak, total, self.layer.negative_slope, drop)
         return self._last
 
     def _parameter(self, name: str) -> Any:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from penstock.kernels import kernel
-from penstock.kernels.gnn_rules import Block, Epilogue
+from penstock.kernels.gnn_rules import Epilogue, ScaledCSR
 from penstock.workers.gnn.layers.context import Context
 from penstock.workers.gnn.layers.conv import Conv
 from penstock.workers.gnn.layers.inputs import Input, Then
@@ -21,20 +21,20 @@ from penstock.workers.gnn.plan.spec import Layer
 class GCNConv(Conv):
     """(A x) W or A (x W): products commute with sums over neighbours. The base of SAGE and GIN.
 
-    ``order`` is aggregate or transform. ``folded``: A x is the same in every epoch: precomputed.
+    ``order`` is aggregate or transform. ``precomputed``: A x, which is the same in every epoch.
 
-    What neighbours' rows are multiplied with (``Block.right``) would be read for every edge: rows
-    are multiplied before they are gathered or sent. Features that are aggregated unscaled are not
-    copied for that: it would cost more memory than time.
+    What neighbours' rows are multiplied with (``ScaledCSR.right``) would be read for every edge:
+    rows are multiplied before they are gathered or sent. Features that are aggregated unscaled are
+    not copied for that: it would cost more memory than time.
     """
 
     def __init__(
-        self, layer: Layer, number: int, inputs: int, *, first: bool, order: str, folded: bool
+        self, layer: Layer, number: int, inputs: int, *, first: bool, order: str, precomputed: bool
     ) -> None:
         super().__init__(layer, number, inputs, first=first)
-        self.order, self.folded = order, folded
+        self.order, self.precomputed = order, precomputed
         self._aggregated: Any = None
-        self._of_ghosts: dict[int, Block] = {}
+        self._of_ghosts: dict[int, ScaledCSR] = {}
 
     def weights(self) -> list[ParameterSpec]:
         """Return the one matrix."""
@@ -59,36 +59,36 @@ class GCNConv(Conv):
 
     # Forward
 
-    def convolve(self, x: Input, out: Any, how: Epilogue | None) -> None:
-        """Write A x W at ``out``, finished."""
+    def convolve(self, x: Input, out: Any, epilogue: Epilogue | None) -> None:
+        """Write A x W at ``out``, epilogue included."""
         if self.order == "transform":
-            self._transform_first(x, out, how)
+            self._transform_first(x, out, epilogue)
         else:
-            self._aggregate_first(x, out, how)
+            self._aggregate_first(x, out, epilogue)
 
-    def _transform_first(self, x: Input, out: Any, how: Epilogue | None) -> None:
+    def _transform_first(self, x: Input, out: Any, epilogue: Epilogue | None) -> None:
         context, local = self.context, self.context.local
         aggregated = context.buffers.scratch(local.columns, self.width)
         ready, make = self.prepare_rows_later(aggregated, self.factors[0], aggregated)
         with self.span("product"):
             x.product(self.weight, aggregated[: local.owned], make)
-        self.aggregate(ready, out, how)
+        self.aggregate(ready, out, epilogue)
 
-    def _aggregate_first(self, x: Input, out: Any, how: Epilogue | None) -> None:
+    def _aggregate_first(self, x: Input, out: Any, epilogue: Epilogue | None) -> None:
         context = self.context
         aggregated = context.buffers.take(
             f"{self.prefix}.aggregated", context.local.owned, self.inputs
         )
 
         def product(first: int, last: int) -> None:
-            def finish(a: int, b: int) -> None:
-                kernel("activation", out).finish(out, out, how, first + a, first + b)
+            def apply_epilogue(a: int, b: int) -> None:
+                kernel("activation", out).apply_epilogue(out, out, epilogue, first + a, first + b)
 
-            then = None if how is None else finish
+            then = None if epilogue is None else apply_epilogue
             with self.span("product"):
                 context.pool.product(aggregated[first:last], self.weight, out[first:last], then)
 
-        if self.folded:
+        if self.precomputed:
             if self._aggregated is None:
                 for columns, values in x.tiles():
                     self.aggregate(values, aggregated[:, columns], None)
@@ -131,45 +131,57 @@ class GCNConv(Conv):
         return out, lambda a, b: scale_rows(x, factor, out, a, b)
 
     def aggregate(
-        self, x: Any, out: Any, how: Epilogue | None, then: Callable[[int, int], None] | None = None
+        self,
+        x: Any,
+        out: Any,
+        epilogue: Epilogue | None,
+        then: Callable[[int, int], None] | None = None,
     ) -> None:
-        """Write A x at ``out``, finished, while ghosts' rows of x are fetched.
+        """Write A x at ``out``, epilogue included, while ghosts' rows of x are fetched.
 
         ``then(first, last)`` is called when rows are there.
         """
         context, local = self.context, self.context.local
         if self.edges_by_owner is None:
-            context.gather(x, lambda a, b: self.aggregate_owned(x, out, a, b, how), then)
+            context.gather(x, lambda a, b: self.aggregate_owned(x, out, a, b, epilogue), then)
             return
-        near, far = self.edges_by_owner
+        owned_edges, ghost_edges = self.edges_by_owner
         context.halo.start(x, separate=True)
-        self.aggregate_rows(near, x, out, 0, local.interior, how)
-        self.aggregate_rows(near, x, out, local.interior, local.owned)
+        self.aggregate_rows(owned_edges, x, out, 0, local.interior, epilogue)
+        self.aggregate_rows(owned_edges, x, out, local.interior, local.owned)
         if then is not None and local.interior:
             then(0, local.interior)
         context.halo.wait()
-        both = context.buffers.scratch(len(out), out.shape[1], x, out, how and how.skip)
+        both = context.buffers.scratch(len(out), out.shape[1], x, out, epilogue and epilogue.skip)
         ghosts = context.halo.ghosts(x)
-        self.aggregate_rows(far, ghosts, both, local.interior, local.owned, Epilogue(skip=out))
-        self.finish(both, how or Epilogue(), local.interior, local.owned, out)
+        self.aggregate_rows(
+            ghost_edges, ghosts, both, local.interior, local.owned, Epilogue(skip=out)
+        )
+        self.apply_epilogue(both, epilogue or Epilogue(), local.interior, local.owned, out)
         if then is not None:
             then(local.interior, local.owned)
 
     def aggregate_owned(
-        self, x: Any, out: Any, first: int, last: int, how: Epilogue | None
+        self, x: Any, out: Any, first: int, last: int, epilogue: Epilogue | None
     ) -> None:
         """Write rows of A x at ``out``."""
-        self.aggregate_rows(self.rows_of, x, out, first, last, how)
+        self.aggregate_rows(self.rows_of, x, out, first, last, epilogue)
 
     def aggregate_rows(
-        self, block: Block, x: Any, out: Any, first: int, last: int, how: Epilogue | None = None
+        self,
+        block: ScaledCSR,
+        x: Any,
+        out: Any,
+        first: int,
+        last: int,
+        epilogue: Epilogue | None = None,
     ) -> None:
         """Write rows of a block's sums over x at ``out``."""
         module = kernel("aggregate", x)
         with self.span("aggregation"):
             self.context.edges(
                 block, first, last, x.shape[1],
-                lambda a, b: module.gather(block, x, out, a, b, how),
+                lambda a, b: module.gather(block, x, out, a, b, epilogue),
             )  # fmt: skip
 
     # Backward
@@ -193,16 +205,18 @@ class GCNConv(Conv):
         ]
 
     def aggregate_backward(
-        self, grad: Any, width: int, how: Epilogue | None = None, used: Any = None
+        self, grad: Any, width: int, epilogue: Epilogue | None = None, used: Any = None
     ) -> Any:
         """Return the gradient of what was gathered, complete for owned nodes.
 
-        ``how`` finishes their rows before what other ranks send is added; memory is not ``used``'s.
+        ``epilogue`` comes before what other ranks send is added; memory is not ``used``'s.
         """
         context, columns = self.context, self.columns_of
-        dx = context.buffers.scratch(context.local.columns, width, grad, used, how and how.skip)
+        dx = context.buffers.scratch(
+            context.local.columns, width, grad, used, epilogue and epilogue.skip
+        )
         if self.implicit:
-            return self._scattered(grad, dx, how)
+            return self._scattered(grad, dx, epilogue)
         assert columns is not None
         grad = self.prepare_rows(grad, self.factors[1], grad)  # which nobody reads after this
 
@@ -211,12 +225,12 @@ class GCNConv(Conv):
 
         context.gather_backward(
             dx,
-            lambda first, last: self.aggregate_rows(columns, grad, dx, first, last, how),
+            lambda first, last: self.aggregate_rows(columns, grad, dx, first, last, epilogue),
             of_ghosts,
         )
         return dx
 
-    def _ghost_rows(self, columns: Block, rows: slice) -> Block:
+    def _ghost_rows(self, columns: ScaledCSR, rows: slice) -> ScaledCSR:
         """Return some ghosts' rows of the transpose; ghosts have no row here: no diagonal."""
         if rows.start not in self._of_ghosts:
             left = None if columns.left is None else columns.left[rows]
@@ -224,15 +238,15 @@ class GCNConv(Conv):
             self._of_ghosts[rows.start] = replace(columns, indptr=indptr, left=left, diagonal=None)
         return self._of_ghosts[rows.start]
 
-    def _scattered(self, grad: Any, dx: Any, how: Epilogue | None) -> Any:
+    def _scattered(self, grad: Any, dx: Any, epilogue: Epilogue | None) -> Any:
         """Scatter over the CSR: all of dx is known only at the end."""
         context = self.context
         dx[...] = 0
         with self.span("aggregation"):
             kernel("aggregate", grad).scatter(self.rows_of, grad, dx)
         context.halo.start_backward(dx)
-        if how is not None:
-            self.finish(dx, how, 0, context.local.owned)
+        if epilogue is not None:
+            self.apply_epilogue(dx, epilogue, 0, context.local.owned)
         context.halo.wait_backward(dx)
         return dx
 

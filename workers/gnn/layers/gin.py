@@ -18,13 +18,15 @@ class GINConv(GCNConv):
     """relu(A x W + b) V: the first half is a ``GCNConv`` of its own width, within this one."""
 
     def __init__(
-        self, layer: Layer, number: int, inputs: int, *, first: bool, order: str, folded: bool
+        self, layer: Layer, number: int, inputs: int, *, first: bool, order: str, precomputed: bool
     ) -> None:
-        super().__init__(layer, number, inputs, first=first, order=order, folded=folded)
-        assert layer.width is not None
-        self.hidden = layer.hidden or layer.width
-        inner = replace(layer, width=self.hidden, residual=False, norm="none", dropout=0.0)
-        self.inner = GCNConv(inner, number, inputs, first=first, order=order, folded=folded)
+        super().__init__(layer, number, inputs, first=first, order=order, precomputed=precomputed)
+        assert layer.channels is not None
+        self.hidden = layer.hidden or layer.channels
+        inner = replace(layer, channels=self.hidden, residual=False, norm="none", dropout=0.0)
+        self.inner = GCNConv(
+            inner, number, inputs, first=first, order=order, precomputed=precomputed
+        )
         # When its gradient is there, all of this conv's are; and these features may be skipped to.
         self.inner.start_allreduce = self.start_allreduce  # type: ignore[method-assign]
         self.inner.release_features = self.release_features  # type: ignore[method-assign]
@@ -42,14 +44,14 @@ class GINConv(GCNConv):
         super(GCNConv, self).prepare(context)
         self.inner.prepare(context)
 
-    def convolve(self, x: Input, out: Any, how: Epilogue | None) -> None:
-        """Write both halves at ``out``, finished."""
+    def convolve(self, x: Input, out: Any, epilogue: Epilogue | None) -> None:
+        """Write both halves at ``out``, epilogue included."""
         between = Epilogue(self._parameter("between"), activation=Activation.RELU)
         self.inner.convolve(x, self._hidden(), between)
         with self.span("product"):
             self.context.pool.product(self._hidden(), self._parameter("second"), out)
-        if how is not None:
-            self.finish(out, how)
+        if epilogue is not None:
+            self.apply_epilogue(out, epilogue)
 
     def convolve_backward(self, grad: Any, x: Input) -> Any:
         """Return the gradient of x, or None."""
@@ -59,12 +61,12 @@ class GINConv(GCNConv):
                 hidden, grad, parameters.gradient(f"{self.prefix}.second")
             )
         dhidden = self.product_backward(grad, self._parameter("second"))
-        module, how = kernel("activation", grad), Epilogue(activation=Activation.RELU)
+        module, epilogue = kernel("activation", grad), Epilogue(activation=Activation.RELU)
         context.rows(
             0,
             len(hidden),
             self.hidden,
-            lambda a, b: module.finish_back(dhidden, hidden, how, a, b),
+            lambda a, b: module.epilogue_backward(dhidden, hidden, epilogue, a, b),
         )
         context.column_sums(dhidden, parameters.gradient(f"{self.prefix}.between"))
         return self.inner.convolve_backward(dhidden, x)

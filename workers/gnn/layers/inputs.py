@@ -10,7 +10,7 @@ import numpy as np
 
 from penstock.errors import PenstockError
 from penstock.kernels import kernel
-from penstock.kernels.gnn_rules import Block, Epilogue
+from penstock.kernels.gnn_rules import Epilogue, ScaledCSR
 from penstock.kernels.streams import Stream
 from penstock.workers.gnn.layers.context import Context
 from penstock.workers.gnn.plan.lowering import TILE
@@ -99,10 +99,16 @@ class Features(Dense):
         self.values = None
         if drop is None:
             return
-        given, module, how = self.dense(), kernel("activation", context.like), Epilogue(drop=drop)
+        given, module, epilogue = (
+            self.dense(),
+            kernel("activation", context.like),
+            Epilogue(drop=drop),
+        )
         rows, width = context.local.owned, given.shape[1]
         kept = context.buffers.take("features", context.local.columns, width)
-        context.rows(0, rows, width, lambda a, b: module.finish(given, kept, how, a, b))
+        context.rows(
+            0, rows, width, lambda a, b: module.apply_epilogue(given, kept, epilogue, a, b)
+        )
         self.values = kept
 
     def dense(self) -> Any:
@@ -134,7 +140,7 @@ class Features(Dense):
 class SparseFeatures:
     """Sparse input features: products are sums over a block whose columns are features."""
 
-    def __init__(self, context: Context, block: Block, share: float) -> None:
+    def __init__(self, context: Context, block: ScaledCSR, share: float) -> None:
         self.context, self._share = context, share
         self._rows = self._all_rows = block
         self._columns = self._all_columns = kernel("aggregate", block.indices).transpose(block)
@@ -176,7 +182,7 @@ class SparseFeatures:
     def release(self) -> None:
         """Keep them."""
 
-    def _gather(self, block: Block, x: Any, out: Any, then: Then = None) -> None:
+    def _gather(self, block: ScaledCSR, x: Any, out: Any, then: Then = None) -> None:
         module = kernel("aggregate", x)
 
         def work(first: int, last: int) -> None:

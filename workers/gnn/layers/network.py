@@ -10,9 +10,9 @@ import numpy as np
 from penstock.kernels import kernel
 from penstock.workers.gnn.clock import Clock
 from penstock.workers.gnn.data.features import as_dense, as_sparse
-from penstock.workers.gnn.data.local import Local
+from penstock.workers.gnn.data.local import LocalGraph
 from penstock.workers.gnn.halo.exchange import Halo
-from penstock.workers.gnn.halo.gradients import GradientSum
+from penstock.workers.gnn.halo.gradients import GradientReducer
 from penstock.workers.gnn.layers.context import Context
 from penstock.workers.gnn.layers.conv import Conv
 from penstock.workers.gnn.layers.gat import GATConv
@@ -22,7 +22,7 @@ from penstock.workers.gnn.layers.inputs import Dense, Features, SparseFeatures
 from penstock.workers.gnn.layers.norms import BatchNorm
 from penstock.workers.gnn.layers.parameters import Parameters
 from penstock.workers.gnn.layers.sage import SAGEConv, SAGEMaxConv
-from penstock.workers.gnn.plan.lowering import LayerPlan, Plan
+from penstock.workers.gnn.plan.lowering import LayerPlan, ModelPlan
 from penstock.workers.gnn.plan.spec import Model, Training
 from penstock.workers.gnn.thread_pool import ThreadPool, even_cuts
 
@@ -36,15 +36,15 @@ class Network:
     network = Network(plan, model, training, local, pool, comm)
     logits = network.forward(epoch=3, training=True)
     network.backward(gradient_of_logits) # parameters.gradients: of this rank's rows
-    network.sums.wait()                  # of all ranks
+    network.reducer.wait()               # of all ranks
     """
 
     def __init__(
         self,
-        plan: Plan,
+        plan: ModelPlan,
         model: Model,
         training: Training,
-        local: Local,
+        local: LocalGraph,
         pool: ThreadPool,
         comm: AnyCommunicator,
         *,
@@ -58,10 +58,13 @@ class Network:
         self.parameters = Parameters(entries, dtype, training.seed, device=device)
         # With NCCL the GPU waits for messages, not the host, which goes on launching.
         wait = comm.follow if device else comm.wait
-        how: dict[str, Any] = {"overlap": training.overlap, "clock": self.clock, "wait": wait}
-        self.halo, self.sums = Halo(comm, local, pool=pool, **how), GradientSum(comm, **how)
+        exchange: dict[str, Any] = {"overlap": training.overlap, "clock": self.clock, "wait": wait}
+        self.halo, self.reducer = (
+            Halo(comm, local, pool=pool, **exchange),
+            GradientReducer(comm, **exchange),
+        )
         self.context = Context(
-            local, self.parameters, self.halo, self.sums, pool, self.clock, comm,
+            local, self.parameters, self.halo, self.reducer, pool, self.clock, comm,
             self.parameters.values[:0], training.seed, training.transpose == "implicit",
             training.precision if device else "fp32",
         )  # fmt: skip
@@ -83,23 +86,23 @@ class Network:
     def progress(self) -> None:
         """Help messages on: called between pieces of computation."""
         self.halo.test()
-        self.sums.test()
+        self.reducer.test()
 
     def exchange(
         self,
         *,
         overlap: bool,
-        leave_out: bool = False,
+        skip_exchange: bool = False,
         before: Callable[[], None] | None = None,
     ) -> None:
         """Say how ranks exchange from now on; the same on all, between two passes.
 
         overlap    compute meanwhile; without, wait for each exchange at once
-        leave_out  exchange nothing: what is computed is of no use but to see how long it takes
+        skip_exchange  exchange nothing: what is computed is of no use but to see how long it takes
         before     called before each exchange
         """
-        for one in (self.halo, self.sums):
-            one.overlap, one.leave_out, one.before = overlap, leave_out, before
+        for one in (self.halo, self.reducer):
+            one.overlap, one.skip_exchange, one.before = overlap, skip_exchange, before
 
     def forward(self, *, epoch: int = 0, training: bool = False) -> Any:
         """Return the owned nodes' outputs; they are overwritten by the next pass."""
@@ -140,7 +143,7 @@ class Network:
             if isinstance(conv.norm, BatchNorm)
         }
 
-    def _features(self, plan: Plan, model: Model, local: Local, dtype: Any) -> Any:
+    def _features(self, plan: ModelPlan, model: Model, local: LocalGraph, dtype: Any) -> Any:
         context = self.context
         if plan.sparse:
             block = as_sparse(local.features)
@@ -161,7 +164,7 @@ def _conv(plan: LayerPlan) -> Conv:
     kind = kinds[layer.kind]
     if layer.kind == "sage" and layer.aggregate == "max":
         kind = SAGEMaxConv
-    return kind(layer, number, inputs, first=first, order=plan.order, folded=plan.folded)
+    return kind(layer, number, inputs, first=first, order=plan.order, precomputed=plan.precomputed)
 
 
 class Loss:
@@ -170,7 +173,7 @@ class Loss:
     def __init__(self, kind: str, network: Network, terms: int) -> None:
         self.kind, self.network, self.terms = kind, network, terms
         local, put = network.local, network.context.put
-        self._roles = put(local.counted)
+        self._splits = put(local.counted)
         names = {"class": np.int32, "value": network.parameters.values.dtype}
         if local.label_kind == "multi":
             self._truth: tuple[Any, ...] = tuple(put(array) for array in local.labels[:2])
@@ -188,10 +191,10 @@ class Loss:
         sums = np.zeros_like(outputs, shape=(3, 4), dtype=np.float64)
         scale = 1 / max(self.terms, 1)
         cuts = even_cuts(0, len(outputs), 8 * outputs.shape[1], whole=context.on_gpu)
-        truth, roles = self._truth, self._roles
+        truth, splits = self._truth, self._splits
         with self.network.clock.span("loss", "compute"):
             context.pool.sums(
                 cuts, sums,
-                lambda a, b, part: work(outputs, *truth, roles, scale, grad, part, a, b),
+                lambda a, b, part: work(outputs, *truth, splits, scale, grad, part, a, b),
             )  # fmt: skip
         return sums

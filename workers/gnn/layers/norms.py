@@ -110,7 +110,7 @@ class BatchNorm:
         return self._over_ranks(sums)
 
     def _over_ranks(self, sums: Any) -> Any:
-        return sums if self.context.alone else self.context.sums.total(sums.copy())
+        return sums if self.context.alone else self.context.reducer.total(sums.copy())
 
     def _of(self, name: str) -> Any:
         return self.context.parameters[f"{self.prefix}.{name}"]

@@ -25,16 +25,16 @@ class SAGEConv(GCNConv):
             glorot(f"{self.prefix}.self", self.inputs, self.width),
         ]
 
-    def convolve(self, x: Input, out: Any, how: Epilogue | None) -> None:
-        """Write both products' sum at ``out``, finished."""
+    def convolve(self, x: Input, out: Any, epilogue: Epilogue | None) -> None:
+        """Write both products' sum at ``out``, epilogue included."""
         context = self.context
         own = context.buffers.take(f"{self.prefix}.own", context.local.owned, self.width)
         with self.span("product"):
             x.product(context.parameters[f"{self.prefix}.self"], own)
-        how = how or Epilogue()
-        if how.skip is not None:
-            context.add(own, how.skip, own)
-        super().convolve(x, out, replace(how, skip=own))
+        epilogue = epilogue or Epilogue()
+        if epilogue.skip is not None:
+            context.add(own, epilogue.skip, own)
+        super().convolve(x, out, replace(epilogue, skip=own))
 
     def release_features(self, x: Input) -> None:
         """Keep the features: the node's own product reads them."""
@@ -78,7 +78,7 @@ class SAGEMaxConv(SAGEConv):
         return x, None
 
     def aggregate_owned(
-        self, x: Any, out: Any, first: int, last: int, how: Epilogue | None
+        self, x: Any, out: Any, first: int, last: int, epilogue: Epilogue | None
     ) -> None:
         """Write the maxima of rows at ``out``, and save the argmax."""
         module, block = kernel("aggregate", x), self.rows_of
@@ -90,12 +90,12 @@ class SAGEMaxConv(SAGEConv):
             )  # fmt: skip
 
     def aggregate_backward(
-        self, grad: Any, width: int, how: Epilogue | None = None, used: Any = None
+        self, grad: Any, width: int, epilogue: Epilogue | None = None, used: Any = None
     ) -> Any:
         """Return the gradient of what was gathered, which goes to the argmax."""
         context, columns = self.context, self.columns_of
         assert columns is not None
-        skip = how.skip if how is not None else None
+        skip = epilogue.skip if epilogue is not None else None
         dx = context.buffers.scratch(context.local.columns, width, grad, used, skip)
         module, argmax, owned = kernel("aggregate", grad), self._argmax(), context.local.owned
 

@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from penstock.kernels.gnn_rules import Block
+from penstock.kernels.gnn_rules import ScaledCSR
 from penstock.workers.gnn.layers.context import Context
 
 _ROWS = 1 << 18  # at a time: what has a value an edge is as large as the graph
 
 
-def block_of(context: Context, kind: str, aggregate: str, eps: float) -> Block:
+def block_of(context: Context, kind: str, aggregate: str, eps: float) -> ScaledCSR:
     """Return what a layer of this kind aggregates over; layers of one kind share a block."""
     key = kind, aggregate, eps
     if key not in context.blocks:
@@ -21,7 +21,7 @@ def block_of(context: Context, kind: str, aggregate: str, eps: float) -> Block:
     return context.blocks[key]
 
 
-def _block_of(context: Context, kind: str, aggregate: str, eps: float) -> Block:
+def _block_of(context: Context, kind: str, aggregate: str, eps: float) -> ScaledCSR:
     plain = context.adjacency
     if kind == "gcn":
         return _normalised(context, plain)
@@ -35,7 +35,7 @@ def _block_of(context: Context, kind: str, aggregate: str, eps: float) -> Block:
     return plain
 
 
-def split_by_owner(context: Context, block: Block) -> tuple[Block, Block] | None:
+def split_by_owner(context: Context, block: ScaledCSR) -> tuple[ScaledCSR, ScaledCSR] | None:
     """Return the block's edges to owned nodes, and those to ghosts; None where that gains nothing.
 
     The columns of the second count from the first ghost: it gathers over ghosts' rows alone.
@@ -48,38 +48,38 @@ def split_by_owner(context: Context, block: Block) -> tuple[Block, Block] | None
         return None
     if context.by_owner is None:
         context.by_owner = _edges_by_owner(context)
-    near, far = context.by_owner
+    owned_edges, ghost_edges = context.by_owner
     right = None if block.right is None else block.right[local.owned :]
     left, diagonal = block.left, block.diagonal
-    near = replace(near, left=left, right=block.right, diagonal=diagonal)
-    return near, replace(far, left=left, right=right)
+    owned_edges = replace(owned_edges, left=left, right=block.right, diagonal=diagonal)
+    return owned_edges, replace(ghost_edges, left=left, right=right)
 
 
-def _edges_by_owner(context: Context) -> tuple[Block, Block]:
+def _edges_by_owner(context: Context) -> tuple[ScaledCSR, ScaledCSR]:
     local = context.local
     indptr, columns = np.asarray(local.indptr), np.asarray(local.indices)
-    far = columns >= local.owned
+    ghost_edges = columns >= local.owned
     before = np.zeros(local.owned + 1, np.int64)  # edges to ghosts, before each row
     for first in range(0, local.owned, _ROWS):
         last = min(first + _ROWS, local.owned)
         low, high = int(indptr[first]), int(indptr[last])
-        running = np.concatenate([[0], np.cumsum(far[low:high])])
+        running = np.concatenate([[0], np.cumsum(ghost_edges[low:high])])
         before[first : last + 1] = before[first] + running[indptr[first : last + 1] - low]
     pieces = []
     ghosts = local.columns - local.owned
     for chosen, starts, skipped, width in (
-        (~far, indptr - before, 0, local.columns),
-        (far, before, local.owned, ghosts),
+        (~ghost_edges, indptr - before, 0, local.columns),
+        (ghost_edges, before, local.owned, ghosts),
     ):
         weights = None
         if local.weights is not None:
             weights = context.put(local.weights[chosen].astype(context.like.dtype))
         indices = context.put(columns[chosen] - columns.dtype.type(skipped))
-        pieces.append(Block(context.put(starts), indices, width, weights))
+        pieces.append(ScaledCSR(context.put(starts), indices, width, weights))
     return pieces[0], pieces[1]
 
 
-def _normalised(context: Context, plain: Block) -> Block:
+def _normalised(context: Context, plain: ScaledCSR) -> ScaledCSR:
     """Return the block of D**-1/2 (A + I) D**-1/2; a node that has a loop already gets no other.
 
     Without weights a node counts once for itself, however many loops it has.

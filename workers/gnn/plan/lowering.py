@@ -1,25 +1,23 @@
-"""Lowering: from a model and what is known of the graph to what will run, step by step.
+"""Lowering: from a model and what is known of the graph to what will run, layer by layer.
 
     plan = lower(model, facts, training, rates)
     print(plan.text())
     plan.memory_bytes                    # of one rank, at most
 
 The client does that once, and ships the plan to all ranks. Choices are made by predicted time: the
-order of product and aggregation in every layer, whether the first aggregation is precomputed
-(folded), and whether features are dense or sparse (their sparsity against the machine's tau).
+order of product and aggregation in every layer, whether the first aggregation is precomputed, and
+whether features are dense or sparse (their sparsity against the machine's tau).
 """
 
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from penstock.errors import UsageError
-from penstock.graph import Graph
 from penstock.sizes import format_bytes, format_count
-from penstock.workers.gnn.plan.facts import Facts, facts_of
+from penstock.workers.gnn.plan.facts import Facts
 from penstock.workers.gnn.plan.spec import Layer, Model, Training
 
 _FLOAT = 4
@@ -58,7 +56,7 @@ _SHOWN = {
 
 
 @dataclass(frozen=True)
-class Step:
+class Operation:
     """One operation of an epoch: its cost, and the time that is predicted for it."""
 
     name: str
@@ -75,19 +73,19 @@ class LayerPlan:
     number: int
     inputs: int
     order: Order
-    folded: bool
+    precomputed: bool
     sparse: bool
     why: str
-    steps: tuple[Step, ...]
+    operations: tuple[Operation, ...]
 
     @property
     def seconds(self) -> float:
         """The predicted time of an epoch."""
-        return sum(step.seconds for step in self.steps)
+        return sum(each.seconds for each in self.operations)
 
 
 @dataclass(frozen=True)
-class Plan:
+class ModelPlan:
     """What will run: layers in order, and the memory of one rank."""
 
     layers: tuple[LayerPlan, ...]
@@ -95,7 +93,7 @@ class Plan:
     sparse: bool
     tau: float
     memory: dict[Memory, int] = field(default_factory=dict)
-    rest: tuple[Step, ...] = ()
+    rest: tuple[Operation, ...] = ()
 
     @property
     def memory_bytes(self) -> int:
@@ -122,18 +120,18 @@ class Plan:
         where = "GPU" if facts.on_gpu else "CPU"
         counts = f"{format_count(facts.rows)} nodes, {format_count(facts.edges)} edges"
         share = f", the largest of {facts.ranks} parts" if facts.ranks > 1 else ""
-        path = "sparse" if self.sparse else "dense"
+        layout = "sparse" if self.sparse else "dense"
         lines = [
             f"{counts}{share}, on the {where}",
-            f"features: {facts.features:,} wide, {facts.sparsity:.1%} zeros: {path} path "
+            f"features: {facts.features:,} wide, {facts.sparsity:.1%} zeros: {layout} layout "
             f"(this machine's tau is {self.tau:.2f})",
             "",
             f"{'':48}{'GFLOP':>9}{'GB':>9}{'ms':>9}",
         ]
         for layer in self.layers:
             lines.append(_title(layer))
-            lines += map(_row, layer.steps)
-        lines += map(_row, self.rest)
+            lines += map(_line_of, layer.operations)
+        lines += map(_line_of, self.rest)
         lines.append(f"{'predicted time of an epoch':<66}{self.seconds * 1e3:9.3g}")
         lines += ["", "memory of a rank"]
         for kind, size in self.memory.items():
@@ -142,9 +140,10 @@ class Plan:
         return "\n".join(lines)
 
 
-def _row(step: Step) -> str:
-    shown = step.name if len(step.name) < 46 else f"{step.name[:45]}…"
-    return f"  {shown:<46}{step.flops / 1e9:9.3g}{step.bytes / 1e9:9.3g}{step.seconds * 1e3:9.3g}"
+def _line_of(operation: Operation) -> str:
+    shown = operation.name if len(operation.name) < 46 else f"{operation.name[:45]}…"
+    costs = operation.flops / 1e9, operation.bytes / 1e9, operation.seconds * 1e3
+    return f"  {shown:<46}" + "".join(f"{cost:9.3g}" for cost in costs)
 
 
 def _title(plan: LayerPlan) -> str:
@@ -153,40 +152,26 @@ def _title(plan: LayerPlan) -> str:
     if layer.kind == "gat":
         kind = f"gat, {layer.heads} heads"
     order = f"{plan.order} first"
-    folded = ", precomputed" if plan.folded else ""
+    once = ", precomputed" if plan.precomputed else ""
     why = f" ({plan.why})" if plan.why else ""
-    return f"layer {plan.number + 1}: {kind}, {plan.inputs} to {layer.width}: {order}{folded}{why}"
+    return f"layer {plan.number + 1}: {kind}, {plan.inputs} to {layer.channels}: {order}{once}{why}"
 
 
-def lower(model: Model, facts: Facts, training: Training, rates: Rates) -> Plan:
+def lower(model: Model, facts: Facts, training: Training, rates: Rates) -> ModelPlan:
     """Return the plan of one rank; it depends on nothing else than its arguments."""
     model = model.complete(facts.outputs)
     cost = _Cost(facts, rates)
-    sparse = _sparse_path(model, facts, training, rates)
+    sparse = _sparse_layout(model, facts, training, rates)
     layers, inputs = [], facts.features
     for number, layer in enumerate(model.layers):
         first = number == 0
         layers.append(_layer(cost, layer, number, inputs, training, model, sparse=sparse and first))
-        assert layer.width is not None
-        inputs = layer.width
+        assert layer.channels is not None
+        inputs = layer.channels
     _check_implicit(layers, training)
     memory = _memory(model, facts, layers, training, sparse=sparse)
     rest = (cost.stream("loss and its gradient", 2 * facts.rows * inputs),)
-    return Plan(tuple(layers), facts, sparse, rates.tau, memory, rest)
-
-
-def plan_for(
-    graph: Graph,
-    partition: Path | None,
-    model: Model,
-    training: Training,
-    rates: Rates,
-    *,
-    on_gpu: bool = False,
-) -> Plan:
-    """Return the plan of a model on a graph, or on the parts of a partition."""
-    facts = facts_of(graph, partition, training=training, on_gpu=on_gpu)
-    return lower(model, facts, training, rates)
+    return ModelPlan(tuple(layers), facts, sparse, rates.tau, memory, rest)
 
 
 def _check_implicit(layers: list[LayerPlan], training: Training) -> None:
@@ -200,15 +185,15 @@ def _check_implicit(layers: list[LayerPlan], training: Training) -> None:
             )
 
 
-def _sparse_path(model: Model, facts: Facts, training: Training, rates: Rates) -> bool:
+def _sparse_layout(model: Model, facts: Facts, training: Training, rates: Rates) -> bool:
     first = model.layers[0]
     # What reads features as a matrix: the maximum over neighbours, and a residual connection.
     dense_only = (first.kind == "sage" and first.aggregate == "max") or (
-        first.residual and first.width == facts.features
+        first.residual and first.channels == facts.features
     )
-    if training.path == "auto":
+    if training.feature_layout == "auto":
         return not dense_only and facts.sparsity >= rates.tau
-    return training.path == "sparse" and not dense_only
+    return training.feature_layout == "sparse" and not dense_only
 
 
 class _Cost:
@@ -217,39 +202,39 @@ class _Cost:
     def __init__(self, facts: Facts, rates: Rates) -> None:
         self.facts, self.rates = facts, rates
 
-    def product(self, name: str, inputs: int, width: int, times: int) -> Step:
+    def product(self, name: str, inputs: int, width: int, times: int) -> Operation:
         """Return ``times`` products of all rows with a matrix."""
         flops = 2.0 * self.facts.rows * inputs * width * times
         size = _FLOAT * self.facts.rows * (inputs + width) * times
-        return Step(name, flops, size, max(flops / self.rates.dense, size / self.rates.stream))
+        return Operation(name, flops, size, max(flops / self.rates.dense, size / self.rates.stream))
 
-    def sparse_product(self, name: str, width: int, times: int) -> Step:
+    def sparse_product(self, name: str, width: int, times: int) -> Operation:
         """Return ``times`` products with sparse features."""
         flops = 2.0 * self.facts.nonzeros * width * times
         size = (8 + _FLOAT * width) * self.facts.nonzeros * times
-        return Step(name, flops, size, flops / self.rates.sparse)
+        return Operation(name, flops, size, flops / self.rates.sparse)
 
-    def neighbours(self, name: str, width: int, times: float) -> Step:
+    def neighbours(self, name: str, width: int, times: float) -> Operation:
         """Return ``times`` aggregations over neighbours."""
         facts = self.facts
         rows = _FLOAT * facts.edges * width * times
         indices = facts.index_bytes * facts.edges * times
         written = _FLOAT * facts.rows * width * times
         seconds = rows / self.rates.gather + (indices + written) / self.rates.stream
-        return Step(name, 2.0 * facts.edges * width * times, rows + indices + written, seconds)
+        return Operation(name, 2.0 * facts.edges * width * times, rows + indices + written, seconds)
 
-    def halo(self, width: int, times: int) -> Step | None:
+    def halo(self, width: int, times: int) -> Operation | None:
         """Return ``times`` exchanges of ghosts' rows."""
         ghosts = self.facts.columns - self.facts.rows
         if not ghosts:
             return None
         size = _FLOAT * ghosts * width * times
         seconds = size / self.rates.exchange + times * self.rates.latency
-        return Step("halo exchange (overlaps interior rows)", 0, size, seconds)
+        return Operation("halo exchange (overlaps interior rows)", 0, size, seconds)
 
-    def stream(self, name: str, values: float) -> Step:
+    def stream(self, name: str, values: float) -> Operation:
         """Return a pass over so many values."""
-        return Step(name, values, _FLOAT * values, _FLOAT * values / self.rates.stream)
+        return Operation(name, values, _FLOAT * values, _FLOAT * values / self.rates.stream)
 
 
 def _layer(
@@ -263,7 +248,7 @@ def _layer(
     sparse: bool,
 ) -> LayerPlan:
     first = number == 0
-    foldable = first and training.fold and not model.input_dropout and not sparse
+    precomputable = first and training.precompute and not model.input_dropout and not sparse
     largest = layer.kind == "sage" and layer.aggregate == "max"
     known: list[tuple[Order, str]] = [("transform", ""), ("aggregate", "")]
     if layer.kind == "gat":
@@ -276,56 +261,67 @@ def _layer(
         known = [(training.order, "--order")]
     found = []
     for order, why in known:
-        folded = foldable and order == "aggregate"
-        steps = _steps(cost, layer, inputs, order, first=first, folded=folded, sparse=sparse)
-        found.append(LayerPlan(layer, number, inputs, order, folded, sparse, why, steps))
+        precomputed = precomputable and order == "aggregate"
+        operations = _operations(
+            cost, layer, inputs, order, first=first, precomputed=precomputed, sparse=sparse
+        )
+        found.append(LayerPlan(layer, number, inputs, order, precomputed, sparse, why, operations))
     # What is precomputed is paid by all epochs together.
     once = cost.neighbours("", inputs, 1).seconds / training.epochs
-    best, *others = sorted(found, key=lambda plan: plan.seconds + once * plan.folded)
+    best, *others = sorted(found, key=lambda plan: plan.seconds + once * plan.precomputed)
     if not others:
         return best
     other = others[0]
     reason = f"{_ms(best.seconds)} instead of {_ms(other.seconds)} per epoch"
-    return LayerPlan(layer, number, inputs, best.order, best.folded, sparse, reason, best.steps)
+    return LayerPlan(
+        layer, number, inputs, best.order, best.precomputed, sparse, reason, best.operations
+    )
 
 
-def _steps(
-    cost: _Cost, layer: Layer, inputs: int, order: Order, *, first: bool, folded: bool, sparse: bool
-) -> tuple[Step, ...]:
+def _operations(
+    cost: _Cost,
+    layer: Layer,
+    inputs: int,
+    order: Order,
+    *,
+    first: bool,
+    precomputed: bool,
+    sparse: bool,
+) -> tuple[Operation, ...]:
     """Return the operations of a layer in an epoch, forward and backward."""
-    assert layer.width is not None
-    width = layer.width if layer.join == "concat" else layer.width * layer.heads
-    inner = (layer.hidden or layer.width) if layer.kind == "gin" else width
+    assert layer.channels is not None
+    width = layer.channels if layer.concat else layer.channels * layer.heads
+    inner = (layer.hidden or layer.channels) if layer.kind == "gin" else width
     # Forward, the weight's gradient, and, but for the first layer, the input's.
     times = 2 if first else 3
     products = 2 if layer.kind == "sage" else 1
     if sparse:
-        steps: list[Step | None] = [
+        operations: list[Operation | None] = [
             cost.sparse_product("sparse product with weights, and backward", inner, 2 * products)
         ]
     else:
-        steps = [
+        operations = [
             cost.product("product with weights, and backward", inputs, inner, times * products)
         ]
     wide = inputs if order == "aggregate" else inner
     if layer.kind == "gat":
         # Backward, every edge is read from both ends.
-        steps.append(cost.neighbours("attention over neighbours, and backward", wide, 3))
-        steps.append(cost.halo(wide, 2))
-    elif not folded:
+        operations.append(cost.neighbours("attention over neighbours, and backward", wide, 3))
+        operations.append(cost.halo(wide, 2))
+    elif not precomputed:
         back = 0 if first and order == "aggregate" else 1
-        steps.append(cost.neighbours("aggregation, and backward", wide, 1 + back))
-        steps.append(cost.halo(wide, 1 + back))
+        operations.append(cost.neighbours("aggregation, and backward", wide, 1 + back))
+        operations.append(cost.halo(wide, 1 + back))
     if layer.kind == "gin":
-        steps.append(cost.product("second product, and backward", inner, layer.width, 3))
+        operations.append(cost.product("second product, and backward", inner, layer.channels, 3))
     rows = cost.facts.rows
     passes = 4 + (6 if layer.norm != "none" else 0)
-    if layer.kind == "gcn" and not folded:
+    if layer.kind == "gcn" and not precomputed:
         passes += 4  # rows are multiplied before they are gathered
-    steps.append(
-        cost.stream("bias, activation, dropout, and backward", passes * rows * layer.width)
+    operations.append(
+        cost.stream("bias, activation, dropout, and backward", passes * rows * layer.channels)
     )
-    return tuple(step for step in steps if step is not None)
+    return tuple(each for each in operations if each is not None)
 
 
 def _memory(
@@ -347,7 +343,7 @@ def _memory(
     found[Memory.NORMALIZATION] = 12 * columns * len({p.layer.kind for p in layers} - {"gat"})
     held = facts.features * (2 if model.input_dropout else 1)
     one = layers[0]
-    if facts.on_gpu and one.folded and one.layer.kind != "sage" and not one.layer.residual:
+    if facts.on_gpu and one.precomputed and one.layer.kind != "sage" and not one.layer.residual:
         held = min(held, 2 * TILE)  # copied and aggregated, TILE columns at a time
     found[Memory.FEATURES] = (
         2 * 8 * facts.nonzeros + 8 * (rows + facts.features) if sparse else _FLOAT * columns * held
@@ -355,21 +351,23 @@ def _memory(
     kept = scratch = 0
     for plan in layers:
         layer = plan.layer
-        assert layer.width is not None
-        wide = layer.width * (layer.heads if layer.join == "mean" else 1)
-        kept += columns * layer.width
+        assert layer.channels is not None
+        wide = layer.channels * (1 if layer.concat else layer.heads)
+        kept += columns * layer.channels
         if plan.order == "aggregate":
             kept += rows * plan.inputs
         if layer.kind == "sage":
-            kept += rows * layer.width + (rows * plan.inputs if layer.aggregate == "max" else 0)
+            kept += rows * layer.channels + (rows * plan.inputs if layer.aggregate == "max" else 0)
         if layer.kind == "gin":
-            kept += rows * (layer.hidden or layer.width)
+            kept += rows * (layer.hidden or layer.channels)
         if layer.kind == "gat":
             kept += (columns + rows) * wide + 7 * columns * layer.heads
         if layer.norm != "none":
-            kept += rows * (layer.width + 2)
+            kept += rows * (layer.channels + 2)
         if layer.residual:
-            kept += rows * layer.width + (rows * layer.width if plan.inputs != layer.width else 0)
+            kept += rows * layer.channels + (
+                rows * layer.channels if plan.inputs != layer.channels else 0
+            )
         widest = max(wide, layer.hidden or 0, plan.inputs if plan.number else 0)
         scratch = max(scratch, widest)
     found[Memory.ACTIVATIONS] = _FLOAT * kept

@@ -16,7 +16,7 @@ from penstock.documents import parse_json
 from penstock.errors import PenstockError
 from penstock.files import save_json
 from penstock.kernels import kernel
-from penstock.kernels.gnn_rules import Block
+from penstock.kernels.gnn_rules import ScaledCSR
 from penstock.limits import cores
 from penstock.workers.gnn.thread_pool import ThreadPool, edge_cuts
 from penstock.workers.resources.device import to_device
@@ -117,14 +117,14 @@ def measured(device: str) -> Rates:
 
 def _random_block(
     rng: Any, rows: int, columns: int, degree: int, put: Callable[[Any], Any], *, weighted: bool
-) -> Block:
+) -> ScaledCSR:
     indices = np.sort(rng.integers(0, columns, (rows, degree)), axis=1).astype(np.int32).ravel()
     weights = put(rng.random(rows * degree, np.float32)) if weighted else None
     indptr = np.arange(0, rows * degree + 1, degree, dtype=np.int64)
-    return Block(put(indptr), put(indices), columns, weights)
+    return ScaledCSR(put(indptr), put(indices), columns, weights)
 
 
-def _gathering(pool: ThreadPool, block: Block, x: Any, out: Any) -> float:
+def _gathering(pool: ThreadPool, block: ScaledCSR, x: Any, out: Any) -> float:
     module, on_gpu = kernel("aggregate", x), not isinstance(x, np.ndarray)
     cuts = [0, block.rows] if on_gpu else edge_cuts(block.indptr, 0, block.rows, x.shape[1])
     return _seconds(lambda: pool.over(cuts, lambda a, b: module.gather(block, x, out, a, b)), out)

@@ -7,7 +7,7 @@ In YAML:
 
     input_dropout: 0.6
     layers:
-      - {kind: gat, width: 64, heads: 8, activation: elu, dropout: 0.6, attention_dropout: 0.6}
+      - {kind: gat, channels: 64, heads: 8, activation: elu, dropout: 0.6, attention_dropout: 0.6}
       - {kind: gat}
 """
 
@@ -18,8 +18,9 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError, model_validator
 from pydantic.dataclasses import dataclass
+from pydantic_core import ArgsKwargs
 
 from penstock.documents import parse_yaml
 from penstock.errors import MissingFile, UsageError
@@ -33,31 +34,33 @@ _STRICT = ConfigDict(extra="forbid", validate_default=True)
 # on them, or (epochs) only with a schedule that does.
 RESUMABLE = (
     "epochs", "patience", "evaluate_every", "checkpoint_epochs", "checkpoint_minutes",
-    "overlap", "fold", "path", "order", "transpose", "profile", "cuda_graph",
+    "overlap", "precompute", "feature_layout", "order", "transpose", "profile", "cuda_graph",
     "measure_overlap",
 )  # fmt: skip
 LEAST_ROUNDS = 7  # of a measurement whose spread is to mean something
 # How far apart the quartiles of a measurement may be, as a share of what is measured against. So
 # far apart, the median of 15 rounds has a standard error of 0.93 * 0.75 / sqrt(15) = 18 points.
 WIDEST = 0.75
-# What options were called in the files of earlier versions.
+# What options and keys of layers were called in earlier versions.
 _FORMERLY = {
     "rate": "lr", "decay": "weight_decay", "every": "step_every", "factor": "step_factor",
-    "record": "cuda_graph",
+    "record": "cuda_graph", "fold": "precompute", "path": "feature_layout",
 }  # fmt: skip
+_FORMERLY_OF_LAYERS = {"width": "channels", "slope": "negative_slope", "join": "concat"}
 # The loss of each kind of labels: there is no choice.
 LOSSES = {"class": "cross_entropy", "multi": "binary", "value": "squared"}
 
 
 @dataclass(frozen=True, config=_STRICT)
 class Layer:
-    """One layer; ``width`` is how many values a node has after it, None in the last: the classes.
+    """One layer; ``channels``: how many values a node has after it, None in the last: the classes.
 
     aggregate          sage: mean, max or sum of the neighbours
-    heads, join        gat: heads stand beside each other (width / heads values each), or their
-                       mean is taken (width values each)
+    heads, concat      gat: heads are concatenated (channels / heads values each), or their mean is
+                       taken (channels values each)
+    negative_slope     gat: of the leaky ReLU of scores
     eps                gin: the weight of the node itself is 1 + eps
-    hidden             gin: values between its two products; None: like width
+    hidden             gin: values between its two products; None: like channels
     norm, residual     before the activation; the node's value before the layer is added
     bias               none before a batch norm, which would take it away again
     dropout            of what comes out, so of the next layer's input
@@ -65,7 +68,7 @@ class Layer:
     """
 
     kind: Literal["gcn", "sage", "gin", "gat"] = "gcn"
-    width: Positive | None = None
+    channels: Positive | None = None
     activation: Literal["none", "relu", "leaky_relu", "elu", "tanh", "sigmoid"] | None = None
     dropout: Share = 0.0
     norm: Literal["none", "layer", "batch"] = "none"
@@ -73,11 +76,21 @@ class Layer:
     bias: bool = True
     aggregate: Literal["mean", "max", "sum"] = "mean"
     heads: Positive = 1
-    join: Literal["concat", "mean"] = "concat"
-    slope: float = 0.2
+    concat: bool = True
+    negative_slope: float = 0.2
     attention_dropout: Share = 0.0
     eps: float = 0.0
     hidden: Positive | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_earlier_versions(cls, given: Any) -> Any:
+        """Take keys by the names that earlier versions gave them."""
+        if isinstance(given, dict):
+            return _renamed_keys(given)
+        if isinstance(given, ArgsKwargs):
+            return ArgsKwargs(given.args, _renamed_keys(given.kwargs or {}))
+        return given
 
     @property
     def acts(self) -> Literal["none", "relu", "leaky_relu", "elu", "tanh", "sigmoid"]:
@@ -93,20 +106,20 @@ class Model:
     input_dropout: Share = 0.0
 
     def complete(self, outputs: int) -> Model:
-        """Return the model with every width and activation named; the last gives ``outputs``."""
+        """Return the model with all channels and activations named; the last gives ``outputs``."""
         *first, last = self.layers
         layers = [replace(layer, activation=layer.acts) for layer in first]
-        layers.append(replace(last, width=outputs, activation=last.activation or "none"))
+        layers.append(replace(last, channels=outputs, activation=last.activation or "none"))
         # A bias that a batch norm takes away has a gradient of rounding errors alone, which Adam
         # would make steps of.
         layers = [replace(la, bias=la.bias and la.norm != "batch") for la in layers]
         for number, layer in enumerate(layers):
             _check_layer(number, layer, self.layers[number])
-        if last.width not in (None, outputs):
+        if last.channels not in (None, outputs):
             raise UsageError(
-                f"the last layer has width {last.width}",
+                f"the last layer has {last.channels} channels",
                 expected=f"{outputs}, as the labels ask for",
-                remedy="Leave the width of the last layer away",
+                remedy="Leave the channels of the last layer away",
             )
         if last.dropout:
             raise UsageError("the last layer has dropout", expected="dropout between layers only")
@@ -126,17 +139,29 @@ class Model:
 
 def _check_layer(number: int, layer: Layer, given: Layer) -> None:
     where = f"layer {number + 1} ({layer.kind})"
-    if layer.width is None:
-        raise UsageError(f"{where} has no width", expected="one for every layer but the last")
-    if layer.kind == "gat" and layer.join == "concat" and layer.width % layer.heads:
+    if layer.channels is None:
         raise UsageError(
-            f"{where} cannot share {layer.width} values among {layer.heads} heads",
-            expected="a width that is a multiple of the heads, or join: mean",
+            f"{where} has no channels", expected="a number for every layer but the last"
+        )
+    if layer.kind == "gat" and layer.concat and layer.channels % layer.heads:
+        raise UsageError(
+            f"{where} cannot share {layer.channels} channels among {layer.heads} heads",
+            expected="a multiple of the heads, or concat: false",
         )
     own = {"aggregate": "sage", "heads": "gat", "attention_dropout": "gat", "eps": "gin"}
     for name, kind in own.items():
         if layer.kind != kind and getattr(given, name) != getattr(Layer(), name):
             raise UsageError(f"{where} knows no {name}", expected=f"{name} with kind {kind} only")
+
+
+def _renamed_keys(given: dict[str, Any]) -> dict[str, Any]:
+    """Return a layer's keys as they are called today, and what was a word as it is said today."""
+    found = dict(given)
+    for name, today in _FORMERLY_OF_LAYERS.items():
+        if name in found and today not in found:
+            value = found.pop(name)
+            found[today] = {"concat": True, "mean": False}.get(str(value), value)
+    return found
 
 
 def make_model(declared: Any, *, where: str = "the model") -> Model:
@@ -179,7 +204,7 @@ def make_training(declared: dict[str, Any]) -> Training:
 def differences(
     ours: dict[str, Any], theirs: dict[str, Any], where: str = "checkpoint", prefix: str = ""
 ) -> list[str]:
-    """Return where two declarations differ: ``layers[0].width: 64, in the checkpoint 32``."""
+    """Return where two declarations differ: ``layers[0].channels: 64, in the checkpoint 32``."""
     found: list[str] = []
     for name in sorted({*ours, *theirs}):
         a, b = ours.get(name), theirs.get(name)
@@ -251,9 +276,9 @@ class Training:
     """minutes between checkpoints; 0: only by the epochs"""
     overlap: bool = True
     """overlap communication with computation"""
-    fold: bool = True
+    precompute: bool = True
     """precompute the first aggregation where it is the same in every epoch"""
-    path: Literal["auto", "dense", "sparse"] = "auto"
+    feature_layout: Literal["auto", "dense", "sparse"] = "auto"
     """dense or sparse (CSR) features; auto: what is faster on this machine"""
     order: Literal["auto", "transform", "aggregate"] = "auto"
     """what a layer does first, the product with its weights (transform) or the aggregation over

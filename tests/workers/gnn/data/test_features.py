@@ -10,12 +10,12 @@ import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.kernels.gnn_rules import Block
+from penstock.kernels.gnn_rules import ScaledCSR
 from penstock.workers.gnn.data import features as module
 from penstock.workers.gnn.data.features import as_dense, as_sparse, nonzeros
 
 
-def check(matrix: Any, block: Block) -> None:
+def check(matrix: Any, block: ScaledCSR) -> None:
     assert block.indptr.dtype == np.int64
     assert block.indices.dtype == np.int32
     assert block.weights.dtype == np.float32

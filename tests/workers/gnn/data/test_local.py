@@ -13,10 +13,10 @@ from penstock.errors import GraphError, UsageError
 from penstock.graph import Graph
 from penstock.workers.comm.single import SingleRank
 from penstock.workers.gnn.data import local as module
-from penstock.workers.gnn.data.local import Local, interior_first, open_local, reordered
+from penstock.workers.gnn.data.local import LocalGraph, interior_first, open_local, reordered
 
 
-def check_rows(graph: Graph, local: Local, *, weighted: bool = False) -> None:
+def check_rows(graph: Graph, local: LocalGraph, *, weighted: bool = False) -> None:
     csr, ids = graph.csr(), local.ids
     assert local.ids.dtype == np.int64
     assert local.indptr.dtype == np.int64

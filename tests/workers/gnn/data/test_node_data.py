@@ -77,7 +77,7 @@ def test_classes_are_counted_over_all_ranks(ring: Any, opened: Any) -> None:
             expected = np.array([0, -1, 1, 0, 6, 0])[local.ids[: local.owned]]
             np.testing.assert_array_equal(local.labels, expected)
             np.testing.assert_array_equal(
-                local.roles, np.array([0, 1, 2, 0, 1, 2])[local.ids[: local.owned]]
+                local.splits, np.array([0, 1, 2, 0, 1, 2])[local.ids[: local.owned]]
             )
 
 
@@ -87,7 +87,7 @@ def test_a_prediction_needs_no_labels(ring: Any, opened: Any) -> None:
         for local in opened(graph, k, for_training=False):
             assert local.labels is local.label_kind is None
             assert local.outputs == 0
-            assert local.roles.tolist() == [-1] * local.owned
+            assert local.splits.tolist() == [-1] * local.owned
 
 
 def test_wider_features_become_narrow(ring: Any, opened: Any) -> None:
@@ -117,10 +117,10 @@ def test_a_split_from_a_file_takes_the_place_of_the_graphs(
     ring: Any, opened: Any, tmp_path: Path, k: int, own: bool
 ) -> None:
     graph = ring(**({} if own else {"split": None}))
-    roles = np.array([2, 0, -1, 1, 0, 0], np.int8)
-    save_split(tmp_path / "split.parquet", graph, roles)
+    splits = np.array([2, 0, -1, 1, 0, 0], np.int8)
+    save_split(tmp_path / "split.parquet", graph, splits)
     for local in opened(graph, k, split=SplitFile(tmp_path / "split.parquet")):
-        np.testing.assert_array_equal(local.roles, roles[local.ids[: local.owned]])
+        np.testing.assert_array_equal(local.splits, splits[local.ids[: local.owned]])
     save_split(tmp_path / "none.parquet", graph, np.full(6, 1, np.int8))
     with pytest.raises(UsageError, match="no node of .*g is in the split train"):
         opened(graph, split=SplitFile(tmp_path / "none.parquet"))
@@ -130,9 +130,9 @@ def test_a_split_finds_nodes_by_id(ring: Any, tmp_path: Path) -> None:
     save_split(tmp_path / "split.parquet", ring(), np.array([2, 0, -1, 1, 0, 0], np.int8))
     other = ring("other", ids=["n5", "x", "n3", "n2", "y", "n0"])
     split = SplitFile(tmp_path / "split.parquet", by_id=True)
-    assert split.roles(other).tolist() == [0, -1, 1, -1, -1, 2]
-    assert split.roles(other, np.array([5, 2])).tolist() == [2, 1]
-    assert split.roles(ring("numbers", ids=np.arange(6))).tolist() == [-1] * 6
+    assert split.splits(other).tolist() == [0, -1, 1, -1, -1, 2]
+    assert split.splits(other, np.array([5, 2])).tolist() == [2, 1]
+    assert split.splits(ring("numbers", ids=np.arange(6))).tolist() == [-1] * 6
 
 
 def test_a_bad_feature_is_named(ring: Any, opened: Any) -> None:

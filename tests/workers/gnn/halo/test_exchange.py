@@ -15,7 +15,7 @@ from penstock.workers.comm.single import SingleRank
 from penstock.workers.gnn.clock import Clock
 from penstock.workers.gnn.data.local import open_local
 from penstock.workers.gnn.halo.exchange import Halo
-from penstock.workers.gnn.halo.gradients import GradientSum
+from penstock.workers.gnn.halo.gradients import GradientReducer
 
 NODES, WIDTH = 90, 5
 
@@ -212,13 +212,13 @@ def test_time_is_booked(partitioned: Any, on_threads: Any, graph: Graph, shared:
         clock = Clock()
         with open_local(comm, graph.path, partition, weighted=False) as local:
             halo = Halo(comm, local, clock=clock, shared=shared)
-            sums = GradientSum(comm, clock=clock)
+            reducer = GradientReducer(comm, clock=clock)
             x = np.zeros((local.columns, WIDTH), np.float32)
             with clock.span("layer", "compute"):
                 exchange(halo, x)
                 exchange_back(halo, x)
-                sums.start(x[0])
-                sums.wait()
+                reducer.start(x[0])
+                reducer.wait()
         names = {name: total.kind for name, total in clock.totals().items()}
         assert names.pop("halo: copy", None) == ("halo" if shared else None)
         assert names == {
@@ -255,14 +255,14 @@ def test_a_gang_computes_as_one(partitioned: Any, client: Any, graph: Graph) -> 
         from penstock.workers.gnn.data.local import open_local
         from penstock.workers.gnn.halo import shared as shared_halo
         from penstock.workers.gnn.halo.exchange import Halo
-        from penstock.workers.gnn.halo.gradients import GradientSum
+        from penstock.workers.gnn.halo.gradients import GradientReducer
         from penstock.workers.resources.device import to_device, to_host
 
         def exchanges(overlap: bool, shared: bool, apart: bool, here: bool = True) -> Any:
             with open_local(comm, path, partition, weighted=True) as local:
                 clock = Clock()
                 halo = Halo(comm, local, overlap=overlap, clock=clock, shared=shared)
-                sums = GradientSum(comm, overlap=overlap, clock=clock)
+                reducer = GradientReducer(comm, overlap=overlap, clock=clock)
                 rows = np.repeat(np.arange(local.owned), np.diff(local.indptr))
                 matrix = np.zeros((local.owned, local.columns), np.float32)
                 matrix[rows, local.indices] = 1
@@ -273,12 +273,12 @@ def test_a_gang_computes_as_one(partitioned: Any, client: Any, graph: Graph) -> 
                     x = to_device(x)
                     total = to_device(np.full(1000, comm.rank + 1.0, np.float32))
                     halo.start(x, separate=apart)
-                    sums.start(total)
+                    reducer.start(total)
                     for _ in range(5):
                         halo.test()
-                        sums.test()
+                        reducer.test()
                     halo.wait()
-                    sums.wait()
+                    reducer.wait()
                     if isinstance(x, np.ndarray):
                         assert np.shares_memory(halo.ghosts(x), x) != (shared and apart and here)
                     x[local.owned :] = halo.ghosts(x)

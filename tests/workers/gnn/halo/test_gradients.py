@@ -10,7 +10,7 @@ import pytest
 
 from penstock.workers.comm.single import SingleRank
 from penstock.workers.gnn.clock import Clock
-from penstock.workers.gnn.halo.gradients import GradientSum
+from penstock.workers.gnn.halo.gradients import GradientReducer
 
 
 @pytest.mark.parametrize("overlap", [True, False])
@@ -18,15 +18,15 @@ def test_all_that_were_started_are_summed(
     on_threads: Callable[..., list[Any]], overlap: bool
 ) -> None:
     def rank(comm: Any) -> None:
-        sums = GradientSum(comm, overlap=overlap)
+        reducer = GradientReducer(comm, overlap=overlap)
         together = np.arange(12, dtype=np.float32) * (comm.rank + 1)
         for _ in range(2):
             parts = [together[8:], together[:8].reshape(2, 4)]
             for part in parts:
-                sums.start(part)
-                sums.test()
-            sums.wait()
-        assert sums.sent_bytes == 2 * together.nbytes
+                reducer.start(part)
+                reducer.test()
+            reducer.wait()
+        assert reducer.sent_bytes == 2 * together.nbytes
         np.testing.assert_array_equal(together, np.arange(12) * 6 * 3)
 
     on_threads(3, rank)
@@ -35,12 +35,12 @@ def test_all_that_were_started_are_summed(
 def test_one_rank_sums_nothing(on_threads: Callable[..., list[Any]]) -> None:
     def rank(comm: Any) -> None:
         clock = Clock()
-        sums, array = GradientSum(comm, clock=clock), np.ones(3)
-        sums.start(array)
-        sums.test()
-        sums.wait()
+        reducer, array = GradientReducer(comm, clock=clock), np.ones(3)
+        reducer.start(array)
+        reducer.test()
+        reducer.wait()
         assert array.tolist() == [1, 1, 1]
-        assert sums.sent_bytes == 0
+        assert reducer.sent_bytes == 0
         assert clock.totals() == {}
 
     rank(SingleRank())
@@ -58,12 +58,12 @@ def test_another_way_to_wait_takes_the_place_of_the_ranks(
             waited.append(len(requests))
             waits(requests)
 
-        sums = GradientSum(comm, wait=follow)
-        sums.wait()
+        reducer = GradientReducer(comm, wait=follow)
+        reducer.wait()
         assert waited == [], "there is nothing to wait for"
-        sums.start(np.ones(3))
-        sums.start(np.ones(2))
-        sums.wait()
+        reducer.start(np.ones(3))
+        reducer.start(np.ones(2))
+        reducer.wait()
         return waited
 
     assert on_threads(2, rank) == [[2]] * 2

@@ -19,7 +19,8 @@ from penstock.workers.gnn import checkpoint
 from penstock.workers.gnn.data.local import open_local
 from penstock.workers.gnn.halo import overlap
 from penstock.workers.gnn.halo.overlap import KINDS, measure_overlap, summary
-from penstock.workers.gnn.plan.lowering import plan_for
+from penstock.workers.gnn.plan.facts import facts_of
+from penstock.workers.gnn.plan.lowering import lower
 from penstock.workers.gnn.plan.rates import GUESS
 from penstock.workers.gnn.plan.spec import Layer, Model, Training
 from penstock.workers.gnn.task import Trained, TrainTask
@@ -61,7 +62,7 @@ class FakeRanks:
         self._how = how
 
     def epoch(self) -> None:
-        if self._how.get("leave_out"):
+        if self._how.get("skip_exchange"):
             self.now += self._compute
         elif self._how["overlap"]:
             self.now += self._pack + max(self._compute, self._exchange)
@@ -163,7 +164,8 @@ def test_what_is_worse_than_no_overlap_is_negative() -> None:
 def task_of(graph: Path, model: Model, training: Training, folder: Path) -> TrainTask:
     opened = Graph.open(graph)
     partition, complete = partition_path(opened, 2), model.complete(CLASSES)
-    plan = plan_for(opened, partition, complete, training, GUESS["cpu"])
+    facts = facts_of(opened, partition, training=training)
+    plan = lower(complete, facts, training, GUESS["cpu"])
     return TrainTask(graph, partition, complete, training, plan, folder)
 
 
@@ -236,8 +238,8 @@ def test_everything_that_an_epoch_changes_is_put_back(name: str, with_run: Any) 
 
     def work(run: Any) -> None:
         before, restore = (state_of(run), run.state.epoch), run.state.snapshot()
-        for leave_out in (False, True):
-            run.network.exchange(overlap=True, leave_out=leave_out)
+        for skip_exchange in (False, True):
+            run.network.exchange(overlap=True, skip_exchange=skip_exchange)
             run.bare_epoch()
             run.state.network.parameters.values += 1  # whatever came of it
             assert all(a != b for a, b in zip(state_of(run), before[0], strict=True))
@@ -264,7 +266,7 @@ def test_an_epoch_that_leaves_the_communication_out_says_nothing(
             told = said.copy()
             run.network.exchange(
                 overlap=kind != "not overlapped",
-                leave_out=kind == "left out",
+                skip_exchange=kind == "left out",
                 before=run.comm.barrier if kind == "not overlapped" else None,
             )
             sent = run.network.halo.sent_bytes

@@ -13,7 +13,7 @@ import scipy.sparse as sp
 
 from penstock.csr import CSR
 from penstock.workers.comm.single import SingleRank
-from penstock.workers.gnn.data.local import Local
+from penstock.workers.gnn.data.local import LocalGraph
 from penstock.workers.gnn.layers.network import Loss, Network
 from penstock.workers.gnn.plan.facts import Facts
 from penstock.workers.gnn.plan.lowering import lower
@@ -34,7 +34,7 @@ def kernels(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     return request.param
 
 
-def whole(*, directed: bool = False, weighted: bool = False, sparse: bool = False) -> Local:
+def whole(*, directed: bool = False, weighted: bool = False, sparse: bool = False) -> LocalGraph:
     """Return a graph of one rank: a hub, a node without edges, a loop."""
     rng = np.random.default_rng(5)
     edges = {(int(a), int(b)) for a, b in rng.integers(0, NODES - 1, (20, 2)) if a != b}
@@ -49,7 +49,7 @@ def whole(*, directed: bool = False, weighted: bool = False, sparse: bool = Fals
     csr = CSR.from_edges(sources, targets, NODES, weights=weights)
     features = rng.normal(size=(NODES, WIDTH))
     features[rng.random(features.shape) < 0.4] = 0
-    return Local(
+    return LocalGraph(
         rank=0,
         size=1,
         nodes=NODES,
@@ -65,12 +65,12 @@ def whole(*, directed: bool = False, weighted: bool = False, sparse: bool = Fals
         features=sp.csr_matrix(features) if sparse else features,
         label_kind="class",
         labels=rng.integers(0, CLASSES, NODES).astype(np.int32),
-        roles=np.array([0] * (NODES - 3) + [1, 2, -1], np.int8),
+        splits=np.array([0] * (NODES - 3) + [1, 2, -1], np.int8),
         outputs=CLASSES,
     )
 
 
-def facts_of(local: Local) -> Facts:
+def facts_of(local: LocalGraph) -> Facts:
     features = local.features
     nonzeros = features.nnz if sp.issparse(features) else int(np.count_nonzero(features))
     return Facts(
@@ -79,7 +79,7 @@ def facts_of(local: Local) -> Facts:
     )  # fmt: skip
 
 
-def network_of(local: Local, model: Model, training: Training, pool: ThreadPool) -> Network:
+def network_of(local: LocalGraph, model: Model, training: Training, pool: ThreadPool) -> Network:
     plan = lower(model, facts_of(local), training, GUESS["cpu"])
     complete = model.complete(CLASSES)
     return Network(plan, complete, training, local, pool, SingleRank(), dtype=np.float64)
@@ -106,7 +106,7 @@ LAYERS = {
     "sage-max": Layer("sage", 4, aggregate="max", activation="elu"),
     "gin": Layer("gin", 4, eps=0.3, hidden=6, activation="sigmoid"),
     "gat": Layer("gat", 4, heads=2, activation="elu"),
-    "gat-mean": Layer("gat", 3, heads=2, join="mean", attention_dropout=0.4),
+    "gat-mean": Layer("gat", 3, heads=2, concat=False, attention_dropout=0.4),
     "layer-norm": Layer("gcn", 4, norm="layer", residual=True, activation="leaky_relu"),
     "batch-norm": Layer("gin", 4, norm="batch"),
     "residual": Layer("sage", 4, residual=True, dropout=0.3),
@@ -125,20 +125,24 @@ def test_gradients_are_those_of_finite_differences(
     local = whole(directed=directed, weighted=name in ("gcn", "sage-mean", "residual"))
     layer = LAYERS[name]
     middle = replace(layer, residual=layer.residual)
-    model = Model(layers=(layer, middle, replace(layer, width=None, residual=False, dropout=0.0)))
-    if layer.kind == "gat" and layer.join == "concat":
+    model = Model(
+        layers=(layer, middle, replace(layer, channels=None, residual=False, dropout=0.0))
+    )
+    if layer.kind == "gat" and layer.concat:
         model = replace(model, layers=(*model.layers[:2], Layer("gat")))
-    check(local, model, Training(order=order, seed=3, fold=False))
+    check(local, model, Training(order=order, seed=3, precompute=False))
 
 
-@pytest.mark.parametrize("path", ["dense", "sparse"])
+@pytest.mark.parametrize("layout", ["dense", "sparse"])
 @pytest.mark.parametrize("kind", ["gcn", "sage", "gin", "gat"])
-def test_gradients_with_input_dropout_on_both_paths(kind: str, path: str, kernels: str) -> None:
+def test_gradients_with_input_dropout_with_both_layouts(
+    kind: str, layout: str, kernels: str
+) -> None:
     model = Model(layers=(Layer(kind, 4), Layer(kind)), input_dropout=0.4)
-    check(whole(sparse=path == "dense"), model, Training(path=path, seed=1))
+    check(whole(sparse=layout == "dense"), model, Training(feature_layout=layout, seed=1))
 
 
-def check(local: Local, model: Model, training: Training) -> None:
+def check(local: LocalGraph, model: Model, training: Training) -> None:
     rng = np.random.default_rng(11)
     weights = rng.normal(size=(NODES, CLASSES))
     with ThreadPool(1) as pool:
@@ -157,20 +161,20 @@ def check(local: Local, model: Model, training: Training) -> None:
 
 
 @pytest.mark.parametrize("kind", ["gcn", "sage", "gin", "gat"])
-def test_paths_orders_and_folding_give_the_same_numbers(kind: str, kernels: str) -> None:
+def test_layouts_orders_and_precomputing_give_the_same_numbers(kind: str, kernels: str) -> None:
     local = whole()
     model = Model(layers=(Layer(kind, 4), Layer(kind)))
     found = []
     for training in (
-        Training(path="dense", order="transform"),
-        Training(path="dense", order="aggregate"),
-        Training(path="dense", order="aggregate", fold=False),
-        Training(path="sparse"),
+        Training(feature_layout="dense", order="transform"),
+        Training(feature_layout="dense", order="aggregate"),
+        Training(feature_layout="dense", order="aggregate", precompute=False),
+        Training(feature_layout="sparse"),
     ):
         with ThreadPool(1) as pool:
             network = network_of(local, model, training, pool)
             loss = Loss("cross_entropy", network, 7)
-            for epoch in range(2):  # what is folded is used in the second
+            for epoch in range(2):  # what is precomputed is used in the second
                 outputs = network.forward(epoch=epoch, training=True).copy()
                 grad = network.gradient_buffer()
                 sums = loss(outputs, grad)

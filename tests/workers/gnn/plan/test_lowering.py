@@ -9,7 +9,7 @@ import pytest
 
 from penstock.errors import UsageError
 from penstock.workers.comm.single import SingleRank
-from penstock.workers.gnn.data.local import Local
+from penstock.workers.gnn.data.local import LocalGraph
 from penstock.workers.gnn.layers.network import Network
 from penstock.workers.gnn.plan.facts import Facts
 from penstock.workers.gnn.plan.lowering import TILE, Memory, lower
@@ -27,14 +27,14 @@ GCN = Model(layers=(Layer("gcn", 32), Layer("gcn", 32), Layer("gcn")))
 
 def orders(model: Model, facts: Facts = FACTS, rates: Rates = RATES, **options: object) -> str:
     plan = lower(model, facts, Training(**options), rates)
-    return " ".join(layer.order[0] + ("+" if layer.folded else "") for layer in plan.layers)
+    return " ".join(layer.order[0] + ("+" if layer.precomputed else "") for layer in plan.layers)
 
 
 def test_the_sum_is_taken_over_the_narrower_side() -> None:
-    # 100 to 32, folded; 32 to 32, either; 32 to 40.
+    # 100 to 32, precomputed; 32 to 32, either; 32 to 40.
     assert orders(GCN) in ("a+ t a", "a+ a a")
-    assert orders(GCN, fold=False).startswith("t ")
-    assert orders(GCN, order="aggregate", fold=False) == "a a a"
+    assert orders(GCN, precompute=False).startswith("t ")
+    assert orders(GCN, order="aggregate", precompute=False) == "a a a"
 
 
 def test_a_wide_sum_is_not_computed_once_for_a_few_epochs() -> None:
@@ -49,7 +49,7 @@ def test_a_gpu_never_holds_features_of_which_only_the_sum_is_kept() -> None:
     def held(facts: Facts, **options: object) -> int:
         return lower(GCN, facts, Training(**options), RATES).memory[Memory.FEATURES]
 
-    assert held(FACTS) == held(there, fold=False) == 4 * 1000 * 100
+    assert held(FACTS) == held(there, precompute=False) == 4 * 1000 * 100
     assert held(there) == 4 * 1000 * 2 * TILE
 
 
@@ -69,14 +69,14 @@ def test_the_path_is_sparse_from_tau_on(share: float, sparse: bool) -> None:
     assert RATES.tau == pytest.approx(0.8)
     facts = replace(FACTS, nonzeros=round(share * FACTS.rows * FACTS.features))
     assert lower(GCN, facts, Training(), RATES).sparse is sparse
-    assert lower(GCN, facts, Training(path="dense"), RATES).sparse is False
+    assert lower(GCN, facts, Training(feature_layout="dense"), RATES).sparse is False
 
 
 def test_what_reads_features_as_a_matrix_takes_the_dense_path() -> None:
     facts = replace(FACTS, nonzeros=10)
     largest = Model(layers=(Layer("sage", 8, aggregate="max"), Layer("gcn")))
     assert not lower(largest, facts, Training(), RATES).sparse
-    assert not lower(largest, facts, Training(path="sparse"), RATES).sparse
+    assert not lower(largest, facts, Training(feature_layout="sparse"), RATES).sparse
     skipping = Model(layers=(Layer("gcn", 100, residual=True), Layer("gcn")))
     assert not lower(skipping, facts, Training(), RATES).sparse
 
@@ -109,13 +109,13 @@ def test_the_text_names_every_layer_and_the_memory() -> None:
 def test_the_memory_is_what_a_network_takes(layer: Layer) -> None:
     rng = np.random.default_rng(0)
     degree, nodes = 6, FACTS.rows
-    local = Local(
+    local = LocalGraph(
         rank=0, size=1, nodes=nodes, edges=degree * nodes, ids=np.arange(nodes), owned=nodes,
         interior=nodes, columns=nodes, indptr=np.arange(nodes + 1, dtype=np.int64) * degree,
         indices=np.sort(rng.integers(0, nodes, (nodes, degree)), axis=1).astype(np.int32).ravel(),
         weights=None, symmetric=False,
         features=rng.random((nodes, FACTS.features), np.float32), label_kind="class",
-        labels=np.zeros(nodes, np.int32), roles=np.zeros(nodes, np.int8), outputs=40,
+        labels=np.zeros(nodes, np.int32), splits=np.zeros(nodes, np.int8), outputs=40,
     )  # fmt: skip
     facts = replace(FACTS, edges=local.edges, symmetric=False)
     model = Model(layers=(layer, replace(layer), Layer("gcn")))

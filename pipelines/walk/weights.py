@@ -1,4 +1,4 @@
-"""A look at all edges before the first walk: weights that cannot be used, and how they spread."""
+"""Inspecting all weights before the first walk: what cannot be used, and how they spread."""
 
 from __future__ import annotations
 
@@ -38,15 +38,15 @@ def weighted(graph: Graph, options: WalkOptions) -> bool:
     return options.weighted and "weights" in graph.manifest.dtypes
 
 
-def survey(workers: Workers, graph: Graph, options: WalkOptions) -> WeightStatistics:
+def inspect_weights(workers: Workers, graph: Graph, options: WalkOptions) -> WeightStatistics:
     """Read all weights, a shard a task; raise InputError at the first that walks cannot use."""
     calls = [(str(graph.path), number) for number in range(graph.num_shards)]
     sizes = [shard.edges for shard in graph.manifest.shards]
-    found = workers.tasks("look at weights", look_at_shard, calls, sizes, "edges")
-    return judged(graph, found, options)
+    found = workers.tasks("inspect weights", inspect_shard, calls, sizes, "edges")
+    return combined(graph, found, options)
 
 
-def judged(graph: Graph, found: list[dict[str, Any]], options: WalkOptions) -> WeightStatistics:
+def combined(graph: Graph, found: list[dict[str, Any]], options: WalkOptions) -> WeightStatistics:
     """Return what the shards say together, or raise for the first bad edge or row."""
     own = options.app == "custom"  # which says itself what a weight of 0 means
     for shard in found:
@@ -78,15 +78,15 @@ def judged(graph: Graph, found: list[dict[str, Any]], options: WalkOptions) -> W
     )
 
 
-def look_at_shard(graph: str, number: int) -> dict[str, Any]:
+def inspect_shard(graph: str, number: int) -> dict[str, Any]:
     """Return what the weights of one shard are like; runs on a worker."""
     with resources().stage.hold(Path(graph), f"shards/{number:05d}") as path:
         csr = Graph.open(path).shard(number)
         assert csr.weights is not None
-        return look_at(csr.indptr, csr.indices, single(csr.weights), csr.first_row)
+        return inspect_rows(csr.indptr, csr.indices, single(csr.weights), csr.first_row)
 
 
-def look_at(indptr: Any, indices: Any, weights: Any, first_row: int = 0) -> dict[str, Any]:
+def inspect_rows(indptr: Any, indices: Any, weights: Any, first_row: int = 0) -> dict[str, Any]:
     """Return counts of a range of rows that add up over ranges."""
     bounds, bad, zero = kernel("walk", indptr).check_weights(indptr, weights)
     found: dict[str, Any] = {"edges": len(weights), "bad": None, "zero": 0, "trials": 0.0}

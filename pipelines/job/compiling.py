@@ -1,0 +1,73 @@
+"""A line on the terminal while workers compile kernels, which would look like a hang.
+
+Numba compiles a kernel where it is first used after an installation, and keeps it in its cache.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from typing import Any
+
+from penstock.workers.comm.reports import Reports
+from penstock.workers.compiling import notice_compiling
+
+_COMPILING = "compiling kernels"
+
+
+class CompilingNotice:
+    """Shows that workers compile, once for a stage: when the first of them says so."""
+
+    def __init__(self, title: str) -> None:
+        self.title, self._shown = title, False
+
+    def taken_from(self, metrics: dict[str, Any]) -> dict[str, Any]:
+        """Return a report's metrics without what is said of compiling, which is shown."""
+        if _COMPILING not in metrics:
+            return metrics
+        if not self._shown:
+            print(f"{self.title}: compiling kernels (once)", file=sys.stderr, flush=True)
+            self._shown = True
+        return {name: value for name, value in metrics.items() if name != _COMPILING}
+
+    def hear(self, report: dict[str, Any]) -> None:
+        """Take a report of a task."""
+        self.taken_from(report.get("metrics", {}))
+
+
+def of_ranks(
+    function: Callable[..., Any],
+    on_metrics: Callable[[int, dict[str, Any]], None] | None,
+    title: str,
+    *,
+    quiet: bool,
+) -> tuple[Callable[..., Any], Callable[[int, dict[str, Any]], None] | None]:
+    """Return a function of ranks that says when it compiles, and what shows that."""
+    if quiet:
+        return function, on_metrics
+    notice = CompilingNotice(title)
+
+    def heard(rank: int, metrics: dict[str, Any]) -> None:
+        rest = notice.taken_from(metrics)
+        if rest and on_metrics is not None:
+            on_metrics(rank, rest)
+
+    return partial(_as_rank, function), heard
+
+
+def _as_rank(function: Callable[..., Any], comm: Any, *arguments: Any) -> Any:
+    def say() -> None:
+        with suppress(Exception):  # of a gang that is given up: its own thread raises that
+            comm.log(**{_COMPILING: 1})
+
+    with notice_compiling(say):
+        return function(comm, *arguments)
+
+
+def as_task(stage: str, step: Callable[..., Any], *call: Any, **shared: Any) -> Any:
+    """Run ``step(*call, **shared)`` on a worker, and report to ``stage`` when it compiles."""
+    reports = Reports(stage, rank=0)
+    with notice_compiling(lambda: reports({"metrics": {_COMPILING: 1}})):
+        return step(*call, **shared)
