@@ -27,6 +27,7 @@ from penstock.kernels.cuda.centrality.teams import (
 
 _SEARCH_FILE = "centrality/breadth_first"
 _BETWEENNESS_FILE = "centrality/betweenness"
+_QUEUE_FILE = "centrality/brandes"
 _WORD = 64  # sources of a breadth-first search
 _SEARCH_TEAMS = (
     Teams(32, 0, _WORD),
@@ -131,7 +132,7 @@ def unweighted_betweenness(
         for number, chosen in by_size(queued, tuple(teams.nodes for teams in _QUEUED)):
             teams = _QUEUED[number]
             launch_teams(
-                "centrality/brandes",
+                _QUEUE_FILE,
                 f"brandes<{name}, {_GROUP}, {words(not teams.threads, edges)}>",
                 chosen,
                 teams,
