@@ -33,17 +33,22 @@ __device__ __forceinline__ bool above(double value) { return __double2hiint(valu
 __device__ __forceinline__ bool below(double value) { return __double2hiint(value) < 0; }
 
 // Add up the values of a sign at ``other * SOURCES + source``, of the edges that lanes bring; those
-// beyond `lanes` name a node whose values are 0.
+// beyond `lanes` name a node whose values are 0, so that four are always under way together.
 template <bool POSITIVE, typename Real, typename Offset, int SOURCES>
 __device__ __forceinline__ Real gather(const Real* values, unsigned other, int lanes) {
-  constexpr int SLOTS = 32 / SOURCES;
+  constexpr int SLOTS = 32 / SOURCES, TOGETHER = 4;
   const int lane = threadIdx.x & 31, source = lane % SOURCES, slot = lane / SOURCES;
   Real sum = 0;
-#pragma unroll 4
-  for (int i = 0; i < lanes; i += SLOTS) {
-    const unsigned node = __shfl_sync(WARP_LANES, other, i + slot);
-    const Real value = values[static_cast<Offset>(node) * SOURCES + source];
-    if (POSITIVE ? above(value) : below(value)) sum += value;
+  for (int i = 0; i < lanes; i += TOGETHER * SLOTS) {
+    Real value[TOGETHER];
+#pragma unroll
+    for (int k = 0; k < TOGETHER; ++k) {
+      const unsigned node = __shfl_sync(WARP_LANES, other, i + k * SLOTS + slot);
+      value[k] = values[static_cast<Offset>(node) * SOURCES + source];
+    }
+#pragma unroll
+    for (int k = 0; k < TOGETHER; ++k)
+      if (POSITIVE ? above(value[k]) : below(value[k])) sum += value[k];
   }
   return POSITIVE ? sum : -sum;
 }
