@@ -157,4 +157,3 @@ def _plant(size: int, heads: Array, only: Array, root: Array) -> None:
             root[node] = found
             if only[node] >= 0:
                 node = np.int64(heads[only[node]])
-        only[found] = -1
