@@ -38,11 +38,25 @@ class Cuda:
         return call
 
 
+class Large:
+    """The kernels of cores, of which each graph is taken for one whose edges no thread copies."""
+
+    def __getattr__(self, name):
+        def call(*given, **options):
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(cpu, "_SMALL_ITEMS", -1)
+                return getattr(cpu, name)(*given, **options)
+
+        return call
+
+
 GPU = pytest.param(Cuda(), marks=pytest.mark.gpu, id="cuda")
 BACKENDS = pytest.mark.parametrize(
     "backend", [pytest.param(naive, id="naive"), pytest.param(cpu, id="cpu"), GPU]
 )
-FAST = pytest.mark.parametrize("backend", [pytest.param(cpu, id="cpu"), GPU])
+FAST = pytest.mark.parametrize(
+    "backend", [pytest.param(cpu, id="cpu"), pytest.param(Large(), id="large"), GPU]
+)
 DIRECTED = pytest.mark.parametrize("directed", [False, True], ids=["undirected", "directed"])
 CLOSE = {"rtol": 1e-9, "atol": 1e-12}
 
@@ -265,6 +279,36 @@ def test_shares_of_the_sources_add_up(backend, weighted):
     found = [backend.betweenness(batch, share, edges=True) for share in shares]
     np.testing.assert_allclose(sum(each[0] for each in found), nodes, **CLOSE)
     np.testing.assert_allclose(sum(each[1] for each in found), arcs, **CLOSE)
+
+
+@st.composite
+def flows(draw, most=12):
+    """Draw directed graphs whose nodes mostly have one way out, as trees and cycles have."""
+    graphs = []
+    for _ in range(draw(st.integers(1, 3))):
+        size = draw(st.integers(1, most))
+        node = st.integers(0, size - 1)
+        ways = st.sampled_from([0, 1, 1, 1, 1, 2, 3]).flatmap(
+            lambda few, node=node: st.lists(node, min_size=few, max_size=few)
+        )
+        rows = draw(st.lists(ways, min_size=size, max_size=size))
+        edges = [(tail, head, 1.0) for tail, row in enumerate(rows) for head in row]
+        graphs.append(graph_of(size, edges, directed=True))
+    return graphs
+
+
+@FAST
+@settings(max_examples=300, deadline=None)
+@given(graphs=flows(), endpoints=st.booleans(), drawn=st.randoms(use_true_random=False))
+def test_searches_that_sources_of_one_way_out_share(backend, graphs, endpoints, drawn):
+    batch = batch_of(graphs, weighted=False)
+    some = np.array([node for node in range(batch.nodes) if drawn.random() < 0.6], np.int64)
+    for sources in (None, some):
+        options = {"endpoints": endpoints, "edges": True}
+        nodes, arcs = backend.betweenness(batch, sources, **options)
+        wanted = naive.betweenness(batch, sources, **options)
+        np.testing.assert_allclose(nodes, wanted[0], **CLOSE)
+        np.testing.assert_allclose(arcs, wanted[1], **CLOSE)
 
 
 @FAST

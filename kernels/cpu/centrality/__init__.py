@@ -14,6 +14,7 @@ from penstock.kernels.centrality_rules import GraphBatch, Paths, Triangles
 from penstock.kernels.cpu.centrality.betweenness import add_betweenness, add_weighted_betweenness
 from penstock.kernels.cpu.centrality.breadth_first import add_paths, fill_distances
 from penstock.kernels.cpu.centrality.dijkstra import add_weighted_paths, fill_weighted_distances
+from penstock.kernels.cpu.centrality.folded import add_folded_betweenness
 from penstock.kernels.cpu.centrality.pagerank import power_iteration
 from penstock.kernels.cpu.centrality.structure import closed_walks, tarjan
 
@@ -25,6 +26,10 @@ __all__ = [
     "strong_components",
     "triangles",
 ]
+
+# Nodes and edges of a small graph. Of a larger one all threads of a worker share what they read,
+# and have memory of their own for its nodes alone.
+_SMALL_ITEMS = 1 << 22
 
 
 def shortest_paths(batch: GraphBatch, sources: Array | None = None) -> Paths:
@@ -70,7 +75,8 @@ def betweenness(
     arcs = np.zeros(len(batch.indices) if edges else 0)
     by_graph = _sources(batch, sources)
     if batch.weights is None:
-        add_betweenness(*_graphs(batch), *by_graph, endpoints, nodes, arcs)
+        add = add_folded_betweenness if _is_small(batch) else add_betweenness
+        add(*_graphs(batch), *by_graph, endpoints, nodes, arcs)
     else:
         weights = _frozen(batch.weights)
         add_weighted_betweenness(*_graphs(batch), weights, *by_graph, endpoints, nodes, arcs)
@@ -119,9 +125,15 @@ def _graphs(batch: GraphBatch) -> tuple[Array, Array, Array]:
 def _sources(batch: GraphBatch, sources: Array | None) -> tuple[Array, Array]:
     """Return where the sources of each graph begin, (graphs + 1,) int64, and the sources."""
     if sources is None:
-        sources = np.arange(batch.nodes, dtype=np.int64)
+        return np.array(batch.ptr), np.arange(batch.nodes, dtype=np.int64)
     sources = np.sort(np.asarray(sources, np.int64))
     return np.searchsorted(sources, batch.ptr), sources
+
+
+def _is_small(batch: GraphBatch) -> bool:
+    """Return whether every thread may copy the edges of the batch's largest graph."""
+    edges, sizes = np.diff(batch.indptr[batch.ptr]), batch.sizes
+    return int((edges + sizes).max(initial=0)) <= _SMALL_ITEMS
 
 
 def _frozen(array: Array) -> Array:

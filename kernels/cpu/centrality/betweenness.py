@@ -1,4 +1,4 @@
-"""Brandes' betweenness of small graphs: a search a source, then shares handed back to it."""
+"""Brandes' betweenness: a search a source, then shares handed back to it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ def add_betweenness(
 ) -> None:
     """Add each source's shares to ``nodes`` and, unless it is empty, to ``arcs``.
 
-    Paths are counted in float64: a grid has more than 64 bits hold.
+    Paths are counted in float64: a grid has more than 64 bits hold. It needs memory for the nodes
+    of a graph alone; folded.py is the faster one where that of edges does not matter.
     """
     most, _ = largest_graph(ptr, indptr)
     levels, queue = np.full(most, -1, np.int64), np.empty(most, np.int64)
