@@ -27,9 +27,7 @@ from penstock.pipelines.centrality.inputs.layout import Layout, Read
 from penstock.pipelines.centrality.inputs.runs import GRAPHS, Run, sort_chunk, write_run
 from penstock.pipelines.centrality.inputs.table_piece import TablePiece
 from penstock.pipelines.centrality.options import CentralityOptions
-from penstock.pipelines.centrality.pieces import (
-    PieceSpec,
-)
+from penstock.pipelines.centrality.pieces import PieceSpec
 from penstock.pipelines.etl.reading.column_names import known_column
 from penstock.pipelines.etl.reading.layout import KNOWN
 from penstock.pipelines.job.partial import file_stamp
@@ -78,7 +76,7 @@ class TableInput(CentralityInput):
 
     def about(self) -> dict[str, Any]:
         """Return what centrality.json says of it."""
-        return {"graphs_of": str(self.path), "format": self.kind, "directed": self.directed}
+        return {"input": str(self.path), "input_format": self.kind, "directed": self.directed}
 
     def check_unchanged(self) -> None:
         """Raise InputError where a file is not what it was when the run began."""

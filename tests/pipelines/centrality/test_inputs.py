@@ -11,6 +11,7 @@ import pytest
 
 from penstock import ClusterSpec, centrality
 from penstock.errors import CapacityError, InputError, PenstockError, UsageError
+from penstock.pipelines.centrality.output import FORMAT
 from penstock.pipelines.cli import run
 
 THREADS = ClusterSpec(cluster="threads")
@@ -72,6 +73,14 @@ def failures(out):
 def compute(path, out, **options):
     options = {"metrics": "closeness", "cluster": THREADS, **options}
     return centrality(path, out, **options)
+
+
+def test_the_manifest_says_what_it_is_and_what_was_read(tmp_path):
+    (tmp_path / "g.jsonl").write_text('{"edges": [[1, 2]]}')
+    compute(tmp_path / "g.jsonl", tmp_path / "out")
+    body = FORMAT.load(tmp_path / "out")
+    assert body["format"] == "penstock-centrality"
+    assert (body["input"], body["input_format"]) == (str(tmp_path / "g.jsonl"), "json")
 
 
 # -- Parquet ------------------------------------------------------------------------------------
