@@ -16,10 +16,11 @@ NODE_METRICS = (
     "strong-component", "triangles", "clustering",
 )  # fmt: skip
 METRICS = (*NODE_METRICS, "edge-betweenness", "diameter")
-# What shortest paths are searched for, and of it what sampled sources can estimate.
-OF_PATHS = frozenset(
-    {"closeness", "harmonic", "betweenness", "edge-betweenness", "eccentricity", "diameter"}
-)
+# What shortest paths are searched for, their lengths or which nodes and edges they go through; and
+# of it what sampled sources can estimate.
+OF_DISTANCES = frozenset({"closeness", "harmonic", "eccentricity", "diameter"})
+OF_PATHS_THROUGH = frozenset({"betweenness", "edge-betweenness"})
+OF_PATHS = OF_DISTANCES | OF_PATHS_THROUGH
 SAMPLED = frozenset({"closeness", "harmonic", "betweenness"})
 
 

@@ -108,7 +108,7 @@ def test_a_graph_that_returns_is_one_graph(tmp_path, monkeypatch, graphs, how):
     """Over rows, row groups and files, in any order; also where rows are sorted on disk."""
     if how == "sorted":
         monkeypatch.setattr("penstock.pipelines.centrality.inputs.layout._FEW_ROWS", -(10**9))
-        monkeypatch.setattr("penstock.pipelines.centrality.inputs.runs._SORTED_ROWS", 100)
+        monkeypatch.setattr("penstock.pipelines.centrality.inputs.ipc_files._SORTED_ROWS", 100)
     monkeypatch.setattr("penstock.pipelines.centrality.inputs.layout._LEAST_COST", 2_000.0)
     zoo = {graphs(name): graph for name, graph in draw(60).items()}
     rows = rows_of(zoo)
@@ -119,7 +119,7 @@ def test_a_graph_that_returns_is_one_graph(tmp_path, monkeypatch, graphs, how):
     pq.write_table(table_of(rows[:half]), tmp_path / "edges/a.parquet", row_group_size=150)
     pq.write_table(table_of(rows[half:]), tmp_path / "edges/b.parquet", row_group_size=150)
     report = compute(tmp_path / "edges", tmp_path / "out", weighted=True)
-    assert report.parts > 3
+    assert report.pieces > 3
     same_as_networkx(tmp_path / "out", zoo, weight="weight")
 
 
@@ -146,7 +146,7 @@ def test_the_parts_are_cut_by_the_input_alone(tmp_path, monkeypatch):
     zoo = draw(80)
     pq.write_table(table_of(rows_of(zoo)), tmp_path / "e.parquet", row_group_size=200)
     report = compute(tmp_path / "e.parquet", tmp_path / "out")
-    assert report.parts > 5
+    assert report.pieces > 5
     local = ClusterSpec(cluster="local", workers=2)
     compute(tmp_path / "e.parquet", tmp_path / "local", cluster=local)
     for path in (tmp_path / "out/nodes").iterdir():
@@ -550,5 +550,5 @@ def test_an_input_that_changes_is_refused_by_resume(tmp_path, monkeypatch):
         with pytest.raises(OSError, match="cable"):
             compute(tmp_path / "e.parquet", tmp_path / "out")
     report = compute(tmp_path / "e.parquet", tmp_path / "out", resume=True)
-    assert report.resumed_parts == 3
+    assert report.resumed_pieces == 3
     same_as_networkx(tmp_path / "out", draw(40))
