@@ -58,9 +58,10 @@ def options(cls: type[T]) -> type[T]:
 
 
 def headings(**first: str) -> Callable[[type[T]], type[T]]:
-    """Have fields stand under headings in ``--help``; applied before ``options``.
+    """Have fields, inherited ones too, stand under headings in ``--help``; before ``options``.
 
-    first  a field, and the heading under which it and those after it stand, up to the next one
+    first  a field, and the heading under which it and those after it stand, up to the next one;
+           inherited fields come first. Headings are shown in the order in which they are given.
     """
     titles = dict.fromkeys(first.values())
     groups = {title: Group(title, sort_key=2 + at / 100) for at, title in enumerate(titles)}
@@ -69,7 +70,7 @@ def headings(**first: str) -> Callable[[type[T]], type[T]]:
         kinds = get_type_hints(cls, include_extras=True)
         assert set(first) <= set(kinds), set(first) - set(kinds)
         heading = None
-        for name in list(cls.__annotations__):
+        for name in kinds:
             heading = first.get(name, heading)
             if heading is not None:
                 shown = Parameter(group=groups[heading])

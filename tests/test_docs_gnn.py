@@ -114,6 +114,19 @@ def test_the_command_with_ranks_runs(
     assert found["transport"] == {"rows": "shared memory of one host", "sums": "MPI messages"}
 
 
+@pytest.mark.mpi
+@pytest.mark.slow
+def test_the_commands_of_the_readme_run(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    text = (root / "README.md").read_text()
+    block = next(block for block in blocks(text, "sh") if "gnn train" in block)
+    for line in block.splitlines():
+        assert run([*shlex.split(line)[1:], "-q"]) == 0, line
+    assert (tmp_path / "predictions/_predictions.json").exists()
+
+
 def test_the_python_runs(page: str, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(place)
     found: dict[str, Any] = {}

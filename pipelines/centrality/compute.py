@@ -16,7 +16,8 @@ from penstock.kernels.centrality_rules import (
     closeness,
     clustering,
 )
-from penstock.pipelines.centrality.options import CentralityOptions
+from penstock.pipelines.centrality.options import OF_DISTANCES, OF_PATHS_THROUGH, CentralityOptions
+from penstock.workers.resources.device import to_host
 
 
 @dataclass(frozen=True)
@@ -37,17 +38,17 @@ class Columns:
 def compute(batch: GraphBatch, options: CentralityOptions) -> Columns:
     """Return everything that was asked for of the graphs of a batch."""
     kernels, wanted = kernel("centrality", batch.indptr), options.wanted
-    sizes = np.diff(_host(batch.ptr))
+    sizes = np.diff(to_host(batch.ptr))
     nodes: dict[str, Array] = {}
     graphs: dict[str, Array] = {}
     edges, unfinished = None, np.empty(0, np.int64)
-    if wanted & {"closeness", "harmonic", "eccentricity", "diameter"}:
-        paths = Paths(*map(_host, kernels.shortest_paths(batch)))
-        nodes |= of_paths(paths, _host(batch.ptr), options)
+    if wanted & OF_DISTANCES:
+        paths = Paths(*map(to_host, kernels.shortest_paths(batch)))
+        nodes |= of_paths(paths, to_host(batch.ptr), options)
         if "diameter" in wanted:
             graphs["diameter"] = _each(np.maximum, paths.eccentricity, sizes)
             graphs["radius"] = _each(np.minimum, paths.eccentricity, sizes)
-    if wanted & {"betweenness", "edge-betweenness"}:
+    if wanted & OF_PATHS_THROUGH:
         found, edges = _betweenness(kernels, batch, options)
         if "betweenness" in wanted:
             nodes["betweenness"] = found
@@ -55,13 +56,13 @@ def compute(batch: GraphBatch, options: CentralityOptions) -> Columns:
         ranks, steps = kernels.pagerank(
             batch, damping=options.alpha, tolerance=options.tol, most=options.max_iter
         )
-        nodes["pagerank"] = _host(ranks)
-        unfinished = np.flatnonzero(_host(steps) < 0)
+        nodes["pagerank"] = to_host(ranks)
+        unfinished = np.flatnonzero(to_host(steps) < 0)
     if "component" in wanted:
         nodes["component"] = weak_components(batch)
         graphs["components"] = _each(np.maximum, nodes["component"] + 1, sizes).astype(np.int64)
     if "strong-component" in wanted:
-        nodes["strong_component"] = _host(kernels.strong_components(batch))
+        nodes["strong_component"] = to_host(kernels.strong_components(batch))
         most = _each(np.maximum, nodes["strong_component"] + 1, sizes)
         graphs["strong_components"] = most.astype(np.int64)
     if wanted & {"triangles", "clustering"}:
@@ -91,15 +92,15 @@ def _betweenness(
     nodes, arcs = kernels.betweenness(
         batch, endpoints=options.endpoints, edges=edges, dtype=np.dtype(options.dtype)
     )
-    ptr = _host(batch.ptr)
+    ptr = to_host(batch.ptr)
     given = {"directed": batch.directed, "normalized": options.normalized}
     scale = betweenness_scale(ptr, endpoints=options.endpoints, **given)
-    found = _host(nodes) * np.repeat(scale, np.diff(ptr))
+    found = to_host(nodes) * np.repeat(scale, np.diff(ptr))
     if not edges:
         return found, None
     scale = betweenness_scale(ptr, endpoints=True, **given)
-    counts = np.diff(_host(batch.indptr)[ptr])
-    return found, _host(arcs) * np.repeat(scale, counts)
+    counts = np.diff(to_host(batch.indptr)[ptr])
+    return found, to_host(arcs) * np.repeat(scale, counts)
 
 
 def weak_components(batch: GraphBatch) -> Array:
@@ -109,9 +110,9 @@ def weak_components(batch: GraphBatch) -> Array:
     """
     union = kernel("components", np.empty(0))
     parent = union.new_forest(batch.nodes)
-    union.union_rows(parent, _host(batch.indptr), _host(batch.indices))
+    union.union_rows(parent, to_host(batch.indptr), to_host(batch.indices))
     labels: Array = union.component_labels(parent)
-    ptr = _host(batch.ptr)
+    ptr = to_host(batch.ptr)
     sizes = np.diff(ptr)
     first = labels[np.minimum(ptr[:-1], max(len(labels) - 1, 0))] if len(labels) else labels
     found: Array = labels - np.repeat(first, sizes) if len(labels) else labels
@@ -124,10 +125,10 @@ def _triangles(batch: GraphBatch, options: CentralityOptions) -> dict[str, Array
     both, counts = (batch, None) if not batch.directed else both_ways(batch)
     if "triangles" in options.wanted:
         walks = kernel("centrality", both.indptr).triangles(both)
-        found["triangles"] = _host(walks.closed) // 2
+        found["triangles"] = to_host(walks.closed) // 2
     if "clustering" in options.wanted:
         walks = kernel("centrality", both.indptr).triangles(both, counts)
-        walks = type(walks)(*map(_host, walks))
+        walks = type(walks)(*map(to_host, walks))
         found["clustering"] = clustering(walks, directed=batch.directed)
     return found
 
@@ -136,7 +137,7 @@ def both_ways(batch: GraphBatch) -> tuple[GraphBatch, Array]:
     """Return the symmetric graphs of directed ones, and of how many edges each edge is made."""
     import scipy.sparse as sp
 
-    indptr, indices = _host(batch.indptr), _host(batch.indices)
+    indptr, indices = to_host(batch.indptr), to_host(batch.indices)
     shape = (batch.nodes, batch.nodes)
     matrix = sp.csr_array((np.ones(len(indices), np.int8), indices, indptr), shape=shape)
     both = (matrix + matrix.T).tocsr()
@@ -162,12 +163,9 @@ def _each(how: Any, values: Array, sizes: Array) -> Array:
 
 
 def _module(array: Any) -> Any:
-    if hasattr(array, "get"):
+    """Return the module of an array: NumPy, or CuPy."""
+    if hasattr(array, "__cuda_array_interface__"):
         import cupy
 
         return cupy
     return np
-
-
-def _host(array: Any) -> Array:
-    return np.asarray(array.get() if hasattr(array, "get") else array)

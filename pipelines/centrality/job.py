@@ -11,11 +11,12 @@ from typing import Any
 from penstock.cluster.spec import ClusterSpec
 from penstock.errors import CapacityError, InputError, UsageError
 from penstock.files import save_npy
+from penstock.graph import Graph
 from penstock.pipelines.centrality.inputs import CentralityInput
 from penstock.pipelines.centrality.inputs.directory import DirectoryInput
 from penstock.pipelines.centrality.options import OF_PATHS, CentralityOptions
 from penstock.pipelines.centrality.output import KIND, CentralityWriter, save_manifest
-from penstock.pipelines.centrality.pieces import PieceSpec
+from penstock.pipelines.centrality.pieces import PieceSpec, costs_of, matrix_bytes
 from penstock.pipelines.centrality.report import CentralityReport
 from penstock.pipelines.centrality.sources import (
     Shares,
@@ -90,16 +91,16 @@ class CentralityJob(Job[CentralityReport]):
         source, specs = self.source, self.source.specs
         most, there, problem = None, None, None
         where = "on every worker; tables are surveyed first"
-        how = f"{len(getattr(source, 'files', []))} files, surveyed first"
+        how = f"{len(source.files)} files, surveyed first"
         if specs is not None:
             how = f"{source.graphs:,} graphs in {len(specs)} tasks"
-            if isinstance(source, DirectoryInput) and source.one:
-                shares = self._shares(source.nodes, int(source.edges[0]))
+            if source.one:
+                shares = self._shares_of_one()
                 how = f"{len(shares.listed):,} sources in {shares.count} tasks"
-            most = max((self._bytes(spec) for spec in specs), default=0)
+            most = max((spec.bytes(self.options) for spec in specs), default=0)
             where = "on every worker"
             with self.workers(input_bytes=source.bytes) as workers:
-                there = _worker_memory(workers)
+                there = workers.task_capacity.worker_memory
                 try:
                     self._refuse_too_large(workers, specs)
                 except CapacityError as error:
@@ -116,11 +117,12 @@ class CentralityJob(Job[CentralityReport]):
 
     def amount(self) -> tuple[str, float]:
         """Return what all shortest paths cost, or of tables how large they are."""
-        if not isinstance(self.source, DirectoryInput):
+        sizes, edges = self.source.sizes, self.source.edges
+        if sizes is None or edges is None:
             return "centrality of tables", float(self.source.bytes)
-        paths = "paths" if self.options.wanted & OF_PATHS else "edges"
-        cost = self.source.costs.sum() if paths == "paths" else self.source.edges.sum()
-        return f"centrality of {paths}", float(cost)
+        if self.options.wanted & OF_PATHS:
+            return "centrality of paths", float(costs_of(sizes, edges).sum())
+        return "centrality of edges", float(edges.sum())
 
     def work(self, partial: PartialOutput) -> None:
         """Compute what is not there yet, and write centrality.json."""
@@ -129,11 +131,11 @@ class CentralityJob(Job[CentralityReport]):
             began = time.monotonic()
             specs = self.source.prepare(workers, partial)
             self._refuse_too_large(workers, specs)
-            task = CentralityTask(self.options, writer, _worker_memory(workers))
+            task = CentralityTask(self.options, writer, workers.task_capacity.worker_memory)
             self.result.stage_seconds["read"] = time.monotonic() - began
             began = time.monotonic()
             todo = [n for n in range(len(specs)) if not (self.options.resume and writer.done(n))]
-            self.result.resumed_parts = len(specs) - len(todo)
+            self.result.resumed_pieces = len(specs) - len(todo)
             # The most costly first, so that no worker ends late; those of about equal cost as they
             # lie on the disk.
             todo.sort(key=lambda n: (-round(2 * math.log2(specs[n].cost + 1)), n))
@@ -148,7 +150,7 @@ class CentralityJob(Job[CentralityReport]):
             "options": self.given,
         }
         counted = save_manifest(writer, specs, self.source.failures, about)
-        self.result.parts = len(specs)
+        self.result.pieces = len(specs)
         for name in ("graphs", "nodes", "failed", "bytes"):
             setattr(self.result, name, counted[name])
 
@@ -172,10 +174,10 @@ class CentralityJob(Job[CentralityReport]):
         """Compute shares of the sources of large graphs, then what follows from them."""
         if not specs:
             return
-        options, records = self.options, task.write.records
+        options, records = self.options, task.writer.records
         sizes: dict[int, tuple[int, int, str | None]] = {}
         if isinstance(self.source, DirectoryInput) and self.source.one:
-            self._refuse_bad_weights(workers, self.source)
+            self._refuse_bad_weights(workers, self.source.graph)
             sizes[0] = self.source.nodes, int(self.source.edges[0]), None
         else:
             calls = [(spec, n, records) for n, spec in specs.items()]
@@ -196,7 +198,7 @@ class CentralityJob(Job[CentralityReport]):
                 continue
             for share in range(shares.count):
                 if options.resume and records.done(share_name(n, share)):
-                    self.result.resumed_parts += 1
+                    self.result.resumed_pieces += 1
                     continue
                 given = (specs[n], version, options, records, listed)
                 drawn.append((*given, n, share, shares.count))
@@ -211,10 +213,15 @@ class CentralityJob(Job[CentralityReport]):
             self.result.error_bound = error_bound(nodes, len(shares.listed))
         return shares
 
-    def _refuse_bad_weights(self, workers: Workers, source: DirectoryInput) -> None:
+    def _shares_of_one(self) -> Shares:
+        """Return the shares of an input that is one graph."""
+        edges = self.source.edges
+        assert edges is not None
+        return self._shares(self.source.nodes, int(edges[0]))
+
+    def _refuse_bad_weights(self, workers: Workers, graph: Graph) -> None:
         if not self.options.weighted:
             return
-        graph = source.graph
         calls = [(str(graph.path), n) for n in range(graph.num_shards)]
         sizes = [shard.edges for shard in graph.manifest.shards]
         found = workers.tasks("weights", check_weights, calls, sizes, "edges")
@@ -226,22 +233,18 @@ class CentralityJob(Job[CentralityReport]):
                     got=f"in shard {number}, {wrong}",
                 )
 
-    def _bytes(self, spec: PieceSpec) -> int:
-        options = self.options
-        return spec.bytes(weighted=options.weighted, distances=options.distances)
-
     def _refuse_too_large(self, workers: Workers, specs: list[PieceSpec]) -> None:
         """Raise CapacityError where a piece does not fit into what a worker has."""
         if not specs:
             return
-        most = max(specs, key=self._bytes)
+        most = max(specs, key=lambda spec: spec.bytes(self.options))
         what = f"a task of {most.graphs:,} graphs" if most.graphs > 1 else "one graph"
         if most.graphs == 1 and most.ids is not None:
             what = f"graph {most.ids[0].as_py()}"
         remedy = REMEDY
         if self.options.distances:
             what, remedy = f"{what} with its distances", f"{REMEDY}; or leave --distances away"
-        needs, has = self._bytes(most), _worker_memory(workers)
+        needs, has = most.bytes(self.options), workers.task_capacity.worker_memory
         if needs > has:
             raise does_not_fit(what, "on a worker", needs, has, remedy=remedy)
         capacity = workers.capacity
@@ -254,19 +257,12 @@ class CentralityJob(Job[CentralityReport]):
         """Return about what the output and the sums of shares take."""
         source, options = self.source, self.options
         size = source.nodes * 8 * (len(options.names) + 2)
-        if not isinstance(source, DirectoryInput):
+        if source.sizes is None or source.edges is None:
             return int(size + source.scratch_bytes)
         if "edge-betweenness" in options.wanted:
             size += int(source.edges.sum()) * 24
         if options.distances:
-            each = 8 if options.weighted else 4
-            size += int((source.sizes.astype(float) ** 2).sum()) * each
+            size += matrix_bytes(source.sizes, options)
         if source.one:
-            size += self._shares(source.nodes, int(source.edges[0])).count * 40 * source.nodes
+            size += self._shares_of_one().count * 40 * source.nodes
         return size
-
-
-def _worker_memory(workers: Workers) -> int:
-    """Return the bytes of host memory that all tasks of a worker may use together."""
-    can = workers.task_capacity
-    return can.task_memory * max(1, can.tasks // workers.capacity.workers)

@@ -8,7 +8,7 @@ from cyclopts import Parameter
 from pydantic import Field
 
 from penstock.errors import UsageError
-from penstock.options import ClientPath, options
+from penstock.options import ClientPath, headings, options
 
 # Of nodes, a column each; of edges; of graphs.
 NODE_METRICS = (
@@ -16,14 +16,24 @@ NODE_METRICS = (
     "strong-component", "triangles", "clustering",
 )  # fmt: skip
 METRICS = (*NODE_METRICS, "edge-betweenness", "diameter")
-# What shortest paths are searched for, and of it what sampled sources can estimate.
-OF_PATHS = frozenset(
-    {"closeness", "harmonic", "betweenness", "edge-betweenness", "eccentricity", "diameter"}
-)
+# What shortest paths are searched for, their lengths or which nodes and edges they go through; and
+# of it what sampled sources can estimate.
+OF_DISTANCES = frozenset({"closeness", "harmonic", "eccentricity", "diameter"})
+OF_PATHS_THROUGH = frozenset({"betweenness", "edge-betweenness"})
+OF_PATHS = OF_DISTANCES | OF_PATHS_THROUGH
 SAMPLED = frozenset({"closeness", "harmonic", "betweenness"})
 
 
 @options
+@headings(
+    metrics="Metrics",
+    samples="Samples",
+    format="Input",
+    dtype="Computation",
+    distances="Output",
+    verify="Computation",
+    scratch="Output",
+)
 class CentralityOptions:
     """What ``penstock centrality`` can be told. Meaning and defaults are NetworkX's."""
 
@@ -61,9 +71,10 @@ class CentralityOptions:
 
     format: Literal["auto", "graph", "parquet", "tu", "edgelists", "json"] = "auto"
     """what the input is: a graph or zoo of ours, Parquet of edges, a TU folder, a folder with a
-    list of edges a graph, JSON lines with a graph a line [default: by the names of files]"""
-    directed: bool | None = None
-    """inputs but graphs of ours: edges have a direction [default: undirected, or as JSON says]"""
+    list of edges a graph, JSON lines with a graph a line; auto goes by the names of files"""
+    directed: Annotated[bool | None, Parameter(negative="--undirected")] = None
+    """whether edges have a direction; a graph or zoo of ours knows that itself [default:
+    undirected, or as the first line of JSON says]"""
     graph_id: str | None = None
     """Parquet: column of the graph of an edge [default: graph_id or graph]"""
     source: str | None = None

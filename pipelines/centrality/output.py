@@ -42,7 +42,7 @@ class CentralityWriter:
 
     records: Records
 
-    def __call__(self, number: int, piece: Piece, found: Columns, distances: Array | None) -> None:
+    def save(self, number: int, piece: Piece, found: Columns, distances: Array | None) -> None:
         """Write what was computed of a piece, and note that."""
         result, name = self.records.result, f"part-{number:05d}.parquet"
         sizes = piece.batch.sizes

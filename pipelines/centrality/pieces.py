@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from penstock.arrays import Array
 from penstock.kernels.centrality_rules import GraphBatch
+from penstock.pipelines.centrality.options import CentralityOptions
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -20,7 +22,6 @@ _LEAST_COST = 1e7  # of a piece: some milliseconds
 # A graph beyond these is computed by several tasks, a share of its sources each.
 _LARGE_ITEMS = 1 << 23
 _LARGE_COST = 3e10
-_SHORT, _LONG = 4, 8  # bytes of a distance: a number of steps, or with weights their sum
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,15 +68,27 @@ class PieceSpec(ABC):
     def read(self, *, weighted: bool) -> Piece:
         """Read the graphs; runs on a worker."""
 
-    def bytes(self, *, weighted: bool, distances: bool) -> int:
+    def keep(self, piece: Piece, folder: Path, stem: str) -> PieceSpec:
+        """Return from where a large graph is read again, for every share of its sources.
+
+        piece         what was read of it; stem: of files in ``folder``, if it has to be kept there
+        """
+        return self
+
+    def bytes(self, options: CentralityOptions) -> int:
         """Return about what it takes in memory while it is computed."""
-        matrix = (self.matrix or 0) * (_LONG if weighted else _SHORT) if distances else 0
+        matrix = (self.matrix or 0) * distance_bytes(options) if options.distances else 0
         return self.items * self.item_bytes + matrix
 
 
-def matrix_bytes(sizes: Array, *, weighted: bool) -> int:
+def distance_bytes(options: CentralityOptions) -> int:
+    """Return the bytes of one distance: a number of steps, or with weights their sum."""
+    return 8 if options.weighted else 4
+
+
+def matrix_bytes(sizes: Array, options: CentralityOptions) -> int:
     """Return what the distances of all pairs take, of graphs of so many nodes."""
-    return int((sizes.astype(np.float64) ** 2).sum()) * (_LONG if weighted else _SHORT)
+    return int((sizes.astype(np.float64) ** 2).sum()) * distance_bytes(options)
 
 
 def costs_of(sizes: Array, edges: Array) -> Array:
@@ -129,19 +142,26 @@ def cut(
     return found or [(0, 0, False)]  # tables without rows are written, too
 
 
+def bad_weights(weights: Array) -> Array:
+    """Return which weights are no lengths: negative, infinite or NaN."""
+    return np.flatnonzero(~(weights >= 0) | np.isinf(weights))
+
+
+def bad_weight(weight: float) -> str:
+    """Return what is said of a weight that is no length."""
+    return f"an edge has the weight {weight:g}"
+
+
 def without_bad_weights(weights: Array, starts: Array) -> tuple[Array, dict[int, str]]:
     """Return weights of which the bad ones are 1, and why graphs fail, by number.
 
     starts  (graphs + 1,): where the weights of each graph begin
     """
-    bad = np.flatnonzero(~(weights >= 0) | np.isinf(weights))
+    bad = bad_weights(weights)
     if not len(bad):
         return weights, {}
     of, first = np.unique(np.searchsorted(starts, bad, side="right") - 1, return_index=True)
-    failed = {
-        int(graph): f"an edge has the weight {weights[bad[at]]:g}"
-        for graph, at in zip(of, first, strict=True)
-    }
+    failed = {int(graph): bad_weight(weights[bad[at]]) for graph, at in zip(of, first, strict=True)}
     weights = weights.copy()
     weights[bad] = 1
     return weights, failed

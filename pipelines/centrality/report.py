@@ -17,8 +17,8 @@ class CentralityReport(CountsReport):
     metrics: list[str]
     graphs: int = 0
     nodes: int = 0
-    parts: int = 0
-    resumed_parts: int = 0
+    pieces: int = 0
+    resumed_pieces: int = 0
     failed: int = 0
     samples: int | None = None
     error_bound: float | None = None
@@ -43,8 +43,8 @@ class CentralityReport(CountsReport):
             bound = f"; normalized betweenness within {self.error_bound:.3g} of the exact one"
             chance = " for all nodes, with a probability of 90 %"
             lines.append(f"  estimated from {self.samples:,} sources{bound}{chance}")
-        if self.resumed_parts:
-            lines.append(f"  {self.resumed_parts} parts were there from the run before")
+        if self.resumed_pieces:
+            lines.append(f"  {self.resumed_pieces} pieces were there from the run before")
         if self.failed:
             lines.append(f"  {self.failed:,} graphs failed: see {shown(self.out)}/failures.parquet")
         return "\n".join(lines)

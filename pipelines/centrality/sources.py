@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 
@@ -13,12 +12,17 @@ from penstock.files import save_npy
 from penstock.graph import load_npy
 from penstock.kernels import kernel
 from penstock.kernels.centrality_rules import GraphBatch, Paths, betweenness_scale
-from penstock.pipelines.centrality.compute import Columns, _host, of_paths
-from penstock.pipelines.centrality.inputs.runs import all_graphs, write_run
-from penstock.pipelines.centrality.options import NODE_METRICS, CentralityOptions
-from penstock.pipelines.centrality.pieces import Piece, PieceSpec, on_device
+from penstock.pipelines.centrality.compute import Columns, of_paths
+from penstock.pipelines.centrality.options import (
+    NODE_METRICS,
+    OF_DISTANCES,
+    OF_PATHS_THROUGH,
+    CentralityOptions,
+)
+from penstock.pipelines.centrality.pieces import PieceSpec, on_device
 from penstock.pipelines.job.partial import Records
 from penstock.workers.plugin import resources
+from penstock.workers.resources.device import to_host
 
 _SHARES = 256  # at most; they follow from the input alone
 _LEAST_COST = 1e8  # of a share: some tenths of a second
@@ -91,47 +95,9 @@ def open_large(
 
     Return from where it is read from now on, its nodes and edges, and why it has failed.
     """
-    from penstock.pipelines.centrality.inputs.table_piece import TablePiece
-
     found = spec.read(weighted=weighted)
-    batch = found.batch
-    if isinstance(spec, TablePiece):
-        spec = KeptPiece.keep(spec, found, records.folder, f"large-{piece:05d}")
-    return spec, batch.nodes, len(batch.indices), found.failed.get(0)
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class KeptPiece(PieceSpec):
-    """A large graph that was read from tables, as it was kept: .npy files of this stem."""
-
-    folder: Path
-    stem: str
-    directed: bool
-    failed: dict[int, str]
-    unread: frozenset[int]
-
-    @staticmethod
-    def keep(spec: PieceSpec, piece: Piece, folder: Path, stem: str) -> KeptPiece:
-        """Write a piece that was read."""
-        import pyarrow as pa
-
-        for name in ("ptr", "indptr", "indices", "weights"):
-            if (array := getattr(piece.batch, name)) is not None:
-                save_npy(folder, f"{stem}-{name}.npy", array)
-        write_run(folder, f"{stem}-nodes", pa.table({"id": piece.nodes}))
-        return KeptPiece(
-            ids=spec.ids, items=spec.items, cost=spec.cost, matrix=piece.batch.nodes**2, large=True,
-            folder=folder, stem=stem, directed=piece.batch.directed, failed=piece.failed,
-            unread=piece.unread,
-        )  # fmt: skip
-
-    def read(self, *, weighted: bool) -> Piece:
-        """Map it."""
-        names = ["ptr", "indptr", "indices", *(["weights"] if weighted else [])]
-        arrays = {name: load_npy(self.folder / f"{self.stem}-{name}.npy") for name in names}
-        batch = GraphBatch(**arrays, directed=self.directed)
-        nodes = all_graphs(str(self.folder / f"{self.stem}-nodes.arrow"))
-        return Piece(batch, self.failed, self.ids, nodes, self.unread)
+    spec = spec.keep(found, records.folder, f"large-{piece:05d}")
+    return spec, found.batch.nodes, len(found.batch.indices), found.failed.get(0)
 
 
 def sum_share(
@@ -157,18 +123,18 @@ def sum_share(
     with held.cache.hold(key, load) as batch:
         kernels = kernel("centrality", batch.indptr)
         sums: dict[str, Array] = {}
-        if options.wanted & {"closeness", "harmonic", "eccentricity", "diameter"}:
+        if options.wanted & OF_DISTANCES:
             paths = kernels.shortest_paths(batch, sources)
-            sums |= {name: _host(getattr(paths, name)) for name in _FIELDS}
-        if options.wanted & {"betweenness", "edge-betweenness"}:
+            sums |= {name: to_host(getattr(paths, name)) for name in _FIELDS}
+        if options.wanted & OF_PATHS_THROUGH:
             edges = "edge-betweenness" in options.wanted
             nodes, arcs = kernels.betweenness(
                 batch, sources, endpoints=options.endpoints, edges=edges,
                 dtype=np.dtype(options.dtype),
             )  # fmt: skip
-            sums["betweenness"] = _host(nodes)
+            sums["betweenness"] = to_host(nodes)
             if arcs is not None:
-                sums["edges"] = _host(arcs)
+                sums["edges"] = to_host(arcs)
     stem = share_name(piece, number)
     for name, values in sums.items():
         save_npy(records.folder, f"{stem}-{name}.npy", values)
@@ -212,7 +178,7 @@ def from_shares(
     graphs: dict[str, Array] = {}
     edges = None
     size, drawn = batch.nodes, len(shares.listed)
-    if options.wanted & {"closeness", "harmonic", "eccentricity", "diameter"}:
+    if options.wanted & OF_DISTANCES:
         paths = Paths(*(added(records, piece, shares, name) for name in _FIELDS))
         nodes |= of_paths(paths, batch.ptr, options)
         if options.sampled:

@@ -10,20 +10,25 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from penstock.arrays import Array
-from penstock.errors import CapacityError
 from penstock.graph import Graph, load_npy
 from penstock.kernels import kernel
 from penstock.limits import cores
 from penstock.pipelines.centrality.compute import Columns, compute
 from penstock.pipelines.centrality.options import OF_PATHS, CentralityOptions
 from penstock.pipelines.centrality.output import CentralityWriter
-from penstock.pipelines.centrality.pieces import Piece, PieceSpec, matrix_bytes, on_device
+from penstock.pipelines.centrality.pieces import (
+    Piece,
+    PieceSpec,
+    bad_weight,
+    bad_weights,
+    matrix_bytes,
+    on_device,
+)
 from penstock.pipelines.centrality.sources import Shares, from_shares, without_columns
 from penstock.sizes import does_not_fit
 from penstock.workers.plugin import resources
+from penstock.workers.resources.device import to_host
 
 REMEDY = "Give workers more memory with --memory-limit, or start fewer with -n"
 
@@ -36,23 +41,18 @@ class CentralityTask:
     """
 
     options: CentralityOptions
-    write: CentralityWriter
+    writer: CentralityWriter
     memory: int
 
-    def bytes(self, spec: PieceSpec) -> int:
-        """Return about what a piece takes."""
-        options = self.options
-        return spec.bytes(weighted=options.weighted, distances=options.distances)
 
-
-class _Room:
+class _MemoryBudget:
     """Memory of this process that pieces share: who finds too little left waits for others."""
 
     def __init__(self) -> None:
         self._changed, self._used, self._users = threading.Condition(), 0, 0
 
     @contextmanager
-    def take(self, size: int, most: int) -> Iterator[None]:
+    def hold(self, size: int, most: int) -> Iterator[None]:
         """Hold ``size`` bytes until the end of the block; alone even where that is too much."""
         with self._changed:
             self._changed.wait_for(lambda: not self._users or self._used + size <= most)
@@ -65,7 +65,7 @@ class _Room:
                 self._changed.notify_all()
 
 
-_room = _Room()
+_budget = _MemoryBudget()
 _gpu = threading.Lock()  # one piece at a time computes there; others are read and written meanwhile
 
 
@@ -102,21 +102,21 @@ def _threads_of_worker() -> int:
 
 
 def _compute_piece(task: CentralityTask, number: int, spec: PieceSpec) -> None:
-    with _room.take(task.bytes(spec), task.memory):
+    with _budget.hold(spec.bytes(task.options), task.memory):
         piece = spec.read(weighted=task.options.weighted)
         found, distances = _computed(task, piece, task.options)
-        task.write(number, piece, found, distances)
+        task.writer.save(number, piece, found, distances)
 
 
 def finish_graph(
     task: CentralityTask, number: int, spec: PieceSpec, listed: str, count: int
 ) -> None:
     """Compute what is left of one graph, once all shares of its sources are there, and write it."""
-    records = task.write.records
-    with _room.take(task.bytes(spec), task.memory):
+    records = task.writer.records
+    with _budget.hold(spec.bytes(task.options), task.memory):
         piece = spec.read(weighted=task.options.weighted)
         if piece.failed:
-            task.write(number, piece, without_columns(piece.batch, task.options), None)
+            task.writer.save(number, piece, without_columns(piece.batch, task.options), None)
             return
         shares = Shares(load_npy(records.folder / listed), count)
         found = from_shares(records, number, shares, piece.batch, task.options)
@@ -131,7 +131,7 @@ def finish_graph(
                     found.edges,
                     more.unfinished,
                 )
-        task.write(number, piece, found, distances)
+        task.writer.save(number, piece, found, distances)
 
 
 def _computed(
@@ -139,20 +139,16 @@ def _computed(
 ) -> tuple[Columns, Array | None]:
     """Return the columns of a piece and, if asked, its distances; on the worker's GPU if any."""
     if options.distances:
-        size = matrix_bytes(piece.batch.sizes, weighted=options.weighted)
+        size, graphs = matrix_bytes(piece.batch.sizes, options), piece.batch.graphs
         if size > task.memory:
-            raise matrix_too_large(piece.batch.graphs, size, task.memory)
+            what = "the distances of all pairs of a graph"
+            what = what if graphs == 1 else f"those of {graphs} graphs"
+            remedy = f"{REMEDY}; or leave --distances away"
+            raise does_not_fit(what, "in a worker's memory", size, task.memory, remedy=remedy)
     if resources().device is None:
         return _of_batch(piece.batch, options)
     with _gpu:
         return _of_batch(on_device(piece.batch), options)
-
-
-def matrix_too_large(graphs: int, size: int, memory: int) -> CapacityError:
-    """Return the error of distances that do not fit."""
-    what = "the distances of all pairs of a graph" if graphs == 1 else f"those of {graphs} graphs"
-    remedy = f"{REMEDY}; or leave --distances away"
-    return does_not_fit(what, "in a worker's memory", size, memory, remedy=remedy)
 
 
 def _of_batch(batch: Any, options: CentralityOptions) -> tuple[Columns, Array | None]:
@@ -160,7 +156,7 @@ def _of_batch(batch: Any, options: CentralityOptions) -> tuple[Columns, Array | 
     if not options.distances:
         return found, None
     distances = kernel("centrality", batch.indptr).distances(batch)
-    return found, np.asarray(distances.get() if hasattr(distances, "get") else distances)
+    return found, to_host(distances)
 
 
 def check_weights(path: str, number: int) -> str | None:
@@ -168,5 +164,5 @@ def check_weights(path: str, number: int) -> str | None:
     weights = Graph.open(Path(path)).shard(number).weights
     if weights is None:
         return None
-    bad = np.flatnonzero(~(weights >= 0) | np.isinf(weights))
-    return f"an edge has the weight {weights[bad[0]]:g}" if len(bad) else None
+    bad = bad_weights(weights)
+    return bad_weight(weights[bad[0]]) if len(bad) else None

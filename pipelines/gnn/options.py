@@ -2,30 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, TypeVar, get_type_hints
+from typing import Annotated, Literal
 
-from cyclopts import Group, Parameter
+from cyclopts import Parameter
 from pydantic import Field
 
 from penstock.errors import UsageError
-from penstock.options import ClientPath, check_fractions, flag, options
+from penstock.options import ClientPath, check_fractions, flag, headings, options
 from penstock.workers.gnn.plan.spec import Training
 
-T = TypeVar("T")
-
-_MODEL = Group("Model", sort_key=2)
-_TRAINING = Group("Training", sort_key=3)
-_COMPUTATION = Group("Computation", sort_key=4)
-
-Share = Annotated[float, Field(ge=0, lt=1), Parameter(group=_MODEL)]
+Share = Annotated[float, Field(ge=0, lt=1)]
 Count = Annotated[int, Field(ge=1)]
 
-# Options of Training that decide how it is computed rather than what is learnt.
-_COMPUTING = (
-    "overlap", "precompute", "feature_layout", "order", "transpose", "precision", "profile",
-    "cuda_graph", "measure_overlap",
-)  # fmt: skip
-_WITHOUT_NEGATIVE = ("weighted", "profile")
 # Options that declare the model, in place of which --spec declares all of it.
 _DECLARING = (
     "model", "layers", "hidden", "heads", "aggregate", "activation",
@@ -47,40 +35,29 @@ _BELONGS = {
 }
 
 
-def _training_in_groups(cls: type[T]) -> type[T]:
-    """Say under which heading of --help each field of Training stands.
-
-    Training itself does not: ranks import it, and do without the command line's library.
-    """
-    for name, kind in get_type_hints(Training, include_extras=True).items():
-        shown = Parameter(
-            group=_COMPUTATION if name in _COMPUTING else _TRAINING,
-            negative="" if name in _WITHOUT_NEGATIVE else None,
-        )
-        cls.__annotations__[name] = Annotated[kind, shown]
-    return cls
-
-
 @options
-@_training_in_groups
+@headings(
+    model="Model",
+    epochs="Training",
+    overlap="Computation",
+    split="Training",
+    parts="Computation",
+)
 class ModelOptions(Training):
     """A model, its training, and how that is computed: everything that decides a plan."""
 
-    model: Annotated[Literal["gcn", "sage", "gin", "gat"], Parameter(group=_MODEL)] = "gcn"
+    model: Literal["gcn", "sage", "gin", "gat"] = "gcn"
     """kind of the layers"""
-    layers: Annotated[int, Field(ge=1, le=64), Parameter(group=_MODEL)] = 2
+    layers: Annotated[int, Field(ge=1, le=64)] = 2
     """number of layers; with 1 there is the last one only, which has none of the options of hidden
     layers"""
-    hidden: Annotated[Count, Parameter(group=_MODEL)] = 64
+    hidden: Count = 64
     """hidden channels; for gat, of all heads together"""
-    heads: Annotated[Count | None, Parameter(group=_MODEL)] = None
+    heads: Count | None = None
     """gat: attention heads of each layer but the last, which has one [default: 8]"""
-    aggregate: Annotated[Literal["mean", "max", "sum"] | None, Parameter(group=_MODEL)] = None
+    aggregate: Literal["mean", "max", "sum"] | None = None
     """sage: aggregation over neighbours [default: mean]"""
-    activation: Annotated[
-        Literal["none", "relu", "leaky_relu", "elu", "tanh", "sigmoid"] | None,
-        Parameter(group=_MODEL),
-    ] = None
+    activation: Literal["none", "relu", "leaky_relu", "elu", "tanh", "sigmoid"] | None = None
     """activation of each layer but the last [default: relu; gat: elu]"""
     dropout: Share = 0.5
     """dropout between layers"""
@@ -88,21 +65,21 @@ class ModelOptions(Training):
     """dropout of the input features"""
     attention_dropout: Share = 0.0
     """gat: dropout of the attention weights"""
-    norm: Annotated[Literal["none", "layer", "batch"] | None, Parameter(group=_MODEL)] = None
+    norm: Literal["none", "layer", "batch"] | None = None
     """normalization of each layer but the last [default: none; batch for gin, whose sums grow with
     degrees]"""
-    residual: Annotated[bool, Parameter(negative="", group=_MODEL)] = False
+    residual: Annotated[bool, Parameter(negative="")] = False
     """residual connections around each layer but the last"""
-    spec: Annotated[ClientPath | None, Parameter(group=_MODEL)] = None
+    spec: ClientPath | None = None
     """a YAML file that declares the model, layer by layer, in place of these options"""
 
-    split: Annotated[tuple[float, float, float] | None, Parameter(group=_TRAINING)] = None
+    split: tuple[float, float, float] | None = None
     """draw training, validation and test nodes: fractions of the labelled ones, by --seed; the
     rest is in no split [default: the graph's own split]"""
-    split_stratified: Annotated[bool, Parameter(negative="", group=_TRAINING)] = False
+    split_stratified: Annotated[bool, Parameter(negative="")] = False
     """draw the fractions of every class"""
 
-    parts: Annotated[Count | None, Parameter(alias="-k", group=_COMPUTATION)] = None
+    parts: Annotated[Count | None, Parameter(alias="-k")] = None
     """partition the graph into this many parts, one per rank [default: ranks of --cluster mpi,
     else 1]"""
 

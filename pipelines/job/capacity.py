@@ -46,10 +46,19 @@ class Capacity:
 
 @dataclass(frozen=True)
 class TaskCapacity:
-    """How many tasks a cluster runs at once, and the bytes of host memory that each may use."""
+    """How many tasks a cluster runs at once, and the bytes of host memory that each may use.
+
+    workers  on how many workers
+    """
 
     tasks: int
     task_memory: int
+    workers: int = 1
+
+    @property
+    def worker_memory(self) -> int:
+        """The bytes of host memory that all tasks of a worker may use together."""
+        return self.task_memory * max(1, self.tasks // self.workers)
 
     @staticmethod
     def of(workers: list[tuple[int, int]], spec: ClusterSpec) -> TaskCapacity:
@@ -59,7 +68,7 @@ class TaskCapacity:
         # Workers without a limit of their own share this machine.
         limited = [usable_memory(limit) // threads for threads, limit in workers if limit]
         memory = min(limited) if limited else spec.worker_memory()
-        return TaskCapacity(sum(threads for threads, _ in workers), memory)
+        return TaskCapacity(sum(threads for threads, _ in workers), memory, len(workers))
 
 
 def task_capacity(client: Any, spec: ClusterSpec) -> TaskCapacity:

@@ -102,6 +102,7 @@ def test_every_command_has_help_and_the_common_options(command, capsys):
             "walk",
             "Walks, Start nodes, Applications, Steps, Computation, Output, Options, Where it runs",
         ),
+        ("centrality", "Metrics, Samples, Input, Computation, Output, Options, Where it runs"),
         ("gnn train", "Model, Training, Computation, Options, Where it runs"),
         ("partition", "Options"),
         ("cluster stop", "Options"),

@@ -5,17 +5,19 @@ directory    a graph or a zoo in the format of docs/format.md
 table        tables of edges, whatever wrote them: columns, chunks, from these to pieces
 layout       which graphs lie where, how they are cut, what a piece reads
 table_piece  a piece: from rows to a batch
-chunks       a row group of a Parquet file, or a run that was made of text: survey, columns
-runs         tables on the scratch disk: what text becomes, and graphs that lie apart
-tu, edge_lists, json_lines    text, which becomes runs
+chunks       rows that are read together: a row group of Parquet, or an IPC file; surveys
+ipc_files    Arrow IPC files on the scratch disk: what text becomes, and graphs that lie apart
+tu, edge_lists, json_lines    text, which becomes IPC files
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from penstock.arrays import Array
 from penstock.errors import InputError, UsageError
 from penstock.pipelines.centrality.options import CentralityOptions
 from penstock.pipelines.centrality.pieces import PieceSpec
@@ -38,10 +40,15 @@ class CentralityInput(ABC):
     path         of it; bytes: about what it takes on disk
     one          whether it is one graph, whose results have no column of graphs
     directed     whether edges have a direction; has_weights: whether they have weights
-    nodes        of all graphs, about; graphs: how many, -1: not known before it is read
-    scratch_bytes    what is written on the way, about
-    specs        the pieces where they are known before workers have looked; None: they are not
+    nodes        of all graphs, about
     failures     what cannot be read and belongs to no graph that is known
+
+    Of a directory all is known before workers have looked, of tables nothing: None, or -1.
+
+    graphs       how many
+    sizes, edges (graphs,) int64: nodes and edges of each
+    specs        the pieces
+    files        of tables; scratch_bytes: what is written of them on the way, about
     """
 
     path: Path
@@ -50,9 +57,12 @@ class CentralityInput(ABC):
     directed: bool
     has_weights: bool
     nodes: int
-    graphs: int
-    specs: list[PieceSpec] | None = None
     failures: list[str]
+    graphs: int = -1
+    sizes: Array | None = None
+    edges: Array | None = None
+    specs: list[PieceSpec] | None = None
+    files: Sequence[Path] = ()
     scratch_bytes: int = 0
 
     @abstractmethod
@@ -87,8 +97,7 @@ def open_input(path: Path, options: CentralityOptions, *, quiet: bool) -> Centra
         raise InputError(f"there is no {path}", remedy="Check the spelling of the path")
     from penstock.pipelines.centrality.inputs.table import TableInput
 
-    files = [] if kind == "tu" else list_files(path, kind)
-    return TableInput(path, kind, files, options)
+    return TableInput(path, kind, list_files(path, kind), options)
 
 
 def _guess(path: Path) -> str:
@@ -117,6 +126,10 @@ def _guess(path: Path) -> str:
 
 def list_files(path: Path, kind: str) -> list[Path]:
     """Return the files of an input in their order; those of other formats are left out."""
+    if kind == "tu":
+        from penstock.pipelines.etl.zoos.tu_files import find_tu_files
+
+        return [Path(file) for file in find_tu_files(str(path)).values()]
     if path.is_file():
         if kind == "edgelists":
             raise UsageError(

@@ -1,4 +1,4 @@
-"""Chunks of tables of edges: a row group of a Parquet file, or a run, read column by column."""
+"""Chunks of tables of edges: a row group of Parquet, or an IPC file, read by column."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ROLES = ("graph", "source", "target", "weight")
 
 
 @dataclass(frozen=True)
-class Columns:
+class ColumnNames:
     """The names of columns by role; weight: None where there are none or none are asked for.
 
     graph_type, node_type  how ids are read: int64, uint64 or string
@@ -41,7 +41,7 @@ class Columns:
 
 @dataclass(frozen=True)
 class Chunk:
-    """Rows that are read together: of a row group of a Parquet file, or of a run (group -1).
+    """Rows that are read together: of a row group of Parquet, or an IPC file (group -1).
 
     where  what an error calls it
     """
@@ -75,7 +75,7 @@ class Survey:
     too_many: bool = False
 
 
-def survey_chunk(chunk: Chunk, columns: Columns, most: int) -> Survey:
+def survey_chunk(chunk: Chunk, columns: ColumnNames, most: int) -> Survey:
     """Say which graphs a chunk has, if these are ``most`` or fewer; runs on a worker."""
     import pyarrow as pa
 
@@ -87,7 +87,7 @@ def survey_chunk(chunk: Chunk, columns: Columns, most: int) -> Survey:
         codes, values = coded(ids)
     except (OSError, pa.ArrowException) as error:
         return Survey(pa.nulls(0), np.empty(0, np.int64), False, problem=first_line(error))
-    at, lengths = runs_of(codes)
+    at, lengths = run_lengths(codes)
     _, first, which = np.unique(codes[at], return_index=True, return_inverse=True)
     ordered = len(first) == len(at)
     if len(first) > most and not ordered:
@@ -101,7 +101,7 @@ def survey_chunk(chunk: Chunk, columns: Columns, most: int) -> Survey:
     return Survey(named, counts, ordered and not nulls, nulls)
 
 
-def runs_of(values: Array) -> tuple[Array, Array]:
+def run_lengths(values: Array) -> tuple[Array, Array]:
     """Return where equal values that follow each other begin, and how many they are."""
     if not len(values):
         return np.empty(0, np.int64), np.empty(0, np.int64)
@@ -134,7 +134,7 @@ def _signed(numbers: Array) -> Array:
 
 
 def read_columns(
-    chunk: Chunk, columns: Columns, names: list[str], low: int, high: int
+    chunk: Chunk, columns: ColumnNames, names: list[str], low: int, high: int
 ) -> dict[str, pa.ChunkedArray]:
     """Return the rows ``low .. high`` of columns of a chunk; strings as dictionaries."""
     import pyarrow as pa
@@ -147,7 +147,9 @@ def read_columns(
     return {name: _as_read(table.column(name), columns, name) for name in names}
 
 
-def _row_group(chunk: Chunk, columns: Columns, names: list[str], low: int, high: int) -> pa.Table:
+def _row_group(
+    chunk: Chunk, columns: ColumnNames, names: list[str], low: int, high: int
+) -> pa.Table:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -172,12 +174,12 @@ def _row_group(chunk: Chunk, columns: Columns, names: list[str], low: int, high:
         return pa.Table.from_batches(parts)
 
 
-def _is_word(columns: Columns, name: str) -> bool:
+def _is_word(columns: ColumnNames, name: str) -> bool:
     kind = columns.graph_type if name == columns.graph else columns.node_type
     return kind == "string" and name != columns.weight
 
 
-def _as_read(column: pa.ChunkedArray, columns: Columns, name: str) -> pa.ChunkedArray:
+def _as_read(column: pa.ChunkedArray, columns: ColumnNames, name: str) -> pa.ChunkedArray:
     """Return ids as integers, or as dictionaries of strings where all of the input's are."""
     import pyarrow as pa
 

@@ -42,6 +42,9 @@ _OF_TABLES = ("directed", "graph_id", "source", "target", "weight")
 class DirectoryInput(CentralityInput):
     """The graphs of a zoo's directory, or one graph."""
 
+    sizes: Array
+    edges: Array
+
     def __init__(self, graph: Graph, options: CentralityOptions) -> None:
         given = [name for name in _OF_TABLES if getattr(options, name) is not None]
         if given:
@@ -58,13 +61,7 @@ class DirectoryInput(CentralityInput):
         self.sizes, self.edges = _extents(graph)
         self.nodes, self.graphs = graph.num_nodes, len(self.sizes)
         self.failures: list[str] = []
-        self._pieces = list(self._specs(options))
-        self.specs = self._pieces
-
-    @property
-    def costs(self) -> Array:
-        """What all shortest paths of each graph cost."""
-        return costs_of(self.sizes, self.edges)
+        self.specs: list[PieceSpec] = list(self._specs(options))
 
     def identity(self) -> dict[str, Any]:
         """Return the graph."""
@@ -76,16 +73,16 @@ class DirectoryInput(CentralityInput):
 
     def prepare(self, workers: Workers, output: PartialOutput) -> list[PieceSpec]:
         """Return the pieces, which are known already."""
-        return list(self._pieces)
+        return list(self.specs)
 
     def _specs(self, options: CentralityOptions) -> Iterator[PieceSpec]:
         graph, version = self.graph, self.version
         ptr = np.concatenate([[0], np.cumsum(self.sizes)])
-        items = self.edges + self.sizes
+        items, costs = self.edges + self.sizes, costs_of(self.sizes, self.edges)
         squares = self.sizes.astype(np.float64) ** 2
         if self.one:
             yield DirectoryPiece(
-                ids=None, items=int(items[0]), cost=float(self.costs[0]), matrix=int(squares[0]),
+                ids=None, items=int(items[0]), cost=float(costs[0]), matrix=int(squares[0]),
                 large=True, path=graph.path, version=version, ptr=ptr, shard=None,
             )  # fmt: skip
             return
@@ -95,11 +92,11 @@ class DirectoryInput(CentralityInput):
         # Of nodes at the end of all there is no shard to follow.
         shard = np.clip(shard, 0, max(len(starts) - 1, 0))
         weighed = items + (squares / 8).astype(np.int64) if options.distances else items
-        for first, stop, large in cut(self.costs, weighed, shard):
+        for first, stop, large in cut(costs, weighed, shard):
             yield DirectoryPiece(
                 ids=take(ids, np.arange(first, stop)),  # a copy, which is all that is sent
                 items=int(items[first:stop].sum()),
-                cost=float(self.costs[first:stop].sum()),
+                cost=float(costs[first:stop].sum()),
                 matrix=int(squares[first:stop].sum()),
                 large=large,
                 path=graph.path,

@@ -16,7 +16,7 @@ from typing import Any
 from penstock.errors import PenstockError
 from penstock.pipelines.centrality.inputs import stem_of
 from penstock.pipelines.centrality.inputs.chunks import first_line
-from penstock.pipelines.centrality.inputs.runs import EdgeLists, Run
+from penstock.pipelines.centrality.inputs.ipc_files import EdgeLists, Parsed
 from penstock.pipelines.centrality.options import CentralityOptions
 from penstock.pipelines.etl.reading.inputs import open_stream, read_fully
 
@@ -41,8 +41,10 @@ def parts(path: Path, files: list[Path]) -> Iterator[tuple[Any, int]]:
         yield (path, several), max(size, 1)
 
 
-def parse(what: Any, scratch: Path, name: str, directed: bool, options: CentralityOptions) -> Run:
-    """Write the run of some files; runs on a worker. A file that cannot be read is a failure."""
+def parse(
+    what: Any, scratch: Path, name: str, directed: bool, options: CentralityOptions
+) -> Parsed:
+    """Make an IPC file of some files; runs on a worker. A file that cannot be read is a failure."""
     folder, files = what
     found = EdgeLists()
     for file in files:

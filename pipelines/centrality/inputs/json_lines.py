@@ -18,7 +18,7 @@ from typing import Any
 from penstock.documents import parse_json
 from penstock.errors import PenstockError
 from penstock.pipelines.centrality.inputs.chunks import first_line
-from penstock.pipelines.centrality.inputs.runs import EdgeLists, Run
+from penstock.pipelines.centrality.inputs.ipc_files import EdgeLists, Parsed
 from penstock.pipelines.centrality.options import CentralityOptions
 from penstock.pipelines.etl.reading.inputs import codec_of, open_file, open_stream
 
@@ -64,8 +64,10 @@ def parts(path: Path, files: list[Path]) -> Iterator[tuple[Any, int]]:
                 low, line = high, line + count
 
 
-def parse(what: Any, scratch: Path, name: str, directed: bool, options: CentralityOptions) -> Run:
-    """Write the run of some lines; runs on a worker. A line that cannot be read is a failure."""
+def parse(
+    what: Any, scratch: Path, name: str, directed: bool, options: CentralityOptions
+) -> Parsed:
+    """Make an IPC file of some lines; runs on a worker. A line that cannot be read is a failure."""
     file, prefix, low, high, first = what
     found = EdgeLists()
     reader = _Reader(directed, options.weighted, options.weight or "weight")

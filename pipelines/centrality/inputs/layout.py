@@ -9,7 +9,7 @@ import numpy as np
 
 from penstock.arrays import Array
 from penstock.arrow import as_numpy
-from penstock.pipelines.centrality.inputs.chunks import Chunk, Columns, Survey, file_metadata
+from penstock.pipelines.centrality.inputs.chunks import Chunk, ColumnNames, Survey, file_metadata
 from penstock.pipelines.centrality.pieces import costs_of, cut
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ class Layout:
 
     @staticmethod
     def of(
-        chunks: list[Chunk], surveys: list[Survey], columns: Columns, like: Layout | None = None
+        chunks: list[Chunk], surveys: list[Survey], columns: ColumnNames, like: Layout | None = None
     ) -> Layout:
         """Number the graphs of all chunks, as ``like`` does where that is given."""
         import pyarrow as pa
@@ -144,7 +144,7 @@ class Layout:
         most = max((one.high - one.low for each in reads for one in each), default=0)
         return decoded > _READ_AGAIN * total + _FEW_ROWS or most > _MOST_ROWS
 
-    def lost(self, columns: Columns) -> list[str]:
+    def lost(self, columns: ColumnNames) -> list[str]:
         """Return what cannot be read and belongs to no graph that is known."""
         found = []
         for chunk, one in zip(self.chunks, self.surveys, strict=True):
@@ -154,7 +154,7 @@ class Layout:
                 found.append(f"{chunk.where}: {one.nulls} rows without {columns.graph}")
         return found
 
-    def doubtful(self, columns: Columns) -> dict[int, str]:
+    def doubtful(self, columns: ColumnNames) -> dict[int, str]:
         """Return the graphs that may have rows in chunks which cannot be read, and the reason.
 
         By the statistics of these; where there are none, those of the chunks beside them.
@@ -177,7 +177,7 @@ class Layout:
             found |= dict.fromkeys(np.flatnonzero(beside).tolist(), reason)
         return found
 
-    def _within_statistics(self, chunk: Chunk, columns: Columns) -> Array | None:
+    def _within_statistics(self, chunk: Chunk, columns: ColumnNames) -> Array | None:
         import pyarrow.compute as pc
 
         if chunk.group < 0:

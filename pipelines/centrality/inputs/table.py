@@ -17,19 +17,17 @@ from penstock.errors import CapacityError, InputError, UsageError
 from penstock.pipelines.centrality.inputs import CentralityInput
 from penstock.pipelines.centrality.inputs.chunks import (
     Chunk,
-    Columns,
+    ColumnNames,
     file_metadata,
     first_line,
     survey_chunk,
     type_of,
 )
+from penstock.pipelines.centrality.inputs.ipc_files import GRAPHS, Parsed, sort_chunk, write_ipc
 from penstock.pipelines.centrality.inputs.layout import Layout, Read
-from penstock.pipelines.centrality.inputs.runs import GRAPHS, Run, sort_chunk, write_run
 from penstock.pipelines.centrality.inputs.table_piece import TablePiece
 from penstock.pipelines.centrality.options import CentralityOptions
-from penstock.pipelines.centrality.pieces import (
-    PieceSpec,
-)
+from penstock.pipelines.centrality.pieces import PieceSpec
 from penstock.pipelines.etl.reading.column_names import known_column
 from penstock.pipelines.etl.reading.layout import KNOWN
 from penstock.pipelines.job.partial import file_stamp
@@ -52,12 +50,11 @@ class TableInput(CentralityInput):
     ) -> None:
         self.path, self.kind, self.files, self.options = path, kind, files, options
         self.failures: list[str] = []
-        self.graphs, self.has_weights, self.directed = -1, True, bool(options.directed)
-        self.stamps = {str(file): file_stamp(file) for file in self._all_files()}
+        self.has_weights, self.directed = True, bool(options.directed)
+        self.stamps = {str(file): file_stamp(file) for file in files}
         self.bytes = sum(size for size, *_ in self.stamps.values())
         self.chunks: list[Chunk] = []
-        self.scratch_bytes = 0
-        self.columns = Columns("graph", "source", "target", "weight", "int64", "int64")
+        self.columns = ColumnNames("graph", "source", "target", "weight", "int64", "int64")
         if kind == "parquet":
             self._open_parquet()
         else:
@@ -78,14 +75,14 @@ class TableInput(CentralityInput):
 
     def about(self) -> dict[str, Any]:
         """Return what centrality.json says of it."""
-        return {"graphs_of": str(self.path), "format": self.kind, "directed": self.directed}
+        return {"input": str(self.path), "input_format": self.kind, "directed": self.directed}
 
     def check_unchanged(self) -> None:
         """Raise InputError where a file is not what it was when the run began."""
         for path, stamp in self.stamps.items():
             if not Path(path).exists() or file_stamp(path) != stamp:
                 raise InputError(
-                    f"{path} changed while it was read", remedy="Run again once nobody writes it"
+                    f"{path} changed while it was read", remedy="Parsed again once nobody writes it"
                 )
 
     def prepare(self, workers: Workers, output: PartialOutput) -> list[PieceSpec]:
@@ -114,7 +111,7 @@ class TableInput(CentralityInput):
             raise InputError(f"there is no graph in {self.path}", got=self.failures[0])
         doubtful = found.doubtful(self.columns)
         pieces = found.pieces(distances=self.options.distances)
-        reads = found.reads(pieces)
+        reads, costs = found.reads(pieces), found.costs
         if found.apart(reads):
             reads, lost = self._sorted(workers, output.scratch, found, pieces)
             doubtful |= lost
@@ -123,7 +120,7 @@ class TableInput(CentralityInput):
             TablePiece(
                 ids=found.ids.take(as_arrow(np.arange(first, stop))),
                 items=4 * int(found.rows[first:stop].sum()) + (stop - first),
-                cost=float(found.costs[first:stop].sum()),
+                cost=float(costs[first:stop].sum()),
                 large=large,
                 reads=tuple(reads[piece]),
                 columns=self.columns,
@@ -132,13 +129,6 @@ class TableInput(CentralityInput):
             )
             for piece, (first, stop, large) in enumerate(pieces)
         ]
-
-    def _all_files(self) -> list[Path]:
-        if self.kind != "tu":
-            return self.files
-        from penstock.pipelines.etl.zoos.tu_files import find_tu_files
-
-        return [Path(file) for file in find_tu_files(str(self.path)).values()]
 
     def _refuse_columns(self) -> None:
         names = ["graph_id", "source", "target"] + ["weight"] * (self.kind != "json")
@@ -152,7 +142,7 @@ class TableInput(CentralityInput):
         """Find the columns and the row groups; a file that cannot be opened is a failure."""
         import pyarrow as pa
 
-        seen: dict[str, Columns] = {}
+        seen: dict[str, ColumnNames] = {}
         for file in self.files:
             try:
                 metadata = file_metadata(str(file))
@@ -180,7 +170,7 @@ class TableInput(CentralityInput):
                 )  # fmt: skip
         self.nodes = sum(chunk.rows for chunk in self.chunks) // 2  # nodes have some edges each
 
-    def _columns(self, schema: Any, path: str) -> Columns:
+    def _columns(self, schema: Any, path: str) -> ColumnNames:
         found: dict[str, str | None] = {}
         for role, option in (
             ("graph", "graph_id"), ("source", "source"), ("target", "target"), ("weight", "weight"),
@@ -218,10 +208,10 @@ class TableInput(CentralityInput):
                     expected="numbers", got=str(kind),
                 )  # fmt: skip
         graph_type = type_of(schema.field(graph).type, path, graph)
-        return Columns(graph, source, target, weight, graph_type, kinds[source])
+        return ColumnNames(graph, source, target, weight, graph_type, kinds[source])
 
     def _parse(self, workers: Workers, scratch: Path) -> list[tuple[Any, str]]:
-        """Make runs of text, and return the graphs that cannot be computed, with the reasons."""
+        """Make IPC files of text, and return the graphs that cannot be computed, and why."""
         from penstock.pipelines.centrality.inputs import edge_lists, json_lines, tu
 
         parser: Any = {"tu": tu, "edgelists": edge_lists, "json": json_lines}[self.kind]
@@ -230,16 +220,16 @@ class TableInput(CentralityInput):
             name = f"text-{number:05d}"
             calls.append((what, scratch, name, self.directed, self.options))
             sizes.append(size)
-        runs: list[Run] = workers.tasks("read", parser.parse, calls, sizes, "B")
-        self.chunks = [run.chunk for run in runs]
+        parsed: list[Parsed] = workers.tasks("read", parser.parse, calls, sizes, "B")
+        self.chunks = [one.chunk for one in parsed]
         kinds = {}
         for name in ("graph_type", "node_type"):
-            several = {getattr(run, name) for run in runs} - {""}
+            several = {getattr(one, name) for one in parsed} - {""}
             kinds[name] = "string" if "string" in several else "int64"
         weight = "weight" if self.options.weighted else None
-        self.columns = Columns("graph", "source", "target", weight, **kinds)
-        self.failures += [reason for run in runs for reason in run.lost]
-        return [each for run in runs for each in run.failed]
+        self.columns = ColumnNames("graph", "source", "target", weight, **kinds)
+        self.failures += [reason for one in parsed for reason in one.lost]
+        return [each for one in parsed for each in one.failed]
 
     def _sorted(
         self, workers: Workers, scratch: Path, found: Layout, pieces: list[tuple[int, int, bool]]
@@ -252,7 +242,7 @@ class TableInput(CentralityInput):
 
         size = 8 * len(self.columns.names()) * sum(chunk.rows for chunk in found.chunks)
         need_disk(scratch, size, f"the rows of {self.path}, sorted by graph,")
-        write_run(scratch, GRAPHS.removesuffix(".arrow"), pa.table({"id": found.ids}))
+        write_ipc(scratch, GRAPHS.removesuffix(".arrow"), pa.table({"id": found.ids}))
         whole = [n for n, one in enumerate(found.surveys) if one.problem is None]
         calls = [(found.chunks[n], self.columns, scratch, n) for n in whole]
         sizes = [found.chunks[n].rows for n in whole]
@@ -262,6 +252,7 @@ class TableInput(CentralityInput):
             if problem is not None:
                 reason = f"{found.chunks[n].where} cannot be read: {problem}"
                 lost |= dict.fromkeys(found.graph[found.chunk == n].tolist(), reason)
-        runs = [each for several, _ in made for each in several]
-        again = Layout.of([run for run, _ in runs], [one for _, one in runs], self.columns, found)
+        files = [each for several, _ in made for each in several]
+        chunks, surveys = [chunk for chunk, _ in files], [survey for _, survey in files]
+        again = Layout.of(chunks, surveys, self.columns, found)
         return again.reads(pieces), lost

@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from penstock.arrays import Array
 from penstock.arrow import as_arrow, as_numpy
+from penstock.files import save_npy
+from penstock.graph import load_npy
 from penstock.kernels.centrality_rules import GraphBatch
-from penstock.pipelines.centrality.inputs.chunks import Columns, first_line, read_columns, runs_of
+from penstock.pipelines.centrality.inputs.chunks import (
+    ColumnNames,
+    first_line,
+    read_columns,
+    run_lengths,
+)
+from penstock.pipelines.centrality.inputs.ipc_files import read_ids, write_ipc
 from penstock.pipelines.centrality.inputs.layout import Read
 from penstock.pipelines.centrality.pieces import Piece, PieceSpec, without_bad_weights
 
@@ -26,7 +35,7 @@ class TablePiece(PieceSpec):
     """
 
     reads: tuple[Read, ...]
-    columns: Columns
+    columns: ColumnNames
     directed: bool
     doubtful: dict[int, str] = field(default_factory=dict)
 
@@ -74,6 +83,20 @@ class TablePiece(PieceSpec):
         elif names.node_type == "uint64":
             nodes = as_arrow(ids.view(np.uint64))
         return Piece(batch, failed, self.ids, nodes, frozenset(unread | set(self.doubtful)))
+
+    def keep(self, piece: Piece, folder: Path, stem: str) -> KeptPiece:
+        """Write the graph as it was read."""
+        import pyarrow as pa
+
+        for name in ("ptr", "indptr", "indices", "weights"):
+            if (array := getattr(piece.batch, name)) is not None:
+                save_npy(folder, f"{stem}-{name}.npy", array)
+        write_ipc(folder, f"{stem}-nodes", pa.table({"id": piece.nodes}))
+        return KeptPiece(
+            ids=self.ids, items=self.items, cost=self.cost, matrix=piece.batch.nodes**2, large=True,
+            folder=folder, stem=stem, directed=piece.batch.directed, failed=piece.failed,
+            unread=piece.unread,
+        )  # fmt: skip
 
     def _tables(self) -> tuple[list[tuple[Array, dict[str, Any]]], dict[int, str]]:
         """Return the rows, with the number of the graph of each, and why graphs cannot be read."""
@@ -126,9 +149,28 @@ class TablePiece(PieceSpec):
             place = pc.index_in(column.cast(self.ids.type), value_set=self.ids, skip_nulls=True)
             return as_numpy(place, -1).astype(np.int64)
         values = as_numpy(column)
-        at, lengths = runs_of(values)
+        at, lengths = run_lengths(values)
         place = pc.index_in(as_arrow(values[at]).cast(self.ids.type), value_set=self.ids)
         return np.repeat(as_numpy(place, -1).astype(np.int64), lengths)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class KeptPiece(PieceSpec):
+    """A large graph that was read from tables, as it was kept: .npy files of this stem."""
+
+    folder: Path
+    stem: str
+    directed: bool
+    failed: dict[int, str]
+    unread: frozenset[int]
+
+    def read(self, *, weighted: bool) -> Piece:
+        """Map it."""
+        names = ["ptr", "indptr", "indices", *(["weights"] if weighted else [])]
+        arrays = {name: load_npy(self.folder / f"{self.stem}-{name}.npy") for name in names}
+        batch = GraphBatch(**arrays, directed=self.directed)
+        nodes = read_ids(str(self.folder / f"{self.stem}-nodes.arrow"))
+        return Piece(batch, self.failed, self.ids, nodes, self.unread)
 
 
 def _ends(

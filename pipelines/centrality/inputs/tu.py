@@ -1,4 +1,7 @@
-"""TU data sets, as etl reads them: their arcs become a run. Nodes are the rows of the indicator."""
+"""TU data sets, as etl reads them: their arcs become an IPC file.
+
+Nodes are the rows of the indicator.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from penstock.arrow import as_arrow
-from penstock.pipelines.centrality.inputs.runs import Run, write_run
+from penstock.pipelines.centrality.inputs.ipc_files import Parsed, write_ipc
 from penstock.pipelines.centrality.options import CentralityOptions
 
 
@@ -18,8 +21,10 @@ def parts(path: Path, files: list[Path]) -> Iterator[tuple[Any, int]]:
     yield path, 1
 
 
-def parse(path: Path, scratch: Path, name: str, directed: bool, options: CentralityOptions) -> Run:
-    """Write the run; runs on a worker."""
+def parse(
+    path: Path, scratch: Path, name: str, directed: bool, options: CentralityOptions
+) -> Parsed:
+    """Write the IPC file; runs on a worker."""
     import pyarrow as pa
 
     from penstock.pipelines.etl.zoos.tu import read_tu
@@ -42,4 +47,4 @@ def parse(path: Path, scratch: Path, name: str, directed: bool, options: Central
         }
     )
     order = as_arrow(np.argsort(graph, kind="stable"))
-    return Run(write_run(scratch, name, table.take(order)), "int64", "int64")
+    return Parsed(write_ipc(scratch, name, table.take(order)), "int64", "int64")

@@ -308,7 +308,7 @@ def test_the_same_on_any_cluster_and_resumed(tmp_path, monkeypatch):
     monkeypatch.setattr("penstock.pipelines.centrality.pieces._LEAST_COST", 20_000.0)
     generate("zoo", tmp_path / "zoo", graphs=60, seed=1)
     whole = centrality(tmp_path / "zoo", tmp_path / "whole", cluster=THREADS)
-    assert whole.parts > 5
+    assert whole.pieces > 5
     written, real = [], Records.save
 
     def save(records, piece, counts, files):
@@ -322,7 +322,7 @@ def test_the_same_on_any_cluster_and_resumed(tmp_path, monkeypatch):
         with pytest.raises(OSError, match="cable"):
             centrality(tmp_path / "zoo", tmp_path / "out", cluster=THREADS)
     report = centrality(tmp_path / "zoo", tmp_path / "out", resume=True, cluster=THREADS)
-    assert report.resumed_parts == 3
+    assert report.resumed_pieces == 3
     for name in sorted(path.name for path in (tmp_path / "whole/nodes").iterdir()):
         mine = (tmp_path / "out/nodes" / name).read_bytes()
         assert mine == (tmp_path / "whole/nodes" / name).read_bytes()

@@ -11,6 +11,7 @@ import pytest
 
 from penstock import ClusterSpec, centrality
 from penstock.errors import CapacityError, InputError, PenstockError, UsageError
+from penstock.pipelines.centrality.output import FORMAT
 from penstock.pipelines.cli import run
 
 THREADS = ClusterSpec(cluster="threads")
@@ -74,6 +75,14 @@ def compute(path, out, **options):
     return centrality(path, out, **options)
 
 
+def test_the_manifest_says_what_it_is_and_what_was_read(tmp_path):
+    (tmp_path / "g.jsonl").write_text('{"edges": [[1, 2]]}')
+    compute(tmp_path / "g.jsonl", tmp_path / "out")
+    body = FORMAT.load(tmp_path / "out")
+    assert body["format"] == "penstock-centrality"
+    assert (body["input"], body["input_format"]) == (str(tmp_path / "g.jsonl"), "json")
+
+
 # -- Parquet ------------------------------------------------------------------------------------
 
 
@@ -99,7 +108,7 @@ def test_a_graph_that_returns_is_one_graph(tmp_path, monkeypatch, graphs, how):
     """Over rows, row groups and files, in any order; also where rows are sorted on disk."""
     if how == "sorted":
         monkeypatch.setattr("penstock.pipelines.centrality.inputs.layout._FEW_ROWS", -(10**9))
-        monkeypatch.setattr("penstock.pipelines.centrality.inputs.runs._SORTED_ROWS", 100)
+        monkeypatch.setattr("penstock.pipelines.centrality.inputs.ipc_files._SORTED_ROWS", 100)
     monkeypatch.setattr("penstock.pipelines.centrality.inputs.layout._LEAST_COST", 2_000.0)
     zoo = {graphs(name): graph for name, graph in draw(60).items()}
     rows = rows_of(zoo)
@@ -110,7 +119,7 @@ def test_a_graph_that_returns_is_one_graph(tmp_path, monkeypatch, graphs, how):
     pq.write_table(table_of(rows[:half]), tmp_path / "edges/a.parquet", row_group_size=150)
     pq.write_table(table_of(rows[half:]), tmp_path / "edges/b.parquet", row_group_size=150)
     report = compute(tmp_path / "edges", tmp_path / "out", weighted=True)
-    assert report.parts > 3
+    assert report.pieces > 3
     same_as_networkx(tmp_path / "out", zoo, weight="weight")
 
 
@@ -137,7 +146,7 @@ def test_the_parts_are_cut_by_the_input_alone(tmp_path, monkeypatch):
     zoo = draw(80)
     pq.write_table(table_of(rows_of(zoo)), tmp_path / "e.parquet", row_group_size=200)
     report = compute(tmp_path / "e.parquet", tmp_path / "out")
-    assert report.parts > 5
+    assert report.pieces > 5
     local = ClusterSpec(cluster="local", workers=2)
     compute(tmp_path / "e.parquet", tmp_path / "local", cluster=local)
     for path in (tmp_path / "out/nodes").iterdir():
@@ -541,5 +550,5 @@ def test_an_input_that_changes_is_refused_by_resume(tmp_path, monkeypatch):
         with pytest.raises(OSError, match="cable"):
             compute(tmp_path / "e.parquet", tmp_path / "out")
     report = compute(tmp_path / "e.parquet", tmp_path / "out", resume=True)
-    assert report.resumed_parts == 3
+    assert report.resumed_pieces == 3
     same_as_networkx(tmp_path / "out", draw(40))

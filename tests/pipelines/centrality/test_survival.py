@@ -131,22 +131,22 @@ def test_a_worker_with_a_gpu_reads_and_writes_while_it_computes(edges, tmp_path,
     assert len(threads) > 2
 
 
-def test_pieces_wait_for_room():
-    room, order = tasks._Room(), []
+def test_pieces_wait_for_memory():
+    budget, order = tasks._MemoryBudget(), []
 
     def take(name, size):
-        with room.take(size, 100):
+        with budget.hold(size, 100):
             order.append(name)
             time.sleep(0.05)
 
-    with room.take(90, 100):
+    with budget.hold(90, 100):
         waiting = [threading.Thread(target=take, args=("large", 500))]
         waiting[0].start()
         time.sleep(0.05)
         assert not order  # it is alone once the other is done
     waiting[0].join()
     assert order == ["large"]
-    with room.take(50, 100), room.take(50, 100):
+    with budget.hold(50, 100), budget.hold(50, 100):
         pass
 
 

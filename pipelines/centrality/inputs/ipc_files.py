@@ -1,7 +1,7 @@
-"""Runs: tables of edges on the scratch disk, of which any range of rows is read at once.
+"""Arrow IPC files on the scratch disk: tables of edges of which any range of rows is mapped.
 
-Text becomes runs as it is parsed, and so do row groups whose graphs lie apart: there rows are
-sorted by graph, so that a piece is a range of rows of each.
+Text becomes such files as it is parsed, and so do row groups whose graphs lie apart: there rows
+are sorted by graph, so that a piece is a range of rows of each.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from penstock.arrow import as_arrow, as_numpy
 from penstock.files import atomic
 from penstock.pipelines.centrality.inputs.chunks import (
     Chunk,
-    Columns,
+    ColumnNames,
     Survey,
     coded,
     first_line,
     read_columns,
-    runs_of,
+    run_lengths,
 )
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ GRAPHS = "graphs.arrow"  # the ids of all graphs, in their order
 
 
 @dataclass
-class Run:
+class Parsed:
     """What one task made of text.
 
     chunk        the rows, with columns graph, source, target and weight
@@ -78,8 +78,8 @@ class EdgeLists:
         self.add(graph, [], [])
         self.failed.append((graph, reason))
 
-    def save(self, folder: Path, name: str) -> Run:
-        """Write the run."""
+    def save(self, folder: Path, name: str) -> Parsed:
+        """Write the file."""
         import pyarrow as pa
 
         columns: dict[str, Any] = {}
@@ -98,8 +98,8 @@ class EdgeLists:
                 values = [value if value is None else str(value) for value in values]
             columns[role] = pa.array(values, pa.string() if kind == "string" else pa.int64())
         columns["weight"] = pa.array(self.weights, pa.float64())
-        chunk = write_run(folder, name, pa.table(columns))
-        return Run(chunk, kinds["graph"], node_type, self.failed, self.lost)
+        chunk = write_ipc(folder, name, pa.table(columns))
+        return Parsed(chunk, kinds["graph"], node_type, self.failed, self.lost)
 
 
 def kind_of(values: list[Any]) -> str:
@@ -111,12 +111,14 @@ def kind_of(values: list[Any]) -> str:
     return "int64" if fits else "string"
 
 
-def write_run(folder: Path, name: str, table: pa.Table) -> Chunk:
-    """Write a table as a run."""
+def write_ipc(folder: Path, name: str, table: pa.Table) -> Chunk:
+    """Write a table as an IPC file."""
     import pyarrow as pa
 
     path = folder / f"{name}.arrow"
-    table = table.unify_dictionaries().combine_chunks()  # a file has one of each column
+    table = (
+        table.unify_dictionaries().combine_chunks()
+    )  # an IPC file has one dictionary of each column
     with (
         atomic(path) as temporary,
         pa.OSFile(str(temporary), "wb") as file,
@@ -127,22 +129,22 @@ def write_run(folder: Path, name: str, table: pa.Table) -> Chunk:
 
 
 def sort_chunk(
-    chunk: Chunk, columns: Columns, folder: Path, number: int
+    chunk: Chunk, columns: ColumnNames, folder: Path, number: int
 ) -> tuple[list[tuple[Chunk, Survey]], str | None]:
-    """Write the rows of a chunk sorted by graph, and return each run with its survey.
+    """Write the rows of a chunk sorted by graph, and return each file with its survey.
 
-    And why the chunk cannot be read, if it cannot: then there is no run.
+    And why the chunk cannot be read, if it cannot: then there is no file.
     """
     import pyarrow as pa
 
-    order = all_graphs(str(folder / GRAPHS))
+    order = read_ids(str(folder / GRAPHS))
     found = []
     try:
         for part, low in enumerate(range(0, chunk.rows, _SORTED_ROWS)):
             high = min(chunk.rows, low + _SORTED_ROWS)
             table = pa.table(read_columns(chunk, columns, columns.names(), low, high))
             table, survey = _by_graph(table, columns, order)
-            found.append((write_run(folder, f"run-{number:05d}-{part:03d}", table), survey))
+            found.append((write_ipc(folder, f"sorted-{number:05d}-{part:03d}", table), survey))
     except (OSError, pa.ArrowException) as error:
         if getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT):
             raise
@@ -150,7 +152,7 @@ def sort_chunk(
     return found, None
 
 
-def _by_graph(table: pa.Table, columns: Columns, order: pa.Array) -> tuple[pa.Table, Survey]:
+def _by_graph(table: pa.Table, columns: ColumnNames, order: pa.Array) -> tuple[pa.Table, Survey]:
     """Return rows sorted by the places of their graphs in ``order``, and where graphs lie."""
     import pyarrow.compute as pc
 
@@ -164,14 +166,14 @@ def _by_graph(table: pa.Table, columns: Columns, order: pa.Array) -> tuple[pa.Ta
     places = as_numpy(pc.index_in(named.cast(order.type), value_set=order)).astype(np.int64)
     numbers = places[which]
     by_graph = np.argsort(numbers, kind="stable")
-    at, lengths = runs_of(numbers[by_graph])
+    at, lengths = run_lengths(numbers[by_graph])
     ids = order.take(as_arrow(numbers[by_graph][at]))
     return table.take(as_arrow(by_graph)), Survey(ids, lengths, True)
 
 
 @lru_cache(maxsize=2)
-def all_graphs(path: str) -> pa.Array:
-    """Return the ids of all graphs of a run of the job, as ``sort_chunk`` wants them."""
+def read_ids(path: str) -> pa.Array:
+    """Return the only column of an IPC file: ids of graphs, or of nodes."""
     import pyarrow as pa
 
     with pa.memory_map(path) as file:
