@@ -91,7 +91,7 @@ class CentralityJob(Job[CentralityReport]):
         """Say how the graphs would be cut into tasks, and what a task takes of its worker."""
         source, specs = self.source, self.source.specs
         most, there, problem = None, None, None
-        where = "on every worker; tables are surveyed first"
+        where = "tables are surveyed first"
         how = f"{len(source.files)} files, surveyed first"
         if specs is not None:
             how = f"{source.graphs:,} graphs in {len(specs)} tasks"
