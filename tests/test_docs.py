@@ -22,6 +22,17 @@ def test_links_lead_somewhere(pages):
             assert (page.parent / target).exists(), f"{page.name}: {target}"
 
 
+def test_diagrams_name_modules_that_are_there(root, pages):
+    found = []
+    for page, text in pages.items():
+        for block in re.findall(r"```mermaid\n(flowchart TD.*?)```", text, re.DOTALL):
+            found += [(page, path) for path in re.findall(r"\b(?:\w+/)+\w+(?:\.py)?\b", block)]
+    assert len({page for page, _ in found}) == 2
+    for page, path in found:
+        there = (root / path).exists() or (root / f"{path}.py").exists()
+        assert there, f"{page.name}: {path}"
+
+
 def test_every_guide_is_listed(root):
     listed = (root / "docs/README.md").read_text()
     for page in (root / "docs").glob("*.md"):

@@ -35,7 +35,7 @@ from penstock.pipelines.centrality.tasks import (
 from penstock.pipelines.job import Job, Workers
 from penstock.pipelines.job.partial import PartialOutput
 from penstock.pipelines.job.plan import Need, Plan, disk_need
-from penstock.sizes import does_not_fit, need_disk
+from penstock.sizes import does_not_fit
 
 # On a GPU a piece takes milliseconds: a task has several, read and written on threads of its own.
 _PIECES_OF_GPU_TASK = 64
@@ -80,7 +80,8 @@ class CentralityJob(Job[CentralityReport]):
                 got=f"{source.path}, which is directed",
                 remedy="Take clustering, or read the graphs as undirected ones",
             )
-        need_disk(self.out.parent, self._disk_bytes(), f"the centralities of {source.path}")
+        size, scratch = self._disk_bytes()
+        self.need_disk(size, f"the centralities of {source.path}", scratch=scratch)
 
     def identity(self) -> dict[str, Any]:
         """Return the input."""
@@ -90,7 +91,7 @@ class CentralityJob(Job[CentralityReport]):
         """Say how the graphs would be cut into tasks, and what a task takes of its worker."""
         source, specs = self.source, self.source.specs
         most, there, problem = None, None, None
-        where = "on every worker; tables are surveyed first"
+        where = "tables are surveyed first"
         how = f"{len(source.files)} files, surveyed first"
         if specs is not None:
             how = f"{source.graphs:,} graphs in {len(specs)} tasks"
@@ -111,7 +112,7 @@ class CentralityJob(Job[CentralityReport]):
             what=f"{', '.join(self.options.names)} of {source.path}",
             steps=(("compute", how),),
             memory=Need(most, there, where=where),
-            disk=disk_need(self.out.parent, self._disk_bytes()),
+            disk=disk_need(self.out.parent, sum(self._disk_bytes())),
             problem=problem,
         )
 
@@ -134,7 +135,7 @@ class CentralityJob(Job[CentralityReport]):
             task = CentralityTask(self.options, writer, workers.task_capacity.worker_memory)
             self.result.stage_seconds["read"] = time.monotonic() - began
             began = time.monotonic()
-            todo = [n for n in range(len(specs)) if not (self.options.resume and writer.done(n))]
+            todo = [n for n in range(len(specs)) if not writer.done(n)]
             self.result.resumed_pieces = len(specs) - len(todo)
             # The most costly first, so that no worker ends late; those of about equal cost as they
             # lie on the disk.
@@ -197,7 +198,7 @@ class CentralityJob(Job[CentralityReport]):
             if failed is not None or not options.wanted & OF_PATHS:
                 continue
             for share in range(shares.count):
-                if options.resume and records.done(share_name(n, share)):
+                if records.done(share_name(n, share)):
                     self.result.resumed_pieces += 1
                     continue
                 given = (specs[n], version, options, records, listed)
@@ -253,16 +254,14 @@ class CentralityJob(Job[CentralityReport]):
             if needs > capacity.memory:
                 raise capacity.too_small(what, needs, remedy="Take --device cpu, or a larger GPU")
 
-    def _disk_bytes(self) -> int:
-        """Return about what the output and the sums of shares take."""
+    def _disk_bytes(self) -> tuple[int, int]:
+        """Return about what the output takes, and what text and the sums of shares do."""
         source, options = self.source, self.options
         size = source.nodes * 8 * (len(options.names) + 2)
         if source.sizes is None or source.edges is None:
-            return int(size + source.scratch_bytes)
+            return size, source.scratch_bytes
         if "edge-betweenness" in options.wanted:
             size += int(source.edges.sum()) * 24
         if options.distances:
             size += matrix_bytes(source.sizes, options)
-        if source.one:
-            size += self._shares_of_one().count * 40 * source.nodes
-        return size
+        return size, self._shares_of_one().count * 40 * source.nodes if source.one else 0

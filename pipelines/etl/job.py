@@ -30,10 +30,10 @@ from penstock.pipelines.etl.writing.build import EDGE_BYTES
 from penstock.pipelines.job import Job, Workers
 from penstock.pipelines.job.capacity import TaskCapacity
 from penstock.pipelines.job.following import after_graph
-from penstock.pipelines.job.partial import PartialOutput, kept_bytes
+from penstock.pipelines.job.partial import PartialOutput
 from penstock.pipelines.job.plan import Need, Plan, disk_need
 from penstock.pipelines.output import Command
-from penstock.sizes import format_bytes, need_disk
+from penstock.sizes import format_bytes
 
 # Bins are no larger than this, so that all cores have work and a shard stays a handy file.
 _BIN_EDGES = 1 << 23
@@ -110,8 +110,7 @@ class EtlJob(Job[EtlReport]):
             if paths != [None]:
                 self.pieces[name] = find_pieces(paths, self.format, self.layout, options)
         # Text shrinks and compressed files grow: four times the input has held for both.
-        held = kept_bytes(self.out, options.scratch) if options.resume else 0
-        need_disk(self._disk, max(0, 4 * self._size - held), "the making of this graph")
+        self.need_disk(0, "the making of this graph", scratch=4 * self._size)
 
     def identity(self) -> dict[str, Any]:
         """Return the inputs, as they are now and as they are read."""

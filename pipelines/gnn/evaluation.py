@@ -13,7 +13,7 @@ from penstock.errors import UsageError
 from penstock.graph import SPLITS, Graph
 from penstock.pipelines.gnn.features import listed
 from penstock.pipelines.gnn.options import EvaluateOptions
-from penstock.pipelines.gnn.prediction import Opened, WeightsJob, files_of, outputs_of
+from penstock.pipelines.gnn.prediction import OpenedRun, WeightsJob, files_of
 from penstock.pipelines.gnn.report import EvaluateReport
 from penstock.pipelines.gnn.run import Run
 from penstock.pipelines.gnn.scores import class_scores, multi_scores, value_scores
@@ -43,19 +43,19 @@ class EvaluateJob(WeightsJob[EvaluateReport]):
 
     def report(self, seconds: float) -> EvaluateReport:
         """Return the scores."""
-        run, job, options = self.run, self.opened, self.options
+        run, opened, options = self.run, self.opened, self.options
         return EvaluateReport(
             run=str(self.at),
             graph=str(self.graph.path),
             split=options.split,
-            drawn=job.split is not None and run.split is not None and options.split != "all",
-            split_by="graph" if job.split is None else "run",
+            drawn=opened.split is not None and run.split is not None and options.split != "all",
+            split_by=opened.split_by,
             checkpoint=options.checkpoint,
             task=run.task,
-            classes=run.classes or tuple(str(c) for c in range(outputs_of(run))),
+            classes=run.classes or tuple(str(c) for c in range(run.outputs)),
             scores=self.scores,
-            features_by=job.features.by,
-            features_ignored=job.features.ignored,
+            features_by=opened.features.by,
+            features_ignored=opened.features.ignored,
             seconds=seconds,
         )
 
@@ -80,16 +80,16 @@ def _check_labels(run: Run, run_at: Path, graph: Graph) -> None:
         )
 
 
-def _counted(job: Opened, split: str) -> Array:
+def _counted(opened: OpenedRun, split: str) -> Array:
     """Return the mask of the nodes that count: (nodes,) bool."""
-    graph = job.graph
+    graph = opened.graph
     chosen, counts = graph.labelled(), graph.manifest.splits
-    if split != "all" and job.split is not None:
-        splits = job.split.splits(graph)
+    if split != "all" and opened.split is not None:
+        splits = opened.split.splits(graph)
         counts = {name: int(np.count_nonzero(splits == i)) for i, name in enumerate(SPLITS)}
         chosen = chosen & (splits == SPLITS.index(split))
     elif split != "all":
-        _check_split(job, split)
+        _check_split(opened, split)
         chosen = chosen & graph.split(split)
     if not chosen.any():
         known = ", ".join(f"{name} {count}" for name, count in counts.items())
@@ -98,10 +98,10 @@ def _counted(job: Opened, split: str) -> Array:
     return chosen
 
 
-def _check_split(job: Opened, split: str) -> None:
-    if not job.graph.manifest.splits:
+def _check_split(opened: OpenedRun, split: str) -> None:
+    if not opened.graph.manifest.splits:
         raise UsageError(
-            f"{job.graph.path} has no splits",
+            f"{opened.graph.path} has no splits",
             expected=f"nodes of {split} to score",
             remedy="Score every node that has a label with --split all",
         )
@@ -145,7 +145,7 @@ def _rows(folder: Path, graph: Graph) -> Iterator[tuple[Array, Any]]:
 
 def _column(table: Any, name: str, run: Run) -> Array:
     if run.task == "multi":
-        return _flags(table[name].to_pylist(), outputs_of(run))
+        return _flags(table[name].to_pylist(), run.outputs)
     return np.asarray(table[name])
 
 

@@ -67,7 +67,7 @@ class WeightsJob(Job[R]):
 
     def check(self) -> None:
         """Open the run, and the graph to predict on."""
-        self.opened = opened(self.at, self.options, quiet=self.quiet)
+        self.opened = open_run(self.at, self.options, quiet=self.quiet)
         self.run, self.graph = self.opened.run, self.opened.graph
 
     @property
@@ -78,7 +78,7 @@ class WeightsJob(Job[R]):
     @property
     def sizes(self) -> dict[str, int]:
         """Features and outputs of the model, which may not be the graph's."""
-        return {"features": self.run.features, "outputs": outputs_of(self.run)}
+        return {"features": self.run.features, "outputs": self.run.outputs}
 
     @property
     def bytes(self) -> int:
@@ -86,7 +86,7 @@ class WeightsJob(Job[R]):
         run, options = self.run, self.options
         width = sum(layer.channels or 0 for layer in run.model.layers[-2:-1]) or run.features
         embeddings = getattr(options, "embeddings", False) * width
-        probabilities = getattr(options, "probabilities", True) * outputs_of(run)
+        probabilities = getattr(options, "probabilities", True) * run.outputs
         return self.graph.num_nodes * (28 + 4 * (embeddings + probabilities))
 
     def plan(self) -> Plan:
@@ -165,7 +165,7 @@ class PredictJob(WeightsJob[PredictReport]):
 
     def work(self, partial: PartialOutput) -> None:
         """Predict every node, and write _predictions.json."""
-        options, run, job = self.options, self.run, self.opened
+        options, run, opened = self.options, self.run, self.opened
         self.predict_into(
             partial.result,
             labels=True,
@@ -180,8 +180,8 @@ class PredictJob(WeightsJob[PredictReport]):
             "graph_sha256": self.graph.digest,
             "task": run.task,
             "classes": run.classes,
-            "split_by": "graph" if job.split is None else "run",
-            "features": {"by": job.features.by, "ignored": job.features.ignored},
+            "split_by": opened.split_by,
+            "features": {"by": opened.features.by, "ignored": opened.features.ignored},
         }
         self.entries = _save_manifest(partial.result, about, self.graph.num_nodes)
 
@@ -216,17 +216,24 @@ def _predict(comm: Any, task: PredictTask) -> Predicted:
 
 
 @dataclass(frozen=True)
-class Opened:
-    """A run, the graph to predict on, and where the features are in it."""
+class OpenedRun:
+    """A run, the graph to predict on, where the features are in it, and which split counts.
 
-    at: Path
+    split  that of the run; None: the graph's
+    """
+
     run: Run
     graph: Graph
     features: Matched
     split: SplitFile | None = None
 
+    @property
+    def split_by(self) -> str:
+        """Whose split counts: graph or run."""
+        return "graph" if self.split is None else "run"
 
-def opened(run_at: Path, options: WeightsOptions, *, quiet: bool) -> Opened:
+
+def open_run(run_at: Path, options: WeightsOptions, *, quiet: bool) -> OpenedRun:
     """Open a run and the graph to predict on; raise where its weights do not fit it."""
     run = Run.load(run_at)
     run.checkpoint(run_at, options.checkpoint)
@@ -243,7 +250,7 @@ def opened(run_at: Path, options: WeightsOptions, *, quiet: bool) -> Opened:
     for note in (features.note(run_at, graph), about_split):
         if note and not quiet:
             print(note, file=sys.stderr)
-    return Opened(run_at, run, graph, features, split)
+    return OpenedRun(run, graph, features, split)
 
 
 def _split_for(
@@ -309,11 +316,6 @@ def _own_split_for(run_at: Path, run: Run, graph: Graph) -> tuple[SplitFile | No
 def files_of(folder: Path) -> list[Path]:
     """Return the files of a dataset, in order."""
     return sorted(folder.glob("part-*.parquet"))
-
-
-def outputs_of(run: Run) -> int:
-    """Return how many numbers the model gives a node."""
-    return run.model.layers[-1].channels or 1
 
 
 def _save_manifest(folder: Path, about: dict[str, Any], nodes: int) -> list[FileEntry]:

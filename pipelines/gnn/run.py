@@ -66,6 +66,11 @@ class Run:
     options: dict[str, Any] | None = None
     results: dict[str, Any] | None = None
 
+    @property
+    def outputs(self) -> int:
+        """How many numbers the model gives a node."""
+        return self.model.layers[-1].channels or 1
+
     def to_dict(self) -> dict[str, Any]:
         """Return what run.json holds."""
         return {**asdict(self), "model": self.model.to_dict()}

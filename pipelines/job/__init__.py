@@ -15,6 +15,7 @@ durations    how long runs took on this machine, for the time that ``--plan`` ex
 tasks        ``run_tasks``: independent tasks
 ranks        ``run_ranks``: ranks of a gang, started again where one was lost; on how many
 epochs       progress of ranks that train
+compiling    the line that says that workers compile kernels
 plan         ``Plan``, which ``--plan`` shows
 
 Manifests are written by ``penstock.formats.Format``, with files listed by
@@ -40,9 +41,10 @@ from penstock.errors import CapacityError
 from penstock.files import fresh_directory, refuse_existing
 from penstock.options import given_options
 from penstock.paths import client_path
-from penstock.pipelines.job.partial import PartialOutput, partial_output
+from penstock.pipelines.job.partial import PartialOutput, kept_bytes, partial_output
 from penstock.pipelines.job.plan import Plan
 from penstock.pipelines.output import Command, Output, Report
+from penstock.sizes import need_disk
 
 if TYPE_CHECKING:
     from penstock.formats import Format
@@ -126,6 +128,19 @@ class Job(ABC, Generic[R]):
     def given(self) -> dict[str, Any]:
         """The options that decide what is made, where they are not the defaults."""
         return given_options(self.options, passing=self.passing)
+
+    def need_disk(self, size: int, what: str, *, scratch: int = 0) -> None:
+        """Raise CapacityError where a disk is too small for what is not there yet of a run.
+
+        size     bytes of the output; scratch: of intermediate files
+        """
+        folder = getattr(self.options, "scratch", None)
+        resume = getattr(self.options, "resume", False)
+        held = kept_bytes(self.out, folder) if resume else 0
+        if folder is not None:
+            need_disk(folder, max(scratch - held, 0), what)
+            scratch = 0
+        need_disk(self.out.parent, max(size + scratch - held, 0), what)
 
     @contextmanager
     def output(self) -> Iterator[PartialOutput]:

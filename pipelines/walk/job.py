@@ -103,7 +103,7 @@ class WalkJob(Job[WalkReport]):
         files = self._output_files(starts.count)
         named = graph.path if options.ids == "user" else None
         writer = WalkWriter(partial.records, named, self.version, options.npy)
-        todo = [n for n in range(files.count) if not (options.resume and writer.done(n))]
+        todo = [n for n in range(files.count) if not writer.done(n)]
         self._need_disk(files, len(todo) / max(files.count, 1))
         with self._workers() as workers:
             choice = self._chosen(workers)

@@ -28,7 +28,6 @@ from penstock.pipelines.job import Job, Workers, run_command
 from penstock.pipelines.job.partial import PartialOutput, Records
 from penstock.pipelines.job.plan import Need, Plan, PlanFlag, disk_need
 from penstock.pipelines.output import CountsReport, Output
-from penstock.sizes import need_disk
 
 
 @options
@@ -99,7 +98,7 @@ class DegreeJob(Job[DegreeReport]):
     def check(self) -> None:
         if self.graph.num_edges == 0:
             raise InputError(f"{self.graph.path} has no edges", expected="a graph with some")
-        need_disk(self.out.parent, self.bytes, "the degrees")
+        self.need_disk(self.bytes, "the degrees")
 
     def identity(self) -> dict[str, Any]:
         return {"graph": str(self.graph.path), "version": self.graph.digest}

@@ -95,10 +95,7 @@ def survey_chunk(chunk: Chunk, columns: ColumnNames, most: int) -> Survey:
     order = np.argsort(first)
     counts = np.bincount(which, weights=lengths, minlength=len(first)).astype(np.int64)[order]
     found = codes[at][first[order]]
-    named = as_arrow(found) if values is None else values.take(as_arrow(found))
-    if columns.graph_type == "uint64":
-        named = as_arrow(found.view(np.uint64))
-    return Survey(named, counts, ordered and not nulls, nulls)
+    return Survey(decoded(found, values, columns.graph_type), counts, ordered and not nulls, nulls)
 
 
 def run_lengths(values: Array) -> tuple[Array, Array]:
@@ -124,6 +121,13 @@ def coded(ids: pa.ChunkedArray) -> tuple[Array, pa.Array | None]:
         return np.empty(0, np.int64), pa.array([], ids.type.value_type)
     codes = np.concatenate([as_numpy(part.indices) for part in ids.chunks])
     return codes.astype(np.int64, copy=False), ids.chunk(0).dictionary
+
+
+def decoded(codes: Array, values: pa.Array | None, kind: str) -> pa.Array:
+    """Return the ids that ``coded`` has made int64; kind: how ids are read."""
+    if values is not None:
+        return values.take(as_arrow(codes))
+    return as_arrow(codes.view(np.uint64) if kind == "uint64" else codes)
 
 
 def _signed(numbers: Array) -> Array:

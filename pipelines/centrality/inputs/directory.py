@@ -17,6 +17,7 @@ from penstock.csr import CSR
 from penstock.errors import UsageError
 from penstock.graph import REMEDY, Graph, load_npy
 from penstock.kernels.centrality_rules import GraphBatch
+from penstock.options import flag
 from penstock.pipelines.centrality.inputs import CentralityInput
 from penstock.pipelines.centrality.options import CentralityOptions
 from penstock.pipelines.centrality.pieces import (
@@ -49,7 +50,7 @@ class DirectoryInput(CentralityInput):
         given = [name for name in _OF_TABLES if getattr(options, name) is not None]
         if given:
             raise UsageError(
-                f"--{given[0].replace('_', '-')} is for tables of edges",
+                f"{flag(given[0])} is for tables of edges",
                 got=f"{graph.path}, a graph, which knows this itself",
                 remedy="Leave it away",
             )

@@ -21,6 +21,7 @@ from penstock.pipelines.centrality.inputs.chunks import (
     ColumnNames,
     Survey,
     coded,
+    decoded,
     first_line,
     read_columns,
     run_lengths,
@@ -160,9 +161,7 @@ def _by_graph(table: pa.Table, columns: ColumnNames, order: pa.Array) -> tuple[p
         table = table.filter(pc.is_valid(table.column(columns.graph)))
     codes, values = coded(table.column(columns.graph))
     distinct, which = np.unique(codes, return_inverse=True)
-    named = as_arrow(distinct) if values is None else values.take(as_arrow(distinct))
-    if columns.graph_type == "uint64":
-        named = as_arrow(distinct.view(np.uint64))
+    named = decoded(distinct, values, columns.graph_type)
     places = as_numpy(pc.index_in(named.cast(order.type), value_set=order)).astype(np.int64)
     numbers = places[which]
     by_graph = np.argsort(numbers, kind="stable")

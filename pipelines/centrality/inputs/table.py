@@ -14,6 +14,7 @@ import numpy as np
 
 from penstock.arrow import as_arrow
 from penstock.errors import CapacityError, InputError, UsageError
+from penstock.options import flag
 from penstock.pipelines.centrality.inputs import CentralityInput
 from penstock.pipelines.centrality.inputs.chunks import (
     Chunk,
@@ -134,9 +135,7 @@ class TableInput(CentralityInput):
         names = ["graph_id", "source", "target"] + ["weight"] * (self.kind != "json")
         given = [name for name in names if getattr(self.options, name) is not None]
         if given:
-            raise UsageError(
-                f"--{given[0].replace('_', '-')} is for Parquet files", got=f"{self.path}"
-            )
+            raise UsageError(f"{flag(given[0])} is for Parquet files", got=f"{self.path}")
 
     def _open_parquet(self) -> None:
         """Find the columns and the row groups; a file that cannot be opened is a failure."""
@@ -177,21 +176,20 @@ class TableInput(CentralityInput):
         ):  # fmt: skip
             asked = getattr(self.options, option)
             names = KNOWN[role]
-            flag = f"--{option.replace('_', '-')}"
             if asked is not None:
                 if asked not in schema.names:
                     raise UsageError(
-                        f"{path} has no column {asked!r}, which {flag} names",
+                        f"{path} has no column {asked!r}, which {flag(option)} names",
                         expected=f"one of {', '.join(schema.names[:20])}",
                     )
                 found[role] = asked
                 continue
-            at = known_column(schema.names, names, role, path, flag)
+            at = known_column(schema.names, names, role, path, flag(option))
             found[role] = None if at is None else schema.names[at]
             if at is None and role != "weight":
                 raise UsageError(
                     f"{path} has no column of the {role}s that is known by its name",
-                    expected=f"{' or '.join(names)}, or {flag} COLUMN",
+                    expected=f"{' or '.join(names)}, or {flag(option)} COLUMN",
                     got=f"columns {', '.join(schema.names[:20])}",
                 )
         graph, source, target = (str(found[role]) for role in ("graph", "source", "target"))

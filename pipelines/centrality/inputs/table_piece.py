@@ -15,6 +15,7 @@ from penstock.graph import load_npy
 from penstock.kernels.centrality_rules import GraphBatch
 from penstock.pipelines.centrality.inputs.chunks import (
     ColumnNames,
+    decoded,
     first_line,
     read_columns,
     run_lengths,
@@ -77,11 +78,7 @@ class TablePiece(PieceSpec):
             starts, ptr, us, vs, weights, directed=self.directed
         )
         batch = GraphBatch(ptr, indptr, indices, lengths, directed=self.directed)
-        nodes: Any = as_arrow(ids)
-        if known is not None:
-            nodes = known.take(nodes)
-        elif names.node_type == "uint64":
-            nodes = as_arrow(ids.view(np.uint64))
+        nodes = decoded(ids, known, names.node_type)
         return Piece(batch, failed, self.ids, nodes, frozenset(unread | set(self.doubtful)))
 
     def keep(self, piece: Piece, folder: Path, stem: str) -> KeptPiece:

@@ -12,8 +12,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from penstock import ClusterSpec, Graph, centrality, etl, generate
-from penstock.errors import InputError, OutputExists, UsageError
+from penstock.errors import CapacityError, InputError, OutputExists, UsageError
+from penstock.pipelines.centrality.inputs import open_input
 from penstock.pipelines.centrality.inputs.directory import DirectoryInput
+from penstock.pipelines.centrality.job import CentralityJob
 from penstock.pipelines.centrality.options import CentralityOptions
 from penstock.pipelines.centrality.pieces import cut
 from penstock.pipelines.centrality.sources import error_bound, sample_size
@@ -330,6 +332,32 @@ def test_the_same_on_any_cluster_and_resumed(tmp_path, monkeypatch):
     assert body["metrics"] == ["closeness", "betweenness"]
     with pytest.raises(OutputExists):
         centrality(tmp_path / "zoo", tmp_path / "out", cluster=THREADS)
+
+
+def test_a_resumed_run_needs_what_is_left_of_the_disk(tmp_path, monkeypatch):
+    generate("zoo", tmp_path / "zoo", graphs=20)
+
+    def job(**options):
+        given = CentralityOptions(**options)
+        source = open_input(tmp_path / "zoo", given, quiet=True)
+        return CentralityJob(source, tmp_path / "out", given, THREADS, quiet=True)
+
+    size = job().plan().disk.bytes
+    (tmp_path / ".out.partial").mkdir()
+    (tmp_path / ".out.partial/half").write_bytes(bytes(size // 2))
+    monkeypatch.setattr("penstock.sizes.free_disk", lambda folder: size * 3 // 4)
+    job(resume=True).check()
+    with pytest.raises(CapacityError):
+        job().check()
+
+
+def test_intermediate_files_need_the_disk_of_scratch(tmp_path, monkeypatch):
+    (tmp_path / "g.jsonl").write_text('{"edges": [[1, 2]]}')
+    (tmp_path / "small").mkdir()
+    full = tmp_path / "small"
+    monkeypatch.setattr("penstock.sizes.free_disk", lambda at: 0 if at == full else 10**9)
+    with pytest.raises(CapacityError, match="on the disk of .*small"):
+        centrality(tmp_path / "g.jsonl", tmp_path / "out", scratch=full, cluster=THREADS)
 
 
 def test_graphs_of_a_zoo_lie_where_they_lie(tmp_path):
