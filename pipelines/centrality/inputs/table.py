@@ -24,7 +24,7 @@ from penstock.pipelines.centrality.inputs.chunks import (
     type_of,
 )
 from penstock.pipelines.centrality.inputs.layout import Layout, Read
-from penstock.pipelines.centrality.inputs.runs import GRAPHS, Run, sort_chunk, write_run
+from penstock.pipelines.centrality.inputs.runs import GRAPHS, SAME_ID, Run, sort_chunk, write_run
 from penstock.pipelines.centrality.inputs.table_piece import TablePiece
 from penstock.pipelines.centrality.options import CentralityOptions
 from penstock.pipelines.centrality.pieces import (
@@ -119,6 +119,8 @@ class TableInput(CentralityInput):
             reads, lost = self._sorted(workers, output.scratch, found, pieces)
             doubtful |= lost
         doubtful |= found.numbers(failed)
+        if self.kind in ("json", "edgelists"):  # a graph is in one line, or in one file
+            doubtful |= dict.fromkeys(found.in_several_chunks(), SAME_ID)
         return [
             TablePiece(
                 ids=found.ids.take(as_arrow(np.arange(first, stop))),
