@@ -105,6 +105,11 @@ def centrality_of(graphs: Any, options: CentralityOptions) -> list[dict[str, Any
             f"PageRank of graph {found.unfinished[0]} did not converge",
             remedy="Allow more iterations with max_iter, or a larger tol",
         )
+    if len(found.uncounted):
+        raise InputError(
+            f"betweenness of graph {found.uncounted[0]}: two nodes have more shortest paths than a "
+            "float can count"
+        )
     results: list[dict[str, Any]] = [{} for _ in graphs]
     for metric, values in found.nodes.items():
         for result, by_node in zip(results, read.by_node(values), strict=True):
