@@ -27,12 +27,14 @@ class Columns:
     nodes, graphs  a value each
     edges          (edges,) of the batch, or None
     unfinished     graphs whose PageRank did not converge
+    uncounted      graphs with more shortest paths between two nodes than can be counted
     """
 
     nodes: dict[str, Array]
     graphs: dict[str, Array]
     edges: Array | None
     unfinished: Array
+    uncounted: Array
 
 
 def compute(batch: GraphBatch, options: CentralityOptions) -> Columns:
@@ -41,7 +43,8 @@ def compute(batch: GraphBatch, options: CentralityOptions) -> Columns:
     sizes = np.diff(to_host(batch.ptr))
     nodes: dict[str, Array] = {}
     graphs: dict[str, Array] = {}
-    edges, unfinished = None, np.empty(0, np.int64)
+    edges, none = None, np.empty(0, np.int64)
+    unfinished = uncounted = none
     if wanted & OF_DISTANCES:
         paths = Paths(*map(to_host, kernels.shortest_paths(batch)))
         nodes |= of_paths(paths, to_host(batch.ptr), options)
@@ -50,6 +53,7 @@ def compute(batch: GraphBatch, options: CentralityOptions) -> Columns:
             graphs["radius"] = _each(np.minimum, paths.eccentricity, sizes)
     if wanted & OF_PATHS_THROUGH:
         found, edges = _betweenness(kernels, batch, options)
+        uncounted = uncounted_graphs(found, to_host(batch.ptr))
         if "betweenness" in wanted:
             nodes["betweenness"] = found
     if "pagerank" in wanted:
@@ -70,7 +74,13 @@ def compute(batch: GraphBatch, options: CentralityOptions) -> Columns:
         if "clustering" in wanted:
             sums = _each(np.add, nodes["clustering"], sizes)
             graphs["average_clustering"] = sums / np.maximum(sizes, 1)
-    return Columns(nodes, graphs, edges, unfinished)
+    return Columns(nodes, graphs, edges, unfinished, uncounted)
+
+
+def uncounted_graphs(betweenness: Array, ptr: Array) -> Array:
+    """Return the graphs with a betweenness that is no number: more paths than a float counts."""
+    found: Array = np.searchsorted(ptr, np.flatnonzero(~np.isfinite(betweenness)), side="right") - 1
+    return np.unique(found)
 
 
 def of_paths(paths: Paths, ptr: Array, options: CentralityOptions) -> dict[str, Array]:

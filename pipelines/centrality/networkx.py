@@ -6,8 +6,8 @@ networkx.betweenness_centrality(graph, backend="penstock")   by the entry point 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -29,8 +29,12 @@ class NetworkXBatch:
     nodes: list[list[Any]]
 
     @staticmethod
-    def of(graphs: Sequence[Any], weight: str | None) -> NetworkXBatch:
-        """Convert graphs, all directed or all undirected; of parallel edges the shortest counts."""
+    def of(graphs: Sequence[Any], weight: str | None, *, added: bool = False) -> NetworkXBatch:
+        """Convert graphs, all directed or all undirected.
+
+        Of parallel edges the shortest counts, or where they are ``added`` their sum, as PageRank
+        has it.
+        """
         directed = {bool(graph.is_directed()) for graph in graphs}
         if len(directed) > 1:
             raise UsageError("the graphs are directed and undirected", expected="one kind of both")
@@ -39,19 +43,21 @@ class NetworkXBatch:
         degrees, ends, weights = [], [], []
         for first, graph, names in zip(ptr[:-1], graphs, nodes, strict=True):
             place = {node: int(first) + i for i, node in enumerate(names)}
-            several = graph.is_multigraph()
+            several = (sum if added else min) if graph.is_multigraph() else None
             for node in names:
                 row = sorted((place[other], data) for other, data in _adjacent(graph, node))
                 degrees.append(len(row))
                 ends += [other for other, _ in row]
-                if weight is not None:
-                    weights += [_length(data, weight, several=several) for _, data in row]
-        lengths = None if weight is None else np.array(weights, np.float64)
-        if lengths is not None and not (lengths >= 0).all():
+                if weight is not None or (added and several):
+                    weights += [_length(data, weight, several) for _, data in row]
+                elif added:
+                    weights += [1.0] * len(row)
+        lengths = None if weight is None and not added else np.array(weights, np.float64)
+        if lengths is not None and len(bad := lengths[~(lengths >= 0) | np.isinf(lengths)]):
             raise InputError(
                 f"the attribute {weight!r} of an edge is no length",
-                expected="a number that is not negative",
-                got=str(lengths[~(lengths >= 0)][0]),
+                expected="a finite number that is not negative",
+                got=str(bad[0]),
             )
         indptr = np.concatenate([[0], np.cumsum(degrees, dtype=np.int64)])
         indices = np.array(ends, np.int32 if ptr[-1] < 2**31 else np.int64)
@@ -67,18 +73,42 @@ class NetworkXBatch:
         ]
 
 
-def centrality_of(
-    graphs: Any, options: CentralityOptions, weight: str = "weight"
-) -> list[dict[str, Any]]:
+def centrality_of(graphs: Any, options: CentralityOptions) -> list[dict[str, Any]]:
     """Return of each graph a dict by metric: of nodes, or a number of the graph."""
     if options.sampled or options.distances or "edge-betweenness" in options.wanted:
         raise UsageError("samples, distances and edge-betweenness are written to files only")
-    read = NetworkXBatch.of(graphs, weight if options.weighted else None)
+    defaults = CentralityOptions()
+    for name in _OF_FILES:
+        if getattr(options, name) != getattr(defaults, name):
+            raise UsageError(
+                f"{name} is for graphs in files", got="graphs of NetworkX", remedy="Leave it away"
+            )
+    for graph in graphs:
+        if not all(hasattr(graph, name) for name in ("adj", "is_directed", "is_multigraph")):
+            raise UsageError(
+                "what centralities are asked of is no graph",
+                expected="a path, a Graph, a graph of NetworkX, or a list of such",
+                got=type(graph).__name__,
+            )
+    weight = (options.weight or "weight") if options.weighted else None
+    read = NetworkXBatch.of(graphs, weight)
+    if read.batch.directed and "triangles" in options.wanted:
+        raise UsageError("triangles are those of undirected graphs", got="a directed graph")
     found = compute(read.batch, options)
+    if "pagerank" in options.wanted and any(graph.is_multigraph() for graph in graphs):
+        both = NetworkXBatch.of(graphs, weight, added=True).batch
+        ranks = compute(both, replace(options, metrics="pagerank"))
+        found.nodes.update(ranks.nodes)
+        found = replace(found, unfinished=ranks.unfinished)
     if len(found.unfinished):
         raise InputError(
             f"PageRank of graph {found.unfinished[0]} did not converge",
             remedy="Allow more iterations with max_iter, or a larger tol",
+        )
+    if len(found.uncounted):
+        raise InputError(
+            f"betweenness of graph {found.uncounted[0]}: two nodes have more shortest paths than a "
+            "float can count"
         )
     results: list[dict[str, Any]] = [{} for _ in graphs]
     for metric, values in found.nodes.items():
@@ -90,14 +120,31 @@ def centrality_of(
     return results
 
 
+# Options that say how files are read and written.
+_OF_FILES = (
+    "format", "directed", "graph_id", "source", "target", "verify", "scratch", "resume",
+    "overwrite",
+)  # fmt: skip
+
+
 def _adjacent(graph: Any, node: Any) -> Iterable[tuple[Any, Any]]:
     return graph.adj[node].items()  # type: ignore[no-any-return]
 
 
-def _length(data: Any, weight: str, *, several: bool) -> float:
-    if several:
-        return min(float(one.get(weight, 1)) for one in data.values())
-    return float(data.get(weight, 1))
+def _length(data: Any, weight: str | None, several: Callable[[list[float]], float] | None) -> float:
+    """Return the weight of an edge, or of parallel edges what they come to."""
+    values = []
+    for one in data.values() if several else (data,):
+        value = 1 if weight is None else one.get(weight, 1)
+        try:
+            values.append(float(value))
+        except (TypeError, ValueError, OverflowError):
+            raise InputError(
+                f"the attribute {weight!r} of an edge is no length",
+                expected="a number",
+                got=repr(value)[:60],
+            ) from None
+    return several(values) if several else values[0]
 
 
 # Options of NetworkX that the kernels do not have.
@@ -114,7 +161,7 @@ class BackendGraph:
 
     def __init__(self, graph: Any) -> None:
         self.original = graph
-        self._read: dict[str | None, NetworkXBatch] = {}
+        self._read: dict[tuple[str | None, bool], NetworkXBatch] = {}
 
     def is_directed(self) -> bool:
         """Whether it is."""
@@ -124,11 +171,15 @@ class BackendGraph:
         """Whether it is."""
         return bool(self.original.is_multigraph())
 
-    def batch(self, weight: str | None = None) -> GraphBatch:
-        """Return it for the kernels, with this attribute of edges as their lengths."""
-        if weight not in self._read:
-            self._read[weight] = NetworkXBatch.of([self.original], weight)
-        return self._read[weight].batch
+    def batch(self, weight: str | None = None, *, added: bool = False) -> GraphBatch:
+        """Return it for the kernels, with this attribute of edges as their lengths.
+
+        added  whether parallel edges count together
+        """
+        key = (weight, added and self.is_multigraph())
+        if key not in self._read:
+            self._read[key] = NetworkXBatch.of([self.original], weight, added=key[1])
+        return self._read[key].batch
 
     def by_node(self, values: Array) -> dict[Any, Any]:
         """Return the values of the nodes."""
@@ -176,6 +227,10 @@ class Backend:
         batch = G.batch(distance)
         paths = cpu.shortest_paths(batch)
         found = G.by_node(closeness_of(paths, batch.ptr, improved=wf_improved))
+        if u is not None and u not in found:
+            import networkx
+
+            raise networkx.NodeNotFound(f"Source {u} is not in G")
         return found if u is None else found[u]
 
     @staticmethod
@@ -216,7 +271,8 @@ class Backend:
         """Return the PageRank of all nodes."""
         given = {"personalization": personalization, "nstart": nstart, "dangling": dangling}
         _refuse("pagerank", weight=weight, **given)
-        ranks, steps = cpu.pagerank(G.batch(weight), damping=alpha, tolerance=tol, most=max_iter)
+        batch = G.batch(weight, added=True)
+        ranks, steps = cpu.pagerank(batch, damping=alpha, tolerance=tol, most=max_iter)
         if len(ranks) and steps[0] < 0:
             import networkx
 
@@ -233,6 +289,10 @@ class Backend:
     def clustering(G: BackendGraph, nodes: Any = None, weight: Any = None) -> Any:
         """Return the clustering coefficient of all nodes."""
         _refuse("clustering", nodes=nodes, weight=weight)
+        if G.is_multigraph():
+            import networkx
+
+            raise networkx.NetworkXNotImplemented("not implemented for multigraph type")
         batch, counts = G.batch(), None
         if batch.directed:
             batch, counts = both_ways(batch)

@@ -82,7 +82,8 @@ class CentralityOptions:
     target: str | None = None
     """Parquet: column of the target nodes [default: target, dst, to, ...]"""
     weight: str | None = None
-    """Parquet: column of the weights; JSON: attribute of edges [default: weight or w]"""
+    """Parquet: column of the weights; JSON, graphs of NetworkX: attribute of edges [default: weight
+    or w]"""
 
     verify: Annotated[bool, Parameter(negative="")] = False
     """before anything else, compare every file of the graph with its SHA-256"""

@@ -50,9 +50,12 @@ class CentralityWriter:
         failed[list(piece.failed)] = True
         of_nodes = np.repeat(np.arange(len(sizes)), sizes)
         unfinished = np.isin(of_nodes, found.unfinished)
+        uncounted = np.zeros(len(sizes), bool)
+        uncounted[found.uncounted] = True
         columns = _named(piece, of_nodes) | {"node": piece.nodes}
         for metric, values in found.nodes.items():
             missing = failed[of_nodes] | (unfinished & (metric == "pagerank"))
+            missing |= uncounted[of_nodes] & (metric == "betweenness")
             columns[metric] = as_arrow(np.ascontiguousarray(values), missing)
         files = [_write(result, f"nodes/{name}", columns)]
         edges = np.diff(piece.batch.indptr[piece.batch.ptr])
@@ -66,12 +69,18 @@ class CentralityWriter:
         columns |= {key: as_arrow(values, failed) for key, values in found.graphs.items()}
         files.append(_write(result, f"graphs/{name}", columns))
         if found.edges is not None:
-            files.append(_write(result, f"edges/{name}", _edge_columns(piece, found.edges, failed)))
+            ends = _edge_columns(piece, found.edges, failed | uncounted)
+            files.append(_write(result, f"edges/{name}", ends))
         if distances is not None:
             files.append(save_npy(result, f"distances/{number:05d}.npy", distances))
         reasons = dict(piece.failed)
         for graph in found.unfinished:
             reasons.setdefault(int(graph), "pagerank did not converge within --max-iter")
+        for graph in found.uncounted:
+            reason = "betweenness: two nodes have more shortest paths than a float can count"
+            if int(graph) not in piece.failed:
+                also = reasons.get(int(graph))
+                reasons[int(graph)] = f"{also}; {reason}" if also else reason
         counts = {
             "graphs": len(sizes),
             "nodes": int(sizes.sum()),

@@ -12,6 +12,7 @@ from penstock.files import save_npy
 from penstock.graph import load_npy
 from penstock.kernels import kernel
 from penstock.kernels.centrality_rules import GraphBatch, Paths, betweenness_scale
+<<<<<<< HEAD
 from penstock.pipelines.centrality.compute import Columns, of_paths
 from penstock.pipelines.centrality.options import (
     NODE_METRICS,
@@ -20,6 +21,12 @@ from penstock.pipelines.centrality.options import (
     CentralityOptions,
 )
 from penstock.pipelines.centrality.pieces import PieceSpec, on_device
+=======
+from penstock.pipelines.centrality.compute import Columns, _host, of_paths, uncounted_graphs
+from penstock.pipelines.centrality.inputs.runs import all_graphs, write_run
+from penstock.pipelines.centrality.options import NODE_METRICS, CentralityOptions
+from penstock.pipelines.centrality.pieces import Piece, PieceSpec, on_device
+>>>>>>> house
 from penstock.pipelines.job.partial import Records
 from penstock.workers.plugin import resources
 from penstock.workers.resources.device import to_host
@@ -167,7 +174,8 @@ def without_columns(batch: GraphBatch, options: CentralityOptions) -> Columns:
         for name in names
     }
     edges = np.zeros(len(batch.indices)) if "edge-betweenness" in options.wanted else None
-    return Columns(nodes, graphs, edges, np.empty(0, np.int64))
+    none = np.empty(0, np.int64)
+    return Columns(nodes, graphs, edges, none, none)
 
 
 def from_shares(
@@ -187,8 +195,11 @@ def from_shares(
             graphs["diameter"] = np.array([paths.eccentricity.max(initial=0)])
             graphs["radius"] = np.array([paths.eccentricity.min() if size else 0.0])
     given = {"directed": batch.directed, "normalized": options.normalized}
-    if "betweenness" in options.wanted:
+    uncounted = none = np.empty(0, np.int64)
+    if options.wanted & {"betweenness", "edge-betweenness"}:
         sums = added(records, piece, shares, "betweenness")
+        uncounted = uncounted_graphs(sums, batch.ptr)
+    if "betweenness" in options.wanted:
         if options.sampled and drawn < size:
             scale = _sampled_scale(shares, size, options, directed=batch.directed)
         else:
@@ -197,7 +208,7 @@ def from_shares(
     if "edge-betweenness" in options.wanted:
         edges = added(records, piece, shares, "edges")
         edges *= betweenness_scale(batch.ptr, endpoints=True, **given)
-    return Columns(nodes, graphs, edges, np.empty(0, np.int64))
+    return Columns(nodes, graphs, edges, none, uncounted)
 
 
 def _estimated(

@@ -130,6 +130,7 @@ def finish_graph(
                     found.graphs | more.graphs,
                     found.edges,
                     more.unfinished,
+                    found.uncounted,
                 )
         task.writer.save(number, piece, found, distances)
 

@@ -24,7 +24,7 @@ _TASK_BYTES = 1 << 24
 _TASK_FILES = 1 << 10
 _MOST_BYTES = 1 << 31  # of a file, which is read at once
 _HEADERS = ("source", "src", "from", "head", "u", "node1")
-_NUMBER = re.compile(rb"[+-]?\d{1,18}")
+_NUMBER = re.compile(rb"0|-?[1-9]\d{0,17}")  # as it is written, so that 07 and 7 are two nodes
 
 
 def parts(path: Path, files: list[Path]) -> Iterator[tuple[Any, int]]:
@@ -72,11 +72,14 @@ def read_edges(text: bytes, *, weighted: bool) -> tuple[list[tuple[Any, Any, flo
         if line[-1:] == b"}":
             line, _, data = line.partition(b"{")
         words = line.replace(b",", b" ").split()
+        fields = line.split(b",", 2)
+        if not words or (len(fields) > 1 and not (fields[0].strip() and fields[1].strip())):
+            raise ValueError(f"line {number}: {line[:60]!r} is no edge")
         if first:
             first = False
             if words[0].lower().decode("utf-8", "replace") in _HEADERS:
                 continue
-        if len(words) == 1 and not data:
+        if len(words) == 1 and not data and b";" not in line:
             alone.append(_node(words[0]))
             continue
         if len(words) < 2:
@@ -97,5 +100,6 @@ def _weight(words: list[bytes], data: bytes, number: int) -> float:
         if data:
             return float(ast.literal_eval("{" + data.decode("utf-8")).get("weight", 1))
         return float(words[2])
-    except (IndexError, TypeError, ValueError, SyntaxError):
+    except (IndexError, TypeError, ValueError, SyntaxError, AttributeError, OverflowError,
+            MemoryError, RecursionError):  # fmt: skip
         raise ValueError(f"line {number}: no weight that is a number") from None

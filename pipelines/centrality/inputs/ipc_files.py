@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 _SORTED_ROWS = 1 << 22  # at once
 GRAPHS = "graphs.arrow"  # the ids of all graphs, in their order
+SAME_ID = "several graphs have this id"
 
 
 @dataclass
@@ -61,9 +62,16 @@ class EdgeLists:
     weights: list[float] = field(default_factory=list)
     failed: list[tuple[Any, str]] = field(default_factory=list)
     lost: list[str] = field(default_factory=list)
+    _known: set[str] = field(default_factory=set)
 
     def add(self, graph: Any, edges: list[tuple[Any, Any, float]], alone: list[Any]) -> None:
-        """Add a graph by its edges and by nodes that may have none."""
+        """Add a graph by its edges and by nodes that may have none.
+
+        Where there are several of one id none of them is known from the others: they fail.
+        """
+        if str(graph) in self._known:
+            self.failed.append((graph, SAME_ID))
+        self._known.add(str(graph))
         rows = edges + [(node, None, 1.0) for node in alone]
         rows = rows or [(None, None, 1.0)]
         self.graphs += [graph] * len(rows)

@@ -95,8 +95,10 @@ def _read_line(found: EdgeLists, reader: _Reader, line: bytes, where: str, defau
         if not isinstance(body, dict):
             raise ValueError("it is no object")
         graph = _id_of(body, default)
-        found.add(graph, *reader.edges(body))
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        edges, nodes = reader.edges(body)
+        _refuse_alike(edges, nodes)
+        found.add(graph, edges, nodes)
+    except (ValueError, TypeError, KeyError, AttributeError, OverflowError) as error:
         found.fail(graph, f"{where}: {first_line(error)}")
 
 
@@ -109,8 +111,18 @@ def _id_of(body: dict[str, Any], default: Any) -> Any:
         *((about.get("id"), about.get("name")) if isinstance(about, dict) else (about,)),
     ):
         if isinstance(value, str | int) and not isinstance(value, bool) and value != "":
-            return value
+            return _plain(value)
     return default
+
+
+def _refuse_alike(edges: list[tuple[Any, Any, float]], nodes: list[Any]) -> None:
+    """Raise ValueError where numbers and strings are nodes of one graph, and two look alike."""
+    there = {end for edge in edges for end in edge[:2]}.union(nodes)
+    numbers = {str(node) for node in there if isinstance(node, int)}
+    if len(numbers) < len(there):
+        for node in there:
+            if isinstance(node, str) and node in numbers:
+                raise ValueError(f"the node {node} is there as a number and as a string")
 
 
 class _Reader:
@@ -161,7 +173,7 @@ class _Reader:
             for keys in (rows, *(row for row in rows.values() if isinstance(row, dict)))
             for key in keys
         )
-        name = int if numbers else str
+        name = int if numbers else _plain
         edges = []
         for key, row in rows.items():
             several = row.items() if isinstance(row, dict) else ((other, {}) for other in row)
@@ -180,6 +192,8 @@ class _Reader:
 def _plain(node: Any) -> Any:
     if isinstance(node, bool) or not isinstance(node, str | int):
         raise ValueError(f"the node {json.dumps(node)[:40]} is neither an integer nor a string")
+    if isinstance(node, str) and not node.isascii():
+        node.encode()  # ValueError of half a surrogate pair, which JSON can say and no file holds
     return node
 
 

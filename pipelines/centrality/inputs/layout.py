@@ -94,6 +94,11 @@ class Layout:
         places = as_numpy(pc.index_in(words, value_set=self.ids.cast(pa.string()))).tolist()
         return {n: reason for n, (_, reason) in zip(places, failed, strict=True)}
 
+    def in_several_chunks(self) -> list[int]:
+        """Return the numbers of the graphs that have rows in more than one chunk."""
+        found: list[int] = np.flatnonzero(np.bincount(self.graph) > 1).tolist()
+        return found
+
     @property
     def costs(self) -> Array:
         """What all shortest paths of each graph cost, guessed from its edges alone."""

@@ -24,7 +24,13 @@ from penstock.pipelines.centrality.inputs.chunks import (
     survey_chunk,
     type_of,
 )
-from penstock.pipelines.centrality.inputs.ipc_files import GRAPHS, Parsed, sort_chunk, write_ipc
+from penstock.pipelines.centrality.inputs.ipc_files import (
+    GRAPHS,
+    SAME_ID,
+    Parsed,
+    sort_chunk,
+    write_ipc,
+)
 from penstock.pipelines.centrality.inputs.layout import Layout, Read
 from penstock.pipelines.centrality.inputs.table_piece import TablePiece
 from penstock.pipelines.centrality.options import CentralityOptions
@@ -117,6 +123,8 @@ class TableInput(CentralityInput):
             reads, lost = self._sorted(workers, output.scratch, found, pieces)
             doubtful |= lost
         doubtful |= found.numbers(failed)
+        if self.kind in ("json", "edgelists"):  # a graph is in one line, or in one file
+            doubtful |= dict.fromkeys(found.in_several_chunks(), SAME_ID)
         return [
             TablePiece(
                 ids=found.ids.take(as_arrow(np.arange(first, stop))),

@@ -215,4 +215,5 @@ def _ends(
 
 def _floats(column: pa.ChunkedArray) -> Array:
     """Return weights; one that is missing is no number."""
-    return as_numpy(column.cast("float64"), np.nan).astype(np.float64)
+    # Integers beyond 2**53 are rounded, as a cast that is safe would not.
+    return as_numpy(column.cast("float64", safe=False), np.nan).astype(np.float64)

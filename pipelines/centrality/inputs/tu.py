@@ -29,7 +29,7 @@ def parse(
 
     from penstock.pipelines.etl.zoos.tu import read_tu
 
-    data = read_tu(path)
+    data = read_tu(path, may_miss=True)  # features are not used
     nodes, arcs = len(data.graph_of), len(data.sources)
     # Every node has a row without a target, and every graph one without ends.
     graph = np.concatenate(

@@ -401,3 +401,28 @@ def test_a_graph_without_edges_and_one_without_nodes(tmp_path):
     assert [found[n,]["closeness"] for n in range(3)] == [0, 0, 0]
     assert [found[n,]["pagerank"] for n in range(3)] == pytest.approx([1 / 3] * 3)
     assert [found[n,]["component"] for n in range(3)] == [0, 1, 2]
+
+
+@pytest.mark.parametrize("large", [False, True])
+def test_more_paths_than_a_float_counts(tmp_path, monkeypatch, large):
+    """2 ** 1030 shortest paths: their shares are no numbers, which is said."""
+    if large:
+        monkeypatch.setattr("penstock.pipelines.centrality.pieces._LARGE_ITEMS", 100)
+    rows = [(2, 0, 1)]
+    for i in range(0, 3 * 1030, 3):
+        rows += [(1, i, i + 1), (1, i, i + 2), (1, i + 1, i + 3), (1, i + 2, i + 3)]
+    columns = {
+        name: [row[k] for row in rows] for k, name in enumerate(("graph", "source", "target"))
+    }
+    pq.write_table(pa.table(columns), tmp_path / "a.parquet")
+    metrics = "closeness,betweenness,edge-betweenness"
+    options = {"metrics": metrics, "cluster": ClusterSpec(cluster="threads")}
+    assert centrality(tmp_path / "a.parquet", tmp_path / "out", **options).failed == 1
+    failures = pq.read_table(tmp_path / "out" / "failures.parquet").to_pylist()
+    assert [row["graph"] for row in failures] == [1]
+    assert "more shortest paths" in failures[0]["reason"]
+    nodes = pq.read_table(tmp_path / "out" / "nodes").to_pylist()
+    assert {row["betweenness"] for row in nodes} == {None, 0.0}
+    assert all(row["closeness"] > 0 for row in nodes)
+    edges = pq.read_table(tmp_path / "out" / "edges").to_pylist()
+    assert {row["betweenness"] for row in edges if row["graph"] == 1} == {None}

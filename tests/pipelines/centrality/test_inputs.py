@@ -552,3 +552,118 @@ def test_an_input_that_changes_is_refused_by_resume(tmp_path, monkeypatch):
     report = compute(tmp_path / "e.parquet", tmp_path / "out", resume=True)
     assert report.resumed_pieces == 3
     same_as_networkx(tmp_path / "out", draw(40))
+
+
+def reasons(out):
+    rows = pq.read_table(out / "failures.parquet").to_pylist()
+    return {row["graph"]: row["reason"] for row in rows}
+
+
+def lines_of(path, bodies):
+    lines = [one if isinstance(one, str) else json.dumps(one) for one in bodies]
+    path.write_text("".join(f"{line}\n" for line in lines))
+    return path
+
+
+def test_lines_of_one_id_are_not_one_graph(tmp_path):
+    """What several graphs are called names none of them: joined, their values would be wrong."""
+    bodies = [
+        {"id": 5, "edges": [[0, 1]]}, {"id": 5, "edges": [[1, 2]]},
+        nx.node_link_data(nx.Graph([(0, 1)], name="x"), edges="edges"),
+        nx.node_link_data(nx.Graph([(1, 2)], name="x"), edges="edges"),
+        {"edges": [[0, 1]]}, {"id": "4", "edges": [[1, 2]]}, {"id": 6, "edges": [[0, 1]]},
+    ]  # fmt: skip
+    path = lines_of(tmp_path / "a.jsonl", bodies)
+    report = centrality(path, tmp_path / "out", metrics="closeness", cluster=THREADS)
+    assert report.failed == 3
+    assert reasons(tmp_path / "out") == dict.fromkeys("5x4", "several graphs have this id")
+    assert values(tmp_path / "out") == {("6", 0): 1.0, ("6", 1): 1.0}
+
+
+def test_one_id_in_two_tasks(tmp_path, monkeypatch):
+    monkeypatch.setattr("penstock.pipelines.centrality.inputs.json_lines._TASK_BYTES", 8)
+    bodies = [
+        {"id": 1, "edges": [[0, 1]]},
+        {"id": 2, "edges": [[0, 1]]},
+        {"id": 1, "nodes": [3], "edges": []},
+    ]
+    path = lines_of(tmp_path / "a.jsonl", bodies)
+    centrality(path, tmp_path / "out", metrics="closeness", cluster=THREADS)
+    assert set(reasons(tmp_path / "out")) == {1}
+    assert set(values(tmp_path / "out")) == {(2, 0), (2, 1)}
+
+
+def test_lists_of_one_name_are_not_one_graph(tmp_path):
+    folder = tmp_path / "lists"
+    folder.mkdir()
+    for name, text in {"a.txt": "0 1\n", "a.csv": "1,2\n", "b.txt": "0 1\n"}.items():
+        (folder / name).write_text(text)
+    centrality(folder, tmp_path / "out", metrics="closeness", cluster=THREADS)
+    assert reasons(tmp_path / "out") == {"a": "several graphs have this id"}
+    assert set(values(tmp_path / "out")) == {("b", 0), ("b", 1)}
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        '{"id": 1, "edges": [[0, 1, 1%s]]}' % ("0" * 400),
+        '{"id": 1, "edges": [["\\ud800", "b"]]}',
+        '{"id": 1, "adjacency": {"\\udc00": []}}',
+        '{"id": 1, "edges": [[1, "1"], ["1", 2]]}',
+    ],
+)  # fmt: skip
+def test_a_line_that_no_file_could_hold(tmp_path, line):
+    path = lines_of(tmp_path / "a.jsonl", [line, {"id": 2, "edges": [[0, 1]]}])
+    options = {"metrics": "closeness", "weighted": True, "cluster": THREADS}
+    assert centrality(path, tmp_path / "out", **options).failed == 1
+    assert set(reasons(tmp_path / "out")) == {1}
+    assert {graph for graph, _ in values(tmp_path / "out")} == {2}
+
+
+def test_an_id_that_no_file_could_hold(tmp_path):
+    path = lines_of(tmp_path / "a.jsonl", ['{"id": "\\ud800", "edges": [[0, 1]]}', {"edges": []}])
+    centrality(path, tmp_path / "out", metrics="closeness", cluster=THREADS)
+    assert set(reasons(tmp_path / "out")) == {None}
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["0 1 {3}\n", "0 1 {'weight': 1%s}\n" % ("0" * 400), "1,,2\n", ",1\n", "1;2;3\n", ",\n",
+     "1 2 {'weight': %s}\n" % ("(" * 5000)],
+)  # fmt: skip
+def test_a_list_with_a_bad_line(tmp_path, text):
+    folder = tmp_path / "lists"
+    folder.mkdir()
+    (folder / "a.txt").write_text(text)
+    (folder / "b.txt").write_text("0 1 2\n")
+    options = {"metrics": "closeness", "weighted": True, "cluster": THREADS}
+    assert centrality(folder, tmp_path / "out", **options).failed == 1
+    assert set(reasons(tmp_path / "out")) == {"a"}
+    assert "line 1" in reasons(tmp_path / "out")["a"]
+
+
+def test_nodes_of_a_list_are_as_they_are_written(tmp_path):
+    folder = tmp_path / "lists"
+    folder.mkdir()
+    (folder / "a.txt").write_text("007 7\n7 8\n")
+    centrality(folder, tmp_path / "out", metrics="closeness", cluster=THREADS)
+    assert set(values(tmp_path / "out")) == {("a", "007"), ("a", "7"), ("a", "8")}
+
+
+def test_weights_beyond_what_float64_holds_exactly(tmp_path):
+    path = tmp_path / "a.parquet"
+    pq.write_table(table_of([(1, 0, 1, 2**63 - 1), (2, 0, 1, 2)]), path)
+    options = {"metrics": "closeness", "weighted": True, "cluster": THREADS}
+    assert not centrality(path, tmp_path / "out", **options).failed
+    assert values(tmp_path / "out")[1, 0] == pytest.approx(2.0**-63)
+
+
+def test_a_tu_folder_whose_attributes_are_missing(tmp_path):
+    folder = tmp_path / "X"
+    folder.mkdir()
+    for name, text in {
+        "A": "1, 2\n", "graph_indicator": "1\n1\n", "node_attributes": "1.0\nnan\n",
+    }.items():  # fmt: skip
+        (folder / f"X_{name}.txt").write_text(text)
+    centrality(folder, tmp_path / "out", metrics="closeness", cluster=THREADS)
+    assert values(tmp_path / "out") == {(1, 1): 1.0, (1, 2): 1.0}

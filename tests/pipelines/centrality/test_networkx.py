@@ -106,3 +106,58 @@ def test_the_backend_refuses_what_it_has_not(backend):
 def test_weights_of_nodes_without_any():
     graph = nx.path_graph(3)
     assert np.isclose(centrality(graph, weighted=True)["closeness"][1], 1.0)
+
+
+def test_the_weight_that_is_named():
+    graph = nx.Graph()
+    graph.add_edge(0, 1, cost=5, weight=1)
+    graph.add_edge(1, 2, cost=2, weight=1)
+    found = centrality(graph, metrics="closeness", weighted=True, weight="cost")["closeness"]
+    assert found == pytest.approx(nx.closeness_centrality(graph, distance="cost"))
+
+
+@pytest.mark.parametrize(
+    "option",
+    [{"directed": True}, {"resume": True}, {"overwrite": True}, {"format": "tu"}, {"source": "a"}],
+)
+def test_options_of_files_are_refused(option):
+    with pytest.raises(UsageError, match="for graphs in files"):
+        centrality(nx.path_graph(3), metrics="closeness", **option)
+
+
+@pytest.mark.parametrize("kind", [nx.MultiGraph, nx.MultiDiGraph])
+@pytest.mark.parametrize("weight", [None, "weight"])
+def test_pagerank_adds_parallel_edges(kind, weight):
+    graph = kind()
+    graph.add_weighted_edges_from(
+        [(0, 1, 5.0), (0, 1, 2.0), (0, 2, 1.0), (1, 2, 1.0), (2, 2, 3.0), (2, 0, 0.5), (2, 0, 0.5)]
+    )
+    wanted = nx.pagerank(graph, weight=weight)
+    given = {"metrics": "closeness,pagerank", "weighted": weight is not None}
+    found = centrality(graph, **given)
+    assert found["pagerank"] == pytest.approx(wanted, rel=1e-9)
+    assert found["closeness"] == pytest.approx(nx.closeness_centrality(graph, distance=weight))
+
+
+def test_the_backend_adds_parallel_edges_in_pagerank(backend):
+    graph = nx.MultiDiGraph([(0, 1), (0, 1), (0, 2), (1, 2), (2, 0)])
+    assert nx.pagerank(graph, backend=backend) == pytest.approx(nx.pagerank(graph), rel=1e-9)
+    with pytest.raises(nx.NetworkXNotImplemented):
+        nx.clustering(graph, backend=backend)
+    with pytest.raises(nx.NodeNotFound):
+        nx.closeness_centrality(graph, u=9, backend=backend)
+
+
+@pytest.mark.parametrize("weight", [float("inf"), float("nan"), None, "far", 10**400])
+def test_weights_that_are_no_lengths(weight):
+    graph = nx.path_graph(3)
+    graph[0][1]["weight"] = weight
+    with pytest.raises(InputError, match="is no length"):
+        centrality(graph, metrics="closeness", weighted=True)
+
+
+def test_what_is_no_graph():
+    with pytest.raises(UsageError, match="is no graph"):
+        centrality([1])
+    with pytest.raises(UsageError, match="undirected graphs"):
+        centrality(nx.DiGraph([(0, 1)]), metrics="triangles")
