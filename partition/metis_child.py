@@ -15,6 +15,7 @@ import os
 import signal
 import sys
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -56,9 +57,10 @@ def run(job: dict[str, Any]) -> None:
     """
     failure: list[BaseException] = []
     done = threading.Event()
-    waiting = threading.get_ident()
+    waiting, leader = threading.get_ident(), threading.get_native_id()
 
     def compute() -> None:
+        _until_it_waits(leader)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
         try:
             main(job)
@@ -78,6 +80,23 @@ def run(job: dict[str, Any]) -> None:
             os._exit(1)
     if failure:
         raise failure[0]
+
+
+def _until_it_waits(thread: int) -> None:
+    """Return when a thread waits for SIGTERM, whose blocked signals lack it then (on Linux).
+
+    Until then a SIGTERM would go to the only thread that does not block it.
+    """
+    status = Path(f"/proc/self/task/{thread}/status")
+    for _ in range(5000):
+        try:
+            lines = status.read_text().splitlines()
+        except OSError:
+            return
+        blocked = next((line.split()[1] for line in lines if line.startswith("SigBlk")), "0")
+        if not int(blocked, 16) >> (signal.SIGTERM - 1) & 1:
+            return
+        time.sleep(0.001)
 
 
 if __name__ == "__main__":

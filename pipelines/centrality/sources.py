@@ -12,8 +12,7 @@ from penstock.files import save_npy
 from penstock.graph import load_npy
 from penstock.kernels import kernel
 from penstock.kernels.centrality_rules import GraphBatch, Paths, betweenness_scale
-<<<<<<< HEAD
-from penstock.pipelines.centrality.compute import Columns, of_paths
+from penstock.pipelines.centrality.compute import Columns, of_paths, uncounted_graphs
 from penstock.pipelines.centrality.options import (
     NODE_METRICS,
     OF_DISTANCES,
@@ -21,12 +20,6 @@ from penstock.pipelines.centrality.options import (
     CentralityOptions,
 )
 from penstock.pipelines.centrality.pieces import PieceSpec, on_device
-=======
-from penstock.pipelines.centrality.compute import Columns, _host, of_paths, uncounted_graphs
-from penstock.pipelines.centrality.inputs.runs import all_graphs, write_run
-from penstock.pipelines.centrality.options import NODE_METRICS, CentralityOptions
-from penstock.pipelines.centrality.pieces import Piece, PieceSpec, on_device
->>>>>>> house
 from penstock.pipelines.job.partial import Records
 from penstock.workers.plugin import resources
 from penstock.workers.resources.device import to_host

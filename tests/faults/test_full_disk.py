@@ -94,14 +94,14 @@ def test_what_is_done_is_not_asked_for_again(graph, tmp_path, monkeypatch):
     folder = tmp_path
     options = {"walks": 200, "length": 40, "quiet": True}
     whole = walk(graph, folder / "whole", **options)
-    assert whole.parts > 4
+    assert whole.files > 4
     # A disk that fills up when half the parts are there.
     from penstock.pipelines.job.partial import Records
 
     real, written = Records.save, []
 
     def save(records, piece, counts, files):
-        if len(written) == whole.parts // 2:
+        if len(written) == whole.files // 2:
             raise OSError(28, "No space left on device", str(records.folder / piece))
         written.append(piece)
         real(records, piece, counts, files)
@@ -131,7 +131,7 @@ def test_etl_takes_what_is_kept_off_its_estimate(tmp_path, monkeypatch):
     (kept / "piece").write_bytes(bytes(100_000))
     asked = []
     monkeypatch.setattr(
-        "penstock.pipelines.etl.job.need_disk", lambda folder, size, what: asked.append(size)
+        "penstock.pipelines.job.need_disk", lambda folder, size, what: asked.append(size)
     )
     from penstock import etl
 
