@@ -56,6 +56,33 @@ def walks(length: int, every: int | None = None) -> Callable[[Path], None]:
     return check
 
 
+def central(out: Path) -> None:
+    import networkx as nx
+    import pyarrow.parquet as pq
+
+    zoo = out.with_name("zoo")
+    first = pq.read_table(zoo / "graphs.parquet").slice(0, 20).to_pylist()
+    indptr, indices = (
+        np.load(zoo / f"shards/00000/{name}.npy", mmap_mode="r") for name in ("indptr", "indices")
+    )
+    table = pq.read_table(out / "nodes")
+    assert len(pq.read_table(out / "graphs")) == 200
+    for row in first:
+        nodes = range(row["first"], row["first"] + row["nodes"])
+        graph = nx.Graph()
+        graph.add_nodes_from(nodes)
+        for node in nodes:
+            graph.add_edges_from(
+                (node, int(end)) for end in indices[indptr[node] : indptr[node + 1]]
+            )
+        for metric, values in (
+            ("closeness", nx.closeness_centrality(graph)),
+            ("betweenness", nx.betweenness_centrality(graph)),
+        ):
+            mine = table[metric][nodes.start : nodes.stop].to_numpy()
+            np.testing.assert_allclose(mine, list(values.values()), rtol=1e-9, atol=1e-13)
+
+
 def learnt(out: Path) -> None:
     # A GCN on 60 % of Cora's nodes reaches about 0.87; chance is 0.3.
     scores = json.loads((out / "run.json").read_text())["results"]["metrics"]
@@ -72,6 +99,12 @@ ROWS = [
     Row("walk, 5,000 nodes, local -n 2", f"{WALK} local -n 2", 4.0, walks(20)),
     Row("partition, 5,000 nodes", "partition {small} -q -k 4 --overwrite"),
     Row("gnn train, Cora, 200 epochs", f"{GNN} --epochs 200 --cluster threads", 2.5, learnt),
+    Row(
+        "centrality, 200 graphs of table 3",
+        "centrality {zoo} {out} -q --cluster threads",
+        None,
+        central,
+    ),
     Row("DeepWalk on a GPU", "walk {large} {out} -q --length 80", 3.0, walks(80), gpu=True),
     Row("PPR on a GPU", "walk {large} {out} -q --app ppr", 2.5, walks(80), gpu=True),
 ]
@@ -80,6 +113,10 @@ ROWS = [
 def rmat(path: Path, scale: int, factor: int) -> None:
     command = f"generate rmat {path} -q --scale {scale} --edge-factor {factor}"
     subprocess.run(penstock(*command.split()), check=True)
+
+
+def small_graphs(path: Path) -> None:
+    subprocess.run(penstock("generate", "zoo", str(path), "-q", "--graphs", "200"), check=True)
 
 
 def cora_graph(path: Path) -> None:
@@ -111,6 +148,7 @@ class Runs:
             "small": lambda path: rmat(path, 13, 8),
             "large": lambda path: rmat(path, gpu_scale, 16),
             "cora": cora_graph,
+            "zoo": small_graphs,
         }
 
     def words(self, row: Row) -> list[str]:

@@ -68,11 +68,12 @@ def sample_size(nodes: int, options: CentralityOptions) -> int | None:
     """Return how many sources are drawn; None: all nodes are sources.
 
     What each adds to a node's normalized betweenness lies between 0 and 1, so by Hoeffding's bound
-    ln(2 n / chance) / (2 epsilon^2) of them are enough.
+    ln(2 n / chance) / (2 epsilon^2) of them are enough; and one more, as a node that was drawn says
+    nothing of its own.
     """
     if options.epsilon is not None:
         enough = math.log(2 * max(nodes, 1) / _CHANCE) / (2 * options.epsilon**2)
-        return min(nodes, math.ceil(enough))
+        return min(nodes, math.ceil(enough) + 1)
     return None if options.samples is None else min(nodes, options.samples)
 
 
@@ -80,7 +81,9 @@ def error_bound(nodes: int, samples: int) -> float:
     """Return within what the normalized betweenness of all nodes lies, but for the chance."""
     if samples >= nodes:
         return 0.0
-    return math.sqrt(math.log(2 * nodes / _CHANCE) / (2 * samples))
+    if samples < 2:
+        return 1.0
+    return min(1.0, math.sqrt(math.log(2 * nodes / _CHANCE) / (2 * (samples - 1))))
 
 
 def share_name(piece: int, number: int) -> str:

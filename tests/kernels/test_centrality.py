@@ -196,6 +196,19 @@ def test_weights_of_zero_and_sums_that_round_are_networkxs(backend, zoo):
 
 @BACKENDS
 @settings(max_examples=60, deadline=None)
+@given(zoo=zoos(st.integers(1, 4).map(float)), weighted=st.booleans())
+def test_paths_counted_in_float32_are_networkxs_to_five_digits(backend, zoo, weighted):
+    directed, graphs = zoo
+    batch = batch_of(graphs, weighted=weighted)
+    nodes, _ = backend.betweenness(batch, dtype=np.float32)
+    scale = rules.betweenness_scale(batch.ptr, directed=directed, normalized=True, endpoints=False)
+    weight = "weight" if weighted else None
+    wanted = every(graphs, lambda g: nx.betweenness_centrality(g, weight=weight))
+    np.testing.assert_allclose(nodes * np.repeat(scale, batch.sizes), wanted, rtol=1e-5, atol=1e-7)
+
+
+@BACKENDS
+@settings(max_examples=60, deadline=None)
 @given(zoo=zoos(st.integers(0, 3).map(float)), weighted=st.booleans())
 def test_pagerank_is_networkxs(backend, zoo, weighted):
     _, graphs = zoo

@@ -67,7 +67,7 @@ def add_folded_betweenness(
                 node = source
                 while node != start:
                     behind[node] += 1
-                    node = np.int64(heads[only[node]])
+                    node = int(heads[only[node]])
                 source = older[source]
             places[start], paths[0], queue[0] = base, 1.0, start
             filled, found, level, following = 1, 0, 0, 1
@@ -92,7 +92,7 @@ def add_folded_betweenness(
             for at in range(filled):
                 own[at], shares[at] = (count - behind[queue[at]]) / paths[at], 0.0
             for i in range(found - 1, -1, -1):
-                at, place = np.int64(tails[i]), np.int64(ends[i])
+                at, place = int(tails[i]), int(ends[i])
                 share = own[place] + shares[place]
                 shares[at] += share
                 if len(used) > 0:
@@ -109,7 +109,7 @@ def add_folded_betweenness(
                 while node != start:
                     behind[node] = 0
                     left += places[node] < base
-                    node = np.int64(heads[only[node]])
+                    node = int(heads[only[node]])
                 if endpoints:
                     nodes[first + source] += left - 1
                 node = source
@@ -117,7 +117,7 @@ def add_folded_betweenness(
                     left -= 1
                     if len(used) > 0:
                         arcs[lowest + only[node]] += left
-                    node = np.int64(heads[only[node]])
+                    node = int(heads[only[node]])
                     nodes[first + node] += left if endpoints else left - 1
                 source = older[source]
             base += filled
@@ -149,11 +149,11 @@ def _plant(size: int, heads: Array, only: Array, root: Array) -> None:
         while root[node] == -1:
             root[node] = mark
             if only[node] >= 0:
-                node = np.int64(heads[only[node]])
+                node = int(heads[only[node]])
         # The walk has ended at a node without a single edge, or come round, or met an earlier one.
         found = node if root[node] == mark else root[node]
         node = start
         while root[node] == mark:
             root[node] = found
             if only[node] >= 0:
-                node = np.int64(heads[only[node]])
+                node = int(heads[only[node]])

@@ -1,6 +1,8 @@
 """``penstock centrality`` against NetworkX: zoos, one graph, samples, bad input, resuming."""
 
+import itertools
 import json
+import math
 import random
 import re
 from pathlib import Path
@@ -13,13 +15,21 @@ import pytest
 
 from penstock import ClusterSpec, Graph, centrality, etl, generate
 from penstock.errors import CapacityError, InputError, OutputExists, UsageError
+from penstock.kernels.centrality_rules import GraphBatch
+from penstock.kernels.cpu import centrality as cpu
 from penstock.pipelines.centrality.inputs import open_input
 from penstock.pipelines.centrality.inputs.directory import DirectoryInput
 from penstock.pipelines.centrality.job import CentralityJob
 from penstock.pipelines.centrality.options import CentralityOptions
 from penstock.pipelines.centrality.pieces import cut
-from penstock.pipelines.centrality.sources import error_bound, sample_size
+from penstock.pipelines.centrality.sources import (
+    Shares,
+    _sampled_scale,
+    error_bound,
+    sample_size,
+)
 from penstock.pipelines.cli import run
+from penstock.pipelines.job import Workers
 from penstock.pipelines.job.partial import Records
 
 THREADS = ClusterSpec(cluster="threads")
@@ -226,6 +236,58 @@ def test_epsilon_bounds_the_error(network, tmp_path):
     centrality(path, tmp_path / "out", epsilon=0.2, cluster=THREADS)
     found, wanted = read(tmp_path / "out"), nx.betweenness_centrality(graph)
     assert max(abs(found[n,]["betweenness"] - wanted[n]) for n in graph) <= 0.2
+
+
+def test_the_bound_of_samples_holds_in_nine_of_ten_draws():
+    """Of two halves that one node joins, half of the sources say all of its betweenness.
+
+    With a 64th of the samples, an eighth of the precision, it does not hold.
+    """
+    half, runs = 300, 100
+    nodes = 2 * half + 1
+    tails = np.concatenate([np.arange(half), np.full(half, half)])
+    heads = np.concatenate([np.full(half, half), np.arange(half + 1, nodes)])
+    indptr = np.searchsorted(tails, np.arange(nodes + 1))
+    batch = GraphBatch(np.array([0, nodes]), indptr, heads.astype(np.int32), directed=True)
+    exact = half * half / ((nodes - 1) * (nodes - 2))
+
+    def misses(epsilon, wanted):
+        drawn = 0
+        for seed in range(runs):
+            options = CentralityOptions(samples=wanted, seed=seed)
+            shares = Shares.of(nodes, len(heads), options)
+            sums, _ = cpu.betweenness(batch, shares.listed)
+            scale = _sampled_scale(shares, nodes, options, directed=True)
+            drawn += abs(sums[half] * scale[half] - exact) > epsilon
+        return drawn
+
+    for epsilon in (0.1, 0.15, 0.2):
+        enough = sample_size(nodes, CentralityOptions(epsilon=epsilon))
+        assert enough == math.ceil(math.log(20 * nodes) / (2 * epsilon**2)) + 1
+        assert misses(epsilon, enough) <= runs / 10
+        assert error_bound(nodes, enough) <= epsilon
+        assert misses(epsilon, enough // 64) > runs / 10
+    assert error_bound(nodes, 1) == error_bound(nodes, 2) == 1
+    assert error_bound(nodes, nodes) == 0
+
+
+def test_the_most_costly_pieces_come_first(tmp_path, monkeypatch):
+    monkeypatch.setattr("penstock.pipelines.centrality.pieces._LEAST_COST", 20_000.0)
+    generate("zoo", tmp_path / "zoo", graphs=60, seed=1)
+    taken, real = [], Workers.tasks
+
+    def tasks(self, stage, call, calls, *more, **options):
+        if stage == "centrality":
+            taken.extend(spec.cost for _, several in calls for _, spec in several)
+        return real(self, stage, call, calls, *more, **options)
+
+    monkeypatch.setattr(Workers, "tasks", tasks)
+    centrality(tmp_path / "zoo", tmp_path / "out", metrics="closeness", cluster=THREADS)
+    assert len(taken) > 5
+    assert max(taken) > 4 * min(taken)
+    # Those of about equal cost, by a factor of the root of two, are taken as they lie on the disk.
+    assert all(later < 1.5 * before for before, later in itertools.pairwise(taken))
+    assert taken[0] > max(taken) / 1.5
 
 
 def spoil(path: Path, edge: int, weight: float) -> None:

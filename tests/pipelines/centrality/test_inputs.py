@@ -11,6 +11,7 @@ import pytest
 
 from penstock import ClusterSpec, centrality
 from penstock.errors import CapacityError, InputError, PenstockError, UsageError
+from penstock.pipelines.centrality.options import METRICS
 from penstock.pipelines.centrality.output import FORMAT
 from penstock.pipelines.cli import run
 
@@ -64,6 +65,21 @@ def same_as_networkx(out, zoo, *, weight=None, only=None):
     assert found.keys() == wanted.keys()
     for key, value in wanted.items():
         assert found[key] == pytest.approx(value, rel=1e-9), key
+
+
+def matrices(out):
+    """Return the distances of each graph, by its id; its nodes in the order of their ids."""
+    found = {}
+    for path in sorted((out / "distances").iterdir()):
+        flat = np.load(path)
+        nodes = pq.read_table(out / "nodes" / f"part-{path.stem}.parquet").to_pylist()
+        for graph in dict.fromkeys(row["graph"] for row in nodes):
+            names = [row["node"] for row in nodes if row["graph"] == graph]
+            size, order = len(names), np.argsort(names)
+            matrix, flat = flat[: size**2].reshape(size, size), flat[size**2 :]
+            found[graph] = matrix[order][:, order]
+        assert len(flat) == 0
+    return found
 
 
 def failures(out):
@@ -307,7 +323,8 @@ def test_a_table_without_rows(tmp_path):
     assert len(pq.read_table(tmp_path / "out/nodes")) == 0
 
 
-def test_large_graphs_are_shared_over_tasks(tmp_path, monkeypatch):
+@pytest.mark.parametrize("weighted", [False, True], ids=["unweighted", "weighted"])
+def test_large_graphs_are_shared_over_tasks(tmp_path, monkeypatch, weighted):
     """A graph of a table, or of a zoo, whose sources are taken in shares, has the same values."""
     from penstock import etl
 
@@ -317,15 +334,20 @@ def test_large_graphs_are_shared_over_tasks(tmp_path, monkeypatch):
     zoo[999] = nx.relabel_nodes(big, {n: str(n) for n in big})
     pq.write_table(table_of(rows_of(zoo)), tmp_path / "e.parquet", row_group_size=100)
     etl(tmp_path / "e.parquet", tmp_path / "zoo", format="zoo")
-    metrics = "closeness,betweenness,edge-betweenness,diameter,pagerank,clustering,component"
-    options = {"metrics": metrics, "weighted": True}
+    options = {"metrics": ",".join(METRICS), "weighted": weighted, "distances": True}
+    weight = "weight" if weighted else None
     compute(tmp_path / "e.parquet", tmp_path / "whole", **options)
     monkeypatch.setattr("penstock.pipelines.centrality.pieces._LARGE_ITEMS", 500)
     monkeypatch.setattr("penstock.pipelines.centrality.sources._LEAST_COST", 5_000.0)
     for name in ("e.parquet", "zoo"):
         report = compute(tmp_path / name, tmp_path / f"out-{name}", **options)
         assert report.failed == 0
-        same_as_networkx(tmp_path / f"out-{name}", zoo, weight="weight")
+        same_as_networkx(tmp_path / f"out-{name}", zoo, weight=weight)
+        found = matrices(tmp_path / f"out-{name}")
+        wanted = matrices(tmp_path / "whole")
+        assert found.keys() == wanted.keys()
+        for graph, matrix in wanted.items():
+            np.testing.assert_array_equal(found[graph], matrix)
         for key, by in (("nodes", ["node"]), ("graphs", []), ("edges", ["source", "target"])):
             order = [(one, "ascending") for one in ["graph", *by]]
             one = pq.read_table(tmp_path / "whole" / key).sort_by(order)
@@ -337,6 +359,8 @@ def test_large_graphs_are_shared_over_tasks(tmp_path, monkeypatch):
                     np.testing.assert_allclose(mine, theirs, rtol=1e-12)
                 else:
                     assert mine == theirs
+    if not weighted:
+        return
     rows = [*rows_of(zoo), (999, "0", "1", -2.0)]
     pq.write_table(table_of(rows), tmp_path / "bad.parquet")
     report = compute(tmp_path / "bad.parquet", tmp_path / "out-bad", **options)

@@ -1,7 +1,10 @@
-"""All graphs of PROTEINS, as the paper's benchmark I has them, against NetworkX."""
+"""Graphs of PROTEINS, as in the paper's benchmark I, and of control flow, against NetworkX."""
+
+import gzip
 
 import networkx as nx
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -39,3 +42,39 @@ def test_all_graphs_of_proteins_are_networkxs(data, tmp_path):
         np.testing.assert_allclose(
             np.array(found[metric]), np.array(table[metric]), rtol=1e-12, atol=1e-15
         )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("dtype", "near"), [("float64", 1e-9), ("float32", 1e-5)])
+def test_all_graphs_of_a_control_flow_file_are_networkxs(data, tmp_path, dtype, near):
+    zoo, rows = {}, []
+    path = min((data / "zoo/openssl-cfg").glob("*.txt.gz"))
+    with gzip.open(path, "rt") as file:
+        for number in range(int(file.readline())):
+            size = int(file.readline().split()[0])
+            zoo[number] = graph = nx.DiGraph()
+            graph.add_nodes_from(range(size))
+            for node in range(size):
+                numbers = [int(each) for each in file.readline().split()[7:]]
+                graph.add_edges_from((node, other) for other in numbers[1 : 1 + numbers[0]])
+            rows += [(number, node, None) for node in graph]
+            rows += [(number, a, b) for a, b in graph.edges]
+    names = ("graph_id", "source", "target")
+    table = pa.table({name: [row[i] for row in rows] for i, name in enumerate(names)})
+    pq.write_table(table, tmp_path / "edges.parquet")
+    centrality(
+        tmp_path / "edges.parquet", tmp_path / "out", directed=True, dtype=dtype,
+        cluster=ClusterSpec(cluster="threads"),
+    )  # fmt: skip
+    found = pq.read_table(tmp_path / "out/nodes").to_pylist()
+    values = {(row["graph"], row["node"]): row for row in found}
+    assert len(values) == len(found) == sum(map(len, zoo.values()))
+    for number, graph in zoo.items():
+        for metric, wanted in (
+            ("closeness", nx.closeness_centrality(graph)),
+            ("betweenness", nx.betweenness_centrality(graph)),
+        ):
+            mine = [values[number, node][metric] for node in graph]
+            np.testing.assert_allclose(
+                mine, [wanted[node] for node in graph], rtol=near, atol=near * 1e-4
+            )
