@@ -67,8 +67,9 @@ def sample_size(nodes: int, options: CentralityOptions) -> int | None:
     ln(2 n / chance) / (2 epsilon^2) of them are enough.
     """
     if options.epsilon is not None:
-        enough = math.log(2 * max(nodes, 1) / _CHANCE) / (2 * options.epsilon**2)
-        return min(nodes, math.ceil(enough))
+        enough = math.log(2 * max(nodes, 1) / _CHANCE) / 2 / options.epsilon
+        # Divided twice, and compared before: what is small enough has a square of 0.
+        return nodes if enough >= nodes * options.epsilon else math.ceil(enough / options.epsilon)
     return None if options.samples is None else min(nodes, options.samples)
 
 

@@ -658,3 +658,11 @@ def test_a_tu_folder_whose_attributes_are_missing(tmp_path):
         (folder / f"X_{name}.txt").write_text(text)
     centrality(folder, tmp_path / "out", metrics="closeness", cluster=THREADS)
     assert values(tmp_path / "out") == {(1, 1): 1.0, (1, 2): 1.0}
+
+
+@pytest.mark.parametrize("option", [{"graph_id": "source"}, {"source": "target"}])
+def test_a_column_of_two_meanings(tmp_path, option):
+    path = tmp_path / "a.parquet"
+    pq.write_table(table_of([(1, 0, 1, 2)]), path)
+    with pytest.raises(UsageError, match="at once"):
+        centrality(path, tmp_path / "out", metrics="closeness", cluster=THREADS, **option)
