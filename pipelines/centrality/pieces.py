@@ -20,6 +20,7 @@ _LEAST_COST = 1e7  # of a piece: some milliseconds
 # A graph beyond these is computed by several tasks, a share of its sources each.
 _LARGE_ITEMS = 1 << 23
 _LARGE_COST = 3e10
+_LONGEST = 1e290  # of an edge: a path of any nodes that fit in memory is finite
 _SHORT, _LONG = 4, 8  # bytes of a distance: a number of steps, or with weights their sum
 
 
@@ -129,12 +130,18 @@ def cut(
     return found or [(0, 0, False)]  # tables without rows are written, too
 
 
+def bad_weights(weights: Array) -> Array:
+    """Return which weights are no lengths: negative, no numbers, or so large that sums overflow."""
+    found: Array = ~(weights >= 0) | (weights > _LONGEST)
+    return found
+
+
 def without_bad_weights(weights: Array, starts: Array) -> tuple[Array, dict[int, str]]:
     """Return weights of which the bad ones are 1, and why graphs fail, by number.
 
     starts  (graphs + 1,): where the weights of each graph begin
     """
-    bad = np.flatnonzero(~(weights >= 0) | np.isinf(weights))
+    bad = np.flatnonzero(bad_weights(weights))
     if not len(bad):
         return weights, {}
     of, first = np.unique(np.searchsorted(starts, bad, side="right") - 1, return_index=True)

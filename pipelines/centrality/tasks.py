@@ -20,7 +20,13 @@ from penstock.limits import cores
 from penstock.pipelines.centrality.compute import Columns, compute
 from penstock.pipelines.centrality.options import OF_PATHS, CentralityOptions
 from penstock.pipelines.centrality.output import CentralityWriter
-from penstock.pipelines.centrality.pieces import Piece, PieceSpec, matrix_bytes, on_device
+from penstock.pipelines.centrality.pieces import (
+    Piece,
+    PieceSpec,
+    bad_weights,
+    matrix_bytes,
+    on_device,
+)
 from penstock.pipelines.centrality.sources import Shares, from_shares, without_columns
 from penstock.sizes import does_not_fit
 from penstock.workers.plugin import resources
@@ -168,5 +174,5 @@ def check_weights(path: str, number: int) -> str | None:
     weights = Graph.open(Path(path)).shard(number).weights
     if weights is None:
         return None
-    bad = np.flatnonzero(~(weights >= 0) | np.isinf(weights))
+    bad = np.flatnonzero(bad_weights(weights))
     return f"an edge has the weight {weights[bad[0]]:g}" if len(bad) else None

@@ -666,3 +666,21 @@ def test_a_column_of_two_meanings(tmp_path, option):
     pq.write_table(table_of([(1, 0, 1, 2)]), path)
     with pytest.raises(UsageError, match="at once"):
         centrality(path, tmp_path / "out", metrics="closeness", cluster=THREADS, **option)
+
+
+def test_weights_whose_sums_overflow(tmp_path):
+    """A path of infinite length would look like none."""
+    path = tmp_path / "a.parquet"
+    pq.write_table(table_of([(1, 0, 1, 1e308), (1, 1, 2, 1e308), (2, 0, 1, 1e280)]), path)
+    options = {"metrics": "closeness", "weighted": True, "cluster": THREADS}
+    assert centrality(path, tmp_path / "out", **options).failed == 1
+    assert reasons(tmp_path / "out") == {1: "an edge has the weight 1e+308"}
+
+
+def test_a_link_to_nothing(tmp_path):
+    folder = tmp_path / "tables"
+    folder.mkdir()
+    pq.write_table(table_of([(1, 0, 1, 2)]), folder / "a.parquet")
+    (folder / "b.parquet").symlink_to(tmp_path / "nowhere.parquet")
+    with pytest.raises(InputError, match="not there"):
+        centrality(folder, tmp_path / "out", metrics="closeness", cluster=THREADS)
