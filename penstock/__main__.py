@@ -4,7 +4,10 @@ Processes of workers that a command starts import this module too, as multiproce
 the command line is imported only by the command.
 """
 
+import atexit
 import gc
+import os
+import sys
 
 
 def main() -> None:
@@ -14,11 +17,31 @@ def main() -> None:
     try:
         from penstock.pipelines.cli import main as run
     except KeyboardInterrupt:
-        import sys
-
         print("penstock: interrupted. Nothing had begun.", file=sys.stderr)
         sys.exit(1)
-    run()
+    try:
+        run()
+    except SystemExit as end:
+        if isinstance(end.code, int):
+            _end(end.code)
+        raise
+
+
+def _end(code: int) -> None:
+    """End the process once what was registered for its end has run.
+
+    Python would free object by object what the process has, gigabytes of graphs and a GPU's memory,
+    which takes some tenths of a second; the system does it at once. MPI ends with Python, though.
+    """
+    if "mpi4py.MPI" in sys.modules:
+        return
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except OSError:
+            return  # Python says so, as it would have
+    os._exit(code)
 
 
 if __name__ == "__main__":

@@ -35,6 +35,7 @@ from penstock.cluster.running import log_tail
 from penstock.cluster.spec import KINDS
 from penstock.errors import ClusterError, UsageError
 from penstock.locks import lock_descriptor
+from penstock.output_lock import is_own_directory
 from penstock.workers.processes import process_start
 
 # A daemon and everything it starts carry this variable, with a value of their own.
@@ -297,7 +298,10 @@ def _reader() -> TypeAdapter[Registered]:
 
 
 def _read(folder: Path) -> Registered | None:
-    # Anything may lie there: half a file, an entry of another version, a stranger's file.
+    # Anything may lie there: half a file, an entry of another version. What another user put there,
+    # in a register that several write to, would have jobs send their work to his scheduler.
+    if not is_own_directory(folder):
+        return None
     try:
         return _reader().validate_json((folder / _ENTRY).read_bytes())
     except (OSError, ValidationError):

@@ -33,17 +33,22 @@ __device__ __forceinline__ bool above(double value) { return __double2hiint(valu
 __device__ __forceinline__ bool below(double value) { return __double2hiint(value) < 0; }
 
 // Add up the values of a sign at ``other * SOURCES + source``, of the edges that lanes bring; those
-// beyond `lanes` name a node whose values are 0.
+// beyond `lanes` name a node whose values are 0, so that four are always under way together.
 template <bool POSITIVE, typename Real, typename Offset, int SOURCES>
 __device__ __forceinline__ Real gather(const Real* values, unsigned other, int lanes) {
-  constexpr int SLOTS = 32 / SOURCES;
+  constexpr int SLOTS = 32 / SOURCES, TOGETHER = 4;
   const int lane = threadIdx.x & 31, source = lane % SOURCES, slot = lane / SOURCES;
   Real sum = 0;
-#pragma unroll 4
-  for (int i = 0; i < lanes; i += SLOTS) {
-    const unsigned node = __shfl_sync(WARP_LANES, other, i + slot);
-    const Real value = values[static_cast<Offset>(node) * SOURCES + source];
-    if (POSITIVE ? above(value) : below(value)) sum += value;
+  for (int i = 0; i < lanes; i += TOGETHER * SLOTS) {
+    Real value[TOGETHER];
+#pragma unroll
+    for (int k = 0; k < TOGETHER; ++k) {
+      const unsigned node = __shfl_sync(WARP_LANES, other, i + k * SLOTS + slot);
+      value[k] = values[static_cast<Offset>(node) * SOURCES + source];
+    }
+#pragma unroll
+    for (int k = 0; k < TOGETHER; ++k)
+      if (POSITIVE ? above(value[k]) : below(value[k])) sum += value[k];
   }
   return POSITIVE ? sum : -sum;
 }
@@ -55,23 +60,31 @@ __device__ __forceinline__ Real gather(bool positive, const Real* values, unsign
                   : gather<false, Real, Offset, SOURCES>(values, other, lanes);
 }
 
-// The rows of a graph that a warp goes through: while one is computed, the first 32 indices of the
-// next one, and the bounds of the one after that, are on their way.
-template <typename Id, typename Offset>
+// The rows of a graph that a warp goes through, those of the most edges first: there and back, so
+// that all warps have about as many edges. While one is computed, the first 32 indices of the next
+// one, and the bounds of the one after that, are on their way.
+template <typename Id, typename Offset, typename Node>
 struct Rows {
   const long long* indptr;
   const Id* indices;
+  const Node* order;  // null: as they are numbered
   Offset base;
   unsigned first_node;  // its low bits: differences within a graph fit in them
-  int nodes, step, lane;
+  int nodes, last, warps, warp, lane;
+  int node, next_node, far_node;
   Offset begin, stop, next_begin, next_stop, far_begin, far_stop;
   unsigned other, next_other;  // the other end of the lane's edge, of the first 32 of a row
 
   __device__ __forceinline__ Rows(const long long* every_indptr, const Id* every_index,
-                                  const Item& item, int step, int lane)
-      : indptr(every_indptr + item.first_node), indices(every_index + indptr[0]),
+                                  const Item& item, const Node* order, int last, int warps,
+                                  int warp, int lane)
+      : indptr(every_indptr + item.first_node), indices(every_index + indptr[0]), order(order),
         base(static_cast<Offset>(indptr[0])), first_node(static_cast<unsigned>(item.first_node)),
-        nodes(item.nodes), step(step), lane(lane) {}
+        nodes(item.nodes), last(last), warps(warps), warp(warp), lane(lane) {}
+  __device__ __forceinline__ int place(int turn) const {
+    const int at = turn * warps + (turn & 1 ? warps - 1 - warp : warp);
+    return at >= last ? nodes : order ? static_cast<int>(order[at]) : at;
+  }
   __device__ __forceinline__ void bounds(int node, Offset* from, Offset* to) const {
     *from = *to = 0;
     if (node < nodes) {
@@ -82,23 +95,68 @@ struct Rows {
   __device__ __forceinline__ unsigned load(Offset at, Offset end) const {
     return at + lane < end ? static_cast<unsigned>(indices[at + lane]) - first_node : nodes;
   }
-  __device__ __forceinline__ void start(int node) {
+  __device__ __forceinline__ void start() {
+    node = place(0);
+    next_node = place(1);
     bounds(node, &begin, &stop);
-    bounds(node + step, &next_begin, &next_stop);
+    bounds(next_node, &next_begin, &next_stop);
     other = load(begin, stop);
   }
-  __device__ __forceinline__ void ahead(int node) {
+  __device__ __forceinline__ void ahead(int turn) {
     next_other = load(next_begin, next_stop);
-    bounds(node + 2 * step, &far_begin, &far_stop);
+    far_node = place(turn + 2);
+    bounds(far_node, &far_begin, &far_stop);
   }
   __device__ __forceinline__ void shift() {
-    begin = next_begin, stop = next_stop, other = next_other;
-    next_begin = far_begin, next_stop = far_stop;
+    node = next_node, begin = next_begin, stop = next_stop, other = next_other;
+    next_node = far_node, next_begin = far_begin, next_stop = far_stop;
   }
 };
 
 __device__ __forceinline__ double inverse(double value) { return __drcp_rn(value); }
 __device__ __forceinline__ float inverse(float value) { return __frcp_rn(value); }
+
+constexpr int BINS = 256;
+
+// Write a block's order of the nodes 0 .. n: those of the most edges first, those of no incoming
+// edge last; return how many the others are. heads: memory for BINS numbers.
+template <typename Node>
+__device__ int sort_rows(const long long* in, const long long* out, int n, int* heads,
+                         Node* order) {
+  auto bin = [&](int node) {
+    const long long coming = in[node + 1] - in[node];
+    const long long edges = coming + out[node + 1] - out[node];
+    return coming == 0 ? BINS - 1 : static_cast<int>(max(0LL, BINS - 2 - edges));
+  };
+  for (int i = threadIdx.x; i < BINS; i += blockDim.x) heads[i] = 0;
+  __syncthreads();
+  for (int node = threadIdx.x; node < n; node += blockDim.x) atomicAdd(&heads[bin(node)], 1);
+  __syncthreads();
+  if (threadIdx.x < 32) {
+    constexpr int EACH = BINS / 32;
+    const int lane = threadIdx.x;
+    int mine = 0;
+    for (int i = 0; i < EACH; ++i) mine += heads[lane * EACH + i];
+    int before = mine;
+    for (int step = 1; step < 32; step *= 2) {
+      const int less = __shfl_up_sync(WARP_LANES, before, step);
+      if (lane >= step) before += less;
+    }
+    before -= mine;
+    for (int i = 0; i < EACH; ++i) {
+      const int here = heads[lane * EACH + i];
+      heads[lane * EACH + i] = before;
+      before += here;
+    }
+  }
+  __syncthreads();
+  const int known = heads[BINS - 1];
+  __syncthreads();
+  for (int node = threadIdx.x; node < n; node += blockDim.x)
+    order[atomicAdd(&heads[bin(node)], 1)] = static_cast<Node>(node);
+  __syncthreads();
+  return known;
+}
 
 // in_*, out_*   edges into and out of each node; for an undirected graph the same
 // scratch       in place of shared memory if not null: `stride` bytes a block
@@ -118,6 +176,7 @@ __global__ void __launch_bounds__(1024)
   typedef Team<WARP> T;
   // Of an edge or a value in a graph; one whose nodes fit in a block has fewer edges than 2^31.
   typedef typename Choose<GLOBAL, unsigned long long, unsigned>::type Offset;
+  typedef typename Choose<GLOBAL, unsigned, unsigned short>::type Node;
   constexpr int SLOTS = 32 / SOURCES;
   constexpr Level UNSEEN = static_cast<Level>(~0u);
   extern __shared__ char shared[];
@@ -131,13 +190,22 @@ __global__ void __launch_bounds__(1024)
     double* sums = reinterpret_cast<double*>(memory);
     Real* values = reinterpret_cast<Real*>(sums + n);  // and those of a node that is not there: 0
     int* reach = reinterpret_cast<int*>(values + cells + SOURCES);
-    Level* levels = reinterpret_cast<Level*>(reach + SOURCES);
+    Node* order = reinterpret_cast<Node*>(reach + SOURCES);
+    Level* levels = reinterpret_cast<Level*>(order + n);
     const int rank = T::rank(), size = T::size();
     const int warp = rank / 32, warps = size / 32;
     const int lane = rank % 32, mine = lane % SOURCES, slot = lane / SOURCES;
     bool wrong = false;
+    int known = n;  // so many nodes, the first ones, have incoming edges
 
     for (int node = rank; node < n; node += size) sums[node] = 0;
+    if (WARP) {
+      order = nullptr;
+    } else {
+      __shared__ int bins[GLOBAL ? BINS : 1];
+      int* heads = GLOBAL ? bins : reinterpret_cast<int*>(values);  // which are free as yet
+      known = sort_rows(in_indptr + item.first_node, out_indptr + item.first_node, n, heads, order);
+    }
     for (long long first = item.first_source; first < item.last_source; first += SOURCES) {
       const int width =
           static_cast<int>(min(static_cast<long long>(SOURCES), item.last_source - first));
@@ -170,18 +238,18 @@ __global__ void __launch_bounds__(1024)
         if (endpoints && found) atomicAdd(&reach[i], found);
       }
       int level = 1, reached = 0;
-      Rows<Id, Offset> in(in_indptr, in_indices, item, warps, lane);
+      Rows<Id, Offset, Node> in(in_indptr, in_indices, item, order, known, warps, warp, lane);
       while (T::any(any)) {
         any = false;
         if (++level == UNSEEN) {
           wrong = true;
           break;
         }
-        in.start(warp);
-        for (int node = warp; node < n; node += warps, in.shift()) {
-          const Offset cell = static_cast<Offset>(node) * SOURCES + mine;
-          const bool open = used && values[cell] == 0;
-          in.ahead(node);
+        in.start();
+        for (int turn = 0; turn * warps < known; ++turn, in.shift()) {
+          const Offset cell = static_cast<Offset>(in.node) * SOURCES + mine;
+          const bool open = used && in.node < n && values[cell] == 0;
+          in.ahead(turn);
           if (!__any_sync(WARP_LANES, open)) continue;
           Real sum = 0;
           unsigned other = in.other;
@@ -212,13 +280,14 @@ __global__ void __launch_bounds__(1024)
       T::sync();
 
       const int deepest = level - 1;
-      Rows<Id, Offset> out(out_indptr, out_indices, item, warps, lane);
+      Rows<Id, Offset, Node> out(out_indptr, out_indices, item, order, n, warps, warp, lane);
       for (level = deepest; level >= (EDGES ? 0 : 1); --level) {
-        out.start(warp);
-        for (int node = warp; node < n; node += warps, out.shift()) {
+        out.start();
+        for (int turn = 0; turn * warps < (level ? known : n); ++turn, out.shift()) {
+          const int node = out.node;
           const Offset cell = static_cast<Offset>(node) * SOURCES + mine;
-          const bool here = levels[cell] == level;
-          out.ahead(node);
+          const bool here = node < n && levels[cell] == level;
+          out.ahead(turn);
           if (!__any_sync(WARP_LANES, here)) continue;
           Real own = 1;
           if (here && level > 1) own = stash[cell];

@@ -151,10 +151,10 @@ def unweighted_betweenness(
             return teams.sources // (1 if teams.anywhere else value_bytes // 4)
 
         def memory(teams: Teams, nodes: int) -> int:
-            # A sum a node; of every source its value and its level; a row of no node.
+            # A sum and a place a node; of every source its value and its level; a row of no node.
             row = cells(teams) * value_bytes
-            level = cells(teams) * (4 if teams.anywhere else 1)
-            return padded(nodes * (8 + row + level) + row + 4 * cells(teams))
+            rest = (4 + 4 * cells(teams)) if teams.anywhere else (2 + cells(teams))
+            return padded(nodes * (8 + row + rest) + row + 4 * cells(teams))
 
         def arguments(teams: Teams) -> str:
             level = "unsigned int" if teams.anywhere else "unsigned char"

@@ -148,6 +148,21 @@ def test_what_is_no_entry_is_passed_over(text: bytes, state: Path) -> None:
     assert sorted(os.listdir(state)) == ["README", entry.folder.name, good.folder.name]
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root to make another user's folder")
+def test_what_another_user_put_there_is_passed_over(state: Path) -> None:
+    """A job that went by it would send its work to a scheduler of his."""
+    mine = put(dead("mine"))
+    for name in ("theirs", "linked"):
+        put(dead(name, address="tcp://127.0.0.1:1"))
+    theirs, linked = (state / f"{name}@{mine.host}" for name in ("theirs", "linked"))
+    os.chown(theirs, 65534, 65534)
+    elsewhere = state / "elsewhere"
+    linked.rename(elsewhere)
+    linked.symlink_to(elsewhere)
+    assert all_registered() == [mine]
+    assert find("theirs") is None
+
+
 def test_a_file_in_the_way(state: Path) -> None:
     entry = registry.this_process("default", "local")
     state.mkdir()
