@@ -174,7 +174,8 @@ def test_columns_by_name(tmp_path):
     with pytest.raises(UsageError, match=r"no column of the graphs.*--graph-id"):
         compute(tmp_path / "e.parquet", tmp_path / "out2")
     with pytest.raises(UsageError, match=r"no column 'weights', which --weight names"):
-        compute(tmp_path / "e.parquet", tmp_path / "out2", **{**names, "weight": "weights"})
+        names["weight"] = "weights"
+        compute(tmp_path / "e.parquet", tmp_path / "out2", weighted=True, **names)
 
 
 def test_extreme_ids(tmp_path):
@@ -512,7 +513,8 @@ def test_options_of_tables_are_not_for_graphs(tmp_path):
     generate("zoo", tmp_path / "zoo", graphs=5)
     for name, value in (("directed", True), ("graph_id", "g"), ("weight", "w")):
         with pytest.raises(UsageError, match="is for tables of edges"):
-            compute(tmp_path / "zoo", tmp_path / "out", **{name: value})
+            weighted = name == "weight"
+            compute(tmp_path / "zoo", tmp_path / "out", weighted=weighted, **{name: value})
 
 
 def test_the_plan_of_a_table_writes_nothing(tmp_path, capsys):
