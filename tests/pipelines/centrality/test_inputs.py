@@ -686,3 +686,12 @@ def test_a_link_to_nothing(tmp_path):
     (folder / "b.parquet").symlink_to(tmp_path / "nowhere.parquet")
     with pytest.raises(InputError, match="not there"):
         centrality(folder, tmp_path / "out", metrics="closeness", cluster=THREADS)
+
+
+def test_an_output_inside_of_the_input(tmp_path):
+    folder = tmp_path / "tables"
+    folder.mkdir()
+    pq.write_table(table_of([(1, 0, 1, 2)]), folder / "a.parquet")
+    with pytest.raises(UsageError, match="lies in"):
+        centrality(folder, folder / "out", metrics="closeness", cluster=THREADS)
+    assert [file.name for file in folder.iterdir()] == ["a.parquet"]
