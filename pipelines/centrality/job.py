@@ -71,6 +71,14 @@ class CentralityJob(Job[CentralityReport]):
                 f"{source.path} has no weights",
                 remedy="Leave --weighted away, or give them to etl or in a column",
             )
+        folder = source.path
+        if not isinstance(source, DirectoryInput) and self.out.resolve().is_relative_to(
+            folder.resolve()
+        ):
+            raise UsageError(
+                f"{self.out} lies in {folder}, whose files are the input",
+                remedy="Name an output elsewhere: what is written there would be read next time",
+            )
         if options.sampled and not source.one:
             several = "several graphs" if source.graphs < 0 else f"{source.graphs:,} graphs"
             raise UsageError("--samples and --epsilon are for one large graph", got=several)

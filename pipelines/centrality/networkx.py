@@ -19,6 +19,7 @@ from penstock.kernels.centrality_rules import closeness as closeness_of
 from penstock.kernels.cpu import centrality as cpu
 from penstock.pipelines.centrality.compute import both_ways, compute
 from penstock.pipelines.centrality.options import CentralityOptions
+from penstock.pipelines.centrality.pieces import bad_weights
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,10 +54,10 @@ class NetworkXBatch:
                 elif added:
                     weights += [1.0] * len(row)
         lengths = None if weight is None and not added else np.array(weights, np.float64)
-        if lengths is not None and len(bad := lengths[~(lengths >= 0) | np.isinf(lengths)]):
+        if lengths is not None and len(bad := lengths[bad_weights(lengths)]):
             raise InputError(
                 f"the attribute {weight!r} of an edge is no length",
-                expected="a finite number that is not negative",
+                expected="a number that is not negative, up to 1e290",
                 got=str(bad[0]),
             )
         indptr = np.concatenate([[0], np.cumsum(degrees, dtype=np.int64)])
@@ -97,7 +98,7 @@ def centrality_of(graphs: Any, options: CentralityOptions) -> list[dict[str, Any
     found = compute(read.batch, options)
     if "pagerank" in options.wanted and any(graph.is_multigraph() for graph in graphs):
         both = NetworkXBatch.of(graphs, weight, added=True).batch
-        ranks = compute(both, replace(options, metrics="pagerank"))
+        ranks = compute(both, replace(options, metrics="pagerank", endpoints=False))
         found.nodes.update(ranks.nodes)
         found = replace(found, unfinished=ranks.unfinished)
     if len(found.unfinished):

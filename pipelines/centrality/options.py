@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Annotated, Literal
 
 from cyclopts import Parameter
@@ -111,8 +112,19 @@ class CentralityOptions:
             raise UsageError(f"{exact[0]} cannot be estimated from samples")
         if self.sampled and self.distances:
             raise UsageError("--distances are those of all nodes, not of samples")
+        if self.sampled and not self.wanted & SAMPLED:
+            raise UsageError(
+                "--samples and --epsilon need closeness, harmonic or betweenness", got=self.metrics
+            )
+        if self.weight is not None and not self.weighted:
+            raise UsageError("option --weight needs --weighted", got=f"--weight {self.weight}")
         if self.endpoints and not self.wanted & {"betweenness"}:
             raise UsageError("option --endpoints needs the metric betweenness")
+
+    def rest(self) -> CentralityOptions:
+        """Return the options of those metrics that need no paths, if any, or of components."""
+        rest = ",".join(sorted(self.wanted - OF_PATHS)) or "component"
+        return replace(self, metrics=rest, endpoints=False, samples=None, epsilon=None)
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -72,8 +72,11 @@ def sample_size(nodes: int, options: CentralityOptions) -> int | None:
     nothing of its own.
     """
     if options.epsilon is not None:
-        enough = math.log(2 * max(nodes, 1) / _CHANCE) / (2 * options.epsilon**2)
-        return min(nodes, math.ceil(enough) + 1)
+        enough = math.log(2 * max(nodes, 1) / _CHANCE) / 2 / options.epsilon
+        # Divided twice, and compared before: what is small enough has a square of 0.
+        if enough >= nodes * options.epsilon:
+            return nodes
+        return min(nodes, math.ceil(enough / options.epsilon) + 1)
     return None if options.samples is None else min(nodes, options.samples)
 
 

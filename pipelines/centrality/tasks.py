@@ -6,7 +6,7 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -122,8 +122,7 @@ def finish_graph(
         found = from_shares(records, number, shares, piece.batch, task.options)
         rest, distances = task.options.wanted - OF_PATHS, None
         if rest or task.options.distances:
-            others = replace(task.options, metrics=",".join(sorted(rest)) or "component")
-            more, distances = _computed(task, piece, others)
+            more, distances = _computed(task, piece, task.options.rest())
             if rest:
                 found = Columns(
                     found.nodes | more.nodes,

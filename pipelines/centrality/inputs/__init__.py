@@ -139,6 +139,8 @@ def list_files(path: Path, kind: str) -> list[Path]:
             )
         return [path]
     found = [file for file in _inside(path) if _fits(file, kind)]
+    if broken := [file for file in found if not file.exists()]:
+        raise InputError(f"{broken[0]} is a link to a file that is not there")
     if not found:
         raise InputError(
             f"{path} holds no files to read", expected=f"names that end in {_SUFFIXES[kind][0]}"
@@ -161,7 +163,7 @@ def _inside(folder: Path) -> list[Path]:
         file
         for file in folder.rglob("*")
         if not any(part.startswith(hidden) for part in file.relative_to(folder).parts)
-        and file.is_file()
+        and (file.is_file() or (file.is_symlink() and not file.exists()))
     )
 
 

@@ -200,6 +200,13 @@ class TableInput(CentralityInput):
                     expected=f"{' or '.join(names)}, or {flag(option)} COLUMN",
                     got=f"columns {', '.join(schema.names[:20])}",
                 )
+        taken = [name for name in found.values() if name is not None]
+        if twice := sorted({name for name in taken if taken.count(name) > 1}):
+            roles = [role for role, name in found.items() if name == twice[0]]
+            raise UsageError(
+                f"the column {twice[0]!r} of {path} cannot be {' and '.join(roles)} at once",
+                remedy="Name the others with --graph-id, --source, --target and --weight",
+            )
         graph, source, target = (str(found[role]) for role in ("graph", "source", "target"))
         kinds = {name: type_of(schema.field(name).type, path, name) for name in (source, target)}
         if len(set(kinds.values())) > 1:

@@ -488,3 +488,44 @@ def test_more_paths_than_a_float_counts(tmp_path, monkeypatch, large):
     assert all(row["closeness"] > 0 for row in nodes)
     edges = pq.read_table(tmp_path / "out" / "edges").to_pylist()
     assert {row["betweenness"] for row in edges if row["graph"] == 1} == {None}
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"metrics": "pagerank", "samples": 2},
+        {"metrics": "component", "epsilon": 0.5},
+        {"weight": "cost"},
+    ],
+)
+def test_options_that_would_do_nothing(options):
+    with pytest.raises(UsageError, match="need"):
+        CentralityOptions(**options)
+
+
+@pytest.mark.parametrize("options", [{"endpoints": True}, {"samples": 5}, {"epsilon": 1e-300}])
+def test_paths_and_other_metrics_of_one_graph(tmp_path, options):
+    table = tmp_path / "a.csv"
+    table.write_text("source,target\n" + "".join(f"{i},{i + 1}\n" for i in range(9)))
+    etl(table, tmp_path / "g")
+    given = {"metrics": "betweenness,pagerank", "cluster": ClusterSpec(cluster="threads")}
+    centrality(tmp_path / "g", tmp_path / "out", **given, **options)
+    nodes = pq.read_table(tmp_path / "out" / "nodes").to_pydict()
+    graph = nx.path_graph(10, create_using=nx.DiGraph)
+    found = dict(zip(nodes["node"], nodes["pagerank"], strict=True))
+    if not Graph.open(tmp_path / "g").manifest.directed:
+        graph = graph.to_undirected()
+    assert found == pytest.approx(nx.pagerank(graph), rel=1e-9)
+    if "samples" not in options:
+        ends = options.get("endpoints", False)
+        found = dict(zip(nodes["node"], nodes["betweenness"], strict=True))
+        assert found == pytest.approx(nx.betweenness_centrality(graph, endpoints=ends), rel=1e-9)
+
+
+@pytest.mark.parametrize("epsilon", [1e-300, 1e-160, 1e-3, 0.01, 0.1, 0.5, 0.99])
+def test_samples_of_any_epsilon(epsilon):
+    options = CentralityOptions(metrics="betweenness", epsilon=epsilon)
+    for nodes in (1, 30, 10**4, 10**9):
+        size = sample_size(nodes, options)
+        assert 0 < size <= nodes
+        assert size == nodes or error_bound(nodes, size) <= epsilon * (1 + 1e-12)

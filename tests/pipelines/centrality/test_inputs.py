@@ -199,7 +199,8 @@ def test_columns_by_name(tmp_path):
     with pytest.raises(UsageError, match=r"no column of the graphs.*--graph-id"):
         compute(tmp_path / "e.parquet", tmp_path / "out2")
     with pytest.raises(UsageError, match=r"no column 'weights', which --weight names"):
-        compute(tmp_path / "e.parquet", tmp_path / "out2", **{**names, "weight": "weights"})
+        names["weight"] = "weights"
+        compute(tmp_path / "e.parquet", tmp_path / "out2", weighted=True, **names)
 
 
 def test_extreme_ids(tmp_path):
@@ -545,7 +546,8 @@ def test_options_of_tables_are_not_for_graphs(tmp_path):
     generate("zoo", tmp_path / "zoo", graphs=5)
     for name, value in (("directed", True), ("graph_id", "g"), ("weight", "w")):
         with pytest.raises(UsageError, match="is for tables of edges"):
-            compute(tmp_path / "zoo", tmp_path / "out", **{name: value})
+            weighted = name == "weight"
+            compute(tmp_path / "zoo", tmp_path / "out", weighted=weighted, **{name: value})
 
 
 def test_the_plan_of_a_table_writes_nothing(tmp_path, capsys):
@@ -691,3 +693,38 @@ def test_a_tu_folder_whose_attributes_are_missing(tmp_path):
         (folder / f"X_{name}.txt").write_text(text)
     centrality(folder, tmp_path / "out", metrics="closeness", cluster=THREADS)
     assert values(tmp_path / "out") == {(1, 1): 1.0, (1, 2): 1.0}
+
+
+@pytest.mark.parametrize("option", [{"graph_id": "source"}, {"source": "target"}])
+def test_a_column_of_two_meanings(tmp_path, option):
+    path = tmp_path / "a.parquet"
+    pq.write_table(table_of([(1, 0, 1, 2)]), path)
+    with pytest.raises(UsageError, match="at once"):
+        centrality(path, tmp_path / "out", metrics="closeness", cluster=THREADS, **option)
+
+
+def test_weights_whose_sums_overflow(tmp_path):
+    """A path of infinite length would look like none."""
+    path = tmp_path / "a.parquet"
+    pq.write_table(table_of([(1, 0, 1, 1e308), (1, 1, 2, 1e308), (2, 0, 1, 1e280)]), path)
+    options = {"metrics": "closeness", "weighted": True, "cluster": THREADS}
+    assert centrality(path, tmp_path / "out", **options).failed == 1
+    assert reasons(tmp_path / "out") == {1: "an edge has the weight 1e+308"}
+
+
+def test_a_link_to_nothing(tmp_path):
+    folder = tmp_path / "tables"
+    folder.mkdir()
+    pq.write_table(table_of([(1, 0, 1, 2)]), folder / "a.parquet")
+    (folder / "b.parquet").symlink_to(tmp_path / "nowhere.parquet")
+    with pytest.raises(InputError, match="not there"):
+        centrality(folder, tmp_path / "out", metrics="closeness", cluster=THREADS)
+
+
+def test_an_output_inside_of_the_input(tmp_path):
+    folder = tmp_path / "tables"
+    folder.mkdir()
+    pq.write_table(table_of([(1, 0, 1, 2)]), folder / "a.parquet")
+    with pytest.raises(UsageError, match="lies in"):
+        centrality(folder, folder / "out", metrics="closeness", cluster=THREADS)
+    assert [file.name for file in folder.iterdir()] == ["a.parquet"]

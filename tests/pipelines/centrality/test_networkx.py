@@ -133,7 +133,8 @@ def test_pagerank_adds_parallel_edges(kind, weight):
         [(0, 1, 5.0), (0, 1, 2.0), (0, 2, 1.0), (1, 2, 1.0), (2, 2, 3.0), (2, 0, 0.5), (2, 0, 0.5)]
     )
     wanted = nx.pagerank(graph, weight=weight)
-    given = {"metrics": "closeness,pagerank", "weighted": weight is not None}
+    given = {"metrics": "closeness,pagerank,betweenness", "weighted": weight is not None}
+    given["endpoints"] = True
     found = centrality(graph, **given)
     assert found["pagerank"] == pytest.approx(wanted, rel=1e-9)
     assert found["closeness"] == pytest.approx(nx.closeness_centrality(graph, distance=weight))
