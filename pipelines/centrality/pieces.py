@@ -23,7 +23,6 @@ _LEAST_COST = 1e7  # of a piece: some milliseconds
 _LARGE_ITEMS = 1 << 23
 _LARGE_COST = 3e10
 _LONGEST = 1e290  # of an edge: a path of any nodes that fit in memory is finite
-_SHORT, _LONG = 4, 8  # bytes of a distance: a number of steps, or with weights their sum
 
 
 @dataclass(frozen=True, eq=False)
@@ -146,7 +145,8 @@ def cut(
 
 def bad_weights(weights: Array) -> Array:
     """Return which weights are no lengths: negative, no numbers, or so large that sums overflow."""
-    return np.flatnonzero(~(weights >= 0) | (weights > _LONGEST))
+    longest = _LONGEST if weights.dtype == np.float64 else np.inf  # others' sums do not overflow
+    return np.flatnonzero(~(weights >= 0) | (weights >= longest))
 
 
 def bad_weight(weight: float) -> str:
