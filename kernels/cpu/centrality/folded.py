@@ -10,6 +10,8 @@ on the way to the root is counted there. Of control-flow graphs that is about ha
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from penstock.arrays import Array
@@ -92,11 +94,11 @@ def add_folded_betweenness(
             for at in range(filled):
                 own[at], shares[at] = (count - behind[queue[at]]) / paths[at], 0.0
             for i in range(found - 1, -1, -1):
-                at, place = np.int64(tails[i]), np.int64(ends[i])
+                tail, place = np.int64(tails[i]), np.int64(ends[i])
                 share = own[place] + shares[place]
-                shares[at] += share
+                shares[tail] += share
                 if len(used) > 0:
-                    arcs[lowest + np.int64(used[i])] += share * paths[at]
+                    arcs[lowest + np.int64(used[i])] += share * paths[tail]
             for at in range(1, filled):
                 node = np.int64(queue[at])
                 nodes[first + node] += shares[at] * paths[at]
@@ -145,7 +147,8 @@ def _plant(size: int, heads: Array, only: Array, root: Array) -> None:
     """Write the root of each node's tree; one node of a cycle of single edges becomes a root."""
     root[:size] = -1
     for start in range(size):
-        mark, node = -2 - start, start
+        mark = -2 - start
+        node: Any = start
         while root[node] == -1:
             root[node] = mark
             if only[node] >= 0:
