@@ -10,6 +10,8 @@ on the way to the root is counted there. Of control-flow graphs that is about ha
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from penstock.arrays import Array
@@ -67,7 +69,7 @@ def add_folded_betweenness(
                 node = source
                 while node != start:
                     behind[node] += 1
-                    node = int(heads[only[node]])
+                    node = np.int64(heads[only[node]])
                 source = older[source]
             places[start], paths[0], queue[0] = base, 1.0, start
             filled, found, level, following = 1, 0, 0, 1
@@ -92,11 +94,11 @@ def add_folded_betweenness(
             for at in range(filled):
                 own[at], shares[at] = (count - behind[queue[at]]) / paths[at], 0.0
             for i in range(found - 1, -1, -1):
-                at, place = int(tails[i]), int(ends[i])
+                tail, place = np.int64(tails[i]), np.int64(ends[i])
                 share = own[place] + shares[place]
-                shares[at] += share
+                shares[tail] += share
                 if len(used) > 0:
-                    arcs[lowest + np.int64(used[i])] += share * paths[at]
+                    arcs[lowest + np.int64(used[i])] += share * paths[tail]
             for at in range(1, filled):
                 node = np.int64(queue[at])
                 nodes[first + node] += shares[at] * paths[at]
@@ -109,7 +111,7 @@ def add_folded_betweenness(
                 while node != start:
                     behind[node] = 0
                     left += places[node] < base
-                    node = int(heads[only[node]])
+                    node = np.int64(heads[only[node]])
                 if endpoints:
                     nodes[first + source] += left - 1
                 node = source
@@ -117,7 +119,7 @@ def add_folded_betweenness(
                     left -= 1
                     if len(used) > 0:
                         arcs[lowest + only[node]] += left
-                    node = int(heads[only[node]])
+                    node = np.int64(heads[only[node]])
                     nodes[first + node] += left if endpoints else left - 1
                 source = older[source]
             base += filled
@@ -145,15 +147,16 @@ def _plant(size: int, heads: Array, only: Array, root: Array) -> None:
     """Write the root of each node's tree; one node of a cycle of single edges becomes a root."""
     root[:size] = -1
     for start in range(size):
-        mark, node = -2 - start, start
+        mark = -2 - start
+        node: Any = start
         while root[node] == -1:
             root[node] = mark
             if only[node] >= 0:
-                node = int(heads[only[node]])
+                node = np.int64(heads[only[node]])
         # The walk has ended at a node without a single edge, or come round, or met an earlier one.
         found = node if root[node] == mark else root[node]
         node = start
         while root[node] == mark:
             root[node] = found
             if only[node] >= 0:
-                node = int(heads[only[node]])
+                node = np.int64(heads[only[node]])
