@@ -132,7 +132,8 @@ def cut(
 
 def bad_weights(weights: Array) -> Array:
     """Return which weights are no lengths: negative, no numbers, or so large that sums overflow."""
-    found: Array = ~(weights >= 0) | (weights > _LONGEST)
+    longest = min(_LONGEST, float(np.finfo(weights.dtype).max))
+    found: Array = ~(weights >= 0) | (weights > longest)
     return found
 
 
