@@ -63,6 +63,8 @@ def check_versions(client: Any) -> None:
     for address, version in ask_workers(client, _penstock, on_error="return").items():
         if isinstance(version, Exception) and not isinstance(version, ImportError):
             # It died, or the connection did: that says nothing of what is installed there.
+            if _has_left(client, address):
+                continue  # started again, or lost: as at any other time
             raise ClusterError(
                 f"the worker at {address} does not say which penstock it has",
                 got=f"{type(version).__name__}: {version}",
@@ -70,6 +72,16 @@ def check_versions(client: Any) -> None:
             ) from version
         found = version if isinstance(version, str) else "none that can be imported"
         _compare(f"the worker at {address}", {"penstock": found}, ours)
+
+
+def _has_left(client: Any, address: str) -> bool:
+    """Return whether the scheduler has given a worker up, or does so in a moment."""
+    deadline = time.monotonic() + _LAST_WORD
+    while address in ask_scheduler(client, _pythons):
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(_POLL)
+    return True
 
 
 def _compare(who: str, found: dict[str, str], ours: dict[str, str]) -> None:

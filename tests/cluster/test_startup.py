@@ -70,3 +70,13 @@ def test_another_patch_release_is_no_other_python() -> None:
 def test_others_are_refused(cluster: Any, match: str) -> None:
     with pytest.raises(ClusterError, match=match):
         check_versions(cluster)
+
+
+def test_a_worker_that_dies_while_it_is_asked_is_lost_as_at_any_other_time() -> None:
+    class Dying(Cluster):
+        def run(self, function: Any, on_error: str, callback_timeout: float) -> dict[str, Any]:
+            del self.workers["tcp://b"]
+            return self.penstock
+
+    pythons = {"tcp://a": PYTHON, "tcp://b": PYTHON}
+    check_versions(Dying(PYTHON, pythons, {"tcp://a": __version__, "tcp://b": OSError("gone")}))
