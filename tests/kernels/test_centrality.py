@@ -346,6 +346,18 @@ def test_numbers_of_paths_beyond_64_bits(backend, diamonds, dtype):
 
 
 @FAST
+def test_more_paths_than_a_float_counts_are_no_number(backend):
+    """2 ** 1100 paths: what is not known must not look like a value."""
+    edges = []
+    for a in range(0, 3300, 3):
+        edges += [(a, a + 1, 1.0), (a, a + 2, 1.0), (a + 1, a + 3, 1.0), (a + 2, a + 3, 1.0)]
+    batch = batch_of([graph_of(3301, edges, directed=True)], weighted=False)
+    nodes, arcs = backend.betweenness(batch, edges=True)
+    assert not np.isfinite(nodes).all()
+    assert not np.isfinite(arcs).all()
+
+
+@FAST
 @pytest.mark.parametrize("nodes", [254, 255, 256, 257, 700])
 def test_more_levels_than_a_byte_tells_apart(backend, nodes):
     """Of a chain, as many pairs go through a node as there are before it times those behind."""

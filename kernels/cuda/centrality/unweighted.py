@@ -178,4 +178,9 @@ def unweighted_betweenness(
         items = left(items)
     compute(items, "double", 8, _TEAMS)
     compute(left(items), "double", 8, ())
+    for graph in np.flatnonzero(failed.get()):  # more paths than a float64 counts, as on cores
+        first, stop = (int(node) for node in ptr[graph : graph + 2])
+        nodes[first:stop] = np.nan
+        if edges:
+            arcs[int(batch.indptr[first]) : int(batch.indptr[stop])] = np.nan
     return summed(planned, nodes, batch.nodes), arcs if edges else None
