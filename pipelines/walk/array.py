@@ -19,12 +19,12 @@ from penstock.limits import available_memory
 from penstock.partition.threads import spread
 from penstock.pipelines.walk.choice import SamplerChoice, check_graph, choose
 from penstock.pipelines.walk.options import WalkOptions
-from penstock.pipelines.walk.replicated import columns_of
 from penstock.pipelines.walk.starts import listed_starts
 from penstock.pipelines.walk.weights import WeightStatistics, combined, inspect_rows, weighted
 from penstock.pipelines.walk.window import what_window_left
 from penstock.sizes import need_memory
 from penstock.workers.resources.device import computes_on_gpu, gpu, unused_gpu
+from penstock.workers.walk.held import columns_of
 from penstock.workers.walk.rows import single
 
 _BATCH_IDS = 1 << 20  # that a thread walks at a time

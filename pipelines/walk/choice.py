@@ -8,7 +8,7 @@ from penstock.csr import id_dtype
 from penstock.errors import UsageError
 from penstock.graph import Graph
 from penstock.kernels.walk_rules import Rules, Sampler
-from penstock.pipelines.walk.options import WalkOptions
+from penstock.pipelines.walk.options import WalkingOptions
 from penstock.pipelines.walk.weights import WeightStatistics, weighted
 from penstock.pipelines.walk.window import time_window
 from penstock.sizes import format_bytes
@@ -40,7 +40,7 @@ class SamplerChoice:
     instead: str = ""
 
 
-def check_graph(graph: Graph, options: WalkOptions) -> None:
+def check_graph(graph: Graph, options: WalkingOptions) -> None:
     """Raise UsageError where the options ask for what the graph does not have."""
     about = graph.manifest
     if options.app == "metapath":
@@ -76,7 +76,7 @@ def check_graph(graph: Graph, options: WalkOptions) -> None:
 
 
 def choose(
-    graph: Graph, options: WalkOptions, statistics: WeightStatistics, memory: int
+    graph: Graph, options: WalkingOptions, statistics: WeightStatistics, memory: int
 ) -> SamplerChoice:
     """Return the rules and what they need; ``memory`` is what a worker can give to rows."""
     spec = _spec_of(graph, options, weighted(graph, options) and not statistics.alike)
@@ -136,7 +136,7 @@ def choose(
     )
 
 
-def _instead(graph: Graph, options: WalkOptions) -> str:
+def _instead(graph: Graph, options: WalkingOptions) -> str:
     """Say why edges are alike to someone who asked for a sampler by weight."""
     if options.sampler == "auto":
         return ""
@@ -148,7 +148,7 @@ def _instead(graph: Graph, options: WalkOptions) -> str:
     return f"--sampler {options.sampler} became direct: {why}, so edges of a node are alike"
 
 
-def schema_numbers(graph: Graph, options: WalkOptions) -> tuple[int, ...]:
+def schema_numbers(graph: Graph, options: WalkingOptions) -> tuple[int, ...]:
     """Return the relations of the schema as numbers, or say which are known."""
     names = graph.manifest.relations
     if "relations" not in graph.manifest.dtypes or names is None:
@@ -177,7 +177,7 @@ def schema_numbers(graph: Graph, options: WalkOptions) -> tuple[int, ...]:
     return tuple(numbers)
 
 
-def _spec_of(graph: Graph, options: WalkOptions, weighted: bool) -> WalkGraphSpec:
+def _spec_of(graph: Graph, options: WalkingOptions, weighted: bool) -> WalkGraphSpec:
     """Return what is asked for, whatever the sampler."""
     rules = Rules(
         length=options.length,
@@ -198,7 +198,7 @@ def _spec_of(graph: Graph, options: WalkOptions, weighted: bool) -> WalkGraphSpe
 
 
 def _for_sampler(
-    graph: Graph, options: WalkOptions, spec: WalkGraphSpec, sampler: Sampler
+    graph: Graph, options: WalkingOptions, spec: WalkGraphSpec, sampler: Sampler
 ) -> WalkGraphSpec:
     rules = replace(spec.rules, sampler=sampler)
     names = options.names
@@ -216,7 +216,7 @@ def _for_sampler(
     return replace(spec, rules=replace(rules, schema=groups), wanted=wanted, relations=True)
 
 
-def _stop(options: WalkOptions) -> float:
+def _stop(options: WalkingOptions) -> float:
     if options.app != "ppr":
         return 0.0
     return 0.15 if options.stop is None else options.stop
@@ -227,5 +227,5 @@ def _factors(rules: Rules) -> tuple[float, float]:
     return max(factors), min(factors)
 
 
-def _factors_differ(options: WalkOptions) -> bool:
+def _factors_differ(options: WalkingOptions) -> bool:
     return (options.return_factor, options.far_factor) != (1.0, 1.0)

@@ -28,18 +28,8 @@ _BELONGS = {
 
 
 @options
-@headings(
-    app="Walks",
-    start="Start nodes",
-    p="Applications",
-    restart="Steps",
-    sampler="Computation",
-    ids="Output",
-    verify="Computation",
-    resume="Output",
-)
-class WalkOptions:
-    """Options of ``penstock walk``."""
+class WalkingOptions:
+    """What walks are: where they start and how they step; of every job that walks."""
 
     app: App = "deepwalk"
     """deepwalk: by weight; ppr: the same, ending at any step; node2vec: with a memory of one node;
@@ -88,22 +78,6 @@ class WalkOptions:
 
     sampler: Sampling = "auto"
     """sampling method; -v says which one auto chose and why"""
-    placement: Literal["auto", "replicated", "partitioned"] = "auto"
-    """a copy of the graph on every worker, or a part of it on every rank [auto: by what fits, but
-    partitioned with --parts]"""
-    parts: Annotated[Annotated[int, Field(ge=1)] | None, Parameter(alias="-k")] = None
-    """place the graph partitioned, into so many parts [default: the ranks of the cluster]"""
-
-    ids: Literal["user", "internal"] = "user"
-    """node ids in the paths: your own, or the graph's internal ones"""
-    npy: Annotated[bool, Parameter(negative="")] = False
-    """also write blocks of internal ids as .npy, -1 beyond the end, for word2vec"""
-    verify: Annotated[bool, Parameter(negative="")] = False
-    """before anything else, compare every file of the graph and its partition with its SHA-256"""
-    resume: Annotated[bool, Parameter(negative="")] = False
-    """go on where an interrupted run of the same command stopped"""
-    overwrite: Annotated[bool, Parameter(negative="")] = False
-    """replace the output if it holds walks already"""
 
     def __post_init__(self) -> None:
         for name, app in _BELONGS.items():
@@ -120,12 +94,6 @@ class WalkOptions:
                 "weights of --app custom are known only when a node is reached",
                 expected="--sampler reservoir or auto",
                 got=f"--sampler {self.sampler}",
-            )
-        if self.parts is not None and self.placement == "replicated":
-            raise UsageError(
-                "--parts and --placement replicated cannot go together",
-                expected="--placement partitioned or auto",
-                remedy="Leave --parts away: every worker has a copy of the whole graph",
             )
         if not self.weighted and "weight" in self.names:
             raise UsageError(
@@ -144,7 +112,7 @@ class WalkOptions:
     @property
     def in_parts(self) -> bool:
         """Whether the graph is to be partitioned, whether it fits on a worker or not."""
-        return self.placement == "partitioned" or self.parts is not None
+        return False
 
     @property
     def timed(self) -> bool:
@@ -170,3 +138,49 @@ class WalkOptions:
     def relations(self) -> tuple[str, ...]:
         """The relations of the schema, as they were given."""
         return tuple(part.strip() for part in (self.schema or "").split(",")) if self.schema else ()
+
+
+@options
+@headings(
+    app="Walks",
+    start="Start nodes",
+    p="Applications",
+    restart="Steps",
+    sampler="Computation",
+    ids="Output",
+    verify="Computation",
+    resume="Output",
+)
+class WalkOptions(WalkingOptions):
+    """Options of ``penstock walk``."""
+
+    placement: Literal["auto", "replicated", "partitioned"] = "auto"
+    """a copy of the graph on every worker, or a part of it on every rank [auto: by what fits, but
+    partitioned with --parts]"""
+    parts: Annotated[Annotated[int, Field(ge=1)] | None, Parameter(alias="-k")] = None
+    """place the graph partitioned, into so many parts [default: the ranks of the cluster]"""
+
+    ids: Literal["user", "internal"] = "user"
+    """node ids in the paths: your own, or the graph's internal ones"""
+    npy: Annotated[bool, Parameter(negative="")] = False
+    """also write blocks of internal ids as .npy, -1 beyond the end, for word2vec"""
+    verify: Annotated[bool, Parameter(negative="")] = False
+    """before anything else, compare every file of the graph and its partition with its SHA-256"""
+    resume: Annotated[bool, Parameter(negative="")] = False
+    """go on where an interrupted run of the same command stopped"""
+    overwrite: Annotated[bool, Parameter(negative="")] = False
+    """replace the output if it holds walks already"""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.parts is not None and self.placement == "replicated":
+            raise UsageError(
+                "--parts and --placement replicated cannot go together",
+                expected="--placement partitioned or auto",
+                remedy="Leave --parts away: every worker has a copy of the whole graph",
+            )
+
+    @property
+    def in_parts(self) -> bool:
+        """Whether the graph is to be partitioned, whether it fits on a worker or not."""
+        return self.placement == "partitioned" or self.parts is not None

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -13,39 +11,15 @@ from penstock.arrays import Array
 from penstock.csr import id_dtype
 from penstock.errors import InputError, UsageError
 from penstock.files import save_npy
-from penstock.graph import Graph, load_npy
+from penstock.graph import Graph
 from penstock.kernels.streams import Stream
-from penstock.pipelines.walk.options import WalkOptions
+from penstock.pipelines.walk.options import WalkingOptions
+from penstock.workers.walk.starts import Starts
 
 _CHUNK = 1 << 22
 
 
-@dataclass(frozen=True)
-class Starts:
-    """The first node of every walk: walk w starts at the ``w % count``-th start.
-
-    So every start has had its first walk before one has its second, and more walks of each leave
-    the walks that were there as they are.
-    """
-
-    count: int
-    nodes: int
-    file: Path | None = None  # the starts' internal ids; None: all nodes in order
-
-    def of(self, first: int, last: int) -> Array:
-        """Return the first nodes of walks ``first .. last``."""
-        places = np.arange(first, last, dtype=np.int64) % max(self.count, 1)
-        if self.file is None:
-            return places.astype(id_dtype(self.nodes))
-        return np.asarray(self._listed[places])
-
-    @cached_property
-    def _listed(self) -> Array:
-        assert self.file is not None
-        return load_npy(self.file)
-
-
-def find_starts(graph: Graph, options: WalkOptions, folder: Path | None) -> Starts:
+def find_starts(graph: Graph, options: WalkingOptions, folder: Path | None) -> Starts:
     """Return the starts that the options name; those that are listed are kept in ``folder``."""
     nodes = graph.num_nodes
     listed = listed_starts(graph, options)
@@ -58,7 +32,7 @@ def find_starts(graph: Graph, options: WalkOptions, folder: Path | None) -> Star
     return Starts(len(listed), nodes, folder / "starts.npy")
 
 
-def listed_starts(graph: Graph, options: WalkOptions) -> Array | None:
+def listed_starts(graph: Graph, options: WalkingOptions) -> Array | None:
     """Return internal ids of the starts, or None for every node."""
     if options.fraction is not None:
         return _share(graph.num_nodes, options.fraction, options.seed)

@@ -12,7 +12,7 @@ from penstock.errors import InputError
 from penstock.graph import Graph
 from penstock.kernels import kernel
 from penstock.pipelines.job import Workers
-from penstock.pipelines.walk.options import WalkOptions
+from penstock.pipelines.walk.options import WalkingOptions
 from penstock.workers.plugin import resources
 from penstock.workers.walk.rows import single
 
@@ -31,14 +31,14 @@ class WeightStatistics:
     zero: int = 0
 
 
-def weighted(graph: Graph, options: WalkOptions) -> bool:
+def weighted(graph: Graph, options: WalkingOptions) -> bool:
     """Return whether walks read the graph's weights."""
     if options.app == "custom":
         return "weight" in options.names
     return options.weighted and "weights" in graph.manifest.dtypes
 
 
-def inspect_weights(workers: Workers, graph: Graph, options: WalkOptions) -> WeightStatistics:
+def inspect_weights(workers: Workers, graph: Graph, options: WalkingOptions) -> WeightStatistics:
     """Read all weights, a shard a task; raise InputError at the first that walks cannot use."""
     calls = [(str(graph.path), number) for number in range(graph.num_shards)]
     sizes = [shard.edges for shard in graph.manifest.shards]
@@ -46,7 +46,9 @@ def inspect_weights(workers: Workers, graph: Graph, options: WalkOptions) -> Wei
     return combined(graph, found, options)
 
 
-def combined(graph: Graph, found: list[dict[str, Any]], options: WalkOptions) -> WeightStatistics:
+def combined(
+    graph: Graph, found: list[dict[str, Any]], options: WalkingOptions
+) -> WeightStatistics:
     """Return what the shards say together, or raise for the first bad edge or row."""
     own = options.app == "custom"  # which says itself what a weight of 0 means
     for shard in found:

@@ -11,13 +11,13 @@ from penstock.arrays import Array
 from penstock.errors import UsageError
 from penstock.graph import Graph
 from penstock.moments import LEAST, MOST, TimeType, moment, time_text
-from penstock.pipelines.walk.options import WalkOptions
+from penstock.pipelines.walk.options import WalkingOptions
 from penstock.workers.walk.rows import time_keys
 
 _PIECE = 1 << 20  # edges read together
 
 
-def time_window(graph: Graph, options: WalkOptions) -> tuple[int, int]:
+def time_window(graph: Graph, options: WalkingOptions) -> tuple[int, int]:
     """Return the keys of the first and the last time that may be taken."""
     since = _key(options.since, graph, "--since")
     until = _key(options.until, graph, "--until")
@@ -28,7 +28,7 @@ def time_window(graph: Graph, options: WalkOptions) -> tuple[int, int]:
     return earliest, latest
 
 
-def what_window_left(graph: Graph, options: WalkOptions, steps: int) -> str:
+def what_window_left(graph: Graph, options: WalkingOptions, steps: int) -> str:
     """Say if no edge of the graph, or none of the starts, lies in the window.
 
     Edges are read until one lies in it, which the first ones show unless something is wrong.
@@ -71,6 +71,6 @@ def _times(graph: Graph) -> Iterator[Array]:
             yield times[first : first + _PIECE]
 
 
-def _asked(options: WalkOptions) -> str:
+def _asked(options: WalkingOptions) -> str:
     asked = {"--since": options.since, "--until": options.until}
     return " ".join(f"{name} {text}" for name, text in asked.items() if text is not None)

@@ -1,0 +1,277 @@
+"""How fast and how good word vectors are, beside gensim in the same run; on a GPU where one is.
+
+    PENSTOCK_DATA=... python benchmarks/bench_word2vec.py text [--words 1000000] [--epochs 1]
+    PENSTOCK_DATA=... python benchmarks/bench_word2vec.py blogcatalog [--walks 80]
+    python benchmarks/bench_word2vec.py graph [--scale 16] --pecanpy VENV/bin/python
+    python benchmarks/bench_word2vec.py zipf [--epochs 20]
+    python benchmarks/bench_word2vec.py whole [--scale 22]
+
+Quality is checked before any time is told: on text the rank correlations of both with ws353 and
+SimLex999 and Google's analogies, on BlogCatalog micro and macro F1 at half of the labels. All have
+the same parameters and as many threads; gensim draws windows up to ``--window``, and ours are fixed
+at half of it. BlogCatalog is trained on streamed walks, then on the same walks from the disk. Times
+are of training alone for text, and of whole commands for a graph, where PecanPy's SparseOTF walks
+and gensim trains, in an environment of their own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections import defaultdict
+from pathlib import Path
+
+import numpy as np
+
+import penstock
+from penstock.limits import cores
+from penstock.pipelines.word2vec.evaluation import evaluate
+
+# By which ours may be below gensim's: rank correlations, then the share of answers (3CosAdd).
+LEAST = {"ws353.txt": 0.02, "SimLex999.txt": 0.02, "google.txt": 0.01}
+ZIPF_WORDS = 71_291
+MICRO, MACRO = 0.40, 0.26  # of BlogCatalog at half of the labels
+
+PEER = """
+import sys, time
+from gensim.models import Word2Vec
+from pecanpy.pecanpy import SparseOTF
+edges, out, threads, dim = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
+graph = SparseOTF(0.5, 2, threads)
+graph.read_edg(edges, False, False)
+walks = graph.simulate_walks(num_walks=10, walk_length=80)
+model = Word2Vec(walks, vector_size=dim, window=5, min_count=1, sg=1, negative=5, sample=0.001,
+                 workers=threads, epochs=1)
+model.wv.save_word2vec_format(out, binary=True)
+"""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("what", choices=list(WHAT))
+    parser.add_argument("--words", type=int, default=1_000_000, help="of the text; 0: all")
+    parser.add_argument("--epochs", type=int, default=1)
+    parser.add_argument("--dim", type=int, default=128)
+    parser.add_argument("--walks", type=int, default=80)
+    parser.add_argument("--scale", type=int, default=16)
+    parser.add_argument("--pecanpy", help="a Python that has PecanPy and gensim")
+    parser.add_argument("--shared-windows", type=int, nargs="+", default=[1])
+    parser.add_argument("--seeds", type=int, default=1, help="of which qualities are means")
+    given = parser.parse_args()
+    print(f"{cores()} cores, {given}")
+    with tempfile.TemporaryDirectory() as folder:
+        WHAT[given.what](given, Path(folder))
+
+
+def data() -> Path:
+    folder = os.environ.get("PENSTOCK_DATA")
+    if not folder:
+        sys.exit("set PENSTOCK_DATA to the folder of real data")
+    return Path(folder)
+
+
+def text(given: argparse.Namespace, folder: Path) -> None:
+    """Compare correlations, analogies and words per second on text."""
+    from gensim.models import Word2Vec
+    from gensim.models.word2vec import LineSentence
+
+    corpus, left = folder / "text.txt", given.words or sys.maxsize
+    with (
+        gzip.open(data() / "words/wikipedia-text8-style.txt.gz", "rt") as whole,
+        corpus.open("w") as some,
+    ):
+        for line in whole:
+            words = line.split()[:left]
+            for start in range(0, len(words), 1000):
+                some.write(" ".join(words[start : start + 1000]) + "\n")
+            left -= len(words)
+            if not left:
+                break
+    *pairs, analogies = [data() / "words" / name for name in LEAST]
+    found: dict[str, list[list[float]]] = defaultdict(list)
+    rates: dict[str, list[float]] = defaultdict(list)
+
+    def judge(name: str, seed: int, path: Path) -> None:
+        result = evaluate(path, pairs=pairs, analogies=[analogies])
+        total = result.analogies[0].total
+        found[name].append([each.spearman or 0.0 for each in result.pairs])
+        found[name][-1].append(total.right_add / len(total.questions))
+        scores = np.round(found[name][-1], 4)
+        print(f"seed {seed}, {name}: {scores}, {len(total.questions)}", flush=True)
+
+    for seed in range(1, given.seeds + 1):
+        for windows in given.shared_windows:
+            name, out = f"ours, --shared-windows {windows}", folder / f"ours{seed}-{windows}"
+            report = penstock.word2vec(
+                corpus, out, dim=given.dim, epochs=given.epochs, seed=seed, shared_windows=windows
+            )
+            rates[name].append(report.words / report.train_seconds)
+            judge(name, seed, out)
+        model = Word2Vec(
+            vector_size=given.dim, window=5, min_count=5, sg=1, negative=5, sample=1e-3,
+            workers=cores(), seed=seed,
+        )  # fmt: skip
+        model.build_vocab(LineSentence(str(corpus)))
+        began = time.perf_counter()
+        model.train(
+            LineSentence(str(corpus)), total_words=model.corpus_total_words, epochs=given.epochs
+        )
+        seconds = time.perf_counter() - began
+        rates["gensim"].append(model.corpus_total_words * given.epochs / seconds)
+        theirs = folder / f"gensim{seed}"
+        model.wv.save_word2vec_format(str(theirs), binary=True)
+        judge("gensim", seed, theirs)
+    means = {name: np.mean(scores, axis=0) for name, scores in found.items()}
+    theirs, bad = means.pop("gensim"), []
+    for name, ours in means.items():
+        for test, one, other in zip(LEAST, ours, theirs, strict=True):
+            what = "3CosAdd" if test == analogies.name else "Spearman"
+            print(f"{name}: {test}: {what} {one:.4f}, gensim {other:.4f}")
+            if one < other - LEAST[test]:
+                bad.append(f"{name}: {test} is more than {LEAST[test]} below gensim's")
+    other = float(np.median(rates.pop("gensim")))
+    for name, each in rates.items():
+        one = float(np.median(each))
+        print(
+            f"{name}: {one / 1e6:.3f} M words/s, gensim {other / 1e6:.3f}: {one / other:.2f} times"
+        )
+    if bad:
+        sys.exit("; ".join(bad))
+
+
+def blogcatalog(given: argparse.Namespace, folder: Path) -> None:
+    """Check F1 on BlogCatalog, then tell how long the whole command took."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+    from scipy.io import loadmat
+
+    loaded = loadmat(data() / "nodes/blogcatalog.mat")
+    edges, groups = loaded["network"].tocoo(), loaded["group"].tocsr()
+    with penstock.Graph.create(folder / "graph") as writer:
+        writer.edges(penstock.CSR.from_edges(edges.row, edges.col, edges.shape[0]))
+        writer.nodes()
+    lists = pa.ListArray.from_arrays(groups.indptr.astype(np.int32), groups.indices)
+    nodes = pa.table({"id": np.arange(edges.shape[0]), "label": lists})
+    pq.write_table(nodes, folder / "nodes.parquet")
+    began = time.perf_counter()
+    how = {"window": 10, "dim": given.dim, "sample": 0, "epochs": given.epochs}
+    steps = {"walks": given.walks, "length": 40}
+    penstock.word2vec(folder / "graph", folder / "streamed", **steps, **how)
+    seconds = time.perf_counter() - began
+    penstock.walk(folder / "graph", folder / "walks", **steps)
+    penstock.word2vec(folder / "walks", folder / "written", graph=folder / "graph", **how)
+    least = []
+    for name in ("streamed", "written"):
+        found = evaluate(folder / name, labels=folder / "nodes.parquet", shares=(0.5,)).labels
+        assert found is not None
+        share = found.shares[0]
+        least.append((share.micro_f1, share.macro_f1))
+        print(
+            f"walks {name}: micro-F1 {share.micro_f1:.4f}, macro-F1 {share.macro_f1:.4f} "
+            "at half of the labels"
+        )
+    if any(micro < MICRO or macro < MACRO for micro, macro in least):
+        sys.exit(f"no times: below {MICRO} and {MACRO}")
+    print(f"whole command, walks streamed: {seconds:.1f} s")
+
+
+def graph(given: argparse.Namespace, folder: Path) -> None:
+    """Compare whole commands on R-MAT: ours, and PecanPy followed by gensim."""
+    if not given.pecanpy:
+        sys.exit("give --pecanpy, a Python that has PecanPy and gensim")
+    made = folder / "graph"
+    penstock.generate("rmat", made, scale=given.scale)
+    opened = penstock.Graph.open(made)
+    csr = opened.csr()
+    rows = np.repeat(np.arange(csr.rows), np.diff(csr.indptr))
+    once = rows < csr.indices
+    np.savetxt(folder / "edges.tsv", np.column_stack([rows[once], csr.indices[once]]), "%d", "\t")
+    began = time.perf_counter()
+    words = ["word2vec", "train", made, folder / "out", "--app", "node2vec", "--p", "0.5"]
+    words += ["--q", "2", "--walks", "10", "--length", "80", "--dim", str(given.dim), "-q"]
+    subprocess.run([sys.executable, "-m", "penstock", *map(str, words)], check=True)
+    ours = time.perf_counter() - began
+    began = time.perf_counter()
+    theirs = [folder / "edges.tsv", folder / "theirs.bin", cores(), given.dim]
+    subprocess.run([given.pecanpy, "-c", PEER, *map(str, theirs)], check=True)
+    peer = time.perf_counter() - began
+    shares = [near_edges(folder / name, opened) for name in ("out", "theirs.bin")]
+    print(f"edges nearer than random pairs: {shares[0]:.3f}, PecanPy and gensim {shares[1]:.3f}")
+    if shares[0] < shares[1] - 0.05:
+        sys.exit("no times: ours tell edges from random pairs worse")
+    print(f"{ours:.1f} s, PecanPy and gensim {peer:.1f} s: {peer / ours:.1f} times")
+
+
+def near_edges(path: Path, opened: penstock.Graph) -> float:
+    """Return how often the ends of an edge are nearer than two nodes of the same degrees."""
+    from penstock.pipelines.vectors import Vectors
+
+    vectors, csr, random = Vectors.open(path), opened.csr(), np.random.default_rng(0)
+    some = random.integers(0, csr.edges, (2, 20_000))
+    rows = np.searchsorted(csr.indptr, some, side="right") - 1
+    ends = np.asarray(csr.indices)[some]
+    units = vectors.values / np.linalg.norm(vectors.values, axis=1, keepdims=True)
+
+    def cosines(one: np.ndarray, other: np.ndarray) -> np.ndarray:
+        a, b = vectors.rows(one.tolist()), vectors.rows(other.tolist())
+        return np.einsum("ij,ij->i", units[a], units[b])
+
+    return float(np.mean(cosines(rows[0], ends[0]) > cosines(rows[0], ends[1])))
+
+
+def zipf(given: argparse.Namespace, folder: Path) -> None:
+    """Time a corpus as FULL-W2V's: 17 M words, of 71,291, in sentences of 1,000."""
+    words, length = 17_000_000, 1000
+    chances = 1 / np.arange(1, ZIPF_WORDS + 1)
+    drawn = np.random.default_rng(0).choice(ZIPF_WORDS, words, p=chances / chances.sum())
+    names = np.array([f"w{number}" for number in range(ZIPF_WORDS)], object)
+    corpus = folder / "zipf.txt"
+    with corpus.open("w") as file:
+        for start in range(0, words, length):
+            file.write(" ".join(names[drawn[start : start + length]]) + "\n")
+    for windows in given.shared_windows:
+        for run in ("cold", "warm"):
+            began = time.perf_counter()
+            report = penstock.word2vec(
+                corpus, folder / f"{run}{windows}", dim=given.dim, epochs=given.epochs, min_count=1,
+                shared_windows=windows,
+            )  # fmt: skip
+            seconds = time.perf_counter() - began
+            rate = report.words / report.train_seconds / 1e6
+            print(
+                f"--shared-windows {windows}, {run}: {rate:.0f} M words/s, {report.words:,} words "
+                f"in {report.train_seconds:.2f} s, loss {report.loss:.4f}; from the file to "
+                f"vectors {seconds:.1f} s",
+                flush=True,
+            )
+
+
+def whole(given: argparse.Namespace, folder: Path) -> None:
+    """Time the whole command on a large graph, cold and warm."""
+    made = folder / "graph"
+    penstock.generate("rmat", made, scale=given.scale)
+    words = ["word2vec", "train", made, folder / "out", "--app", "node2vec", "--p", "0.5"]
+    words += ["--q", "2", "--walks", "10", "--length", "80", "--dim", given.dim, "--overwrite"]
+    for windows in given.shared_windows:
+        more = [*words, "--shared-windows", windows]
+        for run in ("cold", "warm"):
+            began = time.perf_counter()
+            subprocess.run([sys.executable, "-P", "-m", "penstock", *map(str, more)], check=True)
+            seconds = time.perf_counter() - began
+            near = near_edges(folder / "out", penstock.Graph.open(made))
+            print(
+                f"--shared-windows {windows}, {run}: {seconds:.1f} s; edges nearer than random "
+                f"pairs: {near:.3f}",
+                flush=True,
+            )
+
+
+WHAT = {"text": text, "blogcatalog": blogcatalog, "graph": graph, "zipf": zipf, "whole": whole}
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,8 @@
+"""Skip-gram with negative samples in Numba; names and meaning are naive/word2vec.py's."""
+
+from __future__ import annotations
+
+from penstock.kernels.cpu.word2vec.tables import keep_thresholds, noise_table, start_rows
+from penstock.kernels.cpu.word2vec.training import train
+
+__all__ = ["keep_thresholds", "noise_table", "start_rows", "train"]

@@ -1,0 +1,371 @@
+"""Training on sentences, window by window, with what a window reads in small buffers.
+
+The input vector of a word is copied to a slot of a ring when the word comes within half a window of
+the centre, is trained there, and what it gained is added to the vectors when its last place leaves.
+A word that stands at several places has one slot. Output vectors are copied for their window. What
+windows will need is known ahead, as draws are counted: it is asked for two windows before.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+from numba import uint32, uint64
+
+from penstock.arrays import Array
+from penstock.kernels.compiled import njit
+from penstock.kernels.cpu.activation.row import read_only
+from penstock.kernels.cpu.philox import philox4x32
+from penstock.kernels.cpu.vector import moved, pointer
+from penstock.kernels.cpu.word2vec.scratch import AHEAD, BATCH, Scratch, pointers, scratch_of
+from penstock.kernels.cpu.word2vec.tiles import BLOCK
+from penstock.kernels.cpu.word2vec.window import ask, flush, give, take, train_window
+from penstock.kernels.streams import Stream
+from penstock.kernels.word2vec_rules import (
+    ALWAYS,
+    SENTENCE_BITS,
+    Losses,
+    Noise,
+    Rules,
+    Sentences,
+)
+
+_SAMPLE, _NEGATIVE = int(Stream.WORD2VEC_SAMPLE), int(Stream.WORD2VEC_NEGATIVE)
+_ALWAYS = ALWAYS
+_PIECE = 20_000  # places that a thread takes at once
+
+
+def train(
+    vectors_in: Array,
+    vectors_out: Array,
+    sentences: Sentences,
+    noise: Noise,
+    rules: Rules,
+    *,
+    threads: int = 1,
+) -> Losses:
+    """Train on a block of sentences, in place; on several threads without locks (Hogwild).
+
+    One thread takes the sentences in order and always gives the same vectors.
+
+    vectors_in, vectors_out  (V, dimension) float32
+    """
+    pieces = _pieces(sentences.offsets)
+    lock = threading.Lock()
+    stopped = threading.Event()
+
+    def work() -> Losses:
+        scratch = scratch_of(vectors_in.shape[1], rules)
+        total = Losses()
+        while not stopped.is_set():
+            with lock:
+                piece = next(pieces, None)
+            if piece is None:
+                break
+            total += _piece(vectors_in, vectors_out, sentences, noise, rules, piece, scratch)
+        return total
+
+    if threads == 1:
+        return work()
+    with ThreadPoolExecutor(threads) as pool:
+        try:
+            return sum(
+                (each.result() for each in [pool.submit(work) for _ in range(threads)]), Losses()
+            )
+        except BaseException:
+            stopped.set()
+            raise
+
+
+def _pieces(offsets: Array) -> Iterator[tuple[int, int]]:
+    """Yield ranges of whole sentences."""
+    first, sentences = 0, len(offsets) - 1
+    while first < sentences:
+        last = int(np.searchsorted(offsets, offsets[first] + _PIECE, side="right")) - 1
+        last = min(max(last, first + 1), sentences)
+        yield first, last
+        first = last
+
+
+def _piece(
+    vectors_in: Array,
+    vectors_out: Array,
+    sentences: Sentences,
+    noise: Noise,
+    rules: Rules,
+    piece: tuple[int, int],
+    scratch: Scratch,
+) -> Losses:
+    first, last = piece
+    keep = noise.keep
+    loss, pairs, words, kept = _train(
+        vectors_in,
+        vectors_out,
+        read_only(sentences.tokens, vectors_in),
+        read_only(sentences.offsets, vectors_in),
+        read_only(sentences.rates, vectors_in),
+        np.uint64(sentences.first | sentences.epoch << SENTENCE_BITS),
+        first,
+        last,
+        read_only(noise.chance, vectors_in),
+        read_only(noise.alias, vectors_in),
+        read_only(noise.chance if keep is None else keep, vectors_in),
+        keep is not None,
+        rules.half_window,
+        rules.negatives,
+        rules.shared_windows,
+        np.uint64(rules.seed),
+        tuple(scratch),
+    )
+    return Losses(loss, pairs, words, kept)
+
+
+# -- sentences -------------------------------------------------------------------------------------
+
+
+@njit(cache=True, nogil=True)
+def _train(
+    vectors_in: Array,
+    vectors_out: Array,
+    tokens: Array,
+    offsets: Array,
+    rates: Array,
+    which: Any,
+    first: int,
+    last: int,
+    chance: Array,
+    alias: Array,
+    keep: Array,
+    sampling: bool,
+    half: int,
+    negatives: int,
+    shared: int,
+    seed: Any,
+    given: Any,
+) -> tuple[float, int, int, int]:
+    work = pointers(given)
+    dimension = vectors_in.shape[1]
+    x_stride, y_stride = 2 * half + 2, (negatives + BLOCK) // BLOCK * BLOCK
+    x, x_first = work.x, work.x_first
+    row_in, row_out = pointer(vectors_in), pointer(vectors_out)
+    words, places, slot_of = work.words, work.places, work.slot_of
+    words_in, uses = work.words_in, work.uses
+    # Not plain 0: what is called with a literal first is compiled for that, and once more.
+    zero: Any = np.int64(0)
+    loss, together = 0.0, zero
+    flush(work.pairs)
+    pairs = word_count = kept_count = 0
+    capacity = len(given[7])
+    for slot in range(x_stride):
+        words_in[slot] = -1
+    for sentence in range(first, last):
+        here = which + uint64(sentence)
+        low, high = offsets[sentence], offsets[sentence + 1]
+        at = low
+        filled = centre = entered = left = zero
+        while at < high or centre < filled:
+            # Words for a batch of windows, and their negatives.
+            while at < high and filled < capacity:
+                word = tokens[at]
+                if word >= 0:
+                    word_count += 1
+                    if sampling and keep[word] != uint32(_ALWAYS):
+                        a, _, _, _ = philox4x32(seed, uint32(_SAMPLE), here, uint64(at - low))
+                    else:
+                        a = uint32(0)
+                    words[filled], places[filled] = word, at - low
+                    if not sampling or a < keep[word] or keep[word] == uint32(_ALWAYS):
+                        filled += 1
+                at += 1
+            ready = filled if at == high else filled - half - AHEAD
+            ready = min(ready, centre + BATCH)
+            _draw(seed, here, places, centre, ready, negatives, shared, work.ours, work.others)
+            _choose(chance, alias, ready - centre, negatives, work.ours, work.others, work.drawn)
+            first_centre = centre
+            for centre in range(first_centre, ready):
+                # Words leave the ring and come to it.
+                while left < centre - half:
+                    slot = slot_of[left]
+                    uses[slot] -= 1
+                    if uses[slot] == 0:
+                        give(
+                            moved(row_in, words_in[slot] * dimension),
+                            x,
+                            x_first,
+                            slot,
+                            x_stride,
+                            dimension,
+                        )
+                        words_in[slot] = -1
+                    left += 1
+                while entered < min(centre + half + 1, filled):
+                    slot = _slot(words_in, words[entered], x_stride - 1)
+                    slot_of[entered] = slot
+                    if words_in[slot] < 0:
+                        words_in[slot], uses[slot] = words[entered], 0
+                        take(
+                            moved(row_in, words[entered] * dimension), x, slot, x_stride, dimension
+                        )
+                        take(
+                            moved(row_in, words[entered] * dimension),
+                            x_first,
+                            slot,
+                            x_stride,
+                            dimension,
+                        )
+                    uses[slot] += 1
+                    entered += 1
+                # Ask for rows of later windows.
+                if entered + AHEAD <= filled:
+                    ask(moved(row_in, words[entered + AHEAD - 1] * dimension), dimension)
+                if centre + AHEAD < ready:
+                    ask(moved(row_out, words[centre + AHEAD] * dimension), dimension)
+                    for k in range(negatives):
+                        later = work.drawn[k * BATCH + centre + AHEAD - first_centre]
+                        ask(moved(row_out, later * dimension), dimension)
+                # The window.
+                if entered - left > 1:
+                    count, repeated_x = _context(
+                        slot_of, uses, left, centre, entered, work.slots, work.times_x
+                    )
+                    targets, total, repeated_y = _targets(
+                        words[centre],
+                        work.drawn,
+                        centre - first_centre,
+                        negatives,
+                        work.targets,
+                        work.times_y,
+                    )
+                    more, together = train_window(
+                        work,
+                        row_out,
+                        rates[sentence],
+                        count,
+                        targets,
+                        repeated_x or repeated_y,
+                        x_stride,
+                        y_stride,
+                        dimension,
+                        together,
+                    )
+                    loss += more
+                    pairs += (entered - left - 1) * total
+            centre = ready
+            # What is still needed moves to the front.
+            kept_count += left
+            for j in range(left, filled):
+                words[j - left], places[j - left] = words[j], places[j]
+                slot_of[j - left] = slot_of[j]
+            filled, centre, entered, left = filled - left, centre - left, entered - left, 0
+        kept_count += filled
+        for j in range(entered):
+            slot = slot_of[j]
+            if words_in[slot] >= 0:
+                give(
+                    moved(row_in, words_in[slot] * dimension), x, x_first, slot, x_stride, dimension
+                )
+                words_in[slot] = -1
+    return loss + flush(work.pairs), pairs, word_count, kept_count
+
+
+@njit(cache=True)
+def _draw(
+    seed: Any,
+    which: Any,
+    places: Array,
+    first: int,
+    last: int,
+    negatives: int,
+    shared: int,
+    ours: Array,
+    others: Array,
+) -> None:
+    """Write what Philox gives for the negatives of these windows."""
+    draws = (negatives + 1) // 2
+    for k in range(draws):
+        for i in range(first, last):
+            place = uint64(places[i])
+            at = (place - place % uint64(shared)) * uint64(draws) + uint64(k)
+            a, b, c, d = philox4x32(seed, uint32(_NEGATIVE), which, at)
+            here = 2 * k * BATCH + i - first
+            ours[here], others[here] = a, b
+            ours[here + BATCH], others[here + BATCH] = c, d
+
+
+@njit(cache=True)
+def _choose(
+    chance: Array,
+    alias: Array,
+    count: int,
+    negatives: int,
+    ours: Array,
+    others: Array,
+    drawn: Array,
+) -> None:
+    """Write the negatives of so many windows."""
+    size = uint64(len(chance))
+    for k in range(negatives):
+        for i in range(count):
+            slot = np.int64(uint64(ours[k * BATCH + i]) * size >> uint64(32))
+            drawn[k * BATCH + i] = slot if others[k * BATCH + i] < chance[slot] else alias[slot]
+
+
+@njit(cache=True)
+def _slot(words_in: Array, word: int, slots: int) -> int:
+    """Return the slot of a word, or one that is free."""
+    free = slots
+    for slot in range(slots):
+        if words_in[slot] == word:
+            return slot
+        if words_in[slot] < 0:
+            free = slot
+    return free
+
+
+@njit(cache=True)
+def _context(
+    slot_of: Array, uses: Array, left: int, centre: int, entered: int, slots: Array, times: Array
+) -> tuple[int, bool]:
+    """Write the slots of a window's context, each once; return their number, and if any is more."""
+    count, repeated = 0, False
+    for j in range(left, entered):
+        slot = slot_of[j]
+        if j != centre:
+            known = count
+            if uses[slot] > 1:
+                known = 0
+                while known < count and slots[known] != slot:
+                    known += 1
+            if known == count:
+                slots[count], times[count] = slot, 0
+                count += 1
+            else:
+                repeated = True
+            times[known] += 1
+    return count, repeated
+
+
+@njit(cache=True)
+def _targets(
+    centre: int, drawn: Array, window: int, negatives: int, targets: Array, times: Array
+) -> tuple[int, int, bool]:
+    """Write a window's targets, each once; return their number, with repetitions, and if any is."""
+    targets[0], times[0] = centre, 1
+    count = total = 1
+    for k in range(negatives):
+        word = drawn[k * BATCH + window]
+        known = 0
+        while known < count and targets[known] != word:
+            known += 1
+        if known == 0:
+            continue
+        if known == count:
+            targets[count], times[count] = word, 0
+            count += 1
+        times[known] += 1
+        total += 1
+    return count, total, total > count

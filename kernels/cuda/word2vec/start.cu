@@ -1,0 +1,23 @@
+// The vectors that training starts with.
+#include "grid.cuh"
+#include "philox.cuh"
+
+// instance: start_rows
+
+using namespace penstock;
+
+// One thread a draw, which is four columns of a row.
+__global__ void start_rows(u64 seed, u32 stream, const long long* __restrict__ words,
+                           long long count, int dimension, float* __restrict__ rows) {
+  const int draws = (dimension + 3) / 4;
+  for (long long i = thread_number(); i < count * draws; i += thread_count()) {
+    const long long row = i / draws;
+    const u32 step = static_cast<u32>(i - row * draws);
+    const uint4 drawn = philox4x32(seed, stream, static_cast<u64>(words[row]), step);
+    const u32 four[4] = {drawn.x, drawn.y, drawn.z, drawn.w};
+    float* const to = rows + row * dimension + 4 * step;
+    for (int j = 0; j < 4 && 4 * static_cast<int>(step) + j < dimension; ++j) {
+      to[j] = (uniform(four[j]) - 0.5f) / static_cast<float>(dimension);
+    }
+  }
+}

@@ -1,0 +1,160 @@
+"""Training on sentences: a team of warps a piece of a sentence, all at once (train.cu)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+import cupy as cp
+import numpy as np
+
+from penstock.arrays import DeviceArray
+from penstock.errors import UsageError
+from penstock.kernels.cuda.module import launch_blocks
+from penstock.kernels.cuda.word2vec.plan import Device, piece_length, pieces_together, plan
+from penstock.kernels.streams import Stream
+from penstock.kernels.word2vec_rules import SENTENCE_BITS, Losses, Noise, Rules, Sentences
+
+_FILE = "word2vec/train"
+_LANES = 32
+_NULL = np.uint64(0)
+_CROWD = 0.4  # times 1 / rate: rows under way at once, of one word, whose changes add up
+
+
+def train(
+    vectors_in: DeviceArray,
+    vectors_out: DeviceArray,
+    sentences: Sentences,
+    noise: Noise,
+    rules: Rules,
+    *,
+    teams: int | None = None,
+    piece: int | None = None,
+) -> Losses:
+    """Train on a block of sentences, in place.
+
+    Teams do not wait for each other: each reads vectors that others add to, and two runs differ.
+    A word that very many have at once gets a share of what they would add (shares).
+    ``sentences.offsets`` may be None: then ``tokens`` is (sentences, length), a sentence a row.
+
+    vectors_in, vectors_out  (V, dimension) float32
+    teams   sentences that are under way at once, at most; None: as many as the GPU holds. One
+            takes the sentences in order, whole, and always gives the same vectors
+    piece   places of a sentence that a team takes, the words around them being read by two teams;
+            None: as many as give each team several
+    """
+    _check(vectors_in, vectors_out)
+    tokens = cp.ascontiguousarray(cp.asarray(sentences.tokens, cp.int32))
+    rates = cp.ascontiguousarray(cp.asarray(sentences.rates, cp.float32))
+    count, words = len(rates), int(tokens.size)
+    if not count or not words:
+        return Losses()
+    dimension = vectors_in.shape[1]
+    device = _device(cp.cuda.Device().id)
+    aligned = not (int(vectors_in.data.ptr) | int(vectors_out.data.ptr)) % 16
+    chosen = plan(dimension, rules, device, aligned=aligned)
+    a_block = chosen.warps // chosen.team
+    resident = device.multiprocessors * chosen.blocks * a_block
+    teams = min(teams or resident, resident)
+    piece = piece or piece_length(words, teams)
+    teams = min(teams, count + words // piece)
+    if teams < a_block:
+        chosen = replace(chosen, warps=teams * chosen.team)
+        a_block = teams
+    blocks = teams // a_block
+    offsets, length, first_piece, row_pieces = _pieces(sentences, tokens, piece)
+    losses = cp.empty(blocks * a_block, cp.float64)
+    counts = cp.empty((3, blocks * a_block), cp.uint64)
+    launch_blocks(
+        _FILE,
+        chosen.instance,
+        blocks,
+        chosen.warps * _LANES,
+        *(vectors_in, vectors_out, np.int32(dimension)),
+        *((_NULL, _NULL) if teams == 1 else shares(noise, rates, rules, teams)),
+        *(tokens, offsets, np.int64(length), rates, np.int64(count)),
+        *(np.uint64(sentences.first), np.uint64(sentences.epoch << SENTENCE_BITS)),
+        *(first_piece, np.int64(row_pieces), np.int32(piece)),
+        *(np.int32(pieces_together(words, count, teams)), cp.zeros(1, cp.uint64)),
+        *_draws(noise, rules),
+        *(np.int32(rules.half_window), np.int32(rules.negatives), np.int32(rules.shared_windows)),
+        np.int32(aligned and dimension % 4 == 0),
+        *(np.int32(chosen.team), np.int32(chosen.stages), np.int32(chosen.keeps)),
+        *(np.int32(chosen.a_warp), losses, counts),
+        shared=chosen.shared_memory,
+    )
+    pairs, seen, kept = (int(each) for each in counts.sum(axis=1).get())
+    return Losses(float(losses.sum()), pairs, seen, kept)
+
+
+def shares(
+    noise: Noise, rates: DeviceArray, rules: Rules, teams: int
+) -> tuple[DeviceArray, DeviceArray]:
+    """Return the shares of changes that input and output vectors get: (V,) float32 each.
+
+    Changes that are computed at once do not know of each other. Those of a word that hundreds of
+    teams have would add up to a step hundreds of times too long, and training diverges. So where
+    more of its rows than ``_CROWD / rate`` are expected to be under way, they count as that many.
+    How often a word comes is ``noise.counts``; without it, it follows from the table of noise,
+    which then has its counts to the power 0.75.
+    """
+    chance = cp.asarray(noise.chance, cp.float64) / 2**32
+    drawn = chance + cp.bincount(noise.alias, 1 - chance, len(chance))
+    drawn /= drawn.sum()
+    kept = drawn ** (4 / 3) if noise.counts is None else cp.asarray(noise.counts, cp.float64)
+    if noise.keep is not None:
+        kept = kept * (cp.asarray(noise.keep, cp.float64) / 2**32)
+    kept = kept / cp.maximum(kept.sum(), 1e-300)
+    most = _CROWD / cp.maximum(rates.max(), 1e-12) / teams
+    windows = 2 * rules.half_window + 1  # in which a row of the input stays
+    return tuple(
+        cp.minimum(1, most / cp.maximum(under_way, 1e-300)).astype(cp.float32)
+        for under_way in (windows * kept, rules.negatives * drawn + kept)
+    )
+
+
+def _pieces(sentences: Sentences, tokens: DeviceArray, piece: int) -> tuple[Any, int, Any, int]:
+    """Return where sentences begin, and which pieces they have; a null pointer for rows."""
+    if sentences.offsets is None:
+        length = tokens.shape[1]
+        return _NULL, length, _NULL, -(-length // piece)
+    offsets = cp.ascontiguousarray(cp.asarray(sentences.offsets, cp.int64))
+    first_piece = cp.zeros(len(offsets), cp.int64)
+    cp.cumsum(-(-cp.diff(offsets) // piece), out=first_piece[1:])
+    return offsets, 0, first_piece, 0
+
+
+def _draws(noise: Noise, rules: Rules) -> tuple[Any, ...]:
+    keep = _NULL if noise.keep is None else cp.ascontiguousarray(cp.asarray(noise.keep, cp.uint32))
+    return (
+        cp.ascontiguousarray(cp.asarray(noise.chance, cp.uint32)),
+        cp.ascontiguousarray(cp.asarray(noise.alias, cp.int32)),
+        keep,
+        np.uint32(len(noise.chance)),
+        np.uint64(rules.seed & (2**64 - 1)),
+        np.uint32(Stream.WORD2VEC_SAMPLE),
+        np.uint32(Stream.WORD2VEC_NEGATIVE),
+    )
+
+
+def _check(vectors_in: DeviceArray, vectors_out: DeviceArray) -> None:
+    for array in (vectors_in, vectors_out):
+        whole = array.flags.c_contiguous and array.shape == vectors_in.shape and array.ndim == 2
+        if array.dtype != np.float32 or not whole:
+            raise UsageError(
+                "a GPU kernel cannot train such vectors",
+                expected="two arrays (V, dimension) of float32 without gaps",
+                got=f"{array.dtype} of shape {array.shape} with strides of {array.strides} bytes",
+                remedy="allocate them with cupy.empty((V, dimension), 'float32')",
+            )
+
+
+@cache
+def _device(number: int) -> Device:
+    has = cp.cuda.Device(number).attributes
+    return Device(
+        int(has["MultiProcessorCount"]),
+        int(has["MaxSharedMemoryPerBlockOptin"]),
+        int(has["MaxSharedMemoryPerMultiprocessor"]),
+    )

@@ -1,0 +1,134 @@
+"""What skip-gram training with negative samples is, in the words that all three backends share.
+
+Sentence s of a block is number ``first + s`` of its epoch; all its draws have
+``which = first + s | epoch << 40``, as a walk's have. ``t`` is a place in the sentence as given,
+whatever is left out of it.
+
+**Subsampling.** The word at t is kept if word 0 of the draw (WORD2VEC_SAMPLE, which, step = t) is
+below its threshold, or the threshold is ALWAYS. Negative numbers are never kept and cost no draw.
+What is kept forms the sentence, in order.
+
+**A window** stands at each kept word, its centre. Its context is the kept words at most
+``half_window`` places away, the centre's own place left out (the window is as wide at every
+centre, not drawn). It has K = ``negatives`` draws of negatives, shared by the whole context:
+negative k of the centre at t has words 0, 1 (k even) or 2, 3 (k odd) of the draw
+(WORD2VEC_NEGATIVE, which, step = t * ceil(K / 2) + k // 2): with a the first, b the second of the
+two, ``slot = a * V >> 32``, and the negative is ``slot`` if ``b < chance[slot]``, else
+``alias[slot]``. One that equals the centre is left out. A window without context does nothing.
+With G = ``shared_windows`` above 1, windows share more: t is rounded down to a multiple of G, for
+this draw only.
+
+**A step.** X are the input vectors of the context, one row for each place (a word that stands there
+twice has two), Y the output vectors of the centre, label 1, and the negatives, label 0, all as they
+are before the window. ``S = X Y^T``, ``G = rate * (label - sigmoid(S))``; ``G Y`` is added to the
+input vectors and ``G^T X`` to the output vectors; a word that has several rows gets their sum.
+Windows follow one another in order. Backends whose threads share vectors may see older rows.
+
+**The loss** is the sum over pairs (x, y) of -log sigmoid(S) for label 1, -log sigmoid(-S) for 0, as
+each was before its window. NaN vectors make it NaN, and infinite ones may.
+
+Philox's ``step`` has 32 bits: a sentence of more than ``Rules.places`` words (1.4e9 where K is 5)
+sees its first draws again.
+
+**The start.** Column c of word w's input vector is ``(uniform - 0.5) / dimension`` of word c % 4 of
+the draw (WORD2VEC_INIT, which = w, step = c // 4). Output vectors are 0.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+SENTENCE_BITS = 40  # of ``which``; the rest is the epoch
+MAX_SENTENCES = 1 << SENTENCE_BITS
+MAX_EPOCHS = 1 << (64 - SENTENCE_BITS)
+MAX_WORDS = (1 << 31) - 1  # of a vocabulary: words are int32
+MAX_DIMENSION = 1024
+ALWAYS = 2**32 - 1  # as a threshold: the word is kept
+
+
+@dataclass(frozen=True, eq=False)
+class Sentences:
+    """A block of a corpus, as arrays of one backend.
+
+    tokens   (n,) int32: numbers of words; negative ones are left out (words that the vocabulary
+             does not have, places beyond a walk's end)
+    offsets  (sentences + 1,) int64 into tokens; on a GPU also None: tokens are (sentences, length),
+             a sentence a row, such as walks
+    rates    (sentences,) float32: the learning rate of each sentence
+    first    the number of the first sentence in the epoch, below MAX_SENTENCES
+    epoch    from 0, below MAX_EPOCHS
+    """
+
+    tokens: Any
+    offsets: Any
+    rates: Any
+    first: int = 0
+    epoch: int = 0
+
+
+@dataclass(frozen=True, eq=False)
+class Noise:
+    """What is drawn of a vocabulary of V words, as arrays of one backend.
+
+    chance  (V,) uint32: the share of a slot that is its word's own, in 2**-32
+    alias   (V,) int32: the word that has the rest of the slot
+    keep    (V,) uint32: thresholds of subsampling, or None: every word is kept
+    counts  (V,) float32: the share of all words of the corpus that is this word, before
+            subsampling; None where it is not known. It decides no draw
+    """
+
+    chance: Any
+    alias: Any
+    keep: Any = None
+    counts: Any = None
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What a window is.
+
+    half_window     places to each side of the centre, at least 1
+    negatives       draws of negatives in a window, at least 0
+    shared_windows  places in a row whose windows have the same draws, at least 1
+    """
+
+    half_window: int = 3
+    negatives: int = 5
+    seed: int = 0
+    shared_windows: int = 1
+
+    @property
+    def draws(self) -> int:
+        """Draws of Philox in a window."""
+        return (self.negatives + 1) // 2
+
+    @property
+    def places(self) -> int:
+        """Words of a sentence before the draws of its negatives begin again."""
+        return 2**32 // max(self.draws, 1)
+
+
+@dataclass(frozen=True)
+class Losses:
+    """What training on a block gave.
+
+    loss   the sum over all pairs
+    pairs  how many those were
+    words  numbers of words in the block, before subsampling
+    kept   after it
+    """
+
+    loss: float = 0.0
+    pairs: int = 0
+    words: int = 0
+    kept: int = 0
+
+    def __add__(self, other: Losses) -> Losses:
+        """Return what both blocks gave."""
+        return Losses(
+            self.loss + other.loss,
+            self.pairs + other.pairs,
+            self.words + other.words,
+            self.kept + other.kept,
+        )

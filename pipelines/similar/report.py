@@ -1,0 +1,79 @@
+"""The reports of ``penstock similar``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from penstock.paths import shown
+from penstock.pipelines.output import CountsReport
+from penstock.sizes import format_bytes, format_count
+
+
+@dataclass
+class SimilarReport:
+    """The nearest neighbours of some ids.
+
+    neighbours  by id, nearest first: (id, score)
+    """
+
+    vectors: str
+    metric: str
+    neighbours: dict[Any, list[tuple[Any, float]]]
+    seconds: float = 0.0
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything, for ``--json``."""
+        found = [
+            {"id": _plain(one), "neighbours": [{"id": _plain(i), "score": s} for i, s in near]}
+            for one, near in self.neighbours.items()
+        ]
+        about = {"vectors": self.vectors, "metric": self.metric, "seconds": self.seconds}
+        return {**about, "neighbours": found}
+
+    def text(self) -> str:
+        """Return what a person wants to read."""
+        lines = []
+        for one, near in self.neighbours.items():
+            lines.append(str(one))
+            lines += [f"  {score:8.4f}  {other}" for other, score in near]
+        return "\n".join(lines)
+
+
+@dataclass
+class AllReport(CountsReport):
+    """What is told of everyone's neighbours."""
+
+    out: str
+    metric: str
+    k: int
+    ids: int = 0
+    zeros: int = 0
+    files: int = 0
+    resumed_files: int = 0
+    bytes: int = 0
+    devices: str = ""
+    seconds: float = 0.0
+    stage_seconds: dict[str, float] = field(default_factory=dict)
+
+    def text(self) -> str:
+        """Return what a person wants to read."""
+        searching = self.stage_seconds.get("similar", 0.0)
+        rate = f", {format_count(self.ids / searching)} ids/s" if searching > 1 else ""
+        lines = [
+            f"{shown(self.out)}: {self.k} neighbours of each of {self.ids:,} ids, by {self.metric}",
+            f"  {self.files} file{'s' * (self.files != 1)}, {format_bytes(self.bytes)}, "
+            f"in {self.seconds:.1f} s on {self.devices}{rate}",
+        ]
+        if self.resumed_files:
+            lines.append(f"  {self.resumed_files} files were there from the run before")
+        if self.zeros:
+            lines.append(
+                f"  {self.zeros:,} ids have a vector of zeros, whose cosine with any other is 0"
+            )
+        return "\n".join(lines)
+
+
+def _plain(one: Any) -> Any:
+    """Return an id as JSON can hold it."""
+    return one if isinstance(one, str | int | float) else str(one)

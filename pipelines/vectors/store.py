@@ -1,0 +1,261 @@
+"""Our own directory of vectors, and its manifest.
+
+vectors.json          how many, how wide, what made them; written last
+part-00000.parquet    id (any type), vector (fixed-size list of float32), count where there is one
+vectors.npy           (rows, dimension) float32, in the order of the parts: to be mapped
+context.npy           word2vec's output vectors, from which a training can go on
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from penstock.arrays import Array
+from penstock.arrow import as_arrow
+from penstock.errors import CorruptFile, InputError
+from penstock.files import FileEntry, atomic, file_entry, file_table, read_file_table, save_npy
+from penstock.formats import Format
+from penstock.graph import load_npy
+from penstock.partition.threads import spread
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+KIND = "vectors"
+FORMAT = Format(
+    name="penstock-vectors",
+    version=1,
+    file=f"{KIND}.json",
+    thing="directory of vectors",
+    make="Make one with penstock word2vec train",
+    restore="Restore the file, or make the vectors again with --overwrite",
+)
+VALUES, CONTEXT = "vectors.npy", "context.npy"
+
+_PART_BYTES = 1 << 27
+
+
+def write_vectors(
+    folder: Path,
+    ids: Any,
+    values: Array,
+    *,
+    counts: Array | None = None,
+    context: Array | None = None,
+    written: Mapping[str, tuple[Path, FileEntry]] | None = None,
+    files: Iterable[FileEntry] = (),
+    **about: Any,
+) -> int:
+    """Write vectors and, last, their manifest, into a folder that is there.
+
+    Parameters
+    ----------
+    folder
+        Where to: the partial directory of a job, or a run's folder.
+    ids
+        The user's ids: an Arrow array, or what makes one; no two are equal, none is null.
+    values
+        (rows, dimension) float32, a row an id.
+    counts
+        How often each was seen, a column of the Parquet files.
+    context
+        (rows, dimension) float32: word2vec's output vectors, to go on from.
+    written
+        By name, VALUES or CONTEXT: a .npy file of the same disk that holds these very values and
+        never changes, and its entry. It gets a second name instead of a copy.
+    files
+        Other files of the folder that the manifest lists.
+    **about
+        What else the manifest says: ``made_by``, ``options``, ``state`` ...
+
+    Returns
+    -------
+    int
+        Bytes of all files.
+
+    Raises
+    ------
+    InputError
+        Ids and values do not belong together, or an id is there twice.
+    """
+    ids = checked_ids(as_ids(ids), len(values), str(folder))
+    values = np.ascontiguousarray(values, np.float32)
+    if values.ndim != 2:
+        raise InputError("vectors have a row an id", expected="two axes", got=f"{values.ndim}")
+    rows = max(1, _PART_BYTES // max(values.shape[1] * 4, 1))
+    starts = range(0, max(len(values), 1), rows)
+    entries: dict[str, FileEntry] = {}
+
+    def keep(make: Callable[[], FileEntry]) -> None:
+        entry = make()
+        entries[entry.name] = entry
+
+    arrays = {VALUES: values}
+    if context is not None:
+        arrays[CONTEXT] = np.asarray(context, np.float32)
+    pieces: list[Callable[[], FileEntry]] = []
+    for name, array in arrays.items():
+        there = (written or {}).get(name)
+        pieces.append(partial(_save_values, folder, name, array, there))
+    for number, start in enumerate(starts):
+        cut = slice(start, start + rows)
+        some = None if counts is None else counts[cut]
+        pieces.append(partial(_save_part, folder, number, ids[cut], values[cut], some))
+    spread(keep, pieces)
+    listed = [*(entries[name] for name in sorted(entries)), *files]
+    body = {
+        **about,
+        "rows": len(values),
+        "dimension": int(values.shape[1]),
+        "parts": len(starts),
+        "files": file_table(listed),
+    }
+    FORMAT.save(folder, body)
+    return sum(entry.bytes for entry in listed)
+
+
+def read_store(folder: Path) -> tuple[pa.Array, Array, dict[str, Any]]:
+    """Return ids, values (mapped) and the manifest of a directory of ours."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    body = FORMAT.load(folder)
+    state = body.get("state", "done")
+    files = body.get("files")
+    if not isinstance(files, dict) or VALUES not in files:
+        raise InputError(
+            f"{folder} holds no vectors yet",
+            expected=f"{VALUES}, as {FORMAT.file} lists it",
+            got=f"a training that is {state}",
+            remedy="Let it end, or go on with --resume",
+        )
+    with FORMAT.reading(folder):
+        for entry in read_file_table(body["files"]).values():
+            entry.check_size(folder, listed_in=FORMAT.file, remedy=FORMAT.restore)
+        shape = (body["rows"], body["dimension"])
+        names = [f"part-{number:05d}.parquet" for number in range(body["parts"])]
+    values = load_npy(folder / VALUES, remedy=FORMAT.restore)
+    if values.shape != shape or values.dtype != np.float32:
+        raise CorruptFile(
+            f"{folder / VALUES} is not what {FORMAT.file} says",
+            expected=f"{shape} float32",
+            got=f"{values.shape} {values.dtype}",
+            remedy=FORMAT.restore,
+        )
+    chunks: list[Any] = []
+    for name in names:
+        try:
+            with pq.ParquetFile(folder / name, memory_map=True) as file:
+                chunks += file.read(columns=["id"]).column(0).chunks
+        except (pa.ArrowInvalid, OSError) as error:
+            raise CorruptFile(
+                f"{folder / name} cannot be read as Parquet", got=str(error), remedy=FORMAT.restore
+            ) from error
+    ids = pa.concat_arrays(chunks) if chunks else pa.array([])
+    if len(ids) != len(values):
+        raise CorruptFile(
+            f"the parts of {folder} do not belong to {VALUES}",
+            expected=f"{len(values):,} ids",
+            got=f"{len(ids):,} in {len(names)} parts",
+            remedy=FORMAT.restore,
+        )
+    return ids, values, body
+
+
+def read_context(folder: Path) -> Array | None:
+    """Return word2vec's output vectors, mapped, where the directory has them."""
+    body = FORMAT.load(folder)
+    if CONTEXT not in body.get("files", {}):
+        return None
+    return load_npy(folder / CONTEXT, remedy=FORMAT.restore)
+
+
+def as_ids(ids: Any) -> pa.Array:
+    """Return ids as one Arrow array."""
+    import pyarrow as pa
+
+    if isinstance(ids, pa.ChunkedArray):
+        return pa.concat_arrays([*ids.chunks, pa.array([], ids.type)])
+    if isinstance(ids, pa.Array):
+        return ids
+    return as_arrow(ids) if isinstance(ids, np.ndarray) else pa.array(ids)
+
+
+def checked_ids(ids: pa.Array, rows: int, where: str) -> pa.Array:
+    """Return ``ids``; InputError where they are not one for each row, null, or there twice."""
+    import pyarrow.compute as pc
+
+    if len(ids) != rows:
+        raise InputError(
+            f"{where} has {len(ids):,} ids for {rows:,} vectors", expected="an id for each vector"
+        )
+    if ids.null_count:
+        first = int(np.argmax(np.asarray(ids.is_null())))
+        raise InputError(
+            f"{where} has {ids.null_count:,} vectors without an id",
+            got=f"null in row {first}",
+            remedy="Leave these rows out",
+        )
+    if len(pc.unique(ids)) != rows:
+        first_row = np.asarray(pc.index_in(ids, value_set=ids))
+        again = np.flatnonzero(first_row != np.arange(rows))
+        row = int(again[0])
+        raise InputError(
+            f"{where} has {len(again):,} ids a second time",
+            expected="ids that are all different",
+            got=f"{ids[row].as_py()!r} in rows {int(first_row[row])} and {row}",
+            remedy="Leave one of each out",
+        )
+    return ids
+
+
+def vector_lists(values: Array) -> pa.Array:
+    """Return rows of numbers as Arrow lists of a fixed size, which share their memory."""
+    import pyarrow as pa
+
+    flat = as_arrow(values.reshape(-1))
+    return pa.FixedSizeListArray.from_arrays(flat, int(values.shape[1]))
+
+
+def _save_values(
+    folder: Path, name: str, array: Array, there: tuple[Path, FileEntry] | None
+) -> FileEntry:
+    if there is not None:
+        path, entry = there
+        with suppress(OSError), atomic(folder / name) as temporary:  # not every disk has links
+            os.link(path, temporary)
+            return replace(entry, name=name)
+    return save_npy(folder, name, array)
+
+
+def _save_part(
+    folder: Path, number: int, ids: pa.Array, values: Array, counts: Array | None
+) -> FileEntry:
+    import pyarrow as pa
+
+    columns = {"id": ids, "vector": vector_lists(values)}
+    if counts is not None:
+        columns["count"] = as_arrow(np.asarray(counts))
+    return save_table(folder, f"part-{number:05d}.parquet", pa.table(columns))
+
+
+def save_table(folder: Path, name: str, table: pa.Table) -> FileEntry:
+    """Write ids and vectors as Parquet; floats are as good as random, and not compressed."""
+    import pyarrow.parquet as pq
+
+    compression = dict.fromkeys(table.column_names, "zstd")
+    if compression.pop("vector", None):
+        compression["vector.list.element"] = "none"
+    with atomic(folder / name) as temporary:
+        pq.write_table(
+            table, temporary, compression=compression, use_dictionary=False, row_group_size=1 << 18
+        )
+    return file_entry(folder, name)

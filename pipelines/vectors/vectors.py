@@ -1,0 +1,220 @@
+"""Vectors of ids, opened from any of the formats in which they are kept."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from penstock.arrays import Array
+from penstock.errors import InputError, UsageError
+from penstock.files import sha256_of
+from penstock.options import shown
+from penstock.paths import client_path
+from penstock.pipelines.vectors import store
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_NAMED = 10  # ids that an error names
+_CHUNK_BYTES = 1 << 26
+
+
+@dataclass(frozen=True, eq=False)
+class Vectors:
+    """Ids and their vectors, in memory or mapped.
+
+    Vectors.open("vectors")              our own directory; a directory of Parquet files
+    Vectors.open("nodes.parquet")        a column of ids, a column of lists
+    Vectors.open("x.npy", ids="x.txt")   a matrix, and a file of ids; without one: row numbers
+    Vectors.open("wiki.bin")             word2vec's binary format, or its text, also .gz
+    vectors.rows(["king", "queen"])      the rows of ids; an unknown one is an error
+    vectors["king"]                      its vector
+
+    ids     one Arrow array: integers, strings or whatever they are
+    values  (rows, dimension) float32
+    path    where they are from; about: what vectors.json says, if there is one
+    listed  the file of their ids, where that is another one
+    """
+
+    ids: pa.Array
+    values: Array
+    path: Path
+    about: dict[str, Any] = field(default_factory=dict)
+    listed: Path | None = None
+
+    @classmethod
+    def open(cls, path: str | Path, *, ids: str | Path | None = None) -> Vectors:
+        """Open vectors in any of the formats.
+
+        Parameters
+        ----------
+        path
+            A directory of ours or of Parquet files, a .parquet or .npy file, or a file of word2vec.
+        ids
+            Of an .npy file: its ids, a line each in a text file, the first column of a .parquet
+            file, or another .npy file [default: a file of the same name that ends with
+            ``.ids.parquet``, ``.ids.txt`` or ``.ids.npy``, or else the numbers of the rows].
+
+        Raises
+        ------
+        UsageError
+            There is nothing at ``path``, or it is in none of the formats.
+        InputError
+            Rows of different lengths, ids that are null or there twice, a damaged file.
+        """
+        from penstock.pipelines.vectors import tables, word2vec
+
+        path = client_path(path)
+        if ids is not None and path.suffix != ".npy":
+            raise UsageError("only an .npy file takes ids from another file", got=f"{path}")
+        about: dict[str, Any] = {}
+        listed: Path | None = None
+        if path.is_dir() and (path / store.FORMAT.file).exists():
+            found, values, about = store.read_store(path)
+            return cls(found, values, path, about)
+        if path.is_dir() or path.suffix == ".parquet":
+            found, values = tables.read_parquet(path)
+        elif not path.is_file():
+            raise UsageError(
+                f"there are no vectors at {path}",
+                expected="a directory of vectors, a .parquet or .npy file, or a file of word2vec",
+                remedy=store.FORMAT.make,
+            )
+        elif path.suffix == ".npy":
+            listed = tables.ids_beside(path) if ids is None else client_path(ids)
+            found, values = tables.read_npy(path, listed)
+        else:
+            found, values = word2vec.read(path)
+        ids_found = store.checked_ids(found, len(values), str(path))
+        return cls(ids_found, values, path, about, listed)
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def __repr__(self) -> str:
+        return f"Vectors({str(self.path)!r}, rows={len(self)}, dimension={self.dimension})"
+
+    @property
+    def dimension(self) -> int:
+        """How many numbers a vector has."""
+        return int(self.values.shape[1])
+
+    @cached_property
+    def context(self) -> Array | None:
+        """word2vec's output vectors, from which a training goes on, where they are kept."""
+        return store.read_context(self.path) if self.about else None
+
+    @cached_property
+    def digest(self) -> list[Any]:
+        """By what a run knows these vectors: their manifest, or size and times of the file."""
+        from penstock.pipelines.job.partial import file_stamp
+
+        if self.about:
+            return [sha256_of(self.path / store.FORMAT.file)]
+        files = sorted(self.path.rglob("*.parquet")) if self.path.is_dir() else [self.path]
+        return [file_stamp(file) for file in [*files, *([self.listed] if self.listed else [])]]
+
+    def find(self, wanted: Any) -> Array:
+        """Return the rows of ids, -1 where there is no such id.
+
+        Text that spells an integer finds an integer id, and an integer finds its text.
+        """
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        asked = wanted if isinstance(wanted, pa.Array) else _as_arrow(wanted)
+        if asked.type != self.ids.type:
+            asked = _cast(asked, self.ids.type)
+        found = pc.index_in(asked, value_set=self.ids, skip_nulls=True)
+        return np.asarray(pc.fill_null(found.cast(pa.int64()), -1))
+
+    def rows(self, wanted: Iterable[Any]) -> Array:
+        """Return the rows of ids; InputError where some are unknown, with the first ten."""
+        import pyarrow as pa
+
+        wanted = wanted if isinstance(wanted, pa.Array) else list(wanted)
+        found = self.find(wanted)
+        unknown = np.flatnonzero(found < 0)
+        if len(unknown):
+            raise InputError(
+                f"{self.path} has no vectors of {len(unknown):,} of {len(found):,} ids",
+                expected=f"ids of type {self.ids.type}, as {self.example()}",
+                got=_listed([_plain(wanted[int(row)]) for row in unknown[:_NAMED]], len(unknown)),
+                remedy="Ask for ids that are in the vectors",
+            )
+        return found
+
+    def __getitem__(self, one: Any) -> Array:
+        vector: Array = self.values[int(self.rows([one])[0])]
+        return vector
+
+    def example(self) -> str:
+        """Return the first ids, for an error or a hint."""
+        if not len(self):
+            return "of which there are none"
+        return _listed(self.ids[:3].to_pylist(), min(3, len(self)))
+
+    def check_finite(self) -> None:
+        """Read all values; InputError where some are no finite numbers, with the first ten ids."""
+        step = max(1, _CHUNK_BYTES // max(4 * self.dimension, 1))
+        bad: list[int] = []
+        count = 0
+        for start in range(0, len(self), step):
+            fine = np.isfinite(self.values[start : start + step]).all(axis=1)
+            rows = np.flatnonzero(~fine)
+            count += len(rows)
+            bad += (rows[: _NAMED - len(bad)] + start).tolist()
+        if count:
+            raise InputError(
+                f"{self.path} has {count:,} vectors with NaN or infinite values",
+                expected="finite numbers",
+                got=_listed([self.ids[row].as_py() for row in bad], count),
+                remedy="Train again with a lower learning rate, or leave these rows out",
+            )
+
+
+def _as_arrow(wanted: Any) -> pa.Array:
+    """Return ids that a user gave as an Arrow array; of mixed kinds, as text."""
+    import pyarrow as pa
+
+    if isinstance(wanted, np.ndarray):
+        return store.as_ids(wanted)
+    try:
+        return pa.array(wanted)
+    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
+        return pa.array([str(one) for one in wanted])
+
+
+def _cast(asked: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Return ids in the type of those that are there, null where one cannot be."""
+    import pyarrow as pa
+
+    if pa.types.is_null(asked.type):
+        return pa.nulls(len(asked), kind)
+    try:
+        return asked.cast(kind)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        return pa.array([_cast_one(one, kind) for one in asked], kind)
+
+
+def _cast_one(one: pa.Scalar, kind: pa.DataType) -> Any:
+    import pyarrow as pa
+
+    try:
+        return one.cast(kind).as_py()
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        return None
+
+
+def _plain(value: Any) -> Any:
+    return value.as_py() if hasattr(value, "as_py") else value
+
+
+def _listed(values: list[Any], count: int) -> str:
+    more = f" and {count - len(values):,} more" if count > len(values) else ""
+    return ", ".join(map(shown, values)) + more

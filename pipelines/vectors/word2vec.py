@@ -1,0 +1,270 @@
+"""The text and binary formats of word2vec, as gensim's KeyedVectors reads and writes them.
+
+Both open with a line of the number of words and of the dimension. Text has a line a word: the
+word and its numbers, a blank between. In the binary format float32 values of a word follow it and
+a blank; between words may be a newline. Neither format has a way to write a blank in a word.
+"""
+
+from __future__ import annotations
+
+import gzip
+import mmap
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from penstock.arrays import Array
+from penstock.arrow import as_arrow, as_numpy
+from penstock.errors import InputError
+from penstock.files import atomic
+from penstock.options import shown
+from penstock.sizes import need_memory
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+Kind = Literal["text", "binary"]
+
+_ROWS = 1 << 14  # rows that are written at a time
+_LONGEST = 1 << 20  # bytes of a word or of a first line, before the file is taken for damaged
+_NEVER_PRINTABLE = 4  # numbers of float32, whose bytes are printable once in 1e7 times
+# What ends a word, or is cut off, where gensim or word2vec's own programs read it.
+_SPACES = r"[ \t\n\v\f\r]"
+
+
+# -- writing ------------------------------------------------------------------------------------
+
+
+def write(
+    path: Path, ids: pa.Array, values: Array, kind: Kind, *, blank: str | None = None
+) -> None:
+    """Write vectors so that gensim loads them; ids become text.
+
+    blank  is written for each blank, tab and newline in an id; None: an id that has one is refused
+    """
+    words = _words(ids, blank, path)
+    with atomic(path) as temporary, temporary.open("wb") as file:
+        file.write(f"{len(values)} {values.shape[1]}\n".encode())
+        for start in range(0, len(values), _ROWS):
+            some, rows = words[start : start + _ROWS], values[start : start + _ROWS]
+            file.write(_text(some, rows) if kind == "text" else _binary(some, rows))
+
+
+def _words(ids: pa.Array, blank: str | None, path: Path) -> pa.Array:
+    """Return ids as the words of a file; InputError where the format cannot hold one."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    try:
+        words = ids.cast(pa.large_string())
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise InputError(f"ids of type {ids.type} cannot be written as text") from error
+    spaced = as_numpy(pc.match_substring_regex(words, _SPACES))
+    if spaced.any() and blank is None:
+        first = ids[int(np.argmax(spaced))].as_py()
+        raise InputError(
+            f"{int(spaced.sum()):,} ids cannot be written to {path}",
+            expected="ids without blanks, tabs and newlines, which would end a word",
+            got=repr(first),
+            remedy="Replace them with --blank _, or export as parquet or npy",
+        )
+    if blank is not None:
+        words = pc.replace_substring_regex(words, _SPACES, blank)
+        if len(pc.unique(words)) != len(words):
+            raise InputError(
+                f"ids are no longer different with {blank!r} for blanks",
+                remedy="Give another --blank, or export as parquet or npy",
+            )
+    if as_numpy(pc.equal(pc.binary_length(words), 0)).any():
+        raise InputError(
+            f"an empty id cannot be written to {path}", remedy="Export as parquet or npy"
+        )
+    return words
+
+
+def _text(words: pa.Array, rows: Array) -> bytes:
+    """Return lines; numbers are the shortest that read as the same float32."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    count, width = rows.shape
+    numbers = as_arrow(rows.reshape(-1)).cast(pa.string())
+    offsets = as_arrow(np.arange(0, count * width + 1, max(width, 1), dtype=np.int32))
+    vectors = pc.binary_join(pa.ListArray.from_arrays(offsets, numbers), " ")
+    lines = pc.binary_join_element_wise(words.cast(pa.string()), vectors, " ")
+    return "".join(f"{line}\n" for line in lines.to_pylist()).encode()
+
+
+def _binary(words: pa.Array, rows: Array) -> bytes:
+    values = np.ascontiguousarray(rows, "<f4")
+    parts = []
+    for word, row in zip(words.to_pylist(), values, strict=True):
+        parts += [word.encode(), b" ", row.tobytes()]
+    return b"".join(parts)
+
+
+# -- reading ------------------------------------------------------------------------------------
+
+
+def read(path: Path) -> tuple[pa.Array, Array]:
+    """Return words and values of a file in either format, also compressed as .gz."""
+    with _opened(path) as file:
+        header = file.readline(_LONGEST)
+        first = file.readline(_LONGEST)
+    sizes = _sizes(header)
+    if sizes is not None and sizes[0] and not _is_text(path, first, *sizes):
+        return _read_binary(path, *sizes)
+    return _read_text(path, header, sizes)
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[IO[bytes]]:
+    opened: Any = gzip.open(path) if path.suffix == ".gz" else path.open("rb")  # noqa: SIM115
+    with opened as file:
+        try:
+            yield file
+        except (EOFError, gzip.BadGzipFile) as error:
+            raise InputError(f"{path} is damaged", got=str(error)) from error
+
+
+def _sizes(header: bytes) -> tuple[int, int] | None:
+    """Return words and dimension of a first line; None: it is a word's, as in GloVe's files."""
+    parts = header.split()
+    if len(parts) != 2 or not all(part.isdigit() for part in parts):
+        return None
+    return int(parts[0]), int(parts[1])
+
+
+def _is_text(path: Path, line: bytes, rows: int, width: int) -> bool:
+    """Return whether a line is that of a word and its numbers, and not the start of binary.
+
+    A line of so many printable words is text too, of which one is no number, if the file is too
+    short for binary, or numbers are so many that not all of their bytes would be printable.
+    """
+    parts = line.split()
+    if len(parts) != width + 1:
+        return False
+    if all(_is_number(part) for part in parts[1:]):
+        return True
+    short = path.suffix != ".gz" and path.stat().st_size < rows * (4 * width + 2)
+    try:
+        printable = line.rstrip().decode().replace("\t", " ").isprintable()
+    except UnicodeDecodeError:
+        return False
+    return printable and (short or width >= _NEVER_PRINTABLE)
+
+
+def _is_number(text: bytes) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _read_binary(path: Path, rows: int, width: int) -> tuple[pa.Array, Array]:
+    import pyarrow as pa
+
+    step = 4 * width
+    size = path.stat().st_size
+    if path.suffix != ".gz" and size < rows * (step + 2):
+        raise _short(path, rows, size // (step + 2))
+    need_memory(rows * (step + 60), f"the vectors of {path}", remedy="Read them in Parquet or .npy")
+    values = np.empty((rows, width), np.float32)
+    words: list[bytes] = []
+    with _opened(path) as file:
+        held: Any = None
+        data: Any = file.read() if path.suffix == ".gz" else None
+        if data is None:
+            data = held = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        try:
+            at = data.find(b"\n") + 1
+            for row in range(rows):
+                blank = data.find(b" ", at, at + _LONGEST)
+                if blank < 0 or blank + 1 + step > len(data):
+                    raise _short(path, rows, row)
+                words.append(data[at:blank].lstrip(b"\n"))
+                at = blank + 1 + step
+                values[row] = np.frombuffer(data[blank + 1 : at], "<f4")
+        finally:
+            if held is not None:
+                held.close()
+    try:
+        return pa.array(words, pa.binary()).cast(pa.string()), values
+    except pa.ArrowInvalid as error:
+        raise InputError(f"{path} has words that are not UTF-8", got=str(error)) from error
+
+
+def _read_text(path: Path, header: bytes, sizes: tuple[int, int] | None) -> tuple[pa.Array, Array]:
+    import pyarrow as pa
+    from pyarrow import csv
+
+    rows, width = sizes or (-1, len(header.split()) - 1)
+    if width < 1:
+        raise InputError(
+            f"{path} holds no vectors",
+            expected="word2vec's text or binary format",
+            got=f"a first line {header[:60]!r}",
+        )
+    with _opened(path) as file:
+        if sizes is not None:
+            file.readline()
+        first = file.readline()
+    # word2vec's own program ends lines with a blank.
+    trailing = first.rstrip(b"\r\n").endswith(b" ")
+    names = [f"v{column}" for column in range(width)]
+    every = ["word", *names, *(["end"] if trailing else [])]
+    kinds = dict.fromkeys(names, pa.float32()) | {"word": pa.string(), "end": pa.string()}
+    need_memory(
+        (max(rows, 0) or path.stat().st_size // (4 * width)) * 8 * width,
+        f"the vectors of {path}",
+        remedy="Read them in Parquet or .npy",
+    )
+    try:
+        table = csv.read_csv(
+            path,
+            csv.ReadOptions(column_names=every, skip_rows=int(sizes is not None)),
+            csv.ParseOptions(delimiter=" ", quote_char=False, double_quote=False),
+            csv.ConvertOptions(column_types=kinds, null_values=[]),
+        )
+    except pa.ArrowInvalid as error:
+        raise InputError(
+            f"{path} is not in word2vec's text format",
+            expected=f"lines of a word and {width} numbers",
+            got=_first_bad_line(path, sizes is not None, width) or str(error),
+        ) from error
+    if sizes is not None and table.num_rows != rows:
+        raise _short(path, rows, table.num_rows)
+    values = np.empty((table.num_rows, width), np.float32)
+    for column, name in enumerate(names):
+        values[:, column] = as_numpy(table.column(name))
+    words = table.column("word")
+    return pa.concat_arrays([*words.chunks, pa.array([], pa.string())]), values
+
+
+def _first_bad_line(path: Path, has_header: bool, width: int) -> str | None:
+    """Return what is wrong with the first line that is not a word and so many numbers."""
+    with _opened(path) as file:
+        for number, line in enumerate(file, 1):
+            if not line.strip() or (number == 1 and has_header):
+                continue
+            parts = line.rstrip(b"\r\n").removesuffix(b" ").split(b" ")
+            for part in parts[1:]:
+                if not _is_number(part):
+                    text, word = (shown(each.decode(errors="replace")) for each in (part, parts[0]))
+                    return f"{text} in line {number:,}, that of {word}"
+            if len(parts) != width + 1:
+                return f"{len(parts) - 1} numbers in line {number:,}"
+    return None
+
+
+def _short(path: Path, rows: int, found: int) -> InputError:
+    return InputError(
+        f"{path} is damaged or cut short",
+        expected=f"{rows:,} vectors, as its first line says",
+        got=f"{found:,}",
+        remedy="Copy it again from where it came from",
+    )

@@ -1,0 +1,84 @@
+"""``penstock word2vec train|evaluate|export``."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from cyclopts import App, Group, Parameter
+
+from penstock.cluster.spec import ClusterSpec
+from penstock.options import ClientPath
+from penstock.pipelines.job import run_command
+from penstock.pipelines.job.plan import PlanFlag
+from penstock.pipelines.output import Output
+from penstock.pipelines.word2vec.evaluation.options import EvaluateOptions
+from penstock.pipelines.word2vec.export import ExportOptions
+from penstock.pipelines.word2vec.options import Word2vecOptions
+
+app = App(
+    name="word2vec",
+    help="Vectors of nodes and words: skip-gram over walks of a graph, lists, or text.",
+    help_format="plaintext",
+    group_parameters=Group("Options", sort_key=5),
+    result_action="return_value",
+)
+
+
+@app.command(name="train", sort_key=1)
+def train(
+    inputs: Annotated[
+        list[ClientPath],
+        Parameter(
+            help="a graph, a directory of walks, Parquet files with a column of lists, or text "
+            "files (also .gz and .zst), one sentence a line"
+        ),
+    ],
+    out: Annotated[ClientPath, Parameter(help="directory of vectors to write")],
+    /,
+    *,
+    options: Word2vecOptions = Word2vecOptions(),
+    cluster: ClusterSpec = ClusterSpec(),
+    plan: PlanFlag = False,
+    output: Output = Output(),
+) -> None:
+    """Train vectors on a graph, which is walked meanwhile, on walks, or on text."""
+    from penstock.pipelines.word2vec.job import Word2vecJob
+
+    job = Word2vecJob(inputs, out, options, cluster, quiet=output.quiet)
+    run_command(job, output, planned=plan)
+
+
+VectorsAt = Annotated[ClientPath, Parameter(help="vectors: a directory or a file")]
+
+
+@app.command(name="evaluate", sort_key=2)
+def evaluate(
+    vectors: VectorsAt,
+    /,
+    *,
+    options: EvaluateOptions = EvaluateOptions(),
+    output: Output = Output(),
+) -> None:
+    """Evaluate vectors by pairs of words, analogies, or labels of nodes."""
+    from penstock.pipelines.vectors import Vectors
+    from penstock.pipelines.word2vec.evaluation import evaluated
+
+    opened = Vectors.open(vectors, ids=options.id_file)
+    output.show(evaluated(opened, options, quiet=output.quiet))
+
+
+@app.command(name="export", sort_key=3)
+def export(
+    vectors: VectorsAt,
+    out: Annotated[ClientPath, Parameter(help="the file to write")],
+    /,
+    *,
+    options: ExportOptions = ExportOptions(),
+    output: Output = Output(),
+) -> None:
+    """Write vectors in another format: word2vec's text or binary, .npy, Parquet."""
+    from penstock.pipelines.vectors import Vectors
+    from penstock.pipelines.word2vec.export import exported
+
+    opened = Vectors.open(vectors, ids=options.id_file)
+    output.show(exported(opened, out, options))

@@ -1,0 +1,273 @@
+"""Vectors of nodes against labels: one-vs-rest logistic regression, as DeepWalk's paper does.
+
+For each training share and each of several random splits a classifier is trained on the share and
+predicts the rest. Of a node with three labels the three classes of the highest score are taken: the
+number of labels is known, which ones is not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from penstock.arrays import Array
+from penstock.arrow import as_numpy
+from penstock.errors import InputError, UsageError
+from penstock.graph import Graph
+from penstock.partition.threads import spread
+from penstock.pipelines.vectors import Vectors
+from penstock.pipelines.word2vec.evaluation.options import EvaluateOptions
+from penstock.sizes import need_memory
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_ITERATIONS = 500
+_GRADIENT = 1e-4  # of the mean loss of a class, at which it is taken for minimal
+
+
+@dataclass(frozen=True)
+class ShareResult:
+    """F1 of one training share: means of all splits, and standard deviations."""
+
+    share: float
+    micro_f1: float
+    macro_f1: float
+    micro_deviation: float
+    macro_deviation: float
+
+
+@dataclass(frozen=True)
+class LabelsResult:
+    """F1 by training share.
+
+    nodes, unknown  labelled ids with a vector, and without
+    """
+
+    file: str
+    nodes: int
+    unknown: int
+    classes: int
+    shares: list[ShareResult]
+
+
+def evaluate_labels(
+    vectors: Vectors, path: Path, options: EvaluateOptions, advance: Callable[[int], None]
+) -> LabelsResult:
+    """Return F1 by training share; ``advance`` hears of every classifier that is trained."""
+    from threadpoolctl import threadpool_limits
+
+    rows, targets, classes, unknown = read_labels(vectors, path)
+    features = vectors.values[rows].astype(np.float64)
+    f1 = np.empty((len(options.shares), options.repeats, 2))
+
+    def repeat(number: int) -> None:
+        order = _shuffled(len(rows), options.seed, number)
+        weights = None
+        for at in np.argsort(options.shares):
+            cut = round(options.shares[at] * len(rows))
+            train, rest = order[:cut], order[cut:]
+            if not len(train) or not len(rest):
+                raise UsageError(
+                    f"a share of {options.shares[at]:g} of {len(rows):,} labelled ids leaves "
+                    "nothing to train on, or nothing to predict",
+                    remedy="Give more ids labels, or other --shares",
+                )
+            # From the share before: the minimum is the same from everywhere.
+            weights = fit(features[train], targets[train], options.l2, weights)
+            scores = decide(features[rest], weights)
+            scores[:, ~targets[train].any(axis=0)] = -np.inf
+            f1[at, number] = f1_scores(targets[rest], predict_top(scores, targets[rest].sum(1)))
+            advance(1)
+
+    with threadpool_limits(1):  # every split has a thread of its own
+        spread(repeat, range(options.repeats))
+    shares = [
+        ShareResult(share, *map(float, (*f1[at].mean(axis=0), *f1[at].std(axis=0))))
+        for at, share in enumerate(options.shares)
+    ]
+    return LabelsResult(str(path), len(rows), unknown, len(classes), shares)
+
+
+# -- labels --------------------------------------------------------------------------------------
+
+
+def read_labels(vectors: Vectors, path: Path) -> tuple[Array, Array, list[Any], int]:
+    """Return rows of the vectors, their classes, all classes, and how many ids have no vector.
+
+    Classes are a (rows, classes) mask. Ids without a label, or with an empty list, are left out;
+    one that is there several times has the classes of all its lines.
+    """
+    ids, labels = _columns(path)
+    rows = vectors.find(ids)
+    of, flat = _pairs(labels, path)
+    names = flat.unique()
+    numbers = as_numpy(_index_in(flat, names))
+    need_memory(
+        12 * len(ids) * len(names),
+        f"{len(ids):,} ids and {len(names):,} classes",
+        remedy="Give a column of classes as label, not one of values",
+    )
+    targets = np.zeros((len(ids), len(names)), bool)
+    targets[of, numbers] = True
+    labelled = targets.any(axis=1)
+    chosen = np.flatnonzero(labelled & (rows >= 0))
+    unknown = int((labelled & (rows < 0)).sum())
+    if not len(chosen):
+        raise InputError(
+            f"none of {int(labelled.sum()):,} labelled ids of {path} has a vector",
+            expected=f"ids of type {vectors.ids.type}, as {vectors.example()}",
+            got=f"ids as {', '.join(map(repr, ids[:3].to_pylist()))}",
+        )
+    if len(names) < 2:
+        raise InputError(f"{path} has {len(names)} class", expected="two at least")
+    rows, targets = _once(rows[chosen], targets[chosen])
+    return rows, targets, names.to_pylist(), unknown
+
+
+def _once(rows: Array, targets: Array) -> tuple[Array, Array]:
+    """Return each row once, with all its classes: a table may have a line for each of them."""
+    known, first, of = np.unique(rows, return_index=True, return_inverse=True)
+    if len(known) == len(rows):
+        return rows, targets
+    every = np.zeros((len(known), targets.shape[1]), bool)
+    np.logical_or.at(every, of, targets)
+    order = np.argsort(first)
+    return known[order], every[order]
+
+
+def _columns(path: Path) -> tuple[pa.Array, pa.Array]:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    from penstock.pipelines.vectors.store import as_ids
+
+    if path.is_dir():
+        graph = Graph.open(path)
+        if graph.manifest.labels is None or graph.manifest.labels == "value":
+            raise UsageError(f"{path} has no classes", got=f"labels {graph.manifest.labels}")
+        return as_ids(graph.user_ids()), as_ids(graph.node_column("label"))
+    if not path.is_file():
+        raise UsageError(f"there are no labels at {path}", expected="a graph, or a .parquet file")
+    try:
+        table = pq.read_table(path)
+    except pa.ArrowInvalid as error:
+        raise InputError(f"cannot read {path} as Parquet", got=str(error)) from error
+    names = table.column_names
+    if "label" not in names or len(names) < 2:
+        raise InputError(f"{path} has no labels", expected="columns id and label", got=str(names))
+    first = "id" if "id" in names else next(name for name in names if name != "label")
+    return as_ids(table.column(first)), as_ids(table.column("label"))
+
+
+def _pairs(labels: pa.Array, path: Path) -> tuple[Array, pa.Array]:
+    """Return the row and the class of every label: of each row one, or a list."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    kind = labels.type
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
+        flat = pc.list_flatten(labels)
+        of = as_numpy(pc.list_parent_indices(labels))
+    elif pa.types.is_floating(kind):
+        raise InputError(
+            f"{path} has no classes", expected="integers, text, or lists of them", got=str(kind)
+        )
+    else:
+        flat, of = labels, np.arange(len(labels))
+    there = ~as_numpy(flat.is_null())
+    if pa.types.is_integer(flat.type):
+        there &= as_numpy(flat, 0) >= 0  # -1 is no class
+    kept = np.flatnonzero(there)
+    return np.asarray(of)[kept], flat.take(pa.array(kept))
+
+
+def _index_in(flat: pa.Array, names: pa.Array) -> pa.Array:
+    import pyarrow.compute as pc
+
+    return pc.index_in(flat, value_set=names)
+
+
+def _shuffled(count: int, seed: int, number: int) -> Array:
+    from penstock.kernels.cpu.philox import random_keys
+    from penstock.kernels.streams import Stream
+
+    keys = random_keys(seed, Stream.SPLIT_NODES, number * count, count)
+    return np.argsort(keys, kind="stable")
+
+
+# -- the classifier ------------------------------------------------------------------------------
+
+
+def fit(features: Array, targets: Array, l2: float, start: Array | None = None) -> Array:
+    """Return weights of one logistic regression a class: (dimension + 1, classes) float64.
+
+    The loss of a class is the sum of its log losses and ``l2 / 2`` times its squared weights, the
+    bias (the last row) not among them. Classes do not depend on each other, but are minimised
+    together: one product of matrices is faster than one of vectors a class.
+
+    Parameters
+    ----------
+    features, targets
+        (rows, dimension) float64, (rows, classes) bool.
+    l2
+        L2 penalty.
+    start
+        Weights to begin with.
+    """
+    from scipy.optimize import minimize
+
+    rows, width = features.shape
+    classes = targets.shape[1]
+    sign = np.where(targets, 1.0, -1.0)
+
+    def loss(flat: Array) -> tuple[float, Array]:
+        weights = flat.reshape(width + 1, classes)
+        margins = sign * decide(features, weights)
+        small = np.exp(-np.abs(margins))
+        total = np.log1p(small).sum() - np.minimum(margins, 0).sum()
+        slopes = -sign * np.where(margins > 0, small, 1.0) / (1.0 + small)
+        gradient = np.empty_like(weights)
+        np.matmul(features.T, slopes, out=gradient[:-1])
+        gradient[-1] = slopes.sum(axis=0)
+        gradient[:-1] += l2 * weights[:-1]
+        total += 0.5 * l2 * np.square(weights[:-1]).sum()
+        return float(total) / rows, gradient.reshape(-1) / rows
+
+    begin = np.zeros((width + 1, classes)) if start is None else start
+    found = minimize(
+        loss,
+        begin.reshape(-1),
+        jac=True,
+        method="L-BFGS-B",
+        options={"maxiter": _ITERATIONS, "gtol": _GRADIENT, "ftol": 0.0},
+    )
+    weights: Array = found.x.reshape(width + 1, classes)
+    return weights
+
+
+def decide(features: Array, weights: Array) -> Array:
+    """Return the score of every class: (rows, classes) float64."""
+    scores: Array = features @ weights[:-1] + weights[-1]
+    return scores
+
+
+def predict_top(scores: Array, counts: Array) -> Array:
+    """Return the mask of as many classes of each row as ``counts`` says, of the highest scores."""
+    places = np.empty(scores.shape, np.int64)
+    order = np.argsort(-scores, axis=1, kind="stable")
+    np.put_along_axis(places, order, np.arange(scores.shape[1])[None, :], axis=1)
+    chosen: Array = places < counts[:, None]
+    return chosen
+
+
+def f1_scores(targets: Array, predicted: Array) -> tuple[float, float]:
+    """Return micro and macro F1; a class that is neither there nor predicted has 0."""
+    right = (targets & predicted).sum(axis=0)
+    both = targets.sum(axis=0) + predicted.sum(axis=0)
+    by_class = 2 * right / np.maximum(both, 1)
+    return float(2 * right.sum() / max(both.sum(), 1)), float(by_class.mean())

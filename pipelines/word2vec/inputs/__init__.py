@@ -1,0 +1,190 @@
+"""What vectors are trained on: a graph, walks, lists in Parquet, text.
+
+An input says what it is, and makes a corpus that ranks can read; each kind has a module.
+
+module   owns
+graph    walks that are made while they are trained on, and never written
+lists    lists of ids in Parquet files, those of ``penstock walk`` too
+text     words between blanks, a sentence a line
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from penstock.errors import UsageError
+from penstock.graph import Graph
+from penstock.pipelines.job.partial import file_stamp
+from penstock.pipelines.vectors.store import FORMAT as VECTORS
+from penstock.workers.word2vec.corpus import Encoded, GraphWalks
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from penstock.pipelines.job import Workers
+    from penstock.pipelines.word2vec.options import Word2vecOptions
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A corpus that ranks can read, and its vocabulary.
+
+    words   how many words the vocabulary has; ids: the user's, in their order
+    counts  a file of how often each is, or None where walks are counted by the ranks
+    tokens  of an epoch, as far as is known
+    graph   whose node v is word v, or None
+    rows    bytes that the rows of a graph take on a rank
+    """
+
+    corpus: Encoded | GraphWalks
+    words: int
+    ids: Callable[[], pa.Array]
+    counts: Path | None
+    tokens: int
+    graph: Graph | None = None
+    rows: int = 0
+
+
+class Input(ABC):
+    """One kind of input.
+
+    kind   what it is called
+    files  that it reads
+    """
+
+    kind: ClassVar[str]
+
+    def __init__(self, paths: Sequence[Path], options: Word2vecOptions) -> None:
+        self.paths, self.options = list(paths), options
+
+    @property
+    def what(self) -> str:
+        """What the input is called in messages."""
+        more = f" and {len(self.paths) - 1} more" if len(self.paths) > 1 else ""
+        return f"{self.paths[0]}{more}"
+
+    @property
+    def files(self) -> list[Path]:
+        """Files that it reads."""
+        return self.paths
+
+    @property
+    def graph(self) -> Graph | None:
+        """The graph whose node v is word v, or None: words are found in the input."""
+        return None
+
+    @cached_property
+    def bytes(self) -> int:
+        """How large the files are."""
+        return sum(path.stat().st_size for path in self.files)
+
+    def check(self) -> None:  # noqa: B027 - an input may have nothing to check
+        """Raise where options and input do not go together."""
+
+    def identity(self) -> dict[str, Any]:
+        """Return by what the input is known."""
+        files = self.files
+        stamps = {str(path): file_stamp(path) for path in files}
+        # What is encoded already has numbers by the order of the files.
+        return {"inputs": stamps, "order of inputs": [str(path) for path in files]}
+
+    @property
+    def scratch_bytes(self) -> int:
+        """About what the encoded corpus takes of the disk, at most."""
+        return 0
+
+    @property
+    def words(self) -> int | None:
+        """How many words the vocabulary has, where that is known before the input is read."""
+        return None if self.graph is None else self.graph.num_nodes
+
+    @property
+    def tokens(self) -> int | None:
+        """Words of an epoch, where that is known before the input is read."""
+        return None
+
+    @abstractmethod
+    def prepare(self, workers: Workers, rows: int, scratch: Path) -> Prepared:
+        """Make the corpus and its vocabulary, in ``scratch`` if need be.
+
+        rows  bytes in which a worker can keep a graph
+        """
+
+
+def open_input(paths: Sequence[Path], options: Word2vecOptions, *, quiet: bool) -> Input:
+    """Return the input, of the kind that its files are."""
+    kinds = {path: _kind_of(path) for path in paths}
+    kind = kinds[paths[0]]
+    for path, other in kinds.items():
+        if other != kind:
+            raise UsageError(
+                f"{paths[0]} and {path} are inputs of different kinds",
+                expected="inputs of one kind",
+                got=f"{kind} and {other}",
+            )
+    if kind in ("graph", "walks") and len(paths) > 1:
+        raise UsageError(
+            f"vectors are trained on one {'graph' if kind == 'graph' else 'directory of walks'}",
+            got=f"{len(paths)} of them",
+        )
+    options.check_kind(kind)
+    opened = _classes(kind)(paths, options)
+    if options.verify:
+        if opened.graph is None:
+            raise UsageError(
+                "--verify compares the files of a graph, and the input has none",
+                remedy="Leave --verify away",
+            )
+        Graph.open(opened.graph.path, verify=True, quiet=quiet)
+    return opened
+
+
+def _kind_of(path: Path) -> str:
+    if not path.exists():
+        raise UsageError(
+            f"there is no input {path}",
+            expected="a graph, a directory of walks, Parquet files, or text files",
+        )
+    if path.is_dir():
+        if (path / "graph.json").is_file():
+            return "graph"
+        if (path / "_walks.json").is_file():
+            return "walks"
+        if (path / VECTORS.file).is_file():
+            raise vectors_given(path)
+        if any(path.glob("*.parquet")):
+            return "lists"
+        raise UsageError(
+            f"{path} is a directory, of none of the kinds that vectors are trained on",
+            expected="a graph, a directory of walks, or of Parquet files",
+            remedy="Name text files themselves: folder/*.txt",
+        )
+    return "lists" if path.suffix == ".parquet" else "text"
+
+
+def vectors_given(path: Path) -> UsageError:
+    """Return the error of vectors where sentences belong."""
+    return UsageError(
+        f"{path} holds vectors, which are made of sentences and are none",
+        expected="a graph, a directory of walks, Parquet with lists of ids, or text files",
+        remedy=f"Name what the vectors shall be of; to begin with these, give --init {path}",
+    )
+
+
+def _classes(kind: str) -> Callable[..., Input]:
+    if kind == "graph":
+        from penstock.pipelines.word2vec.inputs.graph import GraphInput
+
+        return GraphInput
+    if kind == "text":
+        from penstock.pipelines.word2vec.inputs.text import TextInput
+
+        return TextInput
+    from penstock.pipelines.word2vec.inputs.lists import ListsInput, WalksInput
+
+    return WalksInput if kind == "walks" else ListsInput

@@ -1,0 +1,112 @@
+"""A graph: words are its nodes, and sentences walks that are never written."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from penstock.csr import id_dtype
+from penstock.errors import UsageError
+from penstock.graph import Graph
+from penstock.kernels.walk_rules import MAX_WALKS
+from penstock.kernels.word2vec_rules import MAX_WORDS
+from penstock.pipelines.job.partial import file_stamp
+from penstock.pipelines.walk.choice import SamplerChoice, check_graph, choose
+from penstock.pipelines.walk.starts import find_starts, listed_starts
+from penstock.pipelines.walk.weights import WeightStatistics, inspect_weights, weighted
+from penstock.pipelines.word2vec.inputs import Input, Prepared
+from penstock.workers.word2vec.corpus import GraphWalks
+
+if TYPE_CHECKING:
+    from penstock.pipelines.job import Workers
+    from penstock.pipelines.word2vec.options import Word2vecOptions
+
+
+class GraphInput(Input):
+    """A graph that is walked while vectors are trained."""
+
+    kind = "graph"
+
+    def __init__(self, paths: Sequence[Path], options: Word2vecOptions) -> None:
+        super().__init__(paths, options)
+        self._graph = Graph.open(paths[0])
+
+    @property
+    def graph(self) -> Graph:
+        """The graph."""
+        return self._graph
+
+    @property
+    def files(self) -> list[Path]:
+        """The files of its rows."""
+        names = (name for name in self._graph.manifest.files if name.startswith("shards/"))
+        return [self._graph.path / name for name in names]
+
+    def check(self) -> None:
+        """Refuse what the graph does not have."""
+        graph, options = self._graph, self.options
+        if graph.manifest.graphs is not None:
+            raise UsageError(
+                f"{graph.path} is a zoo, where graphs may share node ids",
+                expected="a graph whose nodes have ids of their own",
+            )
+        check_graph(graph, options)
+        if graph.num_edges == 0:
+            raise UsageError(
+                f"{graph.path} has no edges, so that walks have one node each, and no contexts"
+            )
+        if options.length < 2:
+            raise UsageError(
+                "walks of one node have no contexts to train on",
+                expected="--length 2 or more",
+                got=f"--length {options.length}",
+            )
+        if graph.num_nodes > MAX_WORDS:
+            raise UsageError(
+                f"{graph.path} has more nodes than there can be words",
+                expected=f"at most {MAX_WORDS:,}",
+                got=f"{graph.num_nodes:,}",
+            )
+        count = self._starts() * options.walks * options.rounds(self.kind)
+        if count > MAX_WALKS:
+            raise UsageError(
+                f"these are {count:,} walks", expected=f"{MAX_WALKS:,} at most in one run"
+            )
+
+    def _starts(self) -> int:
+        listed = listed_starts(self._graph, self.options)
+        return self._graph.num_nodes if listed is None else len(listed)
+
+    def identity(self) -> dict[str, Any]:
+        """Return the graph, and the file of starts as it is now."""
+        found: dict[str, Any] = {"graph": str(self._graph.path), "version": self._graph.digest}
+        starts = self.options.starts
+        if starts is not None and starts.is_file():
+            found["inputs"] = {str(starts): file_stamp(starts)}
+        return found
+
+    @property
+    def tokens(self) -> int:
+        """Nodes of all walks of an epoch, as if none ended early."""
+        return self._starts() * self.options.walks * self.options.length
+
+    def prepare(self, workers: Workers, rows: int, scratch: Path) -> Prepared:
+        """Choose how to walk; nothing is walked yet."""
+        graph, options = self._graph, self.options
+        choice = self.choice(workers, rows)
+        starts = find_starts(graph, options, scratch)
+        spec = choice.spec
+        size = spec.bytes(graph.num_nodes, graph.num_edges, id_dtype(graph.num_nodes).itemsize)
+        walks = GraphWalks(
+            graph.path, graph.digest, spec, starts, options.walks, options.same_walks
+        )
+        tokens = starts.count * options.walks * options.length
+        return Prepared(walks, graph.num_nodes, graph.user_ids, None, tokens, graph, size)
+
+    def choice(self, workers: Workers, rows: int) -> SamplerChoice:
+        """Return the sampler, by what the weights are."""
+        statistics = WeightStatistics()
+        if weighted(self._graph, self.options):
+            statistics = inspect_weights(workers, self._graph, self.options)
+        return choose(self._graph, self.options, statistics, rows)

@@ -1,0 +1,255 @@
+"""Text: words between blanks, a sentence a line; plain, .gz or .zst, larger than memory.
+
+Blanks are those of ``str.split``, which gensim takes too. Two passes over the files, as tasks: one
+counts the words, one writes their numbers. A plain file is cut at newlines into ranges of bytes, a
+packed one is read from its beginning by one task.
+"""
+
+from __future__ import annotations
+
+import gzip
+import zlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+import numpy as np
+
+from penstock.arrays import Array
+from penstock.errors import InputError
+from penstock.files import FileEntry, save_npy
+from penstock.graph import load_npy
+from penstock.kernels.cpu.words import WordTable, cut, first_bad_byte, vocabulary
+from penstock.pipelines.job.partial import Records
+from penstock.pipelines.word2vec.inputs import Input, Prepared
+from penstock.pipelines.word2vec.vocabulary import Vocabulary, empty, load_ids, nothing_left
+from penstock.workers.word2vec.corpus import Encoded, EncodedPiece
+
+if TYPE_CHECKING:
+    from penstock.pipelines.job import Workers
+
+_RANGE = 1 << 26  # bytes of a plain file that one task reads
+_BLOCK = 1 << 24  # bytes read at a time
+_PIECE_WORDS = 1 << 24  # numbers written at a time
+_PACKED = {".gz": 4, ".zst": 4}  # and about how many times larger their text is
+_BYTES_OF_WORD = 5  # at least, on average, its blank included: for estimates
+
+
+@dataclass(frozen=True)
+class Range:
+    """What one task reads: bytes of a file; of a packed one all of it.
+
+    A sentence belongs to the range in which it begins: after a newline, or at the file's begin.
+    """
+
+    number: int
+    path: Path
+    first: int
+    last: int
+
+    @property
+    def name(self) -> str:
+        """What its pieces are called."""
+        return f"range-{self.number:05d}"
+
+    def blocks(self) -> Iterator[tuple[int, Array]]:
+        """Yield blocks of text with the byte of the file's text at which each begins.
+
+        A block ends with a newline, or within a sentence of more bytes after a blank.
+        """
+        packed = self.path.suffix in _PACKED
+        with _opened(self.path) as file:
+            at = 0 if packed else self._first_sentence(file)
+            rest, whole = b"", True  # whole: what was read ends a sentence
+            while packed or at + len(rest) < self.last or not whole:
+                left = self.last - at - len(rest)
+                if packed or left > 0:
+                    read = self._read(file, _BLOCK if packed else min(_BLOCK, left))
+                else:  # the last sentence goes on behind the range
+                    read = file.readline(_BLOCK)
+                if not read:
+                    break
+                data = rest + read
+                whole = data.endswith(b"\n")
+                end = cut(np.frombuffer(data, np.uint8))
+                if end:
+                    yield at, np.frombuffer(data[:end], np.uint8)
+                    at += end
+                rest = data[end:]
+            if rest:
+                yield at, np.frombuffer(rest, np.uint8)
+
+    def _first_sentence(self, file: BinaryIO) -> int:
+        """Go to where the first sentence of the range begins, and return that byte."""
+        if not self.first:
+            return 0
+        file.seek(self.first - 1)  # which ends the sentence before, if it is a newline
+        while file.tell() < self.last:
+            line = file.readline(_BLOCK)
+            if not line or line.endswith(b"\n"):
+                break
+        return file.tell()
+
+    def _read(self, file: BinaryIO, size: int) -> bytes:
+        try:
+            return file.read(size)
+        except (OSError, EOFError, ValueError, zlib.error) as error:
+            if self.path.suffix not in _PACKED:
+                raise
+            raise InputError(
+                f"cannot unpack {self.path}",
+                expected=f"a whole {self.path.suffix} file",
+                got=str(error),
+            ) from error
+
+
+class TextInput(Input):
+    """Text files."""
+
+    kind = "text"
+
+    def check(self) -> None:
+        """Look at the first bytes of packed files."""
+        for path in self.paths:
+            if path.suffix in _PACKED:
+                next(Range(0, path, 0, 1).blocks(), None)
+
+    @property
+    def scratch_bytes(self) -> int:
+        """About what numbers of words take at most, 4 bytes each."""
+        size = sum(p.stat().st_size * _PACKED.get(p.suffix, 1) for p in self.paths)
+        return size * 4 // _BYTES_OF_WORD
+
+    def ranges(self) -> list[Range]:
+        """Cut the files into what tasks read; the cuts follow from the files alone."""
+        found: list[Range] = []
+        for path in self.paths:
+            size = path.stat().st_size
+            step = max(size, 1) if path.suffix in _PACKED else _RANGE
+            for first in range(0, size, step):
+                found.append(Range(len(found), path, first, min(first + step, size)))
+        return found
+
+    def prepare(self, workers: Workers, rows: int, scratch: Path) -> Prepared:
+        """Count the words and write their numbers."""
+        folder, ranges = scratch / "corpus", self.ranges()
+        records = Records(folder, folder)
+        sizes = [each.last - each.first for each in ranges]
+        if not records.done("counted"):
+            found = workers.tasks("count", count_words, [(r,) for r in ranges], sizes, "B")
+            self._vocabulary(found, folder)
+            records.save("counted", {}, [])
+        todo = [i for i, each in enumerate(ranges) if not records.done(each.name)]
+        calls: Sequence[tuple[Any, ...]] = [(ranges[i], folder, records) for i in todo]
+        workers.tasks(
+            "encode",
+            encode_words,
+            calls,
+            [sizes[i] for i in todo],
+            "B",
+            longest=self.options.max_sentence,
+        )
+        pieces: list[EncodedPiece] = []
+        for each in ranges:
+            pieces += [EncodedPiece(*piece) for piece in records.load(each.name)[0]["pieces"]]
+        corpus, ids = Encoded(folder), load_ids(folder)
+        corpus.save(pieces)
+        counts = folder / "vocabulary.counts.npy"
+        tokens = sum(piece.words for piece in pieces)
+        return Prepared(corpus, len(ids), lambda: ids, counts, tokens)
+
+    def _vocabulary(self, found: list[tuple[Array, Array, Array]], folder: Path) -> None:
+        import pyarrow as pa
+
+        table = WordTable()
+        for each in found:
+            table.add(*each)
+        words = table.words()
+        least = self.options.least_count(self.kind)
+        data, offsets, counts = vocabulary(*words, least, self.options.max_vocab)
+        if not len(words[2]):
+            raise empty(self.what)
+        if not len(counts):
+            word, _, times = vocabulary(*words, 1, 1)
+            top = word.tobytes().decode(), int(times[0])
+            raise nothing_left(self.what, least, len(words[2]), top)
+        ids = pa.LargeStringArray.from_buffers(
+            len(counts), pa.py_buffer(offsets), pa.py_buffer(np.ascontiguousarray(data))
+        )
+        if len(data) < 2**31:
+            ids = ids.cast(pa.string())
+        Vocabulary(ids, counts).save(folder)
+        save_npy(folder, "vocabulary.bytes.npy", data)
+        save_npy(folder, "vocabulary.offsets.npy", offsets)
+
+
+# -- tasks -----------------------------------------------------------------------------------------
+
+
+def count_words(text: Range) -> tuple[Array, Array, Array]:
+    """Return the words of a range and how often each is; runs on a worker."""
+    table = WordTable()
+    for at, data in text.blocks():
+        bad = first_bad_byte(data)
+        if bad >= 0:
+            raise InputError(
+                f"{text.path} is not UTF-8: byte {at + bad:,}"
+                f"{' of its text' if text.path.suffix in _PACKED else ''}",
+                expected="text in UTF-8",
+                got=f"the byte 0x{int(data[bad]):02x} there",
+                remedy="Convert it, as with iconv -f LATIN1 -t UTF-8",
+            )
+        table.count(data)
+    return table.words()
+
+
+def encode_words(text: Range, folder: Path, records: Records, *, longest: int) -> None:
+    """Write the numbers of the words of a range, and the record; runs on a worker."""
+    table = WordTable(
+        np.asarray(load_npy(folder / "vocabulary.bytes.npy")),
+        np.asarray(load_npy(folder / "vocabulary.offsets.npy")),
+    )
+    pieces: list[EncodedPiece] = []
+    files: list[FileEntry] = []
+    waiting: list[tuple[Array, Array]] = []
+    held = begun = 0
+
+    def save() -> None:
+        """Write what waits, to the end of its last sentence."""
+        nonlocal held
+        tokens = np.concatenate([each for each, _ in waiting])
+        offsets = np.concatenate([np.zeros(1, np.int64), *(ends for _, ends in waiting)])
+        known = tokens >= 0
+        before = np.zeros(len(tokens) + 1, np.int64)
+        np.cumsum(known, out=before[1:])
+        end = int(offsets[-1])
+        piece = EncodedPiece(f"{text.name}.{len(pieces)}", len(offsets) - 1, int(before[end]))
+        if piece.sentences:
+            files.extend(piece.save(folder, tokens[:end][known[:end]], before[offsets]))
+            pieces.append(piece)
+        waiting[:] = [(tokens[end:], np.empty(0, np.int64))]
+        held = len(tokens) - end
+
+    for _, data in text.blocks():
+        tokens, ends = table.look_up(data, longest, begun)
+        begun = begun + len(tokens) if not len(ends) else len(tokens) - int(ends[-1])
+        waiting.append((tokens, ends + held))
+        held += len(tokens)
+        if held >= _PIECE_WORDS:
+            save()
+    if begun:
+        waiting.append((np.empty(0, np.int32), np.array([held], np.int64)))
+    if held:
+        save()
+    records.save(text.name, {"pieces": [[p.name, p.sentences, p.words] for p in pieces]}, files)
+
+
+def _opened(path: Path) -> Any:
+    if path.suffix == ".gz":
+        return gzip.open(path, "rb")
+    if path.suffix == ".zst":
+        import pyarrow as pa
+
+        return pa.CompressedInputStream(pa.OSFile(str(path), "rb"), "zstd")
+    return path.open("rb")

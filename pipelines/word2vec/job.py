@@ -1,0 +1,326 @@
+"""One run of ``penstock word2vec train``: what it checks, plans and does.
+
+The output is hidden until it is whole, as that of walks is, and not a folder to watch, as that of
+``penstock gnn train``: who reads yesterday's vectors does so until today's take their place.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from penstock.cluster.spec import ClusterSpec
+from penstock.errors import CapacityError, InputError, PenstockError, UsageError
+from penstock.files import FileEntry, atomic, file_entry
+from penstock.graph import load_npy
+from penstock.options import given_options
+from penstock.pipelines.job import Job, Workers
+from penstock.pipelines.job.partial import PartialOutput
+from penstock.pipelines.job.plan import Need, Plan, disk_need
+from penstock.pipelines.job.ranks import Ranks, open_ranks
+from penstock.pipelines.output import Command
+from penstock.pipelines.vectors.store import CONTEXT, KIND, VALUES, write_vectors
+from penstock.pipelines.word2vec.inputs import Prepared, open_input
+from penstock.pipelines.word2vec.options import Word2vecOptions
+from penstock.pipelines.word2vec.planning import (
+    checkpoint_bytes,
+    disk_of,
+    memory_of,
+    too_large,
+    training_of,
+)
+from penstock.pipelines.word2vec.report import Word2vecReport, WordsBar, report_of
+from penstock.pipelines.word2vec.warm import WarmStart
+from penstock.sizes import format_bytes, format_count
+from penstock.workers.word2vec.state import EPOCHS, Checkpoints
+from penstock.workers.word2vec.task import Trained, TrainTask
+
+_GENTLE = 0.05  # a learning rate that is offered, at most
+
+
+class Word2vecJob(Job[Word2vecReport]):
+    """Trains vectors on ranks."""
+
+    command = "penstock word2vec train"
+    kind = KIND
+    on_gpu = True
+    # The rates too: what diverged goes on from its checkpoint with lower ones. A checkpoint says
+    # which sentences are done, and so fits any number of ranks.
+    passing = frozenset(
+        {"resume", "overwrite", "verify", "checkpoint_minutes", "lr", "min_lr", "parts"}
+    )
+
+    def __init__(
+        self,
+        inputs: Sequence[Path],
+        out: Path,
+        options: Word2vecOptions,
+        cluster: ClusterSpec | None = None,
+        *,
+        quiet: bool,
+    ) -> None:
+        super().__init__(out, options, cluster, quiet=quiet)
+        self.input = open_input(inputs, options, quiet=quiet)
+        self.training = training_of(options, self.input.kind)
+        self.warm = None if options.init is None else WarmStart(options.init, options.dim)
+
+    # -- before the run ----------------------------------------------------------------------------
+
+    def check(self) -> None:
+        """Fit the options to the input, and the sizes that are known to the disk."""
+        self.input.check()
+        if self.input.words is not None:
+            self._need_disk(self.input.words)
+
+    def identity(self) -> dict[str, Any]:
+        """Return the input and the vectors of a warm start."""
+        warm = {} if self.warm is None else {"init": self.warm.identity()}
+        return {**self.input.identity(), **warm}
+
+    def plan(self) -> Plan:
+        """Say what would be trained where; text and lists are not counted for that."""
+        training, source = self.training, self.input
+        words = source.words
+        what = "words" if source.graph is None else "nodes"
+        steps = [("input", f"{source.kind} {source.what}, {format_bytes(source.bytes)}")]
+        memory, disk, problem = Need(None), Need(None), None
+        with self._ranks() as ranks:
+            where = "one rank" if ranks.count == 1 else f"{ranks.count} ranks"
+            has = ranks.capacity
+            if words is None:
+                steps.append(("count", "words of all files, as tasks; then they are encoded"))
+                room = has.memory - training.block_bytes(on_gpu=has.on_gpu)
+                most = max(room, 0) // training.word_bytes(ranks.count)
+                memory = Need(None, has.memory, f"on every {has.worker}: at most {most:,} words")
+            else:
+                rows = self._rows(ranks)
+                needed = memory_of(training, words, ranks.count, rows, on_gpu=has.on_gpu)
+                memory = Need(needed, has.memory, f"on every {has.worker}")
+                disk = disk_need(self.out.parent, self._disk(words))
+                problem = too_large(
+                    training, words, ranks.count, rows, has, counted=source.graph is None
+                )
+        epochs = f"{training.epochs} epoch{'s' * (training.epochs != 1)}"
+        of = "" if source.tokens is None else f" of {format_count(source.tokens)} words"
+        how = "deterministic, " if training.deterministic else ""
+        steps.append(("train", f"{how}{epochs}{of} on {where}"))
+        many = "" if words is None else f"{words:,} "
+        return Plan(
+            self.command,
+            str(self.out),
+            f"vectors of {many}{what}, {training.dim} dimensions",
+            tuple(steps),
+            memory,
+            disk,
+            problem=problem,
+        )
+
+    def _rows(self, ranks: Ranks) -> int:
+        from penstock.csr import id_dtype
+        from penstock.pipelines.word2vec.inputs.graph import GraphInput
+
+        if not isinstance(self.input, GraphInput):
+            return 0
+        graph = self.input.graph
+        spec = self.input.choice(self._workers_of(ranks), ranks.capacity.rows).spec
+        return spec.bytes(graph.num_nodes, graph.num_edges, id_dtype(graph.num_nodes).itemsize)
+
+    def _need_disk(self, words: int) -> None:
+        self.need_disk(
+            disk_of(self.training, words),
+            f"vectors of {words:,} words of {self.training.dim} dimensions",
+            scratch=checkpoint_bytes(self.training, words) + self.input.scratch_bytes,
+        )
+
+    def _disk(self, words: int) -> int:
+        made = disk_of(self.training, words) + self.input.scratch_bytes
+        return made + checkpoint_bytes(self.training, words)
+
+    # -- the run -----------------------------------------------------------------------------------
+
+    def work(self, partial: PartialOutput) -> None:
+        """Make a corpus, train on ranks, and write the vectors."""
+        training, scratch = self.training, partial.scratch
+        with self._ranks() as ranks:
+            self._check_ranks(ranks.count, on_gpu=ranks.capacity.on_gpu)
+            prepared = self.input.prepare(self._workers_of(ranks), ranks.capacity.rows, scratch)
+            self._check_size(prepared, ranks)
+            start = None
+            if self.warm is not None:
+                start = self.warm.prepare(prepared, scratch / "start")
+            task = TrainTask(
+                prepared.corpus, prepared.words, prepared.counts, training, scratch, start
+            )
+            total = prepared.tokens * training.epochs
+            with WordsBar(total, quiet=self.quiet) as bar:
+                self.trained: Trained = ranks.run(
+                    _train, task, title="train", quiet=self.quiet, on_metrics=bar.on_metrics
+                )[0]
+            self.count, self.capacity = ranks.count, ranks.capacity
+        if self.trained.stopped == "nan":
+            raise self._diverged(partial)
+        if not self.trained.pairs:
+            raise self._untrained()
+        trained = self.trained
+        with atomic(partial.result / EPOCHS) as copy:
+            shutil.copyfile(scratch / EPOCHS, copy)
+        ids = prepared.ids()
+        self.rows, self.example = prepared.words, str(ids[0].as_py())
+        self.bytes = write_vectors(
+            partial.result,
+            ids,
+            load_npy(trained.vectors),
+            counts=load_npy(trained.counts),
+            context=load_npy(trained.context),
+            written=_checkpoint_files(scratch),
+            files=[file_entry(partial.result, EPOCHS)],
+            made_by=self.command,
+            **self._about(),
+        )
+
+    def _about(self) -> dict[str, Any]:
+        training = asdict(self.training)
+        graph = self.input.graph
+        of = {} if graph is None else {"graph": str(graph.path), "graph_sha256": graph.digest}
+        return {
+            "input": [str(path) for path in self.input.paths],
+            "input_kind": self.input.kind,
+            **of,
+            "options": given_options(self.options, passing={"resume", "overwrite", "verify"}),
+            "epochs": training["epochs"],
+            "loss": self.trained.loss,
+            "words": self.trained.words,
+        }
+
+    def _check_ranks(self, ranks: int, *, on_gpu: bool) -> None:
+        """Refuse deterministic training where it cannot be, before the input is read."""
+        training = self.training
+        if not training.deterministic:
+            return
+        if on_gpu:
+            raise UsageError(
+                "--deterministic is for CPUs: the threads of a GPU add to vectors in any order",
+                remedy="Give --device cpu, or leave --deterministic away",
+            )
+        if training.shards < ranks:
+            raise UsageError(
+                "ranks without a shard would have nothing to do",
+                expected=f"--shards {ranks} or more",
+                got=f"--shards {training.shards} on {ranks} ranks",
+            )
+
+    def _check_size(self, prepared: Prepared, ranks: Ranks) -> None:
+        """Raise CapacityError where the vocabulary does not fit into memory or on the disk."""
+        problem: CapacityError | None = too_large(
+            self.training,
+            prepared.words,
+            ranks.count,
+            prepared.rows,
+            ranks.capacity,
+            counted=prepared.graph is None,
+        )
+        if problem is not None:
+            raise problem
+        self._need_disk(prepared.words)
+        if not self.quiet:
+            size = memory_of(
+                self.training,
+                prepared.words,
+                ranks.count,
+                prepared.rows,
+                on_gpu=ranks.capacity.on_gpu,
+            )
+            what = "words" if prepared.graph is None else "nodes"
+            disk = format_bytes(self._disk(prepared.words))
+            print(
+                f"{prepared.words:,} {what}, {format_count(prepared.tokens)} words an epoch; "
+                f"{format_bytes(size)} of memory on every {ranks.capacity.worker}, {disk} of disk",
+                file=sys.stderr,
+            )
+
+    def report(self, seconds: float) -> Word2vecReport:
+        """Return what was trained."""
+        about = {
+            "vectors": str(self.out),
+            "input": self.input.what,
+            "kind": self.input.kind,
+            "rows": self.rows,
+            "dimension": self.training.dim,
+            "on_gpu": self.capacity.on_gpu,
+            "bytes": self.bytes,
+        }
+        if self.warm is not None:
+            about |= {"known": self.warm.known, "averaged": self.warm.averaged}
+        device = "GPU" if self.capacity.on_gpu else "rank"
+        return report_of(self.trained, about, seconds=seconds, ranks=self.count, device=device)
+
+    def amount(self) -> tuple[str, float] | None:
+        """Return the words of all epochs, where they are known."""
+        tokens = self.input.tokens
+        if tokens is None:
+            return None
+        training = self.training
+        how = " deterministic" if training.deterministic else ""
+        kind = f"word2vec{how}, {training.dim} dimensions, {self.options.parts or 1} ranks"
+        return kind, float(tokens * training.epochs)
+
+    def following(self) -> list[Command]:
+        """Return what looks at the vectors."""
+        return [("similar", self.out, self.example)]
+
+    # -- where and what else -----------------------------------------------------------------------
+
+    def _ranks(self) -> Any:
+        return open_ranks(None, self.options.parts, self.given_cluster, quiet=self.quiet)
+
+    def _workers_of(self, ranks: Ranks) -> Workers:
+        return Workers(ranks.client, self.cluster, quiet=self.quiet)
+
+    def _untrained(self) -> InputError:
+        trained, sample = self.trained, self.options.sample
+        left_out = trained.words - trained.kept
+        if not left_out:
+            return InputError(
+                f"{self.input.what} has nothing to train on: no word has another beside it",
+                expected="sentences, or walks, of two words or more",
+            )
+        return InputError(
+            f"subsampling left nothing of {self.input.what} to train on: no word that was kept has "
+            "another beside it",
+            expected="sentences, or walks, of two words or more",
+            got=f"--sample {sample:g}, which left out {left_out:,} of {trained.words:,} words",
+            remedy="Give --sample 0, or a larger one",
+        )
+
+    def _diverged(self, partial: PartialOutput) -> PenstockError:
+        trained, lr = self.trained, self.options.lr
+        saved = trained.saved
+        lower = f"Train with a lower --lr, such as {min(lr / 4, _GENTLE):g}"
+        if saved:
+            lower += f"; with --resume it goes on from the checkpoint of {saved}, which is kept"
+        return PenstockError(
+            "the loss became NaN or infinite in epoch "
+            f"{min(trained.epochs + 1, self.training.epochs)}",
+            expected="a learning rate at which vectors do not grow without bound",
+            got=f"--lr {lr:g}",
+            remedy=lower,
+        )
+
+
+def _checkpoint_files(folder: Path) -> dict[str, tuple[Path, FileEntry]]:
+    """Return the files of the last checkpoint, by their names among vectors."""
+    entries = Checkpoints(folder, 0).entries()
+    return {
+        name: (folder / entry.name, entry)
+        for name, entry in zip((VALUES, CONTEXT), entries, strict=True)
+    }
+
+
+def _train(comm: Any, task: TrainTask) -> Trained:
+    from penstock.workers.word2vec.train import train
+
+    return train(comm, task)

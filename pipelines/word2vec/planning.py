@@ -1,0 +1,93 @@
+"""What a training takes of memory and disk, and what would fit where it takes too much."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from penstock.errors import CapacityError
+from penstock.kernels.word2vec_rules import Rules
+from penstock.pipelines.job.capacity import Capacity
+from penstock.pipelines.word2vec.options import Word2vecOptions
+from penstock.sizes import format_bytes
+from penstock.workers.word2vec.task import Training
+
+_STEP = 8  # dimensions that are offered
+
+
+def training_of(options: Word2vecOptions, kind: str) -> Training:
+    """Return what ranks are told of the options."""
+    # No word of a sentence is further away: buffers are as long as windows are wide.
+    longest = options.length if kind == "graph" else options.max_sentence
+    half = min(-(-options.window // 2), max(longest - 1, 1))
+    rules = Rules(
+        half_window=half,
+        negatives=options.negatives,
+        seed=options.seed,
+        shared_windows=options.shared_windows,
+    )
+    return Training(
+        dim=options.dim,
+        rules=rules,
+        epochs=options.rounds(kind),
+        lr=options.lr,
+        min_lr=options.min_lr,
+        sample=options.sample,
+        ns_exponent=options.ns_exponent,
+        deterministic=options.deterministic,
+        shards=options.shards,
+        sync_words=options.sync_words,
+        checkpoint_minutes=options.checkpoint_minutes,
+    )
+
+
+def memory_of(training: Training, words: int, ranks: int, rows: int, *, on_gpu: bool) -> int:
+    """Return the bytes that the fullest rank takes; rows: of a graph that it holds."""
+    return training.word_bytes(ranks) * words + rows + training.block_bytes(on_gpu=on_gpu)
+
+
+def disk_of(training: Training, words: int) -> int:
+    """Return what vectors, context and Parquet files take of the disk."""
+    return words * (training.vector_bytes() + 4 * training.dim + 40)
+
+
+def checkpoint_bytes(training: Training, words: int) -> int:
+    """Return what checkpoints take: the last one is there until the next is whole."""
+    return 2 * words * training.vector_bytes()
+
+
+def too_large(
+    training: Training, words: int, ranks: int, rows: int, has: Capacity, *, counted: bool
+) -> CapacityError | None:
+    """Return the error of a vocabulary that does not fit on a rank, None where it does.
+
+    counted  whether the vocabulary can be cut with --max-vocab: it was counted
+    """
+    needed = memory_of(training, words, ranks, rows, on_gpu=has.on_gpu)
+    if needed <= has.memory:
+        return None
+    room = has.memory - rows - training.block_bytes(on_gpu=has.on_gpu)
+    remedies = []
+    if room > 0:
+        most = room // training.word_bytes(ranks)
+        if counted and most > 0:
+            remedies.append(f"--max-vocab {most} would fit")
+        dim = training.dim // _STEP * _STEP
+        while dim > 0 and replace(training, dim=dim).word_bytes(ranks) * words > room:
+            dim -= _STEP
+        if dim > 0:
+            remedies.append(f"--dim {dim} would fit")
+        if not remedies:
+            remedies.append(f"at most {most:,} words of {training.dim} dimensions would fit")
+    else:
+        remedies.append("a narrower --window takes less")
+    if training.deterministic and training.shards > 1:
+        remedies.append("fewer --shards take fewer copies")
+    elif not has.on_gpu:
+        remedies.append("give workers more with --memory-limit")
+    text = ", or ".join(remedies) or "Take a machine with more memory"
+    return has.too_small(
+        f"training {words:,} words of {training.dim} dimensions "
+        f"({format_bytes(training.word_bytes(ranks))} each)",
+        needed,
+        remedy=text[0].upper() + text[1:],
+    )

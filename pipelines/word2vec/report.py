@@ -1,0 +1,119 @@
+"""The report of ``penstock word2vec train``, and its progress."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from penstock.paths import shown
+from penstock.progress import Progress
+from penstock.sizes import format_bytes, format_count
+from penstock.workers.word2vec.task import Trained
+
+
+@dataclass
+class Word2vecReport:
+    """What a training gave, for people and for ``--json``.
+
+    kind   of the input; unseen: nodes that no counted walk came to
+    known  words that began with vectors of --init, and how many with a mean of neighbours
+    """
+
+    vectors: str
+    input: str
+    kind: str
+    rows: int
+    dimension: int
+    epochs: int
+    loss: float
+    words: int
+    kept: int
+    pairs: int
+    ranks: int
+    device: str
+    on_gpu: bool
+    bytes: int
+    seconds: float
+    train_seconds: float
+    words_per_second: float | None
+    resumed: float = 0.0
+    unseen: int = 0
+    known: int | None = None
+    averaged: int = 0
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything, for ``--json``."""
+        return asdict(self)
+
+    def text(self) -> str:
+        """Return what a person wants to read."""
+        what = "nodes" if self.kind == "graph" else "words"
+        rate = self.words_per_second
+        fast = "" if rate is None else f", {format_count(rate)} words/s"
+        where = f"{self.ranks} {self.device}{'s' * (self.ranks != 1)}"
+        lines = [
+            f"{shown(self.vectors)}: {self.rows:,} {what}, {self.dimension} dimensions, "
+            f"{format_bytes(self.bytes)}",
+            f"  loss {self.loss:.4f} in epoch {self.epochs} of {self.epochs}",
+            f"  {self.words:,} words in {self.seconds:.1f} s on {where}{fast}",
+        ]
+        if self.resumed:
+            lines.append(f"  {self.resumed:.0%} was there from the run before")
+        if self.known is not None:
+            new = self.rows - self.known
+            mean = f", {self.averaged:,} of them with the mean of their neighbours"
+            more = f"; {new:,} are new{mean if self.averaged else ''}" if new else ""
+            lines.append(f"  {self.known:,} began with the vectors of --init{more}")
+        if self.unseen:
+            lines.append(f"  {self.unseen:,} {what} were not seen when walks were counted")
+        return "\n".join(lines)
+
+
+class WordsBar(Progress):
+    """Progress in words: ``train: 40 %, 25 M words/s, loss 2.31``."""
+
+    def __init__(self, words: int, *, quiet: bool = False) -> None:
+        super().__init__("train", total=words, unit="words", quiet=quiet)
+        self._all, self._before, self._loss = words, -1, 0.0
+
+    def __enter__(self) -> WordsBar:
+        super().__enter__()
+        return self
+
+    def on_metrics(self, rank: int, metrics: dict[str, Any]) -> None:
+        """Take what the first rank logs: the words that all have done, and the loss."""
+        if rank != 0 or "words" not in metrics:
+            return
+        words = int(metrics["words"])
+        if self._before < 0:
+            self._before = int(metrics["before"])  # of the run that this one resumes
+            self.total = max(self._all - self._before, 1)
+        self._loss = float(metrics["loss"])
+        # A rank that was started again goes on from its checkpoint.
+        self.advance(words - self._before - self.done)
+
+    def _state(self, elapsed: float) -> str:
+        return f"{super()._state(elapsed)}, loss {self._loss:.4g}"
+
+
+def report_of(
+    trained: Trained, about: dict[str, Any], *, seconds: float, ranks: int, device: str
+) -> Word2vecReport:
+    """Return the report of a training; ``about`` has what the job knows."""
+    # Below a second or so it is the start that is timed.
+    rate = trained.run_words / trained.seconds if trained.seconds > 1 else None
+    return Word2vecReport(
+        epochs=trained.epochs,
+        loss=trained.loss,
+        words=trained.words,
+        kept=trained.kept,
+        pairs=trained.pairs,
+        ranks=ranks,
+        device=device,
+        seconds=seconds,
+        train_seconds=trained.seconds,
+        words_per_second=rate,
+        resumed=trained.resumed,
+        unseen=trained.unseen,
+        **about,
+    )

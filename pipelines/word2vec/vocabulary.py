@@ -1,0 +1,108 @@
+"""The vocabulary of a corpus: which ids get a vector, and how often each was seen."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from penstock.arrays import Array
+from penstock.errors import InputError
+from penstock.files import atomic, save_npy
+from penstock.sizes import format_count
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+IDS, COUNTS = "vocabulary.parquet", "vocabulary.counts.npy"
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """Words by falling count, those of equal count in their own order.
+
+    ids     Arrow array; counts: (words,) int64
+    """
+
+    ids: pa.Array
+    counts: Array
+
+    @staticmethod
+    def of(counted: pa.Table, *, what: str, min_count: int, max_vocab: int | None) -> Vocabulary:
+        """Return what is left of all ids and counts: those seen often enough, and not too many.
+
+        counted  columns id and count, an id once
+        """
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        if not counted.num_rows:
+            raise empty(what)
+        kept = counted.filter(pc.greater_equal(counted["count"], min_count))
+        if not kept.num_rows:
+            most = counted.take(pc.select_k_unstable(counted, 1, [("count", "descending")]))
+            top = (most["id"][0].as_py(), most["count"][0].as_py())
+            raise nothing_left(what, min_count, counted.num_rows, top)
+        kept = kept.sort_by([("count", "descending"), ("id", "ascending")])
+        if max_vocab is not None:
+            kept = kept.slice(0, max_vocab)
+        ids = kept["id"].combine_chunks()
+        ids = ids if isinstance(ids, pa.Array) else ids.chunk(0)
+        return Vocabulary(ids, kept["count"].to_numpy().astype(np.int64))
+
+    def save(self, folder: Path) -> Path:
+        """Write it, and return the file of the counts; do this before anything says it is there."""
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        with atomic(folder / IDS) as temporary:
+            pq.write_table(pa.table({"id": self.ids}), temporary)
+        save_npy(folder, COUNTS, self.counts)
+        return folder / COUNTS
+
+    @staticmethod
+    def load(folder: Path) -> Vocabulary:
+        """Read what was written."""
+        return Vocabulary(load_ids(folder), np.load(folder / COUNTS))
+
+
+def load_ids(folder: Path) -> pa.Array:
+    """Return the ids of a vocabulary that was written."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    found = pq.read_table(folder / IDS)["id"]
+    return pa.concat_arrays([*found.chunks, pa.array([], found.type)])
+
+
+def empty(what: str) -> InputError:
+    """Return the error of a corpus without a word."""
+    return InputError(
+        f"{what} is an empty corpus: it has no words", expected="sentences with words"
+    )
+
+
+def nothing_left(what: str, min_count: int, words: int, top: tuple[Any, int]) -> InputError:
+    """Return the error where no word is seen often enough; top: the most frequent, how often."""
+    word, times = top
+    return InputError(
+        f"nothing in {what} is seen at least {min_count:,} times",
+        expected=f"words seen --min-count {min_count} times or more",
+        got=f"{format_count(words)} words, the most frequent {word!r}, {times:,} times",
+        remedy=f"Give --min-count {times} or less",
+    )
+
+
+def merged(tables: list[pa.Table]) -> pa.Table:
+    """Return the sums of counts of several tables with columns id and count, an id once."""
+    import pyarrow as pa
+
+    if len(tables) == 1:
+        return tables[0]
+    grouped = pa.concat_tables(tables, promote_options="permissive")
+    grouped = grouped.group_by("id").aggregate([("count", "sum")])
+    return grouped.rename_columns(
+        ["count" if name == "count_sum" else name for name in grouped.column_names]
+    )

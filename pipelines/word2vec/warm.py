@@ -1,0 +1,101 @@
+"""A warm start: which words begin with the vectors of another training."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from penstock.arrays import Array
+from penstock.errors import UsageError
+from penstock.files import save_npy
+from penstock.graph import Graph
+from penstock.pipelines.vectors import Vectors
+from penstock.pipelines.word2vec.inputs import Prepared
+
+_NODES = 1 << 16  # new nodes whose neighbours are read together
+
+
+class WarmStart:
+    """Vectors that words begin with.
+
+    known     words that have a vector there; averaged: nodes with the mean of their neighbours
+    """
+
+    def __init__(self, path: Path, dim: int) -> None:
+        self.path, self.dim = path, dim
+        self.known = self.averaged = 0
+        if self.vectors.dimension != dim:
+            raise UsageError(
+                f"{path} holds vectors of another dimension",
+                expected=f"--dim {dim}",
+                got=f"{self.vectors.dimension} dimensions",
+                remedy=f"Give --dim {self.vectors.dimension}",
+            )
+
+    @cached_property
+    def vectors(self) -> Vectors:
+        """The vectors."""
+        return Vectors.open(self.path)
+
+    def identity(self) -> dict[str, Any]:
+        """Return by what the vectors are known."""
+        return {str(self.path): self.vectors.digest}
+
+    def prepare(self, prepared: Prepared, folder: Path) -> Path:
+        """Write the rows that are known, and the means of neighbours, for the ranks to read."""
+        ids = prepared.ids()
+        rows = self.vectors.find(ids.combine_chunks() if hasattr(ids, "chunks") else ids)
+        words = np.flatnonzero(rows >= 0)
+        self.known = len(words)
+        if not len(words):
+            raise UsageError(
+                f"{self.path} knows none of the {prepared.words:,} ids of the input",
+                expected=f"vectors of the same ids, such as {self.vectors.example()}",
+                got=f"ids such as {ids[0].as_py()!r}",
+                remedy="Leave --init away, or name the vectors of this input",
+            )
+        values = np.asarray(self.vectors.values[rows[words]], np.float32)
+        if not np.isfinite(values).all():
+            self.vectors.check_finite()
+        found_words, found = words, values
+        if prepared.graph is not None and len(words) < prepared.words:
+            new, means = neighbour_means(prepared.graph, words, values)
+            self.averaged = len(new)
+            found_words = np.concatenate([words, new])
+            found = np.concatenate([values, means])
+        save_npy(folder, "words.npy", found_words)
+        save_npy(folder, "in.npy", found)
+        if self.vectors.context is not None:
+            save_npy(folder, "context_words.npy", words)
+            save_npy(folder, "out.npy", np.asarray(self.vectors.context[rows[words]]))
+        return folder
+
+
+def neighbour_means(graph: Graph, known: Array, values: Array) -> tuple[Array, Array]:
+    """Return the nodes that are new and have neighbours among the known, and these' means."""
+    row = np.full(graph.num_nodes, -1, np.int64)
+    row[known] = np.arange(len(known))
+    csr = graph.csr()
+    indptr = np.asarray(csr.indptr)
+    nodes: list[Array] = []
+    means: list[Array] = []
+    unknown = np.flatnonzero(row < 0)
+    for at in range(0, len(unknown), _NODES):
+        some = unknown[at : at + _NODES]
+        begin, degrees = indptr[some], indptr[some + 1] - indptr[some]
+        places = np.repeat(begin - np.cumsum(degrees) + degrees, degrees) + np.arange(degrees.sum())
+        ends = row[np.asarray(csr.indices[places])]
+        owner = np.repeat(np.arange(len(some)), degrees)[ends >= 0]
+        count = np.bincount(owner, minlength=len(some))
+        there = np.flatnonzero(count)
+        if not len(there):
+            continue
+        sums = np.add.reduceat(values[ends[ends >= 0]], np.cumsum(count[there]) - count[there])
+        nodes.append(some[there])
+        means.append((sums / count[there, None]).astype(np.float32))
+    if not nodes:
+        return np.empty(0, np.int64), np.empty((0, values.shape[1]), np.float32)
+    return np.concatenate(nodes), np.concatenate(means)

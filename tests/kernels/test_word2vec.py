@@ -1,0 +1,297 @@
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.stats import chisquare
+
+from penstock.arrays import Array
+from penstock.kernels.cpu import word2vec as cpu
+from penstock.kernels.naive import word2vec as naive
+from penstock.kernels.word2vec_rules import ALWAYS, Losses, Noise, Rules, Sentences
+
+
+def noise_of(counts: Array, sample: float | None = None) -> Noise:
+    keep = None if sample is None else naive.keep_thresholds(counts, sample)
+    return Noise(*naive.noise_table(counts), keep)
+
+
+def sentences_of(lists: Any, rate: float = 0.05, **more: Any) -> Sentences:
+    """Return a block in which every sentence has another rate."""
+    tokens = np.concatenate([np.empty(0, np.int32), *lists]).astype(np.int32)
+    offsets = np.r_[0, np.cumsum([len(each) for each in lists])].astype(np.int64)
+    rates = np.linspace(rate, rate / 2, len(lists), dtype=np.float32)
+    return Sentences(tokens, offsets, rates, **more)
+
+
+def vectors_of(words: int, dimension: int, seed: int = 0) -> tuple[Array, Array]:
+    rng = np.random.default_rng(seed)
+    both = rng.normal(0, 0.3, (2, words, dimension)).astype(np.float32)
+    return both[0].copy(), both[1].copy()
+
+
+def random_lists(rng: Any, words: int, lengths: list[int]) -> list[Array]:
+    return [rng.integers(-1, words, length) for length in lengths]
+
+
+# -- tables ----------------------------------------------------------------------------------------
+
+some_counts = st.lists(st.integers(0, 10**6), min_size=1, max_size=60).filter(any)
+
+
+@given(some_counts)
+def test_noise_draws_words_as_their_counts_say(counts: list[int]) -> None:
+    given_counts = np.array(counts, np.int64)
+    chance, alias = cpu.noise_table(given_counts)
+    for ours, truth in zip((chance, alias), naive.noise_table(given_counts), strict=True):
+        assert ours.dtype == truth.dtype
+        np.testing.assert_array_equal(ours, truth)
+    share = chance / 2.0**32
+    drawn = share.copy()
+    np.add.at(drawn, alias, 1 - share)
+    exact = given_counts**0.75
+    np.testing.assert_allclose(drawn / len(counts), exact / exact.sum(), atol=1e-8)
+    assert not drawn[given_counts == 0].any()
+
+
+@given(some_counts, st.floats(1e-6, 1))
+def test_thresholds_are_the_chances_to_be_kept(counts: list[int], sample: float) -> None:
+    given_counts = np.array(counts, np.int64)
+    keep = cpu.keep_thresholds(given_counts, sample)
+    np.testing.assert_array_equal(keep, naive.keep_thresholds(given_counts, sample))
+    share = np.maximum(given_counts, 1) / given_counts.sum()
+    chance = (np.sqrt(share / sample) + 1) * (sample / share)  # as word2vec.c has it
+    np.testing.assert_allclose(keep / 2.0**32, np.minimum(chance, 1), atol=1e-6)
+    assert (keep[chance > 1.001] == ALWAYS).all()
+
+
+@pytest.mark.parametrize("dimension", [1, 4, 7, 128])
+def test_start_is_uniform_and_any_rows_can_be_asked_for(dimension: int) -> None:
+    words = np.arange(2000)
+    rows = cpu.start_rows(5, words, dimension)
+    np.testing.assert_array_equal(rows, naive.start_rows(5, words, dimension))
+    np.testing.assert_array_equal(rows[[7, 3]], cpu.start_rows(5, np.array([7, 3]), dimension))
+    assert abs(rows).max() <= 0.5 / dimension
+    deciles, _ = np.histogram(rows, 10, (-0.5 / dimension, 0.5 / dimension))
+    assert chisquare(deciles).pvalue > 1e-4
+
+
+# -- draws -----------------------------------------------------------------------------------------
+
+
+def test_words_are_kept_as_often_as_thresholds_say() -> None:
+    counts = np.array([6000, 3000, 900, 100])
+    noise = noise_of(counts, 0.05)
+    words = np.repeat(np.arange(4), 5000)
+    sentences = sentences_of([words, words], first=9, epoch=1)
+    places = naive.kept_places(sentences, 0, noise, Rules(seed=2))
+    kept = np.bincount(words[places], minlength=4)
+    chance = noise.keep / 2.0**32
+    error = np.sqrt(5000 * chance * (1 - chance))
+    assert (abs(kept - 5000 * chance) <= 4 * error + 1e-3).all()
+    assert kept[3] == 5000
+    assert not np.array_equal(places, naive.kept_places(sentences, 1, noise, Rules(seed=2)))
+
+
+@pytest.mark.parametrize("negatives", [1, 4, 5])
+def test_negatives_come_as_often_as_their_counts_say(negatives: int) -> None:
+    counts = np.array([1000, 500, 100, 10, 300, 0])
+    noise, rules = noise_of(counts), Rules(negatives=negatives, seed=3)
+    drawn = np.concatenate([naive.negatives(noise, rules, 77, t) for t in range(4000)])
+    seen = np.bincount(drawn, minlength=6)
+    expected = counts[:5] ** 0.75
+    assert seen[5] == 0
+    assert chisquare(seen[:5], expected / expected.sum() * seen.sum()).pvalue > 1e-4
+
+
+# -- the step --------------------------------------------------------------------------------------
+
+
+def loss_of(x: Array, y: Array, context: list[int], targets: list[int]) -> float:
+    score = x[context] @ y[targets].T
+    sign = np.r_[-1.0, np.ones(len(targets) - 1)]
+    return float(np.log1p(np.exp(sign * score)).sum())
+
+
+def slopes(x: Array, y: Array, context: list[int], targets: list[int]) -> tuple[Array, Array]:
+    """Return the derivatives of the loss by small differences."""
+    found = np.zeros_like(x), np.zeros_like(y)
+    for which, matrix in enumerate((x, y)):
+        for at in np.ndindex(matrix.shape):
+            old = matrix[at]
+            matrix[at] = old + 1e-6
+            above = loss_of(x, y, context, targets)
+            matrix[at] = old - 1e-6
+            found[which][at] = (above - loss_of(x, y, context, targets)) / 2e-6
+            matrix[at] = old
+    return found
+
+
+def test_a_step_goes_down_the_slope_of_the_loss() -> None:
+    words = np.array([2, 0, 1, 0, 3])  # 0 stands twice in the context of 1
+    noise, rules = noise_of(np.array([5, 4, 3, 2])), Rules(half_window=2, negatives=3, seed=1)
+    vectors = vectors_of(4, 3)
+    x, y = (matrix.astype(np.float64) for matrix in vectors)
+    loss = pairs = 0.0
+    for i in range(5):
+        context = [int(words[j]) for j in range(max(i - 2, 0), min(i + 3, 5)) if j != i]
+        drawn = naive.negatives(noise, rules, 4, i)
+        targets = [int(words[i]), *(int(word) for word in drawn if word != words[i])]
+        loss += loss_of(x, y, context, targets)
+        pairs += len(context) * len(targets)
+        down_x, down_y = slopes(x, y, context, targets)
+        x, y = x - 0.1 * down_x, y - 0.1 * down_y
+    block = Sentences(words.astype(np.int32), np.array([0, 5]), np.full(1, 0.1, np.float32), 4)
+    for train in (naive.train, cpu.train):
+        ours = [matrix.copy() for matrix in vectors]
+        losses = train(*ours, block, noise, rules)
+        assert (losses.pairs, losses.words, losses.kept) == (pairs, 5, 5)
+        assert losses.loss == pytest.approx(loss, rel=1e-5)
+        np.testing.assert_allclose(ours[0], x, atol=1e-5)
+        np.testing.assert_allclose(ours[1], y, atol=1e-5)
+
+
+@given(
+    words=st.integers(1, 300),
+    dimension=st.sampled_from([1, 2, 15, 16, 17, 64, 100, 128, 200, 1024]),
+    half_window=st.integers(1, 9),
+    negatives=st.sampled_from([0, 1, 2, 5, 6, 11, 20]),
+    shared=st.integers(1, 4),
+    sample=st.sampled_from([None, 1e-3, 0.1]),
+    lengths=st.lists(st.integers(0, 40), min_size=1, max_size=4),
+    seed=st.integers(0, 2**63),
+)
+@settings(max_examples=60, deadline=None)
+def test_cores_train_as_the_truth_does(
+    words: int,
+    dimension: int,
+    half_window: int,
+    negatives: int,
+    shared: int,
+    sample: float | None,
+    lengths: list[int],
+    seed: int,
+) -> None:
+    rng = np.random.default_rng(seed)
+    noise = noise_of(rng.integers(1, 1000, words), sample)
+    rules = Rules(half_window, negatives, seed, shared)
+    block = sentences_of(random_lists(rng, words, lengths), first=2**39, epoch=3)
+    truth, ours = vectors_of(words, dimension), vectors_of(words, dimension)
+    expected, losses = (
+        naive.train(*truth, block, noise, rules),
+        cpu.train(*ours, block, noise, rules),
+    )
+    assert losses.loss == pytest.approx(expected.loss, rel=1e-4, abs=1e-6)
+    assert losses.pairs == expected.pairs
+    assert (losses.words, losses.kept) == (expected.words, expected.kept)
+    for got, wanted in zip(ours, truth, strict=True):
+        np.testing.assert_allclose(got, wanted, atol=2e-4 * max(1, abs(wanted).max()))
+
+
+@pytest.mark.parametrize("sample", [None, 0.02])
+def test_long_sentences_are_one_window_after_another(sample: float | None) -> None:
+    rng = np.random.default_rng(0)
+    noise, rules = noise_of(rng.integers(1, 50, 400), sample), Rules(seed=8)
+    block = sentences_of(random_lists(rng, 400, [3000, 1, 129]), 0.02)
+    truth, ours = vectors_of(400, 20), vectors_of(400, 20)
+    expected, losses = (
+        naive.train(*truth, block, noise, rules),
+        cpu.train(*ours, block, noise, rules),
+    )
+    assert losses.loss == pytest.approx(expected.loss, rel=1e-5)
+    np.testing.assert_allclose(ours[0], truth[0], atol=1e-4)
+    np.testing.assert_allclose(ours[1], truth[1], atol=1e-4)
+
+
+def test_blocks_in_order_give_the_same_vectors_however_they_are_cut() -> None:
+    rng = np.random.default_rng(1)
+    noise, rules = noise_of(rng.integers(1, 50, 100), 0.1), Rules(seed=8)
+    block = sentences_of(random_lists(rng, 100, [50] * 900), first=6)
+    whole, again, parts = vectors_of(100, 24), vectors_of(100, 24), vectors_of(100, 24)
+    total = cpu.train(*whole, block, noise, rules)
+    assert cpu.train(*again, block, noise, rules) == total
+    found = Losses()
+    for first, last in ((0, 1), (1, 500), (500, 900)):
+        offsets = block.offsets[first : last + 1]
+        tokens = block.tokens[offsets[0] : offsets[-1]]
+        rates = block.rates[first:last]
+        part = Sentences(tokens, offsets - offsets[0], rates, first=6 + first)
+        found += cpu.train(*parts, part, noise, rules)
+    for matrix, same, pieced in zip(whole, again, parts, strict=True):
+        np.testing.assert_array_equal(same, matrix)
+        np.testing.assert_array_equal(pieced, matrix)
+    assert found.loss == pytest.approx(total.loss, rel=1e-9)
+    assert (found.pairs, found.words, found.kept) == (total.pairs, total.words, total.kept)
+
+
+def planted(rng: Any) -> tuple[list[Array], Array]:
+    """Return sentences of words of one of four topics each, and their counts."""
+    lists = [rng.integers(0, 25, 40) + 25 * rng.integers(4) for _ in range(2500)]
+    return lists, np.bincount(np.concatenate(lists), minlength=100)
+
+
+@pytest.mark.parametrize("threads", [1, 2, 5])
+def test_words_of_a_topic_are_close(threads: int) -> None:
+    lists, counts = planted(np.random.default_rng(2))
+    rules, noise = Rules(seed=4), noise_of(counts)
+    vectors = naive.start_rows(4, np.arange(100), 16), np.zeros((100, 16), np.float32)
+    losses = [
+        cpu.train(*vectors, sentences_of(lists, epoch=epoch), noise, rules, threads=threads)
+        for epoch in range(3)
+    ]
+    assert losses[0].pairs > 2500 * 40 * 6 * 5
+    assert losses[2].loss / losses[2].pairs < 0.99 * losses[0].loss / losses[0].pairs
+    unit = vectors[0] / np.linalg.norm(vectors[0], axis=1, keepdims=True)
+    close = unit @ unit.T
+    topic = np.arange(100) // 25
+    same = topic[:, None] == topic
+    assert close[same].mean() > close[~same].mean() + 0.5
+
+
+def test_threads_see_every_word_once_and_learn_as_one_does() -> None:
+    lists, counts = planted(np.random.default_rng(3))
+    noise, rules = noise_of(counts, 0.01), Rules(seed=4)
+    found = []
+    for threads in (1, 3):
+        vectors = naive.start_rows(4, np.arange(100), 16), np.zeros((100, 16), np.float32)
+        found.append(cpu.train(*vectors, sentences_of(lists), noise, rules, threads=threads))
+    one, three = found
+    assert (three.pairs, three.words, three.kept) == (one.pairs, one.words, one.kept)
+    assert three.loss == pytest.approx(one.loss, rel=0.03)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+@pytest.mark.parametrize("which", [0, 1])
+def test_vectors_that_are_no_numbers_make_the_loss_none(bad: float, which: int) -> None:
+    noise, rules = noise_of(np.ones(5, np.int64)), Rules()
+    block = sentences_of([[0, 1, 2, 3, 4] * 10])
+    for train in (naive.train, cpu.train):
+        vectors = vectors_of(5, 20)
+        vectors[which][1:3, 17] = bad
+        assert not np.isfinite(train(*vectors, block, noise, rules).loss)
+
+
+def test_a_rate_too_high_comes_out_in_the_loss() -> None:
+    noise, rules = noise_of(np.ones(5, np.int64)), Rules()
+    block = sentences_of([[0, 1, 2, 3, 4] * 50], 1e30)
+    vectors = vectors_of(5, 20)
+    assert not np.isfinite(cpu.train(*vectors, block, noise, rules).loss)
+
+
+@pytest.mark.parametrize("lists", [[], [[]], [[3]], [[-1, -1, 2, -1]], [[-1] * 500]])
+def test_without_pairs_nothing_moves(lists: Any) -> None:
+    noise, rules = noise_of(np.ones(5, np.int64)), Rules()
+    vectors, before = vectors_of(5, 20), vectors_of(5, 20)
+    words = sum(word >= 0 for each in lists for word in each)
+    for train in (naive.train, cpu.train):
+        assert train(*vectors, sentences_of(lists), noise, rules) == Losses(words=words, kept=words)
+        np.testing.assert_array_equal(vectors[0], before[0])
+        np.testing.assert_array_equal(vectors[1], before[1])
+
+
+def test_rules_say_how_long_a_sentence_has_draws_of_its_own() -> None:
+    assert Rules(negatives=5).places == 2**32 // 3
+    assert Rules(negatives=2).places == Rules(negatives=0).places == 2**32

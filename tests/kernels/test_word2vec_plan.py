@@ -1,0 +1,91 @@
+"""What word2vec's CUDA kernel is launched with, which needs no GPU to be tried."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.errors import UsageError
+from penstock.kernels.word2vec_rules import Rules
+
+FOLDER = Path(__file__).parents[2] / "kernels" / "cuda" / "word2vec"
+# The package imports CuPy, its plan does not.
+SPEC = importlib.util.spec_from_file_location("word2vec_plan", FOLDER / "plan.py")
+assert SPEC is not None
+assert SPEC.loader is not None
+made = importlib.util.module_from_spec(SPEC)
+sys.modules["word2vec_plan"] = made
+SPEC.loader.exec_module(made)
+
+H200 = made.Device(132, 232_448, 233_472)
+A100 = made.Device(108, 166_912, 167_936)
+
+
+@given(
+    st.integers(1, 1024),
+    st.integers(1, 10),
+    st.integers(0, 20),
+    st.integers(1, 4),
+    st.booleans(),
+)
+def test_what_the_issue_asks_for_fits(dimension, half_window, negatives, shared, aligned):
+    rules = Rules(half_window, negatives, shared_windows=shared)
+    chosen = made.plan(dimension, rules, H200, aligned=aligned)
+    source = (FOLDER / "train.cu").read_text()
+    assert f"// instance: {chosen.instance}\n" in source
+    assert chosen.shared_memory <= H200.block_memory
+    assert chosen.blocks * (chosen.shared_memory + 1024) <= H200.memory
+    assert chosen.blocks * chosen.warps <= 16
+    assert chosen.warps % chosen.team == 0
+    assert chosen.team * chosen.each * 32 >= dimension
+    assert dimension % chosen.vec == 0
+    assert chosen.single == (negatives <= 5)
+    # Rows of shared memory follow each other in 16-byte steps.
+    assert chosen.a_warp % 4 == 0
+
+
+def test_what_is_usual_fills_the_multiprocessor():
+    chosen = made.plan(128, Rules(3, 5), H200)
+    assert chosen.blocks * chosen.warps == 16
+    assert chosen.instance == "train<4, 4, true, false>"
+
+
+@pytest.mark.parametrize(
+    ("dimension", "rules", "device", "wrong"),
+    [
+        (1025, Rules(), H200, "dimension"),
+        (128, Rules(half_window=16), H200, "half window"),
+        (128, Rules(negatives=32), H200, "number of negatives"),
+        (1024, Rules(15, 31), H200, "do not fit"),
+        (1024, Rules(10, 20), A100, "do not fit"),
+    ],
+)
+def test_what_does_not_fit_is_said(dimension, rules, device, wrong):
+    with pytest.raises(UsageError, match=wrong):
+        made.plan(dimension, rules, device)
+
+
+@given(st.integers(1, 10**11), st.integers(2, 3000))
+def test_pieces_are_short_enough_for_all(words, teams):
+    piece = made.piece_length(words, teams)
+    assert 256 <= piece <= 10_000
+    assert words // piece >= teams or piece == 256
+    assert made.piece_length(words, 1) >= words or words > 2**31
+
+
+def test_several_short_sentences_are_taken_at_once():
+    assert made.pieces_together(100_000_000, 10_000_000, 2112) == 25
+    assert made.pieces_together(100_000_000, 100_000, 2112) == 1
+    assert made.pieces_together(1000, 100, 2112) == 1
+
+
+def test_lists_are_counted_as_the_kernel_divides_them():
+    source = (FOLDER / "train.cu").read_text() + (FOLDER / "kept.cuh").read_text()
+    for name, value in (("kRows", 6), ("kSteps", 8), ("kQueue", 64)):
+        assert re.search(rf"constexpr int {name} = {value};", source)

@@ -1,0 +1,110 @@
+"""``penstock word2vec train`` on inputs that have nothing, or the wrong things, to learn from."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from penstock import word2vec
+from penstock.errors import CapacityError, InputError, UsageError
+from penstock.pipelines.vectors import write_vectors
+from penstock.pipelines.word2vec.inputs import open_input
+from penstock.pipelines.word2vec.options import Word2vecOptions
+from penstock.pipelines.word2vec.planning import training_of
+
+SMALL: dict[str, Any] = {"dim": 16, "epochs": 1, "sample": 0, "min_count": 1}
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "said"),
+    [
+        ("a\n", {}, "two words or more"),
+        ("a\nb\nc\n" * 9, {"deterministic": True}, "two words or more"),
+        ("a b c d\n" * 50, {"sample": 1e-9}, "--sample 0"),
+    ],
+)
+def test_what_trains_nothing_is_no_success(
+    tmp_path: Path, text: str, options: dict[str, Any], said: str
+) -> None:
+    (tmp_path / "t.txt").write_text(text)
+    with pytest.raises(InputError, match=said):
+        word2vec(tmp_path / "t.txt", tmp_path / "v", **{**SMALL, **options})
+    assert not (tmp_path / "v").exists()
+
+
+def test_walks_of_one_node_train_nothing(make_graph: Any, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="--length 2"):
+        word2vec(make_graph(), tmp_path / "v", length=1, walks=2, dim=16)
+
+
+def test_lists_of_lists(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"l": [[[1, 2]], [[2]]]}), tmp_path / "l.parquet")
+    with pytest.raises(UsageError, match="lists of lists"):
+        word2vec(tmp_path / "l.parquet", tmp_path / "v", **SMALL)
+
+
+def test_vectors_are_no_sentences(tmp_path: Path) -> None:
+    folder = tmp_path / "vectors"
+    folder.mkdir()
+    write_vectors(folder, np.arange(9), np.ones((9, 4), np.float32))
+    for path in (folder, folder / "part-00000.parquet"):
+        with pytest.raises(UsageError, match=f"holds vectors.*--init {path}"):
+            word2vec(path, tmp_path / "v", **SMALL)
+
+
+@pytest.mark.parametrize("inputs", [[], [["a", "b"], ["c"]], b"t.txt"])
+def test_inputs_are_paths(tmp_path: Path, inputs: Any) -> None:
+    with pytest.raises(UsageError, match="Write sentences to a text file"):
+        word2vec(inputs, tmp_path / "v", **SMALL)
+
+
+def test_files_have_ids_of_one_kind(tmp_path: Path) -> None:
+    paths = [tmp_path / "a.parquet", tmp_path / "b.parquet"]
+    for path, ids in zip(paths, ([1, 2], ["x", "y"]), strict=True):
+        pq.write_table(pa.table({"l": [ids] * 3}), path)
+    with pytest.raises(UsageError, match="ids of different types"):
+        word2vec(paths, tmp_path / "v", **SMALL)
+    # Integers of different widths are no problem.
+    pq.write_table(pa.table({"l": pa.array([[1, 3]] * 3, pa.list_(pa.int16()))}), paths[1])
+    assert word2vec(paths, tmp_path / "v", **SMALL).rows == 3
+
+
+def test_parquet_without_a_row(tmp_path: Path) -> None:
+    schema = pa.schema([("l", pa.list_(pa.int64()))])
+    with pq.ParquetWriter(tmp_path / "l.parquet", schema):
+        pass
+    with pytest.raises(InputError, match="empty corpus"):
+        word2vec(tmp_path / "l.parquet", tmp_path / "v", **SMALL)
+
+
+def test_a_window_wider_than_any_sentence(tmp_path: Path) -> None:
+    (tmp_path / "t.txt").write_text("a b c d e f\n" * 30)
+    options: dict[str, Any] = {**SMALL, "deterministic": True}
+    wide = word2vec(tmp_path / "t.txt", tmp_path / "v", window=10**12, **options)
+    assert wide.loss == word2vec(tmp_path / "t.txt", tmp_path / "w", window=10, **options).loss
+    assert training_of(Word2vecOptions(window=10**12, length=7), "graph").rules.half_window == 6
+
+
+def test_a_window_that_does_not_fit_into_memory(tmp_path: Path) -> None:
+    (tmp_path / "t.txt").write_text("a b c d e f\n" * 30)
+    wide: dict[str, Any] = {**SMALL, "dim": 1024, "window": 10**8, "max_sentence": 10**8}
+    with pytest.raises(CapacityError, match="A narrower --window takes less"):
+        word2vec(tmp_path / "t.txt", tmp_path / "v", **wide)
+
+
+def test_inputs_in_another_order_are_another_run(tmp_path: Path) -> None:
+    paths = [tmp_path / "a.txt", tmp_path / "b.txt"]
+    for path in paths:
+        path.write_text(f"{path.stem} c d\n" * 9)
+    options = Word2vecOptions()
+    one, other, twice = (
+        open_input(some, options, quiet=True).identity()
+        for some in (paths, paths[::-1], [*paths, paths[1]])
+    )
+    assert one != other
+    assert one != twice

@@ -1,0 +1,73 @@
+"""The whole job on a GPU: from text and from a graph to vectors that tell what belongs together."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import penstock
+from penstock import ClusterSpec
+from penstock.pipelines.vectors import Vectors
+
+pytestmark = pytest.mark.gpu
+GPU = ClusterSpec(device="gpu")
+
+
+def within_minus_across(vectors: Vectors, group: np.ndarray) -> float:
+    """Return by how much cosines inside groups are above those between them."""
+    units = vectors.values / np.linalg.norm(vectors.values, axis=1, keepdims=True)
+    cosines, same = units @ units.T, group[:, None] == group[None, :]
+    np.fill_diagonal(same, val=False)
+    return float(cosines[same].mean() - cosines[group[:, None] != group[None, :]].mean())
+
+
+@pytest.mark.parametrize("more", [{}, {"shared_windows": 2}, {"ns_exponent": 0.5}])
+def test_words_of_a_group_are_near(tmp_path: Path, more: dict[str, float]) -> None:
+    random = np.random.default_rng(1)
+    groups = random.integers(0, 20, 20_000)
+    words = 10 * groups[:, None] + random.integers(0, 10, (20_000, 20))
+    text = tmp_path / "text.txt"
+    text.write_text("\n".join(" ".join(f"w{word}" for word in line) for line in words))
+    report = penstock.word2vec(
+        text, tmp_path / "v", dim=32, epochs=3, cluster=GPU, quiet=True, **more
+    )
+    assert report.on_gpu
+    vectors = Vectors.open(tmp_path / "v")
+    group = np.array([int(word[1:]) // 10 for word in vectors.ids.to_pylist()])
+    assert within_minus_across(vectors, group) > 0.3
+
+
+@pytest.mark.parametrize(
+    "more", [{}, {"app": "node2vec", "p": 0.5, "q": 2.0}, {"same_walks": True}]
+)
+def test_nodes_of_a_block_are_near(tmp_path: Path, more: dict[str, object]) -> None:
+    penstock.generate(
+        "sbm",
+        tmp_path / "g",
+        nodes=1000,
+        blocks=4,
+        degree_inside=20.0,
+        degree_outside=2.0,
+        quiet=True,
+    )
+    how = {"dim": 32, "length": 20, "epochs": 3, "lr": 0.05}
+    penstock.word2vec(tmp_path / "g", tmp_path / "v", cluster=GPU, quiet=True, **how, **more)
+    vectors = Vectors.open(tmp_path / "v")
+    graph = penstock.Graph.open(tmp_path / "g")
+    label = dict(zip(graph.user_ids().to_pylist(), np.asarray(graph.labels()), strict=True))
+    group = np.array([label[node] for node in vectors.ids.to_pylist()])
+    assert within_minus_across(vectors, group) > 0.2
+
+
+def test_a_resumed_training_ends_as_it_would(tmp_path: Path) -> None:
+    """Epochs are counted on: the vectors of a warm start are where the first training ended."""
+    penstock.generate("sbm", tmp_path / "g", nodes=500, blocks=4, quiet=True)
+    how = {"dim": 16, "length": 20, "quiet": True, "cluster": GPU}
+    penstock.word2vec(tmp_path / "g", tmp_path / "one", **how)
+    penstock.word2vec(
+        tmp_path / "g", tmp_path / "two", init=tmp_path / "one", lr=1e-9, min_lr=1e-9, **how
+    )
+    one, two = (Vectors.open(tmp_path / name) for name in ("one", "two"))
+    np.testing.assert_allclose(two.values, one.values, atol=1e-5)

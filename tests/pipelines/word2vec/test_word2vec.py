@@ -1,0 +1,536 @@
+"""``penstock word2vec train`` from inputs to vectors."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from penstock import ClusterSpec, Graph, walk, word2vec
+from penstock.errors import (
+    CapacityError,
+    InputError,
+    OutputExists,
+    PenstockError,
+    UsageError,
+)
+from penstock.pipelines.cli import run
+from penstock.pipelines.generate import generate
+from penstock.pipelines.job.capacity import Capacity
+from penstock.pipelines.vectors import Vectors
+from penstock.pipelines.word2vec.inputs import lists, text
+from penstock.pipelines.word2vec.inputs.text import Range
+from penstock.pipelines.word2vec.job import Word2vecJob
+from penstock.pipelines.word2vec.options import Word2vecOptions
+from penstock.pipelines.word2vec.planning import too_large, training_of
+from penstock.workers.word2vec.state import Checkpoints
+from penstock.workers.word2vec.task import Training
+
+SMALL: dict[str, Any] = {"dim": 16, "epochs": 2}
+
+
+@pytest.fixture(scope="module")
+def blocks(tmp_path_factory: pytest.TempPathFactory) -> Graph:
+    """A graph whose ten groups are easily told apart."""
+    path = tmp_path_factory.mktemp("blocks") / "g"
+    generate("sbm", path, nodes=400, degree_inside=12, degree_outside=1, quiet=True)
+    return Graph.open(path)
+
+
+def agreement(vectors: Vectors, labels: Any) -> float:
+    """Return how often the nearest node is of the same group."""
+    rows = np.asarray(vectors.values) / np.linalg.norm(vectors.values, axis=1, keepdims=True)
+    near = rows @ rows.T
+    np.fill_diagonal(near, -9)
+    return float(np.mean(labels[near.argmax(axis=1)] == labels))
+
+
+def same(one: Path, other: Path) -> None:
+    for name in ("vectors.npy", "context.npy"):
+        assert (one / name).read_bytes() == (other / name).read_bytes()
+
+
+# -- graphs ----------------------------------------------------------------------------------------
+
+
+def test_nodes_of_a_group_are_near_each_other(blocks: Graph, tmp_path: Path) -> None:
+    options = {"app": "node2vec", "p": 0.5, "q": 2, "walks": 10, "length": 30, "window": 9}
+    report = word2vec(blocks, tmp_path / "v", dim=32, sample=0, **options)
+    vectors = Vectors.open(tmp_path / "v")
+    assert vectors.ids.equals(blocks.user_ids().combine_chunks())
+    assert agreement(vectors, blocks.labels()) > 0.95
+    assert (report.rows, report.dimension, report.epochs) == (400, 32, 1)
+    assert report.words == 400 * 10 * 30
+    assert report.unseen == 0
+    about = vectors.about
+    assert about["graph_sha256"] == blocks.digest
+    assert about["options"]["app"] == "node2vec"
+    lines = (tmp_path / "v/epochs.jsonl").read_text().splitlines()
+    assert [json.loads(line)["loss"] for line in lines] == [report.loss]
+    assert vectors.context is not None
+    assert not (tmp_path / ".v.partial").exists()
+
+
+def test_streamed_walks_train_as_written_ones(blocks: Graph, tmp_path: Path) -> None:
+    more: dict[str, Any] = {"deterministic": True, "shards": 2, "sync_words": 5000, "dim": 16}
+    walk(blocks, tmp_path / "w", walks=2, length=20, seed=3)
+    word2vec(blocks, tmp_path / "a", walks=2, length=20, seed=3, same_walks=True, epochs=2, **more)
+    word2vec(tmp_path / "w", tmp_path / "b", graph=blocks.path, seed=3, epochs=2, **more)
+    same(tmp_path / "a", tmp_path / "b")  # and nodes are counted in the same walks
+    # Without the flag the second epoch has walks of its own.
+    word2vec(blocks, tmp_path / "c", walks=2, length=20, seed=3, epochs=2, **more)
+    assert (tmp_path / "c/vectors.npy").read_bytes() != (tmp_path / "a/vectors.npy").read_bytes()
+
+
+def test_few_starts_are_counted_in_all_their_walks(blocks: Graph, tmp_path: Path) -> None:
+    pq.write_table(pa.table({"id": [7]}), tmp_path / "starts.parquet")
+    options: dict[str, Any] = {"starts": tmp_path / "starts.parquet", "walks": 500, "length": 20}
+    report = word2vec(blocks, tmp_path / "v", dim=8, **options)
+    counts = pq.read_table(tmp_path / "v/part-00000.parquet")["count"].to_numpy()
+    assert counts.sum() == report.words == 500 * 20
+    assert report.unseen == int((counts == 0).sum()) < 200
+
+
+@pytest.mark.mpi
+def test_two_ranks_give_the_same_bytes(blocks: Graph, tmp_path: Path) -> None:
+    two = ClusterSpec(cluster="mpi", workers=2)
+    options: dict[str, Any] = {"walks": 3, "length": 20, "dim": 16, "sync_words": 3000}
+    word2vec(blocks, tmp_path / "one", deterministic=True, **options)
+    word2vec(blocks, tmp_path / "two", deterministic=True, cluster=two, parts=2, **options)
+    same(tmp_path / "one", tmp_path / "two")
+
+
+@pytest.mark.mpi
+@pytest.mark.slow
+def test_two_ranks_learn_as_much_as_one(blocks: Graph, tmp_path: Path) -> None:
+    two = ClusterSpec(cluster="mpi", workers=2)
+    more: dict[str, Any] = {"walks": 20, "length": 20, "dim": 16, "sync_words": 3000, "window": 9}
+    report = word2vec(blocks, tmp_path / "h", cluster=two, sample=0, **more)
+    alone = word2vec(blocks, tmp_path / "alone", sample=0, **more)
+    assert report.ranks == 2
+    assert report.words == alone.words
+    assert report.loss == pytest.approx(alone.loss, rel=0.1)
+    assert agreement(Vectors.open(tmp_path / "h"), blocks.labels()) > 0.9
+
+
+def test_a_graph_refuses_what_is_for_words(make_graph: Any, tmp_path: Path) -> None:
+    graph = make_graph()
+    for options in ({"min_count": 2}, {"max_vocab": 7}, {"column": "path"}):
+        with pytest.raises(UsageError, match="is for text, walks and lists"):
+            word2vec(graph, tmp_path / "v", **options)
+    with pytest.raises(UsageError, match="one graph"):
+        word2vec([graph.path, make_graph(name="other").path], tmp_path / "v")
+    with pytest.raises(UsageError, match="has no edges"):
+        word2vec(make_graph(nodes=5, edges=0, name="bare"), tmp_path / "v")
+    with pytest.raises(UsageError, match="--same-walks is about epochs after the first"):
+        word2vec(graph, tmp_path / "v", same_walks=True)
+    assert not (tmp_path / "v").exists()
+
+
+# -- walks and lists -------------------------------------------------------------------------------
+
+
+def test_a_directory_of_walks(blocks: Graph, tmp_path: Path) -> None:
+    walk(blocks, tmp_path / "w", walks=10, length=30)
+    word2vec(tmp_path / "w", tmp_path / "v", dim=32, window=9, sample=0, epochs=1)
+    vectors = Vectors.open(tmp_path / "v")
+    assert len(vectors) == 400
+    labels = blocks.labels()[np.asarray(blocks.internal_ids(vectors.ids))]
+    assert agreement(vectors, labels) > 0.9
+    counts = pq.read_table(tmp_path / "v/part-00000.parquet")["count"].to_numpy()
+    assert counts.sum() == 400 * 10 * 30
+    assert (np.diff(counts) <= 0).all()
+
+
+@pytest.mark.parametrize(
+    "kind", [pa.string(), pa.large_string(), pa.int32(), pa.uint64(), pa.date32(), pa.float64()]
+)
+def test_lists_of_any_type(tmp_path: Path, kind: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lists, "_PIECE_IDS", 20)
+    rng = np.random.default_rng(0)
+    rows = [rng.integers(0, 9, rng.integers(0, 8)).tolist() for _ in range(60)]
+    as_kind = pa.array(range(9)).cast(pa.int32() if kind == pa.date32() else pa.int64()).cast(kind)
+    column = pa.array([[as_kind[i] for i in row] for row in rows], pa.list_(kind))
+    pq.write_table(
+        pa.table({"n": range(60), "s": column}), tmp_path / "a.parquet", row_group_size=7
+    )
+    word2vec(tmp_path / "a.parquet", tmp_path / "v", **SMALL)
+    table = pq.read_table(tmp_path / "v/part-00000.parquet")
+    assert table["id"].type == kind
+    every = np.bincount([i for row in rows for i in row], minlength=9)
+    found = dict(zip(table["id"].to_pylist(), table["count"].to_pylist(), strict=True))
+    assert found == dict(zip(as_kind.to_pylist(), every.tolist(), strict=True))
+    with pytest.raises(UsageError, match="no column of lists 'n'"):
+        word2vec(tmp_path / "a.parquet", tmp_path / "x", column="n")
+
+
+def test_ids_that_the_graph_does_not_have(make_graph: Any, tmp_path: Path) -> None:
+    graph = make_graph()
+    ids = graph.user_ids().combine_chunks()
+    rows = [[ids[i] for i in range(5)]] * 4 + [[ids[3], pa.scalar("nobody", ids.type)
+            if pa.types.is_string(ids.type) else pa.scalar(10**6, ids.type)]]  # fmt: skip
+    table = pa.table({"path": pa.array(rows, pa.list_(ids.type))})
+    pq.write_table(table, tmp_path / "p.parquet")
+    with pytest.raises(InputError, match=r"has no node .*p\.parquet, row 4, value 1"):
+        word2vec(tmp_path / "p.parquet", tmp_path / "v", graph=graph.path)
+    # Numbers of nodes are known by the graph that was walked.
+    walk(graph, tmp_path / "w", ids="internal")
+    word2vec(tmp_path / "w", tmp_path / "v", graph=graph.path, **SMALL)
+    assert Vectors.open(tmp_path / "v").ids.equals(ids)
+    with pytest.raises(InputError, match="internal ids of another graph"):
+        word2vec(tmp_path / "w", tmp_path / "x", graph=make_graph(seed=3, name="o").path)
+
+
+def test_lists_with_nulls_or_without_ids(tmp_path: Path) -> None:
+    kind = pa.list_(pa.int64())
+    pq.write_table(
+        pa.table({"s": pa.array([[1, 2], None, [3, None]], kind)}), tmp_path / "n.parquet"
+    )
+    with pytest.raises(InputError, match="a null in it, row 2, value 1"):
+        word2vec(tmp_path / "n.parquet", tmp_path / "v")
+    pq.write_table(pa.table({"s": pa.array([[], None], kind)}), tmp_path / "e.parquet")
+    with pytest.raises(InputError, match="empty corpus"):
+        word2vec(tmp_path / "e.parquet", tmp_path / "v")
+    (tmp_path / "bad.parquet").write_bytes(b"PAR1 not really")
+    with pytest.raises(InputError, match=r"cannot read .*bad\.parquet as Parquet"):
+        word2vec(tmp_path / "bad.parquet", tmp_path / "v")
+
+
+@pytest.mark.parametrize("longest", [2, 3, 100])
+def test_long_sentences_are_cut(longest: int) -> None:
+    offsets = np.array([0, 7, 7, 9, 10])
+    cut = lists.cut_sentences(offsets, longest)
+    assert np.diff(cut).max() <= longest
+    assert set(offsets) <= set(cut)
+    tokens, kept = lists.without_unknown(np.array([1, -1, 2, -1, -1, 3], np.int32), np.r_[0, 2, 6])
+    assert (tokens.tolist(), kept.tolist()) == ([1, 2, 3], [0, 1, 3])
+
+
+# -- text ------------------------------------------------------------------------------------------
+
+LINES = [f"w{i % 7} w{i % 3} žluťoučký" + " x" * (i % 5) for i in range(200)]
+
+
+def packed(path: Path, data: bytes) -> Path:
+    if path.suffix == ".gz":
+        path.write_bytes(gzip.compress(data))
+    elif path.suffix == ".zst":
+        with pa.CompressedOutputStream(str(path), "zstd") as stream:
+            stream.write(data)
+    else:
+        path.write_bytes(data)
+    return path
+
+
+def test_text_plain_and_packed_is_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(text, "_BLOCK", 64)  # within sentences, too
+    monkeypatch.setattr(text, "_RANGE", 500)
+    monkeypatch.setattr(text, "_PIECE_WORDS", 100)
+    data = ("\n".join(LINES) + "\n").encode()
+    more: dict[str, Any] = {"deterministic": True, "sync_words": 1000, **SMALL}
+    for name in ("a.txt", "b.txt.gz", "c.txt.zst"):
+        word2vec(packed(tmp_path / name, data), tmp_path / name[0], **more)
+    same(tmp_path / "a", tmp_path / "b")
+    same(tmp_path / "a", tmp_path / "c")
+    halves = [packed(tmp_path / "1.txt.gz", "\n".join(LINES[:99]).encode()),
+              packed(tmp_path / "2.txt", "\n".join(LINES[99:]).encode())]  # fmt: skip
+    word2vec(halves, tmp_path / "d", **more)
+    same(tmp_path / "a", tmp_path / "d")
+    words = [word for line in LINES for word in line.split()]
+    table = pq.read_table(tmp_path / "a/part-00000.parquet")
+    for word, count in zip(table["id"].to_pylist(), table["count"].to_pylist(), strict=True):
+        assert words.count(word) == count
+    assert table.num_rows == len(set(words))
+
+
+@pytest.mark.parametrize("ranges", [1, 7, 60, 10_000])
+@pytest.mark.parametrize("block", [16, 1 << 20])
+def test_ranges_hold_every_sentence_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ranges: int, block: int
+) -> None:
+    monkeypatch.setattr(text, "_BLOCK", block)
+    data = b"\n\n" + "\n".join(LINES[:30]).encode() + b"\n" + b"one long line " * 40
+    path = packed(tmp_path / "t.txt", data)
+    found = []
+    for first in range(0, len(data), ranges):
+        each = Range(0, path, first, min(first + ranges, len(data)))
+        for at, read in each.blocks():
+            assert data[at : at + len(read)] == read.tobytes()
+            found.append(read.tobytes())
+    assert b"".join(found) == data or b"".join(found).split() == data.split()
+
+
+def test_min_count_and_max_vocab(tmp_path: Path) -> None:
+    path = packed(tmp_path / "t.txt", b"a a a a b b b c c d\n" * 3)
+    word2vec(path, tmp_path / "v", min_count=6, **SMALL)
+    assert Vectors.open(tmp_path / "v").ids.to_pylist() == ["a", "b", "c"]
+    word2vec(path, tmp_path / "m", max_vocab=2, min_count=1, **SMALL)
+    assert Vectors.open(tmp_path / "m").ids.to_pylist() == ["a", "b"]
+    with pytest.raises(InputError, match=r"seen at least 100 times.*the most frequent 'a', 12"):
+        word2vec(path, tmp_path / "x", min_count=100)
+
+
+def test_bad_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    latin = packed(tmp_path / "latin.txt", b"caf\n" * 500 + b"caf\xe9 au lait\n")
+    with pytest.raises(InputError, match=r"latin\.txt is not UTF-8: byte 2,003\..*0xe9"):
+        word2vec(latin, tmp_path / "v")
+    inside = packed(tmp_path / "latin.txt.gz", latin.read_bytes())
+    with pytest.raises(InputError, match="byte 2,003 of its text"):
+        word2vec(inside, tmp_path / "v")
+    for data in (b"", b"\n \n\t\n"):
+        with pytest.raises(InputError, match="empty corpus"):
+            word2vec(packed(tmp_path / "empty.txt", data), tmp_path / "v")
+    words = " ".join(str(n**5) for n in range(9999)).encode()
+    for suffix in (".gz", ".zst"):
+        broken = packed(tmp_path / f"t.txt{suffix}", words)
+        broken.write_bytes(broken.read_bytes()[:999])
+        with pytest.raises(InputError, match=rf"cannot unpack .*t\.txt{suffix}"):
+            word2vec(broken, tmp_path / "v")
+    assert run(["word2vec", "train", str(tmp_path / "nothing"), str(tmp_path / "v")]) == 2
+    assert "there is no input" in capsys.readouterr().err
+    assert run(["word2vec", "train", str(latin)]) == 2
+    assert "needs INPUTS. Expected a graph" in capsys.readouterr().err
+    pq.write_table(pa.table({"s": [[1, 2]]}), tmp_path / "s.parquet")
+    with pytest.raises(UsageError, match="inputs of different kinds"):
+        word2vec([latin, tmp_path / "s.parquet"], tmp_path / "v")
+    assert not (tmp_path / "v").exists()
+    assert not (tmp_path / ".v.partial").exists()
+
+
+def test_a_sentence_of_millions_of_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(text, "_BLOCK", 1 << 16)
+    monkeypatch.setattr(text, "_RANGE", 1 << 20)
+    path = packed(tmp_path / "t.txt", b"to be or not " * 250_000)
+    report = word2vec(path, tmp_path / "v", dim=8, epochs=1, sample=1e-6)
+    assert report.words == 1_000_000
+    with pytest.raises(UsageError, match="max-sentence"):
+        Word2vecOptions(max_sentence=1)
+
+
+# -- memory, rates, stops --------------------------------------------------------------------------
+
+
+def test_a_vocabulary_that_does_not_fit() -> None:
+    training = training_of(Word2vecOptions(dim=128), "text")
+    has = Capacity(rows=10**8, memory=10**9, on_gpu=False, workers=1)
+    error = too_large(training, 10**7, 1, 0, has, counted=True)
+    assert isinstance(error, CapacityError)
+    most = int(str(error).split("--max-vocab ")[1].split()[0])
+    assert too_large(training, most, 1, 0, has, counted=True) is None
+    assert too_large(training, most + 1, 1, 0, has, counted=True) is not None
+    error = too_large(training, 2 * 10**6, 1, 0, has, counted=False)
+    dim = int(str(error).split("--dim ")[1].split()[0])
+    assert too_large(replace(training, dim=dim), 2 * 10**6, 1, 0, has, counted=False) is None
+    assert too_large(replace(training, dim=dim + 8), 2 * 10**6, 1, 0, has, counted=False)
+    copies = replace(training, deterministic=True, shards=4)
+    assert "--shards" in str(too_large(copies, most, 1, 0, has, counted=True))
+
+
+def test_what_does_not_fit_is_said_before_the_run(
+    blocks: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Training, "word_bytes", lambda self, ranks: 10**12)
+    with pytest.raises(CapacityError, match="training 400 words of 16 dimensions"):
+        word2vec(blocks, tmp_path / "v", **SMALL)
+    assert not (tmp_path / "v").exists()
+
+
+@pytest.mark.parametrize(
+    ("ranks", "on_gpu", "said"), [(5, False, "--shards 5 or more"), (1, True, "--device cpu")]
+)
+def test_what_is_not_deterministic_is_said_before_the_input_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ranks: int, on_gpu: bool, said: str
+) -> None:
+    path = packed(tmp_path / "t.txt", b"a b c\n" * 9)
+    check = Word2vecJob._check_ranks
+    monkeypatch.setattr(
+        Word2vecJob, "_check_ranks", lambda self, *_, **__: check(self, ranks, on_gpu=on_gpu)
+    )
+    monkeypatch.setattr(text.TextInput, "prepare", lambda *_: pytest.fail("it was read"))
+    with pytest.raises(UsageError, match=said):
+        word2vec(path, tmp_path / "v", deterministic=True, **SMALL)
+
+
+def test_a_rate_that_is_too_high(
+    blocks: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options: dict[str, Any] = {"dim": 16, "walks": 4, "length": 20, "epochs": 6}
+    options |= {"checkpoint_minutes": 1e-9, "deterministic": True, "sync_words": 8000}
+    with pytest.raises(PenstockError, match="NaN or infinite in epoch 1") as raised:
+        word2vec(blocks, tmp_path / "v", lr=1e5, **options)
+    assert "such as 0.05" in str(raised.value)
+    save, saved = Checkpoints.save, list[Any]()
+    monkeypatch.setattr(Checkpoints, "save", _stopping(save, saved))
+    with pytest.raises(PenstockError, match="stopped here"):
+        word2vec(blocks, tmp_path / "v", lr=0.05, **options)
+    monkeypatch.setattr(Checkpoints, "save", save)
+    # The checkpoint is kept, and trained on at another rate.
+    with pytest.raises(PenstockError, match=r"NaN or infinite in epoch 3.*--resume it goes on"):
+        word2vec(blocks, tmp_path / "v", lr=1e5, **options, resume=True)
+    assert not (tmp_path / "v").exists()
+    _, vectors = Checkpoints(tmp_path / ".v.partial/scratch", 0).load() or pytest.fail("not kept")
+    assert all(np.isfinite(each).all() for each in vectors)
+    report = word2vec(blocks, tmp_path / "v", lr=0.02, **options, resume=True)
+    assert report.resumed > 0
+    assert np.isfinite(report.loss)
+
+
+def _stopping(save: Any, saved: list[Any]) -> Any:
+    def stop_soon(self: Checkpoints, *given: Any) -> None:
+        save(self, *given)
+        saved.append(given[0])
+        if len(saved) == 9:
+            raise PenstockError("stopped here")
+
+    return stop_soon
+
+
+# -- warm start ------------------------------------------------------------------------------------
+
+
+def test_new_nodes_begin_with_the_mean_of_their_neighbours(blocks: Graph, tmp_path: Path) -> None:
+    word2vec(blocks, tmp_path / "old", dim=16, walks=10, length=20)
+    old = Vectors.open(tmp_path / "old")
+    known = np.setdiff1d(np.arange(400), [5, 17])
+    pq.write_table(
+        pa.table({
+            "id": old.ids.take(pa.array(known)),
+            "vector": pa.array(old.values[known].tolist(), pa.list_(pa.float32())),
+        }),
+        tmp_path / "part.parquet",
+    )  # fmt: skip
+    report = word2vec(
+        blocks, tmp_path / "v", dim=16, walks=1, length=20, init=tmp_path / "part.parquet",
+        lr=1e-12, min_lr=0,
+    )  # fmt: skip
+    assert (report.known, report.averaged) == (398, 2)
+    new, csr = Vectors.open(tmp_path / "v"), blocks.csr()
+    np.testing.assert_allclose(new.values[known], old.values[known], atol=1e-6)
+    for node in (5, 17):
+        near = csr.indices[csr.indptr[node] : csr.indptr[node + 1]]
+        near = near[~np.isin(near, [5, 17])]
+        np.testing.assert_allclose(new.values[node], old.values[near].mean(axis=0), atol=1e-5)
+    with pytest.raises(UsageError, match="of another dimension"):
+        word2vec(blocks, tmp_path / "x", dim=8, init=tmp_path / "old")
+    path = packed(tmp_path / "t.txt", b"quite other words " * 9)
+    with pytest.raises(UsageError, match="knows none of the 3 ids"):
+        word2vec(path, tmp_path / "x", dim=16, init=tmp_path / "old")
+
+
+# -- resume, Ctrl-C, the command line --------------------------------------------------------------
+
+LONG = ["--dim", "16", "--walks", "4", "--epochs", "8", "--deterministic", "--sync-words",
+        "4000", "--cluster", "threads"]  # fmt: skip
+
+
+def command(blocks: Graph, out: Path, *more: str) -> Sequence[str]:
+    return ["word2vec", "train", str(blocks.path), str(out), *LONG, *more]
+
+
+def started(blocks: Graph, out: Path) -> subprocess.Popen[str]:
+    """Start a training in a process, and return when it has written a checkpoint."""
+    given = command(blocks, out, "--checkpoint-minutes", "0.000001")
+    process = subprocess.Popen(
+        [sys.executable, "-P", "-m", "penstock", *given],
+        stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    last = out.with_name(f".{out.name}.partial") / "scratch/checkpoints/last.json"
+    end = time.monotonic() + 60
+    while not last.is_file() or json.loads(last.read_text())["number"] < 3:
+        assert time.monotonic() < end
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.01)
+    return process
+
+
+def test_a_killed_run_goes_on(
+    blocks: Graph, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    process = started(blocks, tmp_path / "v")
+    os.kill(process.pid, signal.SIGKILL)
+    process.communicate()
+    assert not (tmp_path / "v").exists()
+    assert run([*command(blocks, tmp_path / "v", "--resume", "--window", "3")]) == 2
+    assert "another --window" in capsys.readouterr().err
+    assert run([*command(blocks, tmp_path / "v", "--resume", "--json", "-k", "1")]) == 0
+    assert 0 < json.loads(capsys.readouterr().out)["resumed"] < 1
+    assert run([*command(blocks, tmp_path / "whole")]) == 0
+    same(tmp_path / "v", tmp_path / "whole")
+    assert len((tmp_path / "v/epochs.jsonl").read_text().splitlines()) == 8
+
+
+def test_ctrl_c_keeps_what_is_done(blocks: Graph, tmp_path: Path) -> None:
+    process = started(blocks, tmp_path / "v")
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=30)
+    assert process.returncode == 1
+    assert "--resume" in err
+    assert "Traceback" not in err
+    assert not (tmp_path / "v").exists()
+
+
+def test_the_command_line(
+    blocks: Graph, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = ["word2vec", "train", str(blocks.path), str(tmp_path / "v"), "--dim", "16"]
+    assert run([*given, "--plan"]) == 0
+    planned = capsys.readouterr().out
+    assert "vectors of 400 nodes, 16 dimensions" in planned
+    assert "1 epoch of 320 k words on one rank" in planned
+    assert not (tmp_path / "v").exists()
+    assert run([*given, "--plan", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["memory_bytes"] > 0
+    assert run([*given, "--json"]) == 0
+    body = json.loads(capsys.readouterr().out)
+    assert body["rows"] == 400
+    assert body["next"] == [f"penstock similar {tmp_path / 'v'} 0"]
+    assert run(given) == 1
+    assert "--overwrite" in capsys.readouterr().err
+    assert run([*given, "--overwrite"]) == 0
+    assert "400 nodes, 16 dimensions" in capsys.readouterr().out
+    with pytest.raises(OutputExists):
+        word2vec(blocks, tmp_path / "v")
+
+
+def test_text_is_planned_without_counting(tmp_path: Path, capsys: Any) -> None:
+    path = packed(tmp_path / "t.txt", b"a b c\n" * 100)
+    assert run(["word2vec", "train", str(path), str(tmp_path / "v"), "--plan"]) == 0
+    assert "at most" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"min_lr": 0.5}, "--min-lr is where --lr falls to"),
+        ({"shards": 2}, "--shards are of --deterministic"),
+        ({"graph": "g", "walks": 3}, "--walks is for walks that are made here"),
+        ({"app": "metapath"}, "needs option --schema"),
+        ({"dim": 0}, "--dim has a bad value"),
+    ],
+)
+def test_options_that_contradict_each_other(options: dict[str, Any], said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        Word2vecOptions(**options)
+
+
+def test_walks_of_a_graph_are_not_for_text(tmp_path: Path) -> None:
+    path = packed(tmp_path / "t.txt", b"a b c\n" * 9)
+    with pytest.raises(UsageError, match="option --length is not for text"):
+        word2vec(path, tmp_path / "v", length=7)
+    with pytest.raises(UsageError, match="option --graph is not for text"):
+        word2vec(path, tmp_path / "v", graph=tmp_path)
+    with pytest.raises(UsageError, match="--verify compares the files of a graph"):
+        word2vec(path, tmp_path / "v", verify=True)

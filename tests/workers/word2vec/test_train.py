@@ -1,0 +1,257 @@
+"""The training loop: what it computes, checkpoints, shards."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from penstock.errors import CorruptFile
+from penstock.kernels.naive import word2vec as naive
+from penstock.kernels.word2vec_rules import Losses, Noise, Rules, Sentences
+from penstock.workers.comm.single import SingleRank
+from penstock.workers.word2vec import train as loop
+from penstock.workers.word2vec.corpus import Encoded, EncodedPiece
+from penstock.workers.word2vec.deltas import Shards
+from penstock.workers.word2vec.state import Checkpoints, Position
+from penstock.workers.word2vec.task import Training, TrainTask
+from penstock.workers.word2vec.train import train
+
+WORDS, LENGTH, SENTENCES = 30, 12, 40
+TRAINING = Training(
+    dim=16, rules=Rules(2, 3, seed=9), epochs=2, lr=0.05, min_lr=0.01, sample=1e-2,
+    ns_exponent=0.75, deterministic=False, shards=1, sync_words=None, checkpoint_minutes=0,
+)  # fmt: skip
+
+
+@pytest.fixture
+def corpus(tmp_path: Path) -> Encoded:
+    tokens = np.random.default_rng(0).integers(0, WORDS, SENTENCES * LENGTH, dtype=np.int32)
+    offsets = np.arange(SENTENCES + 1, dtype=np.int64) * LENGTH
+    folder = tmp_path / "corpus"
+    piece = EncodedPiece("p", SENTENCES, len(tokens))
+    piece.save(folder, tokens, offsets)
+    np.save(folder / "counts.npy", np.bincount(tokens, minlength=WORDS).astype(np.int64))
+    Encoded(folder).save([piece])
+    return Encoded(folder)
+
+
+def run(corpus: Encoded, folder: Path, training: Training = TRAINING, **more: Any) -> Any:
+    folder.mkdir(exist_ok=True)
+    task = TrainTask(corpus, WORDS, corpus.folder / "counts.npy", training, folder, **more)
+    return train(SingleRank(), task)
+
+
+def in_order(training: Training) -> Training:
+    return replace(training, deterministic=True, shards=1, sync_words=10**6)
+
+
+def test_epochs_are_those_of_naive(corpus: Encoded, tmp_path: Path) -> None:
+    trained = run(corpus, tmp_path / "r", in_order(TRAINING))
+    counts = np.load(corpus.folder / "counts.npy")
+    noise = Noise(*naive.noise_table(counts), naive.keep_thresholds(counts, 1e-2))
+    vectors = naive.start_rows(9, np.arange(WORDS), 16), np.zeros((WORDS, 16), np.float32)
+    tokens = np.load(corpus.folder / "p.tokens.npy")
+    offsets = np.load(corpus.folder / "p.offsets.npy")
+    sums = []
+    for epoch in range(2):
+        done = (epoch * len(tokens) + offsets[:-1]) / (2 * len(tokens))
+        rates = (0.05 - 0.04 * done).astype(np.float32)
+        sentences = Sentences(tokens, offsets, rates, epoch=epoch)
+        sums.append(naive.train(*vectors, sentences, noise, TRAINING.rules))
+    np.testing.assert_allclose(np.load(trained.vectors), vectors[0], rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(np.load(trained.context), vectors[1], rtol=1e-4, atol=1e-6)
+    lines = [json.loads(line) for line in (tmp_path / "r/epochs.jsonl").read_text().splitlines()]
+    assert [line["epoch"] for line in lines] == [1, 2]
+    for line, each in zip(lines, sums, strict=True):
+        assert line["loss"] == pytest.approx(each.loss / each.pairs, rel=1e-4)
+        assert (line["words"], line["kept"], line["pairs"]) == (each.words, each.kept, each.pairs)
+    assert trained.loss == lines[1]["loss"]
+    assert trained.words == sum(each.words for each in sums)
+
+
+@pytest.mark.parametrize("exponent", [0.75, -1.0, 0.0])
+def test_the_kernel_is_told_how_often_words_come(
+    corpus: Encoded, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, exponent: float
+) -> None:
+    given: list[Noise] = []
+    module = loop.kernel("word2vec", np.empty(0))
+
+    def train_and_keep(*arguments: Any, **more: Any) -> Losses:
+        given.append(arguments[3])
+        found: Losses = cpu_train(*arguments, **more)
+        return found
+
+    cpu_train = module.train
+    monkeypatch.setattr(module, "train", train_and_keep)
+    run(corpus, tmp_path / "r", replace(TRAINING, ns_exponent=exponent))
+    counts = np.load(corpus.folder / "counts.npy")
+    assert given[0].counts.dtype == np.float32
+    np.testing.assert_allclose(given[0].counts, counts / counts.sum(), rtol=1e-6)
+
+
+@pytest.mark.parametrize("shards", [1, 3])
+def test_threads_do_not_change_a_byte(
+    corpus: Encoded, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shards: int
+) -> None:
+    training = replace(TRAINING, deterministic=True, shards=shards, sync_words=100)
+    found = []
+    for threads in (1, 4):
+        monkeypatch.setattr(loop, "cores_of_rank", lambda comm, threads=threads: threads)
+        found.append(np.load(run(corpus, tmp_path / f"{threads}", training).vectors))
+    np.testing.assert_array_equal(*found)
+
+
+def test_a_training_goes_on_from_its_checkpoint(
+    corpus: Encoded, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    training = replace(
+        TRAINING, deterministic=True, shards=3, sync_words=60, checkpoint_minutes=1e-9
+    )
+    whole = run(corpus, tmp_path / "whole", training)
+    save, saved = Checkpoints.save, []
+
+    def stop_soon(self: Checkpoints, *given: Any) -> None:
+        save(self, *given)
+        saved.append(given[0])
+        if len(saved) == 11:  # within the second epoch
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(Checkpoints, "save", stop_soon)
+    with pytest.raises(KeyboardInterrupt):
+        run(corpus, tmp_path / "r", training)
+    monkeypatch.setattr(Checkpoints, "save", save)
+    assert saved[-1].epoch == 1
+    assert saved[-1].sentence > 0
+    resumed = run(corpus, tmp_path / "r", training)
+    assert 0.5 < resumed.resumed < 1
+    for name in ("vectors", "context"):
+        one, other = (np.load(getattr(each, name)) for each in (whole, resumed))
+        np.testing.assert_array_equal(one, other)
+    assert (resumed.loss, resumed.words, resumed.pairs) == (whole.loss, whole.words, whole.pairs)
+    kept = list((tmp_path / "r/checkpoints").iterdir())
+    assert len(kept) == 3  # the vectors of the last, and what names them
+
+
+def test_a_damaged_checkpoint_is_no_start(tmp_path: Path) -> None:
+    checkpoints = Checkpoints(tmp_path, 1)
+    assert checkpoints.load() is None
+    vectors = np.ones((3, 2), np.float32), np.zeros((3, 2), np.float32)
+    checkpoints.save(Position(epoch=1, sentence=4, total=Losses(1.5, 2, 3, 4)), vectors, 8)
+    position, found = checkpoints.load() or pytest.fail("nothing saved")
+    assert position.total == Losses(1.5, 2, 3, 4)
+    assert (position.epoch, position.sentence) == (1, 4)
+    np.testing.assert_array_equal(found[0], vectors[0])
+    file = next((tmp_path / "checkpoints").glob("in-*.npy"))
+    file.write_bytes(file.read_bytes()[:-1] + b"\1")
+    with pytest.raises(CorruptFile, match="is not what was written"):
+        checkpoints.load()
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"epoch": 99}, "epoch 99, sentence 0"),
+        ({"sentence": 10**9}, "not of this training"),
+        ({"sentence": -5}, "not of this training"),
+        ({"epoch": "x"}, "is damaged"),
+        ({"files": []}, "is damaged"),
+    ],
+)
+def test_a_checkpoint_of_another_training_is_no_start(
+    corpus: Encoded, tmp_path: Path, changed: dict[str, Any], said: str
+) -> None:
+    run(corpus, tmp_path / "r")
+    last = tmp_path / "r/checkpoints/last.json"
+    last.write_text(json.dumps(json.loads(last.read_text()) | changed))
+    with pytest.raises(CorruptFile, match=said):
+        run(corpus, tmp_path / "r")
+
+
+def test_a_checkpoint_has_vectors_of_the_same_shape(corpus: Encoded, tmp_path: Path) -> None:
+    run(corpus, tmp_path / "r")
+    with pytest.raises(CorruptFile, match=r"vectors of \(30, 16\) and \(30, 16\)"):
+        run(corpus, tmp_path / "r", replace(TRAINING, dim=8))
+
+
+def test_known_words_begin_with_their_vectors(corpus: Encoded, tmp_path: Path) -> None:
+    start = tmp_path / "start"
+    start.mkdir()
+    np.save(start / "words.npy", np.array([3, 7]))
+    np.save(start / "in.npy", np.full((2, 16), 0.25, np.float32))
+    trained = run(
+        corpus, tmp_path / "r", replace(in_order(TRAINING), lr=1e-12, min_lr=0), start=start
+    )
+    found = np.load(trained.vectors)
+    np.testing.assert_allclose(found[[3, 7]], 0.25, atol=1e-6)
+    drawn = naive.start_rows(9, np.arange(WORDS), 16)
+    others = np.setdiff1d(np.arange(WORDS), [3, 7])
+    np.testing.assert_allclose(found[others], drawn[others], atol=1e-6)
+
+
+def test_rows_move_by_a_share_of_what_shards_changed() -> None:
+    rng = np.random.default_rng(1)
+    base = rng.normal(size=(4, 8)).astype(np.float32), rng.normal(size=(4, 8)).astype(np.float32)
+    pairs = np.array([0, 1e-9, 10, 1e9], np.float32)
+    weights = np.full(4, 0.25, np.float32)
+    shards = Shards(
+        SingleRank(), (base[0].copy(), base[1].copy()), (pairs, pairs), weights, 3,
+        ordered=True, threads=2,
+    )  # fmt: skip
+    for number, copy in enumerate(shards.copies):
+        copy[0][...] += number + 1
+    shards.combine(words=3000, rate=0.025)
+    moved = (shards.vectors[0] - base[0]).mean(axis=1)
+    np.testing.assert_allclose(moved[[0, 1]], 6, rtol=1e-4)  # their sum
+    np.testing.assert_allclose(moved[3], 2, rtol=1e-4)  # their mean
+    assert 2 <= moved[2] <= 6
+    np.testing.assert_array_equal(shards.vectors[1], base[1])
+    for copy in shards.copies:
+        np.testing.assert_array_equal(copy[0], shards.vectors[0])
+
+
+def test_a_loss_that_is_no_number_ends_it(corpus: Encoded, tmp_path: Path) -> None:
+    start = tmp_path / "start"
+    start.mkdir()
+    np.save(start / "words.npy", np.arange(WORDS))
+    np.save(start / "in.npy", np.full((WORDS, 16), np.nan, np.float32))
+    trained = run(corpus, tmp_path / "r", start=start)
+    assert trained.stopped == "nan"
+    assert not (tmp_path / "r/checkpoints").exists()
+
+
+def test_vectors_that_are_no_numbers_after_the_last_step_end_it(
+    corpus: Encoded, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = loop.kernel("word2vec", np.empty(0))
+    cpu_train = module.train
+
+    def overflow(vectors_in: Any, *arguments: Any, **more: Any) -> Losses:
+        found: Losses = cpu_train(vectors_in, *arguments, **more)
+        vectors_in[3, 2] = np.inf
+        return found
+
+    monkeypatch.setattr(module, "train", overflow)
+    once = replace(TRAINING, epochs=1, checkpoint_minutes=1e-9)
+    trained = run(corpus, tmp_path / "r", once)
+    assert trained.stopped == "nan"
+    assert not (tmp_path / "r/checkpoints").exists()
+
+
+def test_places_beyond_the_ends_of_walks_are_no_words(corpus: Encoded, tmp_path: Path) -> None:
+    tokens = np.load(corpus.folder / "p.tokens.npy")
+    tokens[::3] = -1
+    np.save(corpus.folder / "p.tokens.npy", tokens)
+    (tmp_path / "r").mkdir()
+    counts = corpus.folder / "counts.npy"
+    task = TrainTask(
+        corpus, WORDS, counts, replace(TRAINING, checkpoint_minutes=1e-9), tmp_path / "r"
+    )
+    trained = train(SingleRank(), task)
+    assert trained.run_words == trained.words == 2 * np.count_nonzero(tokens >= 0)
+    again = train(SingleRank(), task)
+    assert (again.run_words, again.words) == (0, trained.words)

@@ -1,0 +1,38 @@
+"""The first node of every walk, by the walk's number."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+
+from penstock.arrays import Array
+from penstock.csr import id_dtype
+from penstock.graph import load_npy
+
+
+@dataclass(frozen=True)
+class Starts:
+    """The first node of every walk: walk w starts at the ``w % count``-th start.
+
+    So every start has had its first walk before one has its second, and more walks of each leave
+    the walks that were there as they are.
+    """
+
+    count: int
+    nodes: int
+    file: Path | None = None  # the starts' internal ids; None: all nodes in order
+
+    def of(self, first: int, last: int) -> Array:
+        """Return the first nodes of walks ``first .. last``."""
+        places = np.arange(first, last, dtype=np.int64) % max(self.count, 1)
+        if self.file is None:
+            return places.astype(id_dtype(self.nodes))
+        return np.asarray(self._listed[places])
+
+    @cached_property
+    def _listed(self) -> Array:
+        assert self.file is not None
+        return load_npy(self.file)

@@ -1,0 +1,190 @@
+"""How far a training is: its vectors and counts, checkpoints of them, and the line of each epoch.
+
+checkpoints/last.json   how far it was, and the files that hold its vectors, by name and SHA-256
+checkpoints/in-N.npy, out-N.npy
+epochs.jsonl            a line an epoch: the loss, words, pairs, the rate
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import operator
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from penstock.documents import parse_json
+from penstock.errors import CorruptFile
+from penstock.files import FileEntry, append_text, save_json, save_npy, save_text
+from penstock.graph import load_npy
+from penstock.kernels.word2vec_rules import Losses
+from penstock.output_lock import refuse_link
+from penstock.workers.resources.device import gpu, to_host, wait_for_gpu
+
+FOLDER, LAST, EPOCHS = "checkpoints", "checkpoints/last.json", "epochs.jsonl"
+_ANEW = "Run without --resume to start anew"
+
+
+@dataclass
+class Position:
+    """Where a training is: so many whole epochs, then so many sentences of the next.
+
+    epoch_sums  of the epoch under way, sums of all ranks; total: of all before it
+    """
+
+    epoch: int = 0
+    sentence: int = 0
+    epoch_sums: Losses = field(default_factory=Losses)
+    total: Losses = field(default_factory=Losses)
+    last_loss: float = math.nan
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as a checkpoint holds it."""
+        return {**asdict(self), "last_loss": _finite(self.last_loss)}
+
+    @staticmethod
+    def of(body: dict[str, Any]) -> Position:
+        """Return what a checkpoint holds."""
+        sums, total = (Losses(**body[name]) for name in ("epoch_sums", "total"))
+        loss = math.nan if body["last_loss"] is None else body["last_loss"]
+        return Position(
+            operator.index(body["epoch"]), operator.index(body["sentence"]), sums, total, loss
+        )
+
+    def within(self, epochs: int, sentences: int) -> bool:
+        """Return whether a training of so many epochs and sentences can be here."""
+        if self.epoch == epochs:
+            return self.sentence == 0
+        return 0 <= self.epoch < epochs and 0 <= self.sentence < sentences
+
+    def text(self, sentences: int) -> str:
+        """Return it for people."""
+        return f"epoch {self.epoch + 1}, {100 * self.sentence // max(sentences, 1)} %"
+
+
+class Checkpoints:
+    """The last checkpoint of a training, which one rank writes and all read."""
+
+    def __init__(self, folder: Path, minutes: float) -> None:
+        self.folder, self.minutes = folder, minutes
+        self._saved_at = time.monotonic()
+        self.said = ""  # where the last one was, for people
+
+    @property
+    def due(self) -> bool:
+        """Whether so many minutes have passed."""
+        return self.minutes > 0 and time.monotonic() - self._saved_at > 60 * self.minutes
+
+    def save(self, position: Position, vectors: tuple[Any, Any], sentences: int) -> None:
+        """Write one; the one before is there until this one is whole."""
+        refuse_link(self.folder / FOLDER)
+        number = self.number + 1
+
+        def write(name: str, array: Any) -> FileEntry:
+            return save_npy(self.folder, f"{FOLDER}/{name}-{number}.npy", to_host(array))
+
+        if gpu():
+            wait_for_gpu()  # the threads below have streams of their own
+        with ThreadPoolExecutor(2) as pool:  # what takes long is hashing, on a core each
+            files = list(pool.map(write, ("in", "out"), vectors))
+        save_json(
+            self.folder / LAST,
+            {"number": number, **position.to_dict(), "files": [asdict(file) for file in files]},
+        )
+        kept = {self.folder / file.name for file in files}
+        for old in (self.folder / FOLDER).glob("*.npy"):
+            if old not in kept:
+                old.unlink(missing_ok=True)
+        self.said = position.text(sentences)
+        self._saved_at = time.monotonic()
+
+    def load(self) -> tuple[Position, tuple[Any, Any]] | None:
+        """Return the last one, if there is one: its vectors are mapped."""
+        if not (self.folder / LAST).is_file():
+            return None
+        try:
+            body = parse_json((self.folder / LAST).read_bytes())
+            first, second = (FileEntry(**file) for file in body["files"])
+            position = Position.of(body)
+        except (ValueError, KeyError, TypeError) as error:
+            raise CorruptFile(
+                f"{self.folder / LAST} is damaged", got=str(error), remedy=_ANEW
+            ) from error
+        for file in (first, second):
+            file.check_size(self.folder, listed_in=LAST, remedy=_ANEW)
+            file.check_sum(self.folder, remedy=_ANEW)
+        vectors, context = (
+            load_npy(self.folder / file.name, remedy=_ANEW) for file in (first, second)
+        )
+        return position, (vectors, context)
+
+    def load_for(
+        self, epochs: int, sentences: int, shape: tuple[int, int]
+    ) -> tuple[Position, tuple[Any, Any]] | None:
+        """Return the last one as ``load`` does; CorruptFile where it is of another training."""
+        saved = self.load()
+        if saved is None:
+            return None
+        position, vectors = saved
+        if not position.within(epochs, sentences) or any(each.shape != shape for each in vectors):
+            shapes = " and ".join(str(each.shape) for each in vectors)
+            raise CorruptFile(
+                f"{self.folder / LAST} is not of this training",
+                expected=f"{epochs} epochs of {sentences:,} sentences, and vectors of {shape}",
+                got=f"epoch {position.epoch}, sentence {position.sentence:,}, vectors of {shapes}",
+                remedy=_ANEW,
+            )
+        return saved
+
+    def entries(self) -> list[FileEntry]:
+        """Return the files of the last one: of the input and of the output vectors."""
+        body = parse_json((self.folder / LAST).read_bytes())
+        return [FileEntry(**file) for file in body["files"]]
+
+    @property
+    def number(self) -> int:
+        """The number of the last one, 0 where there is none: its files have it in their names."""
+        try:
+            return int(parse_json((self.folder / LAST).read_bytes())["number"])
+        except (OSError, ValueError, KeyError, TypeError):
+            return 0
+
+
+def note_epoch(folder: Path, position: Position, rate: float, seconds: float) -> None:
+    """Append the line of an epoch that is done."""
+    sums = position.epoch_sums
+    line = {
+        "epoch": position.epoch + 1,
+        "loss": _finite(sums.loss / sums.pairs) if sums.pairs else None,
+        "words": sums.words,
+        "kept": sums.kept,
+        "pairs": sums.pairs,
+        "lr": round(rate, 10),
+        "seconds": round(seconds, 3),
+    }
+    append_text(folder / EPOCHS, json.dumps(line) + "\n")
+
+
+def cut_epochs(folder: Path, epoch: int) -> None:
+    """Leave out the lines of epochs after a checkpoint: they are trained again."""
+    path = folder / EPOCHS
+    refuse_link(path)
+    if path.exists():
+        lines = path.read_text(encoding="utf-8").splitlines()
+        save_text(path, "".join(f"{line}\n" for line in lines if _epoch_of(line) <= epoch))
+
+
+def _epoch_of(line: str) -> float:
+    try:
+        return float(json.loads(line)["epoch"])
+    except (ValueError, KeyError):  # half a line, of a rank that died
+        return math.inf
+
+
+def _finite(value: float) -> float | None:
+    return float(value) if np.isfinite(value) else None

@@ -1,0 +1,121 @@
+"""What ranks that train vectors are told, and what they return."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from penstock.kernels.word2vec_rules import Rules
+from penstock.limits import cores
+from penstock.workers.word2vec.corpus import Encoded, GraphWalks
+
+BLOCK_WORDS = 1 << 20  # trained between two looks at whether the client is still there
+GPU_BLOCK_WORDS = 1 << 25
+FLOAT = 4
+# Words between two exchanges for each word of the vocabulary: the shards' changes then add up about
+# as well as they would one by one, and exchanging takes a small share of the time. GPUs need more
+# words at a time to be busy.
+SYNC, SYNC_GPU, SYNC_LEAST = 5, 50, 100_000
+
+
+@dataclass(frozen=True)
+class Training:
+    """How vectors are trained.
+
+    min_lr         the rate falls to it in a straight line, by words seen
+    sample         the threshold of subsampling, 0 for none
+    ns_exponent    negatives are drawn as often as counts to this power say
+    deterministic  the same bytes whatever the number of threads and ranks
+    shards         into how many parts deterministic training cuts the words between two exchanges
+    sync_words     words of all ranks or shards between two exchanges; None: as many as follow from
+                   the vocabulary
+    """
+
+    dim: int
+    rules: Rules
+    epochs: int
+    lr: float
+    min_lr: float
+    sample: float
+    ns_exponent: float
+    deterministic: bool
+    shards: int
+    sync_words: int | None
+    checkpoint_minutes: float
+
+    def copies(self, ranks: int) -> int:
+        """Return how many copies of the vectors the fullest rank holds besides its own."""
+        if self.deterministic:
+            return -(-self.shards // ranks)
+        return 0 if ranks == 1 else 1
+
+    def words_between_exchanges(self, vocabulary: int, *, on_gpu: bool) -> int:
+        """Return the words of all ranks or shards between two exchanges."""
+        if self.sync_words is not None:
+            return self.sync_words
+        return max((SYNC_GPU if on_gpu else SYNC) * vocabulary, SYNC_LEAST)
+
+    def vector_bytes(self) -> int:
+        """Return the bytes of a word's input and output vectors, of one copy."""
+        return 2 * FLOAT * self.dim
+
+    def word_bytes(self, ranks: int) -> int:
+        """Return the bytes that a word of the vocabulary takes on a rank."""
+        tables = 16 + 8  # of noise, and counts
+        return self.vector_bytes() * (1 + self.copies(ranks)) + tables
+
+    def block_bytes(self, *, on_gpu: bool) -> int:
+        """Return about what windows take, and blocks that are read while others are trained."""
+        blocks = 3 * 12 * (GPU_BLOCK_WORDS if on_gpu else BLOCK_WORDS)
+        return blocks if on_gpu else blocks + self._window_bytes() * cores()
+
+    def _window_bytes(self) -> int:
+        """Return about what a thread takes for the words of a window, of which it has 3 copies."""
+        return 2 * self.rules.half_window * (3 * FLOAT * self.dim + 40)
+
+
+@dataclass(frozen=True)
+class TrainTask:
+    """A training: every rank gets the same.
+
+    words   of the vocabulary
+    counts  a file of how often each of them is, .npy; None: counted in the walks
+    start   a folder with words.npy, in.npy and maybe out.npy, of words that have vectors already
+    folder  rank 0 writes there: epochs.jsonl, checkpoints, and in the end the vectors
+    """
+
+    corpus: Encoded | GraphWalks
+    words: int
+    counts: Path | None
+    training: Training
+    folder: Path
+    start: Path | None = None
+
+
+@dataclass(frozen=True)
+class Trained:
+    """The result of a training; the same on every rank.
+
+    vectors, context  files of the input and the output vectors; counts: of the words' counts
+    loss     the mean over the pairs of the last epoch
+    words    that were trained, by this run and those that it went on from, before subsampling
+    seconds  of training in this run alone; run_words: the words of these seconds
+    stopped  why it ended: epochs, or nan
+    resumed  the share of the words that were there from the run before
+    """
+
+    vectors: Path
+    context: Path
+    counts: Path
+    epochs: int
+    loss: float
+    words: int
+    kept: int
+    pairs: int
+    seconds: float
+    run_words: int
+    stopped: str
+    resumed: float = 0.0
+    unseen: int = 0
+    threads: int = 1
+    saved: str = ""

@@ -1,0 +1,366 @@
+"""The training loop of one rank: ``train(comm, task)``.
+
+One rank trains its vectors in place, block after block, on all its threads or its GPU. Several
+ranks, or the shards of ``--deterministic``, train copies, each on words of its own, which are
+combined every so many words: see deltas.py.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from penstock.files import save_npy
+from penstock.graph import load_npy
+from penstock.kernels import kernel
+from penstock.kernels.word2vec_rules import Losses, Noise, Sentences
+from penstock.partition.threads import spread
+from penstock.workers.cores import cores_of_rank
+from penstock.workers.resources.device import arrays_of_device, gpu, to_device
+from penstock.workers.word2vec.corpus import Corpus, Tokens, WalkCorpus
+from penstock.workers.word2vec.deltas import Pair, Shards
+from penstock.workers.word2vec.state import Checkpoints, Position, cut_epochs, note_epoch
+from penstock.workers.word2vec.task import BLOCK_WORDS, GPU_BLOCK_WORDS, Trained, TrainTask
+
+if TYPE_CHECKING:
+    from penstock.workers.comm.single import AnyCommunicator
+
+_START_ROWS = 1 << 16  # that are drawn at a time
+_SAY_EVERY = 0.1  # seconds
+# The noise is drawn by counts to this power, the ``counts**0.75`` of the kernels' tables.
+_NOISE_POWER = 0.75
+
+
+def train(comm: AnyCommunicator, task: TrainTask) -> Trained:
+    """Train on this rank's share of the corpus; every rank returns the same but for its times."""
+    threads = cores_of_rank(comm)
+    alone = 1 if task.training.deterministic else threads
+    with task.corpus.open(alone) as corpus:
+        return _Run(comm, task, corpus, threads).run()
+
+
+class _Step(NamedTuple):
+    """A block that this rank trains; ``end``: of the round that it ends, if it does."""
+
+    epoch: int
+    first: int
+    last: int
+    end: int | None
+
+
+class _Run:
+    """One training on one rank."""
+
+    def __init__(
+        self, comm: AnyCommunicator, task: TrainTask, corpus: Corpus, threads: int
+    ) -> None:
+        self.comm, self.task, self.corpus, self.threads = comm, task, corpus, threads
+        self.training = training = task.training
+        self.block = GPU_BLOCK_WORDS if gpu() else BLOCK_WORDS
+        self.counts = self._counts()
+        self.noise = self._noise()
+        self.position, self.vectors = Position(), self._vectors()
+        self.checkpoints = Checkpoints(task.folder, training.checkpoint_minutes)
+        self.module = kernel("word2vec", self.vectors[0])
+        self._said, self._before = 0.0, 0
+
+    def run(self) -> Trained:
+        """Run the epochs that are left."""
+        self._resume()
+        first_rank, begun = self.comm.rank == 0, time.monotonic()
+        before = self._before = self._done()
+        trained = self._trained()
+        stopped = self._epochs()
+        if not self._finite():  # a loss is that from before the step
+            stopped = "nan"
+        seconds = time.monotonic() - begun
+        if first_rank and stopped != "nan":
+            if self.checkpoints.load() is None or self._done() > before:
+                self.checkpoints.save(self.position, self.vectors, self.corpus.sentences)
+            save_npy(self.task.folder, "counts.npy", self.counts)
+        self.comm.barrier()
+        position, folder = self.position, self.task.folder
+        number = Checkpoints(folder, 0).number
+        return Trained(
+            vectors=folder / f"checkpoints/in-{number}.npy",
+            context=folder / f"checkpoints/out-{number}.npy",
+            counts=folder / "counts.npy",
+            epochs=position.epoch,
+            loss=position.last_loss,
+            words=self._trained(),
+            kept=position.total.kept,
+            pairs=position.total.pairs,
+            seconds=seconds,
+            run_words=self._trained() - trained,
+            stopped=stopped,
+            resumed=before / max(self.training.epochs * self.corpus.words, 1),
+            unseen=int(np.count_nonzero(self.counts == 0)),
+            threads=self.threads,
+            saved=self.checkpoints.said,
+        )
+
+    # -- what stands before the first word ---------------------------------------------------------
+
+    def _counts(self) -> Any:
+        """Return how often each word is, of a file; or each node, in the first walks of starts."""
+        if self.task.counts is not None:
+            return np.asarray(load_npy(self.task.counts))
+        corpus = self.corpus
+        assert isinstance(corpus, WalkCorpus)
+        walks, ranks, rank = corpus.counted, self.comm.size, self.comm.rank
+        counts = corpus.visits(self.task.words, walks * rank // ranks, walks * (rank + 1) // ranks)
+        self.comm.allreduce(counts)
+        return counts
+
+    def _noise(self) -> Noise:
+        training, counts = self.training, self.counts
+        module = kernel("word2vec", counts)
+        drawn = counts
+        if training.ns_exponent != _NOISE_POWER:
+            with np.errstate(divide="ignore"):
+                powered = counts.astype(np.float64) ** (training.ns_exponent / _NOISE_POWER)
+            drawn = np.where(counts > 0, powered, 0.0)  # what is never seen is never drawn
+        chance, alias = module.noise_table(drawn)
+        keep = module.keep_thresholds(counts, training.sample) if training.sample else None
+        shares = (counts / max(counts.sum(), 1)).astype(np.float32)
+        return Noise(
+            to_device(chance),
+            to_device(alias),
+            None if keep is None else to_device(keep),
+            to_device(shares),
+        )
+
+    def _pairs(self) -> tuple[Pair, Any]:
+        """Return how many pairs a word of the corpus brings to rows, and how often rows are met."""
+        training, counts, rules = self.training, self.counts.astype(np.float64), self.training.rules
+        kept = counts / max(counts.sum(), 1)
+        if training.sample:
+            share = np.where(kept > 0, training.sample / np.maximum(kept, 1e-300), 1.0)
+            kept = kept * np.minimum(np.sqrt(share) + share, 1.0)
+        noise = np.where(counts > 0, np.maximum(counts, 1) ** training.ns_exponent, 0.0)
+        noise /= noise.sum()
+        near, of_all = 2 * rules.half_window, kept.sum()
+        into = kept * near * (1 + rules.negatives)
+        out = near * (kept + noise * of_all * rules.negatives)
+        single = [to_device(array.astype(np.float32)) for array in (into, out, noise)]
+        return (single[0], single[1]), single[2]
+
+    def _vectors(self) -> Pair:
+        """Return the vectors that training starts with."""
+        words, dim, start = self.task.words, self.training.dim, self.task.start
+        arrays = arrays_of_device()
+        found = arrays.empty((words, dim), np.float32)
+        module, seed = kernel("word2vec", found), self.training.rules.seed
+
+        def draw(first: int) -> None:
+            last = min(first + _START_ROWS, words)
+            found[first:last] = module.start_rows(seed, arrays.arange(first, last), dim)
+
+        starts = range(0, words, _START_ROWS)
+        if gpu():
+            for first in starts:
+                draw(first)
+        else:
+            spread(draw, starts, self.threads)
+        context = arrays.zeros((words, dim), np.float32)
+        if start is not None:
+            for into, where, what in ((found, "words", "in"), (context, "context_words", "out")):
+                if (start / f"{what}.npy").is_file():
+                    rows = load_npy(start / f"{where}.npy")
+                    into[to_device(rows)] = to_device(load_npy(start / f"{what}.npy"))
+        return found, context
+
+    def _resume(self) -> None:
+        """Go on from the last checkpoint, if there is one."""
+        saved = self.checkpoints.load_for(
+            self.training.epochs, self.corpus.sentences, self.vectors[0].shape
+        )
+        if saved is not None:
+            self.position, vectors = saved
+            for mine, theirs in zip(self.vectors, vectors, strict=True):
+                mine[...] = to_device(np.asarray(theirs))
+            self.checkpoints.said = self.position.text(self.corpus.sentences)
+        if self.comm.rank == 0:
+            cut_epochs(self.task.folder, self.position.epoch)
+
+    # -- epochs ------------------------------------------------------------------------------------
+
+    def _epochs(self) -> str:
+        """Run what is left; return what ended it."""
+        self._epoch_begun = time.monotonic()
+        training = self.training
+        if training.deterministic or self.comm.size > 1:
+            return self._shared()
+        for step, tokens in self._ahead(self._steps(self.block)):
+            losses = self._train(self.vectors, step, tokens, self.threads)
+            if not self._after_round(losses, step.last):
+                return "nan"
+        return "epochs"
+
+    def _shared(self) -> str:
+        """Train copies, which are combined after every round."""
+        training, comm = self.training, self.comm
+        ordered, count = training.deterministic, comm.size
+        if ordered:
+            count = training.shards
+        words = training.words_between_exchanges(self.task.words, on_gpu=gpu())
+        pairs, weights = self._pairs()
+        shards = Shards(
+            comm, self.vectors, pairs, weights, count, ordered=ordered, threads=self.threads
+        )
+        if ordered:
+            for first, last in self._rounds(words):
+                found = self._round_of_shards(shards, first, last)
+                if not self._after_exchange(shards, found, last):
+                    return "nan"
+            return "epochs"
+        sums = Losses()
+        for step, tokens in self._ahead(self._steps(words)):
+            sums += self._train(shards.copies[0], step, tokens, self.threads)
+            if step.end is not None:
+                if not self._after_exchange(shards, [sums], step.end):
+                    return "nan"
+                sums = Losses()
+        return "epochs"
+
+    def _round_of_shards(self, shards: Shards, first: int, last: int) -> list[Losses]:
+        """Train this rank's shards of a round, each in order by one thread."""
+        cuts = self.corpus.shares(first, last, shards.count)
+        found = [Losses() for _ in shards.numbers]
+
+        def train(i: int) -> None:
+            number = shards.numbers[i]
+            for piece in self.corpus.pieces(cuts[number], cuts[number + 1], self.block):
+                step = _Step(self.position.epoch, *piece, None)
+                found[i] += self._train(shards.copies[i], step, self._read(step), 1)
+
+        spread(train, range(len(found)), self.threads)
+        return found
+
+    def _after_exchange(self, shards: Shards, found: list[Losses], last: int) -> bool:
+        """Combine what all shards have changed; return whether to go on."""
+        total = Losses()
+        for of_rank in self.comm.allgather(found):
+            for losses in of_rank:
+                total += losses
+        if math.isfinite(total.loss):
+            position, corpus = self.position, self.corpus
+            words = int(corpus.before(last)) - int(corpus.before(position.sentence))
+            rate = float(self._rates(position.epoch, position.sentence, position.sentence + 1)[0])
+            shards.combine(words, rate)
+        return self._after_round(total, last)
+
+    def _after_round(self, losses: Losses, last: int) -> bool:
+        """Take note of a round, and of an epoch that it ends; return whether to go on."""
+        position, corpus = self.position, self.corpus
+        if not math.isfinite(losses.loss):
+            return False
+        position.epoch_sums += losses
+        position.sentence = last
+        if last == corpus.sentences:
+            sums = position.epoch_sums
+            if sums.pairs:  # else it is that of the epoch before
+                position.last_loss = sums.loss / sums.pairs
+            if self.comm.rank == 0:
+                now = time.monotonic()
+                rate = float(self._rates(position.epoch, last - 1, last)[0])
+                note_epoch(self.task.folder, position, rate, now - self._epoch_begun)
+                self._epoch_begun = now
+            self.position = replace(
+                position,
+                epoch=position.epoch + 1,
+                sentence=0,
+                epoch_sums=Losses(),
+                total=position.total + sums,
+            )
+        self._say(losses)
+        if self.comm.rank == 0 and self.checkpoints.due and self._finite():
+            self.checkpoints.save(self.position, self.vectors, corpus.sentences)
+        return True
+
+    def _finite(self) -> bool:
+        """Return whether all vectors are finite numbers."""
+        return all(
+            math.isfinite(float(extreme))
+            for vectors in self.vectors
+            for extreme in (vectors.min(), vectors.max())
+        )
+
+    def _say(self, losses: Losses) -> None:
+        self.comm.check()
+        now = time.monotonic()
+        if self.comm.rank == 0 and now - self._said > _SAY_EVERY:
+            self._said = now
+            loss = losses.loss / max(losses.pairs, 1)
+            done, epoch = self._done(), self.position.epoch + 1
+            self.comm.log(words=done, before=self._before, loss=loss, epoch=epoch)
+
+    def _trained(self) -> int:
+        """Return how many words were trained; places beyond the ends of walks are none."""
+        return (self.position.total + self.position.epoch_sums).words
+
+    def _done(self) -> int:
+        """Return how many words of all epochs are done, places beyond the ends of walks too."""
+        position, corpus = self.position, self.corpus
+        return position.epoch * corpus.words + int(corpus.before(position.sentence))
+
+    # -- blocks ------------------------------------------------------------------------------------
+
+    def _rounds(self, words: int) -> Iterator[tuple[int, int]]:
+        """Yield the rounds that are left, of so many words."""
+        while self.position.epoch < self.training.epochs:
+            first = self.position.sentence
+            yield first, self.corpus.cut(first, words)
+
+    def _steps(self, words: int) -> Iterator[_Step]:
+        """Yield the blocks of this rank in rounds of so many words."""
+        corpus, rank = self.corpus, self.comm.rank
+        epoch, first = self.position.epoch, self.position.sentence
+        while epoch < self.training.epochs:
+            end = corpus.cut(first, words)
+            mine = corpus.shares(first, end, self.comm.size)[rank : rank + 2]
+            pieces = list(corpus.pieces(mine[0], mine[1], self.block)) or [(end, end)]
+            for i, piece in enumerate(pieces, 1):
+                yield _Step(epoch, *piece, end if i == len(pieces) else None)
+            epoch, first = (epoch, end) if end < corpus.sentences else (epoch + 1, 0)
+
+    def _ahead(self, steps: Iterable[_Step]) -> Iterator[tuple[_Step, Tokens]]:
+        """Yield blocks with their tokens; the next is read, or walked, meanwhile.
+
+        A GPU walks and trains in the order of its stream; what the host does for it is hidden.
+        """
+        with ThreadPoolExecutor(1) as pool:
+            waiting = None
+            for step in steps:
+                following = step, pool.submit(self._read, step)
+                if waiting is not None:
+                    yield waiting[0], waiting[1].result()
+                waiting = following
+            if waiting is not None:
+                yield waiting[0], waiting[1].result()
+
+    def _read(self, step: _Step) -> Tokens:
+        return self.corpus.read(step.epoch, step.first, step.last)
+
+    def _rates(self, epoch: int, first: int, last: int) -> Any:
+        """Return the learning rate of each sentence: it falls by words, those before it."""
+        training, corpus = self.training, self.corpus
+        words = corpus.before(np.arange(first, last, dtype=np.int64)).astype(np.float64)
+        done = (epoch * corpus.words + words) / max(training.epochs * corpus.words, 1)
+        rates = training.lr - (training.lr - training.min_lr) * done
+        return rates.astype(np.float32)
+
+    def _train(self, vectors: Pair, step: _Step, tokens: Tokens, threads: int) -> Losses:
+        if step.first == step.last:
+            return Losses()
+        rates = to_device(self._rates(step.epoch, step.first, step.last))
+        block = Sentences(*tokens, rates, first=step.first, epoch=step.epoch)
+        more = {} if gpu() else {"threads": threads}
+        found: Losses = self.module.train(*vectors, block, self.noise, self.training.rules, **more)
+        return found
