@@ -1,0 +1,286 @@
+"""Steps of training embeddings on a GPU, beside PyTorch's and the GPU's ceilings.
+
+    python -P benchmarks/bench_embed_gpu.py [--torch PYTHON] [--models DOT,COMPLEX] [--quick]
+
+First checked: on fresh random data, a step changes rows as the naive one does. Then timed, with
+negatives drawn: batches of 100,000 edges that share 1,000 negatives, 100 values, softmax, Adagrad,
+5 million nodes and 1,000 relations on the GPU; with tails replaced, and with tails and heads.
+PyTorch does the same with TF32 products, ``torch.unique`` and ``index_add``, in the same run.
+
+What a step must do, whoever does it:
+
+    operations  of products: 4 products (scores and sums, for queries and for negatives) of
+                2 S E N d each; of distances, instructions on S E N d values: TRANSE_L1 10,
+                TRANSE_L2 6, ROTATE 16 (32 for each complex number)
+    bytes       what has to go through memory once: see ``bytes_of``
+
+Shares are of rates measured in the same run: a product of TF32 matrices and one of half precision
+by cuBLAS (through PyTorch), a copy of memory; of distances, of one instruction a lane and clock.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import time
+
+import cupy as cp
+import numpy as np
+
+from penstock.kernels.cuda import embed
+from penstock.kernels.embed_rules import Batch, EmbedRules, Model, NegativePool, Side, Table
+from penstock.kernels.naive import embed as naive
+
+NODES, RELATIONS, EDGES, NEGATIVES, DIM = 5_000_000, 1000, 100_000, 1000, 100
+ONE, BOTH = (Side.TAIL,), (Side.TAIL, Side.HEAD)
+ASKED = {(Model.DOT, ONE): 100e6, (Model.COMPLEX, ONE): 80e6}
+INSTRUCTIONS = {Model.TRANSE_L1: 10, Model.TRANSE_L2: 6, Model.ROTATE: 16}
+
+PEER = """
+import json, sys, torch
+nodes, relations, edges, negatives, dim, steps, rounds = json.loads(sys.argv[1])
+torch.backends.cuda.matmul.allow_tf32 = True
+device = torch.device("cuda")
+
+def timed(work, steps, rounds):
+    for _ in range(3):
+        work()
+    found = []
+    for _ in range(rounds):
+        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        begin.record()
+        for _ in range(steps):
+            work()
+        end.record()
+        end.synchronize()
+        found.append(begin.elapsed_time(end) / steps / 1e3)
+    return sorted(found)[rounds // 2]
+
+rates = {}
+for name, kind in (("tf32", torch.float32), ("half", torch.float16)):
+    a, b = (torch.randn(8192, 8192, device=device, dtype=kind) for _ in range(2))
+    rates[name] = 2 * 8192**3 / timed(lambda: a @ b, 10, 5)
+a = torch.empty(1 << 30, dtype=torch.uint8, device=device)
+b = torch.empty_like(a)
+rates["copy"] = 2 * a.numel() / timed(lambda: b.copy_(a), 10, 5)
+del a, b
+
+E, R = (0.1 * torch.randn(rows, dim, device=device) for rows in (nodes, relations))
+SE, SR = torch.zeros_like(E), torch.zeros_like(R)
+half = dim // 2
+
+def times(x, r, conj, model):
+    if model == "DOT":
+        return x
+    if model == "DISTMULT":
+        return x * r
+    a, b, c, d = x[:, :half], x[:, half:], r[:, :half], r[:, half:]
+    if conj:
+        d = -d
+    return torch.cat([a * c - b * d, a * d + b * c], 1)
+
+def update(table, state, rows, slopes):
+    unique, where = torch.unique(rows, return_inverse=True)
+    total = torch.zeros(len(unique), dim, device=device).index_add_(0, where, slopes)
+    squares = state[unique] + total * total
+    state[unique] = squares
+    table[unique] -= 0.1 * total / (squares.sqrt() + 1e-10)
+
+def draw(count, of):
+    return torch.randint(0, of, (count,), device=device)
+
+batches = [(draw(edges, nodes), draw(edges, relations), draw(edges, nodes)) for _ in range(8)]
+target = torch.zeros(edges, dtype=torch.long, device=device)
+at = 0
+
+def step(model, sides):
+    global at
+    at += 1
+    h, r, t = batches[at % 8]
+    drawn = [draw(negatives, nodes) for _ in range(sides)]
+    rows = torch.cat([h, t, *drawn])
+    x = E[rows].requires_grad_()
+    y = R[r].requires_grad_()
+    xh, xt, *others = x.split([edges, edges] + [negatives] * sides)
+    loss = 0.0
+    both = (xh, xt, others[0], False), (xt, xh, others[-1], True)
+    for given, answer, other, conj in both[:sides]:
+        query = times(given, y, conj, model)
+        scores = torch.cat([(query * answer).sum(1, keepdim=True), query @ other.T], 1)
+        loss = loss + torch.nn.functional.cross_entropy(scores, target, reduction="sum")
+    loss.backward()
+    update(E, SE, rows, x.grad)
+    if model != "DOT":
+        update(R, SR, r, y.grad)
+
+found = {}
+for model in ("DOT", "DISTMULT", "COMPLEX"):
+    for sides in (1, 2):
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()
+        seconds = timed(lambda: step(model, sides), steps, rounds)
+        found[f"{model} {sides}"] = seconds, torch.cuda.max_memory_allocated() - before
+print(json.dumps([rates, found, torch.__version__]))
+"""
+
+
+def tables(rules: EmbedRules, nodes: int, relations: int) -> tuple[Table, Table | None]:
+    """Return random vectors on the GPU, and Adagrad's state of them."""
+
+    def table(rows: int, width: int) -> Table:
+        values = 0.1 * cp.random.standard_normal((rows, width), cp.float32)
+        return Table(values, cp.zeros_like(values))
+
+    typed = table(relations, rules.relation_width) if rules.relation_width else None
+    return table(nodes, rules.dim), typed
+
+
+def edges_of(rules: EmbedRules, edges: int, nodes: int, relations: int) -> tuple[cp.ndarray, ...]:
+    """Return random heads, relations or None, and tails."""
+    heads, typed, tails = (
+        cp.random.randint(0, of, edges, dtype=cp.int32) for of in (nodes, relations, nodes)
+    )
+    return heads, typed if rules.relation_width else None, tails
+
+
+def host(table: Table | None) -> Table | None:
+    return None if table is None else Table(table.values.get(), table.state.get())
+
+
+def check(model: Model) -> None:
+    """Raise unless steps change rows as naive ones do, captured or not."""
+    rules = EmbedRules(model, DIM, sides=BOTH, chunk=300)
+    nodes, relations = tables(rules, 3000, 50)
+    for table in (nodes, relations):
+        if table is not None:
+            # From 0, Adagrad's first steps have the length of the rate, and the sign is all.
+            table.state[:] = 0.5 + cp.random.random(table.state.shape, cp.float32)
+    theirs = host(nodes), host(relations)
+    pool = NegativePool(np.zeros(1, np.int64), np.array([0, 3000], np.int64))
+    on_gpu = NegativePool(cp.asarray(pool.first), cp.asarray(pool.start))
+    close = 1e-4 if rules.is_distance else 5e-3
+    with embed.workspace() as work:
+        for number in range(1, 4):
+            heads, typed, tails = edges_of(rules, 500, 3000, 50)
+            drawn = embed.draw_negatives(number, number, 2, rules.chunks(500), 200, on_gpu)
+            batch = Batch(heads, typed, tails, drawn)
+            on_host = Batch(
+                *(None if part is None else part.get() for part in (heads, typed, tails, drawn))
+            )
+            loss = embed.step(nodes, relations, batch, rules, 0.1, number, work)
+            expected = naive.step(*theirs, on_host, rules, 0.1, number)
+            np.testing.assert_allclose(float(loss), expected, rtol=close)
+    for ours, truth in zip((nodes, relations), theirs, strict=True):
+        if ours is not None and truth is not None:
+            for name in ("values", "state"):
+                got, expected = getattr(ours, name).get(), getattr(truth, name)
+                np.testing.assert_allclose(
+                    got, expected, rtol=close, atol=close, err_msg=model.name
+                )
+
+
+def bytes_of(rules: EmbedRules) -> float:
+    """Return the bytes that a step reads and writes, rows that tiles read again counted once."""
+    sides, row = len(rules.sides), 4 * DIM
+    packed = row if rules.is_distance else 2 * -(-DIM // 8) * 8
+    edges = EDGES * (
+        2 * row  # nodes read for queries,
+        + sides * (2 * packed + row)  # which are written and read; sums written
+        + sides * (packed + row)  # queries read for negatives, sums for gradients
+        + 2 * 4 * row  # nodes and their state, read and written
+        + 2 * 8 * 8  # keys of two nodes, sorted in three passes and read
+    )
+    relations = EDGES * (2 * 4 * rules.relation_width + 8 * 8)  # gradients written and read, keys
+    negatives = sides * NEGATIVES * (3 * packed + 6 * row)
+    return edges + (relations if rules.relation_width else 0) + negatives
+
+
+def timed(model: Model, sides: tuple[Side, ...], steps: int, rounds: int) -> tuple[float, int]:
+    """Return the median seconds of a step and the bytes that it works in."""
+    rules = EmbedRules(model, DIM, sides=sides, chunk=EDGES)
+    nodes, relations = tables(rules, NODES, RELATIONS)
+    pool = NegativePool(cp.zeros(1, cp.int64), cp.asarray([0, NODES], cp.int64))
+    batches = [edges_of(rules, EDGES, NODES, RELATIONS) for _ in range(8)]
+    found, number = [], 0
+    with embed.workspace() as work:
+        for turn in range(rounds + 1):  # the first is a warm-up
+            begin, end = cp.cuda.Event(), cp.cuda.Event()
+            begin.record()
+            for _ in range(steps):
+                number += 1
+                drawn = embed.draw_negatives(1, number, len(sides), 1, NEGATIVES, pool)
+                batch = Batch(*batches[number % 8], drawn)
+                loss = embed.step(nodes, relations, batch, rules, 0.1, number, work)
+            end.record()
+            end.synchronize()
+            assert np.isfinite(float(loss))
+            if turn:
+                found.append(cp.cuda.get_elapsed_time(begin, end) / steps / 1e3)
+        size = work.bytes
+    return float(np.median(found)), size
+
+
+def main() -> int:
+    """Check, time, print; 1 where what is asked for is missed."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument(
+        "--torch", default=sys.executable, help="a Python that has PyTorch; '': none"
+    )
+    parser.add_argument("--models", default=",".join(model.name for model in Model))
+    parser.add_argument("--quick", action="store_true", help="fewer steps, and none of PyTorch's")
+    args = parser.parse_args()
+    steps, rounds = (10, 3) if args.quick else (40, 7)
+    properties = cp.cuda.runtime.getDeviceProperties(0)
+    lanes = properties["multiProcessorCount"] * 128 * cp.cuda.Device().attributes["ClockRate"] * 1e3
+    print(
+        f"{properties['name'].decode()}, CuPy {cp.__version__}, CUDA "
+        f"{cp.cuda.runtime.runtimeGetVersion()}, {time.strftime('%Y-%m-%d', time.gmtime())}"
+    )
+    rates, peers = {}, {}
+    if args.torch and not args.quick:
+        given = [NODES, RELATIONS, EDGES, NEGATIVES, DIM, 10, 5]
+        done = subprocess.run(
+            [args.torch, "-c", PEER, json.dumps(given)], check=True, capture_output=True, text=True
+        )
+        rates, peers, version = json.loads(done.stdout)
+        print(
+            f"PyTorch {version}; cuBLAS {rates['tf32'] / 1e12:.0f} TFLOP/s in TF32, "
+            f"{rates['half'] / 1e12:.0f} in half precision; copy {rates['copy'] / 1e12:.2f} TB/s"
+        )
+    good = True
+    for model in (Model[name] for name in args.models.split(",")):
+        check(model)
+        for sides in (ONE, BOTH):
+            slow = model in INSTRUCTIONS
+            seconds, size = timed(model, sides, steps // 5 if slow else steps, rounds)
+            speed = EDGES / seconds
+            work = len(sides) * EDGES * NEGATIVES * DIM
+            rules = EmbedRules(model, DIM, sides=sides)
+            line = f"{model.name:9} {len(sides)} side(s) {1e3 * seconds:7.3f} ms"
+            line += f" {speed / 1e6:6.1f} M edges/s"
+            if slow:
+                share = INSTRUCTIONS[model] * work / seconds / lanes
+                line += f"; {share:.0%} of the instruction rate"
+            else:
+                line += f"; {8 * work / seconds / 1e12:.0f} TFLOP/s"
+                if rates:
+                    line += f", {8 * work / seconds / rates['tf32']:.0%} of TF32"
+                    line += f" and {8 * work / seconds / rates['half']:.0%} of half precision"
+            moved = bytes_of(rules)
+            line += f"; {moved / 1e6:.0f} MB"
+            if rates:
+                line += f", {moved / seconds / rates['copy']:.0%} of the copy"
+            line += f"; works in {size / 1e6:.0f} MB (scores would be {4 * work / DIM / 1e6:.0f})"
+            peer = peers.get(f"{model.name} {len(sides)}")
+            if peer:
+                line += f"; PyTorch {EDGES / peer[0] / 1e6:.1f} M edges/s in {peer[1] / 1e6:.0f} MB"
+                line += f", ratio {peer[0] / seconds:.2f}"
+            print(line, flush=True)
+            good &= args.quick or speed >= ASKED.get((model, sides), 0.0)
+    return 0 if good else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,177 @@
+"""Whether swaps of an embedding table hide, and how fast the disk is read and written.
+
+    python benchmarks/bench_embed_storage.py [FOLDER] [--nodes 600000] [--dim 100] [--partitions 12]
+
+First checked: the same training with and without prefetch leaves the same bytes on the disk. Then
+timed, in turns: the table's requests beside dd with O_DIRECT in the same folder, and an epoch of
+buffer states with and without prefetch. The training is work of as long as theorem 3 wants: of two
+buckets, what a swap takes, times ``--work``; it is NumPy on the rows of the phase, on one core.
+"""
+
+import argparse
+import platform
+import statistics
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+
+from penstock.limits import cores
+from penstock.partition.order import order
+from penstock.sizes import format_bytes
+from penstock.workers.embed.buffer import PartitionBuffer, Traffic
+from penstock.workers.embed.layout.nodes import NodeLayout
+from penstock.workers.embed.schedule import Schedule
+from penstock.workers.embed.storage import THREADS, Geometry, open_table
+from penstock.workers.embed.storage.bandwidth import measure, measure_dd
+from penstock.workers.embed.versions import Checkpoints, table_path
+
+
+class Training:
+    """A table in a folder of its own, and epochs of made-up work on it."""
+
+    def __init__(self, folder, options, *, prefetch):
+        folder.mkdir()
+        layout = NodeLayout.ranges(options.nodes, options.partitions)
+        geometry = Geometry.of(options.partitions, max(layout.sizes), options.dim, 1)
+        self.table = open_table(table_path(folder, geometry), geometry, device=False)
+        self.versions = Checkpoints(folder).versions(geometry)
+        self.buffer = PartitionBuffer(
+            self.table,
+            self.versions,
+            Schedule(order(options.order, options.partitions), seed=1),
+            sizes=layout.sizes,
+            initial=self.initial,
+            prefetch=prefetch,
+        )
+
+    @staticmethod
+    def initial(partition, slot):
+        for array in slot:
+            array[:] = partition / 7
+
+    def epoch(self, number, seconds_per_bucket):
+        """Train an epoch; return its seconds and the share in which it trained."""
+        self.buffer.traffic = Traffic()
+        start, busy = time.perf_counter(), 0.0
+        for state in self.buffer.states(number):
+            for phase in state:
+                began = time.perf_counter()
+                self.work(phase, seconds_per_bucket)
+                busy += time.perf_counter() - began
+        took = time.perf_counter() - start
+        return took, busy / took
+
+    def work(self, phase, seconds):
+        for share in phase.shares:
+            end = time.perf_counter() + seconds
+            rows = self.buffer.slot(share.bucket[0])[0][:2000]
+            rows += np.float32(1.0)
+            while time.perf_counter() < end:
+                np.sqrt(rows @ rows[:64].T)
+
+    def contents(self):
+        """Return a sum of every partition's bytes on disk."""
+        self.buffer.flush()
+        found = []
+        slot = self.buffer.slot(next(iter(self.buffer.first_rows)))
+        for version in self.versions.newest:
+            self.table.read(version, slot).result()
+            found.append([int(array.view(np.uint32).sum(dtype=np.uint64)) for array in slot])
+        return found
+
+    def close(self):
+        self.buffer.close()
+        self.table.close()
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("folder", nargs="?", default=tempfile.gettempdir(), type=Path)
+    parser.add_argument("--nodes", type=int, default=600_000)
+    parser.add_argument("--dim", type=int, default=100)
+    parser.add_argument("--partitions", type=int, default=12)
+    parser.add_argument("--order", default="prefetch")
+    parser.add_argument("--work", type=float, default=1.5, help="of what theorem 3 asks for")
+    parser.add_argument("--rounds", type=int, default=5)
+    options = parser.parse_args()
+    print(f"{platform.node()}: {cores()} cores, {options}, {THREADS} requests in flight")
+    with tempfile.TemporaryDirectory(dir=options.folder) as place:
+        check(Path(place), options)
+        compare_with_dd(Path(place), options)
+        compare_prefetch(Path(place), options)
+
+
+def check(folder, options):
+    found = []
+    for prefetch in (True, False):
+        training = Training(folder / f"check-{prefetch}", options, prefetch=prefetch)
+        for number in range(2):
+            training.epoch(number, 0.0)
+        found.append(training.contents())
+        training.close()
+    assert found[0] == found[1], "prefetch changed what is on the disk"
+    print("checked: the same bytes with and without prefetch")
+
+
+def compare_with_dd(folder, options):
+    ours, peers = [], []
+    for _ in range(options.rounds):
+        ours.append(measure(folder))
+        peers.append(measure_dd(folder))
+    why = ours[0].why_not_direct
+    print("O_DIRECT" if why is None else f"page cache: {why}")
+    for name in ("read", "write"):
+        mine, dd = (statistics.median(getattr(m, name) for m in many) for many in (ours, peers))
+        print(
+            f"{name:9} {format_bytes(mine)}/s, dd {format_bytes(dd)}/s, ratio {mine / dd:.2f} "
+            f"(ours {spread_of(ours, name)}, dd {spread_of(peers, name)})"
+        )
+    both = statistics.median(m.exchange for m in ours)
+    print(f"exchange  {format_bytes(both)}/s, both counted ({spread_of(ours, 'exchange')})")
+
+
+def spread_of(measured, name):
+    rates = sorted(getattr(one, name) / 1e9 for one in measured)
+    return f"{rates[0]:.2f} to {rates[-1]:.2f} GB/s"
+
+
+def compare_prefetch(folder, options):
+    trainings = {p: Training(folder / f"train-{p}", options, prefetch=p) for p in (True, False)}
+    for training in trainings.values():
+        for number in range(2):
+            training.epoch(number, 0.0)  # the first reads nothing
+    # What a swap takes when nothing else runs, and the work that two buckets must be to hide it.
+    traffic = trainings[False].buffer.traffic
+    swap = traffic.exposed_seconds / traffic.swaps
+    size = trainings[False].table.geometry.partition_bytes
+    print(
+        f"a swap of {format_bytes(size)} each way: {1e3 * swap:.1f} ms alone, "
+        f"{format_bytes(2 * size / swap)}/s"
+    )
+    times = {True: [], False: []}
+    for number in range(2, 2 + options.rounds):
+        for prefetch, training in trainings.items():
+            took, busy = training.epoch(number, options.work * swap / 2)
+            times[prefetch].append((took, busy, training.buffer.traffic))
+    for prefetch, found in times.items():
+        found.sort(key=lambda one: one[0])
+        took, busy, traffic = found[len(found) // 2]
+        print(
+            f"{'prefetch   ' if prefetch else 'no prefetch'} {took:.2f} s an epoch, trains "
+            f"{busy:.1%} of it, I/O {traffic.io_seconds:.2f} s of which exposed "
+            f"{traffic.exposed_seconds:.2f} s ({traffic.hidden_share:.0%} hidden), "
+            f"{format_bytes(traffic.bytes_read + traffic.bytes_written)} moved, "
+            f"{traffic.swaps} swaps"
+        )
+    ratio = statistics.median(t[0] for t in times[False]) / statistics.median(
+        t[0] for t in times[True]
+    )
+    print(f"with prefetch {ratio:.2f} times as fast")
+    for training in trainings.values():
+        training.close()
+
+
+if __name__ == "__main__":
+    main()

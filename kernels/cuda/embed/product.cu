@@ -1,0 +1,408 @@
+// Scores that are products: a tile of rows stays, tiles of others come by, in tensor cores.
+//
+// With kQueries the rows that stay are queries of a chunk and those that come its negatives: of
+// each query the sums of its loss and the weighted sum of negatives are kept in registers, with a
+// running maximum, as in flash attention. Without, negatives stay and queries come: the gradients
+// of negatives are sums of queries with slopes for which the first kernel has left a norm each.
+// Both score their tile anew; no score is ever written to memory.
+//
+// Rows are halves, with a scale each (notes.cuh). A warp has 16 kM of the rows that stay, whole,
+// and takes 32 of those that came at a time: the scores that a tensor core leaves in its registers
+// lie as the left factor of the second product, rounded to halves in place. Rows in shared memory
+// are an odd number of 16 bytes apart, so that the eight rows of a matrix lie in different banks.
+// Three tiles are there at once: one is computed, one has come or is coming, and one is asked for
+// when all warps are done with what lay there, which they are when they meet for the next.
+//
+// kSlice columns of the sums are kept: of wide rows a block has one slice, and others the rest.
+#include "embed/losses.cuh"
+#include "embed/notes.cuh"
+#include "embed/tensor_cores.cuh"
+
+// instance: product_tiles<8, 8, 2, 4, 64, SOFTMAX, true>
+// instance: product_tiles<104, 104, 2, 4, 64, SOFTMAX, true>
+// instance: product_tiles<104, 104, 2, 4, 64, SOFTMAX, false>
+// instance: product_tiles<128, 128, 2, 4, 64, LOGISTIC, true>
+// instance: product_tiles<128, 128, 2, 4, 64, LOGISTIC, false>
+// instance: product_tiles<200, 200, 1, 4, 32, CONTRASTIVE, true>
+// instance: product_tiles<256, 256, 1, 4, 32, SELF_ADVERSARIAL, true>
+// instance: product_tiles<256, 256, 1, 4, 32, SELF_ADVERSARIAL, false>
+// instance: product_tiles<400, 200, 1, 4, 32, MARGIN, true>
+// instance: product_tiles<512, 256, 1, 4, 32, SOFTMAX, true>
+// instance: product_tiles<512, 256, 1, 4, 32, SOFTMAX, false>
+// instance: add_splits
+
+using namespace penstock;
+using i64 = long long;
+
+constexpr int kPart = 32, kColumns = kPart / 8, kStages = 3;
+constexpr int kHeld = 104;  // the widest rows that stay in registers
+
+// At least 4.
+__host__ __device__ constexpr int power_of_2(int least) {
+  int power = 4;
+  while (power < least) power *= 2;
+  return power;
+}
+
+// queries     (sides, edges, kWidth) halves; query_notes (sides, edges)
+// negatives   (negative_sides, chunks, count, kWidth) halves, with notes; negative_sides: 1 or sides
+// vectors     kQueries: (splits, sides, edges, dim); else (sides, chunks, splits, count, dim)
+// sums        (splits, sides, edges, 3), written with kQueries
+template <int kWidth, int kSlice, int kM, int kWarps, int kTile, int kLoss, bool kQueries>
+__global__ void __launch_bounds__(32 * kWarps)
+    product_tiles(const Half* __restrict__ queries, const Note* __restrict__ query_notes,
+                  const Half* __restrict__ negatives, const Note* __restrict__ negative_notes,
+                  int dim, i64 edges, i64 chunk, int chunks, i64 count, int sides,
+                  int negative_sides, int splits, int tiles, float margin, float temperature,
+                  float share, float* __restrict__ vectors, float* __restrict__ sums) {
+  constexpr int kStride = (kWidth / 8 | 1) * 8, kRows = 16 * kM * kWarps;
+  constexpr int kSlices = kWidth / kSlice, kParts = kSlice / 8;
+  constexpr unsigned kRowBytes = 2 * kStride, kTileBytes = kTile * kRowBytes;
+  static_assert(kWidth % 8 == 0 && kSlice % 8 == 0 && kTile % kPart == 0, "");
+  Half* staying = reinterpret_cast<Half*>(dynamic_shared());
+  Half* coming = staying + kRows * kStride;
+  Note* coming_notes = reinterpret_cast<Note*>(coming + kStages * kTile * kStride);
+  const LossNumbers numbers = {margin, temperature, share};
+
+  i64 block = blockIdx.x;
+  const int tile = block % tiles;
+  block /= tiles;
+  const int slice = block % kSlices * kSlice;
+  block /= kSlices;
+  const int split = block % splits;
+  block /= splits;
+  const int group = static_cast<int>(block), side = group / chunks, c = group % chunks;
+
+  const i64 first_edge = c * chunk;
+  const i64 here = edges - first_edge < chunk ? edges - first_edge : chunk;
+  const i64 query_at = side * edges + first_edge;
+  const i64 negative_at = ((negative_sides > 1 ? side : 0) * static_cast<i64>(chunks) + c) * count;
+  const i64 rows_at = kQueries ? query_at : negative_at;
+  const i64 others_at = kQueries ? negative_at : query_at;
+  const Half* rows = (kQueries ? queries : negatives) + rows_at * kWidth;
+  const Half* others = (kQueries ? negatives : queries) + others_at * kWidth;
+  const Note* row_notes = (kQueries ? query_notes : negative_notes) + rows_at;
+  const Note* other_notes = (kQueries ? negative_notes : query_notes) + others_at;
+  const int row_count = static_cast<int>(kQueries ? here : count);
+  const int other_count = static_cast<int>(kQueries ? count : here);
+  const int first_row = tile * kRows;
+  if (first_row >= row_count) return;
+  const i64 other_tiles = (other_count + kTile - 1) / kTile;
+  const int from = static_cast<int>(other_tiles * split / splits);
+  const int to = static_cast<int>(other_tiles * (split + 1) / splits);
+
+  const int thread = threadIdx.x, lane = thread & 31, g = lane / 4, q = lane % 4;
+  const int warp_row = thread / 32 * 16 * kM;
+
+  // A thread copies the same piece of rows that are kAtOnce apart.
+  auto load = [&](unsigned at, const Half* source, int left, int size) {
+    constexpr int kPieces = kWidth / 8, kLanes = power_of_2(kPieces);
+    constexpr int kAtOnce = 32 * kWarps / kLanes;
+    const int piece = thread % kLanes, first = thread / kLanes;
+    if (piece >= kPieces) return;
+    at += first * kRowBytes + piece * 16;
+    source += first * kWidth + piece * 8;
+#pragma unroll
+    for (int row = 0; row < size; row += kAtOnce) {
+      const bool there = first + row < left;
+      copy_async(at + row * kRowBytes, there ? source + row * kWidth : source - first * kWidth,
+                 there);
+    }
+  };
+  auto load_others = [&](int number) {
+    if (number < to) {
+      const int first = number * kTile, left = other_count - first;
+      const int stage = (number - from) % kStages;
+      load(shared_address(coming) + stage * kTileBytes, others + static_cast<i64>(first) * kWidth,
+           left, kTile);
+      for (int i = thread; i < kTile; i += 32 * kWarps) {
+        copy_async(shared_address(coming_notes + stage * kTile + i),
+                   other_notes + first + (i < left ? i : 0), i < left);
+      }
+    }
+    copies_commit();
+  };
+
+  load(shared_address(staying), rows + static_cast<i64>(first_row) * kWidth, row_count - first_row,
+       kRows);
+  load_others(from);
+  load_others(from + 1);
+
+  // Two rows of each 16 are a lane's: g and g + 8.
+  int ids[kM][2];
+  float scale[kM][2], p[kM][2], largest[kM][2], sum[kM][2], extra[kM][2];
+  float out[kM][kParts][4];
+#pragma unroll
+  for (int m = 0; m < kM; ++m) {
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      const int row = first_row + warp_row + m * 16 + h * 8 + g;
+      Note note = {-2, 0.0f, 0.0f, 0.0f};
+      if (row < row_count) note = row_notes[row];
+      ids[m][h] = note.id;
+      scale[m][h] = note.scale;
+      p[m][h] = note.positive;
+      largest[m][h] = lowest();
+      sum[m][h] = extra[m][h] = 0.0f;
+    }
+#pragma unroll
+    for (int x = 0; x < kParts; ++x) {
+      out[m][x][0] = out[m][x][1] = out[m][x][2] = out[m][x][3] = 0.0f;
+    }
+  }
+
+  // Where a lane's rows of matrices begin: of what stays and of what came, as right factor of the
+  // first product and of the second.
+  const unsigned left_at =
+      shared_address(staying) + (warp_row + (lane & 15)) * kRowBytes + lane / 16 * 16;
+  const unsigned first_at = (lane / 16 * 8 + (lane & 7)) * kRowBytes + (lane / 8 & 1) * 16;
+  const unsigned last_at = lane * kRowBytes;
+  const unsigned second_at = (lane & 15) * kRowBytes + lane / 16 * 16 + slice * 2;
+
+  constexpr bool kHold = kM == 2 && kWidth <= kHeld;
+  constexpr int kSteps = (kWidth + 15) / 16;
+  unsigned held[kHold ? kM : 1][kHold ? kSteps : 1][4];
+  auto rows_at_step = [&](unsigned(&a)[4], int m, int step) {
+    const unsigned at = left_at + m * 16 * kRowBytes + step * 32;
+    if (step * 16 + 16 <= kWidth) {
+      load_matrices(a, at);
+    } else {
+      load_two(a[0], a[1], at);
+      a[2] = a[3] = 0;
+    }
+  };
+  if (kHold) {
+    copies_wait<kStages - 2>();
+    __syncthreads();
+#pragma unroll
+    for (int m = 0; m < kM; ++m) {
+#pragma unroll
+      for (int step = 0; step < kSteps; ++step) rows_at_step(held[m][step], m, step);
+    }
+  }
+
+  for (int number = from; number < to; ++number) {
+    copies_wait<kStages - 2>();
+    __syncthreads();
+    load_others(number + kStages - 1);
+    const int stage = (number - from) % kStages;
+    const int left = other_count - number * kTile;
+
+#pragma unroll 1
+    for (int part = 0; part < kTile && part < left; part += kPart) {
+      const unsigned part_at = shared_address(coming) + stage * kTileBytes + part * kRowBytes;
+      const Note* notes = coming_notes + stage * kTile + part;
+      float score[kM][kColumns][4];
+#pragma unroll
+      for (int m = 0; m < kM; ++m) {
+#pragma unroll
+        for (int n = 0; n < kColumns; ++n) {
+          score[m][n][0] = score[m][n][1] = score[m][n][2] = score[m][n][3] = 0.0f;
+        }
+      }
+#pragma unroll
+      for (int step = 0; step < kSteps; ++step) {
+        unsigned a[kM][4];
+#pragma unroll
+        for (int m = 0; m < kM; ++m) {
+          if (kHold) {
+#pragma unroll
+            for (int i = 0; i < 4; ++i) a[m][i] = held[m][step][i];
+          } else {
+            rows_at_step(a[m], m, step);
+          }
+        }
+        if (step * 16 + 16 <= kWidth) {
+#pragma unroll
+          for (int n = 0; n < kColumns; n += 2) {
+            unsigned b[4];
+            load_matrices(b, part_at + first_at + n * 8 * kRowBytes + step * 32);
+#pragma unroll
+            for (int m = 0; m < kM; ++m) {
+              multiply_add(score[m][n], a[m], b[0], b[1]);
+              multiply_add(score[m][n + 1], a[m], b[2], b[3]);
+            }
+          }
+        } else {
+          unsigned b[4];
+          load_matrices(b, part_at + last_at + step * 32);
+#pragma unroll
+          for (int n = 0; n < kColumns; ++n) {
+#pragma unroll
+            for (int m = 0; m < kM; ++m) multiply_add_8(score[m][n], a[m][0], a[m][1], b[n]);
+          }
+        }
+      }
+
+      // Leave out what is an answer, and what lies beyond the last of the others.
+      Note note[kColumns][2];
+#pragma unroll
+      for (int n = 0; n < kColumns; ++n) {
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+          note[n][i] = notes[n * 8 + 2 * q + i];
+#pragma unroll
+          for (int m = 0; m < kM; ++m) {
+#pragma unroll
+            for (int h = 0; h < 2; ++h) {
+              float& n_j = score[m][n][h * 2 + i];
+              n_j *= scale[m][h] * note[n][i].scale;
+              n_j = note[n][i].id == ids[m][h] ? lowest() : n_j;
+            }
+          }
+        }
+      }
+      if (left - part < kPart) {
+#pragma unroll
+        for (int n = 0; n < kColumns; ++n) {
+#pragma unroll
+          for (int i = 0; i < 2; ++i) {
+            const bool beyond = part + n * 8 + 2 * q + i >= left;
+#pragma unroll
+            for (int m = 0; m < kM; ++m) {
+#pragma unroll
+              for (int h = 0; h < 2; ++h) {
+                float& n_j = score[m][n][h * 2 + i];
+                n_j = beyond ? lowest() : n_j;
+              }
+            }
+          }
+        }
+      }
+
+      if (kQueries && is_exponential<kLoss>) {
+#pragma unroll
+        for (int m = 0; m < kM; ++m) {
+#pragma unroll
+          for (int h = 0; h < 2; ++h) {
+            float top = largest[m][h];
+#pragma unroll
+            for (int n = 0; n < kColumns; ++n) {
+#pragma unroll
+              for (int i = 0; i < 2; ++i) {
+                top = fmaxf(top, exponent<kLoss>(score[m][n][h * 2 + i], numbers));
+              }
+            }
+            top = fmaxf(top, __shfl_xor_sync(0xFFFFFFFFu, top, 1));
+            top = fmaxf(top, __shfl_xor_sync(0xFFFFFFFFu, top, 2));
+            if (top != largest[m][h]) {
+              const float shrink = __expf(largest[m][h] - finite_base(top));
+              largest[m][h] = top;
+              sum[m][h] *= shrink;
+              extra[m][h] *= shrink;
+#pragma unroll
+              for (int x = 0; x < kParts; ++x) {
+                out[m][x][h * 2] *= shrink;
+                out[m][x][h * 2 + 1] *= shrink;
+              }
+            }
+          }
+        }
+      }
+#pragma unroll
+      for (int n = 0; n < kColumns; ++n) {
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+          const float factor = note[n][i].scale * kBoost;
+#pragma unroll
+          for (int m = 0; m < kM; ++m) {
+#pragma unroll
+            for (int h = 0; h < 2; ++h) {
+              float& n_j = score[m][n][h * 2 + i];
+              n_j = factor * (kQueries ? take_negative<kLoss>(n_j, p[m][h],
+                                                              finite_base(largest[m][h]), sum[m][h],
+                                                              extra[m][h], numbers)
+                                       : negative_slope<kLoss>(n_j, note[n][i].positive,
+                                                               note[n][i].norm, numbers));
+            }
+          }
+        }
+      }
+
+#pragma unroll
+      for (int n = 0; n < kColumns; n += 2) {
+        unsigned a[kM][4];
+#pragma unroll
+        for (int m = 0; m < kM; ++m) {
+          a[m][0] = to_halves(score[m][n][0], score[m][n][1]);
+          a[m][1] = to_halves(score[m][n][2], score[m][n][3]);
+          a[m][2] = to_halves(score[m][n + 1][0], score[m][n + 1][1]);
+          a[m][3] = to_halves(score[m][n + 1][2], score[m][n + 1][3]);
+        }
+        const unsigned at = part_at + second_at + n * 8 * kRowBytes;
+#pragma unroll
+        for (int x = 0; x + 2 <= kParts; x += 2) {
+          unsigned b[4];
+          load_transposed(b, at + x * 16);
+#pragma unroll
+          for (int m = 0; m < kM; ++m) {
+            multiply_add(out[m][x], a[m], b[0], b[1]);
+            multiply_add(out[m][x + 1], a[m], b[2], b[3]);
+          }
+        }
+        if (kParts % 2) {
+          constexpr int x = kParts - 1;
+          unsigned b0, b1;
+          load_two_transposed(b0, b1, at + x * 16);
+#pragma unroll
+          for (int m = 0; m < kM; ++m) multiply_add(out[m][x], a[m], b0, b1);
+        }
+      }
+    }
+  }
+  copies_wait<0>();
+
+#pragma unroll
+  for (int m = 0; m < kM; ++m) {
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      const int row = first_row + warp_row + m * 16 + h * 8 + g;
+      float all = sum[m][h], more = extra[m][h];
+      if (kQueries) {
+        for (int apart = 1; apart < 4; apart *= 2) {
+          all += __shfl_xor_sync(0xFFFFFFFFu, all, apart);
+          more += __shfl_xor_sync(0xFFFFFFFFu, more, apart);
+        }
+      }
+      if (row >= row_count) continue;
+      i64 at;
+      if (kQueries) {
+        at = static_cast<i64>(split) * sides * edges + query_at + row;
+        if (slice == 0 && q == 0) {
+          sums[at * 3] = largest[m][h];
+          sums[at * 3 + 1] = all;
+          sums[at * 3 + 2] = more;
+        }
+      } else {
+        at = (static_cast<i64>(group) * splits + split) * count + row;
+      }
+      float* place = vectors + at * dim;
+#pragma unroll
+      for (int x = 0; x < kParts; ++x) {
+        const int column = slice + x * 8 + 2 * q;
+        const float one = out[m][x][h * 2] / kBoost, two = out[m][x][h * 2 + 1] / kBoost;
+        if (dim % 2 == 0) {  // or the second of a pair would not lie at a multiple of 8 bytes
+          if (column < dim) *reinterpret_cast<float2*>(place + column) = make_float2(one, two);
+        } else {
+          if (column < dim) place[column] = one;
+          if (column + 1 < dim) place[column + 1] = two;
+        }
+      }
+    }
+  }
+}
+
+// Add what splits have of the gradients of negatives, in order: (groups, splits, size) to
+// (groups, size).
+__global__ void add_splits(const float* __restrict__ pieces, i64 groups, int splits, i64 size,
+                           float* __restrict__ out) {
+  const i64 stride = static_cast<i64>(gridDim.x) * blockDim.x;
+  for (i64 i = static_cast<i64>(blockIdx.x) * blockDim.x + threadIdx.x; i < groups * size;
+       i += stride) {
+    const float* from = pieces + i / size * splits * size + i % size;
+    float sum = 0.0f;
+#pragma unroll 8
+    for (int split = 0; split < splits; ++split) sum += from[split * size];
+    out[i] = sum;
+  }
+}

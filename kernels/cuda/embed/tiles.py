@@ -1,0 +1,145 @@
+"""How the tiles of a batch are launched: which instance of a kernel, and how many blocks.
+
+A group is a side and a chunk of the batch. Of each group, tiles of queries meet its negatives and
+tiles of negatives its queries; where that makes too few blocks, splits share the others of a tile.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import cupy as cp
+import numpy as np
+
+from penstock.arrays import DeviceArray
+from penstock.kernels.cuda.module import launch_blocks
+from penstock.kernels.embed_rules import EmbedRules, Loss
+
+_PRODUCT_FILE, _DISTANCE_FILE = "embed/product", "embed/distance"
+_SLICE = 128, 256  # columns of sums in registers, with 32 and with 16 rows a warp
+_NARROW = 32, 4, 64  # rows a warp, warps, and rows of a tile that comes, of rows of 128 values
+_DISTANCE_ROWS, _DISTANCE_THREADS = 64, 256  # those of distance.cu
+_PRODUCT_BLOCKS, _DISTANCE_BLOCKS = 2, 2  # that a processor runs at once
+_STAGES, NOTE = 3, 16  # of product.cu, and bytes of notes.cuh's Note
+
+
+class Tiles:
+    """How the tiles of a batch are launched: which instance, and how many blocks."""
+
+    def __init__(
+        self,
+        rules: EmbedRules,
+        edges: int,
+        chunk: int,
+        chunks: int,
+        count: int,
+        negative_sides: int,
+    ) -> None:
+        self.rules, self.edges, self.count = rules, edges, count
+        self.chunk, self.chunks, self.negative_sides = chunk, chunks, negative_sides
+        self.sides = len(rules.sides)
+        self.width = self.packed_width(rules)
+        self.pieces = pieces_of(rules.dim // 2 if rules.is_complex else rules.dim)
+        if rules.is_distance:
+            self.file = _DISTANCE_FILE
+            self.rows, self.others = _DISTANCE_ROWS, 64 if rules.dim <= _SLICE[1] else 32
+            shape = f"{rules.model.name}, {self.pieces}, {self.others}"
+            self._name = f"distance_tiles<{shape}, {rules.loss.name}, {{}}>"
+            self.slices, self.threads = 1, _DISTANCE_THREADS
+            stride = rules.dim | 1
+            words = (self.rows + self.others) * stride + self.others * (self.rows + 4) + self.rows
+            self.shared = 4 * (words + 3 * self.others)
+            self.resident = _DISTANCE_BLOCKS if self.pieces <= 4 else 1
+            return
+        width = self.width
+        rows_a_warp, warps, self.others, part = self.product_shape(width)
+        self.file, self.slices = _PRODUCT_FILE, width // part
+        shape = f"{width}, {part}, {rows_a_warp // 16}, {warps}, {self.others}"
+        self._name = f"product_tiles<{shape}, {rules.loss.name}, {{}}>"
+        self.rows, self.threads = rows_a_warp * warps, 32 * warps
+        self.resident = _PRODUCT_BLOCKS
+        row = 16 * (width // 8 | 1)
+        self.shared = self.rows * row + _STAGES * self.others * (row + NOTE)
+
+    @staticmethod
+    def packed_width(rules: EmbedRules) -> int:
+        """Return the values of a row that tiles read: those of products are zero at the end."""
+        if rules.is_distance:
+            return rules.dim
+        width = -(-rules.dim // 8) * 8
+        return width if width <= _SLICE[1] else -(-width // 16) * 16
+
+    @staticmethod
+    def product_shape(width: int) -> tuple[int, int, int, int]:
+        """Return rows a warp, warps, rows of a tile that comes, and columns of a slice.
+
+        What fits into 227 KiB of shared memory and 255 registers a thread, with copies under way.
+        """
+        if width <= _SLICE[0]:
+            return *_NARROW, width
+        if width <= _SLICE[1]:
+            return 16, 4, 32, width
+        return 16, 4, 32, width // 2
+
+    def rows_of(self, count: int) -> DeviceArray:
+        """Return memory for so many rows as tiles read them."""
+        return cp.empty((count, self.width), cp.float32 if self.rules.is_distance else cp.float16)
+
+    def loss_numbers(self) -> tuple[Any, Any, Any]:
+        """Return margin, temperature, and what a negative's share in the loss is."""
+        mean = self.rules.loss in (Loss.LOGISTIC, Loss.MARGIN)
+        share = 1 / self.count if mean else 1.0
+        return tuple(
+            np.float32(number) for number in (self.rules.margin, self.rules.temperature, share)
+        )  # type: ignore[return-value]
+
+    def _staying(self, queries: bool) -> int:
+        """Return the most tiles that stay of a group."""
+        rows = min(self.chunk, self.edges) if queries else self.count
+        return -(-rows // self.rows)
+
+    def splits(self, *, queries: bool) -> int:
+        """Return how many blocks share the others of a tile."""
+        coming = self.count if queries else min(self.chunk, self.edges)
+        most = -(-coming // (4 * self.others))  # a few tiles each, or starting costs more
+        blocks = self.sides * self.chunks * self._staying(queries) * self.slices
+        wanted = self.resident * processors(cp.cuda.Device().id) // max(blocks, 1)
+        return max(1, min(most, wanted))  # fewer than can run at once: none comes after all others
+
+    def run(
+        self,
+        queries: bool,
+        splits: int,
+        rows: tuple[DeviceArray, ...],
+        vectors: DeviceArray,
+        sums: Any,
+    ) -> None:
+        """Launch the tiles in which queries stay, or those in which negatives do."""
+        tiles = self._staying(queries)
+        blocks = self.sides * self.chunks * splits * self.slices * tiles
+        if not blocks:
+            return
+        launch_blocks(
+            self.file,
+            self._name.format(str(queries).lower()),
+            blocks,
+            self.threads,
+            *rows,
+            *(np.int32(self.rules.dim), np.int64(self.edges), np.int64(self.chunk)),
+            *(np.int32(self.chunks), np.int64(self.count), np.int32(self.sides)),
+            *(np.int32(self.negative_sides), np.int32(splits), np.int32(tiles)),
+            *(*self.loss_numbers(), vectors, sums),
+            shared=self.shared,
+        )
+
+
+def pieces_of(values: int) -> int:
+    """Return how many values a lane has of a row, rounded up to a power of 2."""
+    return 1 << max(-(-values // 32) - 1, 0).bit_length()
+
+
+@cache
+def processors(device: int) -> int:
+    """Return how many multiprocessors a GPU has."""
+    return int(cp.cuda.runtime.getDeviceProperties(device)["multiProcessorCount"])

@@ -1,0 +1,346 @@
+"""One batch on the GPU: queries, tiles of scores, gradients of edges, and one update a row."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any
+
+import cupy as cp
+import numpy as np
+
+from penstock.arrays import DeviceArray
+from penstock.errors import UsageError
+from penstock.kernels.cuda.embed.cuda_graphs import Workspace, side_stream
+from penstock.kernels.cuda.embed.sort import SortedRows, sort_rows
+from penstock.kernels.cuda.embed.tiles import NOTE, Tiles, pieces_of, processors
+from penstock.kernels.cuda.gnn.launch import matrix
+from penstock.kernels.cuda.module import launch, launch_blocks
+from penstock.kernels.embed_rules import Batch, EmbedRules, Loss, Model, Optimizer, Side, Table
+
+WIDEST = 512  # values of a node: a tile of rows lies in shared memory, whole
+
+_BATCH_FILE, _EDGES_FILE, _PRODUCT_FILE = "embed/batch", "embed/edges", "embed/product"
+_UPDATE_FILE = "embed/update"
+_NULL = np.uint64(0)
+_FOLDED = (1, 32), (32, 1024), (1024, 1 << 18)  # units of folds, and of more than how many keys
+_LOSS_BLOCKS = 64
+_ROW_BLOCKS = 8  # a processor, of rows whose number only the GPU knows
+
+
+def workspace(threads: int | None = None) -> AbstractContextManager[Any]:
+    """Return what other functions are given as ``work``, to be entered: it holds CUDA graphs."""
+    return Workspace()
+
+
+def step(
+    nodes: Table,
+    relations: Table | None,
+    batch: Batch,
+    rules: EmbedRules,
+    rate: float,
+    number: int = 1,
+    work: Workspace | None = None,
+) -> DeviceArray:
+    """Train one batch, in place; return its loss, a float64 on the GPU.
+
+    Nothing is waited for: ``float`` of the loss does. With ``work``, what has been done before with
+    the same tables and as many edges is launched as one CUDA graph. See ``naive.embed.step``.
+    """
+    _check(nodes, relations, rules)
+
+    def prepare() -> _Inputs:
+        return _Inputs.like(batch, rules)
+
+    def stage(inputs: _Inputs) -> None:
+        inputs.stage(batch, rules, rate, number)
+
+    def train(inputs: _Inputs) -> DeviceArray:
+        found = _gradients(nodes, relations, inputs, rules, change=True)
+        _update(nodes, relations, found, rules, inputs.rates)
+        return found.loss
+
+    if work is None:
+        inputs = prepare()
+        stage(inputs)
+        return train(inputs)
+    tables = [array for table in (nodes, relations) for array in _arrays_of(table)]
+    key = (rules, len(batch.heads), batch.negatives.shape, *tables)
+    return work.run(key, prepare, stage, train)
+
+
+def gradients(
+    nodes: Table, relations: Table | None, batch: Batch, rules: EmbedRules
+) -> tuple[DeviceArray, DeviceArray, DeviceArray]:
+    """Return a batch's loss and its gradients, (rows, width) of nodes and of relations, dense.
+
+    This is for looking at them: ``step`` makes no dense gradients.
+    """
+    _check(nodes, relations, rules)
+    inputs = _Inputs.like(batch, rules)
+    # SGD at a rate of -1 from 0.
+    plain = EmbedRules(rules.model, rules.dim, optimizer=Optimizer.SGD)
+    inputs.stage(batch, plain, -1.0, 1)
+    found = _gradients(nodes, relations, inputs, rules, change=False)
+    sums = [
+        None if table is None else Table(cp.zeros(table.values.shape, cp.float32), None)
+        for table in (nodes, relations)
+    ]
+    assert sums[0] is not None
+    _update(sums[0], sums[1], found, plain, inputs.rates)
+    dense = [cp.zeros((1, 0), cp.float32) if table is None else table.values for table in sums]
+    return found.loss, dense[0], dense[1]
+
+
+@dataclass(frozen=True, eq=False)
+class _Inputs:
+    """What a step reads besides the tables, in memory of its own.
+
+    rows   int32: heads, tails, relations (or none) and negatives, one after another
+    rates  the fields of optimizer.cuh's Rates
+    """
+
+    rows: DeviceArray
+    rates: DeviceArray
+    edges: int
+    shape: tuple[int, int, int]  # of the negatives
+    typed: bool
+
+    @classmethod
+    def like(cls, batch: Batch, rules: EmbedRules) -> _Inputs:
+        edges, shape = len(batch.heads), tuple(batch.negatives.shape)
+        typed = rules.model != Model.DOT
+        count = (2 + typed) * edges + batch.negatives.size
+        return cls(cp.empty(count, cp.int32), cp.empty(6, cp.float32), edges, shape, typed)
+
+    def stage(self, batch: Batch, rules: EmbedRules, rate: float, number: int) -> None:
+        """Copy a batch and the numbers of its step to where the step reads them."""
+        numbers = (
+            *(rate, rules.epsilon, rules.beta1, rules.beta2),
+            *(1 - rules.beta1**number, 1 - rules.beta2**number),
+        )
+        launch(
+            _BATCH_FILE,
+            "stage",
+            max(len(self.rows), 1),
+            *(_rows(batch.heads), _rows(batch.tails)),
+            *(_rows(batch.relations) if self.typed else _NULL, np.int64(self.edges)),
+            *(_rows(batch.negatives), np.int64(batch.negatives.size)),
+            *(*map(np.float32, numbers), self.rows, self.rates),
+        )
+
+    @property
+    def heads(self) -> DeviceArray:
+        return self.rows[: self.edges]
+
+    @property
+    def tails(self) -> DeviceArray:
+        return self.rows[self.edges : 2 * self.edges]
+
+    @property
+    def relations(self) -> DeviceArray | None:
+        return self.rows[2 * self.edges : 3 * self.edges] if self.typed else None
+
+    @property
+    def negatives(self) -> DeviceArray:
+        return self.rows[(2 + self.typed) * self.edges :].reshape(self.shape)
+
+
+@dataclass(frozen=True, eq=False)
+class _Found:
+    """A batch's loss, and gradients with the rows that they are of."""
+
+    loss: DeviceArray
+    rows: SortedRows
+    node_slopes: DeviceArray
+    relation_slopes: DeviceArray | None
+
+
+def _gradients(
+    nodes: Table, relations: Table | None, inputs: _Inputs, rules: EmbedRules, *, change: bool
+) -> _Found:
+    """Return a batch's gradients; with ``change``, change rows of which there is only one."""
+    model, loss = rules.model.name, rules.loss.name
+    edges, sides, dim = inputs.edges, len(rules.sides), rules.dim
+    heads, tails, typed, negatives = inputs.heads, inputs.tails, inputs.relations, inputs.negatives
+    negative_sides, chunks, count = inputs.shape
+    chunk = rules.chunk if chunks > 1 else max(edges, 1)
+    head_sides = _bits([side == Side.HEAD for side in rules.sides])
+    width = rules.relation_width
+    values, stride = matrix(nodes.values)
+    r = matrix(None if relations is None else relations.values)
+    ends = heads, tails, _NULL if typed is None else typed, np.int32(rules.inverse)
+    tiles = Tiles(rules, edges, chunk, chunks, count, negative_sides)
+
+    # A negative that both sides share is a row of gradients for each.
+    every = cp.repeat(negatives, sides, axis=0) if negative_sides < sides else negatives
+    slots = sides if typed is not None and rules.inverse else 1
+    firsts = [
+        len(values) + (rules.inverse if side == Side.HEAD else 0) for side in rules.sides[:slots]
+    ]
+    # Sorting takes few processors, and what comes first needs no order.
+    with side_stream() as sorted_too:
+        rows = sort_rows(
+            (heads, tails, every.reshape(-1)),
+            2 * edges if change else 0,
+            len(values) + (0 if relations is None else len(relations.values)),
+            typed,
+            tuple(firsts),
+        )
+
+    relation_slopes = None
+    if typed is not None:
+        relation_slopes = cp.empty((slots * edges, width), cp.float32)
+    asked, others = tiles.rows_of(sides * edges), tiles.rows_of(negatives.size)
+    query_notes, negative_notes = _notes(sides * edges), _notes(negatives.size)
+    packed = np.int32(tiles.width)
+    launch(
+        _EDGES_FILE,
+        f"pack_queries<{model}, {tiles.pieces}>",
+        32 * edges,
+        *(values, stride, np.int32(dim), *r, *ends, np.int64(edges), np.int32(sides)),
+        *(np.int32(head_sides), packed, asked, query_notes),
+    )
+    halves = str(not rules.is_distance).lower()
+    launch(
+        _EDGES_FILE,
+        f"pack_rows<{halves}, {pieces_of(tiles.width)}>",
+        32 * negatives.size,
+        *(values, stride, np.int32(dim), negatives, np.int64(negatives.size), packed),
+        *(others, negative_notes),
+    )
+
+    splits = tiles.splits(queries=True)
+    vectors = cp.empty((splits, sides * edges, dim), cp.float32)
+    sums = cp.empty((splits, sides * edges, 3), cp.float32)
+    tile_rows = asked, query_notes, others, negative_notes
+    tiles.run(True, splits, tile_rows, vectors, sums)
+
+    weights = cp.empty((sides * edges, 4), cp.float32)  # edges.cu's RowWeights
+    launch(
+        _EDGES_FILE,
+        f"finish_rows<{model}, {loss}>",
+        sides * edges,
+        *(sums, np.int64(sides * edges), np.int32(splits), *tiles.loss_numbers()),
+        *(query_notes, weights),
+    )
+    sorted_too.wait()
+    node_slopes = cp.empty((2 * edges + sides * chunks * count, dim), cp.float32)
+    losses, loss_sum = cp.empty(edges, cp.float64), cp.empty((), cp.float64)
+    # Neither these tiles nor gradients of edges need the other: small batches leave room for both.
+    with side_stream() as tiled_too:
+        shared = tiles.splits(queries=False)
+        in_negatives = node_slopes[2 * edges :]
+        pieces = in_negatives
+        if shared > 1:
+            pieces = cp.empty((shared, *in_negatives.shape), cp.float32)
+        tiles.run(False, shared, tile_rows, pieces, _NULL)
+        if shared > 1:
+            launch(
+                _PRODUCT_FILE,
+                "add_splits",
+                in_negatives.size,
+                *(pieces, np.int64(sides * chunks), np.int32(shared), np.int64(count * dim)),
+                in_negatives,
+            )
+    exponential = rules.loss in (Loss.SOFTMAX, Loss.CONTRASTIVE, Loss.SELF_ADVERSARIAL)
+    # Without a change it is no matter how.
+    optimizer = rules.optimizer.name if change else Optimizer.SGD.name
+    launch(
+        _EDGES_FILE,
+        f"edge_gradients<{model}, {str(exponential).lower()}, {optimizer}, {min(tiles.pieces, 4)}>",
+        32 * edges,
+        *(values, stride, *matrix(nodes.state), np.int32(dim), *r, np.int32(width), *ends),
+        *(np.int64(edges), np.int32(sides), np.int32(head_sides), np.int32(splits)),
+        *(vectors, sums, weights, rows.alone if change else _NULL),
+        *(np.float32(rules.node_penalty), np.float32(rules.relation_penalty)),
+        *(np.int32(rules.power), np.int32(slots), inputs.rates, node_slopes),
+        *(_NULL if relation_slopes is None else relation_slopes, losses),
+    )
+    partial = cp.empty(_LOSS_BLOCKS, cp.float64)
+    for blocks, parts, to in ((_LOSS_BLOCKS, losses, partial), (1, partial, loss_sum)):
+        launch_blocks(_BATCH_FILE, "sum_losses", blocks, 256, parts, np.int64(len(parts)), to)
+    tiled_too.wait()
+    return _Found(loss_sum, rows, node_slopes, relation_slopes)
+
+
+def _update(
+    nodes: Table, relations: Table | None, found: _Found, rules: EmbedRules, rates: DeviceArray
+) -> None:
+    """Sum gradients by rows, and change those that are listed."""
+    count = len(found.rows.keys)
+    if not count:
+        return
+    slopes: tuple[Any, ...] = (
+        *(found.node_slopes, np.int32(found.node_slopes.shape[1]), np.int64(len(nodes.values))),
+        *(np.int64(len(found.node_slopes)), _NULL, np.int32(0)),
+    )
+    if found.relation_slopes is not None:
+        slopes = (*slopes[:4], found.relation_slopes, np.int32(found.relation_slopes.shape[1]))
+    folded = 1
+    for unit, least in _FOLDED:
+        if count > least:
+            launch(
+                _UPDATE_FILE,
+                "fold",
+                -(-count // unit),
+                *(found.rows.keys, np.int64(count), np.int64(unit), *slopes),
+            )
+            folded = 32 * unit
+    tables = [nodes.values, nodes.state]
+    tables += [None, None] if relations is None else [relations.values, relations.state]
+    launch_blocks(
+        _UPDATE_FILE,
+        f"update_rows<{rules.optimizer.name}>",
+        min(-(-count // 8), _ROW_BLOCKS * processors(cp.cuda.Device().id)),
+        256,
+        *(found.rows.keys, np.int64(count), found.rows.listed, found.rows.begins),
+        *(np.int64(folded), *slopes),
+        *(value for table in tables for value in matrix(table)),
+        rates,
+    )
+
+
+def _notes(count: int) -> DeviceArray:
+    """Return memory for what tiles are told of rows: notes.cuh's Note."""
+    return cp.empty((count, NOTE // 4), cp.float32)
+
+
+def _arrays_of(table: Table | None) -> tuple[Any, ...]:
+    """Return what tells a table from others: addresses, rows, and how far apart these lie."""
+    if table is None:
+        return ()
+    return tuple(
+        (array.data.ptr, array.shape, array.strides)
+        for array in (table.values, table.state)
+        if array is not None
+    )
+
+
+def _rows(ids: DeviceArray) -> DeviceArray:
+    return cp.ascontiguousarray(ids, cp.int32)
+
+
+def _bits(flags: list[bool]) -> int:
+    return sum(1 << at for at, flag in enumerate(flags) if flag)
+
+
+def _check(nodes: Table, relations: Table | None, rules: EmbedRules) -> None:
+    if not 1 <= rules.dim <= WIDEST:
+        raise UsageError(
+            "embeddings of this dimension cannot be trained on a GPU",
+            expected=f"1 to {WIDEST}",
+            got=str(rules.dim),
+            remedy="choose a smaller --dim, or train on CPUs",
+        )
+    for table in (nodes, relations):
+        if table is None:
+            continue
+        for array in (table.values, table.state):
+            if array is not None and array.dtype != np.float32:
+                raise UsageError(
+                    "a table of embeddings on a GPU is not as its kernels change it",
+                    expected="float32",
+                    got=str(array.dtype),
+                    remedy="convert it with astype('float32')",
+                )

@@ -1,0 +1,90 @@
+"""Files read and written by a kernel, through queues that threads of the host serve.
+
+Names and meaning are naive/queues.py's; ``transfer`` is asynchronous, on the current stream, and a
+kernel of another stream runs beside it: it takes one block a queue. Data of a file go through the
+queues' page-locked staging memory, since the controller is software: what GPUDirect Storage does
+with a drive's own queues needs a kernel module, this needs none.
+"""
+
+from __future__ import annotations
+
+import cupy as cp
+import numpy as np
+
+from penstock.arrays import DeviceArray
+from penstock.errors import UsageError
+from penstock.kernels.cuda.module import launch_blocks
+from penstock.kernels.queue_rules import (
+    ALIGNMENT,
+    Operation,
+    Producer,
+    QueueFormat,
+    QueueMemory,
+    aligned,
+    check_range,
+)
+
+_FILE = "queues/transfer"
+_PRODUCER_WORDS = 3  # struct Producer of transfer.cu
+
+
+class Queues:
+    """Queues in page-locked memory, and what the kernel keeps of them between launches."""
+
+    def __init__(self, queues: int, form: QueueFormat | None = None) -> None:
+        form = form or QueueFormat()
+        size = queues * form.stride
+        self._pinned = cp.cuda.alloc_pinned_memory(size + ALIGNMENT)
+        memory = np.frombuffer(self._pinned, np.uint8, size + ALIGNMENT)
+        self.shared = QueueMemory(aligned(memory, size), queues, form)
+        self._producers = cp.zeros((queues, _PRODUCER_WORDS), np.uint64)
+        self._consumed = cp.zeros((queues, form.entries), np.uint64)
+
+    def transfer(
+        self,
+        operation: Operation,
+        file: int,
+        offset: int,
+        data: DeviceArray,
+        *,
+        producer: Producer = Producer.BATCH,
+        patience: float = 60.0,
+    ) -> DeviceArray:
+        """Read or write all bytes of ``data`` at ``offset`` of a file that the controller has.
+
+        Returns two int64 on the device, there once the stream has come so far: a ``Status`` or
+        errno, and how many pages were moved. After a status that is not 0 the queues are of no
+        more use.
+
+        patience  seconds that a round of a queue may take
+        """
+        check_range(offset, data.nbytes)
+        if not data.flags.c_contiguous or data.data.ptr % 16:
+            raise UsageError(
+                "a transfer through queues cannot use such an array",
+                expected="values without gaps, from a multiple of 16 bytes on",
+                got=f"strides of {data.strides} bytes at {data.data.ptr:#x}",
+                remedy="allocate it with cupy.empty",
+            )
+        form, result = self.shared.form, cp.zeros(2, np.int64)
+        launch_blocks(
+            _FILE,
+            f"transfer_pages<{int(producer)}>",
+            len(self.shared.queues),
+            form.entries,
+            np.uint64(self.shared.memory.ctypes.data),
+            np.int32(form.entries),
+            np.int64(form.staging_at),
+            np.int64(form.page_bytes),
+            np.int64(form.stride),
+            self._producers,
+            self._consumed,
+            data,
+            np.int64(data.nbytes),
+            np.uint32(operation),
+            np.uint32(file),
+            np.uint64(offset),
+            np.uint64(int(patience * 1e9)),
+            result,
+        )
+        return result

@@ -1,0 +1,223 @@
+"""What training embeddings of nodes and relations means, in the words that all backends share.
+
+**Scores.** A node is a row of ``dim`` float32; of complex numbers, the real parts and then the
+imaginary ones. The score of (h, r, t):
+
+DOT        sum h t                  no relations
+DISTMULT   sum h r t
+COMPLEX    Re sum h r conj(t)
+TRANSE_L1  -sum |h + r - t|
+TRANSE_L2  -sqrt(sum (h + r - t)^2)
+ROTATE     -sum |h exp(i r) - t|    moduli of complex numbers; r are dim / 2 phases
+
+Every one is a function of a query, a row of ``dim`` values made of the relation and the node that
+is given, and of a candidate for the other node: their product summed, or their negative distance.
+The queries of a side are
+
+          TAIL: h, r are given   HEAD: t, r are given
+DOT       h                      t
+DISTMULT  h r                    r t
+COMPLEX   h r                    conj(r) t
+TRANSE    h + r                  t - r
+ROTATE    h exp(i r)             t exp(-i r)
+
+With ``inverse`` (reciprocal relations) the HEAD side asks what TAIL asks of t and the row
+``r + inverse`` of the relations.
+
+**Loss.** Edge e of a batch lies in chunk ``e // chunk``, whose edges share ``N`` negatives for each
+side. Of every edge and side, p is the score of the true answer and n_j that of the j-th negative.
+A negative that is the edge's own answer is left out: as if n_j were -infinity.
+
+SOFTMAX           -p + log(exp(p) + sum exp(n_j))
+CONTRASTIVE       -p + log(sum exp(n_j)); 0 where no negative is left
+LOGISTIC          softplus(-p) + sum softplus(n_j) / N
+MARGIN            sum max(0, margin - p + n_j) / N
+SELF_ADVERSARIAL  softplus(-p - margin) + sum w_j softplus(n_j + margin), where w is the softmax of
+                  ``temperature * n`` over what is left, and a constant for gradients
+
+To it, of every edge and side, come penalties: ``node_penalty * |x|^power`` summed over the values
+of h and t, and ``relation_penalty * |x|^power`` over the relation's, where complex numbers have
+moduli; phases have none. The loss of a batch is the sum over its edges and sides, in float64; it is
+NaN if a score is.
+
+Where a distance has no derivative (at 0), or a margin is met exactly, the gradient is 0.
+
+**Update.** All gradients are taken before anything changes. The gradients g of a row that the batch
+names several times are summed; every row that it names, as a negative too, is then changed once:
+
+ADAGRAD  s += g^2;  x -= rate g / (sqrt(s) + epsilon)
+SGD      x -= rate g
+ADAM     m = beta1 m + (1 - beta1) g;  v = beta2 v + (1 - beta2) g^2
+         x -= rate / (1 - beta1^n) m / (sqrt(v / (1 - beta2^n)) + epsilon), n = 1 in the first batch
+
+**Negatives.** Place j of chunk c of side s (0 or 1) of a batch is decided by
+
+    philox(seed, EMBED_NEGATIVE, which = number << CHUNK_BITS | s * chunks + c, step = j)
+
+whose words 0 and 1 make ``wide = word1 << 32 | word0``: the slot is ``wide * total >> 64``. If
+``word2 < by_degree`` the alias table decides: the slot, if ``word3 < chance[slot] * 2**32``, else
+``other[slot]``. A slot is a row: slots count the rows of the pool's ranges one after another.
+
+**Ranks.** The score of a query and a candidate is that of float64 arithmetic on their float32
+values: faster arithmetic only decides what it can decide for certain. NaN is less than any number
+and equal to itself; the rank is 1 + greater + equal / 2.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any
+
+CHUNK_BITS = 24  # of ``which``; the rest counts batches
+
+
+class Model(IntEnum):
+    """How triples are scored."""
+
+    DOT = 0
+    DISTMULT = 1
+    COMPLEX = 2
+    TRANSE_L1 = 3
+    TRANSE_L2 = 4
+    ROTATE = 5
+
+
+class Loss(IntEnum):
+    """What is minimised."""
+
+    SOFTMAX = 0
+    CONTRASTIVE = 1
+    LOGISTIC = 2
+    MARGIN = 3
+    SELF_ADVERSARIAL = 4
+
+
+class Optimizer(IntEnum):
+    """How gradients change rows."""
+
+    ADAGRAD = 0
+    SGD = 1
+    ADAM = 2
+
+
+class Side(IntEnum):
+    """Which node of an edge is asked for, or replaced in a negative."""
+
+    TAIL = 0
+    HEAD = 1
+
+
+@dataclass(frozen=True)
+class EmbedRules:
+    """What a step of training does; see the module.
+
+    dim       values of a node; even for COMPLEX and ROTATE
+    sides     which nodes are replaced, in this order
+    chunk     edges that share negatives
+    inverse   0, or how far behind a relation's row that of its inverse lies
+    power     of penalties: 2 (L2) or 3 (N3)
+    """
+
+    model: Model
+    dim: int
+    loss: Loss = Loss.SOFTMAX
+    sides: tuple[Side, ...] = (Side.TAIL, Side.HEAD)
+    chunk: int = 1000
+    inverse: int = 0
+    margin: float = 0.0
+    temperature: float = 1.0
+    power: int = 3
+    node_penalty: float = 0.0
+    relation_penalty: float = 0.0
+    optimizer: Optimizer = Optimizer.ADAGRAD
+    epsilon: float = 1e-10
+    beta1: float = 0.9
+    beta2: float = 0.999
+
+    @property
+    def is_complex(self) -> bool:
+        """Whether a node's values are complex numbers."""
+        return self.model in (Model.COMPLEX, Model.ROTATE)
+
+    @property
+    def is_distance(self) -> bool:
+        """Whether the score is a negative distance, and not a sum of products."""
+        return self.model >= Model.TRANSE_L1
+
+    @property
+    def relation_width(self) -> int:
+        """How many values a relation has."""
+        if self.model == Model.DOT:
+            return 0
+        return self.dim // 2 if self.model == Model.ROTATE else self.dim
+
+    def state_width(self, width: int) -> int:
+        """How many float32 of state the optimizer keeps for a row of so many values.
+
+        Adam's are all the means, then all the squares.
+        """
+        return {Optimizer.ADAGRAD: 1, Optimizer.SGD: 0, Optimizer.ADAM: 2}[self.optimizer] * width
+
+    def chunks(self, edges: int) -> int:
+        """How many chunks a batch of so many edges has; the last may be shorter."""
+        return -(-edges // self.chunk)
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """Rows that are trained, as arrays of one backend, changed in place.
+
+    values  (rows, width) float32
+    state   (rows, state_width(width)) float32, 0 at first
+    """
+
+    values: Any
+    state: Any
+
+
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """Edges to train at once, and their negatives; rows of tables, as int32 or int64.
+
+    heads, tails  (edges,)
+    relations     (edges,), or None for DOT
+    negatives     (sides, chunks, N): for each side of the rules; the first two may be 1 where all
+                  sides or chunks share the same, as those where every node is a negative
+    """
+
+    heads: Any
+    relations: Any
+    tails: Any
+    negatives: Any
+
+
+@dataclass(frozen=True, eq=False)
+class NegativePool:
+    """Rows that negatives are drawn from: some ranges of rows, one after another.
+
+    first          (ranges,) int64: the first row of each
+    start          (ranges + 1,) int64: how many rows come before each; the last is the total,
+                   below 2**31
+    by_degree      the share that the alias table decides, in 2**32
+    chance, other  (total,) float32 and int32: the alias table of slots; None where ``by_degree``
+                   is 0
+    """
+
+    first: Any
+    start: Any
+    by_degree: int = 0
+    chance: Any = None
+    other: Any = None
+
+
+@dataclass(frozen=True, eq=False)
+class Known:
+    """Answers that are known to be true of each query, and are no candidates.
+
+    indptr   (queries + 1,) int64
+    indices  int32 or int64 ids of candidates, ascending in each row
+    """
+
+    indptr: Any
+    indices: Any

@@ -1,0 +1,141 @@
+"""Edges sorted into buckets by the partitions of their ends, shuffled there, and mixed again.
+
+Bucket i * n + j has the edges from partition i to partition j, each as the rows of its ends in
+their partitions. ``starts`` (n + 1,) says where partitions begin in the order of nodes, ``places``
+where in it each node is; None: at its own number.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from penstock.arrays import Array
+from penstock.kernels.bucket_rules import (
+    BLOCK,
+    IN_BUCKET,
+    MIX,
+    MULTIPLIERS,
+    ROUNDS,
+    half_bits,
+)
+from penstock.kernels.naive.philox import philox4x32, random_words_of
+from penstock.kernels.streams import Stream
+
+
+def count_edges(
+    indptr: Array, indices: Array, first_row: int, starts: Array, places: Array | None
+) -> Array:
+    """Return how many edges of these rows are in each bucket: (n * n,) int64."""
+    head, tail, _, _ = _located(indptr, indices, first_row, starts, places)
+    n = len(starts) - 1
+    return np.bincount(head * n + tail, minlength=n * n).astype(np.int64)
+
+
+def scatter_edges(
+    indptr: Array,
+    indices: Array,
+    relations: Array | None,
+    first_row: int,
+    starts: Array,
+    places: Array | None,
+    at: Array,
+    heads: Array,
+    tails: Array,
+    relations_out: Array | None,
+) -> None:
+    """Write the edges of these rows to their buckets, from ``at`` (n * n,) on, in their order."""
+    head, tail, head_row, tail_row = _located(indptr, indices, first_row, starts, places)
+    n, at = len(starts) - 1, at.copy()
+    for e in range(len(indices)):
+        bucket = head[e] * n + tail[e]
+        heads[at[bucket]], tails[at[bucket]] = head_row[e], tail_row[e]
+        if relations is not None and relations_out is not None:
+            relations_out[at[bucket]] = relations[e]
+        at[bucket] += 1
+
+
+def shuffle_edges(
+    heads: Array, tails: Array, relations: Array | None, seed: int, first: int
+) -> None:
+    """Shuffle edges in place (Fisher and Yates); ``first`` is the number of the first of them."""
+    for i in range(len(heads) - 1, 0, -1):
+        words = random_words_of(seed, Stream.EMBED_SHUFFLE, np.array([first + i]), IN_BUCKET)[0]
+        draw = int(words[0]) << 32 | int(words[1])
+        j = draw * (i + 1) >> 64
+        for array in (heads, tails, relations):
+            if array is not None:
+                array[i], array[j] = array[j], array[i]
+
+
+def mix_keys(seed: int, which: int) -> Array:
+    """Return the keys of permutation ``which``: (6,) uint64."""
+    count = ROUNDS // 2
+    words = np.stack(
+        philox4x32(seed, Stream.EMBED_SHUFFLE, count * which + np.arange(count), MIX), axis=1
+    ).astype(np.uint64)
+    keys: Array = (words[:, 0::2] | words[:, 1::2] << np.uint64(32)).ravel()
+    return keys
+
+
+def permuted(index: int, count: int, keys: Array) -> int:
+    """Return where a permutation of ``0 .. count - 1`` that ``keys`` names takes ``index``.
+
+    A Feistel network over two halves of as few bits as hold ``count``, walked until the number is
+    below ``count``: any place can be asked for without the others.
+    """
+    half = half_bits(count)
+    mask = (1 << half) - 1
+    while True:
+        left, right = index >> half, index & mask
+        for key in keys:
+            x = (right ^ int(key)) * MULTIPLIERS[0] % 2**64
+            x = (x ^ x >> 32) * MULTIPLIERS[1] % 2**64
+            left, right = right, left ^ (x >> 32 & mask)
+        index = left << half | right
+        if index < count:
+            return index
+
+
+def mix_edges(
+    heads: Array,
+    tails: Array,
+    relations: Array | None,
+    begins: Array,
+    offsets: Array,
+    head_rows: Array,
+    tail_rows: Array,
+    keys: Array,
+    count: int,
+    start: int,
+    out: tuple[Array, Array, Array | None],
+) -> None:
+    """Fill ``out`` with places ``start`` and on of the ``count`` mixed edges of several runs.
+
+    Run k is ``begins[k] .. begins[k] + offsets[k + 1] - offsets[k]`` of the edges. Rows of its
+    heads are raised by ``head_rows[k]``, those of its tails by ``tail_rows[k]``. Blocks of
+    edges are permuted, which are samples of their bucket; less than a block is left at the end.
+    """
+    blocks = count // BLOCK
+    for n in range(len(out[0])):
+        block, inside = divmod(start + n, BLOCK)
+        if block < blocks:
+            block = permuted(block, blocks, keys)
+        index = block * BLOCK + inside
+        run = int(np.searchsorted(offsets, index, side="right")) - 1
+        edge = begins[run] + index - offsets[run]
+        out[0][n] = heads[edge] + head_rows[run]
+        out[1][n] = tails[edge] + tail_rows[run]
+        if relations is not None and out[2] is not None:
+            out[2][n] = relations[edge]
+
+
+def _located(
+    indptr: Array, indices: Array, first_row: int, starts: Array, places: Array | None
+) -> tuple[Array, Array, Array, Array]:
+    sources = np.repeat(np.arange(len(indptr) - 1, dtype=np.int64), np.diff(indptr)) + first_row
+    found = []
+    for nodes in (sources, np.asarray(indices, np.int64)):
+        place = nodes if places is None else places[nodes].astype(np.int64)
+        part = np.searchsorted(starts, place, side="right") - 1
+        found.append((part, place - starts[part]))
+    return found[0][0], found[1][0], found[0][1], found[1][1]

@@ -1,0 +1,99 @@
+"""``penstock embed train|evaluate|predict|export``."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from cyclopts import App, Group, Parameter
+
+from penstock.cluster.spec import ClusterSpec
+from penstock.graph import Graph
+from penstock.options import ClientPath
+from penstock.pipelines.embed.options import (
+    EmbedOptions,
+    EvaluateOptions,
+    ExportOptions,
+    PredictOptions,
+)
+from penstock.pipelines.job import run_command
+from penstock.pipelines.job.plan import PlanFlag
+from penstock.pipelines.output import Output
+
+app = App(
+    name="embed",
+    help="Vectors of nodes and relations: Dot, DistMult, ComplEx, TransE and RotatE.",
+    help_format="plaintext",
+    group_parameters=Group("Options", sort_key=5),
+    result_action="return_value",
+)
+
+RunAt = Annotated[ClientPath, Parameter(help="directory of a run")]
+
+
+@app.command(name="train", sort_key=1)
+def train(
+    graph: Annotated[ClientPath, Parameter(help="directory of a graph")],
+    run: Annotated[ClientPath, Parameter(help="directory of the run to write")],
+    /,
+    *,
+    options: EmbedOptions = EmbedOptions(),
+    cluster: ClusterSpec = ClusterSpec(),
+    plan: PlanFlag = False,
+    output: Output = Output(),
+) -> None:
+    """Train a vector for every node and relation, so that edges score above what is none."""
+    from penstock.pipelines.embed.training import TrainJob
+
+    opened = Graph.open(graph, verify=options.verify, quiet=output.quiet)
+    job = TrainJob(opened, run, options, cluster, quiet=output.quiet)
+    run_command(job, output, planned=plan)
+
+
+@app.command(name="evaluate", sort_key=2)
+def evaluate(
+    run: RunAt,
+    /,
+    *,
+    options: EvaluateOptions = EvaluateOptions(),
+    cluster: ClusterSpec = ClusterSpec(),
+    plan: PlanFlag = False,
+    output: Output = Output(),
+) -> None:
+    """Rank the true answers of held-out edges: MR, MRR, Hits@1, 3 and 10."""
+    from penstock.pipelines.embed.evaluation import EvaluateJob
+
+    job = EvaluateJob(run, run, options, cluster, quiet=output.quiet)
+    run_command(job, output, planned=plan)
+
+
+@app.command(name="predict", sort_key=3)
+def predict(
+    run: RunAt,
+    /,
+    *,
+    options: PredictOptions = PredictOptions(),
+    cluster: ClusterSpec = ClusterSpec(),
+    plan: PlanFlag = False,
+    output: Output = Output(),
+) -> None:
+    """Show the nodes that a node most likely leads to by a relation, or that lead to it."""
+    from penstock.pipelines.embed.prediction import PredictJob
+
+    job = PredictJob(run, run, options, cluster, quiet=output.quiet)
+    run_command(job, output, planned=plan)
+
+
+@app.command(name="export", sort_key=4)
+def export(
+    run: RunAt,
+    out: Annotated[ClientPath, Parameter(help="directory of the vectors to write")],
+    /,
+    *,
+    options: ExportOptions = ExportOptions(),
+    plan: PlanFlag = False,
+    output: Output = Output(),
+) -> None:
+    """Write vectors with your own ids, as Parquet and .npy."""
+    from penstock.pipelines.embed.exporting import ExportJob
+
+    run_command(ExportJob(run, out, options, quiet=output.quiet), output, planned=plan)

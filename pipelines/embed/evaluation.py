@@ -1,0 +1,208 @@
+"""``penstock embed evaluate``: where the answers of edges rank."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+
+from penstock.arrays import Array
+from penstock.arrow import read_column
+from penstock.cluster.spec import ClusterSpec
+from penstock.errors import InputError, MissingFile, UsageError
+from penstock.graph import Graph
+from penstock.pipelines.embed.options import EvaluateOptions, VectorOptions
+from penstock.pipelines.embed.report import EvaluateReport
+from penstock.pipelines.embed.run import Run, checkpoint_name
+from penstock.pipelines.job import Job, R
+from penstock.pipelines.job.partial import PartialOutput
+from penstock.pipelines.job.plan import Need, Plan, disk_need
+from penstock.pipelines.job.ranks import open_ranks
+from penstock.workers.embed.evaluate import SHOWN, Evaluated, EvaluateTask, unknown
+from penstock.workers.embed.versions import Checkpoints
+from penstock.workers.embed.warm import IDS
+
+
+class VectorsJob(Job[R]):
+    """Reads the vectors of a run: what ``evaluate`` and ``predict`` share."""
+
+    on_gpu = True
+    resumable = False
+    kind = ""
+    what: ClassVar[str]
+    options: VectorOptions
+
+    def __init__(
+        self,
+        run_at: Path,
+        out: Path,
+        options: VectorOptions,
+        cluster: ClusterSpec | None = None,
+        *,
+        quiet: bool,
+    ) -> None:
+        super().__init__(out, options, cluster, quiet=quiet)
+        self.at = run_at
+
+    def check(self) -> None:
+        """Open the run."""
+        self.run = Run.load(self.at)
+        self.checkpoint = checkpoint_name(self.at, self.options.checkpoint, self.run.state)
+
+    def open_graph(self) -> Graph:
+        """Open the graph of the run, or the one that is given."""
+        if self.options.graph is None and not Path(self.run.graph).is_dir():
+            raise UsageError(
+                f"the graph of {self.at} is not at {self.run.graph} any more",
+                remedy="Say where it is with --graph",
+            )
+        return Graph.open(self.options.graph or self.run.graph)
+
+    def memory(self) -> int:
+        """Return the bytes that a worker needs, about: a partition, and what goes with it."""
+        found = Checkpoints(self.at / "checkpoints").load(self.checkpoint)
+        return 2 * found.geometry.slot_bytes(1) + 500_000_000
+
+    def plan(self) -> Plan:
+        """Say what memory it takes."""
+        return Plan(
+            self.command,
+            str(self.out),
+            self.what,
+            (("rank", f"the {self.checkpoint} checkpoint of {self.at}, on one rank"),),
+            Need(self.memory()),
+            disk_need(self.out, 0),
+        )
+
+
+class EvaluateJob(VectorsJob[EvaluateReport]):
+    """Ranks the answers of edges among all nodes."""
+
+    command = "penstock embed evaluate"
+    what = "no file: the ranks of edges"
+    options: EvaluateOptions
+
+    def check(self) -> None:
+        """Find the edges to rank."""
+        super().check()
+        self.graph = self.open_graph()
+        options, held = self.options, self.graph.manifest.heldout
+        if options.triples is None and options.split != "train" and not held.get(options.split):
+            found = ", ".join(f"{name} {count:,}" for name, count in held.items())
+            raise UsageError(
+                f"{self.graph.path} holds out no edges for {options.split}",
+                expected=f"edges of the split {options.split}",
+                got=found or "no edges held out",
+                remedy="Hold some out with penstock etl --split-edges 0.9 0.05 0.05, or --valid "
+                "and --test, or rank those of a file with --triples",
+            )
+        self.triples: Array | None = None
+        self.skipped = 0
+        if options.triples is not None:
+            self.triples = self._read(options.triples)
+
+    def _read(self, path: Path) -> Array:
+        """Return the edges of a file as numbers of the run."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        typed = self.run.relations is not None
+        wide = 3 if typed else 2
+        try:
+            lines = path.read_text(encoding="utf-8").splitlines()
+        except FileNotFoundError as error:
+            raise MissingFile(f"there is no file {path}") from error
+        except (UnicodeDecodeError, IsADirectoryError) as error:
+            raise InputError(
+                f"{path} is no text file of edges", expected="UTF-8", got=str(error)
+            ) from error
+        rows = [line.split("\t") for line in lines]
+        for number, row in enumerate(rows, 1):
+            if len(row) != wide:
+                raise InputError(
+                    f"{path}, line {number} is no edge",
+                    expected="head, relation and tail" if typed else "head and tail",
+                    got=f"{len(row)} columns",
+                    remedy="Separate columns by tabs",
+                )
+        ids = read_column(self.at / IDS, "id").combine_chunks().cast(pa.string())
+
+        def numbers(column: list[str], values: Any) -> Array:
+            found = pc.index_in(pa.array(column, pa.string()), value_set=values)
+            return np.asarray(pc.fill_null(found.cast(pa.int64()), -1))
+
+        columns = [[row[i] for row in rows] for i in range(wide)]
+        heads, tails = numbers(columns[0], ids), numbers(columns[-1], ids)
+        relations = np.zeros(len(rows), np.int64)
+        if typed:
+            relations = numbers(columns[1], pa.array(self.run.relations, pa.string()))
+        good = (heads >= 0) & (tails >= 0) & (relations >= 0)
+        bad = int(np.count_nonzero(~good))
+        if bad and self.options.unknown == "error":
+            ends = ((columns[0], heads), (columns[-1], tails))
+            strange = dict.fromkeys(
+                name
+                for names, found in ends
+                for name, at in zip(names, found, strict=True)
+                if at < 0
+            )
+            lost = dict.fromkeys(
+                name for name, at in zip(columns[1], relations, strict=True) if typed and at < 0
+            )
+            raise unknown(
+                bad, len(strange), list(strange)[:SHOWN], len(lost), list(lost)[:SHOWN], str(path)
+            )
+        self.skipped = bad
+        return np.stack([heads, relations, tails], axis=1)[good]
+
+    def work(self, partial: PartialOutput) -> None:
+        """Rank on one rank."""
+        options, run, triples = self.options, self.run, None
+        if self.triples is not None:
+            triples = partial.result / "triples.npy"
+            np.save(triples, self.triples)
+        task = EvaluateTask(
+            graph=self.graph.path,
+            run=self.at,
+            training=run.training,
+            relations=run.relations,
+            checkpoint=self.checkpoint,
+            split=None if triples is not None else options.split,
+            triples=triples,
+            same=self.graph.digest == run.graph_sha256,
+            filtered=options.filtered,
+            candidates=options.candidates,
+            sample=options.sample,
+            skip_unknown=options.unknown == "skip",
+            seed=options.seed,
+        )
+        with open_ranks(self.graph, 1, self.given_cluster, quiet=self.quiet) as ranks:
+            self.found: Evaluated = ranks.run(_evaluate, task, title="evaluate", quiet=self.quiet)[
+                0
+            ]
+
+    def report(self, seconds: float) -> EvaluateReport:
+        """Return the scores."""
+        found, options = self.found, self.options
+        split = options.split if options.triples is None else str(options.triples)
+        return EvaluateReport(
+            run=str(self.at),
+            graph=str(self.graph.path),
+            split=split,
+            filtered=options.filtered,
+            checkpoint=self.checkpoint,
+            edges=found.edges,
+            skipped=found.skipped + self.skipped,
+            candidates=found.candidates,
+            seconds=seconds,
+            scores=found.scores,
+            tail=found.sides.get("tail"),
+            head=found.sides.get("head"),
+        )
+
+
+def _evaluate(comm: Any, task: EvaluateTask) -> Evaluated:
+    from penstock.workers.embed.evaluate import evaluate
+
+    return evaluate(comm, task)

@@ -1,0 +1,160 @@
+"""The options of ``penstock embed``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from cyclopts import Parameter
+from pydantic import Field, model_validator
+from pydantic_core import ArgsKwargs
+
+from penstock.documents import parse_yaml
+from penstock.errors import MissingFile, UsageError
+from penstock.options import ClientPath, headings, options
+from penstock.paths import client_path
+from penstock.workers.embed.spec import Training
+
+Count = Annotated[int, Field(ge=1)]
+
+
+def read_recipe(path: Path) -> dict[str, Any]:
+    """Return the options that a recipe gives, checked."""
+    try:
+        declared = parse_yaml(path.read_bytes())
+    except FileNotFoundError as error:
+        raise MissingFile(f"there is no recipe {path}") from error
+    except ValueError as error:
+        raise UsageError(f"{path} is not YAML", got=str(error)) from error
+    if not isinstance(declared, dict) or not all(isinstance(name, str) for name in declared):
+        raise UsageError(f"{path} is no recipe", expected="options and their values, as dim: 100")
+    found = {name.replace("-", "_"): value for name, value in declared.items()}
+    checked = Training(**found)
+    return {name: getattr(checked, name) for name in found}
+
+
+@options
+@headings(
+    model="Model",
+    loss="Training",
+    validate_every="Validation and checkpoints",
+    partitions="Out of core",
+    recipe="Model",
+    init="Validation and checkpoints",
+    parts="Out of core",
+)
+class TrainingOptions(Training):
+    """A training, what it begins with, and on how many ranks."""
+
+    recipe: ClientPath | None = None
+    """a YAML file of options of the model and its training; those given beside it win"""
+    init: ClientPath | None = None
+    """begin with the vectors of another run: nodes and relations that it knows by id keep theirs,
+    with the optimizer's state; new ones are drawn"""
+    parts: Annotated[Count | None, Parameter(alias="-k")] = None
+    """ranks that train together, each with a share of the nodes in its memory [default: 1]"""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _with_recipe(cls, given: Any) -> Any:
+        """Add what the recipe says and was not given, be it at its default.
+
+        given  the keyword arguments, or a dict of those that the command line found
+        """
+        values = given.kwargs if isinstance(given, ArgsKwargs) else given
+        if not isinstance(values, dict) or not isinstance(values.get("recipe"), str | Path):
+            return given
+        return {**read_recipe(client_path(values["recipe"])), **values}
+
+
+@options
+class EmbedOptions(TrainingOptions):
+    """Options of ``penstock embed train``."""
+
+    verify: Annotated[bool, Parameter(negative="")] = False
+    """before anything else, compare every file of the graph with its SHA-256"""
+    resume: Annotated[bool, Parameter(negative="")] = False
+    """resume from the last checkpoint of the run"""
+    overwrite: Annotated[bool, Parameter(negative="")] = False
+    """replace an existing run"""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.resume and self.overwrite:
+            raise UsageError("--resume and --overwrite cannot go together")
+        blocks, partitions = 2 * self.ranks, self.partitions or 1
+        if self.ranks > 1 and partitions > 1 and partitions % blocks:
+            raise UsageError(
+                f"{partitions} partitions cannot be dealt to {self.ranks} ranks, two blocks each",
+                expected=f"a multiple of {blocks}",
+                got=f"--partitions {partitions}",
+                remedy=f"Take --partitions {-(-partitions // blocks) * blocks}",
+            )
+
+    @property
+    def ranks(self) -> int:
+        """On how many ranks."""
+        return self.parts or 1
+
+    @property
+    def training(self) -> Training:
+        """What a rank is given of these options."""
+        return Training(**{name: getattr(self, name) for name in Training.__dataclass_fields__})
+
+
+@options
+class VectorOptions:
+    """Which vectors of a run, and where its graph is."""
+
+    graph: ClientPath | None = None
+    """the graph, where it is not at its place any more [default: the graph of the run]"""
+    checkpoint: Literal["best", "last"] = "best"
+    """vectors of the evaluation with the best validation MRR, or of the last checkpoint; where
+    nothing was validated both are the last"""
+
+
+@options
+class EvaluateOptions(VectorOptions):
+    """Options of ``penstock embed evaluate``."""
+
+    split: Literal["train", "valid", "test"] = "test"
+    """edges to rank: those trained on, or those held out"""
+    triples: ClientPath | None = None
+    """rank the edges of this file instead: head, relation and tail, a line each, with tabs
+    between (head and tail where the graph has no relations)"""
+    filtered: Annotated[bool, Parameter(negative="")] = False
+    """leave other true answers (of all splits) out of the candidates"""
+    candidates: Count | None = None
+    """rank among this many nodes, drawn at random, and the answer [default: among all nodes]"""
+    sample: Count | None = None
+    """evaluate this many edges, drawn at random [default: all]"""
+    unknown: Literal["error", "skip"] = "error"
+    """edges of --triples whose nodes or relation the run does not know"""
+    seed: Annotated[int, Field(ge=0, lt=1 << 64)] = 0
+    """seed of what is drawn"""
+
+
+@options
+class PredictOptions(VectorOptions):
+    """Options of ``penstock embed predict``."""
+
+    head: str | None = None
+    """id of a node: predict what it leads to"""
+    tail: str | None = None
+    """id of a node: predict what leads to it"""
+    relation: str | None = None
+    """name of the relation"""
+    top: Annotated[Count, Parameter(alias="-k")] = 10
+    """how many answers"""
+    known: bool = False
+    """list answers that the graph has as edges, too"""
+
+
+@options
+class ExportOptions(VectorOptions):
+    """Options of ``penstock embed export``."""
+
+    relations: Annotated[bool, Parameter(negative="")] = False
+    """export the vectors of relations, not those of nodes"""
+    overwrite: Annotated[bool, Parameter(negative="")] = False
+    """replace the directory"""

@@ -1,0 +1,143 @@
+"""Whether a graph has what a model needs, and what its training takes of memory and disk."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from penstock.errors import CapacityError, UsageError
+from penstock.graph import Graph
+from penstock.partition.order import order
+from penstock.sizes import does_not_fit, need_disk
+from penstock.workers.embed.ranks.rounds import partitions_of
+from penstock.workers.embed.spec import BATCH, Training
+from penstock.workers.embed.storage import Geometry
+
+_INTERPRETER = 400_000_000  # Python, NumPy, Numba, Dask and what they compile
+_EDGE = 12  # bytes of an edge in its bucket
+_ID = 24  # bytes of a node's id, about
+_PLACE = 16  # bytes of a node's place in the layout, and while it is made
+_MOST = 4096  # partitions
+
+
+def check_graph(graph: Graph, training: Training, out: Path, ranks: int = 1) -> None:
+    """Raise where the graph cannot be trained on so, as far as its manifest says."""
+    about = graph.manifest
+    if about.graphs is not None:
+        raise UsageError(
+            f"{graph.path} is a zoo of {about.graphs:,} graphs",
+            expected="one graph, whose nodes get a vector each",
+        )
+    if graph.num_edges == 0:
+        raise UsageError(f"{graph.path} has no edges to learn from")
+    if training.has_relations and about.relations is None:
+        raise UsageError(
+            f"{graph.path} has no relations, which --model {training.model} is for",
+            expected="a graph whose edges have relations",
+            remedy="Use --model dot, or name their column with penstock etl --relation",
+        )
+    if training.batch is not None and training.batch > graph.num_edges:
+        raise UsageError(
+            f"a batch is larger than the largest bucket of edges of {graph.path}",
+            expected=f"--batch {graph.num_edges:,} or less",
+            got=f"--batch {training.batch:,}",
+        )
+    if training.patience is not None and not about.heldout.get("valid"):
+        raise UsageError(
+            f"{graph.path} holds out no edges to validate on, which --patience needs",
+            remedy="Hold some out with penstock etl --valid, or leave --patience away",
+        )
+    if ranks > 1 and 2 * ranks > graph.num_nodes:
+        raise UsageError(
+            f"{graph.num_nodes:,} nodes are too few for {ranks} ranks, two blocks each",
+            expected=f"-k {graph.num_nodes // 2} or less",
+            got=f"-k {ranks}",
+        )
+    if training.partitions is not None:
+        if training.partitions > graph.num_nodes:
+            raise UsageError(
+                f"{graph.num_nodes:,} nodes cannot lie in {training.partitions:,} partitions",
+                expected=f"--partitions {graph.num_nodes:,} or less",
+                got=str(training.partitions),
+            )
+        if ranks == 1 or training.partitions > 1:
+            order(training.order, training.partitions // ranks)  # raises where there is none
+        need_disk(
+            out.parent,
+            0 if (out / "checkpoints").is_dir() else disk_to_train(graph, training, ranks),
+            f"the vectors of {graph.num_nodes:,} nodes",
+        )
+
+
+def geometry(graph: Graph, training: Training, ranks: int = 1) -> Geometry:
+    """Return how large the table of all vectors is."""
+    count = partitions_of(training, graph.num_nodes, ranks)
+    rows = -(-graph.num_nodes // count)
+    states = training.rules(1).state_width(1)
+    places = 3 if graph.manifest.heldout.get("valid") else 2
+    return Geometry.of(count, rows, training.dim, states, places, files=ranks)
+
+
+def _slots(training: Training, partitions: int, ranks: int) -> int:
+    """Return how many partitions a worker has in memory."""
+    if ranks == 1 and partitions == 1:
+        return 1
+    mine = partitions // ranks
+    if (training.partitions or 1) == 1:
+        return mine + 1  # and one that is on its way
+    return min(mine, 4 if training.order == "cover" else 3) + 1  # and one of an evaluation
+
+
+def memory_to_train(graph: Graph, training: Training, ranks: int = 1) -> int:
+    """Return the bytes that each worker needs at most, about."""
+    table = geometry(graph, training, ranks)
+    slots = _slots(training, table.partitions, ranks)
+    batch = min(training.batch or BATCH, max(graph.num_edges, 1))
+    negatives = graph.num_nodes // ranks if training.negatives == "all" else training.negatives
+    chunks = -(-batch // (training.chunk or batch))
+    # Rows of a batch and their gradients; scores are made tile by tile.
+    rows = 2 * batch * 3 + 2 * chunks * negatives
+    relations = 2 * len(graph.manifest.relations or ()) * training.dim
+    # Of several ranks each has a copy, and what it was before.
+    copies = 3 if ranks == 1 else 8
+    work = 4 * (2 * rows + relations * copies) * training.dim + 8 * batch * min(negatives, 4096)
+    needed: int = table.slot_bytes(slots) + graph.num_nodes * _PLACE + work + _INTERPRETER
+    return needed
+
+
+def disk_to_train(graph: Graph, training: Training, ranks: int = 1) -> int:
+    """Return what a run takes of the disk: places of all partitions, buckets of edges, ids."""
+    table = geometry(graph, training, ranks)
+    made = table.files * table.file_bytes
+    return int(made) + graph.num_edges * _EDGE + graph.num_nodes * (_ID + _PLACE)
+
+
+def fewest_partitions(graph: Graph, training: Training, there: int, ranks: int = 1) -> int:
+    """Return one where everything fits in memory, or else as few partitions as fit."""
+    most = min(_MOST, graph.num_nodes // ranks)
+    # Of one rank; two blocks of the same size, where there are several.
+    several = [4, 16, 64, 256, 1024, 4096] if training.order == "cover" else range(4, most + 1)
+    counts = [1, *(ranks * count for count in several if ranks == 1 or count % 2 == 0)]
+    for count in counts:
+        if memory_to_train(graph, replace(training, partitions=count), ranks) <= there:
+            return count
+    return training.partitions or 1
+
+
+def too_large(
+    graph: Graph, training: Training, there: int, worker: str, ranks: int = 1
+) -> CapacityError | None:
+    """Return the error of a training that needs more memory than there is, None where it fits."""
+    needed = memory_to_train(graph, training, ranks)
+    if needed <= there:
+        return None
+    count = fewest_partitions(graph, replace(training, partitions=None), there, ranks)
+    fits = memory_to_train(graph, replace(training, partitions=count), ranks) <= there
+    return does_not_fit(
+        f"training vectors of {graph.num_nodes:,} nodes",
+        f"on a {worker}",
+        needed,
+        there,
+        remedy="Take more --partitions, or a smaller --dim",
+        fits=f"--partitions {count}" if fits and count > 1 else None,
+    )

@@ -1,0 +1,169 @@
+"""The reports of ``penstock embed``, for people and for ``--json``."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from penstock.paths import shown
+from penstock.pipelines.output import CountsReport
+from penstock.sizes import format_bytes, format_count
+from penstock.workers.embed.spec import Training
+from penstock.workers.embed.task import Trained
+
+
+@dataclass
+class TrainReport:
+    """The result of a training."""
+
+    run: str
+    graph: str
+    training: Training
+    device: str
+    trained: Trained
+    seconds: float
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything, for ``--json``."""
+        body = asdict(self)
+        trained = body.pop("trained")
+        return {**body, **trained, "seconds": self.seconds, "edges_per_second": self.speed}
+
+    @property
+    def speed(self) -> float | None:
+        """Edges that are trained a second; None where no epoch was run."""
+        done = self.trained
+        return done.edges / done.epoch_seconds if done.epoch_seconds else None
+
+    def text(self) -> str:
+        """Return lines for a person."""
+        done, training = self.trained, self.training
+        typed = f" and {done.relations:,} relations" if done.relations else ""
+        lines = [
+            f"{shown(self.run)}: {training.model} vectors of {done.nodes:,} nodes{typed}, "
+            f"{training.dim} values each"
+        ]
+        again = f", resumed after epoch {done.first_epoch}" if done.first_epoch else ""
+        loss = "" if done.loss is None else f", loss {done.loss:.4g}"
+        why = f"; early stopping, best epoch {done.best_epoch}"
+        lines.append(
+            f"  {done.epochs} epochs of {done.edges:,} edges{again}{loss}"
+            f"{why if done.stopped == 'patience' else ''}"
+        )
+        if done.validation is not None:
+            lines.append(
+                f"  valid MRR {done.validation['mrr']:.4f}, Hits@10 "
+                f"{done.validation['hits10']:.4f}, filtered, best of epoch {done.best_epoch}, "
+                f"on {done.validated:,} edges"
+            )
+        if done.known:
+            known = ", ".join(f"{count:,} {name}" for name, count in done.known.items())
+            lines.append(f"  began with known vectors: {known}")
+        if (speed := self.speed) is not None:
+            lines.append(
+                f"  {format_count(speed)} edges/s, {done.epoch_seconds:.3g} s per epoch, "
+                f"{self.seconds:.1f} s in total"
+            )
+        if done.ranks > 1:
+            lines.append(
+                f"  {done.ranks} ranks: {format_bytes(done.bytes_exchanged)} of vectors changed "
+                f"hands, which took {done.exchange_seconds:.2f} s; kernels trained "
+                f"{100 * done.utilization:.1f} % of the time"
+            )
+        if done.partitions > 1:
+            lines.append(
+                f"  {done.partitions} partitions: {format_bytes(done.bytes_read)} read, "
+                f"{format_bytes(done.bytes_written)} written at "
+                f"{format_bytes(done.bandwidth)}/s; kernels trained "
+                f"{100 * done.utilization:.1f} % of the time, {done.exposed_seconds:.2f} s waited "
+                "for the disk"
+            )
+        if done.theorem is not None:
+            lines.append(f"  {done.theorem}")
+        return "\n".join(lines)
+
+
+@dataclass
+class EvaluateReport:
+    """The ranks of a split's edges."""
+
+    run: str
+    graph: str
+    split: str
+    filtered: bool
+    checkpoint: str
+    edges: int
+    skipped: int
+    candidates: int
+    seconds: float
+    scores: dict[str, Any]
+    tail: dict[str, Any] | None = None
+    head: dict[str, Any] | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything, for ``--json``."""
+        body = asdict(self)
+        return {**body, **body.pop("scores")}
+
+    def text(self) -> str:
+        """Return lines for a person."""
+        found = self.scores
+        how = "filtered" if self.filtered else "not filtered"
+        lines = [
+            f"{shown(self.run)}: {self.edges:,} edges of {self.split}, {how}, among "
+            f"{self.candidates:,} candidates"
+        ]
+        lines.append(f"  {'':9}{'MRR':>8}{'MR':>10}{'Hits@1':>9}{'Hits@3':>9}{'Hits@10':>9}")
+        for name, of in (("", found), ("tails", self.tail), ("heads", self.head)):
+            if of is None or (name and (self.tail is None or self.head is None)):
+                continue
+            lines.append(
+                f"  {name or 'all':<9}{of['mrr']:>8.4f}{of['mr']:>10.1f}{of['hits1']:>9.4f}"
+                f"{of['hits3']:>9.4f}{of['hits10']:>9.4f}"
+            )
+        if self.skipped:
+            lines.append(f"  {self.skipped:,} edges with unknown nodes or relations were skipped")
+        return "\n".join(lines)
+
+
+@dataclass
+class PredictReport(CountsReport):
+    """The best answers to a question."""
+
+    run: str
+    head: str | None
+    relation: str | None
+    tail: str | None
+    checkpoint: str
+    seconds: float
+    answers: list[dict[str, Any]] = field(default_factory=list)
+
+    def text(self) -> str:
+        """Return lines for a person."""
+        asked = f"({self.head or '?'}, {self.relation or ''}, {self.tail or '?'})"
+        lines = [f"{shown(self.run)}: {asked.replace(', ,', ',')}"]
+        wide = max((len(str(one["id"])) for one in self.answers), default=0)
+        lines += [f"  {one['id']!s:<{wide}}  {one['score']:>10.4f}" for one in self.answers]
+        return "\n".join(lines)
+
+
+@dataclass
+class ExportReport(CountsReport):
+    """Vectors that were written."""
+
+    vectors: str
+    run: str
+    checkpoint: str
+    what: str
+    count: int
+    dimension: int
+    bytes: int
+    seconds: float
+
+    def text(self) -> str:
+        """Return what a person wants to read."""
+        return (
+            f"{shown(self.vectors)}: vectors of {self.count:,} {self.what}, {self.dimension} "
+            f"values each, {format_bytes(self.bytes)}\n"
+            f"  the {self.checkpoint} checkpoint of {shown(self.run)}, in {self.seconds:.1f} s"
+        )

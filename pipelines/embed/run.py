@@ -1,0 +1,120 @@
+"""The files of a training's folder, and what run.json holds.
+
+run.json        model, training, graph, state and results
+ids.parquet     the user's id of every node, in the order of their numbers
+metrics.jsonl   a line per epoch
+checkpoints/    last.json and best.json name versions of partitions in nodes.table, or of several
+                ranks in nodes-000.table and so on; starts.npy and places.npy say where each node is
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from penstock.errors import UsageError
+from penstock.files import atomic
+from penstock.formats import Format
+from penstock.graph import Graph
+from penstock.workers.embed.spec import Training
+from penstock.workers.embed.versions import BEST, LAST, Checkpoints
+from penstock.workers.embed.warm import IDS
+
+KIND = "run"
+FORMAT = Format(
+    name="penstock-embed",
+    version=1,
+    file=f"{KIND}.json",
+    thing="run of penstock embed",
+    make="Make one with penstock embed train GRAPH RUN",
+    restore="Restore the file or train again with --overwrite",
+    absent=UsageError,
+    foreign=UsageError,
+)
+
+
+@dataclass(frozen=True)
+class Run:
+    """The content of run.json.
+
+    training   with ``batch`` and ``partitions`` as they were for this graph and machine
+    relations  their names; None: the graph has none
+    init       the run whose vectors it began with
+    state      training, interrupted, done or diverged
+    results    what Trained holds, once it is done
+    ranks      that train together
+    """
+
+    graph: str
+    graph_sha256: str
+    training: Training
+    nodes: int
+    relations: tuple[str, ...] | None = None
+    init: str | None = None
+    state: str = "training"
+    options: dict[str, Any] | None = None
+    results: dict[str, Any] | None = None
+    ranks: int = 1
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what run.json holds."""
+        return asdict(self)
+
+    @staticmethod
+    def of(body: dict[str, Any], folder: Path) -> Run:
+        """Return what run.json in ``folder`` says."""
+        with FORMAT.reading(folder):
+            body = {name: body[name] for name in Run.__dataclass_fields__ if name in body}
+            body["training"] = Training(**body["training"])
+            relations = body.get("relations")
+            body["relations"] = None if relations is None else tuple(relations)
+            return Run(**body)
+
+    @staticmethod
+    def load(folder: Path) -> Run:
+        """Read ``folder/run.json``, or say why it is not a run of ours."""
+        return Run.of(FORMAT.load(folder), folder)
+
+    def differences(self, old: Run) -> list[str]:
+        """Return what keeps this run from going on where ``old`` stopped."""
+        found = self.training.differences(old.training)
+        if self.ranks != old.ranks:
+            found.append(f"parts: {self.ranks}, in the run {old.ranks}")
+        if self.init != old.init:
+            found.append(f"init: {self.init}, in the run {old.init}")
+        if self.graph_sha256 != old.graph_sha256:
+            changed = f"{self.graph} has changed"
+            other = f"{self.graph}, in the run {old.graph}"
+            found.append(f"the graph: {changed if self.graph == old.graph else other}")
+        return found
+
+
+def checkpoint_name(folder: Path, wanted: str, state: str) -> str:
+    """Return the checkpoint to read of a run: ``best`` is the last where nothing was validated."""
+    checkpoints = Checkpoints(folder / "checkpoints")
+    if wanted == BEST and not checkpoints.has(BEST):
+        wanted = LAST
+    if not checkpoints.has(wanted):
+        raise UsageError(
+            f"{folder} has no vectors yet",
+            expected=f"checkpoints/{wanted}.json",
+            got=f"a run that is {state}",
+            remedy="Train first, or resume with --resume",
+        )
+    return wanted
+
+
+def keep_ids(folder: Path, graph: Graph) -> None:
+    """Keep the ids of a graph's nodes in a run, which outlives the graph."""
+    import pyarrow.parquet as pq
+
+    if (folder / IDS).is_file():
+        return
+    with pq.ParquetFile(graph.path / "nodes.parquet") as file, atomic(folder / IDS) as temporary:
+        field = file.schema_arrow.field("id")
+        import pyarrow as pa
+
+        with pq.ParquetWriter(temporary, pa.schema([field])) as writer:
+            for batch in file.iter_batches(columns=["id"]):
+                writer.write_batch(batch)

@@ -1,0 +1,221 @@
+"""``penstock embed train``: from options to a run's folder."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import AbstractContextManager
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from penstock.cluster.spec import ClusterSpec
+from penstock.errors import PenstockError, UsageError
+from penstock.graph import Graph
+from penstock.pipelines.embed.options import EmbedOptions
+from penstock.pipelines.embed.planning import (
+    check_graph,
+    disk_to_train,
+    fewest_partitions,
+    memory_to_train,
+    too_large,
+)
+from penstock.pipelines.embed.progress import EdgeBar
+from penstock.pipelines.embed.report import TrainReport
+from penstock.pipelines.embed.run import FORMAT, KIND, Run, checkpoint_name, keep_ids
+from penstock.pipelines.job import Job
+from penstock.pipelines.job.following import beside
+from penstock.pipelines.job.partial import PartialOutput
+from penstock.pipelines.job.plan import Need, Plan, disk_need
+from penstock.pipelines.job.ranks import Ranks, open_ranks
+from penstock.pipelines.output import Command
+from penstock.sizes import need_disk
+from penstock.workers.embed.task import Trained, TrainTask
+
+
+class TrainJob(Job[TrainReport]):
+    """Trains vectors of nodes and relations, in a folder that is there from the first epoch on."""
+
+    command = "penstock embed train"
+    kind = KIND
+    on_gpu = True
+    visible = FORMAT
+    passing = frozenset({"verify"})
+    options: EmbedOptions
+
+    def __init__(
+        self,
+        graph: Graph,
+        out: Path,
+        options: EmbedOptions,
+        cluster: ClusterSpec | None = None,
+        *,
+        quiet: bool,
+    ) -> None:
+        super().__init__(out, options, cluster, quiet=quiet)
+        self.graph, self.ranks = graph, options.ranks
+
+    def check(self) -> None:
+        """Raise where model, graph and the run to begin with do not go together."""
+        graph, training = self.graph, self.options.training
+        check_graph(graph, training, self.out, self.ranks)
+        self.resumes = self.options.resume and (self.out / FORMAT.file).is_file()
+        if self.resumes:
+            old = Run.load(self.out).training
+            training = replace(training, partitions=training.partitions or old.partitions)
+        names = graph.manifest.relations if training.has_relations else None
+        self.init = self._init(training)
+        self.run = Run(
+            graph=str(graph.path),
+            graph_sha256=graph.digest,
+            training=training,
+            nodes=graph.num_nodes,
+            relations=names,
+            init=None if self.options.init is None else str(self.options.init),
+            options=self.given,
+            ranks=self.ranks,
+        )
+        if not (self.resumes or self.quiet):
+            _warn_ignored(graph, training)
+
+    def _init(self, training: Any) -> Run | None:
+        """Return the run to begin with, which has vectors of the same kind."""
+        folder = self.options.init
+        if folder is None or self.resumes:
+            return None
+        if folder.resolve() == self.out.resolve():
+            raise UsageError(
+                "a run cannot begin with itself",
+                remedy="Give it another folder, or go on with --resume",
+            )
+        found = Run.load(folder)
+        checkpoint_name(folder, "best", found.state)
+        for name in ("model", "dim", "optimizer", "is_reciprocal"):
+            ours, theirs = getattr(training, name), getattr(found.training, name)
+            if ours != theirs:
+                option = name.removeprefix("is_")
+                raise UsageError(
+                    f"the vectors of {folder} do not fit: they have another --{option}",
+                    expected=f"{option} {theirs}, as in that run",
+                    got=str(ours),
+                )
+        return found
+
+    def first_manifest(self) -> dict[str, Any]:
+        """Return what run.json says at first."""
+        return self.run.to_dict()
+
+    def differences(self, before: dict[str, Any]) -> list[str]:
+        """Return where training or graph are not those of the run in the folder."""
+        return self.run.differences(Run.of(before, self.out))
+
+    def plan(self) -> Plan:
+        """Say what memory and disk the training takes."""
+        training, graph = self.run.training, self.graph
+        with self._open_ranks(quiet=True) as ranks:
+            training = replace(training, partitions=self._partitions(ranks))
+            there, worker = ranks.capacity.memory, ranks.capacity.worker
+        count = training.partitions or 1
+        where = "in memory" if count == 1 else f"{count} partitions on disk, three in memory"
+        if self.ranks > 1:
+            where += f", on {self.ranks} ranks"
+        problem = too_large(graph, training, there, worker, self.ranks)
+        return Plan(
+            self.command,
+            str(self.out),
+            f"vectors of {graph.num_nodes:,} nodes, {training.epochs:,} epochs",
+            (("train", f"{training.model}, {training.dim} values a node, {where}"),),
+            Need(memory_to_train(graph, training, self.ranks), there, f"on the {worker}"),
+            disk_need(self.out.parent, disk_to_train(graph, training, self.ranks)),
+            problem=problem,
+        )
+
+    def amount(self) -> tuple[str, float] | None:
+        """Return the edges to train, by what an edge costs."""
+        training = self.run.training
+        kind = f"{self.command} {training.model} {training.dim} {training.negatives}"
+        if self.ranks > 1:
+            kind += f" {self.ranks} ranks"
+        return kind, float(self.graph.num_edges * training.epochs)
+
+    def work(self, partial: PartialOutput) -> None:
+        """Train on ranks, and write run.json with the results."""
+        graph, folder = self.graph, self.out
+        with self._open_ranks(quiet=self.quiet) as ranks:
+            training = replace(self.run.training, partitions=self._partitions(ranks))
+            self.run = run = replace(self.run, training=training)
+            capacity = ranks.capacity
+            if (
+                problem := too_large(graph, training, capacity.memory, capacity.worker, self.ranks)
+            ) is not None:
+                raise problem
+            need = disk_to_train(graph, training, self.ranks) * (not self.resumes)
+            need_disk(folder, need, f"the vectors of {graph.num_nodes:,} nodes in {folder}")
+            FORMAT.save(folder, run.to_dict())
+            keep_ids(folder, graph)
+            init, names = self.options.init, () if self.init is None else self.init.relations
+            task = TrainTask(graph.path, folder, training, init, names or ())
+            edges = graph.num_edges * training.epochs
+            with EdgeBar(edges, training.epochs, quiet=self.quiet) as bar:
+                self.trained: Trained = ranks.run(
+                    _train, task, title="train", quiet=self.quiet, on_metrics=bar.on_metrics
+                )[0]
+            state = "diverged" if self.trained.stopped == "nan" else "done"
+            FORMAT.save(folder, replace(run, state=state, results=asdict(self.trained)).to_dict())
+            self.capacity = capacity
+
+    def _open_ranks(self, *, quiet: bool) -> AbstractContextManager[Ranks]:
+        # No parts of the graph: ranks deal its nodes, and read what edges they train.
+        return open_ranks(None, self.ranks, self.given_cluster, quiet=quiet)
+
+    def _partitions(self, ranks: Ranks) -> int:
+        training, there = self.run.training, ranks.capacity.memory
+        return training.partitions or fewest_partitions(self.graph, training, there, self.ranks)
+
+    def report(self, seconds: float) -> TrainReport:
+        """Return loss, scores and speed; raise where the loss became NaN."""
+        if self.trained.stopped == "nan":
+            raise _diverged(self.out, self.trained)
+        return TrainReport(
+            run=str(self.out),
+            graph=str(self.graph.path),
+            training=self.run.training,
+            device=self.capacity.worker,
+            trained=self.trained,
+            seconds=seconds,
+        )
+
+    def following(self) -> list[Command]:
+        """Return what ranks held-out edges, and what writes the vectors."""
+        export: Command = ("embed", "export", self.out, beside(self.out, "vectors"))
+        if not self.graph.manifest.heldout.get("test"):
+            return [export]
+        return [("embed", "evaluate", self.out, "--filtered"), export]
+
+
+def _train(comm: Any, task: TrainTask) -> Trained:
+    from penstock.workers.embed.train import train
+
+    return train(comm, task)
+
+
+def _diverged(out: Path, trained: Trained) -> PenstockError:
+    again = "train again with a lower --lr, or with a penalty: --n3 or --l2"
+    kept = (out / "checkpoints/last.json").is_file()
+    return PenstockError(
+        f"the loss became NaN or infinite in epoch {trained.epochs + 1}",
+        remedy=f"{out} holds the vectors of the last checkpoint; {again}"
+        if kept
+        else again.capitalize(),
+    )
+
+
+def _warn_ignored(graph: Graph, training: Any) -> None:
+    about, found = graph.manifest, []
+    if not training.has_relations and about.relations and len(about.relations) > 1:
+        found.append(f"{len(about.relations):,} relations")
+    found += [name for name in ("weights", "times") if name in about.dtypes]
+    if found:
+        print(
+            f"{graph.path}: embed ignores its {' and '.join(found)}; all edges are alike",
+            file=sys.stderr,
+        )

@@ -1,0 +1,405 @@
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from penstock.kernels.embed_rules import (
+    Batch,
+    EmbedRules,
+    Known,
+    Loss,
+    Model,
+    NegativePool,
+    Optimizer,
+    Side,
+    Table,
+)
+from penstock.kernels.naive import embed as naive
+
+NODES, RELATIONS = 30, 4
+MODELS = pytest.mark.parametrize("model", list(Model), ids=lambda model: model.name)
+LOSSES = pytest.mark.parametrize("loss", list(Loss), ids=lambda loss: loss.name)
+BOTH = (Side.TAIL, Side.HEAD)
+
+
+def rules_of(model, **options):
+    options = {"dim": 6, "chunk": 4, "margin": 1.5, "temperature": 0.7, **options}
+    return EmbedRules(model=model, **options)
+
+
+def tables_of(rules, nodes=NODES, relations=RELATIONS, scale=0.8, seed=0, dtype="float32"):
+    """Random nodes and relations, with as many inverses; states are not 0."""
+    rng = np.random.default_rng(seed)
+    found = []
+    for rows, width in ((nodes, rules.dim), (2 * relations, rules.relation_width)):
+        values = (scale * rng.standard_normal((rows, width))).astype(dtype)
+        state = rng.random((rows, rules.state_width(width))).astype("float32")
+        found.append(Table(values, state))
+    return found[0], found[1] if rules.relation_width else None
+
+
+def batch_of(rules, edges=11, count=7, seed=1, nodes=NODES, dtype="int32"):
+    """A batch in which nodes come more than once, and are some of their own negatives."""
+    rng = np.random.default_rng(seed)
+    shape = len(rules.sides), rules.chunks(edges), count
+    heads, tails = rng.integers(0, nodes, (2, edges)).astype(dtype)
+    negatives = rng.integers(0, nodes, shape).astype(dtype)
+    negatives[0, 0, 0] = tails[0] if rules.sides[0] == Side.TAIL else heads[0]
+    relations = rng.integers(0, RELATIONS, edges).astype(dtype) if rules.relation_width else None
+    return Batch(heads, relations, tails, negatives)
+
+
+def copies(*tables):
+    return [t and Table(t.values.copy(), t.state.copy()) for t in tables]
+
+
+@MODELS
+@LOSSES
+@pytest.mark.parametrize("inverse", [0, RELATIONS])
+@pytest.mark.parametrize("power", [2, 3])
+def test_gradients_are_differences_of_the_loss(model, loss, inverse, power):
+    rules = rules_of(
+        model, loss=loss, inverse=inverse, power=power, node_penalty=0.03, relation_penalty=0.05
+    )
+    if loss == Loss.SELF_ADVERSARIAL:  # weights are constants, and without a temperature all 1 / N
+        rules = replace(rules, temperature=0.0)
+    nodes, relations = tables_of(rules, dtype="float64")
+    batch = batch_of(rules)
+    _, *slopes = naive.gradients(nodes, relations, batch, rules)
+    step = 1e-6
+    for table, slope in zip((nodes, relations), slopes, strict=True):
+        if table is None:
+            continue
+        expected = np.zeros(20)
+        places = np.random.default_rng(5).choice(slope.size, 20, replace=False)
+        for n, at in enumerate(zip(*np.unravel_index(places, slope.shape), strict=True)):
+            losses = []
+            kept = table.values[at]
+            for sign in (1, -1):
+                table.values[at] = kept + sign * step
+                losses.append(naive.gradients(nodes, relations, batch, rules)[0])
+            table.values[at] = kept
+            expected[n] = (losses[0] - losses[1]) / (2 * step)
+        assert np.abs(expected).max() > 0.1
+        np.testing.assert_allclose(slope.flat[places], expected, rtol=1e-5, atol=1e-6)
+
+
+@MODELS
+def test_both_sides_of_a_triple_have_the_same_score(model):
+    rules = rules_of(model)
+    nodes, relations = tables_of(rules)
+    heads, tails, rows = np.array([3, 4, 5]), np.array([6, 7, 5]), np.array([0, 1, 3])
+    values = relations and relations.values
+    by_side = []
+    for given, answer, side in ((heads, tails, Side.TAIL), (tails, heads, Side.HEAD)):
+        asked = naive.queries(nodes.values, values, given, rows, side, rules)
+        by_side.append(naive.answer_scores(asked, nodes.values[answer], rules))
+    np.testing.assert_allclose(by_side[0], by_side[1], rtol=1e-5)
+
+
+def test_scores_are_those_of_the_papers():
+    h, r, t = np.random.default_rng(0).standard_normal((3, 4))
+    z = [each[:2] + 1j * each[2:] for each in (h, r, t)]
+    expected = {
+        Model.DOT: h @ t,
+        Model.DISTMULT: np.sum(h * r * t),
+        Model.COMPLEX: np.sum(z[0] * z[1] * z[2].conj()).real,
+        Model.TRANSE_L1: -np.linalg.norm(h + r - t, 1),
+        Model.TRANSE_L2: -np.linalg.norm(h + r - t, 2),
+        Model.ROTATE: -np.abs(z[0] * np.exp(1j * r[:2]) - z[2]).sum(),
+    }
+    for model, score in expected.items():
+        rules = rules_of(model, dim=4)
+        relation = r[None, : rules.relation_width] if rules.relation_width else None
+        asked = naive.queries(h[None], relation, [0], np.array([0]), Side.TAIL, rules)
+        found = naive.answer_scores(asked, t[None], rules)
+        np.testing.assert_allclose(found, [score], rtol=1e-6)
+
+
+def test_a_query_without_negatives_left_has_no_loss_of_negatives():
+    for loss, expected in (
+        (Loss.SOFTMAX, 0),
+        (Loss.CONTRASTIVE, 0),
+        (Loss.LOGISTIC, np.log1p(np.exp(-2.0))),
+        (Loss.MARGIN, 0),
+        (Loss.SELF_ADVERSARIAL, np.log1p(np.exp(-3.5))),
+    ):
+        rules = rules_of(Model.DOT, dim=2, loss=loss, sides=(Side.TAIL,))
+        nodes = Table(np.array([[1, 0], [2, 5]], "float32"), np.ones((2, 2), "float32"))
+        batch = Batch(np.array([0]), None, np.array([1]), np.array([[[1, 1]]]))
+        found, slope, _ = naive.gradients(nodes, None, batch, rules)
+        assert found == pytest.approx(expected), loss.name
+        assert np.isfinite(slope).all()
+
+
+def test_self_adversarial_weights_are_constants():
+    rules = rules_of(Model.DOT, dim=2, loss=Loss.SELF_ADVERSARIAL, sides=(Side.TAIL,))
+    values = np.array([[1, 2], [2, 5], [0.3, 0.1], [-0.4, 0.8]], "float32")
+    batch = Batch(np.array([0]), None, np.array([1]), np.array([[[2, 1, 3]]]))
+    found, slope, _ = naive.gradients(Table(values, None), None, batch, rules)
+    scores = values[2:].astype(float) @ values[0]
+    weights = np.exp(0.7 * scores) / np.exp(0.7 * scores).sum()
+    likely = 1 / (1 + np.exp(-(scores + 1.5)))
+    np.testing.assert_allclose(slope[2:], (weights * likely)[:, None] * values[0], rtol=1e-12)
+    expected = np.log1p(np.exp(-13.5)) + (weights * np.log1p(np.exp(scores + 1.5))).sum()
+    assert found == pytest.approx(expected, rel=1e-12)
+
+
+def pool_of(ranges, by_degree=0.0, seed=0):
+    first, counts = np.array(ranges, np.int64).T
+    start = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+    if not by_degree:
+        return NegativePool(first.copy(), start)
+    rng = np.random.default_rng(seed)
+    total = int(start[-1])
+    chance = rng.random(total).astype("float32")
+    other = rng.integers(0, total, total).astype("int32")
+    return NegativePool(first.copy(), start, round(by_degree * 2**32), chance, other)
+
+
+POOLS = [
+    pool_of([(0, 1)]),
+    pool_of([(5, 10), (100, 3), (40, 7)]),
+    pool_of([(5, 10), (100, 0), (40, 7)], by_degree=0.5),
+    pool_of([(7, 64)], by_degree=1.0),
+]
+
+
+def test_negatives_come_from_the_pool_as_often_as_they_should():
+    pool = POOLS[2]
+    drawn = naive.draw_negatives(7, 3, 2, 50, 1000, pool)
+    assert drawn.shape == (2, 50, 1000)
+    rows = np.concatenate([np.arange(5, 15), np.arange(40, 47)])
+    share = np.full(17, 0.5 / 17)
+    share += 0.5 / 17 * pool.chance
+    np.add.at(share, pool.other, 0.5 / 17 * (1 - pool.chance.astype(float)))
+    found = np.array([(drawn == row).sum() for row in rows])
+    assert found.sum() == drawn.size
+    expected = share * drawn.size
+    assert np.all(np.abs(found - expected) < 5 * np.sqrt(expected))
+    others = [naive.draw_negatives(7, 4, 2, 50, 1000, pool)]
+    others.append(naive.draw_negatives(8, 3, 2, 50, 1000, pool))
+    assert all(np.mean(other == drawn) < 0.3 for other in others)
+
+
+def sample_of_known(queries, ids, seed=3):
+    rng = np.random.default_rng(seed)
+    rows = [np.sort(rng.choice(ids, rng.integers(0, 6), replace=False)) for _ in range(queries)]
+    indptr = np.concatenate([[0], np.cumsum([len(row) for row in rows])]).astype(np.int64)
+    return Known(indptr, np.concatenate(rows).astype(np.int32))
+
+
+@MODELS
+def test_ranks_of_tables_in_pieces_are_those_of_one_sort(model):
+    rules = rules_of(model)
+    nodes, relations = tables_of(rules)
+    rng = np.random.default_rng(0)
+    nodes.values[20:25] = nodes.values[3]  # ties
+    given, rows = rng.integers(0, NODES, (2, 40)) % np.array([[NODES], [RELATIONS]])
+    answers = np.where(np.arange(40) % 2, rng.integers(0, NODES, 40), 3)
+    known = sample_of_known(40, NODES)
+    values = relations and relations.values
+    asked = naive.queries(nodes.values, values, given, rows, Side.HEAD, rules)
+    scores = naive.answer_scores(asked, nodes.values[answers], rules)
+    counts = np.zeros((40, 2), np.int64)
+    for first, last in ((0, 11), (11, 30)):
+        naive.count(asked, scores, answers, nodes.values[first:last], rules, counts, first, known)
+    for i in range(40):
+        every = naive.answer_scores(np.repeat(asked[i : i + 1], NODES, 0), nodes.values, rules)
+        out = set(known.indices[known.indptr[i] : known.indptr[i + 1]]) | {answers[i]}
+        rest = np.array([every[c] for c in range(NODES) if c not in out])
+        assert counts[i].tolist() == [np.sum(rest > scores[i]), np.sum(rest == scores[i])]
+    assert counts[:, 1].max() >= 4
+
+
+@pytest.mark.parametrize("pool", POOLS, ids=["one", "ranges", "half", "degree"])
+def test_negatives_equal_naive(backend, pool, same):
+    put = NegativePool(
+        *(backend.put(getattr(pool, name)) for name in ("first", "start")),
+        pool.by_degree,
+        *(backend.put(getattr(pool, name)) for name in ("chance", "other")),
+    )
+    arguments = (1 << 40) + 5, (1 << 33) + 3, 2, 3, 700
+    found = backend.module("embed").draw_negatives(*arguments, put)
+    same(found, naive.draw_negatives(*arguments, pool))
+
+
+def put_table(backend, table):
+    return table and Table(backend.put(table.values.copy()), backend.put(table.state.copy()))
+
+
+def put_batch(backend, batch):
+    return Batch(*(backend.put(getattr(batch, name)) for name in Batch.__dataclass_fields__))
+
+
+def compare_steps(backend, rules, tables, batches, rate=0.1, rtol=2e-4, atol=2e-5):
+    """Train some batches in the backend and in its naive twin, and compare all that changes."""
+    loose = backend.name == "cuda" and not rules.is_distance  # TF32; squares are twice as far off
+    rtol, atol, loss_rtol = (2e-2, 5e-3, 5e-3) if loose else (rtol, atol, rtol)
+    expected, found = copies(*tables), [put_table(backend, table) for table in tables]
+    with backend.module("embed").workspace(2) as work:
+        for number, batch in enumerate(batches, 1):
+            loss = backend.module("embed").step(
+                *found, put_batch(backend, batch), rules, rate, number, work
+            )
+            truth = naive.step(*expected, batch, rules, rate, number)
+            assert float(loss) == pytest.approx(truth, rel=loss_rtol), (number, rules)
+            for ours, theirs in zip(found, expected, strict=True):
+                if theirs is not None:
+                    for name in ("values", "state"):
+                        mine = backend.get(getattr(ours, name))
+                        np.testing.assert_allclose(mine, getattr(theirs, name), rtol, atol)
+
+
+@MODELS
+@LOSSES
+@pytest.mark.parametrize("optimizer", list(Optimizer), ids=lambda each: each.name)
+def test_steps_equal_naive(backend, model, loss, optimizer):
+    rules = rules_of(model, loss=loss, optimizer=optimizer)
+    rate = 0.01 if optimizer == Optimizer.SGD else 0.1
+    compare_steps(backend, rules, tables_of(rules), [batch_of(rules, seed=s) for s in (1, 2)], rate)
+
+
+@MODELS
+@pytest.mark.parametrize("power", [2, 3])
+@pytest.mark.parametrize("inverse", [0, RELATIONS])
+@pytest.mark.parametrize("sides", [BOTH, BOTH[:1], BOTH[1:]], ids=["both", "tail", "head"])
+def test_penalties_inverses_and_sides_equal_naive(backend, model, power, inverse, sides):
+    rules = rules_of(
+        model, power=power, inverse=inverse, sides=sides, node_penalty=0.02, relation_penalty=0.03
+    )
+    batches = [batch_of(rules, dtype=dtype) for dtype in ("int32", "int64")]
+    compare_steps(backend, rules, tables_of(rules), batches)
+
+
+@pytest.mark.parametrize("model", [Model.COMPLEX, Model.DOT, Model.TRANSE_L1], ids=lambda m: m.name)
+@pytest.mark.parametrize(
+    ("edges", "chunk", "count", "dim"), [(1, 1, 1, 2), (700, 5000, 333, 34), (1301, 600, 65, 100)]
+)
+def test_batches_of_several_pieces_and_tiles_equal_naive(backend, model, edges, chunk, count, dim):
+    rules = rules_of(model, dim=dim, chunk=chunk, temperature=1.0)
+    tables = tables_of(rules, nodes=900, scale=0.3)
+    batch = batch_of(rules, edges, count, nodes=900)
+    compare_steps(backend, rules, tables, [batch], rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("model", [Model.COMPLEX, Model.ROTATE], ids=lambda model: model.name)
+def test_every_node_as_a_negative_shared_by_all_equals_naive(backend, model):
+    rules = rules_of(model, chunk=400, inverse=RELATIONS)
+    batch = batch_of(rules, edges=900, nodes=500)
+    batch = replace(batch, negatives=np.arange(500, dtype="int32")[None, None])
+    compare_steps(backend, rules, tables_of(rules, 500), [batch], rtol=1e-3, atol=1e-4)
+
+
+@LOSSES
+def test_a_value_that_is_no_number_makes_the_loss_none(backend, loss):
+    for model in (Model.COMPLEX, Model.TRANSE_L1):
+        rules = rules_of(model, loss=loss)
+        for place in ("heads", "negatives"):
+            nodes, relations = tables_of(rules)
+            batch = batch_of(rules)
+            nodes.values[getattr(batch, place).flat[2], 1] = np.nan
+            tables = put_table(backend, nodes), put_table(backend, relations)
+            found = backend.module("embed").step(*tables, put_batch(backend, batch), rules, 0.1)
+            assert np.isnan(float(found)), (model, place)
+
+
+def test_the_same_bits_come_out_on_any_number_of_threads():
+    from penstock.kernels.cpu import embed
+
+    rules = rules_of(Model.COMPLEX, dim=100, chunk=1500)
+    found = []
+    for threads in (1, 2, 3):
+        tables = tables_of(rules, nodes=2000, scale=0.2)
+        with embed.workspace(threads) as work:
+            losses = [
+                embed.step(*tables, batch_of(rules, 4000, 300, seed, 2000), rules, 0.1, 1, work)
+                for seed in (1, 2)
+            ]
+        found.append((losses, tables))
+    for losses, tables in found[1:]:
+        assert losses == found[0][0]
+        for ours, theirs in zip(tables, found[0][1], strict=True):
+            np.testing.assert_array_equal(ours.values, theirs.values)
+            np.testing.assert_array_equal(ours.state, theirs.state)
+
+
+def test_rows_may_lie_apart_with_their_state_beside_them(backend):
+    rules = rules_of(Model.COMPLEX)
+    nodes, relations = tables_of(rules)
+    joined = backend.put(np.concatenate([nodes.values, nodes.state], axis=1))
+    apart = Table(joined[:, : rules.dim], joined[:, rules.dim :])
+    batch = batch_of(rules)
+    expected = put_table(backend, nodes)
+    for table in (apart, expected):
+        backend.module("embed").step(
+            table, put_table(backend, relations), put_batch(backend, batch), rules, 0.1
+        )
+    np.testing.assert_array_equal(backend.get(apart.values), backend.get(expected.values))
+    np.testing.assert_array_equal(backend.get(apart.state), backend.get(expected.state))
+
+
+def ranking(model, inverse=0):
+    """Queries, tables with ties and NaN, and answers, some of which have no score."""
+    rules = rules_of(model, dim=10, inverse=inverse)
+    nodes, relations = tables_of(rules, nodes=5000)
+    rng = np.random.default_rng(0)
+    nodes.values[4000:4050] = nodes.values[3]
+    nodes.values[50], nodes.values[60] = np.nan, 0
+    queries = 300
+    given = rng.integers(100, 5000, queries).astype("int32")
+    given[7] = 50
+    rows = rng.integers(0, RELATIONS, queries).astype("int32")
+    answers = np.where(np.arange(queries) % 3, rng.integers(0, 5000, queries), 3)
+    answers[11] = 50
+    return rules, nodes, relations, given, rows, answers
+
+
+@MODELS
+@pytest.mark.parametrize("inverse", [0, RELATIONS])
+def test_ranks_equal_naive(backend, model, inverse):
+    rules, nodes, relations, given, rows, answers = ranking(model, inverse)
+    known = sample_of_known(len(given), 5000)
+    module, found = backend.module("embed"), []
+    for side in BOTH:
+        for here, put in ((naive, np.asarray), (module, backend.put)):
+            table, factors = put(nodes.values), relations and put(relations.values)
+            filters = Known(put(known.indptr), put(known.indices))
+            asked = here.queries(table, factors, put(given), put(rows), side, rules)
+            scores = here.answer_scores(asked, table[put(answers)], rules)
+            counts = put(np.zeros((len(given), 2), np.int64))
+            with here.workspace(2) as work:
+                for first, last in ((0, 2100), (2100, 5000)):
+                    # As rows lie that have their state beside them.
+                    part = put(np.concatenate([nodes.values, nodes.values], axis=1))[first:last]
+                    part = part[:, : rules.dim]
+                    here.count(
+                        asked, scores, put(answers), part, rules, counts, first, filters, work
+                    )
+            found.append((backend.get(scores), backend.get(counts)))
+        np.testing.assert_allclose(found[-1][0], found[-2][0], rtol=1e-5, atol=1e-5)
+        np.testing.assert_array_equal(found[-1][1], found[-2][1])
+    assert found[0][1][:, 1].max() >= 49
+    assert np.isnan(found[0][0][[7, 11]]).all()
+
+
+@pytest.mark.parametrize("model", [Model.DOT, Model.ROTATE], ids=lambda model: model.name)
+def test_best_candidates_equal_naive(backend, model):
+    rules, nodes, relations, given, rows, _ = ranking(model)
+    given, rows = given[:20], rows[:20]
+    known = sample_of_known(20, 5000)
+    found = []
+    for here, put in ((naive, np.asarray), (backend.module("embed"), backend.put)):
+        table, factors = put(nodes.values), relations and put(relations.values)
+        filters = Known(put(known.indptr), put(known.indices))
+        asked = here.queries(table, factors, put(given), put(rows), Side.TAIL, rules)
+        for k in (1, 60, 5010):
+            best = None
+            for first, last in ((0, 2100), (2100, 5000)):
+                best = here.top(asked, table[first:last], rules, k, first, filters, best)
+            found.append([backend.get(each) for each in best])
+    for (scores, ids), (true_scores, true_ids) in zip(found[3:], found[:3], strict=True):
+        np.testing.assert_allclose(scores, true_scores, rtol=1e-5)
+        np.testing.assert_array_equal(ids, true_ids)
+        assert (true_ids[7] == -1).all()  # the query is no number
+    assert (found[2][1][0] >= 0).sum() == 4999 - np.diff(known.indptr)[0]

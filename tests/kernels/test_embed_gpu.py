@@ -1,0 +1,416 @@
+"""Training and evaluation of embeddings on a GPU, compared with the naive twin.
+
+Products are computed of halves with a scale a row, of which 11 bits count; distances in float32.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from penstock.errors import UsageError
+from penstock.kernels.embed_rules import (
+    Batch,
+    EmbedRules,
+    Known,
+    Loss,
+    Model,
+    NegativePool,
+    Optimizer,
+    Side,
+    Table,
+)
+from penstock.kernels.naive import embed as naive
+
+pytestmark = pytest.mark.gpu
+
+MODELS = pytest.mark.parametrize("model", list(Model), ids=lambda model: model.name)
+LOSSES = pytest.mark.parametrize("loss", list(Loss), ids=lambda loss: loss.name)
+TAIL, HEAD = Side.TAIL, Side.HEAD
+
+
+@pytest.fixture
+def cuda() -> Any:
+    from penstock.kernels.cuda import embed
+
+    return embed
+
+
+def put(found: Any) -> Any:
+    """Copy the arrays of a table or batch to the GPU."""
+    import cupy as cp
+
+    if found is None:
+        return None
+    copied = {
+        name: cp.asarray(value) if isinstance(value, np.ndarray) else value
+        for name, value in vars(found).items()
+    }
+    return type(found)(**copied)
+
+
+def tables_of(rules: EmbedRules, nodes: int, relations: int, seed: int = 0) -> Any:
+    rng, found = np.random.default_rng(seed), []
+    scale = 1.2 / rules.dim**0.25
+    for rows, width in ((nodes, rules.dim), (2 * relations, rules.relation_width)):
+        values = (scale * rng.standard_normal((rows, width))).astype(np.float32)
+        state = rng.random((rows, rules.state_width(width))).astype(np.float32)
+        found.append(Table(values, state))
+    return found[0], found[1] if rules.relation_width else None
+
+
+def batch_of(
+    rules: EmbedRules, edges: int, count: int, nodes: int, relations: int, shared: bool = False
+) -> Batch:
+    """A batch in which nodes come more than once, and are some of their own negatives."""
+    rng = np.random.default_rng(edges + count)
+    shape = len(rules.sides), rules.chunks(edges), count
+    heads, tails = rng.integers(0, nodes, (2, edges), np.int64)
+    negatives = rng.integers(0, nodes, (1, 1, count) if shared else shape, np.int32)
+    negatives[0, 0, 0] = tails[0] if rules.sides[0] == TAIL else heads[0]
+    rows = rng.integers(0, relations, edges, np.int32) if rules.relation_width else None
+    return Batch(heads, rows, tails, negatives)
+
+
+def compare_gradients(
+    cuda: Any,
+    rules: EmbedRules,
+    edges: int = 11,
+    count: int = 7,
+    nodes: int = 30,
+    relations: int = 4,
+    shared: bool = False,
+) -> None:
+    tables = tables_of(rules, nodes, relations)
+    batch = batch_of(rules, edges, count, nodes, relations, shared)
+    loss, *slopes = naive.gradients(*tables, batch, rules)
+    got_loss, *got_slopes = cuda.gradients(*map(put, tables), put(batch), rules)
+    close = 2e-5 if rules.is_distance else 2e-3
+    assert float(got_loss) == pytest.approx(loss, rel=close)
+    for got, slope in zip(got_slopes, slopes, strict=True):
+        if slope.size:
+            largest = np.abs(slope).max()
+            assert largest > 0
+            np.testing.assert_allclose(got.get(), slope, rtol=close, atol=close * largest)
+
+
+@MODELS
+@LOSSES
+@pytest.mark.parametrize("sides", [(TAIL,), (HEAD,), (TAIL, HEAD)], ids=str)
+@pytest.mark.parametrize("inverse", [0, 4])
+def test_gradients(cuda: Any, model: Model, loss: Loss, sides: Any, inverse: int) -> None:
+    rules = EmbedRules(model, 6, loss, sides, chunk=4, inverse=inverse, margin=1.5, temperature=0.7)
+    compare_gradients(cuda, rules)
+
+
+@MODELS
+@pytest.mark.parametrize(("power", "inverse"), [(2, 0), (3, 0), (3, 4)])
+def test_penalties(cuda: Any, model: Model, power: int, inverse: int) -> None:
+    rules = EmbedRules(
+        model, 8, chunk=5, power=power, inverse=inverse, node_penalty=0.03, relation_penalty=0.05
+    )
+    compare_gradients(cuda, rules)
+
+
+@MODELS
+@pytest.mark.parametrize(
+    ("edges", "count", "chunk"),
+    [
+        (1, 1, 1),
+        (1, 300, 7),
+        (300, 1, 290),
+        (70, 33, 70),
+        (65, 64, 64),
+        (260, 65, 257),
+        (140, 129, 50),
+    ],
+)
+@pytest.mark.parametrize("loss", [Loss.SOFTMAX, Loss.MARGIN], ids=lambda loss: loss.name)
+def test_ragged_tiles(
+    cuda: Any, model: Model, edges: int, count: int, chunk: int, loss: Loss
+) -> None:
+    rules = EmbedRules(model, 8, loss, chunk=chunk, margin=2.0)
+    if loss == Loss.MARGIN and not rules.is_distance:
+        rules = replace(rules, margin=30.0)  # rounding decides nothing
+    compare_gradients(cuda, rules, edges, count, 500)
+
+
+@MODELS
+@pytest.mark.parametrize("dim", [2, 16, 34, 100, 128, 130, 256, 270, 512])
+def test_dimensions(cuda: Any, model: Model, dim: int) -> None:
+    compare_gradients(cuda, EmbedRules(model, dim, chunk=20), 37, 19, 60)
+
+
+@pytest.mark.parametrize("model", [Model.DOT, Model.DISTMULT, Model.TRANSE_L1, Model.TRANSE_L2])
+def test_odd_dimensions(cuda: Any, model: Model) -> None:
+    for dim in (1, 33):
+        compare_gradients(cuda, EmbedRules(model, dim, chunk=20), 37, 19, 60)
+
+
+@MODELS
+@LOSSES
+def test_negatives_shared_by_all_and_by_both_sides(cuda: Any, model: Model, loss: Loss) -> None:
+    rules = EmbedRules(model, 8, loss, chunk=9, margin=30.0, temperature=0.5)
+    compare_gradients(cuda, rules, 40, 500, 60, shared=True)
+
+
+@pytest.mark.parametrize("loss", [Loss.SOFTMAX, Loss.LOGISTIC], ids=lambda loss: loss.name)
+@pytest.mark.parametrize("size", [3e-6, 1e-4, 30.0, 3e5])
+def test_rows_of_any_size(cuda: Any, loss: Loss, size: float) -> None:
+    """Halves end at 65504 and at 6e-8: rows have scales."""
+    rules = EmbedRules(Model.DOT, 24, loss, chunk=40)
+    nodes, _ = tables_of(rules, 90, 1)
+    nodes.values[:] *= size
+    nodes.values[::2] *= 1 / size**2  # their products with the others are about 1
+    batch = batch_of(rules, 77, 50, 90, 1)
+    odd, even = batch.tails | 1, batch.heads & ~1
+    batch = replace(batch, heads=np.minimum(even, 88), tails=odd, negatives=batch.negatives | 1)
+    batch.negatives[1] &= ~1
+    expected, slope, _ = naive.gradients(nodes, None, batch, rules)
+    got, got_slope, _ = cuda.gradients(put(nodes), None, put(batch), rules)
+    assert float(got) == pytest.approx(expected, rel=2e-3)
+    for part in (slice(0, None, 2), slice(1, None, 2)):
+        largest = np.abs(slope[part]).max()
+        np.testing.assert_allclose(got_slope[part].get(), slope[part], atol=3e-3 * largest)
+
+
+@pytest.mark.parametrize("rows", [1, 200, 70_000, 20_000_000])
+@pytest.mark.parametrize("slots", [0, 1, 2])
+def test_sorted_rows(rows: int, slots: int) -> None:
+    import cupy as cp
+
+    from penstock.kernels.cuda.embed.sort import sort_rows
+
+    rng = np.random.default_rng(rows)
+    for count in (1, 31, 2048, 2049, 100_000):
+        parts = [rng.integers(0, rows, size) for size in (count, count, 50)]
+        relations, adds = rng.integers(0, 9, count), (rows, rows + 9)[:slots]
+        every = np.concatenate([*parts, *(relations + add for add in adds)])
+        on_gpu = [cp.asarray(part.astype(np.int32)) for part in (*parts, relations)]
+        found = sort_rows(
+            tuple(on_gpu[:3]), 2 * count, rows + 18, on_gpu[3] if slots else None, adds
+        )
+        np.testing.assert_array_equal(
+            found.keys.get(), np.sort(every << 32 | np.arange(len(every)))
+        )
+        _, begin, where, times = np.unique(
+            every, return_index=True, return_inverse=True, return_counts=True
+        )
+        alone = times[where] == 1
+        alone[2 * count :] = False
+        np.testing.assert_array_equal(found.alone.get(), alone[: 2 * count])
+        listed = np.sort(found.begins.get()[: int(found.listed[0])])
+        np.testing.assert_array_equal(listed, (np.cumsum(times) - times)[~alone[begin]])
+
+
+def test_every_node_as_a_negative(cuda: Any) -> None:
+    rules = EmbedRules(Model.COMPLEX, 20, chunk=64, inverse=3)
+    nodes, relations = tables_of(rules, 700, 3)
+    batch = batch_of(rules, 50, 1, 700, 3)
+    batch = replace(batch, negatives=np.arange(700, dtype=np.int32)[None, None])
+    loss, slope, _ = naive.gradients(nodes, relations, batch, rules)
+    got, got_slope, _ = cuda.gradients(put(nodes), put(relations), put(batch), rules)
+    assert float(got) == pytest.approx(loss, rel=1e-4)
+    np.testing.assert_allclose(got_slope.get(), slope, atol=2e-3 * np.abs(slope).max())
+
+
+@MODELS
+@pytest.mark.parametrize("optimizer", Optimizer)
+def test_step(cuda: Any, model: Model, optimizer: Optimizer) -> None:
+    rules = EmbedRules(model, 12, chunk=10, optimizer=optimizer, epsilon=1e-4)
+    tables = tables_of(rules, 200, 5)
+    on_gpu = [put(table) for table in tables]
+    batch = batch_of(rules, 33, 20, 200, 5)
+    before = [table and table.values.copy() for table in tables]
+    loss = naive.step(*tables, batch, rules, 0.1, 3)
+    got = cuda.step(*on_gpu, put(batch), rules, 0.1, 3)
+    close = 1e-4 if rules.is_distance else 5e-3
+    assert float(got) == pytest.approx(loss, rel=close)
+    for ours, truth, was in zip(on_gpu, tables, before, strict=True):
+        if truth is None:
+            continue
+        values = ours.values.get()
+        np.testing.assert_allclose(values, truth.values, rtol=close, atol=close)
+        np.testing.assert_allclose(ours.state.get(), truth.state, rtol=10 * close, atol=close)
+        still = (truth.values == was).all(axis=1)
+        np.testing.assert_array_equal(values[still], was[still])
+        assert not still.all()
+
+
+@pytest.mark.parametrize("model", [Model.DOT, Model.COMPLEX, Model.ROTATE], ids=str)
+@pytest.mark.parametrize("optimizer", [Optimizer.ADAGRAD, Optimizer.ADAM], ids=str)
+def test_captured_steps(cuda: Any, model: Model, optimizer: Optimizer) -> None:
+    """A step that is launched as one CUDA graph gives the bits of one launched kernel by kernel."""
+    rules = EmbedRules(model, 24, chunk=40, optimizer=optimizer)
+    tables = tables_of(rules, 400, 5)
+    batches = [batch_of(rules, edges, 30, 400, 5) for edges in (90, 90, 90, 70, 90, 70, 70, 90)]
+    batches[2].heads[:] = 3
+    found = []
+    for captured in (False, True):
+        on_gpu = [put(table) for table in tables]
+        losses = []
+        with cuda.workspace() as work:
+            for number, batch in enumerate(batches, 1):
+                rate = 0.1 / number
+                given = work if captured else None
+                losses.append(cuda.step(*on_gpu, put(batch), rules, rate, number, given))
+            losses = [float(loss) for loss in losses]
+        values = [array.get().tobytes() for t in on_gpu if t for array in (t.values, t.state)]
+        found.append((losses, values))
+    assert found[0] == found[1]
+    assert len(set(found[0][0])) > 3
+
+
+@pytest.mark.parametrize("edges", [33, 1100, 2200, 150_000])
+def test_rows_named_very_often(cuda: Any, edges: int) -> None:
+    """A relation and a node of all edges: their gradients are summed in several rounds."""
+    rules = EmbedRules(Model.DISTMULT, 4, chunk=edges)
+    nodes, relations = tables_of(rules, 50, 1)
+    batch = batch_of(rules, edges, 5, 50, 1)
+    batch.heads[:] = 7
+    batch.negatives[:] = 7
+    batch.negatives[:, :, 0] = 3
+    loss, *slopes = naive.gradients(nodes, relations, batch, rules)
+    got, *got_slopes = cuda.gradients(put(nodes), put(relations), put(batch), rules)
+    assert float(got) == pytest.approx(loss, rel=1e-3)  # two negatives: nothing averages out
+    for ours, slope in zip(got_slopes, slopes, strict=True):
+        np.testing.assert_allclose(ours.get(), slope, atol=1e-3 * np.abs(slope).max())
+
+
+def test_no_negative_left(cuda: Any) -> None:
+    for loss in Loss:
+        rules = EmbedRules(Model.DOT, 2, loss, (TAIL,), margin=1.0)
+        values = np.array([[-20, 0], [10, 5]], np.float32)
+        batch = Batch(np.array([0]), None, np.array([1]), np.array([[[1, 1]]]))
+        table = Table(values, np.ones((2, 2), np.float32))
+        expected, slope, _ = naive.gradients(table, None, batch, rules)
+        got, ours, _ = cuda.gradients(put(table), None, put(batch), rules)
+        assert float(got) == pytest.approx(expected, abs=1e-6), loss.name
+        np.testing.assert_allclose(ours.get(), slope, rtol=1e-6)
+
+
+@MODELS
+@LOSSES
+def test_nan_is_seen_in_the_loss(cuda: Any, model: Model, loss: Loss) -> None:
+    rules = EmbedRules(model, 4, loss, chunk=8)
+    nodes, relations = tables_of(rules, 20, 2)
+    batch = batch_of(rules, 10, 6, 20, 2)
+    nodes.values[batch.negatives[1, 1, 3]] = np.nan
+    got, *_ = cuda.gradients(put(nodes), put(relations), put(batch), rules)
+    assert np.isnan(float(got))
+
+
+def test_the_same_batch_gives_the_same_bits(cuda: Any) -> None:
+    found = []
+    for _ in range(2):
+        rules = EmbedRules(Model.COMPLEX, 16, chunk=50)
+        tables = [put(table) for table in tables_of(rules, 90, 2)]
+        loss = cuda.step(*tables, put(batch_of(rules, 150, 40, 90, 2)), rules, 0.1)
+        found.append((float(loss), *(table.values.get().tobytes() for table in tables)))
+    assert found[0] == found[1]
+
+
+def test_what_is_too_wide(cuda: Any) -> None:
+    rules = EmbedRules(Model.DOT, 520)
+    nodes, _ = tables_of(rules, 5, 1)
+    with pytest.raises(UsageError, match="1 to 512, got 520"):
+        cuda.step(put(nodes), None, put(batch_of(rules, 2, 2, 5, 1)), rules, 0.1)
+
+
+def pool_of(ranges: list[tuple[int, int]], by_degree: float = 0.0) -> NegativePool:
+    first, counts = np.array(ranges, np.int64).T.copy()
+    start = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+    rng, total = np.random.default_rng(0), int(start[-1])
+    if not by_degree:
+        return NegativePool(first, start)
+    chance, other = rng.random(total, np.float32), rng.integers(0, total, total, np.int32)
+    return NegativePool(first, start, round(by_degree * 2**32), chance, other)
+
+
+@pytest.mark.parametrize(
+    "pool",
+    [
+        pool_of([(0, 1)]),
+        pool_of([(5, 10), (100, 3), (40, 7)]),
+        pool_of([(5, 10), (100, 0), (40, 7)], 0.5),
+        pool_of([(7, 64)], 1.0),
+        pool_of([(0, 2**31 - 1)]),
+    ],
+)
+def test_negatives_are_the_same_everywhere(cuda: Any, pool: NegativePool) -> None:
+    for seed, number in ((7, 3), (2**64 - 1, 2**39)):
+        expected = naive.draw_negatives(seed, number, 2, 3, 41, pool)
+        got = cuda.draw_negatives(seed, number, 2, 3, 41, put(pool))
+        assert got.dtype == expected.dtype
+        np.testing.assert_array_equal(got.get(), expected)
+
+
+def known_of(queries: int, ids: int, dtype: Any) -> Known:
+    rng = np.random.default_rng(3)
+    rows = [np.sort(rng.choice(ids, rng.integers(0, 6), replace=False)) for _ in range(queries)]
+    indptr = np.concatenate([[0], np.cumsum([len(row) for row in rows])]).astype(np.int64)
+    return Known(indptr, np.concatenate(rows).astype(dtype))
+
+
+@MODELS
+@pytest.mark.parametrize("dtype", [None, np.int32, np.int64])
+@pytest.mark.parametrize(("asked_for", "nodes", "dim"), [(5, 30, 6), (70, 200, 38)])
+def test_ranks_and_the_best(
+    cuda: Any, model: Model, dtype: Any, asked_for: int, nodes: int, dim: int
+) -> None:
+    import cupy as cp
+
+    rules = EmbedRules(model, dim)
+    table, relations = tables_of(rules, nodes, 4)
+    table.values[20:25] = table.values[3]  # ties
+    table.values[11] = np.nan
+    rng = np.random.default_rng(1)
+    given, rows = rng.integers(0, nodes, asked_for) % 11, rng.integers(0, 4, asked_for)
+    answers = np.where(np.arange(asked_for) % 2, rng.integers(0, nodes, asked_for), 3)
+    known = known_of(asked_for, nodes, dtype or np.int32) if dtype else None
+    for side in (TAIL, HEAD):
+        r = relations and relations.values
+        asked = naive.queries(table.values, r, given, rows, side, rules)
+        on_gpu = put(table).values
+        got = cuda.queries(
+            on_gpu, relations and put(relations).values, cp.asarray(given), cp.asarray(rows),
+            side, rules,
+        )  # fmt: skip
+        np.testing.assert_allclose(got.get(), asked, rtol=1e-5, atol=1e-6)
+        asked[1] = np.nan
+        on_queries, ids = cp.asarray(asked), cp.asarray(answers)
+        scores = naive.answer_scores(asked, table.values[answers], rules)
+        mine = cuda.answer_scores(on_queries, cp.asarray(table.values[answers]), rules)
+        np.testing.assert_allclose(mine.get(), scores, rtol=1e-12, atol=1e-12)
+
+        counts, expected = cp.zeros((asked_for, 2), np.int64), np.zeros((asked_for, 2), np.int64)
+        for first, last in ((0, 13), (13, nodes)):
+            naive.count(asked, scores, answers, table.values[first:last], rules, expected, first,
+                        known)  # fmt: skip
+            cuda.count(on_queries, mine, ids, on_gpu[first:last], rules, counts, first, put(known))
+        np.testing.assert_array_equal(counts.get(), expected)
+        assert expected[:, 1].max() >= 4
+
+        best, truth = None, None
+        for first, last in ((13, nodes), (0, 13)):
+            best = cuda.top(on_queries, on_gpu[first:last], rules, 9, first, put(known), best)
+            truth = naive.top(asked, table.values[first:last], rules, 9, first, known, truth)
+        assert truth is not None
+        assert best is not None
+        np.testing.assert_array_equal(best[1].get(), truth[1])
+        np.testing.assert_allclose(best[0].get(), truth[0], rtol=1e-12, atol=1e-12)
+        assert (truth[1][1] == -1).all()
+
+
+def test_fewer_candidates_than_asked_for(cuda: Any) -> None:
+    import cupy as cp
+
+    rules = EmbedRules(Model.DOT, 2)
+    asked = np.ones((1, 2), np.float32)
+    table = np.array([[1, 2], [3, 4], [1, 2]], np.float32)
+    scores, ids = cuda.top(cp.asarray(asked), cp.asarray(table), rules, 5, 10)
+    assert ids.get().tolist() == [[11, 10, 12, -1, -1]]
+    assert scores.get().tolist() == [[7, 3, 3, -np.inf, -np.inf]]

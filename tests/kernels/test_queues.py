@@ -1,0 +1,223 @@
+"""Pages move through queues as they would by a copy, whoever produces the commands.
+
+The controller and the format are tried with the producer of naive/queues.py, and on a GPU with
+the kernel's.
+"""
+
+from __future__ import annotations
+
+import errno
+import threading
+import time
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from penstock.errors import UsageError
+from penstock.kernels.naive.queues import Queues
+from penstock.kernels.queue_rules import (
+    ALIGNMENT,
+    COMMAND,
+    COMPLETION,
+    Operation,
+    Producer,
+    QueueFormat,
+    Status,
+    tag,
+)
+from penstock.workers.embed.queue_controller import Controller
+
+SMALL = QueueFormat(entries=4, page_bytes=8192)
+
+
+@dataclass(frozen=True)
+class Side:
+    """Who produces: the host, or a kernel."""
+
+    name: str
+
+    def queues(self, count: int, form: QueueFormat) -> Any:
+        module = import_module(f"penstock.kernels.{self.name}.queues")
+        return module.Queues(count, form)
+
+    def put(self, data: Any) -> Any:
+        if self.name == "naive":
+            return data
+        import cupy
+
+        return cupy.asarray(data)
+
+    def get(self, data: Any) -> Any:
+        return data.get() if hasattr(data, "get") else data
+
+
+@pytest.fixture(params=["naive", pytest.param("cuda", marks=pytest.mark.gpu)])
+def side(request: pytest.FixtureRequest) -> Side:
+    return Side(request.param)
+
+
+def some_bytes(blocks: int, seed: int = 0) -> Any:
+    return np.random.default_rng(seed).integers(0, 256, blocks * ALIGNMENT, np.uint8)
+
+
+def test_entries_have_the_sizes_of_the_kernel() -> None:
+    assert COMMAND.itemsize == 64
+    assert COMMAND.fields["ticket"][1] == 24  # type: ignore[index]
+    assert COMPLETION.itemsize == 16
+    assert SMALL.staging_at % ALIGNMENT == 0
+    assert SMALL.stride == SMALL.staging_at + 4 * 8192
+
+
+@pytest.mark.parametrize("producer", Producer)
+@pytest.mark.parametrize("queues", [1, 3])
+@pytest.mark.parametrize("blocks", [1, 2, 7, 8, 9, 67])
+def test_write_then_read(
+    side: Side, tmp_path: Path, queues: int, blocks: int, producer: Producer
+) -> None:
+    path, data, offset = tmp_path / "pages", some_bytes(blocks, blocks), 3 * ALIGNMENT
+    made = side.queues(queues, SMALL)
+    pages = -(-data.size // SMALL.page_bytes)
+    with Controller(made.shared, [path], threads=2) as controller:
+        sent = made.transfer(Operation.WRITE, 0, offset, side.put(data), producer=producer)
+        assert list(side.get(sent)) == [Status.DONE, pages]
+        assert path.read_bytes()[offset:] == data.tobytes()
+        back = side.put(np.full(data.size, 7, np.uint8))
+        read = made.transfer(Operation.READ, 0, offset, back, producer=producer)
+        assert list(side.get(read)) == [Status.DONE, pages]
+        np.testing.assert_array_equal(side.get(back), data)
+        assert controller.moved == 2 * data.size
+
+
+def test_many_laps_of_the_rings(side: Side, tmp_path: Path) -> None:
+    form = QueueFormat(entries=3, page_bytes=4096)
+    made, data = side.queues(2, form), some_bytes(50)
+    (tmp_path / "a").write_bytes(data.tobytes())
+    (tmp_path / "b").write_bytes(data[::-1].tobytes())
+    with Controller(made.shared, [tmp_path / "a", tmp_path / "b"], threads=3):
+        for turn in range(12):
+            back = side.put(np.zeros(data.size, np.uint8))
+            kind = Producer(turn % 2)
+            done = made.transfer(Operation.READ, turn // 2 % 2, 0, back, producer=kind)
+            assert side.get(done)[0] == Status.DONE
+            expected = data if turn // 2 % 2 == 0 else data[::-1]
+            np.testing.assert_array_equal(side.get(back), expected)
+
+
+def test_errors_of_the_system_come_back(side: Side, tmp_path: Path) -> None:
+    (tmp_path / "short").write_bytes(bytes(ALIGNMENT))
+    made = side.queues(1, SMALL)
+    with Controller(made.shared, [tmp_path / "short"]):
+        data = side.put(some_bytes(40))
+        ends = made.transfer(Operation.READ, 0, 0, data)
+        assert side.get(ends)[0] == errno.EIO  # the file ends before
+    made = side.queues(1, SMALL)
+    with Controller(made.shared, [tmp_path / "short"]):
+        missing = made.transfer(Operation.READ, 5, 0, data)
+        assert list(side.get(missing)) == [errno.EBADF, 0]
+
+
+def test_nobody_waits_for_ever(side: Side, tmp_path: Path) -> None:
+    made, data = side.queues(1, SMALL), side.put(some_bytes(2))
+    silent = made.transfer(Operation.READ, 0, 0, data, patience=0.05)
+    assert list(side.get(silent)) == [Status.TIMED_OUT, 0]
+    made = side.queues(1, SMALL)
+    Controller(made.shared, [tmp_path / "file"]).close()
+    gone = made.transfer(Operation.READ, 0, 0, data)
+    assert list(side.get(gone)) == [Status.STOPPED, 0]
+
+
+def test_what_cannot_be_moved(side: Side) -> None:
+    made = side.queues(1, SMALL)
+    for offset, size in ((1, ALIGNMENT), (0, 100)):
+        with pytest.raises(UsageError, match="multiples of 4096"):
+            made.transfer(Operation.READ, 0, offset, side.put(np.zeros(size, np.uint8)))
+    with pytest.raises(UsageError, match="1 to 1024"):
+        QueueFormat(entries=2000)
+    with pytest.raises(UsageError, match="round it up to 8192"):
+        QueueFormat(page_bytes=5000)
+
+
+def post_all(queue: Any, count: int, order: list[int], start: int) -> None:
+    """Complete ``count`` commands out of order, as a controller with several hands does."""
+    for at, which in enumerate(order):
+        number = start + at
+        ticket = int(queue.commands[(start + which) % queue.form.entries]["ticket"])
+        place = number % queue.form.entries
+        queue.completions[place]["status"] = 0
+        queue.tags[place] = tag(number, queue.form.entries) << 32 | ticket
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.data())
+def test_completions_come_in_any_order(data: Any) -> None:
+    made, queue_form = Queues(1, SMALL), SMALL
+    queue, rounds = made.shared.queues[0], 3
+
+    def controller() -> None:
+        for turn in range(rounds):
+            start = turn * queue_form.entries
+            while int(queue.submitted[0]) < start + queue_form.entries:
+                time.sleep(1e-4)
+            for i in range(queue_form.entries):
+                queue.staging[i] = turn * queue_form.entries + i
+            post_all(queue, queue_form.entries, orders[turn], start)
+
+    places = st.permutations(range(queue_form.entries))
+    orders = [data.draw(places) for _ in range(rounds)]
+    thread = threading.Thread(target=controller)
+    thread.start()
+    got = np.zeros(rounds * queue_form.entries * queue_form.page_bytes, np.uint8)
+    done = made.transfer(Operation.READ, 0, 0, got, patience=20)
+    thread.join()
+    assert list(done) == [Status.DONE, rounds * queue_form.entries]
+    pages = np.arange(rounds * queue_form.entries)
+    np.testing.assert_array_equal(got, np.repeat(pages, queue_form.page_bytes))
+
+
+def test_neighbours_are_moved_by_one_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import os
+
+    calls, real = [], os.preadv
+
+    def preadv(file: int, buffers: Any, offset: int) -> int:
+        calls.append(offset)
+        return real(file, buffers, offset)
+
+    monkeypatch.setattr(os, "preadv", preadv)
+    form = QueueFormat(entries=16, page_bytes=4096)
+    made, data = Queues(1, form), some_bytes(32)
+    (tmp_path / "file").write_bytes(data.tobytes())
+    with Controller(made.shared, [tmp_path / "file"], threads=1):
+        back = np.zeros_like(data)
+        made.transfer(Operation.READ, 0, 0, back)
+    np.testing.assert_array_equal(back, data)
+    assert len(calls) == 2  # a round each, whose pages lie side by side
+
+
+def test_a_full_ring_of_completions_is_not_overwritten(tmp_path: Path) -> None:
+    form = QueueFormat(entries=2, page_bytes=4096)
+    made = Queues(1, form)
+    queue = made.shared.queues[0]
+    (tmp_path / "file").write_bytes(bytes(4 * 4096))
+    with Controller(made.shared, [tmp_path / "file"], threads=2):
+        for number in range(2):
+            queue.commands[number] = (Operation.READ, 0, 0, 4096, number, number)
+        queue.submitted[0] = 2
+        deadline = time.monotonic() + 10
+        while any(int(t) >> 32 != 1 for t in queue.tags):
+            assert time.monotonic() < deadline
+            time.sleep(1e-3)
+        queue.commands[0] = (Operation.READ, 0, 0, 4096, 0, 2)
+        queue.submitted[0] = 3
+        time.sleep(0.05)
+        assert int(queue.tags[0]) >> 32 == 1  # not yet read
+        queue.read[0] = 2
+        while int(queue.tags[0]) != 2 << 32 | 2:
+            assert time.monotonic() < deadline
+            time.sleep(1e-3)

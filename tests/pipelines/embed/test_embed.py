@@ -1,0 +1,478 @@
+"""``penstock embed`` from a graph to ranks, answers and vectors."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from penstock import CSR, ClusterSpec, Graph, embed, generate
+from penstock.errors import (
+    CapacityError,
+    InputError,
+    OutputExists,
+    PenstockError,
+    UsageError,
+)
+from penstock.pipelines.cli import app
+from penstock.pipelines.cli import run as cli
+from penstock.pipelines.embed.planning import fewest_partitions, memory_to_train
+from penstock.pipelines.embed.run import Run
+from penstock.pipelines.vectors import Vectors
+from penstock.workers.embed.source import open_checkpoint
+from penstock.workers.embed.spec import Training
+
+Trained = tuple[Path, embed.TrainReport]
+ROOT = Path(__file__).resolve().parents[3]
+SMALL: dict[str, Any] = {"dim": 8, "batch": 200, "negatives": 16, "epochs": 2}
+
+
+def values(run: Path) -> Any:
+    """Return the vectors of the last checkpoint, by node."""
+    source, found = open_checkpoint(run / "checkpoints", "last")
+    try:
+        order = np.concatenate([source.layout.nodes_of(p) for p in range(source.layout.partitions)])
+        rows = np.concatenate([part.copy() for _, part in source.parts()])
+        return rows[np.argsort(order)], found.tensors["relations"]
+    finally:
+        source.close()
+
+
+# -- train, evaluate, predict, export --------------------------------------------------------------
+
+
+def test_a_planted_rule_is_learnt(trained: Trained, cluster: ClusterSpec) -> None:
+    run, report = trained
+    assert report.trained.validation is not None
+    assert report.trained.validation["mrr"] > 0.2  # of a random order: 0.016
+    assert "edges/s" in report.text()
+    assert json.loads((run / "run.json").read_text())["state"] == "done"
+    assert len((run / "metrics.jsonl").read_text().splitlines()) == 10
+    assert not (run / "buckets").exists()
+    found = embed.evaluate(run, filtered=True, cluster=cluster)
+    raw = embed.evaluate(run, cluster=cluster)
+    assert found.scores["mrr"] > 0.2
+    assert found.scores["mrr"] >= raw.scores["mrr"]
+    assert found.tail is not None
+    assert found.head is not None
+    mean = (found.tail["mrr"] + found.head["mrr"]) / 2
+    assert found.scores["mrr"] == pytest.approx(mean)
+    assert "Hits@10" in found.text()
+    assert not list(run.glob(".evaluate*"))
+
+
+def test_a_sample_of_candidates_makes_ranks_better(trained: Trained, cluster: ClusterSpec) -> None:
+    run, _ = trained
+    every = embed.evaluate(run, split="valid", filtered=True, cluster=cluster)
+    some = embed.evaluate(
+        run, split="valid", filtered=True, candidates=50, sample=60, cluster=cluster
+    )
+    assert (some.candidates, some.edges) == (50, 60)
+    assert every.candidates == 400
+    assert some.scores["mr"] < every.scores["mr"]
+
+
+def test_a_prediction_is_the_best_of_all_scores(
+    trained: Trained, graph: Graph, cluster: ClusterSpec
+) -> None:
+    run, _ = trained
+    ids = graph.user_ids().to_pylist()
+    assert graph.manifest.relations is not None
+    source, found = open_checkpoint(run / "checkpoints", "best")
+    x = next(source.parts())[1].copy()
+    source.close()
+    r = found.tensors["relations"]
+    z, w = x[:, :8] + 1j * x[:, 8:], r[:, :8] + 1j * r[:, 8:]
+    tails = (z[7] * w[2] @ z.conj().T).real
+    heads = (z[7] * w[6 + 2] @ z.conj().T).real  # by the inverse
+    for side, scores in (("head", tails), ("tail", heads)):
+        asked = {side: ids[7], "relation": graph.manifest.relations[2], "top": 5}
+        report = embed.predict(run, known=True, cluster=cluster, **asked)
+        best = np.argsort(-scores, kind="stable")[:5]
+        assert [one["id"] for one in report.answers] == [ids[i] for i in best]
+        assert [one["score"] for one in report.answers] == pytest.approx(scores[best], rel=1e-4)
+    csr = graph.csr()
+    assert csr.relations is not None
+    row = slice(csr.indptr[7], csr.indptr[8])
+    known = {ids[t] for t, r in zip(csr.indices[row], csr.relations[row], strict=True) if r == 2}
+    new = embed.predict(
+        run, head=ids[7], relation=graph.manifest.relations[2], top=400, cluster=cluster
+    )
+    assert not known & {one["id"] for one in new.answers}
+    assert len(new.answers) <= 400 - len(known)
+
+
+@pytest.mark.parametrize("relations", [False, True])
+def test_vectors_are_exported_by_id(
+    trained: Trained, graph: Graph, tmp_path: Path, relations: bool
+) -> None:
+    run, _ = trained
+    report = embed.export(run, tmp_path / "v", relations=relations, checkpoint="last")
+    found = Vectors.open(tmp_path / "v")
+    nodes, typed = values(run)
+    ids = graph.manifest.relations if relations else graph.user_ids().to_pylist()
+    assert ids is not None
+    assert report.count == len(ids)
+    wanted = typed[: len(ids)] if relations else nodes
+    np.testing.assert_array_equal(found.values[found.rows(list(ids))], wanted)
+
+
+def test_out_of_core_gives_vectors_of_all_nodes(
+    graph: Graph, tmp_path: Path, cluster: ClusterSpec
+) -> None:
+    run = tmp_path / "run"
+    options = {"dim": 16, "epochs": 10, "batch": 50, "partitions": 6}
+    report = embed.train(graph, run, cluster=cluster, **options)
+    assert report.trained.bytes_read > 0
+    assert "partitions" in report.text()
+    assert "theorem 3" in report.text()
+    found = embed.evaluate(run, filtered=True, cluster=cluster)
+    assert found.scores["mrr"] > 0.2
+    embed.export(run, tmp_path / "v", checkpoint="last")
+    exported = Vectors.open(tmp_path / "v")
+    rows = exported.rows(graph.user_ids().to_pylist())
+    np.testing.assert_array_equal(exported.values[rows], values(run)[0])
+
+
+def test_a_graph_without_relations_takes_dot(tmp_path: Path, cluster: ClusterSpec) -> None:
+    generate("sbm", tmp_path / "g", nodes=300, blocks=5, degree_inside=12, degree_outside=1)
+    report = embed.train(
+        tmp_path / "g", tmp_path / "run", model="dot", dim=16, epochs=20, cluster=cluster
+    )
+    lines = [json.loads(x) for x in (tmp_path / "run/metrics.jsonl").read_text().splitlines()]
+    assert lines[-1]["loss"] < 0.8 * lines[0]["loss"]
+    assert report.trained.validation is None
+    answers = embed.predict(tmp_path / "run", head="0", top=3, cluster=cluster).answers
+    assert len(answers) == 3
+    with pytest.raises(UsageError, match="has no relations.*Use --model dot"):
+        embed.train(tmp_path / "g", tmp_path / "other", cluster=cluster)
+
+
+def test_more_epochs_resume_a_run(graph: Graph, tmp_path: Path, cluster: ClusterSpec) -> None:
+    options = {**SMALL, "schedule": "constant", "cluster": cluster}
+    embed.train(graph, tmp_path / "whole", **{**options, "epochs": 4})
+    embed.train(graph, tmp_path / "run", **options)
+    with pytest.raises(OutputExists, match="--resume and more --epochs"):
+        embed.train(graph, tmp_path / "run", **options)
+    with pytest.raises(UsageError, match="dim: 12, in the run 8"):
+        embed.train(graph, tmp_path / "run", **{**options, "dim": 12}, resume=True)
+    report = embed.train(graph, tmp_path / "run", **{**options, "epochs": 4}, resume=True)
+    assert report.trained.first_epoch == 2
+    np.testing.assert_array_equal(values(tmp_path / "run")[0], values(tmp_path / "whole")[0])
+
+
+def test_a_warm_start_begins_where_the_other_run_ended(
+    trained: Trained, graph: Graph, tmp_path: Path, cluster: ClusterSpec
+) -> None:
+    run, _ = trained
+    options: dict[str, Any] = {"dim": 16, "batch": 200, "epochs": 1, "cluster": cluster}
+    warm = embed.train(graph, tmp_path / "warm", init=run, **options)
+    cold = embed.train(graph, tmp_path / "cold", **options)
+    assert warm.trained.known == {"nodes": 400, "relations": 6}
+    assert warm.trained.loss is not None
+    assert cold.trained.loss is not None
+    assert warm.trained.loss < 0.8 * cold.trained.loss
+    assert "began with known vectors" in warm.text()
+    with pytest.raises(UsageError, match="do not fit: they have another --dim"):
+        embed.train(graph, tmp_path / "other", init=run, **{**options, "dim": 12})
+    with pytest.raises(UsageError, match="cannot begin with itself"):
+        embed.train(graph, run, init=run, overwrite=True, **options)
+
+
+def test_the_command_line(graph: Graph, tmp_path: Path, capsys: Any) -> None:
+    run = str(tmp_path / "run")
+    small = "--dim 8 --epochs 1 --cluster threads".split()
+    assert cli(["embed", "train", str(graph.path), run, *small, "--plan"]) == 0
+    assert "values a node, in memory" in capsys.readouterr().out
+    assert not Path(run).exists()
+    assert cli(["embed", "train", str(graph.path), run, *small, "--json", "-q"]) == 0
+    assert json.loads(capsys.readouterr().out)["partitions"] == 1
+    assert cli(["embed", "evaluate", run, "--filtered", "--json", "--cluster", "threads"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert 0 < found["mrr"] <= 1
+    ask = ["embed", "predict", run, "--tail", "e3", "--relation", "r1", "-k", "2"]
+    assert cli([*ask, "--json", "--cluster", "threads"]) == 0
+    assert len(json.loads(capsys.readouterr().out)["answers"]) == 2
+    assert cli(["embed", "export", run, str(tmp_path / "v"), "-q"]) == 0
+    assert pq.read_table(tmp_path / "v/part-00000.parquet").num_rows == 400
+
+
+# -- bad input -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"dim": 7}, "--dim 7 is odd"),
+        ({"model": "rotate", "dim": 33}, "Take --dim 34"),
+        ({"batch": 10**6}, "larger than the largest bucket"),
+        ({"partitions": 8, "batch": 3000}, "larger than the largest bucket"),
+        ({"partitions": 500}, "cannot lie in 500 partitions"),
+        ({"partitions": 9, "order": "cover"}, "cover cannot arrange 9 partitions"),
+        ({"optimizer": "sgd", "epsilon": 1.0}, "--epsilon needs --optimizer adagrad or adam"),
+        ({"model": "dot", "reciprocal": True}, "--reciprocal has no meaning"),
+        ({"norm": 2}, "--norm needs --model transe"),
+        ({"temperature": 2.0}, "--temperature needs --loss self-adversarial"),
+        ({"n3": 0.1, "l2": 0.1}, "--n3 and --l2 cannot go together"),
+        ({"chunk": 2000}, "--chunk is a part of a batch"),
+        ({"reciprocal": True, "corrupt": "tail"}, "asks for heads and tails"),
+        ({"negatives": "all", "by_degree": 0.5}, "no meaning with --negatives all"),
+        ({"negatives": "some"}, "--negatives has a bad value"),
+        ({"parts": 2, "partitions": 6}, "6 partitions cannot be dealt to 2 ranks"),
+        ({"parts": 300}, "too few for 300 ranks"),
+        ({"resume": True, "overwrite": True}, "cannot go together"),
+        ({"init": Path("nowhere")}, "is not a run of penstock embed"),
+    ],
+    ids=str,
+)
+def test_bad_options_are_refused(
+    graph: Graph, tmp_path: Path, cluster: ClusterSpec, options: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(UsageError) as error:
+        embed.train(graph, tmp_path / "run", cluster=cluster, **{"epochs": 1, "dim": 8, **options})
+    assert said in str(error.value)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_recipe_gives_options_and_flags_win(
+    graph: Graph, tmp_path: Path, cluster: ClusterSpec
+) -> None:
+    recipe = tmp_path / "recipe.yaml"
+    recipe.write_text("model: transe\nnorm: 2\ndim: 8\nbatch: 100\nby-degree: 0.5\nepochs: 3\n")
+    report = embed.train(graph, tmp_path / "run", recipe=recipe, epochs=1, cluster=cluster)
+    training = report.training
+    assert (training.model, training.norm, training.dim) == ("transe", 2, 8)
+    assert (training.by_degree, training.epochs) == (0.5, 1)
+    for text, said in (("dims: 8", "no option 'dims'"), ("- 3", "is no recipe"), ("a: [", "YAML")):
+        recipe.write_text(text)
+        with pytest.raises(UsageError, match=said):
+            embed.train(graph, tmp_path / "other", recipe=recipe, cluster=cluster)
+
+
+@pytest.mark.parametrize("dim", [100, 8])
+def test_an_option_that_is_given_wins_also_at_its_default(tmp_path: Path, dim: int) -> None:
+    recipe = tmp_path / "recipe.yaml"
+    recipe.write_text("dim: 8\nreciprocal: false\nmodel: rotate\nbatch: 10\n")
+    plain = embed.EmbedOptions()
+    assert plain.dim == 100, "or this test shows nothing"
+    made = embed.EmbedOptions(recipe=recipe, dim=dim, model=plain.model)
+    assert (made.dim, made.model, made.batch, made.reciprocal) == (dim, plain.model, 10, False)
+    assert replace(made, epochs=2).dim == dim
+    words = f"embed train g run --recipe {recipe} --dim {dim} --model {plain.model}"
+    _, bound, _ = app.parse_args(words.split(), exit_on_error=False, print_error=False)
+    typed = bound.arguments["options"]
+    assert (typed.dim, typed.model, typed.batch, typed.reciprocal) == (dim, plain.model, 10, False)
+
+
+@pytest.mark.parametrize("recipe", sorted((ROOT / "examples/fb15k-237").glob("*.yaml")), ids=str)
+def test_recipes_in_examples_are_recipes(recipe: Path) -> None:
+    assert embed.EmbedOptions(recipe=recipe).model in ("complex", "distmult", "transe", "rotate")
+
+
+def test_a_loss_that_is_no_number_is_an_error(
+    graph: Graph, tmp_path: Path, cluster: ClusterSpec
+) -> None:
+    with pytest.raises(PenstockError, match="NaN or infinite in epoch 1") as error:
+        embed.train(graph, tmp_path / "run", optimizer="sgd", lr=1e30, cluster=cluster)
+    assert "lower --lr" in str(error.value)
+    assert json.loads((tmp_path / "run/run.json").read_text())["state"] == "diverged"
+
+
+@pytest.mark.parametrize("partitions", [None, 6])
+def test_a_disk_that_is_too_small_is_refused_before_the_run(
+    graph: Graph,
+    tmp_path: Path,
+    cluster: ClusterSpec,
+    monkeypatch: pytest.MonkeyPatch,
+    partitions: int | None,
+) -> None:
+    monkeypatch.setattr("penstock.sizes.free_disk", lambda folder: 50_000)
+    with pytest.raises(CapacityError, match="vectors of 400 nodes.*Expected about .* got 50 kB"):
+        embed.train(graph, tmp_path / "run", cluster=cluster, partitions=partitions, **SMALL)
+    assert not (tmp_path / "run").exists()
+
+
+def test_memory_decides_the_number_of_partitions(graph: Graph) -> None:
+    large = Graph(graph.path, replace(graph.manifest, nodes=100_000_000, edges=10**9))
+    training = Training(dim=100)
+    whole = memory_to_train(large, training)
+    assert whole > 80e9
+    assert fewest_partitions(large, training, 100 * 10**9) == 1
+    count = fewest_partitions(large, training, 16 * 10**9)
+    assert 16 < count < 40
+    assert memory_to_train(large, replace(training, partitions=count)) <= 16e9
+    assert memory_to_train(large, replace(training, partitions=count - 1)) > 16e9
+
+
+def test_a_graph_without_edges_is_refused(tmp_path: Path, cluster: ClusterSpec) -> None:
+    none = np.empty(0, np.int64)
+    with Graph.create(tmp_path / "g") as writer:
+        writer.edges(CSR.from_edges(none, none, 5))
+        writer.nodes()
+    with pytest.raises(UsageError, match="no edges to learn from"):
+        embed.train(tmp_path / "g", tmp_path / "run", model="dot", cluster=cluster)
+
+
+def test_unknown_nodes_and_relations_are_counted_and_listed(
+    trained: Trained, tmp_path: Path, cluster: ClusterSpec
+) -> None:
+    run, _ = trained
+    path = tmp_path / "more.txt"
+    bad = [f"x{i}\tr0\te1" for i in range(12)]
+    path.write_text("\n".join(["e1\tr0\te2", *bad, "e1\tlikes\te2"]) + "\n")
+    with pytest.raises(InputError) as error:
+        embed.evaluate(run, triples=path, cluster=cluster)
+    said = str(error.value)
+    assert "13 edges" in said
+    assert "12 unknown nodes (the first x0, x1, x2, x3, x4, x5, x6, x7, x8, x9)" in said
+    assert "1 unknown relations (likes)" in said
+    found = embed.evaluate(run, triples=path, unknown="skip", cluster=cluster)
+    assert (found.edges, found.skipped) == (1, 13)
+    path.write_text("e1\tr0\n")
+    with pytest.raises(InputError, match="line 1 is no edge"):
+        embed.evaluate(run, triples=path, cluster=cluster)
+
+
+def test_another_graph_is_matched_by_id(
+    trained: Trained, graph: Graph, tmp_path: Path, cluster: ClusterSpec
+) -> None:
+    """The same edges under other numbers have the same ranks; new nodes are an error."""
+    run, _ = trained
+    ids = graph.user_ids().to_pylist()
+    rng = np.random.default_rng(0)
+    new = rng.permutation(len(ids))  # node i of the old graph is new[i]
+    names = [""] * len(ids)
+    for old, at in enumerate(new):
+        names[at] = ids[old]
+    csr = graph.csr()
+    assert csr.relations is not None
+    heads = np.repeat(np.arange(len(ids)), np.diff(csr.indptr))
+    with Graph.create(tmp_path / "g") as writer:
+        columns = {"relations": csr.relations}
+        writer.edges(CSR.from_edges(new[heads], new[csr.indices], len(ids), **columns))
+        writer.nodes(names)
+        writer.manifest = replace(writer.manifest, relations=graph.manifest.relations)
+    options: dict[str, Any] = {"split": "train", "sample": None, "cluster": cluster}
+    ours = embed.evaluate(run, graph=tmp_path / "g", **options)
+    theirs = embed.evaluate(run, **options)
+    assert ours.scores["mrr"] == pytest.approx(theirs.scores["mrr"], abs=1e-12)
+    names[3] = "stranger"
+    with Graph.create(tmp_path / "g2") as writer:
+        writer.edges(CSR.from_edges(new[heads], new[csr.indices], len(ids), **columns))
+        writer.nodes(names)
+        writer.manifest = replace(writer.manifest, relations=graph.manifest.relations)
+    with pytest.raises(InputError, match=r"1 unknown nodes \(stranger\)"):
+        embed.evaluate(run, graph=tmp_path / "g2", **options)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"relation": "r0"}, "--head or --tail, one of them"),
+        ({"head": "e1", "tail": "e2", "relation": "r0"}, "got both"),
+        ({"head": "nobody", "relation": "r0"}, "has no vector of 'nobody'"),
+        ({"head": "e1"}, "--relation is missing"),
+        ({"head": "e1", "relation": "r"}, "knows no relation 'r'"),
+    ],
+    ids=str,
+)
+def test_bad_questions_are_refused(trained: Trained, options: dict[str, Any], said: str) -> None:
+    with pytest.raises(UsageError) as error:
+        embed.predict(trained[0], **options)
+    assert said in str(error.value)
+
+
+def test_what_is_no_run_is_said(graph: Graph, trained: Trained, tmp_path: Path) -> None:
+    for does in (embed.evaluate, embed.predict):
+        with pytest.raises(UsageError, match=r"is not a run of penstock embed|one of them"):
+            does(tmp_path)
+    folder = tmp_path / "run"
+    shutil.copytree(trained[0], folder)
+    shutil.rmtree(folder / "checkpoints")
+    with pytest.raises(UsageError, match="has no vectors yet"):
+        embed.evaluate(folder)
+    old = Run.load(trained[0])
+    moved = tmp_path / "moved"
+    shutil.copytree(trained[0], moved)
+    body = json.loads((moved / "run.json").read_text())
+    (moved / "run.json").write_text(json.dumps(body | {"graph": str(tmp_path / "gone")}))
+    with pytest.raises(UsageError, match="is not at .*gone any more"):
+        embed.evaluate(moved)
+    assert old.nodes == graph.num_nodes
+
+
+# -- kill -9 ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kills", [3, pytest.param(25, marks=pytest.mark.slow)])
+def test_a_killed_training_goes_on_and_ends_the_same(
+    graph: Graph, tmp_path: Path, cluster: ClusterSpec, kills: int
+) -> None:
+    """Killed with SIGKILL at random moments, between and in checkpoints, and resumed."""
+    options = {
+        "dim": 8, "batch": 20, "negatives": 16, "epochs": 6, "partitions": 5,
+        "checkpoint_minutes": 1e-9, "validate_every": 2,
+    }  # fmt: skip
+    embed.train(graph, tmp_path / "whole", cluster=cluster, **options)
+    run = tmp_path / "run"
+    flags = [f"--{name.replace('_', '-')}={value}" for name, value in options.items()]
+    command = [sys.executable, "-P", "-m", "penstock", "embed", "train", str(graph.path), str(run)]
+    command += [*flags, "--cluster", "threads", "-q", "--resume"]
+    rng = np.random.default_rng(kills)
+    killed = 0
+    for _ in range(10 * kills):
+        process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+        lines = run / "metrics.jsonl"
+        before = lines.stat().st_size if lines.is_file() else 0
+        while process.poll() is None and not (lines.is_file() and lines.stat().st_size > before):
+            time.sleep(0.005)
+        time.sleep(rng.uniform(0, 0.3))
+        if process.poll() is None:
+            process.send_signal(signal.SIGKILL)
+            killed += 1
+        elif process.returncode == 0 and killed < kills:
+            shutil.rmtree(run)  # it was done before it could be killed: once more
+        process.wait(timeout=60)
+        if killed == kills:
+            break
+    assert killed == kills
+    assert subprocess.run(command, check=False).returncode == 0
+    for ours, theirs in zip(values(run), values(tmp_path / "whole"), strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+    kept = [json.loads(x) for x in (run / "metrics.jsonl").read_text().splitlines()]
+    assert [line["epoch"] for line in kept if "loss" in line] == [1, 2, 3, 4, 5, 6]
+
+
+def test_patience_needs_edges_to_validate_on(tmp_path: Path, cluster: ClusterSpec) -> None:
+    generate(
+        "sbm", tmp_path / "g", nodes=60, blocks=2, degree_inside=6, degree_outside=1, quiet=True
+    )
+    with pytest.raises(UsageError, match="--patience needs"):
+        embed.train(
+            tmp_path / "g", tmp_path / "run", model="dot", dim=4, patience=1, cluster=cluster
+        )
+
+
+def test_triples_that_are_no_text_are_refused(trained: Trained, tmp_path: Path) -> None:
+    (tmp_path / "bad").write_bytes(b"\xff\xfe\t\xff\n")
+    with pytest.raises(InputError, match="no text file"):
+        embed.evaluate(trained[0], triples=tmp_path / "bad")
+
+
+def test_a_norm_is_taken_from_the_command_line(
+    graph: Graph, tmp_path: Path, cluster: ClusterSpec, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["embed", "train", str(graph.path), str(tmp_path / "run"), "--model", "transe"]
+    assert cli([*words, "--norm", "3"]) == 2
+    assert "option --norm has a bad value. Expected 1 or 2, got 3" in capsys.readouterr().err
+    assert cli([*words, "--norm", "2", "--plan", "--cluster", str(cluster.cluster)]) == 0

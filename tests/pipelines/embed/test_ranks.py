@@ -1,0 +1,155 @@
+"""``penstock embed train -k K``: ranks of a world that mpiexec starts, and what they leave."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import pytest
+
+from penstock import ClusterSpec, Graph, embed
+from penstock.errors import CapacityError, UsageError
+from penstock.pipelines.embed.planning import disk_to_train, fewest_partitions, memory_to_train
+from penstock.pipelines.embed.progress import EdgeBar
+from penstock.pipelines.vectors import Vectors
+from penstock.workers.embed.source import open_checkpoint
+from penstock.workers.embed.spec import Training
+
+TWO = ClusterSpec(cluster="mpi", workers=2)
+SMALL: dict[str, Any] = {"dim": 16, "batch": 100, "epochs": 8}
+
+
+def values(run: Path) -> Any:
+    """Return the vectors of the last checkpoint, by node."""
+    source, found = open_checkpoint(run / "checkpoints", "last")
+    try:
+        order = np.concatenate([source.layout.nodes_of(p) for p in range(source.layout.partitions)])
+        rows = np.concatenate([part.copy() for _, part in source.parts()])
+        return rows[np.argsort(order)], found.tensors["relations"]
+    finally:
+        source.close()
+
+
+DISK = {"partitions": 12, "batch": 25}
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize(
+    "more", [{}, pytest.param(DISK, marks=pytest.mark.slow)], ids=["memory", "disk"]
+)
+def test_what_two_ranks_write_is_read_by_all(
+    graph: Graph, tmp_path: Path, cluster: ClusterSpec, more: dict[str, Any]
+) -> None:
+    run, options = tmp_path / "run", {**SMALL, **more}
+    report = embed.train(graph, run, parts=2, cluster=TWO, **options)
+    assert report.trained.ranks == 2
+    assert report.trained.validation is not None
+    assert report.trained.validation["mrr"] > 0.2  # of a random order: 0.016
+    assert "2 ranks" in report.text()
+    assert ("partitions" in report.text()) == bool(more)
+    found = embed.evaluate(run, filtered=True, split="valid", checkpoint="last", cluster=cluster)
+    assert found.scores["mrr"] == pytest.approx(report.trained.validation["mrr"], abs=1e-12)
+    asked = {"head": "e7", "relation": "r2", "top": 3}
+    assert len(embed.predict(run, cluster=cluster, **asked).answers) == 3
+    embed.export(run, tmp_path / "v", checkpoint="last")
+    exported = Vectors.open(tmp_path / "v")
+    rows = exported.rows(graph.user_ids().to_pylist())
+    np.testing.assert_array_equal(exported.values[rows], values(run)[0])
+    if not more:
+        return
+    # The same again, and warm starts from it on one rank.
+    embed.train(graph, tmp_path / "again", parts=2, cluster=TWO, **options)
+    for ours, theirs in zip(values(run), values(tmp_path / "again"), strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+    warm = embed.train(graph, tmp_path / "warm", init=run, cluster=cluster, **SMALL | {"epochs": 1})
+    assert warm.trained.known == {"nodes": 400, "relations": 6}
+    with pytest.raises(UsageError, match="parts: 1, in the run 2"):
+        embed.train(graph, run, resume=True, cluster=cluster, **options)
+
+
+@pytest.mark.slow
+@pytest.mark.mpi
+@pytest.mark.parametrize("whom", ["command", "rank"])
+def test_a_killed_training_goes_on_and_ends_the_same(
+    graph: Graph, tmp_path: Path, whom: str
+) -> None:
+    """Killed with SIGKILL: the command, which is given again, or a rank, which is started again."""
+    options = {
+        "dim": 8, "batch": 20, "negatives": 16, "epochs": 12, "partitions": 8,
+        "checkpoint_minutes": 1e-9, "validate_every": 4,
+    }  # fmt: skip
+    embed.train(graph, tmp_path / "whole", parts=2, cluster=TWO, **options)
+    run = tmp_path / "run"
+    flags = [f"--{name.replace('_', '-')}={value}" for name, value in options.items()]
+    command = [sys.executable, "-P", "-m", "penstock", "embed", "train", str(graph.path), str(run)]
+    command += [*flags, "-k", "2", "--cluster", "mpi", "-n", "2", "-q", "--resume"]
+    lines, before = run / "metrics.jsonl", 0
+    process = subprocess.Popen(command, stderr=subprocess.DEVNULL, start_new_session=True)
+    while process.poll() is None and not (lines.is_file() and lines.stat().st_size > before):
+        time.sleep(0.005)
+    time.sleep(0.2)
+    assert process.poll() is None
+    if whom == "command":
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait(timeout=60)
+        assert subprocess.run(command, check=False, timeout=300).returncode == 0
+    else:
+        ranks = []
+        for one in psutil.Process(process.pid).children(recursive=True):
+            words = " ".join(one.cmdline())
+            if "RankWorker" in words and not ("mpiexec" in words or "supervisor" in words):
+                ranks.append(one)
+        ranks[-1].kill()
+        assert process.wait(timeout=300) == 0
+    for ours, theirs in zip(values(run), values(tmp_path / "whole"), strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+    kept = [json.loads(x) for x in lines.read_text().splitlines()]
+    assert [line["epoch"] for line in kept if "loss" in line] == list(range(1, 13))
+
+
+def test_a_plan_says_what_a_rank_needs(graph: Graph) -> None:
+    large = Graph(graph.path, replace(graph.manifest, nodes=100_000_000, edges=10**9))
+    training = Training(dim=100)
+    alone, four = (memory_to_train(large, training, ranks) for ranks in (1, 4))
+    assert 0.25 * alone < four < 0.35 * alone
+    assert disk_to_train(large, training, 4) == pytest.approx(
+        disk_to_train(large, training), rel=0.01
+    )
+    assert fewest_partitions(large, training, four, 4) == 1
+    count = fewest_partitions(large, training, 8 * 10**9, 4)
+    assert count % 8 == 0
+    assert memory_to_train(large, replace(training, partitions=count), 4) <= 8e9
+    assert memory_to_train(large, replace(training, partitions=count - 8), 4) > 8e9
+    cover = replace(training, order="cover")
+    assert fewest_partitions(large, cover, 8 * 10**9, 4) in (4 * 16, 4 * 64)
+
+
+def test_a_disk_that_is_too_small_is_refused(
+    graph: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("penstock.sizes.free_disk", lambda folder: 50_000)
+    with pytest.raises(CapacityError, match="vectors of 400 nodes"):
+        embed.train(graph, tmp_path / "run", parts=2, partitions=8, cluster=TWO, **SMALL)
+    assert not (tmp_path / "run").exists()
+
+
+def test_progress_is_that_of_all_ranks() -> None:
+    with EdgeBar(100, 2, quiet=True) as bar:
+        for rank, metrics in [
+            (0, {"left": 100, "edges": 0}), (1, {"edges": 20}), (0, {"edges": 10}),
+            (1, {"edges": 30}), (0, {"edges": 50, "epoch": 1, "loss": 0.5}),
+        ]:  # fmt: skip
+            bar.on_metrics(rank, metrics)
+        assert (bar.done, bar.total) == (80, 100)
+        bar.on_metrics(0, {"left": 40, "edges": 0})  # a rank was lost
+        bar.on_metrics(1, {"edges": 40})
+        assert (bar.done, bar.total) == (120, 120)

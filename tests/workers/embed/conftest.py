@@ -1,0 +1,92 @@
+"""Small tables, and a buffer that is trained by adding to it."""
+
+import numpy as np
+import pytest
+
+from penstock.partition.order import order
+from penstock.workers.embed.buffer import PartitionBuffer
+from penstock.workers.embed.layout.nodes import NodeLayout
+from penstock.workers.embed.schedule import Schedule
+from penstock.workers.embed.storage import Geometry, open_table
+from penstock.workers.embed.versions import Checkpoints, table_path
+
+
+class Small:
+    """A table of a folder, and all that trains it; ``train`` is a training of a kind.
+
+    A share changes the rows of both of its partitions in a way that depends on their values, the
+    share and the order, so that nothing can be left out, done twice or swapped without a trace.
+    """
+
+    def __init__(self, folder, *, partitions=7, name="prefetch", capacity=None, **options):
+        self.folder = folder
+        self.layout = NodeLayout.ranges(500, partitions)
+        states, places = options.pop("states", 1), options.pop("places", 2)
+        self.geometry = Geometry.of(partitions, max(self.layout.sizes), 16, states, places)
+        table = {"threads": options.pop("threads", 3), "device": False}
+        schedule = {key: options.pop(key) for key in ("relabel", "spread") if key in options}
+        self.table = open_table(table_path(folder, self.geometry), self.geometry, **table)
+        self.checkpoints = Checkpoints(folder)
+        self.versions = self.checkpoints.versions(self.geometry)
+        self.schedule = Schedule(order(name, partitions, capacity), seed=1, **schedule)
+        self.buffer = PartitionBuffer(
+            self.table,
+            self.versions,
+            self.schedule,
+            sizes=self.layout.sizes,
+            initial=self.initial,
+            **options,
+        )
+
+    @staticmethod
+    def initial(partition, slot):
+        for number, array in enumerate(slot):
+            array[:] = partition + number / 8
+
+    def train(self, phase):
+        for share in phase.shares:
+            for partition in set(share.bucket):
+                assert partition in phase.partitions
+                for array in self.buffer.slot(partition):
+                    array *= np.float32(1.25)
+                    array += np.float32(share.part + sum(share.bucket) % 3)
+                    array %= np.float32(97)
+
+    def epoch(self, epoch, start=0):
+        for state in self.buffer.states(epoch, start=start):
+            for phase in state:
+                self.train(phase)
+
+    def save(self, about, **options):
+        self.buffer.flush()
+        self.checkpoints.save(
+            self.table, self.versions, {"rates": np.arange(3.0)}, about, **options
+        )
+
+    def contents(self, versions=None):
+        """Return all partitions as they are on disk."""
+        slot = [np.empty((self.geometry.rows, 16), np.float32) for _ in range(self.geometry.arrays)]
+        found = []
+        for version in versions or self.versions.newest:
+            self.table.read(version, slot).result()
+            found.append(np.stack(slot))
+        return np.stack(found)
+
+    def close(self):
+        self.buffer.close()
+        self.table.close()
+
+
+@pytest.fixture
+def small(tmp_path):
+    """Return what makes a ``Small`` in a folder; all are closed at the end."""
+    made = []
+
+    def make(folder="t", **options):
+        (tmp_path / folder).mkdir(exist_ok=True)
+        made.append(Small(tmp_path / folder, **options))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.close()

@@ -1,0 +1,81 @@
+"""Partitions come whole to the rank that is to have them, in memory and from file to file."""
+
+import numpy as np
+import pytest
+
+from penstock.workers.embed.buffer import PartitionBuffer
+from penstock.workers.embed.ranks.moves import Moves
+from penstock.workers.embed.ranks.rounds import RankSchedule
+from penstock.workers.embed.storage import Geometry, open_table
+from penstock.workers.embed.versions import Checkpoints, table_path
+
+SIZE = 20
+
+
+def initial(partition, slot):
+    for number, array in enumerate(slot):
+        array[:] = np.arange(array.size).reshape(array.shape) * 0.5 + 1000 * partition + number
+
+
+class Holder:
+    """One rank's table and buffer, and what moves its partitions."""
+
+    def __init__(self, comm, folder, partitions, name, states):
+        self.schedule = RankSchedule(comm.size, comm.rank, partitions, name, seed=1)
+        geometry = Geometry.of(partitions, SIZE, 16, states, 3, files=comm.size)
+        self.checkpoints = Checkpoints(folder)
+        self.versions = self.checkpoints.rank_versions(geometry, comm.rank)
+        path = table_path(folder, geometry, comm.rank)
+        self.table = open_table(path, geometry, device=False)
+        self.buffer = PartitionBuffer(
+            self.table,
+            self.versions,
+            self.schedule,
+            sizes=[SIZE] * partitions,
+            initial=initial,
+            before_state=lambda epoch, number: self.moves.to(self.schedule.holders(epoch, number)),
+        )
+        whole = name is None
+        holders = self.schedule.holders(0, 0)
+        self.moves = Moves(comm, self.buffer, self.versions, holders, whole=whole)
+
+
+@pytest.mark.parametrize("ranks", [2, 3])
+@pytest.mark.parametrize("states", [0, 1, 2])
+@pytest.mark.parametrize("name", [None, "prefetch"])
+def test_values_and_states_move_together(gang, tmp_path, ranks, states, name):
+    """A partition counts its visits, on whatever rank; no visit is lost, none counts twice."""
+    partitions, epochs = 12, 2
+
+    def train(comm):
+        one = Holder(comm, tmp_path, partitions, name, states)
+        visits = np.zeros(partitions, int)
+        try:
+            for epoch in range(epochs):
+                for visit in one.buffer.states(epoch):
+                    for partition in visit.partitions:
+                        visits[partition] += 1
+                        for array in one.buffer.slot(partition):
+                            array += 1
+            one.buffer.flush()
+            found = {}
+            for partition in one.moves.held:
+                slot = [np.zeros((one.table.geometry.rows, 16), np.float32)
+                        for _ in range(1 + states)]  # fmt: skip
+                one.table.read(one.versions.current(partition), slot).result()
+                found[partition] = slot
+            return visits, found
+        finally:
+            one.buffer.close()
+            one.table.close()
+
+    every = gang(ranks, train)
+    visits = sum(visits for visits, _ in every)
+    held = [partition for _, found in every for partition in found]
+    assert sorted(held) == list(range(partitions))
+    for _, found in every:
+        for partition, slot in found.items():
+            wanted = [np.zeros_like(array) for array in slot]
+            initial(partition, wanted)
+            for array, begun in zip(slot, wanted, strict=True):
+                np.testing.assert_array_equal(array, begun + visits[partition])

@@ -1,0 +1,98 @@
+"""Every edge is trained once an epoch, on one rank, whatever their number."""
+
+import numpy as np
+import pytest
+
+from penstock.workers.embed.ranks.rounds import RankSchedule, laps_in_memory, partitions_in_memory
+
+
+def schedules(ranks, partitions, name, laps=1):
+    given = {"laps": laps, "seed": 3}
+    return [RankSchedule(ranks, rank, partitions, name, **given) for rank in range(ranks)]
+
+
+CASES = [
+    (2, 4, None),
+    (2, 32, None),
+    (2, 4, "prefetch"),
+    (2, 8, "prefetch"),
+    (2, 12, "beta"),
+    (2, 8, "cover"),
+    (3, 12, "prefetch"),
+    (3, 36, "prefetch"),
+    (5, 30, None),
+    (8, 32, "prefetch"),
+    (2, 16, None, 4),
+    (3, 12, "prefetch", 3),
+]
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("epoch", [0, 1, 5])
+def test_every_edge_is_trained_once(case, epoch):
+    partitions = case[1]
+    size = 97  # edges of a bucket, which no number of parts divides
+    trained = np.zeros((partitions, partitions, size), int)
+    for schedule in schedules(*case):
+        for step in schedule.steps(epoch):
+            for share in (*step.before, *step.during):
+                i, j = share.bucket
+                begin, end = (size * (share.part + k) // share.of for k in (0, 1))
+                trained[i, j, begin:end] += 1
+    assert (trained == 1).all()
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_ranks_are_in_step_and_share_nothing(case):
+    ranks, partitions = case[:2]
+    every = schedules(*case)
+    assert len({len(schedule) for schedule in every}) == 1
+    for epoch in (0, 2):
+        for steps in zip(*(schedule.steps(epoch) for schedule in every), strict=True):
+            assert len({step.number for step in steps}) == 1
+            number = steps[0].number
+            held = [p for step in steps for p in step.buffer]
+            assert len(set(held)) == len(held)
+            holders = every[0].holders(epoch, number)
+            for rank, step in enumerate(steps):
+                assert holders == every[rank].holders(epoch, number)
+                assert np.bincount(holders).tolist() == [partitions // ranks] * ranks
+                assert all(holders[p] == rank for p in (*step.buffer, *step.load))
+                shares = (*step.before, *step.during)
+                assert all({*share.bucket} <= {*step.buffer} for share in shares)
+                kept = {*step.buffer} - {*step.evict}
+                assert all({*share.bucket} <= kept for share in step.during)
+
+
+def test_other_partitions_meet_in_every_epoch():
+    schedule = RankSchedule(2, 0, 32, None, seed=1)
+    together = np.zeros((32, 32), int)
+    for epoch in range(40):
+        for step in schedule.steps(epoch):
+            at = np.array(step.buffer)
+            together[np.ix_(at, at)] += 1
+    others = together[~np.eye(32, dtype=bool)]
+    assert others.min() > 0
+    assert others.std() < 0.3 * others.mean()
+
+
+@pytest.mark.parametrize(
+    ("nodes", "ranks", "partitions"), [(14541, 2, 32), (300, 2, 16), (100, 2, 4), (10, 5, 10),
+                                       (10**6, 40, 160)],
+)  # fmt: skip
+def test_blocks_in_memory_are_of_several_partitions(nodes, ranks, partitions):
+    assert partitions_in_memory(nodes, ranks) == partitions
+
+
+@pytest.mark.parametrize(
+    ("nodes", "edges", "ranks", "laps"),
+    [
+        (14541, 270490, 2, 4),  # FB15k-237
+        (14541, 270490, 8, 1),  # rounds of fewer than two batches mix nothing more
+        (41 * 10**6, 1.4 * 10**9, 8, 8),
+        (86 * 10**6, 338 * 10**6, 4, 1),  # so few edges a node that moving would cost much
+        (300, 2000, 2, 1),
+    ],
+)
+def test_laps_are_cheap(nodes, edges, ranks, laps):
+    assert laps_in_memory(nodes, int(edges), ranks) == laps

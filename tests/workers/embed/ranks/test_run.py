@@ -1,0 +1,272 @@
+"""A training on several ranks: as good as on one, and the same however it is interrupted."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from penstock import Graph, generate
+from penstock.errors import CorruptFile, UsageError
+from penstock.workers.embed import train as module
+from penstock.workers.embed.ranks.run import RankRun
+from penstock.workers.embed.source import open_checkpoint
+from penstock.workers.embed.spec import Training
+from penstock.workers.embed.task import TrainTask
+from penstock.workers.embed.train import train
+from penstock.workers.embed.versions import Checkpoints
+
+SMALL: dict[str, Any] = {
+    "dim": 8, "batch": 64, "negatives": 16, "epochs": 3, "validate_sample": 100,
+    "validate_every": 1, "lr": 0.3, "schedule": "constant",
+}  # fmt: skip
+OUT_OF_CORE = {"partitions": 12, "batch": 8}
+WAYS = pytest.mark.parametrize("more", [{}, OUT_OF_CORE], ids=["in memory", "out of core"])
+
+
+@pytest.fixture(scope="module")
+def graph(tmp_path_factory: pytest.TempPathFactory) -> Graph:
+    path = tmp_path_factory.mktemp("kg") / "g"
+    generate("kg", path, entities=300, triples=3000, relations=5, quiet=True)
+    return Graph.open(path)
+
+
+@pytest.fixture
+def run(graph: Graph, gang: Any) -> Any:
+    """Return what trains in a folder on so many ranks."""
+
+    def run(folder: Path, ranks: int = 2, stop: int | None = None, **options: Any) -> Any:
+        folder.mkdir(exist_ok=True)
+        init = options.pop("init", None)
+        names = graph.manifest.relations if init else ()
+        task = TrainTask(graph.path, folder, Training(**{**SMALL, **options}), init, names or ())
+        return gang(ranks, lambda comm: train(comm, task), stop=stop)
+
+    return run
+
+
+def vectors(folder: Path, name: str = "last") -> tuple[Any, dict[str, Any], dict[str, Any]]:
+    """Return values and state of every node by its number, and what else a checkpoint has."""
+    source, found = open_checkpoint(folder / "checkpoints", name)
+    try:
+        parts = []
+        for partition, size in enumerate(source.layout.sizes):
+            parts.append([array[:size].copy() for array in source.states(partition)])
+        order = np.concatenate([source.layout.nodes_of(p) for p in range(source.layout.partitions)])
+        joined = [np.concatenate(arrays) for arrays in zip(*parts, strict=True)]
+        return [array[np.argsort(order)] for array in joined], found.tensors, found.about
+    finally:
+        source.close()
+
+
+def same(one: Path, other: Path) -> None:
+    (ours, tensors, about), (theirs, others, said) = vectors(one), vectors(other)
+    for mine, their in zip(ours, theirs, strict=True):
+        np.testing.assert_array_equal(mine, their)
+    for name, array in tensors.items():
+        np.testing.assert_array_equal(array, others[name])
+    assert about == said
+
+
+def lines(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+
+
+@pytest.mark.parametrize(
+    ("ranks", "more"),
+    [(2, {}), (3, {}), (2, OUT_OF_CORE), pytest.param(3, OUT_OF_CORE, marks=pytest.mark.slow)],
+)
+def test_a_training_learns_and_ranks_agree(
+    run: Any, graph: Graph, tmp_path: Path, gang: Any, more: dict[str, Any], ranks: int
+) -> None:
+    found = run(tmp_path / "r", ranks, epochs=8, **more)
+    assert {one.epochs for one in found} == {8}
+    assert len({one.loss for one in found}) == 1
+    assert len({one.validation["mrr"] for one in found}) == 1
+    assert found[0].validation["mrr"] > 0.1  # of a random order: 0.02
+    assert found[0].ranks == ranks
+    assert found[0].bytes_exchanged > 0
+    assert (found[0].bytes_read > 0) == bool(more)
+    losses = [line["loss"] for line in lines(tmp_path / "r")]
+    assert len(losses) == 8
+    assert losses[-1] < 0.6 * losses[0]
+    # What is evaluated while it trains is what the files hold.
+    assert vectors(tmp_path / "r", "best")[2]["scores"] == found[0].validation
+    most = [0] * ranks
+    for rank, metrics in gang.world.logged:
+        most[rank] = max(most[rank], metrics.get("edges", 0))
+    assert sum(most) == 8 * graph.num_edges
+    assert not (tmp_path / "r/buckets").exists()
+
+
+@pytest.mark.slow
+@WAYS
+def test_it_is_about_as_good_as_one_rank(run: Any, tmp_path: Path, more: dict[str, Any]) -> None:
+    """The mean over seeds: a single small training is noisy."""
+    found: dict[int, list[float]] = {1: [], 2: [], 4: []}
+    more = {**more, "partitions": 16} if more else {}
+    for ranks, scores in found.items():
+        for seed in range(3):
+            options = {"epochs": 10, "seed": seed, "validate_every": 10, "schedule": "linear"}
+            mine = {**more, "dim": 16, "validate_sample": 2000} if ranks > 1 else {"dim": 16}
+            done = run(tmp_path / f"{ranks}-{seed}", ranks, **options, **mine)
+            scores.append(done[0].validation["mrr"])
+    alone = np.mean(found[1])
+    assert np.mean(found[2]) > 0.9 * alone, found
+    assert np.mean(found[4]) > 0.85 * alone, found
+
+
+@WAYS
+@pytest.mark.parametrize("optimizer", ["adagrad", "adam", "sgd"])
+def test_a_resumed_training_is_the_same(
+    run: Any, tmp_path: Path, more: dict[str, Any], optimizer: str
+) -> None:
+    more = {**more, "optimizer": optimizer, "lr": 0.05}
+    run(tmp_path / "whole", epochs=3, **more)
+    run(tmp_path / "parts", epochs=1, **more)
+    found = run(tmp_path / "parts", epochs=3, **more)
+    assert found[0].first_epoch == 1
+    same(tmp_path / "whole", tmp_path / "parts")
+    assert [line["loss"] for line in lines(tmp_path / "whole")] == [
+        line["loss"] for line in lines(tmp_path / "parts")
+    ]
+
+
+@WAYS
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_one_that_is_interrupted_goes_on_within_an_epoch(
+    run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, more: dict[str, Any], ranks: int
+) -> None:
+    monkeypatch.setattr(module, "_LOOK", 0)  # at every batch
+    more = {**more, "checkpoint_minutes": 1e-9}
+    run(tmp_path / "whole", ranks, **more)
+    places = set()
+    for stop in (40, 150, 300) if "partitions" in more else (15, 25, 35):
+        with pytest.raises(KeyboardInterrupt):
+            run(tmp_path / "cut", ranks, stop=stop, **more)
+        if Checkpoints(tmp_path / "cut/checkpoints").has():
+            about = Checkpoints(tmp_path / "cut/checkpoints").load().about
+            places.add((about["epoch"], about["state"]))
+    assert any(state for _, state in places)
+    run(tmp_path / "cut", ranks, **more)
+    same(tmp_path / "whole", tmp_path / "cut")
+    epochs = [line["epoch"] for line in lines(tmp_path / "cut") if "loss" in line]
+    assert epochs == [1, 2, 3]
+
+
+@WAYS
+@pytest.mark.parametrize(
+    "other",
+    [{"prefetch": False}, {"checkpoint_minutes": 1e-9}, {"validate_every": 2}],
+    ids=["no prefetch", "many checkpoints", "fewer evaluations"],
+)
+def test_what_does_not_matter(
+    run: Any, tmp_path: Path, more: dict[str, Any], other: dict[str, Any]
+) -> None:
+    run(tmp_path / "one", **more)
+    run(tmp_path / "other", **more, **other)
+    (ours, _, _), (theirs, _, _) = vectors(tmp_path / "one"), vectors(tmp_path / "other")
+    np.testing.assert_array_equal(ours[0], theirs[0])
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"model": "dot"},
+        {"model": "transe", "norm": 2, "corrupt": "tail"},
+        {"model": "rotate", "loss": "self-adversarial", "lr": 0.05},
+        {"negatives": "all"},
+        {"by_degree": 0.5, **OUT_OF_CORE},
+        {"order": "cover", "partitions": 8, "batch": 4},
+        {"partitions": 4, "batch": 16},
+    ],
+    ids=lambda more: "-".join(f"{value}" for value in more.values()),
+)
+def test_every_way_of_training_lowers_the_loss(
+    run: Any, tmp_path: Path, more: dict[str, Any]
+) -> None:
+    run(tmp_path / "r", epochs=4, **more)
+    losses = [line["loss"] for line in lines(tmp_path / "r")]
+    assert losses[-1] < losses[0]
+
+
+def test_every_edge_is_trained_once_an_epoch(
+    run: Any, graph: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Counted by what ranks are given to train, as nodes of the graph."""
+    seen: list[Any] = []
+    groups = RankRun._groups
+
+    def keep(self: Any, phase: Any) -> Any:
+        found = groups(self, phase)
+        node = np.full(len(self.buffer.values), -1)
+        for partition, first in self.buffer.first_rows.items():
+            nodes = self.layout.nodes_of(partition)
+            node[first : first + len(nodes)] = nodes
+        for edges, _ in found:
+            heads, relations, tails = edges.batch(0, len(edges))
+            seen.append(np.stack([node[heads], relations, node[tails]], axis=1))
+        return found
+
+    monkeypatch.setattr(RankRun, "_groups", keep)
+    csr = graph.csr()
+    heads = np.repeat(np.arange(graph.num_nodes), np.diff(csr.indptr))
+    wanted = np.stack([heads, csr.relations, csr.indices], axis=1)
+    wanted = wanted[np.lexsort(wanted.T)]
+    for number, more in enumerate(({}, OUT_OF_CORE, {"partitions": 6, "batch": 8})):
+        seen.clear()
+        run(tmp_path / str(number), 3, epochs=1, **more)
+        found = np.concatenate(seen)
+        np.testing.assert_array_equal(found[np.lexsort(found.T)], wanted)
+
+
+def test_a_warm_start_from_ranks_and_on_ranks(run: Any, graph: Graph, tmp_path: Path) -> None:
+    from penstock.pipelines.embed.run import keep_ids
+
+    run(tmp_path / "two", 2, epochs=6)
+    keep_ids(tmp_path / "two", graph)
+    cold = run(tmp_path / "cold", 1, epochs=1)[0]
+    alone = run(tmp_path / "alone", 1, epochs=1, init=tmp_path / "two")[0]
+    three = run(tmp_path / "three", 3, epochs=1, init=tmp_path / "two")[0]
+    assert alone.known == three.known == {"nodes": 300, "relations": 5}
+    assert alone.loss < 0.8 * cold.loss
+    assert three.loss < 0.8 * cold.loss
+
+
+def test_patience_ends_all_ranks(run: Any, tmp_path: Path) -> None:
+    found = run(tmp_path / "r", epochs=60, patience=2, lr=1.0)
+    assert {one.stopped for one in found} == {"patience"}
+    assert len({one.epochs for one in found}) == 1
+    assert vectors(tmp_path / "r", "best")[2]["epoch"] == found[0].best_epoch
+
+
+@WAYS
+def test_a_loss_that_is_no_number_ends_all_ranks(
+    run: Any, tmp_path: Path, more: dict[str, Any]
+) -> None:
+    found = run(tmp_path / "r", optimizer="sgd", lr=1e30, **more)
+    assert {one.stopped for one in found} == {"nan"}
+    assert not (tmp_path / "r/checkpoints/last.json").exists()
+
+
+def test_other_ranks_cannot_go_on(run: Any, tmp_path: Path) -> None:
+    run(tmp_path / "r", 2, epochs=1)
+    with pytest.raises(CorruptFile, match="checkpoint of another table"):
+        run(tmp_path / "r", 3, epochs=2)
+
+
+def test_a_batch_that_no_round_has_is_refused(run: Any, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="larger than the largest bucket"):
+        run(tmp_path / "r", 3, batch=2000)
+
+
+def test_a_file_has_room_for_a_share_of_the_table(run: Any, tmp_path: Path) -> None:
+    run(tmp_path / "one", 1, partitions=12, epochs=1, batch=8)
+    run(tmp_path / "r", 3, partitions=12, epochs=1, batch=8)
+    files = sorted((tmp_path / "r/checkpoints").glob("*.table"))
+    assert [file.name for file in files] == [f"nodes-00{i}.table" for i in range(3)]
+    whole = (tmp_path / "one/checkpoints/nodes.table").stat().st_size
+    assert sum(file.stat().st_size for file in files) == whole

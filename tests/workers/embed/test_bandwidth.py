@@ -1,0 +1,34 @@
+"""Measuring a disk: it measures something, beside dd, and leaves nothing."""
+
+import pytest
+
+from penstock.errors import CapacityError, PenstockError
+from penstock.workers.embed.storage import bandwidth
+
+
+def test_a_disk_is_measured_and_left_as_it_was(tmp_path):
+    found = bandwidth.measure(tmp_path, 8 << 20, threads=2)
+    for rate in (found.read, found.write, found.exchange):
+        assert 1e5 < rate < 1e12
+    assert not list(tmp_path.iterdir())
+
+
+def test_dd_is_read_right(tmp_path):
+    try:
+        found = bandwidth.measure_dd(tmp_path, 8 << 20)
+    except PenstockError as error:
+        pytest.skip(str(error))
+    assert 1e5 < found.read < 1e12
+    assert 1e5 < found.write < 1e12
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_disk_without_room_is_said(tmp_path, monkeypatch):
+    monkeypatch.setattr("penstock.sizes.free_disk", lambda folder: 10)
+    with pytest.raises(CapacityError, match="a measurement of the disk"):
+        bandwidth.measure(tmp_path)
+
+
+def test_a_dd_that_fails_is_said(tmp_path):
+    with pytest.raises(PenstockError, match="dd could not measure"):
+        bandwidth._dd([f"if={tmp_path}/none", "of=/dev/null"])

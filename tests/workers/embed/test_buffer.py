@@ -1,0 +1,258 @@
+"""A buffer of partitions: every bucket once an epoch, nothing lost, the same without prefetch."""
+
+import threading
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from penstock.errors import PenstockError
+from penstock.partition.order import order
+from penstock.workers.embed import buffer as module
+from penstock.workers.embed.schedule import Schedule
+
+ORDERS = [("prefetch", 3), ("beta", 3), ("beta", 4), ("legend", 3)]
+
+
+def schedules(draw):
+    name, capacity = draw(st.sampled_from(ORDERS))
+    n = draw(st.integers(1, 17))
+    return Schedule(
+        order(name, n, capacity), seed=draw(st.integers(0, 99)), relabel=draw(st.booleans()),
+        spread=draw(st.booleans()),
+    )  # fmt: skip
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.data())
+def test_every_bucket_is_trained_once_an_epoch(data):
+    schedule, epoch = schedules(data.draw), data.draw(st.integers(0, 4))
+    n = schedule.order.partitions
+    parts, steps = {}, list(schedule.steps(epoch))
+    assert len(steps) == len(schedule)
+    for step in steps:
+        for share in step.before + step.during:
+            assert set(share.bucket) <= set(step.buffer)
+            assert share.part not in parts.setdefault((share.bucket, share.of), set())
+            parts[share.bucket, share.of].add(share.part)
+        assert all(not set(share.bucket).isdisjoint(step.evict) for share in step.before)
+        assert all(set(share.bucket).isdisjoint(step.evict) for share in step.during)
+        assert len(set(step.buffer)) == len(step.buffer)
+    assert sorted(bucket for bucket, _ in parts) == [(i, j) for i in range(n) for j in range(n)]
+    assert all(len(found) == of for (_, of), found in parts.items())
+    for one, two in pairwise(steps):
+        assert set(one.buffer) - set(one.evict) | set(one.load) == set(two.buffer)
+    assert steps[-1].evict == ()
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.data())
+def test_labels_are_drawn_anew_and_nothing_moves_between_epochs(data):
+    name, capacity = data.draw(st.sampled_from(ORDERS))
+    n = data.draw(st.integers(5, 17))
+    schedule = Schedule(order(name, n, capacity), seed=data.draw(st.integers(0, 99)))
+    for epoch in range(4):
+        assert sorted(schedule.labels(epoch)) == list(range(n))
+        assert set(schedule.states(epoch)[-1]) == set(schedule.states(epoch + 1)[0])
+    assert len({schedule.labels(epoch) for epoch in range(6)}) > 1
+    # Whoever resumes asks for a later epoch first.
+    again = Schedule(order(name, n, capacity), seed=schedule.seed)
+    assert again.labels(4) == schedule.labels(4)
+
+
+def test_every_partition_is_as_likely_under_a_label():
+    counts = np.zeros((6, 6))
+    for seed in range(1200):
+        schedule = Schedule(order("prefetch", 6), seed=seed)
+        for label, partition in enumerate(schedule.labels(2)):
+            counts[label, partition] += 1
+    assert ((counts - 200) ** 2 / 200).sum() < 25 + 4 * 50**0.5 + 10
+
+
+def test_a_schedule_can_leave_buckets_out():
+    schedule = Schedule(order("prefetch", 8), seed=0)
+    wanted = lambda bucket: (bucket[0] < 4) != (bucket[1] < 4)  # noqa: E731
+    found = {
+        share.bucket
+        for step in schedule.steps(1, wanted=wanted)
+        for share in step.before + step.during
+    }
+    assert found == {(i, j) for i in range(8) for j in range(8) if wanted((i, j))}
+
+
+def test_prefetch_hides_every_swap_behind_buckets():
+    schedule = Schedule(order("prefetch", 12), seed=0)
+    steps = list(schedule.steps(3))
+    assert all(len(step.during) >= 2 for step in steps[:-1])
+
+
+@pytest.mark.parametrize("prefetch", [True, False])
+@pytest.mark.parametrize(
+    ("name", "capacity", "partitions"),
+    [("prefetch", 3, 7), ("prefetch", 3, 2), ("prefetch", 3, 1), ("beta", 4, 6), ("cover", 4, 16)],
+)
+def test_what_is_in_memory_is_what_was_trained(small, prefetch, name, capacity, partitions):
+    """The same training in plain arrays, all of them in memory."""
+    one = small(name=name, capacity=capacity, partitions=partitions, prefetch=prefetch, states=2)
+    whole = np.empty((partitions, 3, one.geometry.rows, 16), np.float32)
+    for partition in range(partitions):
+        one.initial(partition, whole[partition])
+    for epoch in range(3):
+        one.epoch(epoch)
+        for step in one.schedule.steps(epoch):
+            for share in step.before + step.during:
+                for partition in set(share.bucket):
+                    array = whole[partition]
+                    array *= np.float32(1.25)
+                    array += np.float32(share.part + sum(share.bucket) % 3)
+                    array %= np.float32(97)
+    one.buffer.flush()
+    np.testing.assert_array_equal(one.contents(), whole)
+    assert (one.buffer.traffic.swaps > 0) == (partitions > capacity)
+
+
+@pytest.mark.parametrize("relabel", [True, False])
+def test_prefetch_changes_nothing_but_the_time(small, relabel):
+    found = []
+    for prefetch in (True, False):
+        one = small(str(prefetch), prefetch=prefetch, relabel=relabel, partitions=9)
+        for epoch in range(2):
+            one.epoch(epoch)
+        one.buffer.flush()
+        found.append((one.contents(), one.buffer.traffic))
+    np.testing.assert_array_equal(found[0][0], found[1][0])
+    assert found[0][1].bytes_read == found[1][1].bytes_read
+    assert found[0][1].bytes_written == found[1][1].bytes_written
+
+
+def test_a_table_that_fits_touches_the_disk_at_checkpoints_only(small):
+    one = small(partitions=1)
+    for epoch in range(4):
+        one.epoch(epoch)
+    assert (one.buffer.traffic.bytes_read, one.buffer.traffic.bytes_written) == (0, 0)
+    one.save({"epoch": 4})
+    assert one.buffer.traffic.bytes_written == one.geometry.partition_bytes
+
+
+def test_bytes_are_counted(small):
+    one = small(partitions=7)
+    one.epoch(0)
+    swaps, size = one.schedule.order.swaps, one.geometry.partition_bytes
+    traffic = one.buffer.traffic
+    assert traffic.swaps == swaps
+    assert traffic.bytes_written == swaps * size
+    # What was never written is computed, not read: 7 partitions.
+    assert traffic.bytes_read == (swaps - 4) * size
+    assert traffic.io_seconds > 0
+    assert traffic.bandwidth > 0
+    assert 0 <= traffic.hidden_share <= 1
+
+
+def test_rows_of_a_phase_are_those_of_its_partitions_and_leave_out_the_swap(small):
+    one = small(partitions=7)
+    for state in one.buffer.states(0):
+        before, during = state.before, state.during
+        assert {first for first, _ in before.ranges} == set(one.buffer.first_rows.values())
+        out = {evict for evict, _ in state.swaps}
+        assert set(during.partitions) == set(before.partitions) - out
+        for phase in state:
+            for partition in phase.partitions:
+                first = one.buffer.first_rows[partition]
+                assert (first, one.layout.sizes[partition]) in phase.ranges
+                one.buffer.values[first, 0] = 1.0
+            one.train(phase)
+        assert before.which + 1 == during.which
+    assert len({phase.which for epoch in range(2) for state in one.buffer.states(epoch)
+                for phase in (state.before, state.during)}) == 4 * len(one.schedule)  # fmt: skip
+
+
+def test_a_swap_runs_while_what_does_not_need_it_trains(small, monkeypatch):
+    """The disk is stopped in the middle of every swap until the training has gone on."""
+    one = small(partitions=7)
+    one.epoch(0)
+    trained, met = threading.Event(), []
+    real = module.PartitionBuffer.swap
+
+    def swap(buffer, pairs):
+        trained.clear()
+        real(buffer, pairs)
+
+    pwrite = one.table.write_bytes
+
+    def write_bytes(data, offset):
+        met.append(trained.wait(timeout=20))
+        pwrite(data, offset)
+
+    monkeypatch.setattr(module.PartitionBuffer, "swap", swap)
+    monkeypatch.setattr(one.table, "write_bytes", write_bytes)
+    for state in one.buffer.states(1):
+        for phase in state:
+            one.train(phase)
+            trained.set()
+        trained.set()
+    assert met
+    assert all(met)
+
+
+def test_without_prefetch_training_waits(small, monkeypatch):
+    one = small(partitions=7, prefetch=False)
+    for state in one.buffer.states(0):
+        for phase in state:
+            assert not one.buffer._pending
+            one.train(phase)
+
+
+def test_a_state_whose_phases_nobody_asked_for_is_swapped_all_the_same(small):
+    one = small(partitions=7)
+    seen = [state.partitions for state in one.buffer.states(0)]
+    assert seen == list(one.schedule.states(0))
+
+
+@pytest.mark.parametrize("prefetch", [True, False])
+def test_an_error_of_a_swap_ends_the_training(small, monkeypatch, prefetch):
+    one = small(partitions=7, prefetch=prefetch)
+    one.epoch(0)
+
+    def broken(out, offset):
+        raise PenstockError("cannot read the table at offset 7")
+
+    monkeypatch.setattr(one.table, "read_bytes", broken)
+    with pytest.raises(PenstockError, match="offset 7"):
+        one.epoch(1)
+    one.buffer.close()
+
+
+def test_an_error_of_drawing_initial_values_ends_the_training(small):
+    one = small(partitions=7)
+    initial, drawn = one.initial, []
+
+    def failing(partition, slot):
+        drawn.append(partition)
+        if len(drawn) == 5:
+            raise MemoryError("no room")
+        initial(partition, slot)
+
+    one.buffer._initial = failing
+    with pytest.raises(MemoryError, match="no room"):
+        one.epoch(0)
+
+
+@pytest.mark.parametrize("states", [0, 1, 2])
+def test_state_is_a_row_a_node_in_the_buffer_and_comes_back_as_such(small, states):
+    one = small(partitions=7, states=states)
+    next(iter(one.buffer.states(0)))
+    partition, first = next(iter(one.buffer.first_rows.items()))
+    rows = slice(first, first + one.geometry.rows)
+    assert one.buffer.state.shape == (len(one.buffer.values), states * 16)
+    shape = (one.geometry.rows, states * 16)
+    one.buffer.state[rows] = np.arange(shape[0] * shape[1]).reshape(shape)
+    wanted = one.buffer.state[rows].copy()
+    found = module.state_rows(one.buffer.slot(partition))
+    np.testing.assert_array_equal(found, wanted)
+    one.buffer.flush()
+    slot = one.buffer.slot(partition)
+    one.buffer.state[rows] = -1
+    one.table.read(one.versions.current(partition), slot).result()
+    np.testing.assert_array_equal(one.buffer.state[rows], wanted)

@@ -1,0 +1,211 @@
+"""Where nodes and edges lie: every node once, every edge once, the same for any threads."""
+
+import json
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from penstock import Graph, generate
+from penstock.csr import CSR
+from penstock.errors import CapacityError, CorruptFile, MissingFile, UsageError
+from penstock.partition.order import order
+from penstock.workers.embed.layout import buckets as module
+from penstock.workers.embed.layout.buckets import EdgeBuckets, build_buckets
+from penstock.workers.embed.layout.nodes import NodeLayout
+from penstock.workers.embed.schedule import Schedule, Share
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.integers(1, 200), st.integers(1, 20), st.integers(0, 2**20), st.booleans())
+def test_every_node_has_a_row_of_its_own(nodes, partitions, seed, assigned):
+    partitions = min(nodes, partitions)
+    if assigned:
+        parts = np.random.default_rng(seed).integers(0, partitions, nodes).astype(np.int32)
+        layout = NodeLayout.of_assignment(parts, partitions)
+    else:
+        layout = NodeLayout.ranges(nodes, partitions)
+        assert max(layout.sizes) - min(layout.sizes) <= 1
+    found, rows = layout.locate(np.arange(nodes))
+    if assigned:
+        np.testing.assert_array_equal(found, parts)
+    assert len(set(zip(found, rows, strict=True))) == nodes
+    for partition in range(partitions):
+        mine = layout.nodes_of(partition)
+        assert len(mine) == layout.sizes[partition]
+        np.testing.assert_array_equal(found[mine], partition)
+        np.testing.assert_array_equal(rows[mine], np.arange(len(mine)))
+
+
+def test_a_layout_is_read_as_it_was_written(tmp_path):
+    parts = np.random.default_rng(0).integers(0, 5, 1000)
+    for name, layout in (
+        ("a", NodeLayout.of_assignment(parts, 5)),
+        ("r", NodeLayout.ranges(1000, 7)),
+    ):
+        entries = layout.save(tmp_path / name)
+        assert all(entry.bytes for entry in entries)
+        again = NodeLayout.open(tmp_path / name)
+        for one, other in zip(layout.locate(range(1000)), again.locate(range(1000)), strict=True):
+            np.testing.assert_array_equal(one, other)
+
+
+def test_more_partitions_than_nodes_are_refused():
+    with pytest.raises(UsageError, match="cannot lie in 5 partitions"):
+        NodeLayout.ranges(4, 5)
+    with pytest.raises(UsageError, match="not there"):
+        NodeLayout.of_assignment(np.array([0, 3]), 2)
+
+
+@pytest.fixture(scope="module")
+def graph(tmp_path_factory):
+    path = tmp_path_factory.mktemp("layout") / "kg"
+    generate("kg", path, entities=900, triples=12_000, relations=11, seed=4, quiet=True)
+    return Graph.open(path)
+
+
+def all_edges(graph):
+    csr = graph.csr()
+    return sorted(zip(csr.sources(), csr.relations, csr.indices, strict=True))
+
+
+def edges_of(buckets, layout):
+    found = []
+    order = np.concatenate([layout.nodes_of(p) for p in range(layout.partitions)])
+    for i in range(layout.partitions):
+        for j in range(layout.partitions):
+            begin, end = buckets.run(Share((i, j)))
+            heads = order[layout.starts[i] + buckets.heads[begin:end]]
+            tails = order[layout.starts[j] + buckets.tails[begin:end]]
+            found += zip(heads, buckets.relations[begin:end], tails, strict=True)
+    return sorted(found)
+
+
+@pytest.mark.parametrize("assigned", [False, True])
+@pytest.mark.parametrize("piece", [100, 1 << 22])
+def test_buckets_hold_every_edge_once_whatever_threads_and_pieces(
+    graph, tmp_path, monkeypatch, assigned, piece
+):
+    monkeypatch.setattr(module, "_PIECE", piece)
+    layout = NodeLayout.ranges(graph.num_nodes, 7)
+    if assigned:
+        parts = np.random.default_rng(1).integers(0, 7, graph.num_nodes)
+        layout = NodeLayout.of_assignment(parts, 7)
+    made = [
+        build_buckets(graph, layout, tmp_path / str(threads), seed=3, threads=threads)
+        for threads in (1, 3)
+    ]
+    for name in ("heads", "tails", "relations", "offsets"):
+        np.testing.assert_array_equal(getattr(made[0], name), getattr(made[1], name))
+    assert edges_of(made[0], layout) == all_edges(graph)
+    assert made[0].counts.sum() == graph.num_edges
+    assert made[0].largest == made[0].counts.max()
+    assert made[0].heads.dtype == np.int32
+    assert isinstance(made[0].heads, np.memmap)
+
+
+@settings(deadline=None, max_examples=30)
+@given(st.integers(0, 1000), st.integers(1, 9))
+def test_shares_of_a_bucket_are_disjoint_and_all_of_it(size, of):
+    none = np.empty(0, np.int32)
+    buckets = EdgeBuckets(none, none, None, np.array([3, 3 + size]))
+    runs = [buckets.run(Share((0, 0), part, of)) for part in range(of)]
+    assert runs[0][0] == 3
+    assert runs[-1][1] == 3 + size
+    assert all(one[1] == two[0] for one, two in pairwise(runs))
+    assert buckets.count([Share((0, 0), part, of) for part in range(of)]) == size
+
+
+@pytest.mark.parametrize("spread", [False, True])
+def test_an_epoch_of_phases_is_every_edge_once(graph, tmp_path, spread):
+    layout = NodeLayout.ranges(graph.num_nodes, 6)
+    buckets = build_buckets(graph, layout, tmp_path, seed=1)
+    rows = max(layout.sizes)
+    schedule = Schedule(order("prefetch", 6), seed=2, spread=spread)
+    found, which = [], 0
+    for step in schedule.steps(3):
+        first = {p: slot * rows for slot, p in enumerate(step.buffer)}
+        back = dict(enumerate(step.buffer))
+        for shares in (step.before, step.during):
+            edges = buckets.phase(shares, first, rows=3 * rows, seed=5, which=which)
+            which += 1
+            assert len(edges) == buckets.count(shares)
+            for heads, relations, tails in edges.batches(97):
+                assert len(heads) <= 97
+                assert heads.dtype == np.int32
+                ends = [
+                    [layout.starts[back[row // rows]] + row % rows for row in side]
+                    for side in (heads, tails)
+                ]
+                found += zip(ends[0], relations, ends[1], strict=True)
+    assert sorted(found) == all_edges(graph)
+
+
+def test_buckets_are_taken_only_where_they_are_the_same(graph, tmp_path):
+    layout = NodeLayout.ranges(graph.num_nodes, 4)
+    build_buckets(graph, layout, tmp_path, seed=1)
+    first = (tmp_path / "heads.npy").stat().st_mtime_ns
+    build_buckets(graph, layout, tmp_path, seed=1)
+    assert (tmp_path / "heads.npy").stat().st_mtime_ns == first
+    old = np.load(tmp_path / "heads.npy")
+    build_buckets(graph, layout, tmp_path, seed=2)
+    assert not np.array_equal(old, np.load(tmp_path / "heads.npy"))
+    build_buckets(graph, NodeLayout.ranges(graph.num_nodes, 5), tmp_path, seed=2)
+    assert len(np.load(tmp_path / "offsets.npy")) == 26
+
+
+def test_damaged_buckets_are_found_before_a_kernel_follows_them(graph, tmp_path):
+    layout = NodeLayout.ranges(graph.num_nodes, 4)
+    build_buckets(graph, layout, tmp_path, seed=1)
+    for name, value in (("tails", 10**6), ("relations", 11), ("offsets", -1)):
+        path = tmp_path / f"{name}.npy"
+        kept = path.read_bytes()
+        array = np.load(path)
+        array[3] = value
+        np.save(path, array)
+        with pytest.raises(CorruptFile, match=str(path)):
+            EdgeBuckets.open(tmp_path, layout, 11)
+        path.write_bytes(kept)
+    EdgeBuckets.open(tmp_path, layout, 11)
+    (tmp_path / "buckets.json").unlink()
+    with pytest.raises(MissingFile, match="not a folder of edge buckets"):
+        EdgeBuckets.open(tmp_path, layout, 11)
+
+
+def test_a_disk_too_small_for_buckets_is_said_before(graph, tmp_path, monkeypatch):
+    monkeypatch.setattr("penstock.sizes.free_disk", lambda folder: 1000)
+    with pytest.raises(CapacityError, match="edge buckets"):
+        build_buckets(graph, NodeLayout.ranges(graph.num_nodes, 4), tmp_path / "b")
+    assert not list((tmp_path / "b").glob("*"))
+
+
+def test_a_graph_without_edges_or_relations(tmp_path):
+    none = np.empty(0, np.int64)
+    with Graph.create(tmp_path / "g") as writer:
+        writer.edges(CSR.from_edges(none, none, 10))
+        writer.nodes([str(i) for i in range(10)])
+    buckets = build_buckets(Graph.open(tmp_path / "g"), NodeLayout.ranges(10, 3), tmp_path / "b")
+    assert buckets.relations is None
+    assert buckets.largest == 0
+    assert len(buckets.phase([Share((0, 1))], {0: 0, 1: 5}, rows=10, seed=0, which=0)) == 0
+    assert json.loads((tmp_path / "b/buckets.json").read_text())["edges"] == 0
+
+
+@pytest.mark.gpu
+def test_edges_on_a_gpu_are_those_of_the_host(graph, tmp_path):
+    layout = NodeLayout.ranges(graph.num_nodes, 6)
+    buckets = build_buckets(graph, layout, tmp_path, seed=1)
+    rows = max(layout.sizes)
+    step = next(iter(Schedule(order("prefetch", 6), seed=2, spread=True).steps(0)))
+    first = {p: slot * rows for slot, p in enumerate(step.buffer)}
+    shares = step.before + step.during
+    here, there = (
+        buckets.phase(shares, first, rows=3 * rows, seed=5, which=1, device=device)
+        for device in (False, True)
+    )
+    assert len(here) == len(there) > 0
+    for mine, theirs in zip(here.batches(97), there.batches(97), strict=True):
+        for one, other in zip(mine, theirs, strict=True):
+            np.testing.assert_array_equal(one, other.get())

@@ -1,0 +1,105 @@
+"""Theorem 3: the formula of the paper where it is the paper's case, and a simulation elsewhere."""
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.partition.order import order
+from penstock.workers.embed.schedule import Schedule
+from penstock.workers.embed.storage import Geometry
+from penstock.workers.embed.theorem import Condition, Machine, exposed_seconds
+
+# What the paper measured, section 4: Twitter, d = 100, 15 GB of buffer.
+PAPER = {"nodes": 41_600_000, "edges": 1_460_000_000, "memory": 15 * 10**9, "slots": 3}
+TIMES = {"seconds_per_edge": 1e-7, "read": 3e9, "write": 2e9}
+
+
+def condition(exchange=None, **changes):
+    given = {"row_bytes": 800, "dim": 100, **PAPER, **changes}
+    return Condition(machine=Machine(**TIMES, exchange=exchange), **given)
+
+
+def test_the_papers_example():
+    found = condition()
+    assert found.paper == pytest.approx(1.28e-7)  # printed as about 1e-7
+    assert found.density == pytest.approx(8.4e-7, rel=0.01)
+    assert found.density > found.paper
+    assert found.holds
+
+
+def test_with_the_papers_time_of_an_exchange_it_is_the_papers_formula():
+    # 2 * P / (w + r) seconds for an exchange of 2 * P bytes each way.
+    found = condition(exchange=2 * 5e9)
+    assert found.needed_density == pytest.approx(found.paper)
+
+
+def test_both_ways_take_longer_than_the_paper_says():
+    assert condition().needed_density > 2 * condition().paper
+
+
+@given(
+    st.integers(10**4, 10**9),
+    st.integers(10**4, 10**11),
+    st.integers(10**7, 10**12),
+    st.sampled_from([8, 64, 100, 400]),
+)
+def test_the_bounds_are_those_of_the_condition(nodes, edges, memory, dim):
+    found = condition(nodes=nodes, edges=edges, memory=memory, dim=dim, row_bytes=8 * dim)
+    table = nodes * 8 * dim
+    if found.fewest > 1:
+        assert table > memory
+        assert 3 * table / found.fewest <= memory or found.fewest == 4
+        assert found.fewest == 4 or 3 * table / (found.fewest - 1) > memory
+    most = math.floor(found.most)
+    for n in {4, 5, most, most + 1, found.fewest} - {0, 1, 2, 3}:
+        trained = 2 * 1e-7 * edges / n**2
+        swap = table / n * (1 / 3e9 + 1 / 2e9)
+        if abs(trained / swap - 1) > 1e-9:
+            assert found.holds_for(n) == (trained >= swap)
+    # The largest dimension is one for which it holds; it does for none above.
+    largest = found.largest_dim
+    for d in (largest, *range(largest + 1, largest + 6), 2 * largest + 2):
+        if d >= 1:
+            changed = condition(nodes=nodes, edges=edges, memory=memory, dim=d, row_bytes=8 * d)
+            assert changed.holds == (d == largest)
+
+
+def test_a_table_in_memory_has_no_swaps():
+    found = condition(memory=10**12)
+    assert found.fewest == 1
+    assert found.holds
+    assert "nothing is swapped" in found.describe(1)
+    assert found.holds_for(3)
+
+
+def test_it_is_said_in_words():
+    said = condition().describe(8)
+    assert "theorem 3 holds for 8 partitions" in said
+    assert "10 M edges/s" in said
+    assert "3 GB/s read, 2 GB/s written" in said
+    assert "does not hold" in condition(edges=10**8).describe(8)
+
+
+def test_a_geometry_has_its_states_in_it():
+    geometry = Geometry.of(8, 1000, 100, 2)
+    machine = Machine(**TIMES)
+    found = Condition.of(geometry, nodes=8000, edges=1, memory=10, slots=3, machine=machine)
+    assert found.row_bytes == 1200
+
+
+def test_swaps_that_hide_by_the_theorem_hide_in_a_schedule():
+    """Equal buckets: what the theorem promises is what every swap of the order does."""
+    n = 12
+    found = condition(row_bytes=800, exchange=4e9)
+    edges, size = found.edges // n**2, found.nodes * 800 // n
+    steps = list(Schedule(order("prefetch", n), seed=0).steps(0))[:-1]
+    during = [len(step.during) * edges for step in steps]
+    moved = [len(step.evict) * size for step in steps]
+    exposed, total = exposed_seconds(during, moved, found.machine)
+    assert total == pytest.approx(len(steps) * size * 2 / 4e9)
+    assert found.holds_for(n) == (exposed == 0)
+    slow = Machine(1e-7 / 50, 3e9, 2e9, 4e9)
+    exposed, _ = exposed_seconds(during, moved, slow)
+    assert 0 < exposed < total

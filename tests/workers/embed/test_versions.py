@@ -1,0 +1,324 @@
+"""Checkpoints: whole or not there, whatever ends the process, and what was kept stays."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from contextlib import ExitStack
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from penstock.errors import CapacityError, CorruptFile, MissingFile, NewerVersion, TruncatedFile
+from penstock.workers.embed.storage import Geometry
+from penstock.workers.embed.versions import Versions
+
+
+def test_a_place_that_a_checkpoint_names_is_not_written():
+    versions = Versions(Geometry.of(2, 10, 16, 1, places=3))
+    history = {}
+    rng = random.Random(3)
+    kept = {}
+    for _ in range(500):
+        partition = rng.randrange(2)
+        version = versions.next(partition)
+        assert version.number == versions.current(partition).number + 1
+        for names in kept.values():
+            assert (partition, version.place) != (partition, names[partition].place) or (
+                names[partition].number == 0
+            )
+        versions.wrote(version)
+        history[partition, version.place] = version
+        if rng.random() < 0.2:
+            name = rng.choice(["last", "best"])
+            versions.keep(name)
+            kept[name] = list(versions.newest)
+        for names in kept.values():
+            for named in names:
+                assert named.number == 0 or history[named.partition, named.place] == named
+
+
+def test_training_goes_on_from_a_checkpoint_as_if_it_had_not_stopped(small):
+    whole = small("whole", partitions=8)
+    for epoch in range(3):
+        whole.epoch(epoch)
+    whole.buffer.flush()
+    first = small("parts", partitions=8)
+    first.epoch(0)
+    for state in first.buffer.states(1):
+        for phase in state:
+            first.train(phase)
+        if state.number == 5:
+            first.save({"epoch": 1, "start": 6})
+        if state.number == 9:
+            break  # what comes after the checkpoint is lost
+    first.close()
+    again = small("parts", partitions=8)
+    about = again.checkpoints.load().about
+    assert about == {"epoch": 1, "start": 6}
+    again.epoch(1, start=6)
+    again.epoch(2)
+    again.buffer.flush()
+    np.testing.assert_array_equal(again.contents(), whole.contents())
+
+
+def test_the_best_checkpoint_stays_beside_the_last(small):
+    one = small(partitions=5, places=3)
+    one.epoch(0)
+    one.save({"epoch": 0}, names=("last", "best"))
+    best = one.contents()
+    for epoch in range(1, 4):
+        one.epoch(epoch)
+        one.save({"epoch": epoch})
+    last = one.contents()
+    one.close()
+    again = small(partitions=5, places=3)
+    found = {name: again.checkpoints.load(name) for name in ("last", "best")}
+    assert found["best"].about == {"epoch": 0}
+    assert found["last"].number == 4
+    np.testing.assert_array_equal(found["best"].tensors["rates"], np.arange(3.0))
+    np.testing.assert_array_equal(again.contents(found["best"].versions), best)
+    np.testing.assert_array_equal(again.contents(found["last"].versions), last)
+    again.epoch(4)
+    np.testing.assert_array_equal(again.contents(found["best"].versions), best)
+    names = sorted(path.name for path in again.folder.glob("relations-*"))
+    assert names == ["relations-000001.safetensors", "relations-000004.safetensors"]
+
+
+def test_two_places_cannot_keep_two_checkpoints(small):
+    one = small(partitions=5)
+    one.epoch(0)
+    one.save({}, names=("best",))
+    one.epoch(1)
+    one.save({}, names=("last",))
+    with pytest.raises(AssertionError, match="two checkpoints"):
+        one.epoch(2)
+
+
+def test_damaged_checkpoints_say_what_is_wrong(small):
+    one = small(partitions=4)
+    assert not one.checkpoints.has()
+    with pytest.raises(MissingFile, match="not a folder of checkpoints"):
+        one.checkpoints.load()
+    one.epoch(0)
+    one.save({"epoch": 0})
+    manifest = one.folder / "last.json"
+    kept, body = manifest.read_bytes(), json.loads(manifest.read_text())
+    (name,) = body["files"]
+
+    def broken(change):
+        changed = json.loads(kept)
+        change(changed)
+        manifest.write_text(json.dumps(changed))
+
+    manifest.write_bytes(kept[:-40])
+    with pytest.raises(CorruptFile, match="last.json is damaged"):
+        one.checkpoints.load()
+    broken(lambda b: b.pop("geometry"))
+    with pytest.raises(CorruptFile, match="keys that penstock writes"):
+        one.checkpoints.load()
+    broken(lambda b: b.update(version=9))
+    with pytest.raises(NewerVersion):
+        one.checkpoints.load()
+    broken(lambda b: b["geometry"].update(width=32))
+    with pytest.raises(CorruptFile, match="another table"):
+        one.checkpoints.versions(one.geometry)
+    manifest.write_bytes(kept)
+    data = (one.folder / name).read_bytes()
+    (one.folder / name).write_bytes(data[:-1] + b"?")
+    with pytest.raises(CorruptFile, match=name):
+        one.checkpoints.load()
+    (one.folder / name).write_bytes(data[:-9])
+    with pytest.raises(TruncatedFile, match=name):
+        one.checkpoints.load()
+    (one.folder / name).unlink()
+    with pytest.raises(MissingFile, match=name):
+        one.checkpoints.load()
+    (one.folder / name).write_bytes(data)
+    one.checkpoints.load()
+    # A manifest that names what another process wrote over.
+    broken(lambda b: b["partitions"][2].__setitem__(1, 77))
+    version = one.checkpoints.load().versions[2]
+    with pytest.raises(CorruptFile, match="partition 2 .*version 77"):
+        one.contents([version])
+
+
+def test_a_disk_that_fills_leaves_the_checkpoint_before(small, monkeypatch):
+    one = small(partitions=5)
+    one.epoch(0)
+    one.save({"epoch": 0})
+    before = one.contents()
+    one.epoch(1)
+    import penstock.workers.embed.versions as module
+
+    def full(path, data):
+        path.write_bytes(data[: len(data) // 2])
+        raise OSError(28, "No space left on device", str(path))
+
+    real = module._write
+    for fails_at in (0, 1):
+        calls = []
+
+        def write(path, data, calls=calls, fails_at=fails_at):
+            calls.append(path)
+            (full if len(calls) > fails_at else real)(path, data)
+
+        monkeypatch.setattr(module, "_write", write)
+        with pytest.raises(CapacityError, match="the disk is full"):
+            one.save({"epoch": 1})
+        assert len(calls) == fails_at + 1
+    one.close()
+    again = small(partitions=5)
+    found = again.checkpoints.load()
+    assert found.about == {"epoch": 0}
+    np.testing.assert_array_equal(again.contents(found.versions), before)
+    monkeypatch.undo()
+    again.epoch(1)
+    again.save({"epoch": 1})
+    assert again.checkpoints.load().about == {"epoch": 1}
+    assert not list(again.folder.glob(".*"))
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a small disk")
+def test_a_real_disk_that_fills_midway(tmp_path, small):
+    folder = tmp_path / "small"
+    folder.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(folder)]
+    if subprocess.run(command, capture_output=True, check=False).returncode:
+        pytest.skip("this machine lets nobody mount a disk")
+    with ExitStack() as stack:
+        stack.callback(subprocess.run, ["umount", str(folder)], check=True)
+        one = small("small", partitions=5)
+        stack.callback(one.close)  # before the disk goes
+        one.epoch(0)
+        one.save({"epoch": 0})
+        before = one.contents()
+        room = os.statvfs(folder)
+        (folder / "filler").write_bytes(bytes(room.f_bavail * room.f_frsize))
+        one.epoch(1)  # the table has its space already
+        with pytest.raises(CapacityError, match="the disk is full"):
+            one.save({"epoch": 1})
+        found = one.checkpoints.load()
+        assert found.about == {"epoch": 0}
+        np.testing.assert_array_equal(one.contents(found.versions), before)
+        (folder / "filler").unlink()
+        one.save({"epoch": 1})
+        assert one.checkpoints.load().about == {"epoch": 1}
+
+
+# One process that has loaded everything, and is forked for each training that will be killed.
+FORKING = """
+import os, sys
+from pathlib import Path
+sys.path.insert(0, sys.argv[1])
+from conftest import Small
+import safetensors.numpy
+from penstock.kernels.cpu.philox import random_words
+
+random_words(0, 0, 0, 1, 1)
+
+def train():
+    small = Small(Path(sys.argv[2]), partitions=6)
+    epoch, start = 0, 0
+    if small.checkpoints.has():
+        about = small.checkpoints.load().about
+        epoch, start = about["epoch"], about["start"]
+    print("pid", os.getpid(), flush=True)
+    while True:
+        for state in small.buffer.states(epoch, start=start):
+            for phase in state:
+                small.train(phase)
+            if state.number % 3 == 2:
+                small.save({"epoch": epoch, "start": state.number + 1})
+                print("saved", epoch, state.number + 1, flush=True)
+        epoch, start = epoch + 1, 0
+
+for line in sys.stdin:
+    child = os.fork()
+    if not child:
+        train()
+    os.waitpid(child, 0)
+    print("ended", flush=True)
+"""
+
+
+class Killed:
+    """Trainings in a folder, each of which is killed after some seconds."""
+
+    def __init__(self, folder):
+        command = [sys.executable, "-P", "-c", FORKING, str(Path(__file__).parent), str(folder)]
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+
+    def run(self, seconds):
+        """Train, kill, and return what the training said it had saved: (epoch, start)."""
+        self._process.stdin.write("go\n")
+        self._process.stdin.flush()
+        word, pid = self._process.stdout.readline().split()
+        assert word == "pid"
+        time.sleep(seconds)
+        os.kill(int(pid), signal.SIGKILL)
+        saved = []
+        while (line := self._process.stdout.readline().split()) != ["ended"]:
+            # The last line may have been cut off.
+            if len(line) == 3:
+                saved.append((int(line[1]), int(line[2])))
+        return saved
+
+    def close(self):
+        self._process.stdin.close()
+        self._process.stdout.close()
+        self._process.wait(timeout=20)
+
+
+@pytest.mark.parametrize("trials", [16, pytest.param(300, marks=pytest.mark.slow)])
+def test_a_kill_at_any_moment_leaves_one_checkpoint_whole(tmp_path, small, trials):
+    """Killed at random moments; every time it goes on from its last checkpoint.
+
+    What is on disk then is compared, to the bit, with a training that nobody stopped.
+    """
+    reference = small("whole", partitions=6)
+    expected = {}
+    epochs = iter(range(10**6))
+
+    def expect(wanted):
+        """Return the contents at a position, training on to it."""
+        while wanted not in expected:
+            epoch = next(epochs)
+            for state in reference.buffer.states(epoch):
+                for phase in state:
+                    reference.train(phase)
+                if state.number % 3 == 2:
+                    reference.buffer.flush()
+                    expected[epoch, state.number + 1] = reference.contents()
+        return expected[wanted]
+
+    folder = tmp_path / "killed"
+    folder.mkdir()
+    rng = random.Random(trials)
+    positions = []
+    killed = Killed(folder)
+    try:
+        for _ in range(trials):
+            saved = killed.run(rng.uniform(0.0, 0.12))
+            survivor = small("killed", partitions=6)
+            assert survivor.checkpoints.has() or not saved
+            if survivor.checkpoints.has():
+                found = survivor.checkpoints.load()
+                position = (found.about["epoch"], found.about["start"])
+                if saved:  # nothing that was said to be saved is lost
+                    assert position >= saved[-1]
+                contents = survivor.contents(found.versions)
+                np.testing.assert_array_equal(contents, expect(position))
+                np.testing.assert_array_equal(found.tensors["rates"], np.arange(3.0))
+                positions.append(position)
+            survivor.close()
+    finally:
+        killed.close()
+    assert len(set(positions)) > 4, f"it did not get on: {positions}"
+    assert positions == sorted(positions)

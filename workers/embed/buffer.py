@@ -1,0 +1,413 @@
+"""The partitions in memory: a few slots, in an order in which swaps hide behind training.
+
+    with PartitionBuffer(table, versions, schedule, sizes=layout.sizes, initial=draw) as buffer:
+        for state in buffer.states(epoch, start=position):
+            for phase in state:          # what needs the evicted ones; the swap; what does not
+                edges = buckets.phase(
+                    phase.shares, buffer.first_rows,
+                    rows=len(buffer.values), seed=seed, which=phase.which,
+                )
+                for heads, relations, tails in edges.batches(size):
+                    step(buffer.values, buffer.state, ..., negatives_from=phase.ranges)
+            if time_to_save:
+                buffer.flush()
+                position = {"epoch": epoch, "start": state.number + 1}
+                checkpoints.save(table, versions, relation_arrays, position)
+
+All slots are one array, so that a batch names rows of any partition in the buffer: the row of a
+node is ``first_rows[partition] + its row in the partition``.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+
+from penstock.arrays import Array, DeviceArray
+from penstock.partition.order import Bucket, State
+from penstock.workers.embed.schedule import Schedule, Share
+from penstock.workers.embed.storage import Moved, Slot, Table
+from penstock.workers.embed.storage.direct import aligned_bytes
+from penstock.workers.embed.versions import Versions
+
+Initial = Callable[[int, Slot], None]
+"""Fills a slot with the initial version of a partition: values drawn, states zero."""
+
+
+@dataclass(frozen=True)
+class Phase:
+    """What can be trained at once: mix the edges of all ``shares``.
+
+    ranges      (first row, rows) of every partition that may be read and written now; negatives
+                are drawn from these rows. While a swap runs, they leave its slot out.
+    partitions  those partitions
+    which       a number that no other phase of the training has
+    """
+
+    which: int
+    shares: tuple[Share, ...]
+    partitions: State
+    ranges: tuple[tuple[int, int], ...]
+
+
+@dataclass
+class Traffic:
+    """What swaps, fillings and flushes cost since this was made.
+
+    io_seconds       in which at least one request was in flight
+    exposed_seconds  in which the training waited for one
+    """
+
+    bytes_read: int = 0
+    bytes_written: int = 0
+    swaps: int = 0
+    io_seconds: float = 0.0
+    exposed_seconds: float = 0.0
+    _until: float = field(default=0.0, repr=False)
+
+    @property
+    def hidden_share(self) -> float:
+        """Share of the I/O's time in which the training went on; 1.0 where there was none."""
+        if self.io_seconds == 0.0:
+            return 1.0
+        return max(0.0, 1.0 - self.exposed_seconds / self.io_seconds)
+
+    @property
+    def bandwidth(self) -> float:
+        """Bytes a second, read and written, while requests were in flight."""
+        return (self.bytes_read + self.bytes_written) / self.io_seconds if self.io_seconds else 0.0
+
+    def add(self, moved: Moved) -> None:
+        """Count a request; time in which several are in flight counts once."""
+        self.bytes_read += moved.bytes_read
+        self.bytes_written += moved.bytes_written
+        self.io_seconds += max(0.0, moved.ended - max(moved.started, self._until))
+        self._until = max(self._until, moved.ended)
+
+
+class PartitionBuffer:
+    """Slots in host memory or in a GPU's, filled and swapped as a schedule says.
+
+    Parameters
+    ----------
+    table, versions
+        Where partitions are on disk, and which version of each is the newest.
+    schedule
+        Which partitions meet when.
+    sizes
+        Nodes of each partition.
+    initial
+        Fills the slot of a partition that was never written.
+    prefetch
+        Whether swaps run while ``during`` is trained; otherwise the training waits. What is
+        trained, and in which order, is the same.
+    xp
+        NumPy, or CuPy for slots on the current GPU.
+    before_state
+        Called with the epoch and the number of each state, before its partitions are taken:
+        they may come from another rank.
+
+    Attributes
+    ----------
+    values : (slots * rows, width) float32
+    state : (slots * rows, states * width) float32, the optimizer's of each row, as kernels take it
+    first_rows : dict of the first row of each partition that is in the buffer
+    traffic : what was moved, and what it cost; may be replaced by a new one, an epoch each
+    """
+
+    def __init__(
+        self,
+        table: Table,
+        versions: Versions,
+        schedule: Schedule,
+        *,
+        sizes: Sequence[int],
+        initial: Initial,
+        prefetch: bool = True,
+        xp: Any = np,
+        before_state: Callable[[int, int], None] | None = None,
+    ) -> None:
+        geometry = table.geometry
+        assert len(sizes) == geometry.partitions
+        assert max(sizes) <= geometry.rows
+        self.table, self.versions, self.schedule = table, versions, schedule
+        self._sizes, self._initial, self._prefetch = tuple(sizes), initial, prefetch
+        self._xp, self._before_state = xp, before_state
+        self.slots = max(len(state) for state in schedule.order.states)
+        rows, width = self.slots * geometry.rows, geometry.width
+        self.values: Array | DeviceArray = _zeros(xp, rows, width)
+        self.state: Array | DeviceArray = _zeros(xp, rows, geometry.states * width)
+        self.traffic = Traffic()
+        self._slot_of: dict[int, int] = {}
+        self._pending: list[Future[Moved]] = []
+
+    # -- what is in memory -----------------------------------------------------------------------
+
+    @property
+    def first_rows(self) -> dict[int, int]:
+        """The first row of each partition that is in the buffer."""
+        rows = self.table.geometry.rows
+        return {partition: slot * rows for partition, slot in self._slot_of.items()}
+
+    def slot(self, partition: int) -> Slot:
+        """Return the arrays of a partition that is in the buffer, its spare rows included.
+
+        Its state is cut into as many arrays, whatever rows of it they hold: see ``state_rows``.
+        """
+        geometry = self.table.geometry
+        first = self._slot_of[partition] * geometry.rows
+        rows = slice(first, first + geometry.rows)
+        state = self.state[rows].reshape(geometry.states, geometry.rows, geometry.width)
+        return [self.values[rows], *state]
+
+    # -- training --------------------------------------------------------------------------------
+
+    def states(
+        self, epoch: int, *, start: int = 0, wanted: Callable[[Bucket], bool] | None = None
+    ) -> Iterator[BufferVisit]:
+        """Yield the buffer states of an epoch, from number ``start`` on; iterate over each.
+
+        The next state is given when the swap of the one before is done.
+
+        Parameters
+        ----------
+        epoch
+            Which labels stand for which partitions, and which share of a bucket is trained when.
+        start
+            The first state, where an epoch is resumed.
+        wanted
+            Buckets to train, where it is not all of them.
+        """
+        for step in self.schedule.steps(epoch, wanted=wanted):
+            if step.number < start:
+                continue
+            if self._before_state is not None:
+                self._before_state(epoch, step.number)
+            self.hold(step.buffer)
+            kept = tuple(p for p in step.buffer if p not in step.evict)
+            which = 2 * (epoch * len(self.schedule) + step.number)
+            visit = BufferVisit(
+                self,
+                number=step.number,
+                last=step.number + 1 == len(self.schedule),
+                before=Phase(which, step.before, step.buffer, self._ranges(step.buffer)),
+                during=Phase(which + 1, step.during, kept, self._ranges(kept)),
+                swaps=tuple(zip(step.evict, step.load, strict=True)),
+            )
+            yield visit
+            visit.swap()
+            self.wait()
+
+    def flush(self) -> None:
+        """Write every partition in the buffer, and wait: a checkpoint may follow."""
+        self.wait()
+        writes = []
+        for partition in self._slot_of:
+            version = self.versions.next(partition)
+            writes.append((version, self.table.write(self.slot(partition), version)))
+        self._wait_for([future for _, future in writes])
+        for version, _ in writes:
+            self.versions.wrote(version)
+
+    def wait(self) -> None:
+        """Wait for swaps that are under way."""
+        pending, self._pending = self._pending, []
+        self._wait_for(pending)
+
+    def close(self) -> None:
+        """Wait for what is in flight, whatever comes of it; the table stays open."""
+        for future in self._pending:
+            future.exception()
+        self._pending = []
+
+    def __enter__(self) -> PartitionBuffer:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    # -- swaps -----------------------------------------------------------------------------------
+
+    def swap(self, pairs: Sequence[tuple[int, int]]) -> None:
+        """Begin to write each evicted partition, and to load another into its slot."""
+        for evict, load in pairs:
+            slot = self.slot(evict)
+            store, wanted = self.versions.next(evict), self.versions.current(load)
+            number = self._slot_of.pop(evict)
+            self._slot_of[load] = number
+            if wanted.number:
+                future = self.table.exchange(slot, store=store, load=wanted)
+            else:
+                future = self._filled_after(self.table.write(slot, store), load)
+            self.versions.wrote(store)
+            self._pending.append(future)
+            self.traffic.swaps += 1
+        if not self._prefetch:
+            self.wait()
+
+    def hold(self, partitions: State) -> None:
+        """Have exactly these in the buffer: at the start, and between epochs and rounds."""
+        self.wait()
+        absent = [p for p in partitions if p not in self._slot_of]
+        leaving = [p for p in self._slot_of if p not in partitions]
+        exchanged = list(zip(leaving, absent, strict=False))
+        for partition in absent[len(exchanged) :]:
+            self._slot_of[partition] = self._free()
+            self._pending.append(self._load(partition))
+        self.swap(exchanged)
+        self.wait()
+
+    def take(self, partition: int) -> Slot:
+        """Return a slot of the buffer, which holds nothing yet, with a partition in it."""
+        self._slot_of[partition] = self._free()
+        self._pending.append(self._load(partition))
+        self.wait()
+        return self.slot(partition)
+
+    def receive(self, partition: int) -> None:
+        """Give a partition a slot, which is filled by who calls."""
+        self._slot_of[partition] = self._free()
+
+    def arrays(self, partition: int) -> list[Array | DeviceArray]:
+        """Return values and state of a partition in the buffer as they lie, to be sent."""
+        rows = self.table.geometry.rows
+        first = self._slot_of[partition] * rows
+        return [array[first : first + rows] for array in (self.values, self.state)]
+
+    def replace(self, leaving: int, coming: int) -> None:
+        """Take note that the slot of one partition was filled with another."""
+        self._slot_of[coming] = self._slot_of.pop(leaving)
+
+    def empty(self) -> None:
+        """Write every partition in the buffer, and forget them."""
+        self.flush()
+        self._slot_of.clear()
+
+    def forget(self, partition: int) -> None:
+        """Forget a partition in the buffer, as it is."""
+        del self._slot_of[partition]
+
+    def _free(self) -> int:
+        taken = self._slot_of.values()
+        return next(n for n in range(self.slots) if n not in taken)
+
+    def _load(self, partition: int) -> Future[Moved]:
+        version = self.versions.current(partition)
+        if version.number:
+            return self.table.read(version, self.slot(partition))
+        now = time.perf_counter()
+        self._fill(partition)
+        done: Future[Moved] = Future()
+        done.set_result(Moved(0, 0, now, now))
+        return done
+
+    def _fill(self, partition: int) -> None:
+        self._initial(partition, self.slot(partition))
+        if self._xp is not np:
+            self._xp.cuda.get_current_stream().synchronize()
+
+    def _filled_after(self, writing: Future[Moved], partition: int) -> Future[Moved]:
+        """Return the future of filling a slot with an initial version once it is written away."""
+        done: Future[Moved] = Future()
+
+        def fill(written: Future[Moved]) -> None:
+            try:
+                moved = written.result()
+                self._fill(partition)
+            except BaseException as error:
+                done.set_exception(error)
+            else:
+                done.set_result(moved)
+
+        writing.add_done_callback(fill)  # runs in the thread that ended the write
+        return done
+
+    def _wait_for(self, futures: Sequence[Future[Moved]]) -> None:
+        """Wait for all, count what they moved, and raise the first error."""
+        began = time.perf_counter()
+        errors = [future.exception() for future in futures]
+        self.traffic.exposed_seconds += time.perf_counter() - began if futures else 0.0
+        for error in errors:
+            if error is not None:
+                raise error
+        for moved in sorted((f.result() for f in futures), key=lambda moved: moved.started):
+            self.traffic.add(moved)
+
+    def _ranges(self, partitions: State) -> tuple[tuple[int, int], ...]:
+        first = self.first_rows
+        return tuple(sorted((first[p], self._sizes[p]) for p in partitions if self._sizes[p]))
+
+
+class BufferVisit:
+    """One state of the buffer; iterating gives its phases, and swaps between the two.
+
+    number          counts the states of the epoch
+    last            whether it is the last of the epoch
+    before, during  its phases: shares that need what is evicted, and those that do not
+    swaps           (evicted, loaded) partitions
+    """
+
+    def __init__(
+        self,
+        buffer: PartitionBuffer,
+        *,
+        number: int,
+        last: bool,
+        before: Phase,
+        during: Phase,
+        swaps: tuple[tuple[int, int], ...],
+    ) -> None:
+        self.number, self.last = number, last
+        self.before, self.during, self.swaps = before, during, swaps
+        self._buffer, self._swapped = buffer, False
+
+    @property
+    def partitions(self) -> State:
+        """The partitions that are in the buffer when the state is entered."""
+        return self.before.partitions
+
+    def __iter__(self) -> Iterator[Phase]:
+        """Yield what needs the evicted partitions, swap, and yield what does not need them."""
+        if self.before.shares:
+            yield self.before
+        self.swap()
+        if self.during.shares:
+            yield self.during
+
+    def swap(self) -> None:
+        """Begin the swap, once: ``during`` may be trained from now on, ``before`` may not."""
+        if not self._swapped:
+            self._swapped = True
+            self._buffer.swap(self.swaps)
+
+
+def state_rows(slot: Slot) -> Array | DeviceArray:
+    """Return the optimizer's state of a slot, whose arrays lie together, a row a node."""
+    if len(slot) == 1:
+        return slot[0][:, :0]
+    first, states = slot[1], len(slot) - 1
+    rows, width = first.shape
+    strides = (states * width * first.itemsize, first.itemsize)
+    if isinstance(first, np.ndarray):
+        return np.lib.stride_tricks.as_strided(first, (rows, states * width), strides)
+    from cupy.lib.stride_tricks import as_strided
+
+    return as_strided(first, (rows, states * width), strides)
+
+
+def _zeros(xp: Any, rows: int, width: int) -> Array | DeviceArray:
+    """Return zeros that the disk can be read into: host memory begins at a page."""
+    if xp is np and rows * width:
+        return aligned_bytes(4 * rows * width).view(np.float32).reshape(rows, width)
+    return xp.zeros((rows, width), xp.float32)

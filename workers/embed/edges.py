@@ -1,0 +1,70 @@
+"""The edges of a split of a graph, as columns."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from penstock.arrays import Array
+from penstock.csr import id_dtype
+from penstock.graph import Graph
+
+
+@dataclass(frozen=True)
+class Edges:
+    """Edges as columns: node, relation (0 where a graph has none), node."""
+
+    heads: Array
+    relations: Array
+    tails: Array
+
+    def take(self, at: Array | slice) -> Edges:
+        """Return some of them."""
+        return Edges(self.heads[at], self.relations[at], self.tails[at])
+
+    def without_relations(self) -> Edges:
+        """Return them as of one relation."""
+        return Edges(self.heads, np.zeros_like(self.relations), self.tails)
+
+    @property
+    def count(self) -> int:
+        """How many there are."""
+        return len(self.heads)
+
+
+def train_edges(graph: Graph) -> Edges:
+    """Return the edges of a graph's shards, as they are stored: undirected ones in both ways."""
+    dtype = id_dtype(graph.num_nodes)
+    found = []
+    for number in range(graph.num_shards):
+        csr = graph.shard(number)
+        first, rows = csr.first_row, len(csr.indptr) - 1
+        heads = np.repeat(np.arange(first, first + rows, dtype=dtype), np.diff(csr.indptr))
+        tails = np.asarray(csr.indices, dtype)
+        relations = csr.relations
+        if relations is None:
+            relations = np.zeros(len(tails), np.int32)
+        found.append(Edges(heads, np.asarray(relations, np.int32), tails))
+    if len(found) == 1:
+        return found[0]
+    columns = ("heads", "relations", "tails")
+    return Edges(*(np.concatenate([getattr(one, name) for one in found]) for name in columns))
+
+
+def split_edges(graph: Graph, split: str) -> Edges:
+    """Return the edges of a split: train, or those held out for valid or test."""
+    if split == "train":
+        return train_edges(graph)
+    found = graph.heldout(split)
+    dtype = id_dtype(graph.num_nodes)
+    heads, tails = (np.asarray(found[name], dtype) for name in ("sources", "targets"))
+    relations = found.get("relations")
+    if relations is None:
+        relations = np.zeros(len(heads), np.int32)
+    return Edges(heads, np.asarray(relations, np.int32), tails)
+
+
+def all_edges(graph: Graph) -> list[Edges]:
+    """Return the edges of every split that the graph has."""
+    return [split_edges(graph, name) for name in ("train", *graph.manifest.heldout)]

@@ -1,0 +1,181 @@
+"""One rank of an evaluation: where the answers of a split's edges rank."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from penstock.arrays import Array
+from penstock.arrow import read_column
+from penstock.errors import InputError, UsageError
+from penstock.graph import Graph
+from penstock.kernels import kernel
+from penstock.kernels.embed_rules import Side
+from penstock.limits import cores
+from penstock.workers.embed.edges import Edges, all_edges, split_edges
+from penstock.workers.embed.ranking import Scores, known_answers, rank, sample
+from penstock.workers.embed.source import open_checkpoint
+from penstock.workers.embed.spec import Training
+from penstock.workers.embed.warm import IDS
+from penstock.workers.resources.device import gpu
+
+if TYPE_CHECKING:
+    from penstock.workers.comm.single import AnyCommunicator
+
+SHOWN = 10  # unknown names that an error lists
+
+
+@dataclass(frozen=True)
+class EvaluateTask:
+    """What to rank.
+
+    relations   of the run, by number; None: it has none
+    split       of the graph; None: ``triples``, a .npy of (edges, 3) numbers of the run
+    same        whether the graph is that of the training, so that its numbers are the run's
+    candidates  rank among so many; None: all nodes
+    """
+
+    graph: Path
+    run: Path
+    training: Training
+    relations: tuple[str, ...] | None
+    checkpoint: str
+    split: str | None
+    triples: Path | None
+    same: bool
+    filtered: bool
+    candidates: int | None
+    sample: int | None
+    skip_unknown: bool
+    seed: int
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    """Scores over all ranks, and of each side."""
+
+    edges: int
+    skipped: int
+    candidates: int
+    scores: dict[str, Any]
+    sides: dict[str, dict[str, Any]]
+
+
+def evaluate(comm: AnyCommunicator, task: EvaluateTask) -> Evaluated:
+    """Rank every answer."""
+    graph = Graph.open(task.graph)
+    translated = Translation(task, graph)
+    source, _ = open_checkpoint(task.run / "checkpoints", task.checkpoint, device=gpu())
+    try:
+        rules = task.training.rules(len(task.relations or ()))
+        if task.training.is_reciprocal or task.training.corrupt != "both":
+            rules = replace(rules, sides=(Side.TAIL, Side.HEAD))  # both are ranked
+        if task.split is not None:
+            edges, skipped = translated.checked(split_edges(graph, task.split), task)
+        else:
+            assert task.triples is not None
+            columns = np.load(task.triples)
+            edges, skipped = Edges(*np.ascontiguousarray(columns.T)), 0
+        edges = sample(edges, task.sample, task.seed)
+        if edges.count == 0:
+            raise UsageError("there are no edges to rank", expected="one or more")
+        known = None
+        if task.filtered:
+            held = [translated.known(one) for one in all_edges(graph)]
+            if task.split is None:
+                held.append(edges)
+            known = known_answers(
+                held, edges, rules.sides, source.layout, len(task.relations or ())
+            )
+        first = next(source.parts())[1]
+        with kernel("embed", first).workspace(cores()) as work:
+            ranks = rank(
+                source, rules, edges,
+                known=known, candidates=task.candidates, seed=task.seed, work=work,
+            )  # fmt: skip
+    finally:
+        source.close()
+    sides = {side.name.lower(): Scores.of(found).to_dict() for side, found in ranks.items()}
+    scores = Scores.of(np.concatenate(list(ranks.values())))
+    nodes = source.layout.nodes
+    return Evaluated(
+        edges.count, skipped, min(task.candidates or nodes, nodes), scores.to_dict(), sides
+    )
+
+
+class Translation:
+    """From the numbers of a graph to those of a run, where it was trained on another one."""
+
+    def __init__(self, task: EvaluateTask, graph: Graph) -> None:
+        self.graph = graph
+        self.nodes: Array | None = None
+        self.relations: Array | None = None
+        self.has_relations = task.training.has_relations
+        if task.same:
+            return
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        old, ids = read_column(task.run / IDS, "id").combine_chunks(), graph.user_ids()
+        ids = ids.combine_chunks() if isinstance(ids, pa.ChunkedArray) else ids
+        at = pc.index_in(ids.cast(old.type), value_set=old)
+        self.nodes = np.asarray(pc.fill_null(at.cast(pa.int64()), -1))
+        if self.has_relations:
+            number = {name: i for i, name in enumerate(task.relations or ())}
+            names = graph.manifest.relations or ()
+            self.relations = np.array([number.get(name, -1) for name in names], np.int32)
+
+    def _moved(self, edges: Edges) -> Edges:
+        if not self.has_relations:
+            edges = edges.without_relations()
+        if self.nodes is None:
+            return edges
+        relations = edges.relations
+        if self.relations is not None:
+            relations = self.relations[relations]
+        return Edges(self.nodes[edges.heads], relations, self.nodes[edges.tails])
+
+    def known(self, edges: Edges) -> Edges:
+        """Return those edges that are between known nodes, by known relations."""
+        moved = self._moved(edges)
+        good = (moved.heads >= 0) & (moved.tails >= 0) & (moved.relations >= 0)
+        return moved if good.all() else moved.take(good)
+
+    def checked(self, edges: Edges, task: EvaluateTask) -> tuple[Edges, int]:
+        """Return the known ones and how many are not, which is an error unless they are skipped."""
+        moved = self._moved(edges)
+        good = (moved.heads >= 0) & (moved.tails >= 0) & (moved.relations >= 0)
+        if good.all():
+            return moved, 0
+        bad = int(np.count_nonzero(~good))
+        if not task.skip_unknown:
+            strange = np.unique(
+                np.concatenate([edges.heads[moved.heads < 0], edges.tails[moved.tails < 0]])
+            )
+            names = [str(one) for one in self.graph.user_ids(strange[:SHOWN]).to_pylist()]
+            lost = np.unique(edges.relations[moved.relations < 0])
+            typed = [str((self.graph.manifest.relations or ())[one]) for one in lost[:SHOWN]]
+            raise unknown(bad, len(strange), names, len(lost), typed, f"{self.graph.path}")
+        return moved.take(good), bad
+
+
+def unknown(
+    edges: int, nodes: int, names: list[str], relations: int, typed: list[str], where: str
+) -> InputError:
+    """Return the error of edges whose nodes or relations a run does not know."""
+    found = []
+    if nodes:
+        first = "the first " if nodes > len(names) else ""
+        found.append(f"{nodes:,} unknown nodes ({first}{', '.join(names)})")
+    if relations:
+        first = "the first " if relations > len(typed) else ""
+        found.append(f"{relations:,} unknown relations ({first}{', '.join(typed)})")
+    return InputError(
+        f"{edges:,} edges of {where} cannot be ranked",
+        expected="nodes and relations that the run was trained on",
+        got=" and ".join(found),
+        remedy="Train with them, or leave such edges out with --unknown skip",
+    )

@@ -1,0 +1,1 @@
+"""Which node lies in which partition, and which edges in which bucket."""

@@ -1,0 +1,361 @@
+"""The edges of a graph, in buckets: (i, j) has those from partition i to partition j.
+
+heads.npy, tails.npy     row of each end in its partition, bucket after bucket
+relations.npy            of each edge, if the graph has them
+offsets.npy              where bucket i * partitions + j begins
+buckets.json             written last: what they were made of
+
+Made once and mapped. The edges of a bucket are shuffled there, so that any run of them is a sample
+of the bucket; ``phase`` mixes those of several buckets.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from penstock.arrays import Array
+from penstock.bounds import check_indices, check_indptr, check_length
+from penstock.csr import CSR, id_dtype
+from penstock.errors import MissingFile
+from penstock.files import atomic, save_npy
+from penstock.formats import Format
+from penstock.graph import Graph, load_npy
+from penstock.kernels.cpu.buckets import count_edges, mix_edges, mix_keys, scatter_edges
+from penstock.kernels.cpu.buckets import shuffle_edges as shuffle
+from penstock.partition.threads import spread
+from penstock.progress import Progress
+from penstock.sizes import need_disk
+from penstock.workers.embed.layout.nodes import NodeLayout
+from penstock.workers.embed.schedule import Share
+
+_PIECE = 1 << 22  # edges that a thread counts or scatters together
+_REMEDY = "Remove the folder, and train again: buckets are made anew"
+FORMAT = Format(
+    name="penstock-embed-buckets",
+    version=1,
+    file="buckets.json",
+    thing="folder of edge buckets",
+    make="Train first",
+    restore=_REMEDY,
+    absent=MissingFile,
+)
+
+
+@dataclass(frozen=True, eq=False)
+class EdgeBuckets:
+    """All buckets, mapped.
+
+    heads, tails  (edges,) int32, or int64 where a partition has more rows than fit
+    relations     (edges,) int32, or None
+    offsets       (partitions ** 2 + 1,) int64
+    """
+
+    heads: Array
+    tails: Array
+    relations: Array | None
+    offsets: Array
+
+    @property
+    def partitions(self) -> int:
+        """How many partitions the ends of edges lie in."""
+        return math.isqrt(len(self.offsets) - 1)
+
+    @property
+    def counts(self) -> Array:
+        """How many edges each bucket has: (partitions, partitions)."""
+        return np.diff(self.offsets).reshape(self.partitions, self.partitions)
+
+    @property
+    def largest(self) -> int:
+        """How many edges the largest bucket has."""
+        return int(self.counts.max(initial=0))
+
+    def run(self, share: Share) -> tuple[int, int]:
+        """Return where the edges of a share begin and end."""
+        bucket = share.bucket[0] * self.partitions + share.bucket[1]
+        begin, end = int(self.offsets[bucket]), int(self.offsets[bucket + 1])
+        size = end - begin
+        return begin + size * share.part // share.of, begin + size * (share.part + 1) // share.of
+
+    def count(self, shares: Sequence[Share]) -> int:
+        """Return how many edges shares have together."""
+        return sum(end - begin for begin, end in map(self.run, shares))
+
+    def phase(
+        self,
+        shares: Sequence[Share],
+        first_rows: Mapping[int, int],
+        *,
+        rows: int,
+        seed: int,
+        which: int,
+        device: bool = False,
+    ) -> PhaseEdges:
+        """Return the edges of shares mixed, as rows of a buffer.
+
+        Parameters
+        ----------
+        shares, first_rows
+            Of a phase, and of the buffer in it.
+        rows
+            Of the whole buffer: whether its rows fit into 32 bits.
+        seed, which
+            Which permutation: ``which`` is a number that no other phase of the training has.
+        device
+            Whether to copy them to the current GPU and mix them there. The copy begins at once, in
+            a thread: ask for the edges of ``during`` before those of ``before`` are trained.
+        """
+        runs = [self.run(share) for share in shares]
+        edges = PhaseEdges(
+            self.heads,
+            self.tails,
+            self.relations,
+            begins=np.array([begin for begin, _ in runs], np.int64),
+            offsets=np.cumsum([0, *(end - begin for begin, end in runs)], dtype=np.int64),
+            head_rows=np.array([first_rows[s.bucket[0]] for s in shares], np.int64),
+            tail_rows=np.array([first_rows[s.bucket[1]] for s in shares], np.int64),
+            keys=mix_keys(seed, which),
+            dtype=id_dtype(rows),
+            count=sum(end - begin for begin, end in runs),
+        )
+        if device:
+            from penstock.workers.embed.layout.gpu_edges import on_device
+
+            return on_device(edges)
+        return edges
+
+    @staticmethod
+    def open(folder: Path, layout: NodeLayout, relations: int | None) -> EdgeBuckets:
+        """Return the buckets in ``folder``, mapped, every index looked at.
+
+        Parameters
+        ----------
+        folder
+            Where ``build`` wrote them.
+        layout
+            Of the nodes.
+        relations
+            How many relations the graph has, or None.
+        """
+        body = FORMAT.load(folder)
+        with FORMAT.reading(folder):
+            edges, typed = int(body["edges"]), bool(body["relations"])
+        names = ["heads", "tails", *(["relations"] if typed else [])]
+        arrays = {name: load_npy(folder / f"{name}.npy") for name in names}
+        offsets, path = load_npy(folder / "offsets.npy"), folder / "offsets.npy"
+        check_length(offsets, layout.partitions**2 + 1, path, remedy=_REMEDY)
+        check_indptr(offsets, edges, path, remedy=_REMEDY)
+        for name, array in arrays.items():
+            stop = (relations or 1) if name == "relations" else max(layout.sizes)
+            check_length(array, edges, folder / f"{name}.npy", remedy=_REMEDY)
+            check_indices(array, stop, folder / f"{name}.npy", remedy=_REMEDY)
+        return EdgeBuckets(
+            arrays["heads"], arrays["tails"], arrays.get("relations"), np.array(offsets)
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class PhaseEdges:
+    """The edges of one phase in a mixed order, of which any batch can be asked for.
+
+    Every batch is a sample of all buckets of the phase. ``batch`` may be called by several
+    threads, and for the next batch while one is trained.
+    """
+
+    heads: Array
+    tails: Array
+    relations: Array | None
+    begins: Array
+    offsets: Array
+    head_rows: Array
+    tail_rows: Array
+    keys: Array
+    dtype: np.dtype[Any]
+    count: int
+
+    def __len__(self) -> int:
+        return self.count
+
+    def batch(self, start: int, stop: int) -> tuple[Any, Any | None, Any]:
+        """Return heads, relations (or None) and tails of edges ``start`` to ``stop``, as rows."""
+        size = max(0, min(stop, self.count) - start)
+        heads, tails = np.empty(size, self.dtype), np.empty(size, self.dtype)
+        relations = None if self.relations is None else np.empty(size, np.int32)
+        mix_edges(
+            self.heads,
+            self.tails,
+            self.relations,
+            self.begins,
+            self.offsets,
+            self.head_rows,
+            self.tail_rows,
+            self.keys,
+            self.count,
+            start,
+            (heads, tails, relations),
+        )
+        return heads, relations, tails
+
+    def batches(self, size: int) -> Iterator[tuple[Any, Any | None, Any]]:
+        """Yield batches of ``size`` edges; the last one has what is left."""
+        for start in range(0, self.count, size):
+            yield self.batch(start, start + size)
+
+
+def build_buckets(
+    graph: Graph,
+    layout: NodeLayout,
+    folder: Path,
+    *,
+    seed: int = 0,
+    threads: int | None = None,
+    quiet: bool = True,
+    about: Mapping[str, Any] | None = None,
+) -> EdgeBuckets:
+    """Sort the edges of a graph into buckets, shuffle each, and return them mapped.
+
+    Memory holds the counts of each piece; edges go from mapped file to mapped file. The result is
+    the same for any number of threads.
+
+    Parameters
+    ----------
+    graph
+        Its stored edges; those that are held out are not among them.
+    layout
+        Which node lies in which partition.
+    folder
+        Where to write them. Buckets that are there, made of the same graph, layout, seed and
+        ``about``, are taken as they are.
+    seed
+        Of the order in each bucket.
+    threads
+        That sort [default: all cores].
+    quiet
+        Whether to show no progress.
+    about
+        What else their content depends on.
+
+    Raises
+    ------
+    CapacityError
+        The disk has not enough room, or is full.
+    """
+    names = graph.manifest.relations
+    relations = None if names is None else len(names)
+    identity = {
+        "graph": graph.digest,
+        "starts": layout.starts.tolist(),
+        "placed": None if layout.places is None else _digest(layout.places),
+        "seed": seed,
+        **(about or {}),
+    }
+    if (folder / FORMAT.file).is_file() and FORMAT.load(folder).get("of") == identity:
+        return EdgeBuckets.open(folder, layout, relations)
+    (folder / FORMAT.file).unlink(missing_ok=True)
+    folder.mkdir(parents=True, exist_ok=True)
+    dtype, edges, typed = id_dtype(max(layout.sizes)), graph.num_edges, relations is not None
+    size = edges * (2 * dtype.itemsize + (4 if typed else 0))
+    need_disk(folder, size, f"the edge buckets of {graph.path}")
+    pieces = list(_pieces(graph))
+    counts = np.zeros((len(pieces), layout.partitions**2), np.int64)
+    with Progress("sort edges into buckets", total=3 * edges, unit="edge", quiet=quiet) as bar:
+
+        def count(number: int) -> None:
+            piece = _rows(graph, pieces[number])
+            counts[number] = count_edges(
+                piece.indptr, piece.indices, piece.first_row, layout.starts, layout.places
+            )
+            bar.advance(piece.edges)
+
+        spread(count, range(len(pieces)), threads)
+        offsets = np.concatenate([[0], np.cumsum(counts.sum(axis=0))])
+        at = offsets[:-1] + np.cumsum(counts, axis=0) - counts
+        with ExitStack() as stack:
+            out = {
+                name: _mapped(stack.enter_context(atomic(folder / f"{name}.npy")), edges, kind)
+                for name, kind in (("heads", dtype), ("tails", dtype), ("relations", np.int32))
+                if name != "relations" or typed
+            }
+
+            def scatter(number: int) -> None:
+                piece = _rows(graph, pieces[number])
+                scatter_edges(
+                    piece.indptr,
+                    piece.indices,
+                    piece.relations,
+                    piece.first_row,
+                    layout.starts,
+                    layout.places,
+                    at[number],
+                    out["heads"],
+                    out["tails"],
+                    out.get("relations"),
+                )
+                bar.advance(piece.edges)
+
+            def mix(bucket: int) -> None:
+                a, b = int(offsets[bucket]), int(offsets[bucket + 1])
+                found = out.get("relations")
+                shuffle(
+                    out["heads"][a:b],
+                    out["tails"][a:b],
+                    None if found is None else found[a:b],
+                    seed,
+                    a,
+                )
+                bar.advance(b - a)
+
+            spread(scatter, range(len(pieces)), threads)
+            spread(mix, range(layout.partitions**2), threads)
+            for array in out.values():
+                if isinstance(array, np.memmap):
+                    array.flush()
+        save_npy(folder, "offsets.npy", offsets)
+    FORMAT.save(folder, {"edges": edges, "relations": typed, "of": identity})
+    return EdgeBuckets.open(folder, layout, relations)
+
+
+def _pieces(graph: Graph) -> Iterator[tuple[int, int, int]]:
+    """Yield (shard, first row, last row) of runs of rows of about ``_PIECE`` edges."""
+    for number in range(graph.num_shards):
+        shard = graph.shard(number)
+        start = 0
+        while start < shard.rows:
+            wanted = int(shard.indptr[start]) + _PIECE
+            stop = int(np.searchsorted(shard.indptr, wanted, side="right")) - 1
+            stop = min(max(stop, start + 1), shard.rows)
+            yield number, start, stop
+            start = stop
+
+
+def _rows(graph: Graph, piece: tuple[int, int, int]) -> CSR:
+    shard, start, stop = piece
+    return graph.shard(shard).row_range(start, stop)
+
+
+def _mapped(path: Path, edges: int, dtype: Any) -> Array:
+    if edges == 0:
+        with path.open("wb") as file:
+            np.save(file, np.empty(0, dtype))
+        return np.empty(0, dtype)
+    array: Array = np.lib.format.open_memmap(path, "w+", dtype, (edges,))
+    # A map's page that finds no room on the disk ends the process: take all of it before.
+    fd = os.open(path, os.O_RDWR)
+    try:
+        os.posix_fallocate(fd, 0, path.stat().st_size)
+    finally:
+        os.close(fd)
+    return array
+
+
+def _digest(array: Array) -> str:
+    return hashlib.sha256(np.ascontiguousarray(array).view(np.uint8).data).hexdigest()

@@ -1,0 +1,98 @@
+"""The edges of a phase in a GPU's memory: copied there by a thread, mixed there batch by batch."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from penstock.arrays import DeviceArray
+from penstock.csr import offsets_of
+from penstock.workers.embed.layout.buckets import PhaseEdges
+
+
+@dataclass(frozen=True, eq=False)
+class DeviceEdges(PhaseEdges):
+    """Edges that are, or will be, on the GPU; ``batch`` waits for them, and returns CuPy arrays.
+
+    there   the arrays that ``mix_edges`` takes
+    copied  ends when they are filled
+    """
+
+    there: tuple[DeviceArray, ...]
+    copied: Future[None]
+
+    def batch(self, start: int, stop: int) -> tuple[Any, Any | None, Any]:
+        """Return heads, relations (or None) and tails of edges ``start`` to ``stop``, as rows."""
+        import cupy
+
+        from penstock.kernels.cuda.buckets import mix_edges
+
+        self.copied.result()
+        size = max(0, min(stop, self.count) - start)
+        heads, tails = cupy.empty(size, self.dtype), cupy.empty(size, self.dtype)
+        relations = None if self.relations is None else cupy.empty(size, cupy.int32)
+        heads_in, tails_in, relations_in, *tables = self.there
+        begins, offsets, head_rows, tail_rows, keys = tables
+        mix_edges(
+            heads_in,
+            tails_in,
+            relations_in,
+            begins,
+            offsets,
+            head_rows,
+            tail_rows,
+            keys,
+            self.count,
+            start,
+            (heads, tails, relations),
+        )
+        return heads, relations, tails
+
+
+def on_device(edges: PhaseEdges) -> DeviceEdges:
+    """Return the same edges on the current GPU; the copy of their runs has begun."""
+    import cupy
+
+    # Taken from the caller's stream, to which it goes back: kernels there that still read what
+    # was here before are done when the copy begins.
+    columns = [
+        None if column is None else cupy.empty(edges.count, column.dtype)
+        for column in (edges.heads, edges.tails, edges.relations)
+    ]
+    begins = offsets_of(np.diff(edges.offsets))[:-1]  # of the runs, which lie together there
+    tables = (begins, edges.offsets, edges.head_rows, edges.tail_rows, edges.keys)
+    there = (*columns, *(cupy.asarray(table) for table in tables))
+    free = cupy.cuda.Event(disable_timing=True)
+    free.record(cupy.cuda.get_current_stream())
+    copied = _thread().submit(_copy, edges, columns, cupy.cuda.Device(), free)
+    names = ("heads", "tails", "relations", "begins", "offsets", "head_rows", "tail_rows")
+    given = {name: getattr(edges, name) for name in (*names, "keys", "dtype", "count")}
+    return DeviceEdges(**given, there=there, copied=copied)
+
+
+def _copy(edges: PhaseEdges, columns: list[DeviceArray | None], device: Any, free: Any) -> None:
+    """Copy the runs one after another."""
+    import cupy
+
+    with device, cupy.cuda.Stream(non_blocking=True) as stream:
+        stream.wait_event(free)
+        for here, there in zip((edges.heads, edges.tails, edges.relations), columns, strict=True):
+            if here is None or there is None:
+                continue
+            for begin, at, stop in zip(
+                edges.begins, edges.offsets[:-1], edges.offsets[1:], strict=True
+            ):
+                if stop > at:
+                    run = np.ascontiguousarray(here[begin : begin + stop - at])
+                    there[at:stop].set(run, stream=stream)
+        stream.synchronize()
+
+
+@cache
+def _thread() -> ThreadPoolExecutor:
+    """Return the thread that copies, one phase after another."""
+    return ThreadPoolExecutor(1, thread_name_prefix="embed-edges")

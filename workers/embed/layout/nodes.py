@@ -1,0 +1,116 @@
+"""Which partition a node lies in, and which of its rows is the node's.
+
+Ranges: partition p has nodes ``starts[p] .. starts[p + 1] - 1``. Otherwise nodes are put in order,
+those of a partition one after another, and ``places`` says where in that order each one is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from penstock.arrays import Array
+from penstock.csr import id_dtype, offsets_of
+from penstock.errors import UsageError
+from penstock.files import FileEntry, save_npy
+from penstock.graph import load_npy
+
+
+@dataclass(frozen=True, eq=False)
+class NodeLayout:
+    """Where every node is.
+
+    starts  (partitions + 1,) int64: where in the order each partition begins
+    places  (nodes,): where in the order each node is; None: at its own number
+    """
+
+    starts: Array
+    places: Array | None = None
+
+    @staticmethod
+    def ranges(nodes: int, partitions: int) -> NodeLayout:
+        """Return partitions of consecutive nodes, whose sizes differ by one at most."""
+        _check(nodes, partitions)
+        return NodeLayout(np.arange(partitions + 1, dtype=np.int64) * nodes // partitions)
+
+    @staticmethod
+    def of_assignment(parts: Array, partitions: int) -> NodeLayout:
+        """Return partitions as ``parts``, (nodes,) in 0 .. partitions - 1, says."""
+        _check(len(parts), partitions)
+        counts = np.bincount(parts, minlength=partitions)
+        if len(counts) > partitions:
+            raise UsageError(
+                "a node is assigned to a partition that is not there",
+                expected=f"0 .. {partitions - 1}",
+                got=str(len(counts) - 1),
+            )
+        places = np.empty(len(parts), id_dtype(len(parts)))
+        places[np.argsort(parts, kind="stable")] = np.arange(len(parts), dtype=places.dtype)
+        return NodeLayout(offsets_of(counts), places)
+
+    @property
+    def nodes(self) -> int:
+        """How many nodes."""
+        return int(self.starts[-1])
+
+    @property
+    def partitions(self) -> int:
+        """How many partitions."""
+        return len(self.starts) - 1
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """How many nodes each partition has."""
+        return tuple(int(size) for size in np.diff(self.starts))
+
+    @cached_property
+    def order(self) -> Array | None:
+        """The nodes, those of a partition one after another; None: by their numbers."""
+        if self.places is None:
+            return None
+        order = np.empty_like(self.places)
+        order[self.places] = np.arange(self.nodes, dtype=order.dtype)
+        return order
+
+    def nodes_of(self, partition: int) -> Array:
+        """Return the nodes of a partition, by row."""
+        start, stop = int(self.starts[partition]), int(self.starts[partition + 1])
+        if self.order is None:
+            return np.arange(start, stop, dtype=id_dtype(self.nodes))
+        return self.order[start:stop]
+
+    def locate(self, nodes: Any) -> tuple[Array, Array]:
+        """Return partition and row of each of ``nodes``: int32, int64."""
+        nodes = np.asarray(nodes)
+        places = nodes if self.places is None else self.places[nodes]
+        found = np.searchsorted(self.starts, places, side="right") - 1
+        return found.astype(np.int32), places - self.starts[found]
+
+    def save(self, folder: Path) -> list[FileEntry]:
+        """Write it to ``folder``; return the files, for a manifest."""
+        entries = [save_npy(folder, "starts.npy", self.starts)]
+        if self.places is not None:
+            entries.append(save_npy(folder, "places.npy", self.places))
+        return entries
+
+    @staticmethod
+    def open(folder: Path) -> NodeLayout:
+        """Return what ``save`` wrote, mapped."""
+        places = folder / "places.npy"
+        return NodeLayout(
+            np.array(load_npy(folder / "starts.npy")),
+            load_npy(places) if places.exists() else None,
+        )
+
+
+def _check(nodes: int, partitions: int) -> None:
+    if not 1 <= partitions <= max(nodes, 1):
+        raise UsageError(
+            f"{nodes} nodes cannot lie in {partitions} partitions",
+            expected=f"1 to {max(nodes, 1)} partitions",
+            got=str(partitions),
+        )

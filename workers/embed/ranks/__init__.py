@@ -1,0 +1,1 @@
+"""A training on several ranks: rounds, partitions that change hands, relations kept in step."""

@@ -1,0 +1,96 @@
+"""Partitions that change hands between rounds: values and optimizer state, rank to rank."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from penstock.partition.tournament import moves
+from penstock.workers.embed.buffer import PartitionBuffer
+from penstock.workers.embed.versions import RankVersions
+
+if TYPE_CHECKING:
+    from penstock.workers.comm.single import AnyCommunicator
+
+_VALUES, _STATE = 0, 1  # tags
+
+
+class Moves:
+    """What moves partitions.
+
+    whole    whether the buffer holds all partitions of this rank; else the table does, from which
+             they are read, and to which those that come are written
+    holders  the rank of each partition now
+    bytes, seconds  sent by this rank, and spent
+    """
+
+    def __init__(
+        self,
+        comm: AnyCommunicator,
+        buffer: PartitionBuffer,
+        versions: RankVersions,
+        holders: Sequence[int],
+        *,
+        whole: bool,
+    ) -> None:
+        self.comm, self.buffer, self.versions = comm, buffer, versions
+        self.holders, self.whole = tuple(holders), whole
+        self.bytes, self.seconds = 0, 0.0
+        self._room: list[Any] | None = None
+
+    @property
+    def held(self) -> tuple[int, ...]:
+        """The partitions of this rank."""
+        return tuple(p for p, rank in enumerate(self.holders) if rank == self.comm.rank)
+
+    def to(self, holders: Sequence[int]) -> None:
+        """Bring every partition to the rank that is to have it."""
+        if tuple(holders) == self.holders:
+            return
+        begun = time.perf_counter()
+        if self.whole:
+            self.buffer.hold(self.held)
+        else:
+            self.buffer.empty()
+        for step in moves(self.holders, holders):
+            mine = [move for move in step if self.comm.rank in move[1:]]
+            if not mine:
+                continue
+            ((leaving, to),) = ((p, there) for p, here, there in mine if here == self.comm.rank)
+            ((coming, source),) = ((p, here) for p, here, there in mine if there == self.comm.rank)
+            (self._in_memory if self.whole else self._on_disk)(leaving, to, coming, source)
+        self.holders = tuple(holders)
+        self.seconds += time.perf_counter() - begun
+
+    def _in_memory(self, leaving: int, to: int, coming: int, source: int) -> None:
+        outgoing = self.buffer.arrays(leaving)
+        if self._room is None:  # of one partition: more than one never is on its way
+            self._room = [array.copy() for array in outgoing]
+        self._exchange(outgoing, to, self._room, source)
+        for array, came in zip(outgoing, self._room, strict=True):
+            array[...] = came
+        self.buffer.replace(leaving, coming)
+        self.versions.dropped(leaving)
+
+    def _on_disk(self, leaving: int, to: int, coming: int, source: int) -> None:
+        buffer = self.buffer
+        buffer.take(leaving)
+        buffer.receive(coming)
+        self._exchange(buffer.arrays(leaving), to, buffer.arrays(coming), source)
+        buffer.forget(leaving)
+        self.versions.dropped(leaving)  # its place is free for the one that came
+        buffer.empty()
+
+    def _exchange(
+        self, outgoing: Sequence[Any], to: int, incoming: Sequence[Any], source: int
+    ) -> None:
+        requests = []
+        for tag, array in zip((_VALUES, _STATE), incoming, strict=True):
+            if array.size:
+                requests.append(self.comm.irecv(array, source, tag))
+        for tag, array in zip((_VALUES, _STATE), outgoing, strict=True):
+            if array.size:
+                requests.append(self.comm.isend(array, to, tag))
+                self.bytes += array.nbytes
+        self.comm.wait(requests)

@@ -1,0 +1,223 @@
+"""A training of embeddings as it is declared: nothing here knows a graph, a disk or a backend."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field
+
+from penstock.errors import UsageError
+from penstock.kernels.embed_rules import EmbedRules, Loss, Model, Optimizer, Side
+from penstock.options import flag, options
+
+Count = Annotated[int, Field(ge=1)]
+Positive = Annotated[float, Field(gt=0)]
+NotNegative = Annotated[float, Field(ge=0)]
+
+# Options of a training that may differ when a run is resumed: the vectors at an epoch do not depend
+# on them, or (epochs) only with a learning rate that does.
+RESUMABLE = (
+    "epochs", "validate_every", "validate_sample", "patience", "checkpoint_minutes", "prefetch",
+)  # fmt: skip
+DISTANCES = ("transe", "rotate")  # models whose score is a distance
+PAIRED = ("complex", "rotate")  # models of complex numbers: a vector has two halves
+# Options that have a meaning with some choices of another option only.
+_BELONGS = {
+    "norm": ("model", ("transe",)),
+    "n3": ("model", ("complex", "distmult")),
+    "margin": ("loss", ("margin", "self-adversarial")),
+    "temperature": ("loss", ("self-adversarial",)),
+    "beta1": ("optimizer", ("adam",)),
+    "beta2": ("optimizer", ("adam",)),
+    "epsilon": ("optimizer", ("adagrad", "adam")),
+}
+BATCH = 1000
+SOFT = ("softmax", "contrastive")
+_N3 = 0.03
+_MARGINS = {"margin": 1.0, "self-adversarial": 9.0}
+
+
+def _number(value: Any) -> Any:
+    """Return a number of a command line as such: choices are compared, and not converted."""
+    return int(value) if isinstance(value, str) and value.isdecimal() else value
+
+
+@options
+class Training:
+    """A model, its loss, negatives and optimizer, and how it is computed."""
+
+    model: Literal["dot", "distmult", "complex", "transe", "rotate"] = "complex"
+    """score of an edge; dot is for graphs without relations"""
+    dim: Annotated[int, Field(ge=1, le=4096)] = 100
+    """values in the vector of a node; for complex and rotate one half real, one imaginary"""
+    norm: Annotated[Literal[1, 2] | None, BeforeValidator(_number)] = None
+    """transe: L1 or L2 distance [default: 1]"""
+    reciprocal: bool | None = None
+    """train a second vector for each relation, which asks for heads [default: with relations, but
+    not for transe and rotate]"""
+    init_scale: Positive | None = None
+    """standard deviation of initial vectors [default: 0.001; for dot, transe and rotate
+    1 / sqrt(dim)]"""
+
+    loss: Literal["softmax", "contrastive", "logistic", "margin", "self-adversarial"] = "softmax"
+    """loss of an edge against its negatives; contrastive: softmax without the edge in its sum"""
+    margin: Positive | None = None
+    """margin, self-adversarial: by how much an edge is to win [default: 1; self-adversarial: 9]"""
+    temperature: Positive | None = None
+    """self-adversarial: how much more hard negatives weigh [default: 1]"""
+    l2: NotNegative | None = None
+    """L2 penalty on the vectors of every edge [default: none]"""
+    n3: NotNegative | None = None
+    """complex, distmult: N3 penalty on the vectors of every edge [default: 0.03 with softmax and
+    contrastive, unless there is --l2]"""
+
+    negatives: Count | Literal["all"] = 256
+    """negatives of an edge and side, shared by a chunk; all: every node in memory"""
+    by_degree: Annotated[float, Field(ge=0, le=1)] = 0.0
+    """share of the negatives that is drawn by degree, the others uniformly"""
+    corrupt: Literal["tail", "head", "both"] = "both"
+    """what negatives replace"""
+    batch: Annotated[int, Field(ge=1, le=1 << 24)] | None = None
+    """edges in a batch [default: 1000, or all where there are fewer]"""
+    chunk: Count | None = None
+    """edges that share negatives [default: a batch]"""
+
+    optimizer: Literal["adagrad", "sgd", "adam"] = "adagrad"
+    """optimizer"""
+    lr: Positive = 0.3
+    """learning rate"""
+    schedule: Literal["linear", "constant"] = "linear"
+    """learning rate over the epochs: linearly to 0, or constant, which more --epochs can resume"""
+    beta1: Annotated[float, Field(ge=0, lt=1)] = 0.9
+    """adam: decay of the mean of gradients"""
+    beta2: Annotated[float, Field(ge=0, lt=1)] = 0.999
+    """adam: decay of the mean of their squares"""
+    epsilon: Positive = 1e-10
+    """adagrad, adam: added to the root that gradients are divided by"""
+    epochs: Count = 30
+    """passes over all edges"""
+    seed: Annotated[int, Field(ge=0, lt=1 << 64)] = 0
+    """seed of initial vectors, negatives and the order of edges"""
+
+    validate_every: Count = 5
+    """epochs between two evaluations on held-out edges, where the graph has some"""
+    validate_sample: Count = 2000
+    """edges of the validation split that are evaluated then; all, if there are fewer"""
+    patience: Count | None = None
+    """stop after this many evaluations without a better MRR [default: train all epochs]"""
+    checkpoint_minutes: Positive = 5.0
+    """save a checkpoint when this many minutes have passed, and in the end"""
+
+    partitions: Count | None = None
+    """partitions of the nodes, three of which are in memory [default: one where it fits, else as
+    few as fit]"""
+    order: Literal["prefetch", "beta", "cover"] = "prefetch"
+    """order in which partitions meet in the buffer"""
+    prefetch: bool = True
+    """swap partitions while others are trained"""
+
+    def __post_init__(self) -> None:
+        if self.model in PAIRED and self.dim % 2:
+            raise UsageError(
+                f"--dim {self.dim} is odd, and {self.model} pairs real with imaginary values",
+                expected="an even dimension",
+                got=str(self.dim),
+                remedy=f"Take --dim {self.dim + 1}",
+            )
+        for name, (of, choices) in _BELONGS.items():
+            if getattr(self, name) != getattr(type(self), name) and (
+                getattr(self, of) not in choices
+            ):
+                raise UsageError(
+                    f"option {flag(name)} needs {flag(of)} {' or '.join(choices)}",
+                    got=f"{flag(of)} {getattr(self, of)}",
+                )
+        if self.n3 and self.l2:
+            raise UsageError("--n3 and --l2 cannot go together", remedy="Leave one of them out")
+        if self.chunk is not None and self.chunk > (self.batch or BATCH):
+            raise UsageError(
+                "--chunk is a part of a batch",
+                expected=f"at most --batch {self.batch or BATCH}",
+                got=str(self.chunk),
+            )
+        if self.reciprocal and not self.has_relations:
+            raise UsageError(f"--reciprocal has no meaning with --model {self.model}")
+        if self.reciprocal and self.corrupt != "both":
+            raise UsageError(
+                "--reciprocal asks for heads and tails",
+                expected="--corrupt both",
+                got=f"--corrupt {self.corrupt}",
+            )
+        if self.negatives == "all" and self.by_degree:
+            raise UsageError("--by-degree has no meaning with --negatives all")
+
+    @property
+    def has_relations(self) -> bool:
+        """Whether the model has vectors of relations."""
+        return self.model != "dot"
+
+    @property
+    def is_reciprocal(self) -> bool:
+        """Whether relations have a second vector."""
+        if self.reciprocal is not None:
+            return self.reciprocal and self.has_relations
+        return self.has_relations and self.model not in DISTANCES and self.corrupt == "both"
+
+    @property
+    def scale(self) -> float:
+        """The standard deviation of initial vectors."""
+        if self.init_scale is not None:
+            return self.init_scale
+        return 1e-3 if self.model in ("complex", "distmult") else self.dim**-0.5
+
+    @property
+    def penalty(self) -> tuple[int, float]:
+        """The power and the weight of the penalty on vectors."""
+        if self.l2:
+            return 2, self.l2
+        given = self.n3 is not None or self.l2 is not None
+        if not given and self.model in ("complex", "distmult") and self.loss in SOFT:
+            return 3, _N3
+        return 3, self.n3 or 0.0
+
+    def rules(self, relations: int) -> EmbedRules:
+        """Return what kernels are told.
+
+        relations  how many the graph has
+        """
+        sides = {"tail": (Side.TAIL,), "head": (Side.HEAD,), "both": (Side.TAIL, Side.HEAD)}
+        name = f"transe_l{self.norm or 1}" if self.model == "transe" else self.model
+        power, weight = self.penalty
+        return EmbedRules(
+            model=Model[name.upper()],
+            dim=self.dim,
+            loss=Loss[self.loss.replace("-", "_").upper()],
+            sides=sides[self.corrupt],
+            chunk=self.chunk or self.batch or BATCH,
+            inverse=relations if self.is_reciprocal else 0,
+            margin=self.margin or _MARGINS.get(self.loss, 0.0),
+            temperature=self.temperature or 1.0,
+            power=power,
+            node_penalty=weight,
+            relation_penalty=weight if self.has_relations else 0.0,
+            optimizer=Optimizer[self.optimizer.upper()],
+            epsilon=self.epsilon,
+            beta1=self.beta1,
+            beta2=self.beta2,
+        )
+
+    def rate(self, share: float) -> float:
+        """Return the learning rate when a share of the training is done."""
+        return self.lr * (1 - share) if self.schedule == "linear" else self.lr
+
+    def differences(self, old: Training) -> list[str]:
+        """Return where a run that is resumed would not be the same."""
+        changing = set() if self.schedule == "constant" else {"epochs"}
+        found = []
+        for name in Training.__dataclass_fields__:
+            if name in ("batch", "partitions") and getattr(self, name) is None:
+                continue  # what the run has chosen stays
+            ours, theirs = getattr(self, name), getattr(old, name)
+            if ours != theirs and (name not in RESUMABLE or name in changing):
+                found.append(f"{name}: {ours}, in the run {theirs}")
+        return found

@@ -1,0 +1,111 @@
+"""The page before a partition: which version it is, and the sum of every chunk.
+
+It is written after the data and in the same place: who finds it with the number that he expects,
+and finds its sums in the data, has all of that version and nothing of another.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from penstock.errors import CorruptFile
+from penstock.workers.embed.storage import PAGE, Geometry, Version
+
+_MAGIC = b"PENEMBED"
+_HEADER = struct.Struct("<8sIIQQIIII")  # magic, format, partition, number, rows, width, ...
+_FORMAT = 1
+_SUMS = 128  # where they begin
+_REMEDY = "Resume from another checkpoint, or start over"
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """A piece of a partition that one request moves."""
+
+    number: int
+    array: int
+    start: int
+    stop: int
+    offset: int  # in the file, from the beginning of the place
+
+
+def chunks(geometry: Geometry) -> Iterator[Chunk]:
+    """Yield the chunks of a partition in the order in which they lie in the file."""
+    number = 0
+    for array in range(geometry.arrays):
+        base = PAGE + array * geometry.array_bytes
+        for start in range(0, geometry.array_bytes, geometry.chunk_bytes):
+            stop = min(start + geometry.chunk_bytes, geometry.array_bytes)
+            yield Chunk(number, array, start, stop, base + start)
+            number += 1
+
+
+def sum_of(chunk: Any) -> int:
+    """Return the sum of a chunk's 64-bit words; ``chunk`` is uint64, in host or device memory.
+
+    A page of an older version, a page of zeros and any one changed bit change it, and it costs
+    no more than reading memory, on a CPU and on a GPU.
+    """
+    return int(chunk.sum(dtype=np.uint64))
+
+
+def write_page(version: Version, geometry: Geometry, sums: list[int], out: memoryview) -> None:
+    """Fill ``out``, a page, with what says which version this is."""
+    g = geometry
+    _HEADER.pack_into(
+        out, 0, _MAGIC, _FORMAT, version.partition, version.number,
+        g.rows, g.width, g.arrays, g.chunk_bytes >> 12, len(sums),
+    )  # fmt: skip
+    struct.pack_into(f"<{len(sums)}Q", out, _SUMS, *sums)
+    end = _SUMS + 8 * len(sums)
+    out[end : PAGE - 4] = bytes(PAGE - 4 - end)
+    struct.pack_into("<I", out, PAGE - 4, zlib.crc32(out[: PAGE - 4]))
+
+
+def read_page(version: Version, geometry: Geometry, page: memoryview, path: Path) -> list[int]:
+    """Return the sums of ``version``; CorruptFile where the page is that of another, or damaged."""
+    found = _HEADER.unpack_from(page)
+    (crc,) = struct.unpack_from("<I", page, PAGE - 4)
+    what = f"partition {version.partition} in {path} is damaged"
+    if found[0] != _MAGIC or crc != zlib.crc32(page[: PAGE - 4]):
+        raise CorruptFile(
+            what,
+            expected=f"the page of version {version.number} in place {version.place}",
+            got="a page that was never written" if not any(page) else "other bytes",
+            remedy=_REMEDY,
+        )
+    g = geometry
+    if found[1] > _FORMAT or found[4:8] != (g.rows, g.width, g.arrays, g.chunk_bytes >> 12):
+        raise CorruptFile(
+            f"{path} has another geometry",
+            expected=f"{g.rows} rows of {g.width} values, {g.arrays} arrays",
+            got=f"{found[4]} rows of {found[5]} values, {found[6]} arrays",
+            remedy=_REMEDY,
+        )
+    if found[2:4] != (version.partition, version.number):
+        raise CorruptFile(
+            what,
+            expected=f"version {version.number} in place {version.place}",
+            got=f"version {found[3]} of partition {found[2]}",
+            remedy=_REMEDY,
+        )
+    return list(struct.unpack_from(f"<{found[8]}Q", page, _SUMS))
+
+
+def check_sum(version: Version, chunk: Chunk, expected: int, got: int, path: Path, at: int) -> None:
+    """Raise CorruptFile unless a chunk has the sum that it was written with."""
+    if expected != got:
+        raise CorruptFile(
+            f"partition {version.partition} in {path} is damaged at offset {at}",
+            expected=f"{chunk.stop - chunk.start} bytes of version {version.number} "
+            f"with sum {expected:016x}",
+            got=f"{got:016x}",
+            remedy=_REMEDY,
+        )

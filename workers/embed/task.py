@@ -1,0 +1,84 @@
+"""The task of a rank that trains embeddings, and its result."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from penstock.workers.embed.ranks.rounds import partitions_of
+from penstock.workers.embed.spec import Training
+
+
+@dataclass(frozen=True)
+class TrainTask:
+    """A training.
+
+    run         an existing folder: metrics.jsonl (a line per epoch) and checkpoints/ go there
+    training    with ``batch`` and ``partitions`` as they are for this graph and machine
+    init        another run, whose vectors known nodes and relations begin with; its relations
+    """
+
+    graph: Path
+    run: Path
+    training: Training
+    init: Path | None = None
+    init_relations: tuple[str, ...] = ()
+
+    @property
+    def partitions(self) -> int:
+        """Into how many partitions the nodes are divided; 1: they are in memory."""
+        return self.training.partitions or 1
+
+    def partitions_of(self, nodes: int, ranks: int) -> int:
+        """Return into how many partitions so many ranks divide the nodes."""
+        return partitions_of(self.training, nodes, ranks)
+
+    @property
+    def checkpoints(self) -> Path:
+        """The folder of checkpoints."""
+        return self.run / "checkpoints"
+
+
+@dataclass(frozen=True)
+class Trained:
+    """The result of a training.
+
+    best_epoch      with the best validation MRR; the last one where nothing was validated
+    loss            mean of an edge in the last epoch; None: there is none, or it is no number
+    validation      of the best epoch: see ``Scores``; None: there are no edges to validate on
+    epoch_seconds   the median epoch, evaluation and checkpoints not counted
+    utilization     share of these seconds in which kernels trained
+    exposed_seconds in which the training waited for the disk, bytes moved by swaps, and their
+                    bytes a second: of all epochs of this process
+    stopped         why it ended: epochs, patience, or nan
+    theorem         whether swaps hide behind training, in words; None: nothing is swapped
+    known           nodes and relations that kept the vectors of --init
+    ranks           that trained together; of several, bytes and seconds in which partitions
+                    changed hands, and what is said of disks is of all ranks
+    """
+
+    epochs: int
+    first_epoch: int
+    best_epoch: int
+    loss: float | None
+    nodes: int
+    edges: int
+    relations: int
+    partitions: int
+    batches: int
+    seconds: float
+    epoch_seconds: float
+    stopped: str
+    utilization: float = 0.0
+    exposed_seconds: float = 0.0
+    bytes_read: int = 0
+    bytes_written: int = 0
+    bandwidth: float = 0.0
+    theorem: str | None = None
+    validated: int = 0
+    validation: dict[str, Any] | None = None
+    known: dict[str, int] = field(default_factory=dict)
+    ranks: int = 1
+    bytes_exchanged: int = 0
+    exchange_seconds: float = 0.0

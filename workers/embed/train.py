@@ -1,0 +1,519 @@
+"""The training loop of one rank: ``ranks.run(train, task)``; ranks/run.py has that of several.
+
+Nodes lie in partitions, of which the buffer holds as many as train together; where there is one
+partition the buffer holds all of it, and the disk is touched at checkpoints only. All edges of a
+phase, which is what can be trained before a swap or while it runs, are mixed.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+import statistics
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from penstock.arrays import Array
+from penstock.errors import UsageError
+from penstock.files import append_text, save_text
+from penstock.graph import Graph
+from penstock.kernels import kernel
+from penstock.kernels.cpu.philox import random_keys
+from penstock.kernels.embed_rules import Batch, Table
+from penstock.kernels.streams import Stream
+from penstock.partition.order import order
+from penstock.workers.cores import cores_of_rank
+from penstock.workers.embed.buffer import BufferVisit, PartitionBuffer, Phase
+from penstock.workers.embed.edges import all_edges, split_edges
+from penstock.workers.embed.initial import fill_nodes, relation_rows
+from penstock.workers.embed.layout.buckets import EdgeBuckets, PhaseEdges, build_buckets
+from penstock.workers.embed.layout.nodes import NodeLayout
+from penstock.workers.embed.negatives import Draw, Negatives
+from penstock.workers.embed.ranking import Scores, known_answers, rank, sample
+from penstock.workers.embed.schedule import Schedule, Share
+from penstock.workers.embed.source import BufferSource, TableSource, VectorSource, geometry_of
+from penstock.workers.embed.spec import BATCH, Training
+from penstock.workers.embed.storage import Geometry, Slot, open_table
+from penstock.workers.embed.task import Trained, TrainTask
+from penstock.workers.embed.theorem import Condition, Machine
+from penstock.workers.embed.versions import BEST, LAST, Checkpoints, Versions, table_path
+from penstock.workers.embed.warm import WarmStart
+from penstock.workers.resources.device import arrays_of_device, gpu, to_device, to_host
+
+if TYPE_CHECKING:
+    from penstock.workers.comm.single import AnyCommunicator
+
+BUCKETS = "buckets"  # the folder of edges in a run's, while it trains
+VALIDATION = "valid"  # the split that a training is validated on
+# What draws of EMBED_SHUFFLE are for, in the upper bits of their numbers: which partition a node
+# lies in, in which order the batches of a phase are trained.
+_ASSIGN, _BATCH_ORDER = 3, 4
+_MOST_PAIRS = 16  # of partitions, more than a buffer of four has
+_LOOK = 0.2  # seconds between two looks at whether anybody waits for the result
+
+
+def train(comm: AnyCommunicator, task: TrainTask) -> Trained:
+    """Train, from the last checkpoint if there is one."""
+    started = time.monotonic()
+    with np.errstate(over="ignore", invalid="ignore"):  # the loss shows them
+        run = _run_of(comm)(comm, task)
+        try:
+            with run.work:
+                return run.train(started)
+        finally:
+            run.close()
+
+
+def node_layout(nodes: int, partitions: int, seed: int) -> NodeLayout:
+    """Return which partition each node lies in: equal ones, drawn at random.
+
+    Nodes of one community or one time often have numbers in a row: partitions of such would be no
+    samples of the graph.
+    """
+    if partitions == 1:
+        return NodeLayout.ranges(nodes, 1)
+    keys = random_keys(seed, Stream.EMBED_SHUFFLE, _ASSIGN << 60, nodes)
+    parts = np.empty(nodes, np.int32)
+    parts[np.argsort(keys, kind="stable")] = np.arange(nodes, dtype=np.int64) * partitions // nodes
+    return NodeLayout.of_assignment(parts, partitions)
+
+
+def _run_of(comm: AnyCommunicator) -> type[Run]:
+    if comm.size == 1:
+        return Run
+    from penstock.workers.embed.ranks.run import RankRun
+
+    return RankRun
+
+
+class Run:
+    """One training on one rank."""
+
+    def __init__(self, comm: AnyCommunicator, task: TrainTask) -> None:
+        self.comm, self.task, self.training = comm, task, task.training
+        self.graph = graph = Graph.open(task.graph)
+        training = self.training
+        self.relation_count = len(graph.manifest.relations or ()) if training.has_relations else 0
+        self.rules = training.rules(self.relation_count)
+        task.checkpoints.mkdir(exist_ok=True)
+        self.layout = self._layout()
+        self.validation = self._validation()
+        states = self.rules.state_width(1)
+        places = 2 if self.validation is None else 3
+        geometry = geometry_of(self.layout, training.dim, states, places, files=comm.size)
+        self.checkpoints = Checkpoints(task.checkpoints)
+        self.versions = self._versions(geometry)
+        path = table_path(task.checkpoints, geometry, comm.rank)
+        self.table = open_table(path, geometry, device=gpu())
+        self.schedule = self._schedule()
+        self.warm = None
+        if task.init is not None:
+            self.warm = WarmStart(task.init, task.init_relations, graph, self.rules)
+        self.buffer = PartitionBuffer(
+            self.table,
+            self.versions,
+            self.schedule,
+            sizes=self.layout.sizes,
+            initial=self._initial,
+            prefetch=training.prefetch,
+            xp=arrays_of_device(),
+            before_state=self._before_state,
+        )
+        self.kernels = kernel("embed", self.buffer.values)
+        self.negatives = Negatives(graph, training, self.layout, self.kernels)
+        self.work = self.kernels.workspace(cores_of_rank(comm))
+        self.relations = self._initial_relations()
+        self.epoch, self.state, self.batches = 0, 0, 0  # done: epochs, states of the next, batches
+        self.best, self.best_epoch, self.bad = -1.0, 0, 0
+        self.best_scores: dict[str, Any] | None = None
+        self.loss, self.epoch_loss, self.epoch_edges = math.nan, 0.0, 0
+        self._trained_seconds = 0.0
+        self._saved = time.monotonic()
+        self._looked = 0.0
+        self.done = 0  # edges, in this process
+
+    # -- what is there before the first epoch ----------------------------------------------------
+
+    def _versions(self, geometry: Geometry) -> Versions:
+        return self.checkpoints.versions(geometry)
+
+    def _schedule(self) -> Schedule:
+        training = self.training
+        return Schedule(
+            order(training.order, self.task.partitions), seed=training.seed, spread=True
+        )
+
+    def _before_state(self, epoch: int, number: int) -> None:
+        """Do nothing: the partitions of every state are here."""
+
+    def _layout(self) -> NodeLayout:
+        folder = self.task.checkpoints
+        if (folder / f"{LAST}.json").is_file():
+            return NodeLayout.open(folder)
+        partitions = self.task.partitions_of(self.graph.num_nodes, self.comm.size)
+        layout = node_layout(self.graph.num_nodes, partitions, self.training.seed)
+        if self.comm.rank == 0:
+            layout.save(folder)
+        return layout
+
+    def _validation(self) -> Any:
+        """Return the sample of edges that is ranked now and then, and their known answers."""
+        if not self.graph.manifest.heldout.get(VALIDATION):
+            return None
+        edges = split_edges(self.graph, VALIDATION)
+        edges = sample(edges, self.training.validate_sample, self.training.seed)
+        held = all_edges(self.graph)
+        if not self.training.has_relations:
+            held, edges = [one.without_relations() for one in held], edges.without_relations()
+        return edges, known_answers(held, edges, self.rules.sides, self.layout, self.relation_count)
+
+    def _initial(self, partition: int, slot: Slot) -> None:
+        nodes = self.layout.nodes_of(partition)
+        fill_nodes(self.training.seed, nodes, slot[0], self.training.scale)
+        for state in slot[1:]:
+            state[:] = 0
+        if self.warm is not None:
+            self.warm.fill(nodes, slot)
+
+    def _initial_relations(self) -> Table | None:
+        rules = self.rules
+        if not rules.relation_width:
+            return None
+        values = relation_rows(self.training.seed, rules, self.relation_count, self.training.scale)
+        state = np.zeros((len(values), rules.state_width(rules.relation_width)), np.float32)
+        if self.warm is not None:
+            self.warm.fill_relations(values, state)
+        return Table(to_device(values), to_device(state))
+
+    def _resume(self) -> None:
+        if not self.checkpoints.has(LAST):
+            return
+        found = self.checkpoints.load(LAST)
+        about = found.about
+        self.epoch, self.state, self.batches = about["epoch"], about["state"], about["batches"]
+        self.best, self.best_epoch, self.bad = about["best"], about["best_epoch"], about["bad"]
+        self.best_scores, self.loss = about["scores"], about["loss"]
+        self.loss = math.nan if self.loss is None else self.loss
+        self.epoch_loss, self.epoch_edges = about["epoch_loss"], about["epoch_edges"]
+        if self.comm.rank == 0:
+            _drop_later(self.task.run / "metrics.jsonl", self.epoch, self.state)
+        if self.relations is not None:
+            self.relations.values[:] = to_device(found.tensors["relations"])
+            self.relations.state[:] = to_device(found.tensors["relations_state"])
+
+    # -- epochs ----------------------------------------------------------------------------------
+
+    def train(self, started: float) -> Trained:
+        """Run the epochs that are left."""
+        self._resume()
+        first_epoch, first_batch = self.epoch, self.batches
+        self.buckets = self._buckets()
+        _check_batch(self.training, self._most_edges())
+        left = self.graph.num_edges * (self.training.epochs - self.epoch) - self.epoch_edges
+        self._log(left=left, edges=0)
+        seconds: list[float] = []
+        busy: list[float] = []
+        stopped = self._epochs(seconds, busy)
+        if stopped != "nan" and (self.batches > first_batch or not self.checkpoints.has(LAST)):
+            self._save()
+        self._drop_buckets()
+        traffic = self.buffer.traffic
+        warm = self.warm
+        return Trained(
+            epochs=self.epoch,
+            first_epoch=first_epoch,
+            best_epoch=self.best_epoch or self.epoch,
+            loss=self.loss if stopped != "nan" and math.isfinite(self.loss) else None,
+            nodes=self.graph.num_nodes,
+            edges=self.graph.num_edges,
+            relations=self.relation_count,
+            partitions=self.layout.partitions,
+            batches=self.batches,
+            seconds=time.monotonic() - started,
+            epoch_seconds=statistics.median(seconds[1:] or seconds or [0.0]),
+            stopped=stopped,
+            utilization=sum(busy) / sum(seconds) if sum(seconds) else 0.0,
+            exposed_seconds=traffic.exposed_seconds,
+            bytes_read=traffic.bytes_read,
+            bytes_written=traffic.bytes_written,
+            bandwidth=traffic.bandwidth,
+            theorem=self._theorem(busy),
+            validated=0 if self.validation is None else self.validation[0].count,
+            validation=self.best_scores,
+            known={} if warm is None else warm.known,
+        )
+
+    def _buckets(self) -> EdgeBuckets:
+        folder = self.task.run / BUCKETS
+        return build_buckets(self.graph, self.layout, folder, seed=self.training.seed)
+
+    def _most_edges(self) -> int:
+        """Return how large a batch may be."""
+        return self.buckets.largest
+
+    def _drop_buckets(self) -> None:
+        shutil.rmtree(self.task.run / BUCKETS, ignore_errors=True)
+
+    def _log(self, **metrics: Any) -> None:
+        """Send figures of the whole training to the client."""
+        self.comm.log(**metrics)
+
+    def _note(self, line: dict[str, Any]) -> None:
+        """Write a line of metrics.jsonl."""
+        append_text(self.task.run / "metrics.jsonl", json.dumps(line) + "\n")
+
+    def _theorem(self, busy: list[float]) -> str | None:
+        """Say whether theorem 3 holds for this graph, by what was measured in this run."""
+        traffic, done = self.buffer.traffic, sum(busy)
+        if self.layout.partitions == 1 or not done or not traffic.bandwidth:
+            return None
+        edges, table = self.graph.num_edges, self.table.geometry
+        rate = traffic.bandwidth  # of reads and writes in flight together
+        condition = Condition.of(
+            table,
+            nodes=self.graph.num_nodes,
+            edges=edges,
+            memory=table.slot_bytes(self.buffer.slots),
+            slots=self.buffer.slots,
+            machine=Machine(done / (edges * len(busy)), rate / 2, rate / 2, exchange=rate),
+        )
+        return condition.describe(self.layout.partitions)
+
+    def _epochs(self, seconds: list[float], busy: list[float]) -> str:
+        training = self.training
+        while self.epoch < training.epochs:
+            if training.patience is not None and self.bad >= training.patience:
+                return "patience"
+            begun, self._trained_seconds = time.perf_counter(), 0.0
+            paused = self._states(self.epoch)
+            if paused is None:
+                return "nan"
+            self.loss = self.epoch_loss / max(self.epoch_edges, 1)
+            seconds.append(time.perf_counter() - begun - paused)
+            busy.append(self._trained_seconds)
+            self.epoch, self.state = self.epoch + 1, 0
+            self.epoch_loss, self.epoch_edges = 0.0, 0
+            self._finish_epoch(seconds[-1])
+        return "epochs"
+
+    def _states(self, epoch: int) -> float | None:
+        """Train the states of an epoch that are left; return the seconds of checkpoints.
+
+        None: the loss is no number.
+        """
+        paused = 0.0
+        for visit in self.buffer.states(epoch, start=self.state):
+            if not self._visit(visit):
+                return None
+            self.state = visit.number + 1
+            if not visit.last and self._save_due():
+                visit.swap()
+                self.buffer.wait()
+                begun = time.perf_counter()
+                self._save()
+                states = len(self.schedule)
+                self._note({"epoch": epoch + 1, "state": self.state, "states": states})
+                paused += time.perf_counter() - begun
+        return paused
+
+    def _visit(self, visit: BufferVisit) -> bool:
+        """Train what a state of the buffer can train; return whether the loss is a number."""
+        return all(self._phase(phase) for phase in visit)
+
+    def _phase(self, phase: Phase) -> bool:
+        """Train all edges of a phase, mixed; return whether the loss is a number."""
+        size = self.training.batch or BATCH
+        groups = self._groups(phase)
+        nodes = Table(self.buffer.values, self.buffer.state)
+        losses: list[Any] = []
+        for number, start in self._batches([len(edges) for edges, _ in groups], phase.which, size):
+            edges, draw = groups[number]
+            heads, relations, tails = edges.batch(start, start + size)
+            begun = time.perf_counter()
+            typed = None if self.relations is None or relations is None else to_device(relations)
+            negatives = draw(self.rules.chunks(len(heads)), self._number())
+            batch = Batch(to_device(heads), typed, to_device(tails), negatives)
+            rate = self.training.rate(self._share())
+            self.batches += 1
+            loss = self.kernels.step(
+                nodes, self.relations, batch, self.rules, rate, self.batches, self.work
+            )
+            self._after_batch()
+            losses.append(loss)
+            self.epoch_edges += len(heads)
+            self._trained_seconds += time.perf_counter() - begun
+            if not self._progress(len(heads), losses):
+                return False
+        return self._add(losses)
+
+    def _number(self) -> int:
+        """Return the number of the next batch, which no other one of the training has."""
+        return self.batches
+
+    def _after_batch(self) -> None:
+        """Do nothing: no other rank has trained the same relations."""
+
+    def _groups(self, phase: Phase) -> list[tuple[PhaseEdges, Draw]]:
+        """Return the edges of a phase by the two partitions that they join, and their negatives."""
+        found = []
+        for number, (pair, shares) in enumerate(self._pairs(phase.shares).items()):
+            edges = self.buckets.phase(
+                shares,
+                self.buffer.first_rows,
+                rows=len(self.buffer.values),
+                seed=self.training.seed,
+                which=phase.which * _MOST_PAIRS + number,
+            )
+            draw = self.negatives.of(phase, pair, self.buffer.first_rows)
+            found.append((_on_device(edges), draw))
+        return found
+
+    def _pairs(self, shares: Sequence[Share]) -> dict[frozenset[int], list[Share]]:
+        """Return shares by the partitions whose negatives they are to have."""
+        pairs: dict[frozenset[int], list[Share]] = {}
+        for share in shares:
+            pairs.setdefault(frozenset(share.bucket), []).append(share)
+        return pairs
+
+    def _batches(self, counts: list[int], which: int, size: int) -> list[tuple[int, int]]:
+        """Return group and first edge of every batch of a phase, groups mixed."""
+        batches = [(i, start) for i, count in enumerate(counts) for start in range(0, count, size)]
+        if len(counts) < 2:
+            return batches
+        first = (_BATCH_ORDER << 60) + (which << 32)
+        keys = random_keys(self.training.seed, Stream.EMBED_SHUFFLE, first, len(batches))
+        return [batches[i] for i in np.argsort(keys, kind="stable")]
+
+    def _progress(self, count: int, losses: list[Any]) -> bool:
+        """Tell how many edges are done; return whether the loss is a number, as far as seen."""
+        self.done += count
+        now = time.monotonic()
+        if now - self._looked < _LOOK:
+            return True
+        self._looked = now
+        self.comm.check()
+        self.comm.log(edges=self.done)
+        return self._add(losses)
+
+    def _add(self, losses: list[Any]) -> bool:
+        """Add losses up, which on a GPU waits for them, and forget them."""
+        for loss in losses:  # one by one: the sum does not depend on when it is looked at
+            self.epoch_loss += float(loss)
+        losses.clear()
+        return math.isfinite(self.epoch_loss)
+
+    def _share(self) -> float:
+        """Return the share of the training that is done."""
+        edges = max(self.graph.num_edges, 1)
+        return min((self.epoch + self.epoch_edges / edges) / self.training.epochs, 1.0)
+
+    # -- after an epoch --------------------------------------------------------------------------
+
+    def _finish_epoch(self, seconds: float) -> None:
+        training = self.training
+        last = self.epoch == training.epochs
+        line: dict[str, Any] = {"epoch": self.epoch, "loss": round(self.loss, 6)}
+        shown: dict[str, Any] = {"epoch": self.epoch, "edges": self.done, "loss": self.loss}
+        names: tuple[str, ...] = (LAST,)
+        if self.validation is not None and (last or self.epoch % training.validate_every == 0):
+            scores = self._validate()
+            line["valid"] = scores
+            shown["mrr"] = scores["mrr"]
+            if scores["mrr"] > self.best:
+                self.best, self.best_epoch, self.bad = scores["mrr"], self.epoch, 0
+                self.best_scores = scores
+                names = (LAST, BEST)
+            else:
+                self.bad += 1
+        line["seconds"] = round(seconds, 6)
+        line["utilization"] = round(self._trained_seconds / seconds, 4) if seconds else 0.0
+        self._note(line)
+        self._log(**shown)
+        if BEST in names or self._save_due():
+            self._save(names)
+
+    def _validate(self) -> dict[str, Any]:
+        edges, known = self.validation
+        ranks = rank(self._source(), self.rules, edges, known=known, work=self.work)
+        return Scores.of(np.concatenate(list(ranks.values()))).to_dict()
+
+    def _source(self) -> VectorSource:
+        relations = None if self.relations is None else self.relations.values
+        if self.layout.partitions == 1:
+            return BufferSource(self.buffer, self.layout, relations)
+        self.buffer.flush()
+        return TableSource(self.table, self.versions.newest, self.layout, relations, device=gpu())
+
+    def _save_due(self) -> bool:
+        return time.monotonic() - self._saved > 60 * self.training.checkpoint_minutes
+
+    def _save(self, names: tuple[str, ...] = (LAST,)) -> None:
+        self.buffer.flush()
+        tensors, about = self._beside()
+        self.checkpoints.save(self.table, self.versions, tensors, about, names=names)
+        self._saved = time.monotonic()
+
+    def _beside(self) -> tuple[dict[str, Array], dict[str, Any]]:
+        """Return what a checkpoint holds beside the partitions: relations, and where it is."""
+        tensors = {}
+        if self.relations is not None:
+            tensors["relations"] = to_host(self.relations.values)
+            tensors["relations_state"] = to_host(self.relations.state)
+        return tensors, {
+            "epoch": self.epoch,
+            "state": self.state,
+            "batches": self.batches,
+            "best": self.best,
+            "best_epoch": self.best_epoch,
+            "bad": self.bad,
+            "scores": self.best_scores,
+            "loss": self.loss if math.isfinite(self.loss) else None,
+            "epoch_loss": self.epoch_loss,
+            "epoch_edges": self.epoch_edges,
+        }
+
+    def close(self) -> None:
+        """Close the files."""
+        self.buffer.close()
+        self.table.close()
+        if self.warm is not None:
+            self.warm.close()
+
+
+def _check_batch(training: Training, most: int) -> None:
+    """Raise where a batch that was asked for is larger than every bucket."""
+    if training.batch is not None and training.batch > most:
+        raise UsageError(
+            "a batch is larger than the largest bucket of edges",
+            expected=f"--batch {most:,} or less",
+            got=f"--batch {training.batch:,}",
+            remedy="Take a smaller batch, or fewer --partitions",
+        )
+
+
+def _drop_later(path: Path, epoch: int, state: int) -> None:
+    """Drop lines of what is done again, since a run was killed after its last checkpoint."""
+    if not path.is_file():
+        return
+    kept = []
+    for text in path.read_text(encoding="utf-8").splitlines():
+        line = json.loads(text)
+        if line["epoch"] <= epoch or (
+            line["epoch"] == epoch + 1 and line.get("state", state + 1) <= state
+        ):
+            kept.append(text + "\n")
+    save_text(path, "".join(kept))
+
+
+def _on_device(edges: PhaseEdges) -> PhaseEdges:
+    """Return edges where this worker computes."""
+    if not gpu():
+        return edges
+    from penstock.workers.embed.layout.gpu_edges import on_device
+
+    return on_device(edges)

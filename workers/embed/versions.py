@@ -1,0 +1,339 @@
+"""Which version of each partition is whole: checkpoints of a table that is written all the time.
+
+    nodes.table                      every partition, in two or three places (storage); of
+                                     several ranks nodes-000.table and so on
+    relations-000012.safetensors     relations, their optimizer state: what is not in the table
+    last.json, best.json             a checkpoint each: the version of every partition, the file
+                                     of relations, and what the job says of it
+
+A checkpoint is written in this order, each on the disk before the next: partitions, relations,
+manifest, which takes its name in one rename. A process that is killed anywhere leaves the one
+before. A place that a manifest names is not written to.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from penstock.arrays import Array
+from penstock.errors import CorruptFile, MissingFile
+from penstock.files import FileEntry, atomic, file_entry, file_table, read_file_table
+from penstock.formats import Format
+from penstock.output_lock import refuse_link
+from penstock.workers.embed.storage import Geometry, Table, Version
+
+LAST, BEST = "last", "best"
+_ONE_FILE, _SEVERAL_FILES = 1, 2  # versions of the manifest
+_REMEDY = "Resume from another checkpoint, or start over"
+
+
+def table_path(folder: Path, geometry: Geometry, file: int = 0) -> Path:
+    """Return where a table lies in a folder of checkpoints: its file, or that of one rank."""
+    return folder / ("nodes.table" if geometry.files == 1 else f"nodes-{file:03d}.table")
+
+
+class Versions:
+    """Which version of each partition is the newest, and where the next one may be written.
+
+    versions.current(3)         what to read
+    versions.next(3)            what to write: in a place that no checkpoint names
+    versions.wrote(version)     it is written: it is the newest now
+    versions.keep("last")       a checkpoint names the newest ones: their places are kept
+    """
+
+    def __init__(self, geometry: Geometry, newest: Iterable[Version] | None = None) -> None:
+        self.geometry = geometry
+        self.newest = (
+            [Version(partition, 0, 0) for partition in range(geometry.partitions)]
+            if newest is None
+            else list(newest)
+        )
+        self._kept: dict[str, tuple[Version, ...]] = {}
+
+    def current(self, partition: int) -> Version:
+        """Return the newest version of a partition; number 0: it was never written."""
+        return self.newest[partition]
+
+    def next(self, partition: int) -> Version:
+        """Return what is written next: one more, in a place that no checkpoint names."""
+        taken = {
+            kept[partition].place for kept in self._kept.values() if kept[partition].number > 0
+        }
+        free = (place for place in range(self.geometry.places) if place not in taken)
+        place = next(free, None)
+        assert place is not None, "two checkpoints are kept of two places"
+        return Version(partition, place, self.newest[partition].number + 1)
+
+    def wrote(self, version: Version) -> None:
+        """Take note that ``version`` is written, as far as the disk is asked."""
+        self.newest[version.partition] = version
+
+    def keep(self, name: str, versions: Iterable[Version] | None = None) -> None:
+        """Keep the places that checkpoint ``name`` names [default: the newest versions]."""
+        self._kept[name] = tuple(self.newest if versions is None else versions)
+
+
+class RankVersions(Versions):
+    """The versions of the partitions that one of several ranks has, in the places of its file.
+
+    versions.dropped(3)   another rank has it now: its place is free, unless a checkpoint names it
+    """
+
+    def __init__(
+        self, geometry: Geometry, file: int, newest: Iterable[Version] | None = None
+    ) -> None:
+        super().__init__(geometry, newest)
+        self.file = file
+        for partition, version in enumerate(self.newest):
+            if version.file != file:
+                self.dropped(partition)
+        self._number = max((version.number for version in self.newest), default=0)
+        self._writing: dict[int, int] = {}
+
+    def next(self, partition: int) -> Version:
+        """Return what is written next, in a place that holds nothing which is still wanted."""
+        taken = {kept.place for versions in self._kept.values() for kept in versions}
+        taken |= {v.place for v in self.newest if v.number > 0 and v.partition != partition}
+        taken |= {place for other, place in self._writing.items() if other != partition}
+        free = (place for place in range(self.geometry.file_places) if place not in taken)
+        place = next(free, None)
+        assert place is not None, "more partitions on this rank than its file is for"
+        self._writing[partition] = place
+        # One count for all: a partition that went and came back has a number that it never had.
+        self._number += 1
+        return Version(partition, place, self._number, self.file)
+
+    def wrote(self, version: Version) -> None:
+        """Take note that ``version`` is written."""
+        super().wrote(version)
+        self._writing.pop(version.partition, None)
+
+    def dropped(self, partition: int) -> None:
+        """Take note that this rank does not have a partition any more."""
+        self.newest[partition] = Version(partition, 0, 0, self.file)
+
+    def keep(self, name: str, versions: Iterable[Version] | None = None) -> None:
+        """Keep the places of this rank's file that checkpoint ``name`` names."""
+        named = self.newest if versions is None else versions
+        mine = [v for v in named if v.file == self.file and v.number > 0]
+        self._number = max([self._number, *(version.number for version in mine)])
+        super().keep(name, mine)
+
+
+@dataclass(frozen=True, eq=False)
+class Checkpoint:
+    """One checkpoint, read.
+
+    number     how many were written before it, and it
+    geometry   of the table
+    versions   of every partition
+    tensors    relations and whatever else the job gave, by name, in host memory
+    about      what the job said of it: epoch, position, losses, options
+    """
+
+    name: str
+    number: int
+    geometry: Geometry
+    versions: tuple[Version, ...]
+    tensors: dict[str, Array]
+    about: dict[str, Any]
+
+
+class Checkpoints:
+    """The checkpoints of one folder.
+
+    Checkpoints(folder).load("last")              None: there is none
+    checkpoints.save(table, versions, tensors, about, names=("last", "best"))
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def has(self, name: str = LAST) -> bool:
+        """Whether there is a checkpoint of that name."""
+        return (self.folder / f"{name}.json").is_file()
+
+    def versions(self, geometry: Geometry, *, of: str = LAST) -> Versions:
+        """Return where to go on from: the versions of checkpoint ``of``, or initial ones.
+
+        The places of every checkpoint that is there are kept, whichever this is.
+        """
+        versions = Versions(geometry, self._newest(of))
+        self._keep_named(versions, geometry)
+        return versions
+
+    def rank_versions(self, geometry: Geometry, file: int, *, of: str = LAST) -> RankVersions:
+        """Return the same of one of several ranks, which has a file of its own."""
+        versions = RankVersions(geometry, file, self._newest(of))
+        self._keep_named(versions, geometry)
+        return versions
+
+    def holders(self, name: str = LAST) -> tuple[int, ...]:
+        """Return which rank had each partition when a checkpoint was written."""
+        return tuple(version.file for version in _versions(self._manifest(name)))
+
+    def _newest(self, name: str) -> tuple[Version, ...] | None:
+        return _versions(self._manifest(name)) if self.has(name) else None
+
+    def _keep_named(self, versions: Versions, geometry: Geometry) -> None:
+        for name in (LAST, BEST):
+            if self.has(name):
+                body = self._manifest(name)
+                _check_geometry(self.folder / f"{name}.json", body, geometry)
+                versions.keep(name, _versions(body))
+
+    def load(self, name: str = LAST) -> Checkpoint:
+        """Read a checkpoint; what it names is compared with its checksums.
+
+        Partitions are compared when they are read.
+        """
+        from safetensors.numpy import load
+
+        body = self._manifest(name)
+        with _format(name).reading(self.folder):
+            entries = read_file_table(body["files"])
+            (entry,) = entries.values()
+            geometry = Geometry(**body["geometry"])
+            versions, number, about = _versions(body), int(body["number"]), body["about"]
+        tensors = load(self._checked(entry, name))
+        return Checkpoint(name, number, geometry, versions, tensors, about)
+
+    def save(
+        self,
+        table: Table,
+        versions: Versions,
+        tensors: Mapping[str, Array],
+        about: dict[str, Any],
+        *,
+        names: Iterable[str] = (LAST,),
+    ) -> None:
+        """Write a checkpoint of the newest versions under one name or several.
+
+        All partitions that memory holds must have been written (``PartitionBuffer.flush``). Where
+        the disk is full, or the process is killed, the checkpoints before are as they were.
+        """
+        table.flush()
+        names = tuple(names)
+        self.write(table.geometry, versions.newest, tensors, about, names=names)
+        for name in names:
+            versions.keep(name)
+
+    def write(
+        self,
+        geometry: Geometry,
+        versions: Sequence[Version],
+        tensors: Mapping[str, Array],
+        about: dict[str, Any],
+        *,
+        names: Iterable[str] = (LAST,),
+    ) -> None:
+        """Write a checkpoint of versions that are on the disk."""
+        several = geometry.files > 1
+        number = 1 + max((self._number(name) for name in (LAST, BEST)), default=0)
+        entry = self._save_tensors(f"relations-{number:06d}.safetensors", tensors)
+        for name in names:
+            form = _format(name)
+            body = {
+                "format": form.name,
+                "version": _SEVERAL_FILES if several else _ONE_FILE,
+                "number": number,
+                "geometry": _geometry_body(geometry),
+                "partitions": [
+                    [v.place, v.number, v.file] if several else [v.place, v.number]
+                    for v in versions
+                ],
+                "files": file_table([entry]),
+                "about": about,
+            }
+            path = self.folder / form.file
+            with atomic(path) as temporary:
+                _write(temporary, (json.dumps(body, indent=1, allow_nan=False) + "\n").encode())
+            sync_folder(self.folder)
+        self._drop_unnamed()
+
+    def _save_tensors(self, name: str, tensors: Mapping[str, Array]) -> FileEntry:
+        from safetensors.numpy import save
+
+        refuse_link(self.folder)
+        arrays = {key: np.ascontiguousarray(array) for key, array in tensors.items()}
+        with atomic(self.folder / name) as temporary:
+            _write(temporary, save(arrays))
+        return file_entry(self.folder, name)
+
+    def _checked(self, entry: FileEntry, name: str) -> bytes:
+        entry.check_size(self.folder, listed_in=f"{name}.json", remedy=_REMEDY)
+        entry.check_sum(self.folder, remedy=_REMEDY)
+        return (self.folder / entry.name).read_bytes()
+
+    def _manifest(self, name: str) -> dict[str, Any]:
+        return _format(name).load(self.folder)
+
+    def _number(self, name: str) -> int:
+        return int(self._manifest(name)["number"]) if self.has(name) else 0
+
+    def _drop_unnamed(self) -> None:
+        named = {file for n in (LAST, BEST) if self.has(n) for file in self._manifest(n)["files"]}
+        for path in self.folder.glob("relations-*.safetensors"):
+            if path.name not in named:
+                path.unlink(missing_ok=True)
+
+
+def sync_folder(folder: Path) -> None:
+    """Return when the names in ``folder`` are on the disk."""
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(fd)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # some network disks have no such call
+            raise
+    finally:
+        os.close(fd)
+
+
+def _write(path: Path, data: bytes) -> None:
+    with path.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _format(name: str) -> Format:
+    return Format(
+        name="penstock-embed-checkpoint",
+        version=_SEVERAL_FILES,
+        file=f"{name}.json",
+        thing="folder of checkpoints of penstock embed",
+        make="Train first",
+        restore=_REMEDY,
+        absent=MissingFile,
+    )
+
+
+def _versions(body: dict[str, Any]) -> tuple[Version, ...]:
+    return tuple(Version(partition, *entry) for partition, entry in enumerate(body["partitions"]))
+
+
+def _geometry_body(geometry: Geometry) -> dict[str, int]:
+    """Return what a manifest says of a geometry: of one file what it always said."""
+    body = asdict(geometry)
+    if geometry.files == 1:
+        del body["files"]
+    return body
+
+
+def _check_geometry(path: Path, body: dict[str, Any], geometry: Geometry) -> None:
+    if body["geometry"] != _geometry_body(geometry):
+        raise CorruptFile(
+            f"{path} is a checkpoint of another table",
+            expected=str(_geometry_body(geometry)),
+            got=str(body["geometry"]),
+            remedy="Give the options that it was made with, or train in another folder",
+        )
