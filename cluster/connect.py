@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import replace
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -81,8 +82,8 @@ def connect(
     >>> with connect(ClusterSpec(cluster="local", workers=2, memory_limit="4GB")) as client: ...
     """
     from penstock.cluster.devices import warn_of_unused_gpus
-    from penstock.cluster.startup import check_versions, wait_for_workers
-    from penstock.workers.plugin import register_plugin
+    from penstock.cluster.ended import forgotten_at_the_end
+    from penstock.cluster.startup import check_versions, prepare_workers
 
     have_home()
     spec = cluster if isinstance(cluster, ClusterSpec) else ClusterSpec(cluster=cluster, **options)
@@ -92,6 +93,7 @@ def connect(
         check_ranks(kind, spec.workers, ranks)
     check_count(spec, kind, ranks)
     with (
+        forgotten_at_the_end(),
         _opened(replace(spec, cluster=kind), ranks, quiet) as running,
         _closing(_client(running, spec)) as client,
         loss_explained(client),
@@ -102,21 +104,11 @@ def connect(
             print(f"dashboard: {running.dashboard}", file=sys.stderr)
         if running.attach is not None:
             running.attach(client)
-        wait_for_workers(client, running, spec.start_timeout, quiet=quiet)
-        if kind != "threads":
-            check_versions(client)
+        steps = [] if kind == "threads" else [partial(check_versions, client)]
         if kind in KINDS and kind != "threads":
-            leave_interrupts_to_client(client)
-        # They load the libraries of their devices now, maybe from a shared disk.
-        with answers_in_time(client, max(SILENT_SECONDS, spec.start_timeout)) as seconds:
-            register_plugin(
-                client,
-                # Who names the kind cuda asks for GPUs.
-                device="gpu" if spec.cluster == "cuda" else spec.device,
-                device_pool=spec.device_pool,
-                scratch=str(spec.worker_scratch) if spec.worker_scratch else None,
-                timeout=seconds,
-            )
+            steps.append(partial(leave_interrupts_to_client, client))
+        steps.append(partial(_give_resources, client, spec))
+        prepare_workers(client, running, spec.start_timeout, steps, quiet=quiet)
         warn_of_unused_gpus(client)
         yield client
 
@@ -129,6 +121,22 @@ def _log_as_dask(loop: Any, context: dict[str, Any]) -> None:
     said, error = context.get("message", "an error in the event loop"), context.get("exception")
     level = logging.DEBUG if isinstance(error, OSError) else logging.ERROR
     logging.getLogger("distributed").log(level, said, exc_info=error)
+
+
+def _give_resources(client: Any, spec: ClusterSpec) -> None:
+    """Have workers find their devices, caches and scratch."""
+    from penstock.workers.plugin import register_plugin
+
+    # They load the libraries of their devices now, maybe from a shared disk.
+    with answers_in_time(client, max(SILENT_SECONDS, spec.start_timeout)) as seconds:
+        register_plugin(
+            client,
+            # Who names the kind cuda asks for GPUs.
+            device="gpu" if spec.cluster == "cuda" else spec.device,
+            device_pool=spec.device_pool,
+            scratch=str(spec.worker_scratch) if spec.worker_scratch else None,
+            timeout=seconds,
+        )
 
 
 def leave_interrupts_to_client(client: Any) -> None:

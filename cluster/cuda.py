@@ -24,6 +24,7 @@ from penstock.cluster.running import Running
 from penstock.cluster.spec import ClusterSpec
 from penstock.cluster.temporary import make_folder, remove_folder
 from penstock.errors import ClusterError, MissingExtra, UsageError
+from penstock.workers.profiling import without_profile
 from penstock.workers.resources.device import devices_here, visible_devices
 from penstock.workers.resources.spill import device_share
 
@@ -83,6 +84,7 @@ def open_cuda(spec: ClusterSpec, *, quiet: bool) -> Iterator[Running]:
     cluster = LocalCUDACluster.__new__(LocalCUDACluster)
     stack = ExitStack()
     try:
+        stack.enter_context(without_profile())
         used = stack.enter_context(credentials(spec, Path(folder)))
         options = {"local_directory": folder} | cuda_options(spec, gpus, used)
         try:

@@ -13,7 +13,6 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-import dask
 import psutil
 
 from penstock.cluster.addresses import scheduler_addresses
@@ -22,6 +21,7 @@ from penstock.cluster.dashboard import serve_dashboard
 from penstock.cluster.running import Running
 from penstock.cluster.spec import ClusterSpec
 from penstock.cluster.temporary import temporary_folder
+from penstock.workers.profiling import without_profile
 
 CLOSE_TIMEOUT = 5
 _STARTING = 0.5  # seconds that a process which is being started may take to be seen
@@ -45,8 +45,8 @@ def open_local(spec: ClusterSpec, *, processes: bool) -> Iterator[Running]:
             if not processes:  # nobody else can reach it
                 addresses.pop("host", None)
                 addresses |= {"protocol": "inproc", "scheduler_port": 0}
-                # Dask shows its profile of tasks on the dashboard only.
-                stack.enter_context(dask.config.set({"distributed.worker.profile.enabled": False}))
+            # Dask shows its profile of tasks on the dashboard only, which threads have none of.
+            stack.enter_context(without_profile(unless_safe=processes))
             # Made in two steps, so that what the second one has started ends even if it fails, or
             # is interrupted.
             cluster = LocalCluster.__new__(LocalCluster)

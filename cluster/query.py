@@ -16,6 +16,7 @@ from penstock.errors import ClusterError, SilentScheduler
 
 SILENT_SECONDS = 30.0
 _WHO_SECONDS = 5.0  # for the scheduler to say which of its workers are silent
+_ALIVE_SECONDS = 3.0  # for a scheduler to show that it is still there
 _NAMED = 4
 
 
@@ -78,7 +79,11 @@ def answers_in_time(client: Any, timeout: float | None = None) -> Iterator[float
 
 @contextmanager
 def loss_explained(client: Any) -> Iterator[None]:
-    """Say that the scheduler has gone where Dask only says that a connection broke."""
+    """Say who has gone where Dask only says that a connection broke.
+
+    A worker that ends while the scheduler speaks to it on our behalf looks like the scheduler's own
+    end: Dask closes our connection as well. So the scheduler is asked before it is blamed.
+    """
     from concurrent.futures import CancelledError
 
     from distributed.comm.core import CommClosedError
@@ -89,7 +94,20 @@ def loss_explained(client: Any) -> Iterator[None]:
         of_a_file = isinstance(error, OSError) and error.filename is not None
         if of_a_file or (client.status == "running" and not isinstance(error, CommClosedError)):
             raise
+        if answers(client):
+            raise worker_gone(got=str(error) or type(error).__name__) from error
         raise scheduler_gone(address=client.scheduler.address) from error
+
+
+def answers(client: Any) -> bool:
+    """Return whether the scheduler still answers."""
+    if client.status != "running":
+        return False
+    try:
+        client.run_on_scheduler(_nothing, callback_timeout=_ALIVE_SECONDS)
+    except (OSError, TimeoutError):
+        return False
+    return True
 
 
 def scheduler_gone(
@@ -102,6 +120,16 @@ def scheduler_gone(
         got=got,
         remedy="Look at penstock cluster status and at its log, start it again, and run the "
         "command again: what was saved is still there, and --resume goes on where the job has it",
+    )
+
+
+def worker_gone(*, got: str | None = None) -> ClusterError:
+    """Return the error of a question that a worker's end cut off."""
+    return ClusterError(
+        "a worker ended, or its connection broke, while it was asked",
+        got=got,
+        remedy="See whether memory ran out (dmesg), and at the worker's log; run the command "
+        "again: what was saved is still there, and --resume goes on where the job has it",
     )
 
 
@@ -143,6 +171,11 @@ def by_value(function: Any) -> Any:
     """Have ``function`` travel by value, to a process that may not have penstock."""
     function.__module__ = "__main__"
     return function
+
+
+@by_value
+def _nothing() -> None:
+    pass
 
 
 @by_value

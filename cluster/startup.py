@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from penstock import __version__
-from penstock.cluster.query import ask, ask_scheduler, ask_workers, by_value
+from penstock.cluster.query import answers, ask, ask_scheduler, ask_workers, by_value, worker_gone
 from penstock.cluster.running import Running
 from penstock.errors import ClusterError
 from penstock.progress import Progress
@@ -17,11 +18,51 @@ _LAST_WORD = 1.0  # seconds that a scheduler has to answer when the time is over
 _NAMED = 8  # of the workers that are missing
 
 
-def wait_for_workers(client: Any, running: Running, timeout: float, *, quiet: bool) -> None:
-    """Return when every worker has connected; else say who did not, where, and what they wrote."""
+def prepare_workers(
+    client: Any,
+    running: Running,
+    timeout: float,
+    steps: Sequence[Callable[[], None]],
+    *,
+    quiet: bool,
+) -> None:
+    """Wait for every worker, then take ``steps``, each of which speaks to all of them.
+
+    One that is killed just when it had connected is started again by its nanny, and may be the one
+    that a step speaks to: then wait for it, and take all steps again, within the same time.
+    """
+    from distributed.comm.core import CommClosedError
+
+    began = time.monotonic()
+    while True:
+        wait_for_workers(client, running, timeout, began=began, quiet=quiet)
+        try:
+            for step in steps:
+                step()
+            return
+        except CommClosedError as error:
+            if not answers(client):
+                raise
+            failure = running.failure() if running.failure is not None else None
+            if failure is not None:
+                names = ask_scheduler(client, worker_names)
+                raise not_all(running, names, failure, timeout) from error
+            if time.monotonic() > began + timeout:
+                raise worker_gone(got=str(error)) from error
+        quiet = True  # that they start was shown
+        time.sleep(_POLL)  # until the scheduler has given it up
+
+
+def wait_for_workers(
+    client: Any, running: Running, timeout: float, *, quiet: bool, began: float | None = None
+) -> None:
+    """Return when every worker has connected; else say who did not, where, and what they wrote.
+
+    timeout  seconds from ``began``, a monotonic time, or from now
+    """
     if running.workers is None:
         return
-    deadline, here = time.monotonic() + timeout, 0
+    deadline, here = (time.monotonic() if began is None else began) + timeout, 0
     with Progress("start workers", total=running.workers, unit="workers", quiet=quiet) as progress:
         while True:
             left = max(deadline - time.monotonic(), _LAST_WORD)

@@ -10,6 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    import penstock.pipelines.embed as embed  # noqa: F401
     import penstock.pipelines.gnn as gnn  # noqa: F401
     from penstock.cluster import gang as gang
     from penstock.cluster.connect import connect as connect
@@ -20,12 +21,16 @@ if TYPE_CHECKING:
     from penstock.partition.order import order as order
     from penstock.pipelines.centrality import centrality as centrality
     from penstock.pipelines.etl import etl as etl
+    from penstock.pipelines.flow import run_flow as run_flow
     from penstock.pipelines.generate import generate as generate
     from penstock.pipelines.info import info as info
     from penstock.pipelines.partition import partition_graph as partition_graph
+    from penstock.pipelines.similar import similar as similar
     from penstock.pipelines.validate import validate as validate
     from penstock.pipelines.walk import walk as walk
     from penstock.pipelines.walk import walk_array as walk_array
+    from penstock.pipelines.word2vec import word2vec as word2vec
+    from penstock.pipelines.word2vec.array import node2vec_array as node2vec_array
 
 __version__ = "0.1.0"
 
@@ -39,14 +44,22 @@ _HOME = {
     "etl": "penstock.pipelines.etl",
     "generate": "penstock.pipelines.generate",
     "info": "penstock.pipelines.info",
+    "node2vec_array": "penstock.pipelines.word2vec.array",
     "order": "penstock.partition.order",
     "partition_graph": "penstock.pipelines.partition",
+    "run_flow": "penstock.pipelines.flow",
+    "similar": "penstock.pipelines.similar",
     "validate": "penstock.pipelines.validate",
     "walk": "penstock.pipelines.walk",
     "walk_array": "penstock.pipelines.walk",
+    "word2vec": "penstock.pipelines.word2vec",
 }
 
-_MODULES = {"gang": "penstock.cluster.gang", "gnn": "penstock.pipelines.gnn"}
+_MODULES = {
+    "embed": "penstock.pipelines.embed",
+    "gang": "penstock.cluster.gang",
+    "gnn": "penstock.pipelines.gnn",
+}
 
 __all__ = ["__version__", *_HOME, *_MODULES]
 

@@ -31,6 +31,7 @@ class PenstockError(Exception):
     """What happened, what was expected, what was got, and the remedy, in one paragraph."""
 
     exit_code = 1
+    reported = False  # whether a report that tells of it has been shown already
 
     def __init__(
         self,

@@ -244,9 +244,10 @@ def refuse_existing(path: Path, *, overwrite: bool, kind: str = "graph") -> None
     named = any((path / name).exists() for name in (f"{kind}.json", f"_{kind}.json"))
     ours = path.is_dir() and (named or not any(path.iterdir()))
     if not ours:
+        thing = f"directory of {kind}" if kind.endswith("s") else kind
         raise OutputExists(
-            f"{path} exists and is not a {kind}",
-            remedy=f"Name another output; only a {kind} is replaced, even with --overwrite",
+            f"{path} exists and is not a {thing}",
+            remedy=f"Name another output; only a {thing} is replaced, even with --overwrite",
         )
     if not overwrite and any(path.iterdir()):
         raise OutputExists(f"{path} exists", remedy="Name another output or give --overwrite")
@@ -260,7 +261,7 @@ def publish(partial: Path, path: Path, *, kind: str = "graph") -> None:
     _drop_unlisted(partial, kind)
     if not path.exists():
         partial.rename(path)
-    elif _exchange(partial, path):
+    elif exchange(partial, path):
         shutil.rmtree(partial)
     else:  # a file system that cannot exchange names: for a moment neither is there
         old = _old(path)
@@ -301,7 +302,7 @@ def _drop_unlisted(partial: Path, kind: str) -> None:
             path.unlink()
 
 
-def _exchange(one: Path, other: Path) -> bool:
+def exchange(one: Path, other: Path) -> bool:
     """Give two directories each other's names in one step; False where that is not possible."""
     try:
         renameat2 = ctypes.CDLL(None, use_errno=True).renameat2

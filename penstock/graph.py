@@ -275,9 +275,10 @@ class Graph:
         check_graph(self, quiet=quiet)
 
 
-def load_npy(path: Path) -> Array:
-    """Map a .npy file read-only; a damaged one says so."""
-    remedy = "Copy the graph again, or make it again with penstock etl"
+def load_npy(
+    path: Path, *, remedy: str = "Copy the graph again, or make it again with penstock etl"
+) -> Array:
+    """Map a .npy file read-only; a damaged one says so, and the remedy of what it belongs to."""
     try:
         try:
             array: Array = np.lib.format.open_memmap(path, mode="r")

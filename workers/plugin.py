@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ NAME = "penstock"
 # Of the device's memory, or of a worker's: the rest is for what the jobs compute.
 _CACHE_SHARE_OF_DEVICE = 0.5
 _CACHE_SHARE_OF_MEMORY = 0.25
+_FORGET_SECONDS = 3.0
 
 
 class Resources:
@@ -213,6 +215,18 @@ def register_plugin(
         # Otherwise the next try, with better options, would find it there and do nothing.
         client.unregister_worker_plugin(NAME)
         raise
+    except OSError:
+        # A worker ended meanwhile: nobody knows who was told, so the next try tells everyone.
+        with suppress(OSError, TimeoutError):
+            client.run_on_scheduler(_forget, callback_timeout=_FORGET_SECONDS)
+        raise
+
+
+def _forget(dask_scheduler: Any) -> None:
+    dask_scheduler.worker_plugins.pop("penstock", None)
+
+
+_forget.__module__ = "__main__"  # by value, to a scheduler that may run without penstock
 
 
 def _registered(client: Any, timeout: float | None) -> dict[str, str | None] | None:

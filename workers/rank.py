@@ -16,6 +16,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from penstock.workers.processes import end_with_parent
+from penstock.workers.profiling import without_profile
 
 STARTS = "penstock rank starts on"
 _EXIT_SECONDS = 1.0  # for closing the worker, and again for leaving MPI
@@ -40,6 +41,7 @@ def main(arguments: list[str]) -> None:
 
     from penstock.workers.gang import dead_communicators
 
+    without_profile()
     dask_mpi.cli.main(arguments, standalone_mode=False)
     sys.stdout.flush()
     if dead_communicators():

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -55,12 +54,20 @@ def resolve_ranks(parts: int | None, spec: ClusterSpec) -> tuple[str, int | None
 
 @contextmanager
 def open_ranks(
-    graph: Graph, parts: int | None, cluster: ClusterSpec, *, quiet: bool
+    graph: Graph | None, parts: int | None, cluster: ClusterSpec, *, quiet: bool
 ) -> Iterator[Ranks]:
-    """Connect to as many workers as a job needs; the partition is made where it is missing."""
+    """Connect to as many workers as a job needs; the partition is made where it is missing.
+
+    graph  of which ranks read parts; None: they read no parts of a graph
+    """
     spec = cluster.configured()
     kind, asked = resolve_ranks(parts, spec)
-    cut = partial(partition_into, graph, quiet=quiet, worker_timeout=spec.worker_timeout)
+
+    def cut(count: int) -> Path | None:
+        if graph is None:
+            return None
+        return partition_into(graph, count, quiet=quiet, worker_timeout=spec.worker_timeout)
+
     path = None
     if asked is not None and asked > 1:
         # Before a partition is made for ranks that cannot be started.

@@ -9,14 +9,20 @@ import subprocess
 import sys
 import time
 from contextlib import suppress
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
+from distributed import WorkerPlugin
 
+from penstock import connect
 from penstock.cluster.daemon.registry import find
+from penstock.errors import ClusterError
 from penstock.pipelines.cli import run
 
+connecting = import_module("penstock.cluster.connect")
 WITHIN = 25.0
 
 
@@ -60,7 +66,7 @@ def struck_while_starting(folder: Path, number: int, seconds: float) -> tuple[st
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seconds", [0.0, 0.4, 0.8])
+@pytest.mark.parametrize("seconds", [0.0, 0.4, 0.6, 0.7, 0.8, 1.0])
 def test_a_worker_that_is_killed(tmp_path: Path, seconds: float) -> None:
     error, _, code = struck_while_starting(tmp_path, signal.SIGKILL, seconds)
     assert "Traceback" not in error
@@ -72,6 +78,41 @@ def test_a_worker_that_is_killed(tmp_path: Path, seconds: float) -> None:
         r"See whether memory ran out",
         error,
     )
+
+
+def ending_once(mark: Path) -> WorkerPlugin:
+    """Return what ends the first worker that hears of it, as if killed while it is spoken to."""
+
+    class EndsOnce(WorkerPlugin):  # in here it travels by value, to workers that know no tests
+        def setup(self, worker: Any) -> None:
+            with suppress(FileExistsError):
+                mark.mkdir()
+                os._exit(1)
+
+    return EndsOnce()
+
+
+def test_a_worker_that_ends_while_it_is_spoken_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Dask then closes the connection of the client that asked, as if the scheduler had ended.
+    first, again, tries = tmp_path / "first", tmp_path / "again", []
+
+    def give_resources(client: Any, spec: Any) -> None:
+        tries.append(spec)
+        client.register_plugin(ending_once(first), name="ends-once")
+        original(client, spec)
+
+    original = connecting._give_resources
+    monkeypatch.setattr(connecting, "_give_resources", give_resources)
+    with (
+        pytest.raises(ClusterError, match="a worker ended, or its connection broke"),
+        connect("local", workers=2, start_timeout=60) as client,
+    ):
+        assert len(tries) == 2
+        assert len(client.run(os.getpid)) == 2
+        client.register_plugin(ending_once(again), name="ends-again")
+    assert again.exists()
 
 
 @pytest.mark.slow

@@ -217,7 +217,7 @@ def test_only_what_the_manifest_names_is_published(tmp_path):
 def test_the_old_one_is_there_until_the_new_one_is(tmp_path, monkeypatch):
     for exchange in (True, False):
         if not exchange:
-            monkeypatch.setattr("penstock.files._exchange", lambda one, other: False)
+            monkeypatch.setattr("penstock.files.exchange", lambda one, other: False)
         for name in ("new", "out"):
             (tmp_path / name).mkdir(exist_ok=True)
             (tmp_path / name / "graph.json").write_text(json.dumps({"name": name, "files": {}}))

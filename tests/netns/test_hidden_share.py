@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ RATE = "250mbit"
 # gave 18 % in one run and -7 % in another: without barriers one rank packs and adds while the other
 # still does.
 LEAST_HIDDEN = 0.6
+TRIES = 3
 LINK_SECONDS = 0.02  # half of what the bytes of an epoch take on a link of this rate
 
 
@@ -46,15 +48,12 @@ def test_most_of_the_communication_is_hidden(make_hosts: Any, graph: Path, tmp_p
         pytest.skip("needs two cores, one for each host")
     words = "--layers 3 --hidden 128 --dropout 0 --epochs 4 --evaluate-every 4 --json"
     where = "--cluster mpi -n 2 --hosts h1:1,h2:1 --interface eth0 -k 2 --measure-overlap 11"
-    command = [sys.executable, "-P", "-m", "penstock", "gnn", "train", graph, tmp_path / "run"]
-    with make_hosts(2) as hosts:
-        hosts.divide_cores()
-        hosts.prefer()
-        for host in hosts.names:
-            hosts.shape(host, RATE)
+
+    def measure(number: int) -> dict[str, Any]:
+        command = [sys.executable, "-P", "-m", "penstock", "gnn", "train", graph]
         done = hosts.run(
             "h1",
-            [*command, *words.split(), *where.split()],
+            [*command, tmp_path / f"run{number}", *words.split(), *where.split()],
             cwd=tmp_path,
             env={**os.environ, "PENSTOCK_LAUNCH_AGENT": hosts.agent},
             stdout=subprocess.PIPE,
@@ -62,9 +61,55 @@ def test_most_of_the_communication_is_hidden(make_hosts: Any, graph: Path, tmp_p
             text=True,
         )
         out, err = done.communicate(timeout=150)
-    assert done.returncode == 0, err
-    found = json.loads(out)["overlap"]
-    assert found["transport"] == {"rows": "MPI messages", "sums": "MPI messages"}
-    assert found["whole"][1] > LINK_SECONDS, found
-    assert found["hidden"] is not None, found
-    assert found["hidden"][1] >= LEAST_HIDDEN, found
+        assert done.returncode == 0, err
+        found: dict[str, Any] = json.loads(out)["overlap"]
+        assert found["transport"] == {"rows": "MPI messages", "sums": "MPI messages"}
+        return found
+
+    with make_hosts(2) as hosts:
+        hosts.divide_cores()
+        hosts.prefer()
+        for host in hosts.names:
+            hosts.shape(host, RATE)
+        check(measure)
+
+
+def check(measure: Callable[[int], dict[str, Any]]) -> None:
+    """Measure until a share is told, which must be high enough; three times at most.
+
+    Where other processes disturb so much that its own spread is too wide, a measurement says that
+    it cannot tell. That is no failure of the overlap, unless it never can. A share that was told
+    counts, and is not measured again until it pleases.
+    """
+    untold = []
+    for number in range(TRIES):
+        found = measure(number)
+        if found["hidden"] is not None:
+            assert found["whole"][1] > LINK_SECONDS, found
+            assert found["hidden"][1] >= LEAST_HIDDEN, found
+            return
+        untold.append(found)
+    pytest.fail(f"{TRIES} measurements could not tell: {untold}")
+
+
+@pytest.mark.parametrize(
+    ("shares", "good"),
+    [
+        ([0.8], True),
+        ([None, None, 0.8], True),
+        ([0.5], False),
+        ([None, 0.5, 0.8], False),
+        ([None, None, None, 0.8], False),
+    ],
+)
+def test_what_passes(shares: list[float | None], good: bool) -> None:
+    def measure(number: int) -> dict[str, Any]:
+        share = shares[number]
+        told = None if share is None else [share - 0.1, share, share + 0.1]
+        return {"whole": [0.04, 0.05, 0.06], "hidden": told}
+
+    if good:
+        check(measure)
+    else:
+        with pytest.raises((AssertionError, pytest.fail.Exception)):
+            check(measure)

@@ -21,6 +21,7 @@ from penstock.graph import Graph
 from penstock.limits import usable_memory
 from penstock.workers import plugin
 from penstock.workers.plugin import PenstockWorker, Resources, register_plugin, resources
+from penstock.workers.profiling import without_profile
 from penstock.workers.resources import device
 from penstock.workers.resources.storage import Speed
 
@@ -94,6 +95,7 @@ def nothing_held(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 @contextmanager
 def cluster(workers: int = 2, *, processes: bool, **more: Any) -> Iterator[Client]:
     with (
+        without_profile(unless_safe=False),
         LocalCluster(
             n_workers=workers,
             threads_per_worker=1,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from penstock.arrays import Array
-from penstock.limits import cores
+from penstock.workers.cores import cores_of_rank
 
 if TYPE_CHECKING:
     from penstock.workers.comm.single import AnyCommunicator
@@ -38,10 +37,7 @@ class ThreadPool:
     @staticmethod
     def of(comm: AnyCommunicator) -> ThreadPool:
         """Return the threads of this rank, its share of the host's cores; every rank calls it."""
-        if comm.size == 1:
-            return ThreadPool(cores())
-        hosts = comm.allgather(socket.gethostname())
-        return ThreadPool(max(1, cores() // hosts.count(hosts[comm.rank])))
+        return ThreadPool(cores_of_rank(comm))
 
     def __enter__(self) -> ThreadPool:
         from threadpoolctl import threadpool_limits

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import dask
+import numpy as np
 
 from penstock.caches import keep_cupy_kernels
 from penstock.errors import MissingExtra, UsageError
@@ -217,6 +218,15 @@ def to_device(array: Any) -> Any:
     import cupy
 
     return cupy.asarray(array)
+
+
+def arrays_of_device() -> Any:
+    """Return the module whose arrays lie where this worker computes: CuPy or NumPy."""
+    if not gpu():
+        return np
+    import cupy
+
+    return cupy
 
 
 def wait_for_gpu() -> None:

@@ -118,7 +118,7 @@ def test_what_is_there_is_replaced_only_if_told(example: Any, graph: Path, tmp_p
     with pytest.raises(OutputExists, match="--overwrite"):
         plan(job(example, graph, tmp_path / "out"))
     run(job(example, graph, tmp_path / "out", overwrite=True))
-    with pytest.raises(OutputExists, match="is not a degrees"):
+    with pytest.raises(OutputExists, match="is not a directory of degrees"):
         run(job(example, graph, graph, overwrite=True))
 
 

@@ -1,0 +1,94 @@
+"""A worker or a rank killed midway in a flow: the flow ends well, with what it would have made."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+import pyarrow.parquet as pq
+import pytest
+
+WALKS = """
+cluster: {cluster: local, workers: 2}
+stages:
+  graph: {job: generate sbm, nodes: 20000}
+  walks: {job: walk, input: graph, walks: 10, length: 80}
+"""
+MODEL = """
+cluster: {cluster: mpi, workers: 2}
+stages:
+  graph: {job: generate sbm, nodes: 5000}
+  model: {job: gnn train, input: graph, epochs: 300, checkpoint_epochs: 20, parts: 2}
+"""
+
+
+def run(home: Path, text: str) -> subprocess.Popen[str]:
+    home.mkdir()
+    (home / "flow.yaml").write_text(text)
+    return subprocess.Popen(
+        [sys.executable, "-P", "-m", "penstock", "run", "flow.yaml", "--json", "-q"],
+        cwd=home, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+
+
+def ended(process: subprocess.Popen[str]) -> dict:
+    out, error = process.communicate(timeout=240)
+    assert process.returncode == 0, error
+    return json.loads(out)
+
+
+def descendants(process: subprocess.Popen[str], what: str) -> Iterator[psutil.Process]:
+    with suppress(psutil.Error):
+        for child in psutil.Process(process.pid).children(recursive=True):
+            with suppress(psutil.Error):
+                if what in " ".join(child.cmdline()):
+                    yield child
+
+
+def wait_for(there: Callable[[], bool], process: subprocess.Popen[str]) -> None:
+    deadline = time.monotonic() + 120
+    while not there():
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+@pytest.mark.slow
+def test_a_worker_that_is_killed_costs_a_flow_nothing_but_time(tmp_path: Path) -> None:
+    process = run(tmp_path / "killed", WALKS)
+    partial = tmp_path / "killed/flow/.walks.partial/walks"
+    wait_for(lambda: partial.is_dir() and any(partial.glob("*.parquet")), process)
+    victim = next(iter(descendants(process, "spawn_main")))
+    os.kill(victim.pid, signal.SIGKILL)
+    assert ended(process)["state"] == "passed"
+    assert ended(run(tmp_path / "whole", WALKS))["state"] == "passed"
+    files = sorted((tmp_path / "whole/flow/walks").glob("*.parquet"))
+    assert files
+    for file in files:
+        other = tmp_path / "killed/flow/walks" / file.name
+        assert pq.read_table(file).equals(pq.read_table(other))
+
+
+@pytest.mark.slow
+@pytest.mark.mpi
+def test_a_rank_that_is_killed_costs_a_flow_nothing_but_time(tmp_path: Path) -> None:
+    process = run(tmp_path / "killed", MODEL)
+    metrics = tmp_path / "killed/flow/model/metrics.jsonl"
+    wait_for(lambda: metrics.exists() and len(metrics.read_text().splitlines()) > 40, process)
+    ranks = [one for one in descendants(process, "RankWorker") if "mpiexec" not in one.cmdline()[0]]
+    victim = next(one for one in ranks if "supervisor" not in " ".join(one.cmdline()))
+    os.kill(victim.pid, signal.SIGKILL)
+    killed = ended(process)["stages"]["model"]["report"]
+    whole = ended(run(tmp_path / "whole", MODEL))["stages"]["model"]["report"]
+    assert killed["epochs"] == whole["epochs"]
+    for split in ("train", "valid", "test"):
+        scores = [one["metrics"][split]["loss"] for one in (killed, whole)]
+        assert scores[0] == pytest.approx(scores[1], rel=1e-3)
