@@ -7,7 +7,7 @@ import os
 import sys
 import traceback
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -35,7 +35,8 @@ app = App(
 _START = Group("Start here", sort_key=0)
 _GRAPHS = Group("Graphs", sort_key=1)
 _JOBS = Group("Jobs", sort_key=2)
-_CLUSTERS = Group("Clusters", sort_key=3)
+_NIGHT = Group("Flows", sort_key=3)
+_CLUSTERS = Group("Clusters", sort_key=4)
 _SHELL = Group("This program", sort_key=9)
 for _flag, _help in (("--help", "Show this page"), ("--version", "Print the version")):
     app[_flag].group, app[_flag].help = _SHELL, _help
@@ -46,7 +47,14 @@ app.command(
     name="demo",
     group=_START,
     sort_key=1,
-    help="Try everything once, small: in less than a minute, from nothing",
+    help="Try everything once, small: in about a minute, from nothing",
+)
+app.command(
+    "penstock.pipelines.doctor.command:command",
+    name="doctor",
+    group=_START,
+    sort_key=2,
+    help="What this machine has, what that allows, how to mend the rest",
 )
 app.command(
     "penstock.pipelines.etl.command:command",
@@ -105,11 +113,67 @@ app.command(
     help="Train a GNN, predict, evaluate: GCN, SAGE, GIN, GAT",
 )
 app.command(
+    "penstock.pipelines.word2vec.command:app",
+    name="word2vec",
+    group=_JOBS,
+    sort_key=3,
+    help="Vectors of nodes and words: DeepWalk, Node2Vec, skip-gram",
+)
+app.command(
+    "penstock.pipelines.embed.command:app",
+    name="embed",
+    group=_JOBS,
+    sort_key=3.5,
+    help="Train vectors of nodes and relations, rank, predict: ComplEx, TransE, RotatE",
+)
+app.command(
     "penstock.pipelines.centrality.command:command",
     name="centrality",
     group=_JOBS,
-    sort_key=3,
+    sort_key=4,
     help="Closeness, betweenness, PageRank and more, of one graph or many small ones",
+)
+app.command(
+    "penstock.pipelines.similar.command:command",
+    name="similar",
+    group=_JOBS,
+    sort_key=5,
+    help="Nearest neighbours among vectors: of some ids, or everyone's",
+)
+app.command(
+    "penstock.pipelines.flow.command:command",
+    name="run",
+    group=_NIGHT,
+    sort_key=1,
+    help="Run a flow: jobs as stages of one YAML file, gates, publishing",
+)
+app.command(
+    "penstock.pipelines.runs:app",
+    name="runs",
+    group=_NIGHT,
+    sort_key=2,
+    help="List, show, serve and clean the runs of flows",
+)
+app.command(
+    "penstock.pipelines.report.command:command",
+    name="report",
+    group=_NIGHT,
+    sort_key=3,
+    help="Write one HTML page about a run of a flow",
+)
+app.command(
+    "penstock.pipelines.schedule.command:app",
+    name="schedule",
+    group=_NIGHT,
+    sort_key=4,
+    help="Run flows by cron expression, or for systemd, cron, k8s, Airflow",
+)
+app.command(
+    "penstock.pipelines.flow.command:schema",
+    name="schema",
+    group=_NIGHT,
+    sort_key=9,
+    help="Print the JSON schema of flows, for editors",
 )
 app.command(
     "penstock.pipelines.cluster:app",
@@ -137,10 +201,28 @@ def main(arguments: list[str] | None = None) -> None:
 
 def run(arguments: list[str]) -> int:
     """Run a command and return its exit code; errors become one paragraph on standard error."""
+
+    def command() -> None:
+        app(arguments, exit_on_error=False, print_error=False)
+        sys.stdout.flush()
+
+    def failed(error: PenstockError) -> None:
+        if "--json" in arguments and not error.reported:
+            print(json.dumps(error.to_dict(), indent=1))
+        if error.exit_code == 1 and {"-v", "--verbose"} & set(arguments):
+            traceback.print_exc()
+
+    return guarded(command, failed)
+
+
+def guarded(command: Callable[[], None], failed: Callable[[PenstockError], None]) -> int:
+    """Call a command, say what went wrong on standard error, and return the exit code.
+
+    failed  called with the error before it is said
+    """
     try:
         with _warnings_in_a_line():
-            app(arguments, exit_on_error=False, print_error=False)
-        sys.stdout.flush()
+            command()
     except BrokenPipeError:
         # The reader (head, less) has gone, which is its right. Python would complain once more
         # at exit, when it flushes what is left.
@@ -148,8 +230,10 @@ def run(arguments: list[str]) -> int:
         return 1
     except (Exception, KeyboardInterrupt) as error:
         cause = _interrupt_behind(error)
-        code = _fail(_as_ours(cause), arguments)
-        return cause.exit_code if isinstance(cause, Terminated) else code
+        ours = _as_ours(cause)
+        failed(ours)
+        print(f"penstock: {ours}", file=sys.stderr)
+        return cause.exit_code if isinstance(cause, Terminated) else ours.exit_code
     return 0
 
 
@@ -195,12 +279,3 @@ def _as_ours(error: BaseException) -> PenstockError:
         f"penstock failed unexpectedly: {type(error).__name__}: {error}",
         remedy="This is a bug: please report it with the traceback that -v shows",
     )
-
-
-def _fail(error: PenstockError, arguments: list[str]) -> int:
-    if "--json" in arguments:
-        print(json.dumps(error.to_dict(), indent=1))
-    if error.exit_code == 1 and {"-v", "--verbose"} & set(arguments):
-        traceback.print_exc()
-    print(f"penstock: {error}", file=sys.stderr)
-    return error.exit_code

@@ -6,8 +6,10 @@ a .cu file names instances to try, one a line:
 
     // instance: merge_values<float, SUM>
 
-PENSTOCK_CUDA_ARCHITECTURES says for what: CI names real GPUs, which takes a minute; without it the
-compiler stops at PTX, by when it has found what is wrong in a source.
+PENSTOCK_CUDA_ARCHITECTURES says for what: CI names real GPUs; without it the compiler stops at PTX,
+by when it has found what is wrong in a source. All sources take minutes, and are slow:
+
+    pytest -m "slow or not slow" tests/test_cuda_sources.py
 """
 
 import ast
@@ -108,6 +110,7 @@ def compiles(tmp_path):
     return compile_all
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(FOLDER)))
 def test_the_source_compiles(path, compiles):
     assert compiles(path) == ""

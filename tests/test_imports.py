@@ -141,13 +141,17 @@ def test_public_names_are_there():
     import penstock
 
     names = ["CSR", "ClusterSpec", "Graph", "PenstockError", "centrality", "connect", "etl"]
-    names += ["generate", "info", "order", "partition_graph", "validate", "walk", "walk_array"]
-    assert dir(penstock) == sorted([*names, "gang", "gnn", "__version__"])
+    names += ["generate", "info", "order", "partition_graph", "run_flow", "validate", "walk"]
+    names += ["walk_array"]
+    names += ["node2vec_array", "similar", "word2vec"]
+    assert dir(penstock) == sorted([*names, "embed", "gang", "gnn", "__version__"])
     for name in names:
         assert callable(getattr(penstock, name)), name
     assert callable(penstock.gang.run)
     for name in ("train", "predict", "evaluate", "plan"):
         assert callable(getattr(penstock.gnn, name)), name
+    for name in ("train", "evaluate", "predict", "export"):
+        assert callable(getattr(penstock.embed, name)), name
     with pytest.raises(AttributeError, match="no attribute 'nosuch'"):
         penstock.nosuch  # noqa: B018
 

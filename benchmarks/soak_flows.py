@@ -1,0 +1,202 @@
+"""Many small flows in a row: what a process that runs them keeps of each.
+
+    python -P benchmarks/soak_flows.py [--flows 50] [--warm 6] [--kinds functions serve] [--json]
+
+functions   two functions of one's own as stages, in one process, by penstock.run_flow
+cluster     a job on a cluster of one worker, which every flow starts and closes, in one process
+serve       the same two functions, by penstock schedule serve, as fast as they are due
+
+Each process first warms up: imports, pools, what the allocator takes and keeps. Then every flow may
+leave at most MOST of memory and objects, and nothing else: no descriptor, no thread, no process, no
+file in the temporary folder. Ends with 1 where it does.
+"""
+
+import argparse
+import gc
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import psutil
+
+# What Dask kept of every scheduler and worker were 256 kB and 1,030 objects a flow.
+MOST = {"kilobytes": 80.0, "objects": 40.0}
+LONGEST = 120.0  # seconds that a flow may take to begin and end
+MODULE = """
+def make(*given, value=1):
+    *_, out = given
+    out.mkdir(parents=True, exist_ok=True)
+    (out / "v").write_text(str(value))
+    return {"total": float(value)}
+"""
+FUNCTIONS = """
+variables: {number: 0}
+stages:
+  first: {python: "mine:make", value: "{{number}}"}
+  second: {python: "mine:make", input: first, publish: published}
+"""
+CLUSTER = """
+cluster: {cluster: local, workers: 1}
+variables: {number: 0}
+stages:
+  graph: {job: generate sbm, nodes: 200, seed: "{{number}}"}
+"""
+
+
+@dataclass
+class Held:
+    """What a process holds."""
+
+    kilobytes: float
+    descriptors: int
+    threads: int
+    processes: int
+    files: int
+    objects: int = 0
+
+
+def held(process: psutil.Process, temporary: Path, *, ours: bool) -> Held:
+    """Look at a process; objects are counted in this one alone."""
+    gc.collect()
+    return Held(
+        process.memory_info().rss / 1e3,
+        process.num_fds(),
+        process.num_threads(),
+        len(process.children(recursive=True)),
+        sum(1 for _ in temporary.rglob("*")),
+        len(gc.get_objects()) if ours else 0,
+    )
+
+
+def in_one_process(text: str, flows: int, warm: int, home: Path) -> tuple[Held, Held]:
+    """Run flows one after another in this process; what it held when warm, and at the end."""
+    from penstock.pipelines.flow import run_flow
+
+    (home / "flow.yaml").write_text(text)
+    temporary, process, before = Path(tempfile.gettempdir()), psutil.Process(), None
+    for number in range(warm + flows):
+        if number == warm:
+            before = held(process, temporary, ours=True)
+        report = run_flow(home / "flow.yaml", variables={"number": str(number)})
+        assert report.state == "passed", report
+        assert all(stage["state"] == "done" for stage in report.stages.values()), report
+        # What Python has not collected yet, up to some twenty flows, is no leak.
+        gc.collect()
+    assert before is not None
+    return before, held(process, temporary, ours=True)
+
+
+def served(flows: int, warm: int, home: Path) -> tuple[Held, Held]:
+    """Have penstock schedule serve run flows that are always due."""
+    from apscheduler.triggers.interval import IntervalTrigger
+
+    from penstock.pipelines.schedule.serve import run_scheduled
+    from penstock.pipelines.schedule.store import runs_of, schedules
+
+    (home / "flow.yaml").write_text(FUNCTIONS.replace("number: 0", 'number: "{{time}}"'))
+    state, temporary = home / "schedule.db", Path(tempfile.gettempdir())
+    with schedules(state) as scheduler:
+        scheduler.add_job(
+            run_scheduled, IntervalTrigger(seconds=1),
+            args=(str(state), "soak", str(home / "flow.yaml"), [], 0, 1.0),
+            id="soak", coalesce=True, max_instances=1, misfire_grace_time=None,
+        )  # fmt: skip
+
+    def until(count: int) -> None:
+        deadline = time.monotonic() + LONGEST
+        while sum(one.code is not None for one in runs_of(state, last=1000)) < count:
+            assert server.poll() is None, "the scheduler ended"
+            assert time.monotonic() < deadline, "a flow hangs"
+            time.sleep(0.05)
+
+    command = [sys.executable, "-P", "-m", "penstock", "schedule", "serve", "--state", str(state)]
+    with (
+        (home / "log").open("wb") as log,
+        subprocess.Popen(command, stdout=log, stderr=log) as server,
+    ):
+        try:
+            process = psutil.Process(server.pid)
+            for count in range(1, warm + 1):
+                until(count)
+            before = idle(process, temporary)
+            for count in range(warm + 1, warm + flows + 1):
+                until(count)
+            after = idle(process, temporary)
+        finally:
+            server.send_signal(signal.SIGTERM)
+            server.wait(LONGEST)
+    failed = [one for one in runs_of(state, last=1000) if one.code not in (0, None)]
+    assert not failed, failed
+    return before, after
+
+
+def idle(process: psutil.Process, temporary: Path) -> Held:
+    """Look at a scheduler between two of its runs."""
+    deadline = time.monotonic() + LONGEST
+    while True:
+        found = held(process, temporary, ours=False)
+        if not found.processes or time.monotonic() > deadline:
+            return found
+        time.sleep(0.01)
+
+
+def grown(before: Held, after: Held, flows: int) -> dict[str, float]:
+    """Return what each flow left: a share of memory and objects, of others the whole."""
+    found = {}
+    for name, value in asdict(after).items():
+        more = value - getattr(before, name)
+        found[name] = round(more / flows, 2) if name in MOST else more
+    return found
+
+
+def soak(kind: str, flows: int, warm: int) -> dict[str, float]:
+    """Run flows of a kind and return what each left."""
+    with tempfile.TemporaryDirectory(prefix="penstock-soak-") as name:
+        home = Path(name).resolve()
+        (home / "mine.py").write_text(MODULE)
+        (home / "tmp").mkdir()
+        os.environ["TMPDIR"] = tempfile.tempdir = str(home / "tmp")
+        try:
+            if kind == "serve":
+                found = served(flows, warm, home)
+            else:
+                text = FUNCTIONS if kind == "functions" else CLUSTER
+                found = in_one_process(text, flows, warm, home)
+        finally:
+            tempfile.tempdir = None
+            del os.environ["TMPDIR"]
+        return grown(*found, flows)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
+    parser.add_argument("--flows", type=int, default=50, help="of each kind, when warm")
+    parser.add_argument("--warm", type=int, default=6, help="flows that come before those")
+    parser.add_argument("--kinds", nargs="+", default=["functions", "cluster", "serve"])
+    parser.add_argument("--json", action="store_true")
+    given = parser.parse_args()
+    results = {}
+    for kind in given.kinds:
+        began = time.monotonic()
+        left = results[kind] = soak(kind, given.flows, given.warm)
+        over = {name for name, value in left.items() if value > MOST.get(name, 0)}
+        left["ok"] = not over
+        if not given.json:
+            said = ", ".join(f"{value:g} {name}" for name, value in left.items() if name != "ok")
+            took = (time.monotonic() - began) / (given.warm + given.flows)
+            print(f"{kind}: {said}; {took:.2f} s a flow", flush=True)
+            if over:
+                print(f"  too many {' and '.join(sorted(over))}")
+    if given.json:
+        print(json.dumps(results, indent=1))
+    return 0 if all(one["ok"] for one in results.values()) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

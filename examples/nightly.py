@@ -1,0 +1,27 @@
+"""The night of nightly.yaml from Python, and what it published.
+
+python nightly.py [epochs=40 ...]
+"""
+
+import sys
+from pathlib import Path
+
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+import penstock
+
+here = Path(__file__).parent
+
+variables = dict(word.split("=") for word in sys.argv[1:])
+report = penstock.run_flow(here / "nightly.yaml", variables=variables)
+for name, stage in report.stages.items():
+    print(f"{name}: {stage['state']}")
+print(
+    f"{report.state}; of test nodes {report.stages['classes']['metrics']['metrics.test.score']:.0%}"
+)
+
+walks = pq.read_table(here / "published/walks")["path"]
+print(f"{len(walks):,} walks of {pc.mean(pc.list_value_length(walks)).as_py():.1f} nodes")
+rank = pq.read_table(here / "published/central/nodes").sort_by([("pagerank", "descending")])
+print("the most central nodes:", *rank["node"][:5].to_pylist())

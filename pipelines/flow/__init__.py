@@ -1,0 +1,75 @@
+"""``penstock run``: a flow, which is a YAML file of stages, as one Dask graph.
+
+module       owns
+document     the file: stages, inputs, variables, checked
+commands     what a stage can run: any command of the command line
+gates        what metrics are expected to be
+state        of what outputs were made, so that what is unchanged is skipped
+stage        the process of a stage; process: what runs in it
+graph        the Dask graph of the stages
+run          one run: which stages, the cluster, gates, publishing
+publishing   moving outputs to where others read them
+records      what is kept of runs
+planning     ``--plan``
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from penstock.paths import client_path
+from penstock.pipelines.flow.document import read_flow
+from penstock.pipelines.flow.report import FlowReport
+from penstock.pipelines.flow.run import Choice, run_flow_checked
+
+__all__ = ["FlowReport", "run_flow"]
+
+
+def run_flow(
+    flow: str | Path,
+    *,
+    variables: Mapping[str, str] | None = None,
+    force: bool = False,
+    first: str | None = None,
+    only: tuple[str, ...] = (),
+    quiet: bool = True,
+) -> FlowReport:
+    """Run the stages of a flow that must run, check their gates, and publish what passed.
+
+    Parameters
+    ----------
+    flow
+        The YAML file.
+    variables
+        Values of the flow's variables.
+    force
+        Run every stage, whether anything changed or not.
+    first
+        Run this stage and those that depend on it.
+    only
+        Run these stages alone.
+    quiet
+        Print no progress.
+
+    Returns
+    -------
+    FlowReport
+        State, and of every stage its state, metrics, gates and errors; ``text()`` and
+        ``to_dict()``.
+
+    Raises
+    ------
+    UsageError
+        The file is wrong; it says where.
+    OutputExists
+        Another run of the flow is under way.
+
+    Examples
+    --------
+    >>> report = run_flow("nightly.yaml", variables={"day": "2026-11-23"})
+    >>> report.state
+    'passed'
+    """
+    made = read_flow(client_path(flow), variables)
+    return run_flow_checked(made, Choice(force, first, only), quiet=quiet)

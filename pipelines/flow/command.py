@@ -1,0 +1,85 @@
+"""``penstock run`` and ``penstock schema`` on the command line."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from penstock.errors import PenstockWarning, UsageError
+from penstock.files import save_text
+from penstock.options import ClientPath
+from penstock.pipelines.flow.document import read_flow
+from penstock.pipelines.flow.options import RunOptions
+from penstock.pipelines.flow.planning import plan_flow
+from penstock.pipelines.flow.run import Choice, run_flow_checked
+from penstock.pipelines.job.plan import PlanFlag
+from penstock.pipelines.output import Output
+
+
+def settings(given: tuple[str, ...]) -> dict[str, str]:
+    """Return variables from ``name=value`` words."""
+    found = {}
+    for word in given:
+        name, sign, value = word.partition("=")
+        if not sign or not name:
+            raise UsageError("option --set has a bad value", expected="name=value", got=word)
+        found[name.strip()] = value
+    return found
+
+
+def command(
+    flow: ClientPath,
+    /,
+    *,
+    options: RunOptions = RunOptions(),
+    plan: PlanFlag = False,
+    output: Output = Output(),
+) -> None:
+    """Run a flow: its stages that must run, side by side where they can; gates; publishing.
+
+    Parameters
+    ----------
+    flow
+        a YAML file of stages
+    """
+    made = read_flow(flow, settings(options.set))
+    choice = Choice(options.force, options.first, options.only)
+    if plan:
+        output.show(plan_flow(made, choice))
+        return
+    report = run_flow_checked(made, choice, quiet=output.quiet)
+    if options.report:
+        report.report = _write_page(Path(report.run))
+    output.show(report)
+    if (failure := report.failure()) is not None:
+        raise failure
+
+
+def _write_page(folder: Path) -> str | None:
+    """Write the page about a run; a run is not worse for having none."""
+    from penstock.pipelines.flow.records import load_run
+    from penstock.pipelines.report.command import write_report
+
+    try:
+        return str(write_report(load_run(folder)))
+    except Exception as error:
+        warnings.warn(f"no report of the run was made: {error}", PenstockWarning, stacklevel=2)
+        return None
+
+
+def schema(
+    *,
+    out: Annotated[ClientPath | None, Parameter(help="a file to write, not the terminal")] = None,
+) -> None:
+    """Print the JSON schema of flows, with which editors complete and check them."""
+    from penstock.pipelines.flow.schema import flow_schema
+
+    text = json.dumps(flow_schema(), indent=1)
+    if out is None:
+        print(text)
+    else:
+        save_text(out, text + "\n")

@@ -1,0 +1,189 @@
+"""What a stage of a flow can run: any command of ours, as the command line knows it, or a function.
+
+The command line is the only place where commands are listed. Here a stage's ``job`` is looked up
+in it, and the signature of what is found says how many inputs the command takes, whether it writes
+an output, and which options it has.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, fields, is_dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any, get_type_hints
+
+from cyclopts import App
+
+from penstock.errors import UsageError
+
+# Commands that make no result, or whose result is not a stage's.
+_NOT_STAGES = {"cluster", "completion", "demo", "doctor", "order", "report"}
+_NOT_STAGES |= {"run", "runs", "schedule", "schema"}
+_SHORT = {"gnn": "gnn train", "embed": "embed train", "word2vec": "word2vec train"}
+# Verbs that mean another command for each job that they follow.
+_FOLLOWING = ("evaluate", "export", "predict")
+_FRAME = ("cluster", "output", "plan")
+
+
+@dataclass(frozen=True)
+class StageCommand:
+    """One command, as a stage runs it.
+
+    words     what stands after ``penstock``; empty: a function of the user's
+    function  what the command line calls
+    inputs    least and most positional inputs; None: any number
+    listed    whether the first positional takes several inputs, as a list; kind: of what
+    writes    whether the last positional is an output
+    classes   parameters that are sets of options, by name; single: options that are parameters
+    """
+
+    words: tuple[str, ...]
+    function: Callable[..., Any]
+    inputs: tuple[int, int | None]
+    listed: bool
+    kind: type
+    writes: bool
+    classes: dict[str, type]
+    single: tuple[str, ...]
+    clustered: bool
+    planned: bool
+
+    @property
+    def name(self) -> str:
+        """What users call it."""
+        return " ".join(self.words)
+
+    @property
+    def in_place(self) -> bool:
+        """Whether its result lies in its input: the parts of a graph."""
+        return self.words == ("partition",)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The options that a stage may give."""
+        found = [one.name for made in self.classes.values() for one in fields(made)]
+        return (*found, *self.single)
+
+    def has(self, option: str) -> bool:
+        """Return whether the command has an option."""
+        return option in self.names
+
+    def arguments(self, options: dict[str, Any]) -> dict[str, Any]:
+        """Return the keyword arguments of ``function`` for a stage's options, which are checked."""
+        unknown = [name for name in options if name not in self.names]
+        if unknown:
+            near = _nearest(unknown[0], self.names)
+            raise UsageError(
+                f"penstock {self.name} has no option {unknown[0]!r}",
+                expected=f"one of {', '.join(sorted(self.names))}" if near is None else None,
+                remedy=f"Did you mean {near!r}?" if near else None,
+            )
+        made: dict[str, Any] = {}
+        for parameter, kind in self.classes.items():
+            own = {one.name for one in fields(kind)}
+            made[parameter] = kind(**{k: v for k, v in options.items() if k in own})
+        return made | {name: options[name] for name in self.single if name in options}
+
+
+def job_name(job: str, before: str | None) -> str:
+    """Return the whole name of a job: ``gnn`` is ``gnn train``, ``evaluate`` what its input is of.
+
+    before  the job of the stage that is the first input, if a stage is
+    """
+    words = job.split()
+    if len(words) == 1 and words[0] in _FOLLOWING:
+        family = before.split()[0] if before else None
+        if family not in _SHORT:
+            raise UsageError(
+                f"job {job!r} follows a stage that trained something",
+                expected="as its first input a stage with job gnn, embed or word2vec",
+                remedy=f"Or say which: 'gnn {words[0]}', 'embed {words[0]}'",
+            )
+        return f"{family} {words[0]}"
+    return _SHORT.get(" ".join(words), " ".join(words))
+
+
+@cache
+def command_of(name: str) -> StageCommand:
+    """Return the command with this whole name."""
+    from penstock.pipelines.cli import app
+
+    words = tuple(name.split())
+    found = _resolved(app, words)
+    if found is None or not words or words[0] in _NOT_STAGES:
+        raise UsageError(
+            f"there is no job {name!r}",
+            expected=f"one of {', '.join(job_names())}, or python: module:function",
+        )
+    return _described(words, found)
+
+
+@cache
+def job_names() -> tuple[str, ...]:
+    """Return the names of all jobs that a stage can have."""
+    from penstock.pipelines.cli import app
+
+    return tuple(sorted(_names(app, ())))
+
+
+def _names(app: App, before: tuple[str, ...]) -> Iterable[str]:
+    for word in app:
+        if word.startswith("-") or (not before and word in _NOT_STAGES):
+            continue
+        inner = app[word]
+        words = (*before, word)
+        if inner.default_command is None:
+            yield from _names(inner, words)
+        else:
+            yield " ".join(words)
+
+
+def _resolved(app: App, words: tuple[str, ...]) -> Callable[..., Any] | None:
+    for word in words:
+        if word.startswith("-") or word not in list(app):
+            return None
+        app = app[word]
+    return app.default_command
+
+
+def _described(words: tuple[str, ...], function: Callable[..., Any]) -> StageCommand:
+    hints = get_type_hints(function)
+    positional, single = [], []
+    classes: dict[str, type] = {}
+    for parameter in inspect.signature(function).parameters.values():
+        kind = hints.get(parameter.name, Any)
+        if parameter.kind is parameter.POSITIONAL_ONLY:
+            positional.append(parameter)
+        elif parameter.name in _FRAME or parameter.kind is parameter.VAR_POSITIONAL:
+            continue
+        elif is_dataclass(made := _made_of(kind)) and isinstance(made, type):
+            classes[parameter.name] = made
+        else:
+            single.append(parameter.name)
+    names = [one.name for one in positional]
+    writes = bool(names) and (names[-1] == "out" or (words[-1] == "train" and names[-1] == "run"))
+    inputs = positional[: len(positional) - writes]
+    listed = bool(inputs) and getattr(hints[inputs[0].name], "__origin__", None) in (list, tuple)
+    kind = hints[inputs[0].name].__args__[0] if listed else Path
+    most = None if listed else len(inputs)
+    least = sum(one.default is one.empty for one in inputs)
+    given = inspect.signature(function).parameters
+    return StageCommand(
+        words, function, (least, most), listed, kind, writes, classes, tuple(single),
+        "cluster" in given, "plan" in given,
+    )  # fmt: skip
+
+
+def _made_of(kind: Any) -> Any:
+    """Return the class of options in a type: ``Options`` of ``Options | None``."""
+    inner = [one for one in getattr(kind, "__args__", ()) if is_dataclass(one)]
+    return inner[0] if inner else kind
+
+
+def _nearest(name: str, known: Iterable[str]) -> str | None:
+    from difflib import get_close_matches
+
+    found = get_close_matches(name, list(known), n=1)
+    return found[0] if found else None

@@ -1,0 +1,501 @@
+"""A flow as its YAML file says it: stages that name their inputs, checked before anything runs.
+
+name: nightly
+folder: out                      # where the outputs of stages are [default: the flow's name]
+cluster: {cluster: local, workers: 4}
+variables: {day: "{{date}}"}
+stages:
+  graph:
+    job: etl
+    input: follows.parquet       # a file, or the name of a stage
+    directed: true               # options of penstock etl
+    expect: {nodes: within 5 % of previous}
+  walks:
+    job: walk
+    input: graph
+    length: 40
+    publish: /srv/walks
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime as dt
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from penstock.cluster.spec import ClusterSpec
+from penstock.documents import parse_yaml
+from penstock.errors import UsageError
+from penstock.paths import client_input
+from penstock.pipelines.flow.commands import StageCommand, command_of, job_name
+from penstock.pipelines.flow.gates import Gate, parse_gate
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
+_VARIABLE = re.compile(r"\{\{\s*([^{}]*?)\s*\}\}")
+_FLOW_KEYS = ("name", "folder", "cluster", "variables", "stages", "parallel", "on_success",
+              "on_failure", "keep", "schedule")  # fmt: skip
+NOT_YET = ".penstock-output-of-a-stage"
+STAGE_KEYS = ("job", "python", "input", "after", "expect", "publish", "retries", "gpus", "timeout")
+
+
+@dataclass(frozen=True)
+class Input:
+    """One input of a stage: another stage's output, or something outside of the flow."""
+
+    stage: str | None
+    path: str  # within the stage's output, or absolute
+
+
+@dataclass(frozen=True, eq=False)
+class StageSpec:
+    """One stage, checked.
+
+    command   what it runs; None: the function ``python``, as module:function
+    options   as they stand in the file; arguments: the keyword arguments of the command's function
+    after     stages that must have run before, whose outputs it does not read
+    uses      stages whose outputs its options name, as {{stage.NAME}}
+    """
+
+    name: str
+    command: StageCommand | None
+    python: str | None
+    inputs: tuple[Input, ...]
+    options: dict[str, Any]
+    after: tuple[str, ...] = ()
+    uses: tuple[str, ...] = ()
+    gates: tuple[Gate, ...] = ()
+    publish: tuple[str, ...] = ()
+    retries: int = 0
+    gpus: int = 0
+    timeout: float | None = None
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """The stages that must be done before this one."""
+        named = [one.stage for one in self.inputs if one.stage is not None]
+        return tuple(dict.fromkeys([*named, *self.uses, *self.after]))
+
+    @property
+    def title(self) -> str:
+        """What it runs, in a word or two."""
+        return f"python {self.python}" if self.command is None else self.command.name
+
+    @property
+    def gang(self) -> bool:
+        """Whether it runs on several ranks at once, which two stages cannot do side by side."""
+        count = self.options.get("parts")
+        return isinstance(count, int) and count > 1 and self.title != "partition"
+
+
+@dataclass(frozen=True, eq=False)
+class Flow:
+    """A whole flow. ``stages`` are in an order in which they can run."""
+
+    path: Path
+    text: str
+    name: str
+    folder: Path
+    cluster: dict[str, Any]
+    stages: dict[str, StageSpec]
+    variables: dict[str, str]
+    parallel: int | None = None
+    on_success: str | None = None
+    on_failure: str | None = None
+    keep: int = 1
+    schedule: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def home(self) -> Path:
+        """The folder that relative paths of the file mean."""
+        return self.path.parent
+
+    @property
+    def spec(self) -> ClusterSpec:
+        """The cluster of all stages."""
+        with contextlib.chdir(self.home):
+            return ClusterSpec(**self.cluster)
+
+    def place(self, target: str) -> str:
+        """Return the path or URL that a stage's ``publish`` means."""
+        return target if "://" in target else str(self.home / Path(target).expanduser())
+
+    def output(self, stage: str) -> Path:
+        """Return where the output of a stage is."""
+        found = self.stages[stage]
+        if found.command is not None and (found.command.in_place or not found.command.writes):
+            first = found.inputs[0] if found.inputs else None
+            if first is not None:
+                return self.path_of(first)
+        return self.folder / stage
+
+    def path_of(self, given: Input) -> Path:
+        """Return the path of an input."""
+        if given.stage is None:
+            return Path(given.path)
+        return self.output(given.stage) / given.path if given.path else self.output(given.stage)
+
+    def after(self, names: tuple[str, ...]) -> set[str]:
+        """Return stages and all that depend on them."""
+        found = set(names)
+        for name, stage in self.stages.items():
+            if found & set(stage.needs):
+                found.add(name)
+        return found
+
+
+def read_flow(
+    path: Path, settings: Mapping[str, str] | None = None, *, now: dt.datetime | None = None
+) -> Flow:
+    """Read a flow; ``settings`` are variables from outside, which win over those in the file."""
+    try:
+        text = path.read_text(encoding="utf-8")
+        body = parse_yaml(text)
+    except FileNotFoundError as error:
+        raise UsageError(f"there is no flow {path}", expected="a YAML file with stages") from error
+    except (ValueError, UnicodeDecodeError) as error:
+        raise UsageError(f"cannot read {path}", expected="YAML in UTF-8", got=str(error)) from error
+    except IsADirectoryError as error:
+        raise UsageError(f"{path} is a folder", expected="a YAML file with stages") from error
+    _check_keys(body, _FLOW_KEYS, f"{path}")
+    name = body.get("name", path.stem)
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise UsageError(f"{path}: name", expected="letters, digits, - and _", got=repr(name))
+    names = _Variables(path, body.get("variables") or {}, settings or {}, now)
+    with contextlib.chdir(path.parent):
+        folder = Path(names.filled(str(body.get("folder") or name), "folder")).expanduser()
+        stages = _stages(body.get("stages"), names, path)
+        cluster = names.all_filled(body.get("cluster") or {}, "cluster")
+        cluster = {"cluster": cluster} if isinstance(cluster, str) else cluster
+        if not isinstance(cluster, dict):
+            raise UsageError(f"{path}: cluster", expected="options of a cluster", got=repr(cluster))
+        cluster = {str(k).replace("-", "_"): v for k, v in cluster.items()}
+        ClusterSpec(**cluster)  # so that what is wrong is said before anything runs
+        flow = Flow(
+            path=path,
+            text=text,
+            name=name,
+            folder=folder.absolute(),
+            cluster=cluster,
+            stages=_in_order(stages, path),
+            variables=names.used,
+            parallel=_number(body, "parallel", path, least=1),
+            on_success=_text(body, "on_success", names, path),
+            on_failure=_text(body, "on_failure", names, path),
+            keep=_number(body, "keep", path, least=0) if "keep" in body else 1,  # type: ignore[arg-type]
+            schedule=_schedule(body.get("schedule") or {}, path),
+        )
+        _check_places(flow)
+        return flow
+
+
+def _check_places(flow: Flow) -> None:
+    """Refuse places of publishing that are the same, or one in the other."""
+    places: dict[Path, str] = {}
+    for stage in flow.stages.values():
+        for target in stage.publish:
+            place = flow.place(target).removeprefix("file://")
+            one = Path(place) if "://" in place else Path(place).resolve()
+            for other, name in places.items():
+                if one == other or one in other.parents or other in one.parents:
+                    raise UsageError(
+                        f"{flow.path}: publish names {name} and {target}, "
+                        "which are the same place, or one within the other",
+                        remedy="Name a place of its own for each",
+                    )
+            places[one] = target
+
+
+class _Variables:
+    """What stands for ``{{name}}``: given from outside, in the file, or built in."""
+
+    def __init__(
+        self, path: Path, own: Any, given: Mapping[str, str], now: dt.datetime | None
+    ) -> None:
+        if not isinstance(own, dict):
+            raise UsageError(f"{path}: variables", expected="names and values", got=repr(own))
+        self.path, self.own, self.given = path, {str(k): v for k, v in own.items()}, dict(given)
+        moment = now or dt.datetime.now().astimezone()
+        self.built_in = {
+            "date": moment.date().isoformat(),
+            "yesterday": (moment.date() - dt.timedelta(days=1)).isoformat(),
+            "time": moment.strftime("%H%M%S"),
+            "flow": str(path.parent.absolute()),
+        }
+        self.used: dict[str, str] = {}
+        unknown = [name for name in self.given if name not in self.own]
+        if unknown:
+            raise UsageError(
+                f"--set {unknown[0]}: {path} has no such variable",
+                expected=f"one of {', '.join(self.own)}"
+                if self.own
+                else "none: it has no variables",
+                remedy=f"Add it with its default:\nvariables:\n  {unknown[0]}: ...",
+            )
+
+    def filled(self, text: str, where: str, depth: int = 0) -> str:
+        """Return text with every {{name}} replaced, but for {{stage.NAME}}."""
+
+        def value(found: re.Match[str]) -> str:
+            name = found[1]
+            if name.startswith("stage."):
+                return found[0]
+            return self._value(name, where, depth)
+
+        return _VARIABLE.sub(value, text)
+
+    def _value(self, name: str, where: str, depth: int) -> str:
+        if depth > 10:
+            raise UsageError(f"{self.path}: {where}", got=f"variables that name each other: {name}")
+        if name.startswith("env."):
+            given = os.environ.get(name[4:])
+            if given is None:
+                raise UsageError(
+                    f"{self.path}: {where} needs the environment variable {name[4:]}, "
+                    "which is not set"
+                )
+            return given
+        if name in self.given:
+            found = str(self.given[name])
+        elif name in self.own:
+            found = self.filled(str(self.own[name]), f"variables: {name}", depth + 1)
+        elif name in self.built_in:
+            found = self.built_in[name]
+        else:
+            known = ", ".join(["env.NAME", "stage.NAME", *self.built_in, *self.own])
+            raise UsageError(
+                f"{self.path}: {where} has the unknown variable {name!r}",
+                expected=f"one of {known}",
+            )
+        self.used[name] = found
+        return found
+
+    def all_filled(self, value: Any, where: str) -> Any:
+        """Return plain data with variables replaced in all its texts.
+
+        A text that is one variable alone becomes what YAML makes of the variable's value.
+        """
+        if isinstance(value, str):
+            made = self.filled(value, where)
+            alone = _VARIABLE.fullmatch(value.strip())
+            if alone and made != value and not alone[1].startswith("env."):
+                try:
+                    parsed = parse_yaml(made)
+                except ValueError:
+                    return made
+                return parsed if isinstance(parsed, bool | int | float) else made
+            return made
+        if isinstance(value, list):
+            return [self.all_filled(one, where) for one in value]
+        if isinstance(value, dict):
+            return {key: self.all_filled(one, where) for key, one in value.items()}
+        return value
+
+
+def _stages(given: Any, names: _Variables, path: Path) -> dict[str, StageSpec]:
+    if not isinstance(given, dict) or not given:
+        raise UsageError(f"{path} has no stages", expected="stages: with a name for each")
+    for name in given:
+        if not isinstance(name, str) or not _NAME.fullmatch(name):
+            raise UsageError(
+                f"{path}: the name of a stage",
+                expected="letters, digits, - and _, not a digit first", got=repr(name),
+            )  # fmt: skip
+    made: dict[str, StageSpec] = {}
+    for name in given:
+        _stage(name, given, made, names, path, ())
+    return {name: made[name] for name in given}
+
+
+def _stage(
+    name: str,
+    given: dict[str, Any],
+    made: dict[str, StageSpec],
+    names: _Variables,
+    path: Path,
+    above: tuple[str, ...],
+) -> StageSpec:
+    """Make a stage, and those that it reads from first: its job may follow from theirs."""
+    if name in made:
+        return made[name]
+    if name in above:
+        circle = " -> ".join([*above[above.index(name) :], name])
+        raise UsageError(f"{path}: stages wait for each other: {circle}")
+    where = f"{path}: stage {name}"
+    body = given[name]
+    if not isinstance(body, dict):
+        raise UsageError(where, expected="job: and its options", got=repr(body))
+    body = {str(key).replace("-", "_"): names.all_filled(one, where) for key, one in body.items()}
+    if ("job" in body) == ("python" in body):
+        raise UsageError(where, expected="either job: or python:", got=", ".join(body) or "nothing")
+    inputs = tuple(_input(one, given, name, where) for one in _listed(body.get("input"), where))
+    after = tuple(str(one) for one in _listed(body.get("after"), where))
+    options = {key: one for key, one in body.items() if key not in STAGE_KEYS}
+    uses = tuple(sorted(set(_named_stages(options))))
+    for one in (*after, *uses):
+        if one not in given:
+            raise UsageError(f"{where} names the stage {one!r}, which there is not",
+                             expected=f"one of {', '.join(given)}")  # fmt: skip
+    needed = [one.stage for one in inputs if one.stage is not None] + [*after, *uses]
+    for one in needed:
+        _stage(one, given, made, names, path, (*above, name))
+    command = None
+    if "job" in body:
+        first = next((one.stage for one in inputs if one.stage is not None), None)
+        before = made[first].title if first is not None else None
+        command = _checked_command(str(body["job"]), before, inputs, options, where)
+    gates = body.get("expect") or {}
+    if not isinstance(gates, dict):
+        raise UsageError(f"{where}: expect", expected="a metric and what it is to be, a line each")
+    spec = StageSpec(
+        name=name,
+        command=command,
+        python=None if command is not None else _module(str(body["python"]), where),
+        inputs=inputs,
+        options=options,
+        after=after,
+        uses=uses,
+        gates=tuple(parse_gate(str(metric), text) for metric, text in gates.items()),
+        publish=tuple(map(str, _listed(body.get("publish"), where))),
+        retries=_number(body, "retries", where, least=0) or 0,
+        gpus=_number(body, "gpus", where, least=0) or 0,
+        timeout=_seconds(body.get("timeout"), where),
+    )
+    if spec.publish and command is not None and not command.writes:
+        raise UsageError(f"{where} writes no output that could be published",
+                         remedy="Publish the stage that it reads")  # fmt: skip
+    made[name] = spec
+    return spec
+
+
+def _checked_command(
+    job: str, before: str | None, inputs: tuple[Input, ...], options: dict[str, Any], where: str
+) -> StageCommand:
+    try:
+        command = command_of(job_name(job, before))
+        for taken in ("resume", "overwrite"):
+            if taken in options:
+                raise UsageError(f"option {taken} is the flow's", remedy="Leave it away")
+        command.arguments(without_stages(options))
+        least, most = command.inputs
+        if len(inputs) < least or (most is not None and len(inputs) > most):
+            count = f"{least}" if least == most else f"{least} to {most if most else 'many'}"
+            raise UsageError(f"penstock {command.name} takes {count} input(s)",
+                             got=str(len(inputs)))  # fmt: skip
+    except UsageError as error:
+        raise UsageError(
+            f"{where}: {error.what}",
+            expected=error.expected, got=error.got, remedy=error.remedy,
+        ) from error  # fmt: skip
+    return command
+
+
+def _input(value: Any, stages: Mapping[str, Any], name: str, where: str) -> Input:
+    if not isinstance(value, str) or not value:
+        raise UsageError(f"{where}: input", expected="a stage, or a path", got=repr(value))
+    first, _, rest = value.partition("/")
+    if first in stages:
+        if first == name:
+            raise UsageError(f"{where} reads its own output", remedy="Name another input")
+        return Input(first, rest)
+    return Input(None, client_input(value))
+
+
+def _named_stages(value: Any) -> list[str]:
+    if isinstance(value, str):
+        return [one[1][6:].partition("/")[0] for one in _VARIABLE.finditer(value)]
+    if isinstance(value, list):
+        return [name for one in value for name in _named_stages(one)]
+    return [name for one in value.values() for name in _named_stages(one)] if isinstance(
+        value, dict) else []  # fmt: skip
+
+
+def without_stages(options: dict[str, Any]) -> dict[str, Any]:
+    """Return options in which outputs that may not be there yet have a name that never is."""
+    made: dict[str, Any] = with_stages(options, lambda name: f"/{NOT_YET}/{name}")
+    return made
+
+
+def with_stages(value: Any, place: Any) -> Any:
+    """Return options with {{stage.NAME}} replaced by ``place(NAME)``."""
+    if isinstance(value, str):
+        return _VARIABLE.sub(lambda one: str(place(one[1][6:])), value)
+    if isinstance(value, list):
+        return [with_stages(one, place) for one in value]
+    if isinstance(value, dict):
+        return {key: with_stages(one, place) for key, one in value.items()}
+    return value
+
+
+def _in_order(stages: dict[str, StageSpec], path: Path) -> dict[str, StageSpec]:
+    done: dict[str, StageSpec] = {}
+    left = dict(stages)
+    while left:
+        ready = [name for name, stage in left.items() if all(one in done for one in stage.needs)]
+        assert ready, path  # circles were refused
+        for name in ready:
+            done[name] = left.pop(name)
+    return done
+
+
+def _module(text: str, where: str) -> str:
+    if not re.fullmatch(r"[\w.]+:[A-Za-z_]\w*", text):
+        raise UsageError(f"{where}: python", expected="module:function", got=text)
+    return text
+
+
+def _listed(value: Any, where: str) -> list[Any]:
+    if value is None:
+        return []
+    return value if isinstance(value, list) else [value]
+
+
+def _schedule(given: Any, path: Path) -> dict[str, Any]:
+    known = ("cron", "timezone", "retries", "backoff")
+    given = {"cron": given} if isinstance(given, str) else given
+    if not isinstance(given, dict) or set(given) - set(known):
+        raise UsageError(f"{path}: schedule", expected=", ".join(known), got=repr(given))
+    return given
+
+
+def _number(body: dict[str, Any], key: str, where: Any, *, least: int) -> int | None:
+    value = body.get(key)
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise UsageError(
+            f"{where}: {key}", expected=f"a whole number from {least}", got=repr(value)
+        )
+    return value
+
+
+def _seconds(value: Any, where: str) -> float | None:
+    """Return seconds of 90, "90 s", "30 min" or "2 h"."""
+    if value is None:
+        return None
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(s|min|h|)", str(value).strip())
+    if isinstance(value, bool) or found is None or float(found[1]) <= 0:
+        raise UsageError(f"{where}: timeout", expected='"90 s", "30 min" or "2 h"', got=repr(value))
+    return float(found[1]) * {"": 1, "s": 1, "min": 60, "h": 3600}[found[2]]
+
+
+def _text(body: dict[str, Any], key: str, names: _Variables, path: Path) -> str | None:
+    value = body.get(key)
+    if value is not None and not isinstance(value, str):
+        raise UsageError(f"{path}: {key}", expected="a command, or an http(s) address",
+                         got=repr(value))  # fmt: skip
+    return None if value is None else names.filled(value, key)
+
+
+def _check_keys(body: Any, known: tuple[str, ...], where: str) -> None:
+    if not isinstance(body, dict):
+        raise UsageError(f"{where} is no flow", expected="a mapping with stages:",
+                         got=type(body).__name__)  # fmt: skip
+    unknown = [str(key) for key in body if key not in known]
+    if unknown:
+        raise UsageError(f"{where} has the unknown key {unknown[0]!r}",
+                         expected=f"one of {', '.join(known)}")  # fmt: skip

@@ -1,0 +1,117 @@
+"""What a run of a flow would do: which stages run and why, and what they would take."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from penstock.errors import PenstockError
+from penstock.pipelines.flow.document import Flow
+from penstock.pipelines.flow.run import Choice, check_gpus
+from penstock.pipelines.flow.stage import StageProcess
+from penstock.pipelines.flow.state import FlowState
+from penstock.sizes import format_bytes
+
+
+@dataclass(frozen=True)
+class StagePlan:
+    """What would be done of one stage; what it takes is None where that is not known."""
+
+    name: str
+    job: str
+    runs: bool
+    why: str
+    after: tuple[str, ...]
+    memory_bytes: int | None = None
+    disk_bytes: int | None = None
+    seconds: float | None = None
+    problem: str | None = None
+
+
+@dataclass(frozen=True)
+class FlowPlan:
+    """What would be done of a flow."""
+
+    flow: str
+    folder: str
+    stages: tuple[StagePlan, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything, for ``--json``."""
+        return asdict(self)
+
+    def text(self) -> str:
+        """Return a line a stage."""
+        width = max(len(one.name) for one in self.stages)
+        jobs = max(len(one.job) for one in self.stages)
+        lines = [f"{self.flow} would write {self.folder}"]
+        for one in self.stages:
+            what = "run " if one.runs else "skip"
+            lines.append(f"  {one.name:<{width}}  {one.job:<{jobs}}  {what}  {one.why}")
+            if one.runs and (needs := _needs(one)):
+                lines.append(f"  {'':<{width}}  {'':<{jobs}}        {needs}")
+            if one.problem:
+                lines.append(f"  {'':<{width}}  {'':<{jobs}}        problem: {one.problem}")
+        return "\n".join(lines)
+
+
+def _needs(one: StagePlan) -> str:
+    parts = []
+    if one.memory_bytes is not None:
+        parts.append(f"memory about {format_bytes(one.memory_bytes)}")
+    if one.disk_bytes is not None:
+        parts.append(f"disk about {format_bytes(one.disk_bytes)}")
+    if one.seconds is not None:
+        parts.append(f"time about {one.seconds:.3g} s")
+    return ", ".join(parts)
+
+
+def plan_flow(flow: Flow, choice: Choice) -> FlowPlan:
+    """Return what a run would do; jobs whose inputs are there are asked what they would take."""
+    choice.check(flow)
+    check_gpus(flow)
+    chosen, state = choice.chosen(flow), FlowState(flow)
+    keys: dict[str, str] = {}
+    running: set[str] = set()
+    stages = []
+    for name, stage in flow.stages.items():
+        made = state.made_of(stage, keys)
+        keys[name] = made.key
+        before = [one for one in stage.needs if one in running]
+        why = state.why(stage, made)
+        if why is None and before:
+            why = f"{before[0]} runs"
+        if why is None and choice.force and name in chosen:
+            why = "--force"
+        runs = why is not None and name in chosen
+        if why is not None and name not in chosen:
+            why = f"not chosen, though {why}"
+        needs: dict[str, Any] = {}
+        if runs:
+            running.add(name)
+            if not before:
+                needs = _asked(flow, name)
+        stages.append(StagePlan(name, stage.title, runs, why or "unchanged", stage.needs, **needs))
+    state.save_digests()
+    return FlowPlan(flow.name, str(flow.folder), tuple(stages))
+
+
+def _asked(flow: Flow, name: str) -> dict[str, Any]:
+    """Ask a job for its plan, in a process of its own."""
+    stage = flow.stages[name]
+    if stage.command is None or not stage.command.planned:
+        return {}
+    spec = dict(flow.cluster)
+    process = StageProcess(flow, stage, spec, None, plan=True)
+    process.start()
+    try:
+        found = process.wait(120.0)
+    except PenstockError as error:
+        return {"problem": str(error)}
+    problem = found.get("problem") or {}
+    return {
+        "memory_bytes": found.get("memory_bytes"),
+        "disk_bytes": found.get("disk_bytes"),
+        "seconds": found.get("seconds"),
+        "problem": problem.get("what"),
+    }

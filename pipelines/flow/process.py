@@ -1,0 +1,125 @@
+"""The process of one stage: a command of ours, or a user's function, told what to do by a file.
+
+    python -P -m penstock.pipelines.flow.process order.json <alive>
+
+The order holds the command's words, inputs, options and cluster. What the command reports goes to
+the order's ``result`` as JSON, messages go to standard error, which is the stage's log. Standard
+input is a pipe that the flow's process keeps open: where it ends, the flow is gone, and so is this.
+"""
+
+from __future__ import annotations
+
+import importlib
+import io
+import json
+import os
+import signal
+import sys
+import threading
+from contextlib import redirect_stdout
+from pathlib import Path
+from typing import Any
+
+from penstock.documents import parse_json
+from penstock.errors import UsageError
+from penstock.files import save_json
+
+
+def main(order_file: str) -> None:
+    """Carry out an order, and exit as a command does."""
+    from penstock.pipelines import cli
+    from penstock.pipelines.signals import ignore_more, raise_terminations
+
+    threading.Thread(target=_end_with_flow, daemon=True).start()
+    raise_terminations()
+    order = parse_json(Path(order_file).read_bytes())
+    failed = Path(order["failed"])
+    code = cli.guarded(lambda: carry_out(order), lambda error: save_json(failed, error.to_dict()))
+    ignore_more()
+    sys.exit(code)
+
+
+def _end_with_flow() -> None:
+    while os.read(0, 4096):
+        pass
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def carry_out(order: dict[str, Any]) -> None:
+    """Run the command or function of an order, and keep what it reports."""
+    result = Path(order["result"])
+    result.unlink(missing_ok=True)
+    shown = io.StringIO()
+    try:
+        with redirect_stdout(shown):
+            if order.get("python"):
+                found = call_python(order)
+                shown.write(json.dumps(found))
+            else:
+                call_command(order)
+    finally:
+        # A job that failed in part has reported all the same.
+        body = _parsed(shown.getvalue())
+        if body is not None:
+            save_json(result, body)
+        elif shown.getvalue():
+            print(shown.getvalue(), file=sys.stderr)
+
+
+def _parsed(text: str) -> Any:
+    """Return the JSON that a command printed; a function's own prints stand before it."""
+    try:
+        return parse_json(text)
+    except ValueError:
+        return None
+
+
+def call_command(order: dict[str, Any]) -> None:
+    """Call a command's function as the command line does."""
+    from penstock.cluster.spec import ClusterSpec
+    from penstock.paths import client_input
+    from penstock.pipelines.flow.commands import command_of
+    from penstock.pipelines.output import Output
+
+    command = command_of(order["job"])
+    positional: list[Any] = [Path(one) for one in order["inputs"]]
+    if command.listed:
+        convert: Any = client_input if command.kind is str else Path
+        positional = [[convert(one) for one in order["inputs"]]]
+    if command.writes:
+        positional.append(Path(order["out"]))
+    named = command.arguments(order["options"])
+    if command.clustered:
+        named["cluster"] = ClusterSpec(**order["cluster"])
+    if command.planned and order.get("plan"):
+        named["plan"] = True
+    command.function(*positional, **named, output=Output(json=True, quiet=order.get("plan", False)))
+
+
+def call_python(order: dict[str, Any]) -> Any:
+    """Call a user's function with the paths of its inputs, its output, and the stage's options."""
+    module, _, name = order["python"].partition(":")
+    sys.path.insert(0, order["home"])
+    try:
+        function = getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError) as error:
+        raise UsageError(
+            f"cannot load python: {order['python']}",
+            expected=f"a module beside the flow, in {order['home']}, or an installed one",
+            got=f"{type(error).__name__}: {error}",
+        ) from error
+    printed = io.StringIO()
+    with redirect_stdout(printed):
+        found = function(*map(Path, order["inputs"]), Path(order["out"]), **order["options"])
+    if printed.getvalue():
+        print(printed.getvalue(), end="", file=sys.stderr)
+    if found is not None and not isinstance(found, dict):
+        raise UsageError(
+            f"python: {order['python']} returned {type(found).__name__}",
+            expected="a dict of metrics, or None",
+        )
+    return json.loads(json.dumps(found or {}, default=float))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

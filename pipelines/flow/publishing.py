@@ -1,0 +1,168 @@
+"""Moving what passed to where others read it: all targets of a run, or none.
+
+    publication = Publication(journal, note)
+    publication.recover()                 # what an earlier run left half-done
+    publication.publish(items, run, keep)
+
+First everything is staged where no reader sees it. Then every target is swapped, one rename each,
+so readers see a mixture for as long as that takes; if one cannot be, those that were are swapped
+back. A journal says which targets there are and which way they go. A kill between two swaps leaves
+it there, and the next run goes the same way to its end.
+
+    back      staging, or swapping back: nothing of the new is to stay
+    forward   everything is staged and checked: everything new is to be seen
+    settle    everything new is seen: what was there before becomes the previous one
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from penstock.documents import parse_json
+from penstock.errors import PenstockError
+from penstock.files import save_json
+from penstock.output_lock import output_lock
+from penstock.pipelines.flow.targets import LocalTarget, Target, from_dict, target_of
+
+
+@dataclass(frozen=True)
+class Item:
+    """An output and where it goes; the key tells of what it was made."""
+
+    stage: str
+    key: str | None
+    output: Path
+    place: str
+
+
+@dataclass
+class _Entry:
+    """A target of the journal."""
+
+    stage: str
+    key: str | None
+    place: str
+    target: Target
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"stage": self.stage, "key": self.key, "place": self.place,
+                "target": self.target.to_dict()}  # fmt: skip
+
+
+class Publication:
+    """What a flow publishes.
+
+    journal  a file in the flow's folder, there only while something is published
+    note     called with stage, place and key of what was published
+    """
+
+    def __init__(self, journal: Path, note: Callable[[str, str, str | None], None]) -> None:
+        self._journal, self._note = journal, note
+
+    def publish(self, items: Sequence[Item], run: str, *, keep: int) -> list[str]:
+        """Publish all of them or none; return where each is now."""
+        self.recover()
+        if not items:
+            return []
+        entries = [_Entry(i.stage, i.key, i.place, target_of(i.place, run)) for i in items]
+        for item, entry in zip(items, entries, strict=True):
+            entry.target.check(item.output)
+        with _locked(entries):
+            try:
+                self._save("back", run, keep, entries)
+                for item, entry in zip(items, entries, strict=True):
+                    entry.target.stage(item.output)
+                self._forward(run, keep, entries)
+            except BaseException as error:
+                self._give_up(run, keep, entries, error)
+                raise
+            self._settle(run, keep, entries)
+        return [entry.target.where() for entry in entries]
+
+    def recover(self) -> str | None:
+        """Bring what a run left half-done to its end; return what was done, or None."""
+        try:
+            body = parse_json(self._journal.read_bytes())
+        except FileNotFoundError:
+            return None
+        except ValueError as error:
+            raise PenstockError(
+                f"{self._journal} cannot be read",
+                got=str(error),
+                remedy="Look whether what is published is of one run, remove that file, run again",
+            ) from error
+        run, keep, way = body["run"], body["keep"], body["way"]
+        entries = [
+            _Entry(one["stage"], one["key"], one["place"], from_dict(one["target"]))
+            for one in body["entries"]
+        ]
+        with _locked(entries):
+            if way == "forward":
+                try:
+                    self._forward(run, keep, entries)
+                    way = "settle"
+                except PenstockError as error:
+                    self._give_up(run, keep, entries, error)
+                    return f"the publication of {run} was cut off, and taken back: {error}"
+            if way == "settle":
+                self._settle(run, keep, entries)
+                return f"the publication of {run} was cut off, and is complete now"
+            self._back(entries)
+        return f"the publication of {run} was cut off, and taken back"
+
+    def _forward(self, run: str, keep: int, entries: list[_Entry]) -> None:
+        # Those that may fail first come first: then less is to be taken back.
+        ordered = sorted(entries, key=lambda entry: isinstance(entry.target, LocalTarget))
+        self._save("forward", run, keep, entries)
+        for entry in ordered:
+            entry.target.swap()
+            self._save("forward", run, keep, entries)
+
+    def _settle(self, run: str, keep: int, entries: list[_Entry]) -> None:
+        self._save("settle", run, keep, entries)
+        for entry in entries:
+            entry.target.settle(keep)
+            self._note(entry.stage, entry.place, entry.key)
+        self._journal.unlink()
+
+    def _give_up(self, run: str, keep: int, entries: list[_Entry], error: BaseException) -> None:
+        """Take everything back; what cannot be taken back now is by the next run."""
+        try:
+            self._save("back", run, keep, entries)
+            self._back(entries)
+            said = "every target is as it was"
+        except (PenstockError, OSError) as more:
+            said = f"the next run takes back what could not be taken back now ({more})"
+        if isinstance(error, PenstockError):
+            error.what = f"{error.what}; {said}"
+
+    def _back(self, entries: list[_Entry]) -> None:
+        failed: list[PenstockError] = []
+        for entry in reversed(entries):
+            try:
+                entry.target.swap_back()
+                entry.target.discard()
+            except PenstockError as error:
+                failed.append(error)
+        if failed:
+            raise failed[0]
+        self._journal.unlink(missing_ok=True)
+
+    def _save(self, way: str, run: str, keep: int, entries: list[_Entry]) -> None:
+        self._journal.parent.mkdir(parents=True, exist_ok=True)
+        body = [entry.to_dict() for entry in entries]
+        save_json(self._journal, {"way": way, "run": run, "keep": keep, "entries": body})
+
+
+@contextmanager
+def _locked(entries: list[_Entry]) -> Iterator[None]:
+    """Lock every path, in one order, so that two flows never wait for each other."""
+    paths = sorted(one.target.target for one in entries if isinstance(one.target, LocalTarget))
+    with ExitStack() as stack:
+        for path in paths:
+            stack.enter_context(output_lock(path, command="penstock run", wait=True))
+        yield

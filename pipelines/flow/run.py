@@ -1,0 +1,401 @@
+"""One run of a flow: what must run, the Dask graph of its stages, gates, publishing.
+
+Every stage is a node of one Dask graph, which a scheduler in this process runs: it knows what
+depends on what, what may run side by side, and shows it on its dashboard. A node starts the process
+of its stage and waits for it. The cluster of the flow is another one: it is started once, and the
+stages' processes connect to it.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from penstock.cluster.spec import ClusterSpec
+from penstock.errors import CapacityError, PenstockError, UsageError
+from penstock.limits import cores
+from penstock.output_lock import output_lock
+from penstock.pipelines.flow.document import Flow, StageSpec
+from penstock.pipelines.flow.gates import flat_metrics
+from penstock.pipelines.flow.notify import notify
+from penstock.pipelines.flow.publishing import Item, Publication
+from penstock.pipelines.flow.records import (
+    FOLDER,
+    RunRecord,
+    append_metrics,
+    begin_run,
+    clean,
+    previous_metrics,
+)
+from penstock.pipelines.flow.report import FlowReport
+from penstock.pipelines.flow.stage import StageProcess, wait_for_older
+from penstock.pipelines.flow.state import FlowState, Made
+
+PARALLEL = 4
+_KEPT_RUNS = 100
+_STARTED_KINDS = ("local", "mpi", "cuda", "slurm")
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Which stages of a flow run.
+
+    force   also those whose outputs are there
+    first   only this one and those that depend on it; the others' outputs must be there
+    only    these alone
+    """
+
+    force: bool = False
+    first: str | None = None
+    only: tuple[str, ...] = ()
+
+    def check(self, flow: Flow) -> None:
+        """Refuse stages that there are not."""
+        for name in (*([self.first] if self.first else []), *self.only):
+            if name not in flow.stages:
+                raise UsageError(
+                    f"{flow.path} has no stage {name!r}",
+                    expected=f"one of {', '.join(flow.stages)}",
+                )
+        if self.first and self.only:
+            raise UsageError("--from and --only cannot go together")
+
+    def chosen(self, flow: Flow) -> set[str]:
+        """Return the stages that may run."""
+        if self.only:
+            return set(self.only)
+        return flow.after((self.first,)) if self.first else set(flow.stages)
+
+
+class FlowRun:
+    """A run under way; its methods are called from the threads of Dask's worker."""
+
+    def __init__(self, flow: Flow, choice: Choice, *, quiet: bool) -> None:
+        choice.check(flow)
+        self.flow, self.choice, self.quiet = flow, choice, quiet
+        self.chosen = choice.chosen(flow)
+        self.state = FlowState(flow)
+        self._publication = Publication(self.state.journal, self.state.note_published)
+        self.cluster: dict[str, Any] = dict(flow.cluster)
+        self.record: RunRecord | None = None
+        self.keys: dict[str, str] = {}
+        self.outcomes: dict[str, dict[str, Any]] = {}
+        self._under_way: dict[str, dict[str, Any]] = {}
+        self._lock, self._processes = threading.Lock(), set[StageProcess]()
+        self._ending = False
+
+    # From its begin to its end
+
+    def run(self) -> FlowReport:
+        """Run what must run, check the gates, and publish if all is well."""
+        flow, began = self.flow, time.monotonic()
+        flow.folder.parent.mkdir(parents=True, exist_ok=True)
+        with output_lock(flow.folder, command="penstock run"):
+            flow.folder.mkdir(exist_ok=True)
+            self.record = record = begin_run(flow.home, flow.name, flow.path, flow.text)
+            self._note_process()
+            self._recover_publication()
+            try:
+                self._execute()
+                self._publish()
+            except BaseException as error:
+                record.body["state"] = (
+                    "failed" if isinstance(error, PenstockError) else "interrupted"
+                )
+                record.body["error"] = _told(error)
+                raise
+            finally:
+                self.state.save_digests()
+                record.body.update({
+                    "seconds": round(time.monotonic() - began, 3),
+                    "stages": {name: self.outcomes[name] for name in flow.stages
+                               if name in self.outcomes},
+                })  # fmt: skip
+                if record.state == "running":
+                    record.body["state"] = "failed" if self._failed() else "passed"
+                record.save()
+                notify(flow, record)
+                clean(flow.home / FOLDER, _KEPT_RUNS)
+        return FlowReport.of(record)
+
+    def _note_process(self) -> None:
+        import psutil
+
+        assert self.record is not None
+        own = psutil.Process()
+        self.record.body.update({"process": own.pid, "process_began": own.create_time(),
+                             "variables": self.flow.variables,
+                             "folder": str(self.flow.folder)})  # fmt: skip
+        self.record.save()
+
+    def _execute(self) -> None:
+        flow = self.flow
+        width = flow.parallel or min(PARALLEL, max(cores(), 1))
+        with ExitStack() as stack:
+            stack.callback(self.stop_processes)
+            if self._something_runs():
+                stack.enter_context(self._cluster())
+            from penstock.pipelines.flow.graph import run_graph
+
+            run_graph(self, width, quiet=self.quiet)
+
+    def _something_runs(self) -> bool:
+        """Return whether a stage will run, so that the cluster is worth its start."""
+        keys: dict[str, str] = {}
+        for name, stage in self.flow.stages.items():
+            made = self.state.made_of(stage, keys)
+            keys[name] = made.key
+            if name in self.chosen and (self.choice.force or self.state.why(stage, made)):
+                return True
+        return False
+
+    @contextmanager
+    def _cluster(self) -> Iterator[None]:
+        """Start the cluster of the flow, if it has one, and hand its address to the stages."""
+        spec = self.flow.spec.configured()
+        if spec.cluster not in _STARTED_KINDS:
+            yield
+            return
+        from penstock.cluster.connect import connect
+        from penstock.cluster.credentials import make_credentials
+
+        with tempfile.TemporaryDirectory(prefix="penstock-flow-") as folder:
+            if spec.tls is None and not spec.no_tls:
+                spec = replace(spec, tls=make_credentials(Path(folder) / "tls"))
+            with connect(spec, ranks=self._ranks(spec), quiet=self.quiet) as client:
+                self.cluster = {"cluster": client.scheduler.address, "device": spec.device}
+                if spec.tls is not None:
+                    self.cluster["tls"] = str(spec.tls)
+                yield
+        self.cluster = dict(self.flow.cluster)
+
+    def _ranks(self, spec: ClusterSpec) -> int | None:
+        if spec.cluster != "mpi":
+            return None
+        asked = [stage.options.get("parts") for stage in self.flow.stages.values() if stage.gang]
+        return spec.workers or max([one for one in asked if isinstance(one, int)], default=2)
+
+    # A stage
+
+    def stage(self, name: str) -> str:
+        """Run one stage if it must; return its state. What goes wrong is noted, never raised."""
+        stage, began = self.flow.stages[name], time.time()
+        outcome: dict[str, Any] = {"job": stage.title, "began": began, "state": "failed"}
+        try:
+            self._stage(stage, outcome)
+        except PenstockError as error:
+            outcome |= {"state": "failed", "error": _told(error)}
+        except BaseException as error:
+            outcome |= {"state": "failed", "error": _told(error)}
+            raise
+        finally:
+            outcome["seconds"] = round(time.time() - began, 3)
+            self._note(name, outcome)
+        return str(outcome["state"])
+
+    def _stage(self, stage: StageSpec, outcome: dict[str, Any]) -> None:
+        waiting = [one for one in stage.needs if self.outcomes[one]["state"] not in _WELL]
+        if waiting:
+            outcome |= {"state": "not run", "why": f"{waiting[0]} did not end well"}
+            return
+        made = self.state.made_of(stage, self.keys)
+        self.keys[stage.name] = made.key
+        # Where the page about the run finds what was made, and whether it is still the same.
+        outcome |= {"out": str(self.flow.output(stage.name)), "key": made.key}
+        why = self.state.why(stage, made)
+        if stage.name not in self.chosen:
+            if why is not None:
+                raise UsageError(
+                    f"stage {stage.name} is not among those that run, and must: {why}",
+                    remedy=f"Run it too: --from {stage.name}, or without --only and --from",
+                )
+        elif self.choice.force and why is None:
+            why = "--force"
+        if why is None:
+            record = self.state.record(stage.name) or {}
+            report = record.get("report")
+            outcome |= {"state": "skipped", "why": "unchanged"}
+            outcome["report"] = report if _small(report) else None
+            metrics = flat_metrics(report)
+        else:
+            outcome["why"] = why
+            self._note_begin(stage.name, outcome)
+            metrics = self._run_process(stage, made, outcome)
+        outcome["metrics"] = metrics
+        self._check_gates(stage, metrics, outcome)
+
+    def _run_process(
+        self, stage: StageSpec, made: Made, outcome: dict[str, Any]
+    ) -> dict[str, float]:
+        assert self.record is not None
+        found = self.state.interrupted(stage.name)
+        resume = found is not None and found.get("key") == made.key and not self.choice.force
+        if found is not None:
+            wait_for_older(stage.name, found)
+        log = self.record.folder / "logs" / f"{stage.name}.log"
+        for attempt in range(stage.retries + 1):
+            process = StageProcess(self.flow, stage, self.cluster, log, resume=resume)
+            with self._lock:
+                if self._ending:
+                    raise PenstockError("the flow was stopped before this stage began")
+                self._processes.add(process)
+                process.start()
+            try:
+                self.state.begin(stage.name, made, process.identity())
+                began = time.monotonic()
+                report = process.wait(stage.timeout)
+            except PenstockError as error:
+                if attempt == stage.retries or self._ending or isinstance(error, UsageError):
+                    raise
+                self._say(f"{stage.name}: {error.what}: trying again")
+                resume = True
+                time.sleep(min(2.0**attempt, 60))
+                continue
+            finally:
+                with self._lock:
+                    self._processes.discard(process)
+            break
+        metrics = flat_metrics(report)
+        self.state.end(stage, made, report, time.monotonic() - began)
+        append_metrics(self.record.folder, stage.name, metrics)
+        outcome |= {"state": "done", "report": report if _small(report) else None}
+        return metrics
+
+    def _check_gates(
+        self, stage: StageSpec, metrics: dict[str, float], outcome: dict[str, Any]
+    ) -> None:
+        if not stage.gates:
+            return
+        flow = self.flow
+        previous = previous_metrics(flow.home / FOLDER, flow.name, flow.path, stage.name)
+        checked = [gate.check(metrics, previous) for gate in stage.gates]
+        outcome["gates"] = [one.to_dict() for one in checked]
+        broken = [one for one in checked if not one.met]
+        if broken:
+            outcome["state"] = "gate failed"
+            outcome["why"] = "; ".join(one.text() for one in broken)
+
+    def _note_begin(self, name: str, outcome: dict[str, Any]) -> None:
+        """Note that a stage runs: of a flow that is killed, the record says where it was."""
+        with self._lock:
+            self._under_way[name] = {**outcome, "state": "running"}
+            self._save_stages()
+
+    def _save_stages(self) -> None:
+        assert self.record is not None
+        self.record.body["stages"] = {**self.outcomes, **self._under_way}
+        self.record.save()
+
+    def _note(self, name: str, outcome: dict[str, Any]) -> None:
+        with self._lock:
+            self._under_way.pop(name, None)
+            self.outcomes[name] = outcome
+            self._save_stages()
+        text = {"done": f"{outcome['seconds']:.1f} s", "skipped": "unchanged, skipped"}.get(
+            outcome["state"], f"{outcome['state']}: {_what(outcome)}"
+        )
+        self._say(f"{name}: {text}")
+
+    def _say(self, text: str) -> None:
+        if not self.quiet:
+            print(text, file=sys.stderr, flush=True)
+
+    def _failed(self) -> bool:
+        return any(one["state"] not in _WELL for one in self.outcomes.values())
+
+    def stop_processes(self) -> None:
+        """End the processes of all stages, and start none any more."""
+        with self._lock:
+            self._ending = True
+            processes = list(self._processes)
+        for process in processes:
+            process.stop()
+
+    # The end
+
+    def _publish(self) -> None:
+        """Publish every stage that is to be, once all of the flow is well."""
+        assert self.record is not None
+        if self._failed() or len(self.outcomes) < len(self.flow.stages):
+            return
+        items = []
+        for name, stage in self.flow.stages.items():
+            for target in stage.publish:
+                place = self.flow.place(target)
+                key = self.keys.get(name)
+                if self.state.published(name, place) != key:
+                    self._say(f"{name}: publishing to {target}")
+                    items.append(Item(name, key, self.flow.output(name), place))
+        places = self._publication.publish(items, self.record.name, keep=self.flow.keep)
+        for item, where in zip(items, places, strict=True):
+            self.record.body["published"].append(
+                {"stage": item.stage, "to": where, "key": item.key}
+            )
+
+    def _recover_publication(self) -> None:
+        """Complete or take back what a run was publishing when it was cut off."""
+        try:
+            if said := self._publication.recover():
+                self._say(said)
+        except PenstockError as error:
+            # A place that cannot be reached now may be at the end, when it must be.
+            self._say(f"{error}; this run tries again when it publishes")
+
+
+_WELL = ("done", "skipped")
+
+
+def run_flow_checked(flow: Flow, choice: Choice, *, quiet: bool) -> FlowReport:
+    """Run a flow that was read."""
+    check_gpus(flow)
+    return FlowRun(flow, choice, quiet=quiet).run()
+
+
+def check_gpus(flow: Flow) -> None:
+    """Refuse stages that want more GPUs than there are."""
+    most = max((stage.gpus for stage in flow.stages.values()), default=0)
+    there = gpus_of(flow) if most else 0
+    if most > there:
+        name = next(stage.name for stage in flow.stages.values() if stage.gpus == most)
+        raise CapacityError(
+            f"stage {name} wants {most} GPUs", expected=f"at most {there}, which there are",
+            remedy="Lower gpus:, or name a cluster with as many",
+        )  # fmt: skip
+
+
+def gpus_of(flow: Flow) -> int:
+    """Return how many GPUs stages can share: of this machine, or as many as workers were asked."""
+    spec = flow.spec.configured()
+    if spec.cluster in ("slurm", "mpi", "cuda") and spec.workers:
+        return spec.workers
+    from importlib.util import find_spec
+
+    if find_spec("cupy") is None:
+        return 0
+    from penstock.workers.resources.device import devices_here
+
+    return devices_here()
+
+
+def _told(error: BaseException) -> dict[str, Any]:
+    if isinstance(error, PenstockError):
+        return dict(error.to_dict())
+    return {"error": type(error).__name__, "what": str(error) or "interrupted"}
+
+
+def _what(outcome: dict[str, Any]) -> str:
+    error = outcome.get("error") or {}
+    return str(error.get("what") or outcome.get("why") or "no reason known")
+
+
+def _small(report: Any) -> bool:
+    import json
+
+    return len(json.dumps(report, default=str)) < 1 << 20

@@ -1,0 +1,270 @@
+"""What a flow's folder knows of its outputs: of what each was made, so that it need not be again.
+
+<folder>/.flow/<stage>.json      what the output of a stage was made of, and its report
+<folder>/.flow/<stage>.started   the same for a run that has begun, and has not ended yet
+<folder>/.flow/digests.json      digests of files outside, by size and time
+<folder>/.flow/published.json    keys of what was published, by stage and place
+<folder>/.flow/publishing.json   which targets are just being changed: publishing.py
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from penstock import __version__
+from penstock.documents import parse_json
+from penstock.files import save_json
+from penstock.pipelines.flow.document import NOT_YET, Flow, StageSpec, without_stages
+
+# A change of what jobs make of the same input and options is a new number here.
+FORMAT = 1
+_LARGE = 4 << 20
+_HIDDEN = ".flow"
+
+
+@dataclass(frozen=True)
+class Made:
+    """Of what an output was made: its key is the digest of this."""
+
+    job: str
+    options: dict[str, Any]
+    inputs: dict[str, str]  # name or path: key of the stage, digest of the file
+    version: str
+
+    @property
+    def key(self) -> str:
+        """The digest by which outputs are known."""
+        text = json.dumps(asdict(self), sort_keys=True, default=str)
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    def differences(self, before: dict[str, Any]) -> list[str]:
+        """Return what is not as it was, in words."""
+        found = []
+        if before.get("job") != self.job:
+            found.append(f"job was {before.get('job')}")
+        old, new = before.get("options") or {}, self.options
+        for name in sorted({*old, *new}):
+            if old.get(name) != new.get(name):
+                found.append(f"option {name}: {_short(old.get(name))} -> {_short(new.get(name))}")
+        old_inputs = before.get("inputs") or {}
+        for name in sorted({*old_inputs, *self.inputs}):
+            if old_inputs.get(name) != self.inputs.get(name):
+                found.append(f"input {name} changed")
+        if before.get("version") != self.version:
+            found.append(f"made by {before.get('version')}")
+        return found
+
+
+def _short(value: Any) -> str:
+    text = "default" if value is None else str(value)
+    return text if len(text) <= 40 else f"{text[:40]}..."
+
+
+class FlowState:
+    """The records of a flow's folder."""
+
+    def __init__(self, flow: Flow) -> None:
+        self.flow, self.folder = flow, flow.folder / _HIDDEN
+        self._digests: dict[str, list[Any]] | None = None
+
+    def made_of(self, stage: StageSpec, keys: dict[str, str]) -> Made:
+        """Return of what the output of a stage is made, given the keys of the stages before it."""
+        inputs = {}
+        for one in stage.inputs:
+            if one.stage is None:
+                inputs[one.path] = self.digest(one.path)
+            else:
+                inputs[f"{one.stage}/{one.path}".rstrip("/")] = keys[one.stage]
+        for name in (*stage.uses, *stage.after):
+            inputs[name] = keys[name]
+        for path in _files_named(stage, self.flow):
+            inputs.setdefault(path, self.digest(path))
+        if stage.python is not None:
+            module = self.flow.home / f"{stage.python.partition(':')[0].replace('.', '/')}.py"
+            if module.is_file():
+                inputs[module.name] = self.digest(str(module))
+        job = stage.title
+        version = f"penstock {__version__}, format {FORMAT}"
+        return Made(job, json.loads(json.dumps(stage.options, default=str)), inputs, version)
+
+    def digest(self, path: str) -> str:
+        """Return what tells the content of a file or folder outside of the flow.
+
+        Files are read once, and again where size or time differ; of folders, and of what is matched
+        by a pattern, every file counts. Of a URL fsspec says what it knows.
+        """
+        if "://" in path:
+            return _remote(path)
+        files = _matched(path)
+        if not files:
+            return "absent"
+        whole = hashlib.sha256()
+        for file in files:
+            whole.update(
+                f"{os.path.relpath(file, self.flow.home)}\0{self._of_file(file)}\n".encode()
+            )
+        return whole.hexdigest()
+
+    def _of_file(self, file: Path) -> str:
+        found = file.stat()
+        stamp = [found.st_size, found.st_mtime_ns, found.st_ino]
+        if self._digests is None:
+            self._digests = self._read(self.folder / "digests.json") or {}
+        known = self._digests.get(str(file))
+        if known is not None and known[:3] == stamp:
+            return str(known[3])
+        made = hashlib.sha256()
+        with file.open("rb") as opened:
+            while block := opened.read(_LARGE):
+                made.update(block)
+        self._digests[str(file)] = [*stamp, made.hexdigest()]
+        return made.hexdigest()
+
+    def save_digests(self) -> None:
+        """Keep the digests that were computed for the next run."""
+        if self._digests is not None and self.folder.is_dir():
+            save_json(self.folder / "digests.json", self._digests)
+
+    @property
+    def journal(self) -> Path:
+        """The file that is there while something is published."""
+        return self.folder / "publishing.json"
+
+    def record(self, stage: str) -> dict[str, Any] | None:
+        """Return what the output of a stage was made of, or None."""
+        return self._read(self.folder / f"{stage}.json")
+
+    def interrupted(self, stage: str) -> dict[str, Any] | None:
+        """Return what a run has begun to make and not ended, or None."""
+        return self._read(self.folder / f"{stage}.started")
+
+    def why(self, stage: StageSpec, made: Made) -> str | None:
+        """Return why a stage must run; None: its output is there, made of the same."""
+        record = self.record(stage.name)
+        if record is None:
+            if self.interrupted(stage.name):
+                return "it was interrupted"
+            return "there is no output yet"
+        if record.get("key") != made.key:
+            return "; ".join(made.differences(record.get("made") or {})) or "it was made of others"
+        if not self._there(stage, record):
+            return "its output was changed or removed"
+        return None
+
+    def begin(self, stage: str, made: Made, process: dict[str, Any]) -> None:
+        """Note that a stage runs: its record is gone until it has ended well."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        save_json(self.folder / f"{stage}.started", {"key": made.key, **process})
+        (self.folder / f"{stage}.json").unlink(missing_ok=True)
+
+    def end(self, stage: StageSpec, made: Made, report: Any, seconds: float) -> None:
+        """Note that the output of a stage is whole."""
+        body = {
+            "key": made.key,
+            "made": asdict(made),
+            "report": report,
+            "seconds": seconds,
+            "stamp": _stamp(self.flow.output(stage.name), whole=not _in_place(stage)),
+        }
+        save_json(self.folder / f"{stage.name}.json", body)
+        (self.folder / f"{stage.name}.started").unlink(missing_ok=True)
+
+    def published(self, stage: str, place: str) -> str | None:
+        """Return the key of what was published to a place, if it is there still."""
+        if "://" not in place and not Path(place).exists():
+            return None
+        return (self._read(self.folder / "published.json") or {}).get(f"{stage} {place}")
+
+    def note_published(self, stage: str, place: str, key: str | None) -> None:
+        """Note what was published to a place."""
+        path = self.folder / "published.json"
+        save_json(path, (self._read(path) or {}) | {f"{stage} {place}": key})
+
+    def _there(self, stage: StageSpec, record: dict[str, Any]) -> bool:
+        now = _stamp(self.flow.output(stage.name), whole=not _in_place(stage))
+        before = record.get("stamp") or {}
+        return all(now.get(name) == size for name, size in before.items())
+
+    def _read(self, path: Path) -> dict[str, Any] | None:
+        try:
+            body = parse_json(path.read_bytes())
+        except (OSError, ValueError):
+            return None  # as if it were not there: it is made again
+        return body if isinstance(body, dict) else None
+
+
+def _in_place(stage: StageSpec) -> bool:
+    return stage.command is not None and (stage.command.in_place or not stage.command.writes)
+
+
+def _stamp(output: Path, *, whole: bool) -> dict[str, Any]:
+    """Return names and sizes of an output's files; of what another stage may add to, names alone.
+
+    Partitions are made inside of a graph, and a run's evaluation inside of the run.
+    """
+    if output.is_file():
+        return {".": output.stat().st_size}
+    found = {}
+    for folder, inner, names in os.walk(output):
+        inner[:] = sorted(one for one in inner if not one.startswith("."))
+        for name in names:
+            if not name.startswith("."):
+                path = Path(folder, name)
+                found[str(path.relative_to(output))] = path.stat().st_size if whole else 0
+    return found
+
+
+def _files_named(stage: StageSpec, flow: Flow) -> list[str]:
+    """Return the files outside that a stage's options name: absolute, as they were checked."""
+    if stage.command is None:
+        return []
+    found = []
+    with contextlib.chdir(flow.home):
+        for made in stage.command.arguments(without_stages(stage.options)).values():
+            for value in getattr(made, "__dict__", {"": made}).values():
+                for one in value if isinstance(value, tuple | list) else (value,):
+                    if isinstance(one, Path) or (isinstance(one, str) and one.startswith("/")):
+                        path = Path(one)
+                        if path.exists() and NOT_YET not in str(path):
+                            found.append(str(path))
+    return sorted(set(found))
+
+
+def _matched(path: str) -> list[Path]:
+    import glob
+
+    found = Path(path)
+    named = [found]
+    if not found.exists():
+        named = [Path(one) for one in glob.glob(path, recursive=True)]  # noqa: PTH207
+    files: list[Path] = []
+    for one in named:
+        if one.is_dir():
+            files += [p for p in one.rglob("*") if p.is_file() and not _hidden(p, one)]
+        else:
+            files.append(one)
+    return sorted(files)
+
+
+def _hidden(path: Path, folder: Path) -> bool:
+    return any(part.startswith(".") for part in path.relative_to(folder).parts)
+
+
+def _remote(url: str) -> str:
+    import fsspec
+
+    try:
+        system, inside = fsspec.url_to_fs(url)
+        found = [system.info(one) for one in sorted(system.glob(inside) or [inside])]
+    except (OSError, ValueError, ImportError):
+        return f"unknown at {time.time()}"  # so that what reads it runs
+    known = [{k: str(one.get(k)) for k in ("name", "size", "mtime", "ETag", "LastModified")}
+             for one in found]  # fmt: skip
+    return hashlib.sha256(json.dumps(known).encode()).hexdigest()

@@ -1,0 +1,301 @@
+"""Where an output is published: a path or a URL, each changed in steps that can be taken back.
+
+stage      what is new lies beside the target, and no reader sees it
+swap       readers see what is new
+swap_back  readers see again what they saw before
+settle     what was there before is kept as the previous one, older ones are removed
+discard    what was staged and not swapped is removed
+
+A path: the output is copied beside the target under a hidden name, and the two change names; what
+was there before is kept as ``<name>.previous`` (and ``.previous-2`` and so on). A URL of fsspec: a
+folder with the run's name is written, and then ``latest.json``, which names it: readers look there.
+
+Each step may be taken again after a kill in the middle of it: what there is says how far it came.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from penstock.errors import PenstockError, UsageError
+from penstock.files import exchange
+from penstock.output_lock import refuse_link
+from penstock.sizes import need_disk
+
+
+def target_of(place: str, run: str) -> Target:
+    """Return the target at a path or URL, for a run of this name."""
+    if "://" in place and not place.startswith("file://"):
+        return RemoteTarget(place.rstrip("/"), run)
+    return LocalTarget(place.removeprefix("file://"))
+
+
+def from_dict(body: dict[str, Any]) -> Target:
+    """Return the target that ``to_dict`` was called of."""
+    kinds: dict[str, type[Target]] = {"path": LocalTarget, "url": RemoteTarget}
+    return kinds[body["kind"]](**{key: value for key, value in body.items() if key != "kind"})
+
+
+@dataclass
+class LocalTarget:
+    """A path.
+
+    number  the inode of what was staged: what has it now is what is new; None: not staged yet
+    """
+
+    path: str
+    number: int | None = None
+
+    def __post_init__(self) -> None:
+        self.target = Path(self.path)
+        self.copy = self.target.with_name(f".{self.target.name}.publishing")
+        self._old = self.target.with_name(f".{self.target.name}.old")
+        self._new = self.target.with_name(f".{self.target.name}.new")
+
+    def check(self, output: Path) -> None:
+        """Refuse a link, and a place within the output."""
+        target = self.target
+        if target.is_symlink():
+            raise UsageError(
+                f"publish: {target} is a symbolic link", remedy="Name what it leads to"
+            )
+        if target.resolve() == output.resolve() or output.resolve() in target.resolve().parents:
+            raise UsageError(
+                f"publish: {target} lies in the output itself", remedy="Name another place"
+            )
+
+    def stage(self, output: Path) -> None:
+        """Copy the output beside the target, to the disk."""
+        size = sum(one.stat().st_size for one in output.rglob("*") if one.is_file())
+        need_disk(self.target.parent, size, f"a copy of {output}, to be published")
+        for left in (self.copy, self._new):  # by a run that was killed
+            refuse_link(left)
+            _remove(left)
+        if self.target.exists():
+            _remove(self._old)
+        self.target.parent.mkdir(parents=True, exist_ok=True)
+        if output.is_dir():
+            shutil.copytree(output, self.copy, symlinks=True, ignore=_hidden)
+            for path in [*self.copy.rglob("*"), self.copy]:
+                if path.is_dir() or path.is_file():
+                    _sync(path)
+        else:
+            shutil.copy2(output, self.copy)
+            _sync(self.copy)
+        self.number = self.copy.stat().st_ino
+
+    def swap(self) -> None:
+        """Give target and copy each other's names."""
+        with _explained(self.path):
+            if not self._is_new(self.target):
+                if not self._is_new(self.copy):
+                    raise FileNotFoundError(2, "what was staged is gone", str(self.copy))
+                if not self.target.exists() or not exchange(self.copy, self.target):
+                    if self.target.exists():
+                        self.target.rename(self._old)  # for a moment neither is there
+                    self.copy.rename(self.target)
+            if self._old.exists():
+                self._old.rename(self.copy)
+            _sync(self.target.parent)
+
+    def swap_back(self) -> None:
+        """Give the target what it was, or nothing if there was nothing."""
+        if self.number is None:
+            return  # it was never wholly staged, so never swapped
+        with _explained(self.path):
+            if self._is_new(self.target) and not (
+                self.copy.exists() and exchange(self.copy, self.target)
+            ):
+                self.target.rename(self._new)
+            if not self.target.exists():
+                for before in (self._old, self.copy):
+                    if before.exists() and not self._is_new(before):
+                        before.rename(self.target)
+                        break
+            if self.target.parent.exists():
+                _sync(self.target.parent)
+
+    def settle(self, keep: int) -> None:
+        """Keep what was published before: the newest as .previous, older ones with numbers.
+
+        Names move up only as far as the first that is free, so a kill in between loses none.
+        """
+        if not self.copy.exists():
+            return
+        with _explained(self.path):
+            self._keep(keep)
+
+    def _keep(self, keep: int) -> None:
+        before = f"{self.target.name}.previous"
+        names = [self.target.with_name(f"{before}{f'-{n}' * (n > 1)}") for n in range(1, keep + 1)]
+        if not names:
+            _remove(self.copy)
+            return
+        free = next((n for n, name in enumerate(names) if not name.exists()), keep - 1)
+        _remove(names[free])
+        for n in range(free, 0, -1):
+            names[n - 1].rename(names[n])
+        self.copy.rename(names[0])
+
+    def discard(self) -> None:
+        """Remove the copy."""
+        for left in (self.copy, self._new):
+            _remove(left)
+
+    def where(self) -> str:
+        """Return where readers find it."""
+        return self.path
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what ``from_dict`` takes."""
+        return {"kind": "path", **asdict(self)}
+
+    def _is_new(self, path: Path) -> bool:
+        """Return whether this is what was staged."""
+        return path.exists() and path.stat().st_ino == self.number
+
+
+@dataclass
+class RemoteTarget:
+    """A URL of fsspec.
+
+    before  the runs that latest.json named before, the newest first; None: not known yet
+    """
+
+    url: str
+    run: str
+    before: list[str] | None = None
+
+    def check(self, output: Path) -> None:
+        """Refuse an address that fsspec cannot use."""
+        with self._explained():
+            self._system()
+
+    def stage(self, output: Path) -> None:
+        """Write the folder of the run."""
+        with self._explained():
+            system, root = self._system()
+            self.before, place = _latest(system, root), f"{root}/{self.run}"
+            if not output.is_dir():
+                system.makedirs(place, exist_ok=True)
+                system.put_file(str(output), f"{place}/{output.name}")
+                return
+            for folder, inner, names in os.walk(output):
+                inner[:] = [one for one in inner if not one.startswith(".")]
+                for name in names:
+                    path = Path(folder, name)
+                    there = f"{place}/{path.relative_to(output)}"
+                    system.makedirs(there.rpartition("/")[0], exist_ok=True)
+                    system.put_file(str(path), there)
+
+    def swap(self) -> None:
+        """Have latest.json name the new folder: readers find the old one until then."""
+        self._point_to([self.run, *self._before()])
+
+    def swap_back(self) -> None:
+        """Have latest.json name the runs that it named before."""
+        with self._explained():
+            system, root = self._system()
+            now = _latest(system, root)  # nothing of it may be there, where writing it was cut off
+            if self.before is None or (now[:1] != [self.run] and (now or not self.before)):
+                return
+            if not self.before:
+                system.rm(f"{root}/latest.json")
+                return
+        self._point_to(self.before)
+
+    def settle(self, keep: int) -> None:
+        """Remove the folders of runs that are no longer kept, and have nobody look for them."""
+        kept = [self.run, *self._before()][: keep + 1]
+        self._point_to(kept)
+        with self._explained():
+            system, root = self._system()
+            for one in self._before():
+                if one not in kept and system.exists(f"{root}/{one}"):
+                    system.rm(f"{root}/{one}", recursive=True)
+
+    def discard(self) -> None:
+        """Remove the folder of the run."""
+        with self._explained():
+            system, root = self._system()
+            if system.exists(f"{root}/{self.run}"):
+                system.rm(f"{root}/{self.run}", recursive=True)
+
+    def where(self) -> str:
+        """Return where readers find it."""
+        return f"{self.url}/{self.run}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what ``from_dict`` takes."""
+        return {"kind": "url", **asdict(self)}
+
+    def _before(self) -> list[str]:
+        return [one for one in self.before or [] if one != self.run]
+
+    def _point_to(self, runs: list[str]) -> None:
+        with self._explained():
+            system, root = self._system()
+            with system.open(f"{root}/latest.json", "w") as file:
+                json.dump({"run": runs[0], "previous": runs[1:]}, file)
+
+    def _system(self) -> tuple[Any, str]:
+        import fsspec
+
+        system, root = fsspec.url_to_fs(self.url)
+        return system, root
+
+    def _explained(self) -> Any:
+        return _explained(self.url)
+
+
+Target = LocalTarget | RemoteTarget
+
+
+@contextmanager
+def _explained(place: str) -> Iterator[None]:
+    """Raise what the system refuses as an error of publishing."""
+    try:
+        yield
+    except (OSError, ValueError, ImportError) as error:
+        remedy = "Check the address and its credentials" if "://" in place else "Check the place"
+        raise PenstockError(
+            f"cannot publish to {place}",
+            got=f"{type(error).__name__}: {error}",
+            remedy=f"{remedy}, then run again: nothing is made anew",
+        ) from error
+
+
+def _latest(system: Any, root: str) -> list[str]:
+    """Return the runs that readers are told of, the newest first."""
+    try:
+        with system.open(f"{root}/latest.json") as file:
+            found = json.load(file)
+        return [str(found["run"]), *map(str, found.get("previous", []))]
+    except (FileNotFoundError, PermissionError, ValueError, KeyError, TypeError):
+        return []
+
+
+def _hidden(folder: str, names: list[str]) -> set[str]:
+    return {name for name in names if name.startswith(".")}
+
+
+def _remove(path: Path) -> None:
+    is_folder = path.is_dir() and not path.is_symlink()
+    remove: Callable[[Path], Any] = shutil.rmtree if is_folder else os.unlink
+    if path.exists() or path.is_symlink():
+        remove(path)
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,191 @@
+"""The page of a run: HTML whose every word from data is escaped, and that fetches nothing."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from penstock.pipelines.report.charts import Chart, Section, Table
+from penstock.pipelines.report.data import RunFacts, state_of
+from penstock.pipelines.report.drawing import STYLE, Drawings
+from penstock.pipelines.report.figures import sections, trend_charts
+from penstock.pipelines.report.html import document, folded, safe, section, table
+from penstock.pipelines.report.values import number, shown_number, text
+
+_VERDICT = {
+    "passed": "Passed", "failed": "Failed", "interrupted": "Interrupted",
+    "running": "Still running", "killed": "Killed",
+}  # fmt: skip
+
+
+_REMEDIES = {
+    "killed": "Run the flow again: it goes on where it was",
+    "gate failed": "Nothing was published. Look at what changed; change expect: if this is meant",
+}
+_FOLDED = 12  # rows: a longer table is opened by who wants it
+
+
+def page(facts: RunFacts) -> str:
+    """Return the whole page."""
+    drawings = Drawings()
+    found = [
+        _changes(facts), _failures(facts), _gates(facts, drawings), _timeline(facts),
+        *(_figures(one, drawings) for one in sections(facts)), _about(facts),
+    ]  # fmt: skip
+    title = f"{_verdict(facts)}: {facts.run.name}"
+    body = f"<header><h1>{safe(title)}</h1>{_summary(facts)}</header><main>{''.join(found)}</main>"
+    return document(title, body, style=STYLE, scripts=drawings.scripts, data=drawings.data)
+
+
+def _figures(found: Section, drawings: Drawings) -> str:
+    """Return a section: charts beside each other where there is room, tables below each other."""
+    inner, charts = "", ""
+    for part in found.parts:
+        if isinstance(part, Chart):
+            charts += drawings.html(part)
+            continue
+        inner += _grid(charts)
+        charts = ""
+        if isinstance(part, Table):
+            shown = table(part.caption, part.heads, part.rows)
+            inner += shown if len(part.rows) <= _FOLDED else folded(part.caption, shown)
+        else:
+            inner += f"<p>{safe(part)}</p>"
+    return section(found.title, inner + _grid(charts))
+
+
+def _grid(charts: str) -> str:
+    return f'<div class="charts">{charts}</div>' if charts else ""
+
+
+def _verdict(facts: RunFacts) -> str:
+    return _VERDICT.get(facts.state, facts.state or "State unknown")
+
+
+def _summary(facts: RunFacts) -> str:
+    body, stages = facts.run.body, facts.stages.values()
+    ran = sum(one.get("state") == "done" for one in stages)
+    skipped = sum(one.get("state") == "skipped" for one in stages)
+    seconds = shown_number(body.get("seconds"))
+    took = f" in {seconds} s" if seconds else ""
+    good = "good" if facts.state == "passed" else "bad"
+    if body.get("single"):
+        jobs = ", ".join(dict.fromkeys(text(one.get("job")) for one in stages))
+        return f'<p class="{good}"><strong>{safe(_verdict(facts))}{took}</strong></p>' + (
+            f"<p>The output of {safe(jobs)}, in {safe(str(facts.run.folder))}.</p>"
+        )
+    words = f"Flow {text(body.get('flow'))}, begun {text(body.get('began')) or 'at no known time'}"
+    return (
+        f'<p class="{good}"><strong>{safe(_verdict(facts))}{took}</strong></p>'
+        f"<p>{safe(words)}: {len(facts.stages)} stages, {ran} ran, {skipped} unchanged.</p>"
+    )
+
+
+def _changes(facts: RunFacts) -> str:
+    if facts.run.body.get("single"):
+        return ""
+    if facts.before is None:
+        return section("Since the last run", "<p>There is no earlier run to compare with.</p>")
+    gated = {(gate.stage, gate.metric) for gate in facts.gates}
+    rows: dict[bool, list[tuple[str, str, str, str]]] = {True: [], False: []}
+    for stage, metric, then, now in facts.changes:
+        # A gate may name the end of a metric's path.
+        ends = {".".join(metric.split(".")[i:]) for i in range(metric.count(".") + 1)}
+        in_gate = any((stage, end) in gated for end in ends)
+        rows[in_gate].append((stage, metric, shown_number(then), shown_number(now)))
+    was = safe(f"{facts.before.name} ({state_of(facts.before)})")
+    if not facts.changes:
+        return section("Since the last run", f"<p>No metric differs from {was}.</p>")
+    heads = ("Stage", "Metric", "Before", "Now")
+    inner = f"<p>Compared with {was}.</p>"
+    if rows[True]:
+        inner += table("Metrics of gates that changed", heads, rows[True])
+    if rows[False]:
+        many = f"{len(rows[False])} {'other ' if rows[True] else ''}metrics that changed"
+        inner += folded(many, table("Metrics that changed", heads, rows[False]))
+    return section("Since the last run", inner)
+
+
+def _failures(facts: RunFacts) -> str:
+    rows = []
+    whole = facts.run.body.get("error")
+    named = [("the run", {"error": whole})] if isinstance(whole, dict) else []
+    for name, stage in [*named, *facts.stages.items()]:
+        if stage.get("state") in ("done", "skipped", "running"):
+            continue
+        error = stage.get("error")
+        told: dict[str, Any] = error if isinstance(error, dict) else {}
+        what = text(told.get("what")) or text(stage.get("why")) or text(stage.get("state"))
+        if stage.get("state") == "killed":
+            what = "it ran when the process of the flow was killed"
+        remedy = text(told.get("remedy")) or _REMEDIES.get(text(stage.get("state")), "")
+        rows.append((name, what, text(told.get("expected")), text(told.get("got")), remedy))
+    if not rows:
+        return ""
+    heads = ("Stage", "What", "Expected", "Got", "Remedy")
+    told_of = [i for i in range(len(heads)) if i < 2 or any(row[i] for row in rows)]
+    shown = [[row[i] for i in told_of] for row in (heads, *rows)]
+    title = "What went wrong, and what would mend it"
+    return section("Failures", table(title, shown[0], shown[1:]))
+
+
+def _gates(facts: RunFacts, drawings: Drawings) -> str:
+    rows = []
+    for gate in facts.gates:
+        values = " → ".join(shown_number(value) or "none" for _, value in gate.values)
+        rows.append(
+            (gate.stage, gate.metric, gate.expected, shown_number(gate.value) or "none",
+             "met" if gate.met else "not met", values, gate.note)
+        )  # fmt: skip
+    if not rows:
+        return ""
+    heads = ("Stage", "Metric", "Expected", "Value", "Gate", "Last runs, oldest first", "Note")
+    trends = "".join(drawings.html(chart) for chart in trend_charts(facts.gates))
+    shown = table("Gates, and their metrics over the last runs", heads, rows)
+    return section("Gates", shown + _grid(trends))
+
+
+def _timeline(facts: RunFacts) -> str:
+    if facts.run.body.get("single"):
+        return ""
+    if not facts.stages:
+        return section("Stages", "<p>No stage is recorded.</p>")
+    spans = {name: _span(stage) for name, stage in facts.stages.items()}
+    known = [span for span in spans.values() if span is not None]
+    first = min((begin for begin, _ in known), default=0.0)
+    whole = max((begin + took - first for begin, took in known), default=0.0) or 1.0
+    rows, bars = [], []
+    for name, stage in facts.stages.items():
+        span = spans[name]
+        begin, took = (span[0] - first, span[1]) if span else (0.0, 0.0)
+        rows.append(
+            (name, text(stage.get("job")), text(stage.get("state")),
+             f"{begin:.3f}" if span else "", f"{took:.3f}" if span else "",
+             text(stage.get("why")))
+        )  # fmt: skip
+        bars.append(
+            '<svg class="bar" viewBox="0 0 100 10" preserveAspectRatio="none" aria-hidden="true">'
+            f'<rect x="{100 * begin / whole:.3f}" width="{max(100 * took / whole, 0.3):.3f}" '
+            'y="0" height="10"/></svg>'
+            if span
+            else ""
+        )
+    heads = ("Stage", "Job", "State", "Began (s)", "Took (s)", "Why")
+    return section("Stages", table("When each stage ran", heads, rows, ("Timeline", bars)))
+
+
+def _span(stage: dict[str, Any]) -> tuple[float, float] | None:
+    begin, took = number(stage.get("began")), number(stage.get("seconds"))
+    if begin is None or took is None or not (math.isfinite(begin) and math.isfinite(took)):
+        return None
+    return (begin, took) if took >= 0 else None
+
+
+def _about(facts: RunFacts) -> str:
+    body = facts.run.body
+    if body.get("single"):
+        return ""
+    versions = body.get("versions")
+    rows = [("host", text(body.get("host"))), ("file", text(body.get("file")))]
+    rows += [(str(k), text(v)) for k, v in versions.items()] if isinstance(versions, dict) else []
+    return section("Where it ran", table("Host, file and versions", ("What", "Which"), rows))

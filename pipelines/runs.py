@@ -1,0 +1,112 @@
+"""``penstock runs``: what is kept of the runs of flows."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+from cyclopts import App, Parameter
+
+from penstock.options import ClientPath
+from penstock.paths import shown
+from penstock.pipelines.flow.options import CleanOptions, ServeOptions
+from penstock.pipelines.flow.records import (
+    FOLDER,
+    RunRecord,
+    all_runs,
+    clean,
+    find_run,
+    is_running,
+)
+from penstock.pipelines.flow.report import FlowReport
+from penstock.pipelines.output import Output
+
+app = App(
+    name="runs",
+    help="The runs of flows: list, show, serve, clean.",
+    help_format="plaintext",
+    result_action="return_value",
+)
+
+Base = Annotated[ClientPath, Parameter(name="--folder", help="the folder of runs")]
+
+
+@app.command(name="list", sort_key=1)
+def list_runs(*, folder: Base = Path(FOLDER), output: Output = Output()) -> None:
+    """List runs, the newest last."""
+    runs = all_runs(folder)
+    if output.json:
+        print(json.dumps([_line(run) for run in runs], indent=1))
+        return
+    if not runs:
+        print(f"no runs in {shown(folder)}", file=sys.stderr)
+    width = max((len(run.name) for run in runs), default=0)
+    for run in runs:
+        one = _line(run)
+        ran = f"{one['ran']} of {one['stages']} stages ran"
+        print(f"{run.name:<{width}}  {one['state']:<11}  {one['seconds'] or 0:8.1f} s  {ran}")
+
+
+@app.command(name="show", sort_key=2)
+def show(
+    run: Annotated[str | None, Parameter(help="a run, by name or folder [default: latest]")] = None,
+    /,
+    *,
+    folder: Base = Path(FOLDER),
+    output: Output = Output(),
+) -> None:
+    """Show one run: its stages, gates and errors, and where its logs are."""
+    found = find_run(folder, run)
+    if output.json:
+        print(json.dumps(found.body, indent=1))
+        return
+    report = FlowReport.of(found)
+    report.state = _state(found)
+    print(report.text())
+    failure = report.failure()
+    if failure is not None and found.state != "running":
+        print(f"  {failure}\n  {shown(found.folder / 'logs')}")
+
+
+@app.command(name="serve", sort_key=3)
+def serve_runs(
+    *, folder: Base = Path(FOLDER), options: ServeOptions = ServeOptions(),
+    output: Output = Output(),
+) -> None:  # fmt: skip
+    """Show the runs and their reports in a browser of this machine, read only, until Ctrl-C."""
+    from penstock.pipelines.report.serve import RunServer, serve
+
+    server = RunServer(folder, options.port)
+    if output.json:
+        print(json.dumps({"address": server.address}), flush=True)
+    elif not output.quiet:
+        print(f"{shown(folder)} at {server.address} (Ctrl-C ends it)", flush=True)
+    serve(server)
+
+
+@app.command(name="clean", sort_key=4)
+def clean_runs(
+    *, folder: Base = Path(FOLDER), options: CleanOptions = CleanOptions(),
+    output: Output = Output(),
+) -> None:  # fmt: skip
+    """Remove old runs; outputs of stages and what was published stay."""
+    gone = clean(folder, options.keep)
+    if output.json:
+        print(json.dumps({"removed": gone}, indent=1))
+    elif not output.quiet:
+        print(f"removed {len(gone)} run{'s' * (len(gone) != 1)} of {shown(folder)}")
+
+
+def _line(run: RunRecord) -> dict[str, Any]:
+    stages = run.body.get("stages", {})
+    ran = sum(one.get("state") == "done" for one in stages.values())
+    return {
+        "name": run.name, "flow": run.body.get("flow"), "began": run.body.get("began"),
+        "state": _state(run), "seconds": run.body.get("seconds"), "stages": len(stages), "ran": ran,
+    }  # fmt: skip
+
+
+def _state(run: RunRecord) -> str:
+    return "killed" if run.state == "running" and not is_running(run) else run.state

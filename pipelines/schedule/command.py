@@ -1,0 +1,184 @@
+"""``penstock schedule``: flows by cron expression, on APScheduler, or for a scheduler of yours."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from cyclopts import App, Parameter
+
+from penstock.errors import OutputExists, UsageError
+from penstock.options import ClientPath
+from penstock.pipelines.flow.command import settings
+from penstock.pipelines.flow.document import read_flow
+from penstock.pipelines.output import Output
+from penstock.pipelines.schedule import emit
+from penstock.pipelines.schedule.cron import parse_cron, zone_of
+from penstock.pipelines.schedule.emit import Entry
+from penstock.pipelines.schedule.options import EmitOptions, ScheduleOptions, StateOptions
+
+app = App(
+    name="schedule",
+    help="Run flows by cron expression; or write the entry of a scheduler of yours: --emit.",
+    help_format="plaintext",
+    result_action="return_value",
+)
+
+Flow = Annotated[ClientPath, Parameter(help="a YAML file of stages")]
+
+
+@app.default
+def emitted(
+    flow: Flow,
+    /,
+    *,
+    emit_for: Annotated[
+        Literal["systemd", "cron", "k8s", "airflow"],
+        Parameter(name="--emit", help="print the entry for this scheduler"),
+    ],
+    options: ScheduleOptions = ScheduleOptions(),
+    more: EmitOptions = EmitOptions(),
+) -> None:
+    """Print a flow's schedule as another scheduler's entry."""
+    entry = entry_of(flow, options)
+    text = {
+        "systemd": lambda: emit.systemd(entry),
+        "cron": lambda: emit.crontab(entry),
+        "k8s": lambda: emit.kubernetes(entry, more.image),
+        "airflow": lambda: emit.airflow(entry),
+    }[emit_for]()
+    print(text, end="")
+
+
+@app.command(name="add", sort_key=1)
+def add(
+    flow: Flow,
+    /,
+    *,
+    options: ScheduleOptions = ScheduleOptions(),
+    state: StateOptions = StateOptions(),
+    replaced: Annotated[
+        bool, Parameter(name="--replace", negative="", help="replace the schedule of this name")
+    ] = False,
+    output: Output = Output(),
+) -> None:
+    """Add a flow to the schedules, which penstock schedule serve runs."""
+    from penstock.pipelines.schedule.serve import run_scheduled
+    from penstock.pipelines.schedule.store import schedules, state_file
+
+    entry = entry_of(flow, options)
+    path = state_file(state.state)
+    with schedules(path) as scheduler:
+        if scheduler.get_job(entry.name) is not None and not replaced:
+            raise OutputExists(
+                f"there is a schedule {entry.name!r} already",
+                remedy="Give --replace, or another --name",
+            )
+        job = scheduler.add_job(
+            run_scheduled,
+            entry.cron.trigger(entry.zone),
+            args=(str(path), entry.name, str(entry.flow), list(entry.settings), entry.retries,
+                  entry.backoff),
+            id=entry.name, name=f"{entry.flow} | {entry.cron.text} | {entry.zone or ''}",
+            replace_existing=replaced, coalesce=True, max_instances=1, misfire_grace_time=None,
+        )  # fmt: skip
+        _show([_line(job, None)], output)
+
+
+@app.command(name="list", sort_key=2)
+def listed(*, state: StateOptions = StateOptions(), output: Output = Output()) -> None:
+    """List schedules: when each runs next, and how its last run ended."""
+    from penstock.pipelines.schedule.store import runs_of, schedules, state_file
+
+    path = state_file(state.state)
+    with schedules(path) as scheduler:
+        lines = []
+        for job in scheduler.get_jobs():
+            last = runs_of(path, job.id, last=1)
+            lines.append(_line(job, last[0] if last else None))
+    if not lines and not output.json:
+        print("no schedules", file=sys.stderr)
+    _show(lines, output)
+
+
+@app.command(name="remove", sort_key=3)
+def remove(
+    name: Annotated[str, Parameter(help="name of a schedule")],
+    /,
+    *,
+    state: StateOptions = StateOptions(),
+    output: Output = Output(),
+) -> None:
+    """Remove a schedule; a run of it that is under way goes on."""
+    from penstock.pipelines.schedule.store import schedules, state_file
+
+    with schedules(state_file(state.state)) as scheduler:
+        known = [job.id for job in scheduler.get_jobs()]
+        if name not in known:
+            raise UsageError(
+                f"there is no schedule {name!r}",
+                expected=f"one of {', '.join(known)}" if known else "none: there are no schedules",
+            )
+        scheduler.remove_job(name)
+    if not output.quiet:
+        print(f"removed {name}")
+
+
+@app.command(name="serve", sort_key=4)
+def serve_command(*, state: StateOptions = StateOptions()) -> None:
+    """Run what is due, until Ctrl-C or SIGTERM; it listens on no port."""
+    from penstock.pipelines.schedule.serve import serve
+    from penstock.pipelines.schedule.store import check_installed, check_state, state_file
+
+    check_installed()
+    path = state_file(state.state)
+    check_state(path)
+    serve(path)
+
+
+def entry_of(flow: Path, options: ScheduleOptions) -> Entry:
+    """Return what is to be run and when: by the options, else by the flow's ``schedule:``."""
+    given = settings(options.set)
+    read = read_flow(flow, given)
+    own = ScheduleOptions(**read.schedule)
+    found = replace(own, **{
+        name: getattr(options, name) for name in ("cron", "timezone", "retries", "backoff", "name")
+        if getattr(options, name) is not None
+    })  # fmt: skip
+    if found.cron is None:
+        raise UsageError(
+            f"{flow} says nothing of when it runs", expected='--cron "30 2 * * *", or in the flow '
+            'schedule: {cron: "30 2 * * *"}',
+        )  # fmt: skip
+    zone_of(found.timezone)
+    return Entry(
+        name=found.name or read.name, flow=flow, cron=parse_cron(found.cron),
+        zone=found.timezone, settings=options.set, retries=found.retries or 0,
+        backoff=60.0 if found.backoff is None else found.backoff,
+    )  # fmt: skip
+
+
+def _line(job: Any, last: Any) -> dict[str, Any]:
+    flow, cron, zone = job.name.split(" | ")
+    following = job.next_run_time or job.trigger.get_next_fire_time(None, dt.datetime.now(dt.UTC))
+    body = {"name": job.id, "flow": flow, "cron": cron, "timezone": zone or None,
+            "next": following.isoformat() if following else None, "last": None}  # fmt: skip
+    if last is not None:
+        state = "running" if last.ended is None else ("passed" if last.code == 0 else "failed")
+        body["last"] = {"began": last.began, "state": state, "attempt": last.attempt + 1}
+    return body
+
+
+def _show(lines: list[dict[str, Any]], output: Output) -> None:
+    if output.json:
+        print(json.dumps(lines, indent=1))
+        return
+    if output.quiet:
+        return
+    for one in lines:
+        last = f"; last {one['last']['state']} {one['last']['began']}" if one["last"] else ""
+        print(f"{one['name']}  {one['cron']}  next {one['next']}{last}  {one['flow']}")

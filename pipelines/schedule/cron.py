@@ -1,0 +1,163 @@
+"""Cron expressions, in cron's own meaning, as a trigger of APScheduler and as systemd's calendar.
+
+APScheduler counts days of the week from Monday, cron from Sunday; and where both the day of the
+month and the day of the week are restricted, cron means either, APScheduler both.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from penstock.errors import UsageError
+
+_DAYS = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
+_MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
+_SHORT = {
+    "@hourly": "0 * * * *",
+    "@daily": "0 0 * * *",
+    "@midnight": "0 0 * * *",
+    "@weekly": "0 0 * * 0",
+    "@monthly": "0 0 1 * *",
+    "@yearly": "0 0 1 1 *",
+    "@annually": "0 0 1 1 *",
+}
+_FIELDS = (
+    ("minute", 0, 59),
+    ("hour", 0, 23),
+    ("day of the month", 1, 31),
+    ("month", 1, 12),
+    ("day of the week", 0, 7),
+)
+
+
+@dataclass(frozen=True)
+class Cron:
+    """A cron expression: the values that each of its five fields allows, ascending."""
+
+    text: str
+    values: tuple[tuple[int, ...], ...]
+    any: tuple[bool, ...]  # which fields begin with *
+
+    @property
+    def either_day(self) -> bool:
+        """Whether the day of the month or that of the week will do."""
+        return not self.any[2] and not self.any[4]
+
+    def trigger(self, zone: str | None) -> Any:
+        """Return the trigger of APScheduler."""
+        from apscheduler.triggers.combining import OrTrigger
+        from apscheduler.triggers.cron import CronTrigger
+
+        def listed(place: int) -> str:
+            return "*" if self.any[place] and self._whole(place) else ",".join(
+                _DAYS[one] if place == 4 else str(one) for one in self.values[place]
+            )  # fmt: skip
+
+        common = {
+            "minute": listed(0), "hour": listed(1), "month": listed(3),
+            "timezone": zone_of(zone),
+        }  # fmt: skip
+        if self.either_day:
+            return OrTrigger(
+                [CronTrigger(**common, day=listed(2)), CronTrigger(**common, day_of_week=listed(4))]
+            )
+        return CronTrigger(**common, day=listed(2), day_of_week=listed(4))
+
+    def calendar(self, zone: str | None) -> tuple[str, ...]:
+        """Return it as lines of systemd's ``OnCalendar=``, any of which will do."""
+
+        def listed(place: int) -> str:
+            if self._whole(place):
+                return "*"
+            return ",".join(f"{one:02d}" for one in self.values[place])
+
+        days = ",".join(_DAYS[one].capitalize() for one in self.values[4])
+        time = f"{listed(1)}:{listed(0)}:00" + (f" {zone}" if zone else "")
+        by_date = f"*-{listed(3)}-{listed(2)} {time}"
+        if self.any[4] and self._whole(4):
+            return (by_date,)
+        by_week = f"{days} *-{listed(3)}-* {time}"
+        if self.either_day:
+            return (by_date, by_week)
+        return (f"{days} {by_date}",)
+
+    def _whole(self, place: int) -> bool:
+        low, high = _FIELDS[place][1:]
+        return len(self.values[place]) == (7 if place == 4 else high - low + 1)
+
+
+def parse_cron(text: str) -> Cron:
+    """Return a cron expression, or say which field is wrong."""
+    words = _SHORT.get(text.strip().lower(), text).split()
+    if len(words) != len(_FIELDS):
+        raise UsageError(
+            f"{text!r} is no cron expression",
+            expected='minute, hour, day of the month, month, day of the week: "30 2 * * *"; or '
+            f"{', '.join(_SHORT)}",
+        )
+    values = tuple(_field(word, place, text) for place, word in enumerate(words))
+    cron = Cron(" ".join(words), values, tuple(word.startswith("*") for word in words))
+    _check_date(cron, text)
+    return cron
+
+
+def _check_date(cron: Cron, text: str) -> None:
+    """Refuse a date that never comes, as the 30th of February."""
+    if not cron.either_day:
+        longest = {2: 29, **dict.fromkeys((4, 6, 9, 11), 30)}
+        if all(min(cron.values[2]) > longest.get(month, 31) for month in cron.values[3]):
+            raise UsageError(f"{text!r} names a date that never comes")
+
+
+def _field(word: str, place: int, text: str) -> tuple[int, ...]:
+    name, low, high = _FIELDS[place]
+    found: set[int] = set()
+    for part in word.split(","):
+        span, slash, step = part.partition("/")
+        first, dash, last = span.partition("-")
+        try:
+            if span == "*":
+                begin, end = low, 6 if place == 4 else high
+            else:
+                begin = _number(first, place)
+                end = _number(last, place) if dash else (high if slash else begin)
+                if max(begin, end) > high:
+                    raise ValueError(part)
+                if place == 4 and dash and end < begin:
+                    end += 7  # fri-mon
+            stride = int(step) if slash else 1
+        except ValueError:
+            begin, end, stride = 1, 0, 0
+        if not low <= begin <= end or stride < 1:
+            raise UsageError(
+                f"the {name} of the cron expression {text!r} is wrong",
+                expected=f"numbers from {low} to {high}, as 5, 1-5, */15 or 1,3", got=part,
+            )  # fmt: skip
+        found |= {one % 7 if place == 4 else one for one in range(begin, end + 1, stride)}
+    return tuple(sorted(found))
+
+
+def _number(word: str, place: int) -> int:
+    names = {3: _MONTHS, 4: _DAYS}.get(place, ())
+    if word.lower() in names:
+        return names.index(word.lower()) + (place == 3)
+    if not re.fullmatch(r"\d{1,2}", word):
+        raise ValueError(word)
+    return int(word)
+
+
+def zone_of(name: str | None) -> Any:
+    """Return a time zone by its name; None: this machine's."""
+    if name is None:
+        from tzlocal import get_localzone
+
+        return get_localzone()
+    try:
+        return ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError, OSError) as error:
+        raise UsageError(
+            f"there is no time zone {name!r}", expected="a name as Europe/Zurich or UTC"
+        ) from error

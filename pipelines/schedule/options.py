@@ -1,0 +1,43 @@
+"""The options of ``penstock schedule``."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from penstock.options import ClientPath, options
+
+
+@options
+class StateOptions:
+    """Where the scheduler keeps what it knows."""
+
+    state: ClientPath | None = None
+    """the SQLite file of schedules and runs [default: in the user's state folder]"""
+
+
+@options
+class ScheduleOptions:
+    """When a flow runs; what is not given is taken from ``schedule:`` in the flow."""
+
+    cron: str | None = None
+    """cron expression: minute, hour, day of the month, month, day of the week, as "30 2 * * *" """
+    timezone: str | None = None
+    """time zone of the expression, as Europe/Zurich [default: this machine's]"""
+    retries: Annotated[int, Field(ge=0, le=100)] | None = None
+    """how often a run that failed is tried again [default: 0]"""
+    backoff: Annotated[float, Field(gt=0)] | None = None
+    """seconds before the first retry; doubled before each further one [default: 60]"""
+    name: str | None = None
+    """name of the schedule [default: the flow's]"""
+    set: tuple[str, ...] = ()
+    """a variable of the flow, as name=value; may be repeated"""
+
+
+@options
+class EmitOptions:
+    """What is written instead, for those who have a scheduler."""
+
+    image: str = "penstock:latest"
+    """k8s: the container image"""

@@ -1,0 +1,176 @@
+"""What the scheduler knows, in one SQLite file: schedules, in APScheduler's table; runs, in ours.
+
+A run is noted before it starts and again when it has ended: one that has no end, and whose process
+is gone, was cut off with the machine or the scheduler, and is run again at once.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from penstock.errors import MissingExtra, PenstockError, UsageError
+from penstock.locks import open_locked
+from penstock.output_lock import own_directory
+
+FILE = "schedule.sqlite"
+_TABLE = """
+create table if not exists penstock_runs (
+    id integer primary key, schedule text not null, due text, began text not null,
+    ended text, code integer, attempt integer not null, process integer, process_began real
+)
+"""
+
+
+@dataclass(frozen=True)
+class ScheduledRun:
+    """One attempt at a run, as it was noted."""
+
+    id: int
+    schedule: str
+    began: str
+    ended: str | None
+    code: int | None
+    attempt: int
+    process: int | None
+    process_began: float | None
+
+
+def state_file(given: Path | None) -> Path:
+    """Return the file of the state, in a folder that is there and this user's alone."""
+    if given is None:
+        from penstock.cluster.daemon.registry import state_folder
+
+        given = state_folder().parent / "penstock" / FILE
+    own_directory(given.parent) if not given.parent.exists() else None
+    return given
+
+
+def check_installed() -> None:
+    """Raise MissingExtra where APScheduler is not installed."""
+    from importlib.util import find_spec
+
+    if find_spec("apscheduler") is None or find_spec("sqlalchemy") is None:
+        raise MissingExtra(
+            "penstock schedule needs APScheduler and SQLAlchemy",
+            remedy="pip install 'penstock[schedule]'",
+        )
+
+
+def job_store(path: Path) -> Any:
+    """Return APScheduler's store of schedules."""
+    check_installed()
+    from apscheduler.jobstores.sqlalchemy import SQLAlchemyJobStore
+
+    return SQLAlchemyJobStore(url=f"sqlite:///{path}", tablename="apscheduler_jobs")
+
+
+@contextmanager
+def schedules(path: Path) -> Iterator[Any]:
+    """Give a scheduler that runs nothing, to add, list and remove schedules with."""
+    check_installed()
+    from apscheduler.schedulers.base import BaseScheduler
+
+    class Idle(BaseScheduler):  # type: ignore[misc]
+        """One that has no loop: a paused one would take what is due when it is shut down."""
+
+        def wakeup(self) -> None:
+            pass
+
+        def shutdown(self, wait: bool = True) -> None:
+            super().shutdown(wait)
+
+    check_state(path)
+    scheduler = Idle(jobstores={"default": job_store(path)})
+    scheduler.start(paused=True)
+    try:
+        yield scheduler
+    finally:
+        scheduler.shutdown(wait=False)
+
+
+def check_state(path: Path) -> None:
+    """Raise where the state is not a database, or another user's: what is in it is run."""
+    if not path.exists():
+        return
+    found = path.lstat()
+    if path.is_symlink() or found.st_uid != os.geteuid():
+        raise PenstockError(
+            f"{path} is not ours", expected=f"a file of user {os.geteuid()}",
+            got="a symbolic link" if path.is_symlink() else f"a file of user {found.st_uid}",
+            remedy="Name another file: --state",
+        )  # fmt: skip
+    try:
+        with closing(sqlite3.connect(path)) as database:
+            database.execute("select count(*) from sqlite_master").fetchone()
+    except sqlite3.DatabaseError as error:
+        raise UsageError(
+            f"{path} is no SQLite database", got=str(error), remedy="Name another file: --state"
+        ) from error
+
+
+@contextmanager
+def only_server(path: Path) -> Iterator[None]:
+    """Keep other schedulers away from this state while the block runs."""
+    lock = path.with_name(f".{path.name}.lock")
+    descriptor = open_locked(lock, remedy="Put the state on another disk: --state")
+    if descriptor is None:
+        raise PenstockError(
+            f"another penstock schedule serve uses {path}",
+            remedy="Stop it first; schedules that are added are seen by the one that runs",
+        )
+    try:
+        yield
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def _database(path: Path) -> Iterator[sqlite3.Connection]:
+    with closing(sqlite3.connect(path, timeout=30)) as database, database:
+        database.execute(_TABLE)
+        yield database
+
+
+def note_begin(path: Path, schedule: str, attempt: int, process: int, process_began: float) -> int:
+    """Note that an attempt begins; return its number."""
+    with _database(path) as database:
+        cursor = database.execute(
+            "insert into penstock_runs (schedule, began, attempt, process, process_began) "
+            "values (?, ?, ?, ?, ?)",
+            (schedule, _now(), attempt, process, process_began),
+        )
+        assert cursor.lastrowid is not None
+        return cursor.lastrowid
+
+
+def note_end(path: Path, number: int, code: int | None) -> None:
+    """Note that an attempt has ended; without a code it was cut off."""
+    with _database(path) as database:
+        database.execute(
+            "update penstock_runs set ended = ?, code = ? where id = ?", (_now(), code, number)
+        )
+
+
+def runs_of(path: Path, schedule: str | None = None, *, last: int = 100) -> list[ScheduledRun]:
+    """Return the last attempts, the newest first."""
+    if not path.exists():
+        return []
+    where = "" if schedule is None else "where schedule = ?"
+    with _database(path) as database:
+        rows = database.execute(
+            "select id, schedule, began, ended, code, attempt, process, process_began "
+            f"from penstock_runs {where} order by id desc limit ?",
+            (*([] if schedule is None else [schedule]), last),
+        ).fetchall()
+    return [ScheduledRun(*row) for row in rows]
+
+
+def _now() -> str:
+    return dt.datetime.now().astimezone().isoformat(timespec="seconds")

@@ -1,0 +1,143 @@
+"""What a flow's file says, and every way in which it can be wrong."""
+
+from __future__ import annotations
+
+import datetime as dt
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.errors import UsageError
+from penstock.pipelines.flow.commands import command_of, job_names
+from penstock.pipelines.flow.document import read_flow
+from penstock.pipelines.flow.state import FlowState
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Any:
+    def write(text: str, **settings: str) -> Any:
+        path = tmp_path / "flow.yaml"
+        path.write_text(text)
+        moment = dt.datetime(2026, 11, 23, 2, 30, tzinfo=dt.UTC)
+        return read_flow(path, settings, now=moment)
+
+    return write
+
+
+def test_stages_are_put_in_an_order_in_which_they_can_run(write, tmp_path):
+    flow = write("""
+stages:
+  walks: {job: walk, input: graph, length: 5}
+  graph: {job: etl, input: [a.csv, "b/*.csv"]}
+  model: {job: gnn, input: graph, after: walks}
+  score: {job: evaluate, input: model}
+""")
+    assert list(flow.stages) == ["graph", "walks", "model", "score"]
+    assert flow.stages["score"].title == "gnn evaluate"
+    assert flow.stages["model"].needs == ("graph", "walks")
+    assert [one.path for one in flow.stages["graph"].inputs] == [
+        str(tmp_path / "a.csv"), str(tmp_path / "b/*.csv")]  # fmt: skip
+    assert flow.folder == tmp_path / "flow"
+    assert flow.output("score") == flow.output("model") == tmp_path / "flow/model"
+
+
+def test_variables_come_from_outside_the_file_the_date_and_the_environment(write, monkeypatch):
+    monkeypatch.setenv("WHERE", "/srv/in")
+    text = """
+name: n
+folder: "out/{{date}}"
+variables: {length: 7, day: "{{yesterday}}"}
+stages:
+  g: {job: etl, input: "{{env.WHERE}}/{{day}}.csv"}
+  w: {job: walk, input: g, length: "{{length}}", seed: 1}
+"""
+    flow = write(text)
+    assert flow.folder.parts[-2:] == ("out", "2026-11-23")
+    assert flow.stages["g"].inputs[0].path == "/srv/in/2026-11-22.csv"
+    assert flow.stages["w"].options == {"length": 7, "seed": 1}
+    assert write(text, length="9").stages["w"].options["length"] == 9
+    with pytest.raises(UsageError, match="no such variable"):
+        write(text, lenght="9")
+
+
+def test_an_option_can_name_a_file_of_another_stage(write):
+    flow = write("""
+stages:
+  a: {job: generate sbm}
+  b: {job: walk, input: a, starts: "{{stage.a}}/starts.txt"}
+""")
+    assert flow.stages["b"].needs == ("a",)
+
+
+def test_options_that_need_each_other_may_name_stages(write, tmp_path):
+    """The label needs the table of nodes, which another stage makes."""
+    (tmp_path / "seeds.txt").write_text("1")
+    flow = write("""
+stages:
+  t: {python: "m:f"}
+  g: {job: etl, input: t/edges.csv, nodes: "{{stage.t}}/nodes.csv", label: group}
+  w: {job: walk, input: g, starts: seeds.txt}
+""")
+    state = FlowState(flow)
+    assert set(state.made_of(flow.stages["g"], {"t": "k"}).inputs) == {"t/edges.csv", "t"}
+    assert str(tmp_path / "seeds.txt") in state.made_of(flow.stages["w"], {"g": "k"}).inputs
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("", "no flow"),
+        ("a: [", "cannot read"),
+        ("stages: {}", "no stages"),
+        ("stages: {a: {job: walk}}\nfoo: 1", "unknown key 'foo'"),
+        ("stages: {a: {}}", "either job"),
+        ("stages: {a: {job: walk, python: 'm:f'}}", "either job"),
+        ("stages: {a: {job: wlak}}", "no job 'wlak'"),
+        ("stages: {a: {job: demo}}", "no job 'demo'"),
+        ("stages: {a: {job: cluster start}}", "no job"),
+        ("stages: {a: {job: walk, input: g, lenght: 3}}", "no option 'lenght'"),
+        ("stages: {a: {job: walk, input: g, length: 0}}", "--length"),
+        ("stages: {a: {job: walk, input: g, length: many}}", "--length"),
+        ("stages: {a: {job: walk, input: g, overwrite: true}}", "is the flow's"),
+        ("stages: {a: {job: walk}}", "takes 1 input"),
+        ("stages: {a: {job: walk, input: [g, h]}}", "takes 1 input"),
+        ("stages: {a: {job: walk, input: b}, b: {job: walk, input: a}}", "wait for each other"),
+        ("stages: {a: {job: walk, input: a}}", "its own output"),
+        ("stages: {a: {job: walk, input: g, after: z}}", "which there is not"),
+        ("stages: {a: {job: evaluate, input: g}}", "follows a stage"),
+        ("stages: {a: {job: walk, input: '{{nope}}'}}", "unknown variable 'nope'"),
+        ("stages: {a: {job: walk, input: '{{env.SURELY_NOT_SET}}'}}", "not set"),
+        ("variables: {a: '{{b}}', b: '{{a}}'}\nstages: {a: {job: walk, input: '{{a}}'}}", "name"),
+        ("stages: {a: {job: walk, input: g, expect: {steps: lots}}}", "expected"),
+        ("stages: {a: {job: walk, input: g, expect: 3}}", "expect"),
+        ("stages: {a: {job: walk, input: g, retries: -1}}", "retries"),
+        ("stages: {a: {job: walk, input: g, timeout: soon}}", "timeout"),
+        ("stages: {a: {job: info, input: g, publish: /x}}", "writes no output"),
+        ("stages: {a: {python: nothing}}", "module:function"),
+        ("stages: {1a: {job: walk}}", "name of a stage"),
+        ("name: ../x\nstages: {a: {job: walk, input: g}}", "name"),
+        ("cluster: {wokers: 3}\nstages: {a: {job: walk, input: g}}", "wokers"),
+        ("parallel: 0\nstages: {a: {job: walk, input: g}}", "parallel"),
+    ],
+)
+def test_a_bad_file_is_refused_and_says_where(write, text, says):
+    with pytest.raises(UsageError, match=says):
+        write(text)
+
+
+def test_yaml_of_a_flow_makes_no_objects(write):
+    with pytest.raises(UsageError, match="cannot read"):
+        write("stages: !!python/object/apply:os.system [echo]")
+
+
+def test_every_command_that_makes_something_can_be_a_stage():
+    names = job_names()
+    assert {"etl", "walk", "partition", "gnn train", "gnn predict", "centrality"} <= set(names)
+    assert not {"demo", "run", "cluster start", "completion", "schema", "runs list"} & set(names)
+    walk = command_of("walk")
+    assert (walk.inputs, walk.writes, walk.in_place) == ((1, 1), True, False)
+    etl = command_of("etl")
+    assert (etl.inputs, etl.listed, etl.writes) == ((1, None), True, True)
+    assert command_of("partition").in_place
+    assert not command_of("gnn evaluate").writes

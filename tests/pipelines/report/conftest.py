@@ -1,0 +1,282 @@
+"""What tests of pages share: the record of a run with outputs, and a browser to look with.
+
+The browser is a headless Chromium, driven through its DevTools protocol.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+_NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+_START_SECONDS = 60.0
+
+
+class Browser:
+    """One page of one browser; ``open`` shows an address and gives what the console said.
+
+    errors  exceptions, and what the console, the network and the security policy complained of
+    """
+
+    def __init__(self, program: str, folder: str) -> None:
+        words = [
+            program, "--headless", "--disable-gpu", "--hide-scrollbars", "--no-first-run",
+            "--remote-debugging-port=0", f"--user-data-dir={folder}", "about:blank",
+        ]  # fmt: skip
+        if os.geteuid() == 0:
+            words.append("--no-sandbox")
+        self._process = subprocess.Popen(
+            words, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )  # fmt: skip
+        self._loop = asyncio.new_event_loop()
+        self._number = 0
+        self.errors: list[str] = []
+        try:
+            self._loop.run_until_complete(self._connect(Path(folder) / "DevToolsActivePort"))
+        except BaseException:
+            self.close()
+            raise
+
+    async def _connect(self, port_file: Path) -> None:
+        from tornado.httpclient import AsyncHTTPClient
+        from tornado.websocket import websocket_connect
+
+        deadline = time.monotonic() + _START_SECONDS
+        while not (port_file.is_file() and port_file.read_text().count("\n")):
+            if self._process.poll() is not None:  # as a stand-in that wants a package manager
+                pytest.skip(f"Chromium ends with {self._process.returncode} when it is started")
+            assert time.monotonic() < deadline, "Chromium did not start"
+            await asyncio.sleep(0.05)
+        port = port_file.read_text().split()[0]
+        found = await AsyncHTTPClient().fetch(f"http://127.0.0.1:{port}/json/list")
+        target = next(one for one in json.loads(found.body) if one["type"] == "page")
+        self._socket = await websocket_connect(
+            target["webSocketDebuggerUrl"], max_message_size=1 << 28
+        )
+        for domain in ("Page", "Runtime", "Log", "Network"):
+            await self._ask(f"{domain}.enable")
+
+    async def _ask(self, method: str, **given):
+        self._number += 1
+        mine = self._number
+        await self._socket.write_message(
+            json.dumps({"id": mine, "method": method, "params": given})
+        )
+        while True:
+            message = await asyncio.wait_for(self._socket.read_message(), 60)
+            assert message is not None, "Chromium has gone"
+            body = json.loads(message)
+            if body.get("id") == mine:
+                assert "error" not in body, body
+                return body["result"]
+            self._note(body)
+
+    def _note(self, event) -> None:
+        given = event.get("params", {})
+        if event.get("method") == "Runtime.exceptionThrown":
+            self.errors.append(str(given["exceptionDetails"]))
+        elif event.get("method") == "Log.entryAdded":
+            ours = "getImageData" in given["entry"]["text"]  # tests look at pixels
+            if given["entry"]["level"] in ("error", "warning") and not ours:
+                self.errors.append(str(given["entry"]))
+        elif event.get("method") == "Runtime.consoleAPICalled":
+            if given["type"] in ("error", "warning", "assert"):
+                self.errors.append(str(given["args"]))
+        elif event.get("method") == "Network.requestWillBeSent":
+            address = given["request"]["url"]
+            if not address.startswith(("file:", "data:", "about:", "blob:", "http://127.0.0.1:")):
+                self.errors.append(f"fetched {address}")
+
+    def ask(self, method: str, **given):
+        """Send a command of the protocol, and return its result."""
+        return self._loop.run_until_complete(self._ask(method, **given))
+
+    def open(self, address: str, *, width: int = 1280, height: int = 900, dark: bool = False):
+        """Show an address at a width, light or dark, until its charts are drawn."""
+        self.errors.clear()
+        self.ask("Emulation.setDeviceMetricsOverride", width=width, height=height,
+                 deviceScaleFactor=1, mobile=width < 600)  # fmt: skip
+        self.set_scheme(dark=dark)
+        self.ask("Page.navigate", url=address)
+        self.wait("document.readyState === 'complete'")
+
+    def set_scheme(self, *, dark: bool) -> None:
+        """Make the reader prefer dark pages, or light ones."""
+        value = "dark" if dark else "light"
+        self.ask(
+            "Emulation.setEmulatedMedia",
+            features=[{"name": "prefers-color-scheme", "value": value}],
+        )
+
+    def run(self, script: str):
+        """Return the value of an expression of JavaScript."""
+        found = self.ask(
+            "Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True
+        )
+        assert "exceptionDetails" not in found, found
+        return found["result"].get("value")
+
+    def wait(self, script: str, seconds: float = 60.0) -> None:
+        """Wait until an expression is true."""
+        deadline = time.monotonic() + seconds
+        while not self.run(script):
+            assert time.monotonic() < deadline, f"never came true: {script}; {self.errors}"
+            time.sleep(0.05)
+
+    def press(self, key: str) -> None:
+        """Press and release a key."""
+        codes = {"Tab": 9, "Enter": 13, " ": 32}
+        for kind in ("keyDown", "keyUp"):
+            text = {"Enter": "\r", " ": " "}.get(key)
+            more = {"text": text} if text and kind == "keyDown" else {}
+            self.ask("Input.dispatchKeyEvent", type=kind, key=key,
+                     windowsVirtualKeyCode=codes[key], **more)  # fmt: skip
+
+    def screenshot(self, path: Path) -> None:
+        """Keep a picture of the whole page."""
+        found = self.ask("Page.captureScreenshot", format="png", captureBeyondViewport=True)
+        path.write_bytes(base64.b64decode(found["data"]))
+
+    def close(self) -> None:
+        """End the browser."""
+        self._process.terminate()
+        try:
+            self._process.wait(10)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        with suppress(ProcessLookupError):  # its helpers, where they outlive it
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._loop.close()
+
+
+@pytest.fixture(scope="module")
+def browser():
+    """Give a browser; skip where there is none."""
+    program = next((found for name in _NAMES if (found := shutil.which(name))), None)
+    if program is None:
+        pytest.skip(f"no Chromium: none of {', '.join(_NAMES)} is installed")
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+        found = Browser(program, folder)
+        yield found
+        found.close()
+
+
+GRAPH = {"nodes": 200, "edges": 900}
+
+
+@pytest.fixture
+def make_run(tmp_path, make_graph):
+    """Write a run of a flow with the outputs of its stages, and return its folder.
+
+    make_run()                a graph, its parts, a training of 40 epochs, vectors, an evaluation
+    make_run(evil="<b>")      that text in ids, labels, names of stages, metrics and errors
+    make_run(2, state="failed")   the second run of the flow, with more in its record
+    """
+
+    def stage(name, job, report, out, key, **more):
+        known = tmp_path / "out" / ".flow"
+        known.mkdir(parents=True, exist_ok=True)
+        (known / f"{name}.json").write_text(json.dumps({"key": key, "report": report}))
+        return {"job": job, "state": "done", "began": 10.0, "seconds": 4.0, "report": report,
+                "out": str(out), "key": key, "metrics": {"score": 0.5}} | more  # fmt: skip
+
+    def make(number=1, *, evil="", **body):
+        out = tmp_path / "out"
+        out.mkdir(exist_ok=True)
+        shutil.rmtree(tmp_path / "graph", ignore_errors=True)  # the same for every run
+        graph = make_graph(**GRAPH, labels=3, features="dense")
+        manifest = replace(graph.manifest, classes=tuple(f"{evil}c{i}" for i in range(3)))
+        manifest.save(graph.path)
+        names = {one: f"{evil.replace('/', '')}{one}"
+                 for one in ("graph", "parts", "model", "vectors", "words", "score")}  # fmt: skip
+        part = {"nodes": 100, "ghosts": 20, "edges": 450, "cut": 50, "sends": 20}
+        parts = {"parts": [part, part], "made_by": f"metis{evil}", "seconds": {"assign": 0.5}}
+        gate = {"metric": f"{evil}score", "expected": ">= 0.4", "value": 0.5 + number / 100,
+                "met": True, "note": evil}  # fmt: skip
+        score = {
+            "split": "test", "classes": [f"{evil}c0", f"{evil}c1"],
+            "scores": {"accuracy": 0.75, "f1": [0.7, 0.8], "confusion": [[3, 1], [1, 3]]},
+        }  # fmt: skip
+        stages = {
+            names["graph"]: stage(names["graph"], "etl", {"nodes": 200}, graph.path, "g"),
+            names["parts"]: stage(names["parts"], "partition", parts, graph.path, "p"),
+            names["model"]: stage(
+                names["model"], "gnn train", trained(tmp_path / "out" / "model"),
+                tmp_path / "out" / "model", "m", gates=[gate],
+            ),
+            names["vectors"]: stage(
+                names["vectors"], "word2vec train", {"seconds": 3.0, "train_seconds": 2.0},
+                vectors(out / "vectors", graph.user_ids().combine_chunks(), graph), "v",
+            ),
+            names["words"]: stage(
+                names["words"], "word2vec train", {},
+                vectors(out / "words", [f"{evil}{i}" for i in range(30)]), "w",
+            ),
+            names["score"]: stage(names["score"], "gnn evaluate", score, out / "model", "s"),
+        }  # fmt: skip
+        folder = tmp_path / "runs" / f"f-20260101-00000{number}"
+        folder.mkdir(parents=True)
+        whole = {
+            "format": "penstock-run", "version": 1, "flow": "f", "file": "f.yaml",
+            "began": f"2026-01-01T00:00:0{number}", "state": "passed", "seconds": 12.5,
+            "folder": str(out), "stages": stages, "versions": {f"{evil}numpy": evil},
+        }  # fmt: skip
+        (folder / "run.json").write_text(json.dumps(whole | body))
+        (folder / "logs").mkdir()
+        (folder / "logs" / "model.log").write_text(f"epoch 1\n{evil}\n")
+        return folder
+
+    def trained(folder):
+        folder.mkdir(exist_ok=True)
+        lines = [
+            {
+                "epoch": epoch, "seconds": 0.05,
+                "kinds": {"compute": 0.03, "halo": 0.01, "gradient": 0.005, "other": 0.005},
+                **{split: {"loss": 1 / epoch + shift, "score": 1 - 1 / (epoch + shift)}
+                   for split, shift in (("train", 0.0), ("valid", 0.1), ("test", 0.2))},
+            }
+            for epoch in range(1, 41)
+        ]  # fmt: skip
+        results = {
+            "edges": 900, "seconds": 3.5, "epochs": 40, "metrics": {"test": lines[-1]["test"]},
+            "overlap": {"exposed": [0.01, 0.02, 0.03], "whole": [0.04, 0.05, 0.06]},
+        }  # fmt: skip
+        body = {
+            "format": "penstock-gnn", "version": 1, "task": "class", "state": "done",
+            "model": {"layers": [{"kind": "gcn"}, {"kind": "gcn"}]}, "results": results,
+        }  # fmt: skip
+        (folder / "run.json").write_text(json.dumps(body))
+        (folder / "metrics.jsonl").write_text("".join(json.dumps(one) + "\n" for one in lines))
+        return {**results, "task": "class"}
+
+    def vectors(folder, ids, graph=None):
+        from penstock.manifest import graph_digest
+        from penstock.pipelines.vectors import write_vectors
+
+        folder.mkdir(exist_ok=True)
+        values = np.random.default_rng(0).standard_normal((len(ids), 6)).astype(np.float32)
+        about = {}
+        if graph is not None:  # its manifest has changed since it was opened
+            about = {"graph": str(graph.path), "graph_sha256": graph_digest(graph.path)}
+        write_vectors(folder, ids, values, made_by="penstock word2vec train", **about)
+        lines = [{"epoch": epoch, "loss": 1 / epoch, "words": 1000, "seconds": 0.5}
+                 for epoch in (1, 2, 3)]  # fmt: skip
+        (folder / "epochs.jsonl").write_text("".join(json.dumps(one) + "\n" for one in lines))
+        return folder
+
+    return make

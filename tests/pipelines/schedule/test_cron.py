@@ -1,0 +1,127 @@
+"""Cron expressions mean what cron means: compared minute by minute with a naive reading."""
+
+from __future__ import annotations
+
+import datetime as dt
+import shutil
+import subprocess
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from penstock.errors import UsageError
+from penstock.pipelines.schedule.cron import parse_cron, zone_of
+
+MINUTE = dt.timedelta(minutes=1)
+
+
+def allowed(word: str, low: int, high: int) -> set[int]:
+    """One field, read naively; days of the week count 0 and 7 for Sunday."""
+    found: set[int] = set()
+    for part in word.split(","):
+        span, _, step = part.partition("/")
+        if span == "*":
+            begin, end = low, high
+        else:
+            begin, _, last = span.partition("-")
+            end = last or (high if step else begin)
+        found |= set(range(int(begin), int(end) + 1, int(step or 1)))
+    return found
+
+
+def due(text: str, moment: dt.datetime) -> bool:
+    minute, hour, day, month, week = text.split()
+    if moment.minute not in allowed(minute, 0, 59) or moment.hour not in allowed(hour, 0, 23):
+        return False
+    if moment.month not in allowed(month, 1, 12):
+        return False
+    by_date = moment.day in allowed(day, 1, 31)
+    by_week = moment.isoweekday() % 7 in {one % 7 for one in allowed(week, 0, 6)}
+    either = not day.startswith("*") and not week.startswith("*")
+    return by_date or by_week if either else by_date and by_week
+
+
+def field(low: int, high: int) -> st.SearchStrategy[str]:
+    number = st.integers(low, high)
+    span = st.tuples(number, number).map(lambda two: f"{min(two)}-{max(two)}")
+    step = st.integers(1, 7).map(lambda n: f"*/{n}")
+    part = st.one_of(number.map(str), span, span.flatmap(lambda s: st.just(f"{s}/2")))
+    return st.one_of(st.just("*"), step, st.lists(part, min_size=1, max_size=3).map(",".join))
+
+
+EXPRESSIONS = st.tuples(
+    field(0, 59), field(0, 23), st.one_of(st.just("*"), field(1, 28)),
+    st.just("*"), st.one_of(st.just("*"), field(0, 6)),
+).map(" ".join)  # fmt: skip
+
+
+@settings(max_examples=60)
+@given(EXPRESSIONS, st.datetimes(dt.datetime(2026, 1, 1), dt.datetime(2027, 1, 1)))
+def test_the_trigger_fires_when_cron_would(text, moment):
+    trigger = parse_cron(text).trigger("UTC")
+    now = moment.replace(tzinfo=dt.UTC, second=0, microsecond=0)
+    found = trigger.get_next_fire_time(None, now)
+    naive = now
+    for _ in range(40 * 24 * 60):
+        if due(text, naive):
+            break
+        naive += MINUTE
+    else:
+        return
+    assert found == naive
+
+
+@pytest.mark.parametrize(
+    ("text", "first"),
+    [
+        ("0 2 * * 0", "2026-11-29T02:00"),  # Sunday, which APScheduler calls 6
+        ("0 2 * * 7", "2026-11-29T02:00"),
+        ("0 2 * * 1-5", "2026-11-24T02:00"),
+        ("0 2 * * fri-mon", "2026-11-27T02:00"),
+        ("0 0 1 * 1", "2026-11-30T00:00"),  # a Monday, before the first of December
+        ("@monthly", "2026-12-01T00:00"),
+        ("0 2 * feb *", "2027-02-01T02:00"),
+    ],
+)
+def test_known_expressions(text, first):
+    now = dt.datetime(2026, 11, 23, 12, tzinfo=dt.UTC)  # a Monday
+    found = parse_cron(text).trigger("UTC").get_next_fire_time(None, now)
+    assert f"{found:%Y-%m-%dT%H:%M}" == first
+
+
+def test_a_time_zone_is_kept_over_summer_time():
+    trigger = parse_cron("30 4 * * *").trigger("Europe/Zurich")
+    for day in ("2026-03-28", "2026-03-29", "2026-10-25"):
+        now = dt.datetime.fromisoformat(f"{day}T00:00").replace(tzinfo=zone_of("Europe/Zurich"))
+        found = trigger.get_next_fire_time(None, now)
+        assert (found.hour, found.minute, found.date().isoformat()) == (4, 30, day)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "* * * *", "60 * * * *", "* 24 * * *", "* * 0 * *", "* * * 13 *", "* * * * 8", "a * * * *",
+     "*/0 * * * *", "5-1 * * * *", "1,,2 * * * *", "* * 31 2 *", "* * * * * *", "-1 * * * *"],
+)  # fmt: skip
+def test_what_is_no_expression_is_refused(text):
+    with pytest.raises(UsageError):
+        parse_cron(text)
+
+
+def test_an_unknown_time_zone_is_refused():
+    with pytest.raises(UsageError, match="no time zone"):
+        zone_of("Europe/Zurick")
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="needs systemd-analyze")
+@pytest.mark.parametrize("text", ["*/15 2 * * 1-5", "0 0 1 * 1", "@hourly", "5 4 3 2 *"])
+def test_systemd_reads_the_calendar(text):
+    for line in parse_cron(text).calendar("UTC"):
+        subprocess.run(["systemd-analyze", "calendar", line], check=True, capture_output=True)
+
+
+def test_systemds_calendar():
+    assert parse_cron("*/30 2 * * 1-5").calendar("UTC") == (
+        "Mon,Tue,Wed,Thu,Fri *-*-* 02:00,30:00 UTC",
+    )
+    assert parse_cron("0 0 1 * 1").calendar(None) == ("*-*-01 00:00:00", "Mon *-*-* 00:00:00")

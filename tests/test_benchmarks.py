@@ -1,0 +1,67 @@
+"""The tools around benchmarks: the table of all, and what is said to be slower."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+
+@pytest.fixture(scope="module")
+def compare(root: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location("compare", root / "benchmarks/compare.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def results(**figures: float) -> dict:
+    one = {"state": "passed", "seconds": 1.0, "figures": figures}
+    return {"quick": True, "machine": {"cores": 2}, "results": {"walk": one}}
+
+
+def test_what_is_worse_is_listed_and_what_is_better_is_not(compare):
+    before = results(epoch_seconds=1.0, steps_per_second=100.0, peak_bytes=10.0, accuracy=0.9)
+    after = results(epoch_seconds=1.3, steps_per_second=80.0, peak_bytes=9.0, accuracy=0.1)
+    lines = compare.compared(before, after, 0.1)
+    assert len(lines) == 2
+    assert "epoch_seconds" in lines[0]
+    assert "steps_per_second: 100 before, 80 now, 1.25 times" in lines[1]
+    assert compare.compared(after, before, 0.1) == [
+        "walk, peak_bytes: 9 before, 10 now, 1.11 times"
+    ]
+
+
+def test_a_gate_that_fails_now_is_worse(compare):
+    after = results()
+    after["results"]["walk"] |= {"state": "failed", "says": "wrong"}
+    assert "its gate passed, and failed now: wrong" in compare.compared(results(), after, 0.1)[0]
+
+
+def test_all_runs_what_it_can_and_keeps_it(root, tmp_path):
+    out = tmp_path / "results.json"
+    words = [sys.executable, "-P", str(root / "benchmarks/all.py"), "--quick"]
+    run = subprocess.run(
+        [*words, "--only", "order,NCCL", "--out", str(out)], capture_output=True, text=True,
+        check=True,
+    )  # fmt: skip
+    assert "| order | passed |" in run.stdout
+    assert "| NCCL | skipped |" in run.stdout
+    body = json.loads(out.read_text())
+    assert body["results"]["order"]["state"] == "passed"
+    assert body["machine"]["cores"] >= 1
+    assert body["versions"]["penstock"]
+
+
+def test_every_benchmark_has_its_line(root):
+    text = (root / "benchmarks/all.py").read_text()
+    known = {"bench_gnn_link.py", "bench_partition_streamed.py"}  # need root, or hours
+    for path in (root / "benchmarks").glob("bench_*.py"):
+        assert path.name in text or path.name in known, path.name
