@@ -179,5 +179,6 @@ def test_what_nobody_waits_for_is_logged_as_dasks(
     caplog.set_level(logging.DEBUG, "distributed")
     with connect("local", workers=1) as client:
         client.sync(forget)
-    found = [one for one in caplog.records if "never retrieved" in one.getMessage()]
+    # Connections of the cluster itself may be lost while it closes, with a task that nobody awaits.
+    found = [one for one in caplog.records if one.exc_info and one.exc_info[1] is error]
     assert [(one.name, one.levelno) for one in found] == [("distributed", level)]
