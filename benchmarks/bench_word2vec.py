@@ -190,7 +190,8 @@ def graph(given: argparse.Namespace, folder: Path) -> None:
     csr = opened.csr()
     rows = np.repeat(np.arange(csr.rows), np.diff(csr.indptr))
     once = rows < csr.indices
-    np.savetxt(folder / "edges.tsv", np.column_stack([rows[once], csr.indices[once]]), "%d", "\t")
+    ends = [opened.user_ids(each[once]) for each in (rows, np.asarray(csr.indices))]
+    np.savetxt(folder / "edges.tsv", np.column_stack(ends), "%d", "\t")
     began = time.perf_counter()
     words = ["word2vec", "train", made, folder / "out", "--app", "node2vec", "--p", "0.5"]
     words += ["--q", "2", "--walks", "10", "--length", "80", "--dim", str(given.dim), "-q"]
@@ -218,7 +219,7 @@ def near_edges(path: Path, opened: penstock.Graph) -> float:
     units = vectors.values / np.linalg.norm(vectors.values, axis=1, keepdims=True)
 
     def cosines(one: np.ndarray, other: np.ndarray) -> np.ndarray:
-        a, b = vectors.rows(one.tolist()), vectors.rows(other.tolist())
+        a, b = (vectors.rows(opened.user_ids(each).tolist()) for each in (one, other))
         return np.einsum("ij,ij->i", units[a], units[b])
 
     return float(np.mean(cosines(rows[0], ends[0]) > cosines(rows[0], ends[1])))
