@@ -123,5 +123,5 @@ def test_norms(backend):
     vectors = vectors_of(100, 33)
     found = backend.module("neighbours").norms(backend.put(vectors))
     np.testing.assert_allclose(
-        found, np.linalg.norm(vectors.astype(np.float64), axis=1), rtol=1e-12
+        backend.get(found), np.linalg.norm(vectors.astype(np.float64), axis=1), rtol=1e-12
     )
