@@ -122,7 +122,7 @@ def atomic(path: Path) -> Iterator[Path]:
 
 
 def save_npy(root: Path, name: str, array: np.ndarray[Any, Any]) -> FileEntry:
-    """Write ``root/name`` atomically as .npy and return its entry, hashed on the way out."""
+    """Write ``root/name`` atomically as .npy and return its entry, hashed while it is written."""
     path = root / name
     array = np.ascontiguousarray(array)
     digest = hashlib.sha256()
@@ -131,10 +131,17 @@ def save_npy(root: Path, name: str, array: np.ndarray[Any, Any]) -> FileEntry:
         digest.update(header)
         file.write(header)
         body = array.reshape(-1).view(np.uint8).data
-        for start in range(0, len(body), _CHUNK):
-            piece = body[start : start + _CHUNK]
-            digest.update(piece)
-            file.write(piece)
+        if len(body) < _CHUNK:  # not worth a thread
+            digest.update(body)
+            file.write(body)
+        else:  # neither hashing nor writing holds the GIL
+            from concurrent.futures import ThreadPoolExecutor
+
+            with ThreadPoolExecutor(1) as pool:
+                hashed = pool.submit(digest.update, body)
+                for start in range(0, len(body), _CHUNK):
+                    file.write(body[start : start + _CHUNK])
+                hashed.result()
         size = file.tell()
     return FileEntry(name, size, digest.hexdigest())
 

@@ -27,6 +27,7 @@ from penstock.files import (
         np.array([True, False]),
         np.arange(4, dtype=">i4"),
         np.arange(20)[::3],
+        np.arange(3 << 20, dtype=np.int32),  # hashed and written side by side
     ],
 )
 def test_an_array_reads_back_and_its_checksum_is_that_of_the_file(tmp_path, array):
