@@ -98,7 +98,7 @@ def centrality_of(graphs: Any, options: CentralityOptions) -> list[dict[str, Any
     found = compute(read.batch, options)
     if "pagerank" in options.wanted and any(graph.is_multigraph() for graph in graphs):
         both = NetworkXBatch.of(graphs, weight, added=True).batch
-        ranks = compute(both, replace(options, metrics="pagerank", endpoints=False))
+        ranks = compute(both, options.of("pagerank"))
         found.nodes.update(ranks.nodes)
         found = replace(found, unfinished=ranks.unfinished)
     if len(found.unfinished):

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 from pydantic import Field
 
 from penstock.errors import UsageError
-from penstock.options import ClientPath, headings, options
+from penstock.options import ClientPath, flag, headings, options
 
 # Of nodes, a column each; of edges; of graphs.
 NODE_METRICS = (
@@ -23,6 +23,15 @@ OF_DISTANCES = frozenset({"closeness", "harmonic", "eccentricity", "diameter"})
 OF_PATHS_THROUGH = frozenset({"betweenness", "edge-betweenness"})
 OF_PATHS = OF_DISTANCES | OF_PATHS_THROUGH
 SAMPLED = frozenset({"closeness", "harmonic", "betweenness"})
+# What an option other than its default needs one of.
+_OPTION_OF = {
+    "wf_improved": frozenset({"closeness"}),
+    "normalized": OF_PATHS_THROUGH,
+    "endpoints": frozenset({"betweenness"}),
+    "alpha": frozenset({"pagerank"}),
+    "tol": frozenset({"pagerank"}),
+    "max_iter": frozenset({"pagerank"}),
+}
 
 
 @options
@@ -118,13 +127,31 @@ class CentralityOptions:
             )
         if self.weight is not None and not self.weighted:
             raise UsageError("option --weight needs --weighted", got=f"--weight {self.weight}")
-        if self.endpoints and not self.wanted & {"betweenness"}:
-            raise UsageError("option --endpoints needs the metric betweenness")
+        for name, metrics in _OPTION_OF.items():
+            if getattr(self, name) != _default(name) and not self.wanted & metrics:
+                raise UsageError(
+                    f"option {flag(name)} needs the metric {' or '.join(sorted(metrics))}",
+                    got=f"--metrics {self.metrics}",
+                )
+        if self.seed and not self.sampled:
+            raise UsageError(
+                "option --seed needs --samples or --epsilon", got=f"--seed {self.seed}"
+            )
+
+    def of(self, *metrics: str) -> CentralityOptions:
+        """Return the same options for these metrics alone, of all nodes."""
+        others = {
+            name: _default(name)
+            for name, needed in _OPTION_OF.items()
+            if not needed.intersection(metrics)
+        }
+        return replace(
+            self, metrics=",".join(metrics), samples=None, epsilon=None, seed=0, **others
+        )
 
     def rest(self) -> CentralityOptions:
         """Return the options of those metrics that need no paths, if any, or of components."""
-        rest = ",".join(sorted(self.wanted - OF_PATHS)) or "component"
-        return replace(self, metrics=rest, endpoints=False, samples=None, epsilon=None)
+        return self.of(*(sorted(self.wanted - OF_PATHS) or ["component"]))
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -141,3 +168,7 @@ class CentralityOptions:
     def sampled(self) -> bool:
         """Whether shortest paths start at some nodes only."""
         return self.samples is not None or self.epsilon is not None
+
+
+def _default(name: str) -> Any:
+    return getattr(CentralityOptions, name)
