@@ -47,6 +47,7 @@ def test_ranks_are_in_step_and_share_nothing(case):
     ranks, partitions = case[:2]
     every = schedules(*case)
     assert len({len(schedule) for schedule in every}) == 1
+    assert [step.number for step in every[0].steps(1)] == list(range(len(every[0])))
     for epoch in (0, 2):
         for steps in zip(*(schedule.steps(epoch) for schedule in every), strict=True):
             assert len({step.number for step in steps}) == 1
@@ -82,6 +83,12 @@ def test_other_partitions_meet_in_every_epoch():
 )  # fmt: skip
 def test_blocks_in_memory_are_of_several_partitions(nodes, ranks, partitions):
     assert partitions_in_memory(nodes, ranks) == partitions
+
+
+def test_large_batches_have_fewer_laps():
+    assert [laps_in_memory(14541, 270490, 2, batch) for batch in (10, 1000, 6000, 20_000)] == [
+        4, 4, 3, 1,
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(
