@@ -2,7 +2,10 @@
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from penstock.workers.embed.layout.buckets import EdgeBuckets
 from penstock.workers.embed.ranks.rounds import RankSchedule, laps_in_memory, partitions_in_memory
 
 
@@ -40,6 +43,29 @@ def test_every_edge_is_trained_once(case, epoch):
                 begin, end = (size * (share.part + k) // share.of for k in (0, 1))
                 trained[i, j, begin:end] += 1
     assert (trained == 1).all()
+
+
+@settings(deadline=None, max_examples=25)
+@given(st.data())
+def test_every_edge_is_trained_once_whatever_ranks_partitions_and_laps(data):
+    """Of buckets of any size, empty ones too, which their parts do not divide."""
+    ranks = data.draw(st.integers(2, 6))
+    partitions = 2 * ranks * data.draw(st.integers(1, 3))
+    name = data.draw(st.sampled_from([None, "prefetch", "beta"]))
+    laps, epoch = data.draw(st.integers(1, 5)), data.draw(st.integers(0, 20))
+    sizes = np.array([0, 1, 2, 7, 97])[np.arange(partitions**2) % 5]
+    offsets = np.concatenate([[0], np.cumsum(sizes)])
+    none = np.empty(0, np.int32)
+    buckets = EdgeBuckets(none, none, None, offsets)
+    trained, numbers = np.zeros(offsets[-1], int), []
+    for schedule in schedules(ranks, partitions, name, laps):
+        for step in schedule.steps(epoch):
+            numbers.append(step.number)
+            for share in (*step.before, *step.during):
+                begin, end = buckets.run(share)
+                trained[begin:end] += 1
+    assert (trained == 1).all()
+    assert numbers == [*range(len(schedule))] * ranks
 
 
 @pytest.mark.parametrize("case", CASES)
