@@ -4,8 +4,10 @@
 
 First checked: the same training with and without prefetch leaves the same bytes on the disk. Then
 timed, in turns: the table's requests beside dd with O_DIRECT in the same folder, and an epoch of
-buffer states with and without prefetch. The training is work of as long as theorem 3 wants: of two
-buckets, what a swap takes, times ``--work``; it is NumPy on the rows of the phase, on one core.
+buffer states with and without prefetch. The schedule is that of a training, which divides buckets
+among all states that hold them. The training is work of as long as theorem 3 wants: of the buckets
+that are trained during a swap at the least, what a swap takes, times ``--work``; it is NumPy on the
+rows of the phase, on one core.
 """
 
 import argparse
@@ -40,7 +42,7 @@ class Training:
         self.buffer = PartitionBuffer(
             self.table,
             self.versions,
-            Schedule(order(options.order, options.partitions), seed=1),
+            Schedule(order(options.order, options.partitions), seed=1, spread=True),
             sizes=layout.sizes,
             initial=self.initial,
             prefetch=prefetch,
@@ -65,7 +67,7 @@ class Training:
 
     def work(self, phase, seconds):
         for share in phase.shares:
-            end = time.perf_counter() + seconds
+            end = time.perf_counter() + seconds / share.of
             rows = self.buffer.slot(share.bucket[0])[0][:2000]
             rows += np.float32(1.0)
             while time.perf_counter() < end:
@@ -150,10 +152,12 @@ def compare_prefetch(folder, options):
         f"a swap of {format_bytes(size)} each way: {1e3 * swap:.1f} ms alone, "
         f"{format_bytes(2 * size / swap)}/s"
     )
+    hiding = trainings[True].buffer.schedule.hiding
+    print(f"{hiding:.2f} buckets are trained during a swap at the least")
     times = {True: [], False: []}
     for number in range(2, 2 + options.rounds):
         for prefetch, training in trainings.items():
-            took, busy = training.epoch(number, options.work * swap / 2)
+            took, busy = training.epoch(number, options.work * swap / hiding)
             times[prefetch].append((took, busy, training.buffer.traffic))
     for prefetch, found in times.items():
         found.sort(key=lambda one: one[0])

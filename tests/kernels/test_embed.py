@@ -84,6 +84,116 @@ def test_gradients_are_differences_of_the_loss(model, loss, inverse, power):
         np.testing.assert_allclose(slope.flat[places], expected, rtol=1e-5, atol=1e-6)
 
 
+def score_by_definition(model, h, r, t):
+    """The score of one head and relation with tails, or of heads with one tail."""
+    if model == Model.DOT:
+        return (h * t).sum(-1)
+    if model == Model.DISTMULT:
+        return (h * r * t).sum(-1)
+    if model in (Model.TRANSE_L1, Model.TRANSE_L2):
+        return -np.linalg.norm(h + r - t, 1 if model == Model.TRANSE_L1 else 2, axis=-1)
+    half = h.shape[-1] // 2
+    h, t = (x[..., :half] + 1j * x[..., half:] for x in (h, t))
+    if model == Model.ROTATE:
+        return -np.abs(h * np.exp(1j * r) - t).sum(-1)
+    return (h * (r[:half] + 1j * r[half:]) * t.conj()).sum(-1).real
+
+
+def penalty_by_definition(model, x, power):
+    if model in (Model.COMPLEX, Model.ROTATE):
+        x = x[: len(x) // 2] + 1j * x[len(x) // 2 :]
+    return (np.abs(x) ** power).sum()
+
+
+def losses_by_definition(x, r, batch, rules, begun):
+    """The loss of every edge and side, one at a time.
+
+    begun  values that weights of self-adversarial negatives are of, which have no gradient
+    """
+    for place, side in enumerate(rules.sides):
+        for e, (head, tail) in enumerate(zip(batch.heads, batch.tails, strict=True)):
+            relation = 0 if batch.relations is None else batch.relations[e]
+            given, answer = (head, tail) if side == Side.TAIL else (tail, head)
+            inverse = rules.inverse and side == Side.HEAD
+            relation = relation + rules.inverse if inverse else relation
+
+            def score(nodes, x, r, given=given, relation=relation, inverse=inverse, side=side):
+                of = None if r is None else r[relation]
+                if side == Side.TAIL or inverse:
+                    return score_by_definition(rules.model, x[given], of, x[nodes])
+                return score_by_definition(rules.model, x[nodes], of, x[given])
+
+            negatives = batch.negatives[place, e // rules.chunk]
+            left = negatives[negatives != answer]
+            p, n = score(answer, x, r), score(left, x, r)
+            if rules.loss == Loss.SOFTMAX:
+                loss = -np.log(np.exp(p) / (np.exp(p) + np.exp(n).sum()))
+            elif rules.loss == Loss.CONTRASTIVE:  # equation 1 of the Legend paper
+                loss = -(p - np.log(np.exp(n).sum()))
+            elif rules.loss == Loss.LOGISTIC:
+                loss = -np.log(1 / (1 + np.exp(-p)))
+                loss -= np.log(1 - 1 / (1 + np.exp(-n))).sum() / len(negatives)
+            elif rules.loss == Loss.MARGIN:
+                loss = np.maximum(0, rules.margin - p + n).sum() / len(negatives)
+            else:  # of distances d, -log s(margin - d) - sum w log s(d' - margin): RotatE's
+                weights = np.exp(rules.temperature * score(left, *begun))
+                loss = -np.log(1 / (1 + np.exp(-(rules.margin + p))))
+                likely = np.log(1 / (1 + np.exp(rules.margin + n)))
+                loss -= (weights / weights.sum() * likely).sum()
+            for node in (head, tail):
+                by = penalty_by_definition(rules.model, x[node], rules.power)
+                loss = loss + rules.node_penalty * by
+            if rules.model not in (Model.DOT, Model.ROTATE):
+                by = penalty_by_definition(rules.model, r[relation], rules.power)
+                loss = loss + rules.relation_penalty * by
+            yield loss
+
+
+@MODELS
+@LOSSES
+def test_a_step_goes_down_the_loss_that_the_papers_define(backend, model, loss):
+    """The step of SGD is the gradient: of losses that are written here edge by edge."""
+    for inverse, power, sides in (
+        (0, 2, BOTH),
+        (0, 3, BOTH[:1]),
+        (0, 3, BOTH[1:]),
+        (RELATIONS, 3, BOTH),
+        (RELATIONS, 2, BOTH[1:]),
+    ):
+        rules = rules_of(
+            model, loss=loss, inverse=inverse, power=power, sides=sides, optimizer=Optimizer.SGD,
+            node_penalty=0.03, relation_penalty=0.05,
+        )  # fmt: skip
+        goes_down(backend, rules)
+
+
+def goes_down(backend, rules):
+    tables, batch = tables_of(rules), batch_of(rules, edges=7, count=5)
+    found = [put_table(backend, table) for table in tables]
+    got = backend.module("embed").step(*found, put_batch(backend, batch), rules, 1.0)
+    begun = [table and table.values.astype(np.float64) for table in tables]
+
+    def total(*values):
+        return sum(losses_by_definition(*values, batch, rules, begun))
+
+    loose = backend.name == "cuda" and not rules.is_distance
+    assert float(got) == pytest.approx(total(*begun), rel=5e-3 if loose else 1e-5), rules
+    rng = np.random.default_rng(3)
+    for table, ours in enumerate(found):
+        if ours is None:
+            continue
+        slope = begun[table] - backend.get(ours.values)
+        rest = (3e-2 if loose else 1e-4) * np.linalg.norm(slope)
+        for _ in range(3):
+            way = rng.standard_normal(slope.shape)
+            ahead, behind = (
+                total(*(x + sign * 1e-6 * way if n == table else x for n, x in enumerate(begun)))
+                for sign in (1, -1)
+            )
+            expected = (ahead - behind) / 2e-6
+            assert (slope * way).sum() == pytest.approx(expected, abs=rest), (table, rules)
+
+
 @MODELS
 def test_both_sides_of_a_triple_have_the_same_score(model):
     rules = rules_of(model)

@@ -64,9 +64,8 @@ class Negatives:
         partitions, sizes = own + others, self.layout.sizes
         if self.training.by_degree:
             first, start = _ranges([(first_rows[p], sizes[p]) for p in partitions])
-            chance, other = self._alias(partitions)
-            share = min(round(self.training.by_degree * 2**32), 2**32 - 1)
-            alias = share, to_device(chance), to_device(other)
+            chance, other = self._alias(own, others)
+            alias = 2**32, to_device(chance), to_device(other)  # the table decides all
             return NegativePool(to_device(first), to_device(start), *alias)
         # A range that is there several times is drawn from as often.
         times = dict.fromkeys(own, max(len(others), 1))
@@ -76,23 +75,37 @@ class Negatives:
         )
         return NegativePool(to_device(first), to_device(start))
 
-    def _alias(self, partitions: list[int]) -> tuple[Array, Array]:
-        """Return the alias table of the degrees of the nodes of partitions, one after another."""
+    def _alias(self, own: list[int], others: list[int]) -> tuple[Array, Array]:
+        """Return the alias table of the nodes of partitions, one after another.
+
+        Nodes of own partitions are as likely as if the whole graph were there, those of the others
+        as likely as all that are left together.
+        """
         from penstock.kernels.cpu.walk.tables import alias_table
 
-        weights = np.concatenate([self._degrees[self.layout.nodes_of(p)] for p in partitions])
+        mine, theirs = (
+            [self._chances[self.layout.nodes_of(p)] for p in partitions]
+            for partitions in (own, others)
+        )
+        left = self._chances.sum() - sum(part.sum() for part in mine)
+        there = sum(part.sum() for part in theirs)
+        weights = np.concatenate([*mine, *(part * (left / there) for part in theirs)])
         indptr = np.array([0, len(weights)], np.int64)
         chance, other = alias_table(indptr, weights.astype(np.float32))
         return chance, other
 
     @cached_property
-    def _degrees(self) -> Array:
-        """In how many edges each node is; a node without any counts as with one."""
-        graph = self.graph
+    def _chances(self) -> Array:
+        """How likely each node is, by degree and uniformly, times the number of nodes.
+
+        Its degree is the number of edges that it is in; without any it counts as with one.
+        """
+        graph, share = self.graph, self.training.by_degree
         degree = graph.degrees.copy()
         for number in range(graph.num_shards):
             degree += np.bincount(graph.shard(number).indices, minlength=graph.num_nodes)
-        found: Array = np.maximum(degree, 1)
+        degree = np.maximum(degree, 1)
+        found: Array = 1 - share + share * degree / degree.mean()
         return found
 
 

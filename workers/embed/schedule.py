@@ -8,9 +8,10 @@ after another are no sample of the graph.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 
 import numpy as np
 
@@ -67,6 +68,19 @@ class Schedule:
     def __len__(self) -> int:
         """How many states an epoch has."""
         return len(self.order.states)
+
+    @cached_property
+    def hiding(self) -> float:
+        """How many buckets are trained while a partition is exchanged, at the least.
+
+        Shares of buckets count as such. Infinite where nothing is exchanged.
+        """
+        # Labels stand for other partitions each epoch, and as much is trained.
+        exchanges = (step for step in self.steps(0) if step.evict)
+        return min(
+            (sum(1 / share.of for share in step.during) / len(step.evict) for step in exchanges),
+            default=math.inf,
+        )
 
     def labels(self, epoch: int) -> tuple[int, ...]:
         """Return the partition that each label of the order stands for in ``epoch``."""

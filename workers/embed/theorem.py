@@ -1,13 +1,17 @@
 """Whether training hides the swaps: Legend's theorem 3, for this graph and this machine.
 
-While a partition is exchanged for another, two buckets are trained at least. Of n partitions of a
+While a partition is exchanged for another, b buckets are trained at least. Of n partitions of a
 table of S bytes each has S / n, and each of n * n buckets E / n ** 2 edges. With t seconds an edge
 and x seconds to write one byte and to read another, a swap hides where
 
-    2 * t * E / n ** 2  >=  x * S / n        that is        n  <=  2 * t * E / (x * S)
+    b * t * E / n ** 2  >=  x * S / n        that is        n  <=  b * t * E / (x * S)
 
 Fewer partitions are better, and the buffer bounds how few there can be: three of them in M bytes
 of memory ask for n >= 3 * S / M. The swaps hide where the one bound is not above the other.
+
+In the paper b is 2: a bucket is trained where its partitions meet first. A training here divides
+each bucket among all states that hold it, so that edges are mixed with more others, and b is what
+its schedule has (``Schedule.hiding``), which is about 1.
 
 The paper has S = 8 * V * d (values and Adagrad's state, both float32), and 2 * P / (w + r) seconds
 for an exchange, where 2 * P are the bytes of one partition: E / V ** 2 >= 96 * d ** 2 /
@@ -57,6 +61,7 @@ class Condition:
     memory        bytes of the buffer
     slots         partitions in it
     machine       what was measured
+    buckets       that are trained while a partition is exchanged, at the least
     """
 
     nodes: int
@@ -66,14 +71,22 @@ class Condition:
     memory: int
     slots: int
     machine: Machine
+    buckets: float = 2.0
 
     @staticmethod
     def of(
-        geometry: Geometry, *, nodes: int, edges: int, memory: int, slots: int, machine: Machine
+        geometry: Geometry,
+        *,
+        nodes: int,
+        edges: int,
+        memory: int,
+        slots: int,
+        machine: Machine,
+        buckets: float = 2.0,
     ) -> Condition:
         """Return the condition for a table."""
         row_bytes = 4 * geometry.width * geometry.arrays
-        return Condition(nodes, edges, row_bytes, geometry.width, memory, slots, machine)
+        return Condition(nodes, edges, row_bytes, geometry.width, memory, slots, machine, buckets)
 
     @property
     def fewest(self) -> int:
@@ -85,7 +98,8 @@ class Condition:
     def most(self) -> float:
         """The largest number of partitions with which swaps hide."""
         swap = self.machine.seconds_per_byte * self.nodes * self.row_bytes
-        return 2 * self.machine.seconds_per_edge * self.edges / swap if swap else math.inf
+        trained = self.buckets * self.machine.seconds_per_edge * self.edges
+        return trained / swap if swap else math.inf
 
     @property
     def holds(self) -> bool:
@@ -107,7 +121,7 @@ class Condition:
         # Where everything fits, or fewest is not above most but for rounding; then step by step.
         fits = self.memory // (per_dim * self.nodes)
         t, x = self.machine.seconds_per_edge, self.machine.seconds_per_byte
-        square = 2 * t * self.edges * self.memory / (x * self.slots)
+        square = self.buckets * t * self.edges * self.memory / (x * self.slots)
         dim = max(fits, int(math.sqrt(square) / (per_dim * self.nodes)))
         while dim > fits and not replace(self, dim=dim, row_bytes=dim * per_dim).holds:
             dim -= 1
@@ -116,7 +130,7 @@ class Condition:
     @property
     def needed_density(self) -> float:
         """What |E| / |V| ** 2 must be at least, by what was measured here."""
-        per_edge = 2 * self.machine.seconds_per_edge * self.memory
+        per_edge = self.buckets * self.machine.seconds_per_edge * self.memory
         return self.machine.seconds_per_byte * self.slots * self.row_bytes**2 / per_edge
 
     @property
@@ -139,7 +153,8 @@ class Condition:
         return (
             f"theorem 3 {said} for {partitions} partitions: at "
             f"{format_count(1 / m.seconds_per_edge)} edges/s and {format_bytes(m.read)}/s read, "
-            f"{format_bytes(m.write)}/s written, swaps hide with up to "
+            f"{format_bytes(m.write)}/s written, and with {self.buckets:.2g} buckets of edges "
+            "trained during a swap at the least, swaps hide with up to "
             f"{min(self.most, 1e9):.3g}; {self.fewest} fit the buffer; "
             f"it would hold up to dimension {self.largest_dim}"
         )

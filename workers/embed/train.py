@@ -13,6 +13,7 @@ import shutil
 import statistics
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +30,7 @@ from penstock.kernels.streams import Stream
 from penstock.partition.order import order
 from penstock.workers.cores import cores_of_rank
 from penstock.workers.embed.buffer import BufferVisit, PartitionBuffer, Phase
+from penstock.workers.embed.busy import BusyTime
 from penstock.workers.embed.edges import all_edges, split_edges
 from penstock.workers.embed.initial import fill_nodes, relation_rows
 from penstock.workers.embed.layout.buckets import EdgeBuckets, PhaseEdges, build_buckets
@@ -55,6 +57,20 @@ VALIDATION = "valid"  # the split that a training is validated on
 _ASSIGN, _BATCH_ORDER = 3, 4
 _MOST_PAIRS = 16  # of partitions, more than a buffer of four has
 _LOOK = 0.2  # seconds between two looks at whether anybody waits for the result
+
+
+@dataclass(frozen=True)
+class EpochTime:
+    """How long an epoch took in this process.
+
+    seconds  evaluation and checkpoints not counted
+    busy     in which kernels trained
+    share    of the epoch's edges: less than 1, where it was begun before
+    """
+
+    seconds: float
+    busy: float
+    share: float
 
 
 def train(comm: AnyCommunicator, task: TrainTask) -> Trained:
@@ -132,7 +148,7 @@ class Run:
         self.best, self.best_epoch, self.bad = -1.0, 0, 0
         self.best_scores: dict[str, Any] | None = None
         self.loss, self.epoch_loss, self.epoch_edges = math.nan, 0.0, 0
-        self._trained_seconds = 0.0
+        self.busy = BusyTime(device=gpu())
         self._saved = time.monotonic()
         self._looked = 0.0
         self.done = 0  # edges, in this process
@@ -216,9 +232,11 @@ class Run:
         _check_batch(self.training, self._most_edges())
         left = self.graph.num_edges * (self.training.epochs - self.epoch) - self.epoch_edges
         self._log(left=left, edges=0)
-        seconds: list[float] = []
-        busy: list[float] = []
-        stopped = self._epochs(seconds, busy)
+        epochs: list[EpochTime] = []
+        stopped = self._epochs(epochs)
+        seconds = sum(epoch.seconds for epoch in epochs)
+        # The first one may have compiled kernels; one that was begun before is a part of one.
+        whole = [epoch.seconds / epoch.share for epoch in epochs]
         if stopped != "nan" and (self.batches > first_batch or not self.checkpoints.has(LAST)):
             self._save()
         self._drop_buckets()
@@ -235,14 +253,14 @@ class Run:
             partitions=self.layout.partitions,
             batches=self.batches,
             seconds=time.monotonic() - started,
-            epoch_seconds=statistics.median(seconds[1:] or seconds or [0.0]),
+            epoch_seconds=statistics.median(whole[1:] or whole or [0.0]),
             stopped=stopped,
-            utilization=sum(busy) / sum(seconds) if sum(seconds) else 0.0,
+            utilization=sum(epoch.busy for epoch in epochs) / seconds if seconds else 0.0,
             exposed_seconds=traffic.exposed_seconds,
             bytes_read=traffic.bytes_read,
             bytes_written=traffic.bytes_written,
             bandwidth=traffic.bandwidth,
-            theorem=self._theorem(busy),
+            theorem=self._theorem(epochs),
             validated=0 if self.validation is None else self.validation[0].count,
             validation=self.best_scores,
             known={} if warm is None else warm.known,
@@ -267,12 +285,13 @@ class Run:
         """Write a line of metrics.jsonl."""
         append_text(self.task.run / "metrics.jsonl", json.dumps(line) + "\n")
 
-    def _theorem(self, busy: list[float]) -> str | None:
+    def _theorem(self, epochs: list[EpochTime]) -> str | None:
         """Say whether theorem 3 holds for this graph, by what was measured in this run."""
-        traffic, done = self.buffer.traffic, sum(busy)
-        if self.layout.partitions == 1 or not done or not traffic.bandwidth:
+        traffic, busy = self.buffer.traffic, sum(epoch.busy for epoch in epochs)
+        if self.layout.partitions == 1 or not busy or not traffic.bandwidth:
             return None
         edges, table = self.graph.num_edges, self.table.geometry
+        trained = edges * sum(epoch.share for epoch in epochs)
         rate = traffic.bandwidth  # of reads and writes in flight together
         condition = Condition.of(
             table,
@@ -280,25 +299,28 @@ class Run:
             edges=edges,
             memory=table.slot_bytes(self.buffer.slots),
             slots=self.buffer.slots,
-            machine=Machine(done / (edges * len(busy)), rate / 2, rate / 2, exchange=rate),
+            machine=Machine(busy / trained, rate / 2, rate / 2, exchange=rate),
+            buckets=self.schedule.hiding,
         )
         return condition.describe(self.layout.partitions)
 
-    def _epochs(self, seconds: list[float], busy: list[float]) -> str:
-        training = self.training
+    def _epochs(self, done: list[EpochTime]) -> str:
+        training, edges = self.training, self.graph.num_edges
         while self.epoch < training.epochs:
             if training.patience is not None and self.bad >= training.patience:
                 return "patience"
-            begun, self._trained_seconds = time.perf_counter(), 0.0
+            begun, busy = time.perf_counter(), self.busy.seconds
+            share = 1 - self.epoch_edges / edges
             paused = self._states(self.epoch)
             if paused is None:
                 return "nan"
             self.loss = self.epoch_loss / max(self.epoch_edges, 1)
-            seconds.append(time.perf_counter() - begun - paused)
-            busy.append(self._trained_seconds)
+            took = EpochTime(time.perf_counter() - begun - paused, self.busy.seconds - busy, share)
+            if share:
+                done.append(took)
             self.epoch, self.state = self.epoch + 1, 0
             self.epoch_loss, self.epoch_edges = 0.0, 0
-            self._finish_epoch(seconds[-1])
+            self._finish_epoch(took)
         return "epochs"
 
     def _states(self, epoch: int) -> float | None:
@@ -334,19 +356,20 @@ class Run:
         for number, start in self._batches([len(edges) for edges, _ in groups], phase.which, size):
             edges, draw = groups[number]
             heads, relations, tails = edges.batch(start, start + size)
-            begun = time.perf_counter()
-            typed = None if self.relations is None or relations is None else to_device(relations)
-            negatives = draw(self.rules.chunks(len(heads)), self._number())
-            batch = Batch(to_device(heads), typed, to_device(tails), negatives)
-            rate = self.training.rate(self._share())
-            self.batches += 1
-            loss = self.kernels.step(
-                nodes, self.relations, batch, self.rules, rate, self.batches, self.work
-            )
-            self._after_batch()
+            with self.busy.batch():
+                typed = None
+                if self.relations is not None and relations is not None:
+                    typed = to_device(relations)
+                negatives = draw(self.rules.chunks(len(heads)), self._number())
+                batch = Batch(to_device(heads), typed, to_device(tails), negatives)
+                rate = self.training.rate(self._share())
+                self.batches += 1
+                loss = self.kernels.step(
+                    nodes, self.relations, batch, self.rules, rate, self.batches, self.work
+                )
+            self._after_batch()  # which waits for other ranks, and does not count as training
             losses.append(loss)
             self.epoch_edges += len(heads)
-            self._trained_seconds += time.perf_counter() - begun
             if not self._progress(len(heads), losses):
                 return False
         return self._add(losses)
@@ -405,6 +428,7 @@ class Run:
         for loss in losses:  # one by one: the sum does not depend on when it is looked at
             self.epoch_loss += float(loss)
         losses.clear()
+        self.busy.settle()
         return math.isfinite(self.epoch_loss)
 
     def _share(self) -> float:
@@ -414,7 +438,7 @@ class Run:
 
     # -- after an epoch --------------------------------------------------------------------------
 
-    def _finish_epoch(self, seconds: float) -> None:
+    def _finish_epoch(self, took: EpochTime) -> None:
         training = self.training
         last = self.epoch == training.epochs
         line: dict[str, Any] = {"epoch": self.epoch, "loss": round(self.loss, 6)}
@@ -430,8 +454,8 @@ class Run:
                 names = (LAST, BEST)
             else:
                 self.bad += 1
-        line["seconds"] = round(seconds, 6)
-        line["utilization"] = round(self._trained_seconds / seconds, 4) if seconds else 0.0
+        line["seconds"] = round(took.seconds, 6)
+        line["utilization"] = round(took.busy / took.seconds, 4) if took.seconds else 0.0
         self._note(line)
         self._log(**shown)
         if BEST in names or self._save_due():

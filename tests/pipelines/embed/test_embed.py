@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from penstock import CSR, ClusterSpec, Graph, embed, generate
+from penstock import CSR, ClusterSpec, Graph, embed, etl, generate
 from penstock.errors import (
     CapacityError,
     InputError,
@@ -69,6 +69,50 @@ def test_a_planted_rule_is_learnt(trained: Trained, cluster: ClusterSpec) -> Non
     assert found.scores["mrr"] == pytest.approx(mean)
     assert "Hits@10" in found.text()
     assert not list(run.glob(".evaluate*"))
+
+
+def test_filtered_ranks_are_of_both_sides_all_splits_and_unseen_entities(
+    tmp_path: Path, cluster: ClusterSpec
+) -> None:
+    """As LibKGE ranks: among all entities, those of test alone too, without other true answers."""
+    rng = np.random.default_rng(0)
+    splits = {}
+    for name, count, entities in (("train", 150, 25), ("valid", 15, 30), ("test", 30, 30)):
+        heads, steps = rng.integers(0, entities, count), rng.integers(1, entities, count)
+        ends = zip(heads, rng.integers(0, 3, count), (heads + steps) % entities, strict=True)
+        splits[name] = [(f"e{h}", f"r{r}", f"e{t}") for h, r, t in ends]
+        text = "".join("\t".join(triple) + "\n" for triple in splits[name])
+        (tmp_path / f"{name}.txt").write_text(text)
+    heldout = {name: tmp_path / f"{name}.txt" for name in ("valid", "test")}
+    etl(tmp_path / "train.txt", tmp_path / "g", format="triples", quiet=True, **heldout)
+    options: dict[str, Any] = {"dim": 8, "epochs": 3, "batch": 50, "negatives": 10}
+    embed.train(tmp_path / "g", tmp_path / "run", cluster=cluster, quiet=True, **options)
+    found = embed.evaluate(tmp_path / "run", filtered=True, checkpoint="last", cluster=cluster)
+    assert found.edges == len(splits["test"])
+
+    graph = Graph.open(tmp_path / "g")
+    number = {name: i for i, name in enumerate(graph.user_ids().to_pylist())}
+    assert graph.manifest.relations is not None
+    typed = {name: i for i, name in enumerate(graph.manifest.relations)}
+    seen = {name for h, _, t in splits["train"] for name in (h, t)}
+    assert len(seen) < found.candidates == len(number)
+    x, r = (a[:, :4].astype(complex) + 1j * a[:, 4:] for a in values(tmp_path / "run"))
+    true = {(number[h], typed[q], number[t]) for some in splits.values() for h, q, t in some}
+    ranks: dict[str, list[int]] = {"tail": [], "head": []}
+    for head, name, tail in splits["test"]:
+        h, q, t = number[head], typed[name], number[tail]
+        others = [n for n in number.values() if n == t or (h, q, n) not in true]
+        scores = (x[h] * r[q] @ x.conj().T).real
+        ranks["tail"].append(1 + sum(scores[n] > scores[t] for n in others))
+        others = [n for n in number.values() if n == h or (n, q, t) not in true]
+        scores = (x[t] * r[len(typed) + q] @ x.conj().T).real
+        ranks["head"].append(1 + sum(scores[n] > scores[h] for n in others))
+    for side, of in (("tail", found.tail), ("head", found.head)):
+        assert of is not None
+        rank = np.array(ranks[side])
+        assert of["mrr"] == pytest.approx((1 / rank).mean())
+        assert of["mr"] == pytest.approx(rank.mean())
+        assert [of[f"hits{k}"] for k in (1, 3, 10)] == [np.mean(rank <= k) for k in (1, 3, 10)]
 
 
 def test_a_sample_of_candidates_makes_ranks_better(trained: Trained, cluster: ClusterSpec) -> None:

@@ -79,6 +79,7 @@ def test_it_is_said_in_words():
     assert "theorem 3 holds for 8 partitions" in said
     assert "10 M edges/s" in said
     assert "3 GB/s read, 2 GB/s written" in said
+    assert "2 buckets of edges trained during a swap" in said
     assert "does not hold" in condition(edges=10**8).describe(8)
 
 
@@ -103,3 +104,32 @@ def test_swaps_that_hide_by_the_theorem_hide_in_a_schedule():
     slow = Machine(1e-7 / 50, 3e9, 2e9, 4e9)
     exposed, _ = exposed_seconds(during, moved, slow)
     assert 0 < exposed < total
+
+
+@pytest.mark.parametrize("spread", [False, True])
+@pytest.mark.parametrize(
+    ("name", "n"), [("prefetch", 12), ("prefetch", 37), ("beta", 9), ("cover", 16)]
+)
+def test_the_condition_is_that_of_the_schedule_that_is_trained(name, n, spread):
+    """Swaps hide exactly where it says so: a training divides buckets, so that fewer hide each."""
+    schedule = Schedule(order(name, n), seed=0, spread=spread)
+    swaps = [step for step in schedule.steps(3) if step.evict]
+    size, in_bucket = 10**9, 10**6
+    during = [round(sum(in_bucket / share.of for share in step.during)) for step in swaps]
+    moved = [len(step.evict) * size for step in swaps]
+    nodes, edges = n * size // 800, n**2 * in_bucket
+    # A partition is exchanged in a second, in which so many buckets are trained.
+    for speed in (0.1, 0.26, 0.4, 0.6, 0.9, 1.1, 1.7, 2.1, 4.1, 50.0):
+        machine = Machine(1 / speed / in_bucket, 1e9, 1e9, 2e9)
+        exposed, total = exposed_seconds(during, moved, machine)
+        assert total == pytest.approx(sum(map(len, (step.evict for step in swaps))))
+        found = Condition(nodes, edges, 800, 100, 3 * size, 3, machine, schedule.hiding)
+        assert found.holds_for(n) == (exposed < 1e-5), speed
+
+
+def test_buckets_that_are_divided_hide_about_half_as_much():
+    """Of the paper's two buckets, where each is divided among the states that hold it."""
+    for n in (8, 12, 30):
+        assert Schedule(order("prefetch", n)).hiding >= 2
+        assert 0.5 < Schedule(order("prefetch", n), spread=True).hiding < 2
+    assert Schedule(order("prefetch", 3)).hiding == math.inf

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +17,7 @@ from penstock import CSR, Graph, generate
 from penstock.errors import UsageError
 from penstock.kernels.embed_rules import Side
 from penstock.workers.embed import train as module
+from penstock.workers.embed.busy import BusyTime
 from penstock.workers.embed.negatives import Negatives
 from penstock.workers.embed.source import open_checkpoint
 from penstock.workers.embed.spec import Training
@@ -208,6 +212,160 @@ def test_negatives_are_fairly_shared_among_partitions(
         assert share == pytest.approx(expected, abs=0.01)
         seen.add((there, own))
     assert {(3, 1), (3, 2), (2, 1), (2, 2)} <= seen
+
+
+@pytest.mark.parametrize("share", [0.4, 1.0])
+def test_negatives_by_degree_are_fairly_shared_too(
+    graph: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, share: float
+) -> None:
+    """Of an own partition a node is as likely as in memory, of others by their degrees."""
+    found = []
+    make = Negatives.pool
+
+    def keep(self: Any, phase: Any, pair: Any, rows: Any) -> Any:
+        pool = make(self, phase, pair, rows)
+        found.append((self.layout, phase.partitions, set(pair), pool, dict(rows)))
+        return pool
+
+    monkeypatch.setattr(Negatives, "pool", keep)
+    run(graph, tmp_path / "r", epochs=1, by_degree=share, **OUT_OF_CORE)
+    degrees = graph.degrees.astype(float)
+    for number in range(graph.num_shards):
+        degrees += np.bincount(graph.shard(number).indices, minlength=graph.num_nodes)
+    degrees = np.maximum(degrees, 1)
+    whole = (1 - share) / graph.num_nodes + share * degrees / degrees.sum()
+    seen = set()
+    for layout, there, pair, pool, rows in found:
+        total = int(pool.start[-1])
+        drawn = pool.chance.astype(float)
+        np.add.at(drawn, pool.other, 1 - pool.chance.astype(float))
+        table = pool.by_degree / 2**32
+        drawn = table * drawn / total + (1 - table) / total
+        likely = {}  # of each row that is drawn from
+        for range_, first in enumerate(pool.first):
+            begin, end = pool.start[range_], pool.start[range_ + 1]
+            for at, chance in enumerate(drawn[begin:end]):
+                likely[first + at] = likely.get(first + at, 0.0) + chance
+        own, others = pair & set(there), set(there) - pair
+        left = 1 - sum(whole[layout.nodes_of(p)].sum() for p in own)
+        there_too = sum(whole[layout.nodes_of(p)].sum() for p in others)
+        scale = 1.0 if others else 1 / (1 - left)
+        for p in there:
+            chances = [likely[rows[p] + i] for i in range(layout.sizes[p])]
+            by = scale if p in own else left / there_too
+            np.testing.assert_allclose(chances, whole[layout.nodes_of(p)] * by, rtol=1e-3)
+        seen.add((len(own), len(others)))
+    assert {(1, 2), (2, 1), (1, 1), (2, 0)} <= seen
+
+
+@pytest.mark.parametrize(
+    ("options", "shape", "sides"),
+    [
+        ({}, (2, 1, 16), (Side.TAIL, Side.HEAD)),
+        ({"chunk": 10}, (2, 7, 16), (Side.TAIL, Side.HEAD)),
+        ({"corrupt": "tail"}, (1, 1, 16), (Side.TAIL,)),
+        ({"corrupt": "head"}, (1, 1, 16), (Side.HEAD,)),
+        ({"negatives": "all"}, (1, 1, 300), (Side.TAIL, Side.HEAD)),
+    ],
+    ids=str,
+)
+def test_a_batch_has_the_rate_and_the_negatives_that_options_say(
+    graph: Graph,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    options: dict[str, Any],
+    shape: tuple[int, ...],
+    sides: tuple[Side, ...],
+) -> None:
+    from penstock.kernels.cpu import embed as kernels
+
+    given: list[Any] = []
+
+    def step(nodes: Any, relations: Any, batch: Any, rules: Any, rate: float, *_: Any) -> float:
+        given.append((batch, rules, rate))
+        return 1.0
+
+    monkeypatch.setattr(kernels, "step", step)
+    run(graph, tmp_path / "r", epochs=2, schedule="linear", **options)
+    done = 0
+    seen = []
+    for batch, rules, rate in given:
+        assert rate == pytest.approx(0.3 * (1 - done / (2 * graph.num_edges)))
+        done += len(batch.heads)
+        assert rules.sides == sides
+        if len(batch.heads) == 64:
+            assert batch.negatives.shape == shape
+            seen.append(batch.negatives.tobytes())
+    assert done == 2 * graph.num_edges
+    assert len(set(seen)) == (1 if "negatives" in options else len(seen)), "drawn for each batch"
+
+
+def test_waiting_for_other_ranks_does_not_count_as_training(
+    graph: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits = []
+
+    def wait(self: Any) -> None:
+        begun = time.perf_counter()
+        time.sleep(0.005)
+        waits.append(time.perf_counter() - begun)
+
+    monkeypatch.setattr(module.Run, "_after_batch", wait)
+    run(graph, tmp_path / "r", epochs=1)
+    (line,) = lines(tmp_path / "r")
+    busy = line["seconds"] * line["utilization"]
+    assert 0 < busy < 1.001 * line["seconds"] - sum(waits)
+
+
+def test_batches_that_were_only_launched_are_counted_when_they_are_done(
+    graph: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As those of a GPU, whose losses are waited for."""
+
+    class Launched(BusyTime):
+        waiting = 0
+
+        @contextmanager
+        def batch(self) -> Iterator[None]:
+            yield
+            self.waiting += 1
+
+        def settle(self) -> None:
+            self.seconds += 1e-3 * self.waiting
+            self.waiting = 0
+
+    monkeypatch.setattr(module, "BusyTime", Launched)
+    found = run(graph, tmp_path / "r", epochs=2)
+    seconds = sum(line["seconds"] for line in lines(tmp_path / "r"))
+    assert found.utilization * seconds == pytest.approx(1e-3 * found.batches, rel=1e-3)
+
+
+def test_what_is_said_of_time_is_of_the_edges_that_were_trained(
+    graph: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A resumed epoch is a part of one: speed and theorem 3 are not those of a whole one."""
+    monkeypatch.setattr(module, "_LOOK", 0)
+    conditions: list[Any] = []
+    describe = module.Condition.describe
+
+    def keep(self: Any, partitions: int) -> str:
+        conditions.append(self)
+        return describe(self, partitions)
+
+    monkeypatch.setattr(module.Condition, "describe", keep)
+    more = {**OUT_OF_CORE, "epochs": 1, "checkpoint_minutes": 1e-9}
+    with pytest.raises(KeyboardInterrupt):
+        run(graph, tmp_path / "r", Comm(130), **more)
+    about = Checkpoints(tmp_path / "r/checkpoints").load().about
+    left = graph.num_edges - about["epoch_edges"]
+    assert 0 < left < 0.6 * graph.num_edges
+    found = run(graph, tmp_path / "r", **more)
+    line = lines(tmp_path / "r")[-1]
+    (condition,) = conditions
+    busy = line["utilization"] * line["seconds"]
+    assert condition.machine.seconds_per_edge == pytest.approx(busy / left, rel=1e-2)
+    assert condition.buckets < 2
+    assert found.epoch_seconds == pytest.approx(line["seconds"] * graph.num_edges / left, rel=1e-4)
 
 
 def test_patience_ends_a_training(graph: Graph, tmp_path: Path) -> None:

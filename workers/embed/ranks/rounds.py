@@ -55,10 +55,11 @@ def partitions_of(training: Training, nodes: int, ranks: int) -> int:
     return partitions_in_memory(nodes, ranks)
 
 
-def laps_in_memory(nodes: int, edges: int, ranks: int) -> int:
+def laps_in_memory(nodes: int, edges: int, ranks: int, batch: int = BATCH) -> int:
     """Return how many laps an epoch is: few where nodes that move have few edges to train."""
     rounds = ranks * (2 * ranks - 1)  # of all ranks
-    return max(1, min(_MOST_LAPS, edges // (_LAP_EDGES * nodes), edges // (2 * BATCH * rounds)))
+    two = 2 * max(batch, BATCH) * rounds  # batches a round, or more laps mix nothing more
+    return max(1, min(_MOST_LAPS, edges // (_LAP_EDGES * nodes), edges // two))
 
 
 def order_in_memory(partitions: int) -> PartitionOrder:
@@ -100,7 +101,7 @@ class RankSchedule(Schedule):
 
     def __len__(self) -> int:
         """How many states an epoch has."""
-        return len(self.rounds) * len(self.order.states)
+        return self.laps * len(self.rounds) * len(self.order.states)
 
     def round_of(self, number: int) -> int:
         """Return in which round a state of an epoch is."""

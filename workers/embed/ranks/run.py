@@ -30,7 +30,7 @@ from penstock.workers.embed.source import VectorSource
 from penstock.workers.embed.spec import BATCH
 from penstock.workers.embed.storage import Geometry, Version
 from penstock.workers.embed.task import Trained, TrainTask
-from penstock.workers.embed.train import BUCKETS, Run
+from penstock.workers.embed.train import BUCKETS, EpochTime, Run
 from penstock.workers.embed.versions import LAST, RankVersions, Versions
 from penstock.workers.resources.device import gpu
 
@@ -62,7 +62,9 @@ class RankRun(Run):
         name: str | None = training.order
         laps = 1
         if self.task.partitions == 1:
-            name, laps = None, laps_in_memory(graph.num_nodes, graph.num_edges, comm.size)
+            batch = training.batch or BATCH
+            name = None
+            laps = laps_in_memory(graph.num_nodes, graph.num_edges, comm.size, batch)
         schedule = RankSchedule(
             comm.size, comm.rank, self.layout.partitions, name, laps=laps, seed=training.seed
         )
@@ -135,7 +137,7 @@ class RankRun(Run):
             exchange_seconds=max(moving),
         )
 
-    def _theorem(self, busy: list[float]) -> str | None:
+    def _theorem(self, epochs: list[EpochTime]) -> str | None:
         return None  # of a rank that is alone
 
     def _before_state(self, epoch: int, number: int) -> None:

@@ -162,11 +162,11 @@ class _Request:
 
     def move(self, chunk: Chunk) -> None:
         """Move one chunk; what goes wrong ends the request."""
-        if self._started == 0.0:
-            self._started = time.perf_counter()
         try:
             if self._error is None:
-                self._ready()
+                self._ready()  # which waits for kernels, and is no part of the I/O
+                if self._started == 0.0:
+                    self._started = time.perf_counter()
                 self._move(chunk)
         except BaseException as error:  # handed on by the future
             self._error = self._error or error

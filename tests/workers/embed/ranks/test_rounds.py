@@ -2,7 +2,10 @@
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from penstock.workers.embed.layout.buckets import EdgeBuckets
 from penstock.workers.embed.ranks.rounds import RankSchedule, laps_in_memory, partitions_in_memory
 
 
@@ -42,11 +45,35 @@ def test_every_edge_is_trained_once(case, epoch):
     assert (trained == 1).all()
 
 
+@settings(deadline=None, max_examples=25)
+@given(st.data())
+def test_every_edge_is_trained_once_whatever_ranks_partitions_and_laps(data):
+    """Of buckets of any size, empty ones too, which their parts do not divide."""
+    ranks = data.draw(st.integers(2, 6))
+    partitions = 2 * ranks * data.draw(st.integers(1, 3))
+    name = data.draw(st.sampled_from([None, "prefetch", "beta"]))
+    laps, epoch = data.draw(st.integers(1, 5)), data.draw(st.integers(0, 20))
+    sizes = np.array([0, 1, 2, 7, 97])[np.arange(partitions**2) % 5]
+    offsets = np.concatenate([[0], np.cumsum(sizes)])
+    none = np.empty(0, np.int32)
+    buckets = EdgeBuckets(none, none, None, offsets)
+    trained, numbers = np.zeros(offsets[-1], int), []
+    for schedule in schedules(ranks, partitions, name, laps):
+        for step in schedule.steps(epoch):
+            numbers.append(step.number)
+            for share in (*step.before, *step.during):
+                begin, end = buckets.run(share)
+                trained[begin:end] += 1
+    assert (trained == 1).all()
+    assert numbers == [*range(len(schedule))] * ranks
+
+
 @pytest.mark.parametrize("case", CASES)
 def test_ranks_are_in_step_and_share_nothing(case):
     ranks, partitions = case[:2]
     every = schedules(*case)
     assert len({len(schedule) for schedule in every}) == 1
+    assert [step.number for step in every[0].steps(1)] == list(range(len(every[0])))
     for epoch in (0, 2):
         for steps in zip(*(schedule.steps(epoch) for schedule in every), strict=True):
             assert len({step.number for step in steps}) == 1
@@ -82,6 +109,12 @@ def test_other_partitions_meet_in_every_epoch():
 )  # fmt: skip
 def test_blocks_in_memory_are_of_several_partitions(nodes, ranks, partitions):
     assert partitions_in_memory(nodes, ranks) == partitions
+
+
+def test_large_batches_have_fewer_laps():
+    assert [laps_in_memory(14541, 270490, 2, batch) for batch in (10, 1000, 6000, 20_000)] == [
+        4, 4, 3, 1,
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(
