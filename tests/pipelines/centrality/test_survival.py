@@ -103,6 +103,60 @@ def test_a_worker_that_was_killed_costs_time_only(edges, tmp_path):
     same(tmp_path / "out", edges / "out")
 
 
+@pytest.fixture(scope="module")
+def one_graph(tmp_path_factory):
+    """One graph of many shares, and what comes of it where nothing happens."""
+    folder = tmp_path_factory.mktemp("one")
+    generate("sbm", folder / "graph", nodes=20_000, seed=1)
+    centrality(
+        folder / "graph", folder / "out", metrics="betweenness", samples=1800, cluster=THREADS
+    )
+    return folder
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("victim", ["worker", "all"])
+def test_a_large_graph_survives_kills(one_graph, tmp_path, victim):
+    """Of a worker: it costs time only. Of the whole family: --resume keeps the shares."""
+    words = ["centrality", str(one_graph / "graph"), str(tmp_path / "out")]
+    words += ["--metrics", "betweenness", "--samples", "1800", "-n", "2", "-q"]
+
+    def begin(*more):
+        return subprocess.Popen(
+            [sys.executable, "-P", "-m", "penstock", *words, *more],
+            stderr=subprocess.PIPE, text=True, start_new_session=True,
+        )  # fmt: skip
+
+    def shares():
+        return set(tmp_path.glob(".out.partial/scratch/share-*.json"))
+
+    process = begin()
+    deadline = time.monotonic() + 120
+    while not shares():
+        assert process.poll() is None, process.communicate()[1]
+        assert time.monotonic() < deadline, "no shares after two minutes"
+        time.sleep(0.01)
+    children = psutil.Process(process.pid).children(recursive=True)
+    if victim == "worker":
+        next(
+            c for c in children if "spawn_main" in " ".join(c.cmdline()) and not c.children()
+        ).kill()
+    else:
+        for member in [psutil.Process(process.pid), *children]:
+            member.kill()
+        process.communicate(timeout=60)
+        psutil.wait_procs(children, timeout=20)
+        assert not (tmp_path / "out").exists()
+        kept = {path: path.stat().st_mtime_ns for path in shares()}
+        process = begin("--resume")
+        while len(shares()) <= len(kept) and process.poll() is None:
+            time.sleep(0.01)
+        assert kept.items() <= {path: path.stat().st_mtime_ns for path in shares()}.items()
+    finish(process)
+    same(tmp_path / "out", one_graph / "out")
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
 def test_a_worker_with_a_gpu_reads_and_writes_while_it_computes(edges, tmp_path, monkeypatch):
     """Pieces of a task run on several threads, of which one at a time computes."""
     held = SimpleNamespace(device=0)
