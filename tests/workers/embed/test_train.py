@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,12 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from penstock import CSR, Graph, generate
+from penstock import CSR, Graph
 from penstock.errors import UsageError
 from penstock.kernels.embed_rules import Side
 from penstock.workers.embed import train as module
 from penstock.workers.embed.negatives import Negatives
-from penstock.workers.embed.source import open_checkpoint
 from penstock.workers.embed.spec import Training
 from penstock.workers.embed.task import Trained, TrainTask
 from penstock.workers.embed.train import node_layout, train
@@ -45,13 +43,6 @@ class Comm:
             raise KeyboardInterrupt
 
 
-@pytest.fixture(scope="module")
-def graph(tmp_path_factory: pytest.TempPathFactory) -> Graph:
-    path = tmp_path_factory.mktemp("kg") / "g"
-    generate("kg", path, entities=300, triples=3000, relations=5, quiet=True)
-    return Graph.open(path)
-
-
 def run(graph: Graph, folder: Path, comm: Comm | None = None, **options: Any) -> Trained:
     folder.mkdir(exist_ok=True)
     init = options.pop("init", None)
@@ -60,39 +51,13 @@ def run(graph: Graph, folder: Path, comm: Comm | None = None, **options: Any) ->
     return train(comm or Comm(), task)  # type: ignore[arg-type]
 
 
-def vectors(folder: Path, name: str = "last") -> tuple[Any, dict[str, Any], dict[str, Any]]:
-    """Return values and state of every node by its number, and what else a checkpoint has."""
-    source, found = open_checkpoint(folder / "checkpoints", name)
-    try:
-        parts = []
-        for partition, size in enumerate(source.layout.sizes):
-            arrays = [array.copy() for array in source.states(partition)]
-            parts.append([array[:size] for array in arrays])
-        order = np.concatenate([source.layout.nodes_of(p) for p in range(source.layout.partitions)])
-        joined = [np.concatenate(arrays) for arrays in zip(*parts, strict=True)]
-        return [array[np.argsort(order)] for array in joined], found.tensors, found.about
-    finally:
-        source.close()
-
-
-def same(one: Path, other: Path) -> None:
-    (ours, tensors, about), (theirs, others, said) = vectors(one), vectors(other)
-    for mine, their in zip(ours, theirs, strict=True):
-        np.testing.assert_array_equal(mine, their)
-    for name, array in tensors.items():
-        np.testing.assert_array_equal(array, others[name])
-    assert about == said
-
-
-def lines(folder: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-
-
 OUT_OF_CORE = {"partitions": 5, "batch": 16}
 
 
 @pytest.mark.parametrize("more", [{}, OUT_OF_CORE], ids=["in memory", "out of core"])
-def test_a_training_learns_and_says_so(graph: Graph, tmp_path: Path, more: dict[str, Any]) -> None:
+def test_a_training_learns_and_says_so(
+    graph: Graph, tmp_path: Path, more: dict[str, Any], lines: Any
+) -> None:
     comm = Comm()
     found = run(graph, tmp_path / "r", comm, epochs=8, **more)
     assert found.epochs == 8
@@ -110,7 +75,7 @@ def test_a_training_learns_and_says_so(graph: Graph, tmp_path: Path, more: dict[
 @pytest.mark.parametrize("optimizer", ["adagrad", "adam", "sgd"])
 @pytest.mark.parametrize("more", [{}, OUT_OF_CORE], ids=["in memory", "out of core"])
 def test_a_resumed_training_is_the_same(
-    graph: Graph, tmp_path: Path, more: dict[str, Any], optimizer: str
+    graph: Graph, tmp_path: Path, more: dict[str, Any], optimizer: str, same: Any, lines: Any
 ) -> None:
     more = {**more, "optimizer": optimizer, "lr": 0.05}
     run(graph, tmp_path / "whole", epochs=3, **more)
@@ -124,7 +89,7 @@ def test_a_resumed_training_is_the_same(
 
 
 def test_a_training_that_is_interrupted_goes_on_within_an_epoch(
-    graph: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    graph: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, same: Any, lines: Any
 ) -> None:
     monkeypatch.setattr(module, "_LOOK", 0)  # at every batch
     more = {**OUT_OF_CORE, "checkpoint_minutes": 1e-9}
@@ -147,14 +112,16 @@ def test_a_training_that_is_interrupted_goes_on_within_an_epoch(
     [{"prefetch": False}, {"checkpoint_minutes": 1e-9}, {"validate_every": 2}],
     ids=["no prefetch", "many checkpoints", "fewer evaluations"],
 )
-def test_what_does_not_matter(graph: Graph, tmp_path: Path, other: dict[str, Any]) -> None:
+def test_what_does_not_matter(
+    graph: Graph, tmp_path: Path, other: dict[str, Any], vectors: Any
+) -> None:
     run(graph, tmp_path / "one", **OUT_OF_CORE)
     run(graph, tmp_path / "other", **OUT_OF_CORE, **other)
     (ours, _, _), (theirs, _, _) = vectors(tmp_path / "one"), vectors(tmp_path / "other")
     np.testing.assert_array_equal(ours[0], theirs[0])
 
 
-def test_another_seed_is_another_training(graph: Graph, tmp_path: Path) -> None:
+def test_another_seed_is_another_training(graph: Graph, tmp_path: Path, vectors: Any) -> None:
     run(graph, tmp_path / "one", epochs=1)
     run(graph, tmp_path / "two", epochs=1, seed=1)
     assert not np.array_equal(vectors(tmp_path / "one")[0][0], vectors(tmp_path / "two")[0][0])
@@ -178,7 +145,7 @@ def test_another_seed_is_another_training(graph: Graph, tmp_path: Path) -> None:
     ids=lambda more: "-".join(f"{value}" for value in more.values()),
 )
 def test_every_way_of_training_lowers_the_loss(
-    graph: Graph, tmp_path: Path, more: dict[str, Any]
+    graph: Graph, tmp_path: Path, more: dict[str, Any], lines: Any
 ) -> None:
     run(graph, tmp_path / "r", epochs=4, **more)
     losses = [line["loss"] for line in lines(tmp_path / "r")]
@@ -210,7 +177,7 @@ def test_negatives_are_fairly_shared_among_partitions(
     assert {(3, 1), (3, 2), (2, 1), (2, 2)} <= seen
 
 
-def test_patience_ends_a_training(graph: Graph, tmp_path: Path) -> None:
+def test_patience_ends_a_training(graph: Graph, tmp_path: Path, vectors: Any) -> None:
     found = run(graph, tmp_path / "r", epochs=60, patience=2, lr=1.0)
     assert found.stopped == "patience"
     assert found.epochs == found.best_epoch + 2
@@ -229,7 +196,7 @@ def test_a_batch_larger_than_the_largest_bucket_is_refused(graph: Graph, tmp_pat
         run(graph, tmp_path / "r", partitions=5, batch=2000)
 
 
-def test_a_warm_start_keeps_what_is_known(graph: Graph, tmp_path: Path) -> None:
+def test_a_warm_start_keeps_what_is_known(graph: Graph, tmp_path: Path, vectors: Any) -> None:
     """Known nodes and relations begin with yesterday's vectors and state, by id."""
     from penstock.pipelines.embed.run import keep_ids
 

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from penstock import Graph, generate
+from penstock import Graph
 from penstock.errors import CorruptFile, UsageError
 from penstock.workers.embed import train as module
 from penstock.workers.embed.ranks.run import RankRun
-from penstock.workers.embed.source import open_checkpoint
 from penstock.workers.embed.spec import Training
 from penstock.workers.embed.task import TrainTask
 from penstock.workers.embed.train import train
@@ -25,13 +23,6 @@ SMALL: dict[str, Any] = {
 }  # fmt: skip
 OUT_OF_CORE = {"partitions": 12, "batch": 8}
 WAYS = pytest.mark.parametrize("more", [{}, OUT_OF_CORE], ids=["in memory", "out of core"])
-
-
-@pytest.fixture(scope="module")
-def graph(tmp_path_factory: pytest.TempPathFactory) -> Graph:
-    path = tmp_path_factory.mktemp("kg") / "g"
-    generate("kg", path, entities=300, triples=3000, relations=5, quiet=True)
-    return Graph.open(path)
 
 
 @pytest.fixture
@@ -48,39 +39,19 @@ def run(graph: Graph, gang: Any) -> Any:
     return run
 
 
-def vectors(folder: Path, name: str = "last") -> tuple[Any, dict[str, Any], dict[str, Any]]:
-    """Return values and state of every node by its number, and what else a checkpoint has."""
-    source, found = open_checkpoint(folder / "checkpoints", name)
-    try:
-        parts = []
-        for partition, size in enumerate(source.layout.sizes):
-            parts.append([array[:size].copy() for array in source.states(partition)])
-        order = np.concatenate([source.layout.nodes_of(p) for p in range(source.layout.partitions)])
-        joined = [np.concatenate(arrays) for arrays in zip(*parts, strict=True)]
-        return [array[np.argsort(order)] for array in joined], found.tensors, found.about
-    finally:
-        source.close()
-
-
-def same(one: Path, other: Path) -> None:
-    (ours, tensors, about), (theirs, others, said) = vectors(one), vectors(other)
-    for mine, their in zip(ours, theirs, strict=True):
-        np.testing.assert_array_equal(mine, their)
-    for name, array in tensors.items():
-        np.testing.assert_array_equal(array, others[name])
-    assert about == said
-
-
-def lines(folder: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-
-
 @pytest.mark.parametrize(
     ("ranks", "more"),
     [(2, {}), (3, {}), (2, OUT_OF_CORE), pytest.param(3, OUT_OF_CORE, marks=pytest.mark.slow)],
 )
 def test_a_training_learns_and_ranks_agree(
-    run: Any, graph: Graph, tmp_path: Path, gang: Any, more: dict[str, Any], ranks: int
+    run: Any,
+    graph: Graph,
+    tmp_path: Path,
+    gang: Any,
+    more: dict[str, Any],
+    ranks: int,
+    vectors: Any,
+    lines: Any,
 ) -> None:
     found = run(tmp_path / "r", ranks, epochs=8, **more)
     assert {one.epochs for one in found} == {8}
@@ -122,7 +93,7 @@ def test_it_is_about_as_good_as_one_rank(run: Any, tmp_path: Path, more: dict[st
 @WAYS
 @pytest.mark.parametrize("optimizer", ["adagrad", "adam", "sgd"])
 def test_a_resumed_training_is_the_same(
-    run: Any, tmp_path: Path, more: dict[str, Any], optimizer: str
+    run: Any, tmp_path: Path, more: dict[str, Any], optimizer: str, same: Any, lines: Any
 ) -> None:
     more = {**more, "optimizer": optimizer, "lr": 0.05}
     run(tmp_path / "whole", epochs=3, **more)
@@ -138,7 +109,13 @@ def test_a_resumed_training_is_the_same(
 @WAYS
 @pytest.mark.parametrize("ranks", [2, 3])
 def test_one_that_is_interrupted_goes_on_within_an_epoch(
-    run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, more: dict[str, Any], ranks: int
+    run: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    more: dict[str, Any],
+    ranks: int,
+    same: Any,
+    lines: Any,
 ) -> None:
     monkeypatch.setattr(module, "_LOOK", 0)  # at every batch
     more = {**more, "checkpoint_minutes": 1e-9}
@@ -164,7 +141,7 @@ def test_one_that_is_interrupted_goes_on_within_an_epoch(
     ids=["no prefetch", "many checkpoints", "fewer evaluations"],
 )
 def test_what_does_not_matter(
-    run: Any, tmp_path: Path, more: dict[str, Any], other: dict[str, Any]
+    run: Any, tmp_path: Path, more: dict[str, Any], other: dict[str, Any], vectors: Any
 ) -> None:
     run(tmp_path / "one", **more)
     run(tmp_path / "other", **more, **other)
@@ -186,7 +163,7 @@ def test_what_does_not_matter(
     ids=lambda more: "-".join(f"{value}" for value in more.values()),
 )
 def test_every_way_of_training_lowers_the_loss(
-    run: Any, tmp_path: Path, more: dict[str, Any]
+    run: Any, tmp_path: Path, more: dict[str, Any], lines: Any
 ) -> None:
     run(tmp_path / "r", epochs=4, **more)
     losses = [line["loss"] for line in lines(tmp_path / "r")]
@@ -236,7 +213,7 @@ def test_a_warm_start_from_ranks_and_on_ranks(run: Any, graph: Graph, tmp_path: 
     assert three.loss < 0.8 * cold.loss
 
 
-def test_patience_ends_all_ranks(run: Any, tmp_path: Path) -> None:
+def test_patience_ends_all_ranks(run: Any, tmp_path: Path, vectors: Any) -> None:
     found = run(tmp_path / "r", epochs=60, patience=2, lr=1.0)
     assert {one.stopped for one in found} == {"patience"}
     assert len({one.epochs for one in found}) == 1
