@@ -1,6 +1,4 @@
-"""Small tables, a buffer that is trained by adding to it, and what a training has written."""
-
-import json
+"""Small tables, a buffer that is trained by adding to it, and a small graph."""
 
 import numpy as np
 import pytest
@@ -9,7 +7,6 @@ from penstock.partition.order import order
 from penstock.workers.embed.buffer import PartitionBuffer
 from penstock.workers.embed.layout.nodes import NodeLayout
 from penstock.workers.embed.schedule import Schedule
-from penstock.workers.embed.source import open_checkpoint
 from penstock.workers.embed.storage import Geometry, open_table
 from penstock.workers.embed.versions import Checkpoints, table_path
 
@@ -103,45 +100,3 @@ def graph(tmp_path_factory):
     path = tmp_path_factory.mktemp("kg") / "g"
     generate("kg", path, entities=300, triples=3000, relations=5, quiet=True)
     return Graph.open(path)
-
-
-def _vectors(folder, name="last"):
-    source, found = open_checkpoint(folder / "checkpoints", name)
-    try:
-        parts = []
-        for partition, size in enumerate(source.layout.sizes):
-            parts.append([array[:size].copy() for array in source.states(partition)])
-        order = np.concatenate([source.layout.nodes_of(p) for p in range(source.layout.partitions)])
-        joined = [np.concatenate(arrays) for arrays in zip(*parts, strict=True)]
-        return [array[np.argsort(order)] for array in joined], found.tensors, found.about
-    finally:
-        source.close()
-
-
-def _same(one, other):
-    (ours, tensors, about), (theirs, others, said) = _vectors(one), _vectors(other)
-    for mine, their in zip(ours, theirs, strict=True):
-        np.testing.assert_array_equal(mine, their)
-    for name, array in tensors.items():
-        np.testing.assert_array_equal(array, others[name])
-    assert about == said
-
-
-@pytest.fixture
-def vectors():
-    """``vectors(run, "last")``: values and state of every node, and what else a checkpoint has."""
-    return _vectors
-
-
-@pytest.fixture
-def same():
-    """``same(run, other)``: assert that the last checkpoints of both are the same."""
-    return _same
-
-
-@pytest.fixture
-def lines():
-    """``lines(run)``: what metrics.jsonl holds."""
-    return lambda run: [
-        json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()
-    ]

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from embed_runs import same, vectors
 
 from penstock import CSR, Graph
 from penstock.errors import UsageError
@@ -51,13 +53,15 @@ def run(graph: Graph, folder: Path, comm: Comm | None = None, **options: Any) ->
     return train(comm or Comm(), task)  # type: ignore[arg-type]
 
 
+def lines(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+
+
 OUT_OF_CORE = {"partitions": 5, "batch": 16}
 
 
 @pytest.mark.parametrize("more", [{}, OUT_OF_CORE], ids=["in memory", "out of core"])
-def test_a_training_learns_and_says_so(
-    graph: Graph, tmp_path: Path, more: dict[str, Any], lines: Any
-) -> None:
+def test_a_training_learns_and_says_so(graph: Graph, tmp_path: Path, more: dict[str, Any]) -> None:
     comm = Comm()
     found = run(graph, tmp_path / "r", comm, epochs=8, **more)
     assert found.epochs == 8
@@ -75,7 +79,7 @@ def test_a_training_learns_and_says_so(
 @pytest.mark.parametrize("optimizer", ["adagrad", "adam", "sgd"])
 @pytest.mark.parametrize("more", [{}, OUT_OF_CORE], ids=["in memory", "out of core"])
 def test_a_resumed_training_is_the_same(
-    graph: Graph, tmp_path: Path, more: dict[str, Any], optimizer: str, same: Any, lines: Any
+    graph: Graph, tmp_path: Path, more: dict[str, Any], optimizer: str
 ) -> None:
     more = {**more, "optimizer": optimizer, "lr": 0.05}
     run(graph, tmp_path / "whole", epochs=3, **more)
@@ -89,7 +93,7 @@ def test_a_resumed_training_is_the_same(
 
 
 def test_a_training_that_is_interrupted_goes_on_within_an_epoch(
-    graph: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, same: Any, lines: Any
+    graph: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "_LOOK", 0)  # at every batch
     more = {**OUT_OF_CORE, "checkpoint_minutes": 1e-9}
@@ -112,16 +116,14 @@ def test_a_training_that_is_interrupted_goes_on_within_an_epoch(
     [{"prefetch": False}, {"checkpoint_minutes": 1e-9}, {"validate_every": 2}],
     ids=["no prefetch", "many checkpoints", "fewer evaluations"],
 )
-def test_what_does_not_matter(
-    graph: Graph, tmp_path: Path, other: dict[str, Any], vectors: Any
-) -> None:
+def test_what_does_not_matter(graph: Graph, tmp_path: Path, other: dict[str, Any]) -> None:
     run(graph, tmp_path / "one", **OUT_OF_CORE)
     run(graph, tmp_path / "other", **OUT_OF_CORE, **other)
     (ours, _, _), (theirs, _, _) = vectors(tmp_path / "one"), vectors(tmp_path / "other")
     np.testing.assert_array_equal(ours[0], theirs[0])
 
 
-def test_another_seed_is_another_training(graph: Graph, tmp_path: Path, vectors: Any) -> None:
+def test_another_seed_is_another_training(graph: Graph, tmp_path: Path) -> None:
     run(graph, tmp_path / "one", epochs=1)
     run(graph, tmp_path / "two", epochs=1, seed=1)
     assert not np.array_equal(vectors(tmp_path / "one")[0][0], vectors(tmp_path / "two")[0][0])
@@ -145,7 +147,7 @@ def test_another_seed_is_another_training(graph: Graph, tmp_path: Path, vectors:
     ids=lambda more: "-".join(f"{value}" for value in more.values()),
 )
 def test_every_way_of_training_lowers_the_loss(
-    graph: Graph, tmp_path: Path, more: dict[str, Any], lines: Any
+    graph: Graph, tmp_path: Path, more: dict[str, Any]
 ) -> None:
     run(graph, tmp_path / "r", epochs=4, **more)
     losses = [line["loss"] for line in lines(tmp_path / "r")]
@@ -177,7 +179,7 @@ def test_negatives_are_fairly_shared_among_partitions(
     assert {(3, 1), (3, 2), (2, 1), (2, 2)} <= seen
 
 
-def test_patience_ends_a_training(graph: Graph, tmp_path: Path, vectors: Any) -> None:
+def test_patience_ends_a_training(graph: Graph, tmp_path: Path) -> None:
     found = run(graph, tmp_path / "r", epochs=60, patience=2, lr=1.0)
     assert found.stopped == "patience"
     assert found.epochs == found.best_epoch + 2
@@ -196,7 +198,7 @@ def test_a_batch_larger_than_the_largest_bucket_is_refused(graph: Graph, tmp_pat
         run(graph, tmp_path / "r", partitions=5, batch=2000)
 
 
-def test_a_warm_start_keeps_what_is_known(graph: Graph, tmp_path: Path, vectors: Any) -> None:
+def test_a_warm_start_keeps_what_is_known(graph: Graph, tmp_path: Path) -> None:
     """Known nodes and relations begin with yesterday's vectors and state, by id."""
     from penstock.pipelines.embed.run import keep_ids
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from embed_runs import same, vectors
 
 from penstock import Graph
 from penstock.errors import CorruptFile, UsageError
@@ -39,19 +41,16 @@ def run(graph: Graph, gang: Any) -> Any:
     return run
 
 
+def lines(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+
+
 @pytest.mark.parametrize(
     ("ranks", "more"),
     [(2, {}), (3, {}), (2, OUT_OF_CORE), pytest.param(3, OUT_OF_CORE, marks=pytest.mark.slow)],
 )
 def test_a_training_learns_and_ranks_agree(
-    run: Any,
-    graph: Graph,
-    tmp_path: Path,
-    gang: Any,
-    more: dict[str, Any],
-    ranks: int,
-    vectors: Any,
-    lines: Any,
+    run: Any, graph: Graph, tmp_path: Path, gang: Any, more: dict[str, Any], ranks: int
 ) -> None:
     found = run(tmp_path / "r", ranks, epochs=8, **more)
     assert {one.epochs for one in found} == {8}
@@ -93,7 +92,7 @@ def test_it_is_about_as_good_as_one_rank(run: Any, tmp_path: Path, more: dict[st
 @WAYS
 @pytest.mark.parametrize("optimizer", ["adagrad", "adam", "sgd"])
 def test_a_resumed_training_is_the_same(
-    run: Any, tmp_path: Path, more: dict[str, Any], optimizer: str, same: Any, lines: Any
+    run: Any, tmp_path: Path, more: dict[str, Any], optimizer: str
 ) -> None:
     more = {**more, "optimizer": optimizer, "lr": 0.05}
     run(tmp_path / "whole", epochs=3, **more)
@@ -109,13 +108,7 @@ def test_a_resumed_training_is_the_same(
 @WAYS
 @pytest.mark.parametrize("ranks", [2, 3])
 def test_one_that_is_interrupted_goes_on_within_an_epoch(
-    run: Any,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    more: dict[str, Any],
-    ranks: int,
-    same: Any,
-    lines: Any,
+    run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, more: dict[str, Any], ranks: int
 ) -> None:
     monkeypatch.setattr(module, "_LOOK", 0)  # at every batch
     more = {**more, "checkpoint_minutes": 1e-9}
@@ -141,7 +134,7 @@ def test_one_that_is_interrupted_goes_on_within_an_epoch(
     ids=["no prefetch", "many checkpoints", "fewer evaluations"],
 )
 def test_what_does_not_matter(
-    run: Any, tmp_path: Path, more: dict[str, Any], other: dict[str, Any], vectors: Any
+    run: Any, tmp_path: Path, more: dict[str, Any], other: dict[str, Any]
 ) -> None:
     run(tmp_path / "one", **more)
     run(tmp_path / "other", **more, **other)
@@ -163,7 +156,7 @@ def test_what_does_not_matter(
     ids=lambda more: "-".join(f"{value}" for value in more.values()),
 )
 def test_every_way_of_training_lowers_the_loss(
-    run: Any, tmp_path: Path, more: dict[str, Any], lines: Any
+    run: Any, tmp_path: Path, more: dict[str, Any]
 ) -> None:
     run(tmp_path / "r", epochs=4, **more)
     losses = [line["loss"] for line in lines(tmp_path / "r")]
@@ -213,7 +206,7 @@ def test_a_warm_start_from_ranks_and_on_ranks(run: Any, graph: Graph, tmp_path: 
     assert three.loss < 0.8 * cold.loss
 
 
-def test_patience_ends_all_ranks(run: Any, tmp_path: Path, vectors: Any) -> None:
+def test_patience_ends_all_ranks(run: Any, tmp_path: Path) -> None:
     found = run(tmp_path / "r", epochs=60, patience=2, lr=1.0)
     assert {one.stopped for one in found} == {"patience"}
     assert len({one.epochs for one in found}) == 1
