@@ -375,6 +375,21 @@ def test_what_the_vocabulary_decides_is_said_before_the_corpus_is_written(
         word2vec(other, tmp_path / "w", init=tmp_path / "old", **SMALL)
 
 
+def test_the_disk_is_asked_for_room_while_the_corpus_is_not_on_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = packed(tmp_path / "t.txt", b"a b c d e\n" * 9)
+    need, there = Word2vecJob.need_disk, list[Any]()
+
+    def ask(self: Word2vecJob, *given: Any, **more: Any) -> None:
+        there.append(list(tmp_path.rglob("*.tokens.npy")))
+        need(self, *given, **more)
+
+    monkeypatch.setattr(Word2vecJob, "need_disk", ask)
+    word2vec(path, tmp_path / "v", sample=0, **SMALL)
+    assert there == [[]]
+
+
 @pytest.mark.parametrize(
     ("ranks", "on_gpu", "said"), [(5, False, "--shards 5 or more"), (1, True, "--device cpu")]
 )
