@@ -84,8 +84,7 @@ class Word2vecJob(Job[Word2vecReport]):
     def plan(self) -> Plan:
         """Say what would be trained where; text and lists are not counted for that."""
         training, source = self.training, self.input
-        words = source.words
-        what = "words" if source.graph is None else "nodes"
+        words, what = source.words, source.rows_are
         steps = [("input", f"{source.kind} {source.what}, {format_bytes(source.bytes)}")]
         memory, disk, problem = Need(None), Need(None), None
         with self._ranks() as ranks:
@@ -229,7 +228,7 @@ class Word2vecJob(Job[Word2vecReport]):
     def _say_size(self, words: int, tokens: int, memory: int, has: Capacity) -> None:
         if self.quiet:
             return
-        what = "nodes" if self.input.graph is not None else "words in the vocabulary"
+        what = "nodes" if self.input.rows_are == "nodes" else "words in the vocabulary"
         print(
             f"{words:,} {what}, {format_count(tokens)} words an epoch; {format_bytes(memory)} of "
             f"memory on every {has.worker}, {format_bytes(self._disk(words))} of disk",
@@ -243,6 +242,7 @@ class Word2vecJob(Job[Word2vecReport]):
             "input": self.input.what,
             "kind": self.input.kind,
             "rows": self.rows,
+            "rows_are": self.input.rows_are,
             "dimension": self.training.dim,
             "on_gpu": self.capacity.on_gpu,
             "bytes": self.bytes,

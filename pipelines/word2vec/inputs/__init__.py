@@ -73,6 +73,11 @@ class Input(ABC):
         return f"{self.paths[0]}{more}"
 
     @property
+    def rows_are(self) -> str:
+        """What gets a vector: nodes, of a graph that is known, or words."""
+        return "words" if self.graph is None else "nodes"
+
+    @property
     def files(self) -> list[Path]:
         """Files that it reads."""
         return self.paths

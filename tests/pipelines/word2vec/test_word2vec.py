@@ -88,7 +88,8 @@ def test_streamed_walks_train_as_written_ones(blocks: Graph, tmp_path: Path) -> 
     more: dict[str, Any] = {"deterministic": True, "shards": 2, "sync_words": 5000, "dim": 16}
     walk(blocks, tmp_path / "w", walks=2, length=20, seed=3)
     word2vec(blocks, tmp_path / "a", walks=2, length=20, seed=3, same_walks=True, epochs=2, **more)
-    word2vec(tmp_path / "w", tmp_path / "b", graph=blocks.path, seed=3, epochs=2, **more)
+    found = word2vec(tmp_path / "w", tmp_path / "b", graph=blocks, seed=3, epochs=2, **more)
+    assert "b: 400 nodes, 16 dimensions" in found.text()
     same(tmp_path / "a", tmp_path / "b")  # and nodes are counted in the same walks
     # Without the flag the second epoch has walks of its own.
     word2vec(blocks, tmp_path / "c", walks=2, length=20, seed=3, epochs=2, **more)
