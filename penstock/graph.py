@@ -56,7 +56,7 @@ class Graph:
         self.path, self.manifest, self.verified = path, manifest, verified
 
     @classmethod
-    def open(cls, path: str | Path, *, verify: bool = False, quiet: bool = True) -> Graph:
+    def open(cls, path: str | Path | Graph, *, verify: bool = False, quiet: bool = True) -> Graph:
         """Open a graph directory, or say which file is wrong and what to do.
 
         ``verify`` compares every file with the digest it was written with, at the speed of the
@@ -82,6 +82,10 @@ class Graph:
         from penstock.writer import create_graph
 
         return create_graph(path, overwrite=overwrite)
+
+    def __fspath__(self) -> str:
+        # So that an option that is the path of a graph takes an opened one, too.
+        return str(self.path)
 
     def __repr__(self) -> str:
         return f"Graph({str(self.path)!r}, nodes={self.num_nodes}, edges={self.num_edges})"

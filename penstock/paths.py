@@ -14,7 +14,7 @@ from pathlib import Path
 _LOCAL = ("file", "local")  # protocols of fsspec that mean files of this machine
 
 
-def client_path(path: str | Path) -> Path:
+def client_path(path: str | os.PathLike[str]) -> Path:
     """Return ``path`` absolute, by the current folder of this process; ``~`` is the user's home."""
     return Path(os.path.expanduser(path)).absolute()  # noqa: PTH111  (leaves ~nobody alone)
 

@@ -94,8 +94,7 @@ def train(
     from penstock.pipelines.embed.training import TrainJob
 
     given = EmbedOptions(**options)
-    path = graph.path if isinstance(graph, Graph) else client_path(graph)
-    opened = Graph.open(path, verify=given.verify, quiet=quiet)
+    opened = Graph.open(client_path(graph), verify=given.verify, quiet=quiet)
     return run_job(TrainJob(opened, client_path(run), given, cluster, quiet=quiet))
 
 
@@ -134,7 +133,7 @@ def evaluate(
     """
     from penstock.pipelines.embed.evaluation import EvaluateJob
 
-    at, given = client_path(run), EvaluateOptions(**_with_path(options))
+    at, given = client_path(run), EvaluateOptions(**options)
     return run_job(EvaluateJob(at, at, given, cluster, quiet=quiet))
 
 
@@ -170,7 +169,7 @@ def predict(
     """
     from penstock.pipelines.embed.prediction import PredictJob
 
-    at, given = client_path(run), PredictOptions(**_with_path(options))
+    at, given = client_path(run), PredictOptions(**options)
     return run_job(PredictJob(at, at, given, cluster, quiet=quiet))
 
 
@@ -206,11 +205,5 @@ def export(run: str | Path, out: str | Path, *, quiet: bool = True, **options: A
     """
     from penstock.pipelines.embed.exporting import ExportJob
 
-    given = ExportOptions(**_with_path(options))
+    given = ExportOptions(**options)
     return run_job(ExportJob(client_path(run), client_path(out), given, quiet=quiet))
-
-
-def _with_path(options: dict[str, Any]) -> dict[str, Any]:
-    if isinstance(options.get("graph"), Graph):
-        return {**options, "graph": options["graph"].path}
-    return options

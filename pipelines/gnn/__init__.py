@@ -106,7 +106,7 @@ def train(
 
     declared, options = _declared(spec, _with_training(training, options))
     given = GnnOptions(**options)
-    opened = Graph.open(_path(graph), verify=given.verify, quiet=quiet)
+    opened = Graph.open(client_path(graph), verify=given.verify, quiet=quiet)
     return run_job(TrainJob(opened, client_path(run), given, cluster, declared, quiet=quiet))
 
 
@@ -154,7 +154,7 @@ def predict(
     """
     from penstock.pipelines.gnn.prediction import PredictJob
 
-    given = PredictOptions(**_with_path(options))
+    given = PredictOptions(**options)
     return run_job(PredictJob(client_path(run), client_path(out), given, cluster, quiet=quiet))
 
 
@@ -195,7 +195,7 @@ def evaluate(
     """
     from penstock.pipelines.gnn.evaluation import EvaluateJob
 
-    given, at = EvaluateOptions(**_with_path(options)), client_path(run)
+    given, at = EvaluateOptions(**options), client_path(run)
     return run_job(EvaluateJob(at, at, given, cluster, quiet=quiet))
 
 
@@ -241,7 +241,7 @@ def plan(
 
     declared, options = _declared(spec, _with_training(training, options))
     given = ModelOptions(**options)
-    opened = Graph.open(_path(graph))
+    opened = Graph.open(client_path(graph))
     return plan_model(opened, given, cluster or ClusterSpec(), declared)[0]
 
 
@@ -268,13 +268,3 @@ def _with_training(training: Training | None, options: dict[str, Any]) -> dict[s
             remedy=f"Say it in the Training: Training({both[0]}=...)",
         )
     return {**given, **options}
-
-
-def _with_path(options: dict[str, Any]) -> dict[str, Any]:
-    if isinstance(options.get("graph"), Graph):
-        return {**options, "graph": options["graph"].path}
-    return options
-
-
-def _path(graph: str | Path | Graph) -> Path:
-    return graph.path if isinstance(graph, Graph) else client_path(graph)

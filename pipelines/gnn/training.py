@@ -18,6 +18,7 @@ from penstock.pipelines.gnn.planning import (
     lowering,
     need_disk_to_train,
     plan_job,
+    ranks_asked,
     too_large_to_train,
 )
 from penstock.pipelines.gnn.report import TrainReport
@@ -98,6 +99,7 @@ class TrainJob(Job[TrainReport]):
     def plan(self) -> Plan:
         """Lower the model for the graph and a worker, and say what its epochs take."""
         run, training = self.run, self.run.training
+        self._check_ranks(ranks_asked(self.options.parts, self.given_cluster))
 
         def lowered_by(count: int) -> Any:
             ranks, lowered = inspect_worker(self.graph, training, count, self.given_cluster)
@@ -116,16 +118,19 @@ class TrainJob(Job[TrainReport]):
             epochs=training.epochs,
         )
 
+    def _check_ranks(self, count: int) -> None:
+        if self.run.training.measure_overlap is not None and count == 1:
+            raise UsageError(
+                "--measure-overlap measures the communication of several ranks",
+                got="one rank",
+                remedy="Train with -k 2 or more, or leave --measure-overlap out",
+            )
+
     def work(self, partial: PartialOutput) -> None:
         """Train on ranks, and write run.json with the results."""
         graph, run, folder, training = self.graph, self.run, self.out, self.run.training
         with open_ranks(graph, self.options.parts, self.given_cluster, quiet=self.quiet) as ranks:
-            if training.measure_overlap is not None and ranks.count == 1:
-                raise UsageError(
-                    "--measure-overlap measures the communication of several ranks",
-                    got="one rank",
-                    remedy="Train with -k 2 or more, or leave --measure-overlap out",
-                )
+            self._check_ranks(ranks.count)
             self.run = run = replace(run, parts=ranks.count)
             FORMAT.save(folder, run.to_dict())
             if self.splits is not None or run.split is None:

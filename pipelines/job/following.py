@@ -15,6 +15,8 @@ def after_graph(path: Path, about: Manifest) -> list[Command]:
     walks: Command = ("walk", path, beside(path, "walks"))
     if learnable(about):
         return [("gnn", "train", path, beside(path, "run")), walks]
+    if about.relations and about.edges:
+        return [("embed", "train", path, beside(path, "run")), walks]
     return [walks, ("partition", path, "-k", "2")] if about.edges else [("info", path)]
 
 

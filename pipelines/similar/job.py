@@ -19,7 +19,7 @@ import numpy as np
 from penstock.arrays import Array
 from penstock.arrow import as_arrow, read_column, take
 from penstock.cluster.spec import ClusterSpec
-from penstock.errors import UsageError
+from penstock.errors import CapacityError, UsageError
 from penstock.files import FileEntry, atomic, file_entry, file_table, save_npy
 from penstock.formats import Format
 from penstock.graph import load_npy
@@ -196,8 +196,7 @@ class SimilarJob(Job[AllReport]):
     def plan(self) -> Plan:
         """Say how many files there would be, and what a worker needs."""
         with self._workers() as workers:
-            problem = None if self._fits(workers) else self._too_large(workers)
-            has = workers.capacity
+            problem, has = self._too_large(workers), workers.capacity
         task = self._task(PartialOutput(self.out, self.out))
         return Plan(
             command=self.command,
@@ -218,8 +217,8 @@ class SimilarJob(Job[AllReport]):
             save_npy(partial.scratch, task.values.name, self.vectors.values)
         todo = [n for n in range(task.files) if not task.records.done(_name_of(n))]
         with self._workers() as workers:
-            if not self._fits(workers):
-                raise self._too_large(workers)
+            if (problem := self._too_large(workers)) is not None:
+                raise problem
             began = time.monotonic()
             sizes = [last - first for first, last in map(task.range, todo)]
             workers.tasks("similar", find_neighbours, [(task, n) for n in todo], sizes, "ids")
@@ -281,22 +280,19 @@ class SimilarJob(Job[AllReport]):
         return self.workers(input_bytes=len(self.vectors) * self.vectors.values.nbytes >> 12)
 
     def _memory(self, *, on_gpu: bool) -> int:
-        ours = 8 * len(self.vectors) + (_SCRATCH_ON_GPU if on_gpu else _SCRATCH_ON_CPU)
-        return ours + self.vectors.values.nbytes
+        values = self.vectors.values.nbytes if on_gpu else 0  # cores only map them
+        return 8 * len(self.vectors) + values + (_SCRATCH_ON_GPU if on_gpu else _SCRATCH_ON_CPU)
 
-    def _fits(self, workers: Workers) -> bool:
+    def _too_large(self, workers: Workers) -> CapacityError | None:
+        """Return the error of vectors that do not fit on a worker, None where they do."""
         has = workers.capacity
         needs = self._memory(on_gpu=has.on_gpu)
-        if not has.on_gpu:
-            needs -= self.vectors.values.nbytes  # only mapped
-        return needs <= has.memory
-
-    def _too_large(self, workers: Workers) -> Any:
-        needs = self._memory(on_gpu=workers.capacity.on_gpu)
+        if needs <= has.memory:
+            return None
         remedy = "Search on cores with --device cpu, where vectors are only mapped"
-        if not workers.capacity.on_gpu:
+        if not has.on_gpu:
             remedy = "Give workers more memory with --memory-limit, or start fewer with -n"
-        return workers.capacity.too_small(f"{len(self.vectors):,} vectors", needs, remedy=remedy)
+        return has.too_small(f"{len(self.vectors):,} vectors", needs, remedy=remedy)
 
     def _disk_bytes(self) -> int:
         """Return what ids, neighbours and scores take as they are: compressed it is less."""

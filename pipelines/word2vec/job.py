@@ -9,22 +9,22 @@ from __future__ import annotations
 import shutil
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from penstock.cluster.spec import ClusterSpec
-from penstock.errors import CapacityError, InputError, PenstockError, UsageError
+from penstock.errors import InputError, PenstockError, UsageError
 from penstock.files import FileEntry, atomic, file_entry
 from penstock.graph import load_npy
 from penstock.options import given_options
 from penstock.pipelines.job import Job, Workers
+from penstock.pipelines.job.capacity import Capacity
 from penstock.pipelines.job.partial import PartialOutput
 from penstock.pipelines.job.plan import Need, Plan, disk_need
 from penstock.pipelines.job.ranks import Ranks, open_ranks
 from penstock.pipelines.output import Command
 from penstock.pipelines.vectors.store import CONTEXT, KIND, VALUES, write_vectors
-from penstock.pipelines.word2vec.inputs import Prepared, open_input
+from penstock.pipelines.word2vec.inputs import open_input
 from penstock.pipelines.word2vec.options import Word2vecOptions
 from penstock.pipelines.word2vec.planning import (
     checkpoint_bytes,
@@ -84,20 +84,20 @@ class Word2vecJob(Job[Word2vecReport]):
     def plan(self) -> Plan:
         """Say what would be trained where; text and lists are not counted for that."""
         training, source = self.training, self.input
-        words = source.words
-        what = "words" if source.graph is None else "nodes"
+        words, what = source.words, source.rows_are
         steps = [("input", f"{source.kind} {source.what}, {format_bytes(source.bytes)}")]
         memory, disk, problem = Need(None), Need(None), None
         with self._ranks() as ranks:
-            where = "one rank" if ranks.count == 1 else f"{ranks.count} ranks"
             has = ranks.capacity
+            self._check_ranks(ranks.count, on_gpu=has.on_gpu)
+            where = "one rank" if ranks.count == 1 else f"{ranks.count} ranks"
             if words is None:
                 steps.append(("count", "words of all files, as tasks; then they are encoded"))
                 room = has.memory - training.block_bytes(on_gpu=has.on_gpu)
                 most = max(room, 0) // training.word_bytes(ranks.count)
                 memory = Need(None, has.memory, f"on every {has.worker}: at most {most:,} words")
             else:
-                rows = self._rows(ranks)
+                rows = source.held_bytes(self._workers_of(ranks), has.rows)
                 needed = memory_of(training, words, ranks.count, rows, on_gpu=has.on_gpu)
                 memory = Need(needed, has.memory, f"on every {has.worker}")
                 disk = disk_need(self.out.parent, self._disk(words))
@@ -119,16 +119,6 @@ class Word2vecJob(Job[Word2vecReport]):
             problem=problem,
         )
 
-    def _rows(self, ranks: Ranks) -> int:
-        from penstock.csr import id_dtype
-        from penstock.pipelines.word2vec.inputs.graph import GraphInput
-
-        if not isinstance(self.input, GraphInput):
-            return 0
-        graph = self.input.graph
-        spec = self.input.choice(self._workers_of(ranks), ranks.capacity.rows).spec
-        return spec.bytes(graph.num_nodes, graph.num_edges, id_dtype(graph.num_nodes).itemsize)
-
     def _need_disk(self, words: int) -> None:
         self.need_disk(
             disk_of(self.training, words),
@@ -146,21 +136,25 @@ class Word2vecJob(Job[Word2vecReport]):
         """Make a corpus, train on ranks, and write the vectors."""
         training, scratch = self.training, partial.scratch
         with self._ranks() as ranks:
-            self._check_ranks(ranks.count, on_gpu=ranks.capacity.on_gpu)
-            prepared = self.input.prepare(self._workers_of(ranks), ranks.capacity.rows, scratch)
-            self._check_size(prepared, ranks)
+            has, workers = ranks.capacity, self._workers_of(ranks)
+            self._check_ranks(ranks.count, on_gpu=has.on_gpu)
+            # Whatever the vocabulary decides is said before the corpus is written.
+            vocabulary = self.input.counted(workers, scratch)
+            memory = self._check_size(vocabulary.words, ranks)
             start = None
             if self.warm is not None:
-                start = self.warm.prepare(prepared, scratch / "start")
+                start = self.warm.prepare(vocabulary, self.input.graph, scratch / "start")
+            prepared = self.input.prepare(workers, has.rows, scratch)
+            self._say_size(vocabulary.words, prepared.tokens, memory, has)
             task = TrainTask(
-                prepared.corpus, prepared.words, prepared.counts, training, scratch, start
+                prepared.corpus, vocabulary.words, prepared.counts, training, scratch, start
             )
             total = prepared.tokens * training.epochs
             with WordsBar(total, quiet=self.quiet) as bar:
                 self.trained: Trained = ranks.run(
                     _train, task, title="train", quiet=self.quiet, on_metrics=bar.on_metrics
                 )[0]
-            self.count, self.capacity = ranks.count, ranks.capacity
+            self.count, self.capacity = ranks.count, has
         if self.trained.stopped == "nan":
             raise self._diverged(partial)
         if not self.trained.pairs:
@@ -168,8 +162,8 @@ class Word2vecJob(Job[Word2vecReport]):
         trained = self.trained
         with atomic(partial.result / EPOCHS) as copy:
             shutil.copyfile(scratch / EPOCHS, copy)
-        ids = prepared.ids()
-        self.rows, self.example = prepared.words, str(ids[0].as_py())
+        ids = vocabulary.ids()
+        self.rows, self.example = vocabulary.words, str(ids[0].as_py())
         self.bytes = write_vectors(
             partial.result,
             ids,
@@ -183,7 +177,6 @@ class Word2vecJob(Job[Word2vecReport]):
         )
 
     def _about(self) -> dict[str, Any]:
-        training = asdict(self.training)
         graph = self.input.graph
         of = {} if graph is None else {"graph": str(graph.path), "graph_sha256": graph.digest}
         return {
@@ -191,15 +184,23 @@ class Word2vecJob(Job[Word2vecReport]):
             "input_kind": self.input.kind,
             **of,
             "options": given_options(self.options, passing={"resume", "overwrite", "verify"}),
-            "epochs": training["epochs"],
+            "epochs": self.training.epochs,
             "loss": self.trained.loss,
             "words": self.trained.words,
         }
 
     def _check_ranks(self, ranks: int, *, on_gpu: bool) -> None:
-        """Refuse deterministic training where it cannot be, before the input is read."""
+        """Refuse what so many ranks cannot do, before the input is read."""
         training = self.training
         if not training.deterministic:
+            # A run of several ranks may be resumed on one, with the options that it had.
+            if ranks == 1 and training.sync_words is not None and not self.options.resume:
+                raise UsageError(
+                    "--sync-words is about exchanges among ranks or shards, and one rank has none",
+                    expected="--deterministic, or --parts 2 or more",
+                    got=f"--sync-words {training.sync_words} on one rank",
+                    remedy="Leave --sync-words away",
+                )
             return
         if on_gpu:
             raise UsageError(
@@ -213,34 +214,26 @@ class Word2vecJob(Job[Word2vecReport]):
                 got=f"--shards {training.shards} on {ranks} ranks",
             )
 
-    def _check_size(self, prepared: Prepared, ranks: Ranks) -> None:
-        """Raise CapacityError where the vocabulary does not fit into memory or on the disk."""
-        problem: CapacityError | None = too_large(
-            self.training,
-            prepared.words,
-            ranks.count,
-            prepared.rows,
-            ranks.capacity,
-            counted=prepared.graph is None,
-        )
+    def _check_size(self, words: int, ranks: Ranks) -> int:
+        """Return what training takes of a rank's memory; CapacityError where it does not fit."""
+        training, has = self.training, ranks.capacity
+        rows = self.input.held_bytes(self._workers_of(ranks), has.rows)
+        counted = self.input.graph is None
+        problem = too_large(training, words, ranks.count, rows, has, counted=counted)
         if problem is not None:
             raise problem
-        self._need_disk(prepared.words)
-        if not self.quiet:
-            size = memory_of(
-                self.training,
-                prepared.words,
-                ranks.count,
-                prepared.rows,
-                on_gpu=ranks.capacity.on_gpu,
-            )
-            what = "words" if prepared.graph is None else "nodes"
-            disk = format_bytes(self._disk(prepared.words))
-            print(
-                f"{prepared.words:,} {what}, {format_count(prepared.tokens)} words an epoch; "
-                f"{format_bytes(size)} of memory on every {ranks.capacity.worker}, {disk} of disk",
-                file=sys.stderr,
-            )
+        self._need_disk(words)
+        return memory_of(training, words, ranks.count, rows, on_gpu=has.on_gpu)
+
+    def _say_size(self, words: int, tokens: int, memory: int, has: Capacity) -> None:
+        if self.quiet:
+            return
+        what = "nodes" if self.input.rows_are == "nodes" else "words in the vocabulary"
+        print(
+            f"{words:,} {what}, {format_count(tokens)} words an epoch; {format_bytes(memory)} of "
+            f"memory on every {has.worker}, {format_bytes(self._disk(words))} of disk",
+            file=sys.stderr,
+        )
 
     def report(self, seconds: float) -> Word2vecReport:
         """Return what was trained."""
@@ -249,6 +242,7 @@ class Word2vecJob(Job[Word2vecReport]):
             "input": self.input.what,
             "kind": self.input.kind,
             "rows": self.rows,
+            "rows_are": self.input.rows_are,
             "dimension": self.training.dim,
             "on_gpu": self.capacity.on_gpu,
             "bytes": self.bytes,

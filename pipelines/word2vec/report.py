@@ -15,14 +15,17 @@ from penstock.workers.word2vec.task import Trained
 class Word2vecReport:
     """What a training gave, for people and for ``--json``.
 
-    kind   of the input; unseen: nodes that no counted walk came to
-    known  words that began with vectors of --init, and how many with a mean of neighbours
+    kind      of the input
+    rows_are  what has a vector each: nodes or words
+    unseen    nodes that no counted walk came to
+    known     words that began with vectors of --init, and how many with a mean of neighbours
     """
 
     vectors: str
     input: str
     kind: str
     rows: int
+    rows_are: str
     dimension: int
     epochs: int
     loss: float
@@ -47,8 +50,7 @@ class Word2vecReport:
 
     def text(self) -> str:
         """Return what a person wants to read."""
-        what = "nodes" if self.kind == "graph" else "words"
-        rate = self.words_per_second
+        what, rate = self.rows_are, self.words_per_second
         fast = "" if rate is None else f", {format_count(rate)} words/s"
         where = f"{self.ranks} {self.device}{'s' * (self.ranks != 1)}"
         lines = [

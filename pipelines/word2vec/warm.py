@@ -13,7 +13,7 @@ from penstock.errors import UsageError
 from penstock.files import save_npy
 from penstock.graph import Graph
 from penstock.pipelines.vectors import Vectors
-from penstock.pipelines.word2vec.inputs import Prepared
+from penstock.pipelines.word2vec.inputs import Counted
 
 _NODES = 1 << 16  # new nodes whose neighbours are read together
 
@@ -44,15 +44,15 @@ class WarmStart:
         """Return by what the vectors are known."""
         return {str(self.path): self.vectors.digest}
 
-    def prepare(self, prepared: Prepared, folder: Path) -> Path:
+    def prepare(self, vocabulary: Counted, graph: Graph | None, folder: Path) -> Path:
         """Write the rows that are known, and the means of neighbours, for the ranks to read."""
-        ids = prepared.ids()
+        ids = vocabulary.ids()
         rows = self.vectors.find(ids.combine_chunks() if hasattr(ids, "chunks") else ids)
         words = np.flatnonzero(rows >= 0)
         self.known = len(words)
         if not len(words):
             raise UsageError(
-                f"{self.path} knows none of the {prepared.words:,} ids of the input",
+                f"{self.path} knows none of the {vocabulary.words:,} ids of the input",
                 expected=f"vectors of the same ids, such as {self.vectors.example()}",
                 got=f"ids such as {ids[0].as_py()!r}",
                 remedy="Leave --init away, or name the vectors of this input",
@@ -61,8 +61,8 @@ class WarmStart:
         if not np.isfinite(values).all():
             self.vectors.check_finite()
         found_words, found = words, values
-        if prepared.graph is not None and len(words) < prepared.words:
-            new, means = neighbour_means(prepared.graph, words, values)
+        if graph is not None and len(words) < vocabulary.words:
+            new, means = neighbour_means(graph, words, values)
             self.averaged = len(new)
             found_words = np.concatenate([words, new])
             found = np.concatenate([values, means])

@@ -10,6 +10,8 @@ from penstock.csr import CSR
 from penstock.errors import CapacityError, CorruptFile, MissingFile, TruncatedFile, UsageError
 from penstock.files import save_npy
 from penstock.graph import Graph, load_npy
+from penstock.paths import client_path
+from penstock.pipelines.word2vec.options import Word2vecOptions
 from penstock.writer import create_graph, write_parquet
 
 
@@ -53,6 +55,13 @@ def test_several_shards_that_exceed_memory_are_refused(make_graph, monkeypatch):
 
 
 # -- nodes --------------------------------------------------------------------------------------
+
+
+def test_a_graph_stands_for_its_path(make_graph):
+    graph = make_graph()
+    assert client_path(graph) == graph.path
+    assert Graph.open(graph).digest == graph.digest
+    assert Word2vecOptions(graph=graph).graph == graph.path
 
 
 @pytest.mark.parametrize(

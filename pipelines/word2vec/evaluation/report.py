@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from penstock.paths import shown
 from penstock.pipelines.word2vec.evaluation.labels import LabelsResult
 from penstock.pipelines.word2vec.evaluation.words import AnalogiesResult, PairsResult
 
@@ -36,7 +37,7 @@ class EvaluateReport:
 
     def text(self) -> str:
         """Return what a person wants to read."""
-        lines = [f"{self.vectors}: {self.rows:,} vectors of {self.dimension}"]
+        lines = [f"{shown(self.vectors)}: {self.rows:,} vectors of {self.dimension}"]
         for pairs in self.pairs:
             rho = "undefined" if pairs.spearman is None else f"{pairs.spearman:.4f}"
             lines.append(

@@ -19,8 +19,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from penstock.errors import UsageError
 from penstock.graph import Graph
-from penstock.pipelines.job.partial import file_stamp
+from penstock.pipelines.job.partial import Records, file_stamp
 from penstock.pipelines.vectors.store import FORMAT as VECTORS
+from penstock.pipelines.word2vec.vocabulary import load_ids
 from penstock.workers.word2vec.corpus import Encoded, GraphWalks
 
 if TYPE_CHECKING:
@@ -29,25 +30,28 @@ if TYPE_CHECKING:
     from penstock.pipelines.job import Workers
     from penstock.pipelines.word2vec.options import Word2vecOptions
 
+CORPUS = "corpus"  # of the scratch folder: the vocabulary, and the numbers of words
+
+
+@dataclass(frozen=True)
+class Counted:
+    """How many words the vocabulary has, and the user's ids in their order."""
+
+    words: int
+    ids: Callable[[], pa.Array]
+
 
 @dataclass(frozen=True)
 class Prepared:
-    """A corpus that ranks can read, and its vocabulary.
+    """A corpus that ranks can read.
 
-    words   how many words the vocabulary has; ids: the user's, in their order
-    counts  a file of how often each is, or None where walks are counted by the ranks
+    counts  a file of how often each word is, or None where walks are counted by the ranks
     tokens  of an epoch, as far as is known
-    graph   whose node v is word v, or None
-    rows    bytes that the rows of a graph take on a rank
     """
 
     corpus: Encoded | GraphWalks
-    words: int
-    ids: Callable[[], pa.Array]
     counts: Path | None
     tokens: int
-    graph: Graph | None = None
-    rows: int = 0
 
 
 class Input(ABC):
@@ -67,6 +71,11 @@ class Input(ABC):
         """What the input is called in messages."""
         more = f" and {len(self.paths) - 1} more" if len(self.paths) > 1 else ""
         return f"{self.paths[0]}{more}"
+
+    @property
+    def rows_are(self) -> str:
+        """What gets a vector: nodes, of a graph that is known, or words."""
+        return "words" if self.graph is None else "nodes"
 
     @property
     def files(self) -> list[Path]:
@@ -108,9 +117,29 @@ class Input(ABC):
         """Words of an epoch, where that is known before the input is read."""
         return None
 
+    def held_bytes(self, workers: Workers, rows: int) -> int:
+        """Return what a rank holds of a graph, which can keep ``rows`` bytes of one."""
+        return 0
+
+    def counted(self, workers: Workers, scratch: Path) -> Counted:
+        """Return the vocabulary: the nodes of the graph, or what is counted in the input."""
+        if self.graph is not None:
+            return Counted(self.graph.num_nodes, self.graph.user_ids)
+        folder = scratch / CORPUS
+        records = Records(folder, folder)
+        if not records.done("counted"):
+            self.count(workers, folder)
+            records.save("counted", {}, [])
+        ids = load_ids(folder)
+        return Counted(len(ids), lambda: ids)
+
+    def count(self, workers: Workers, folder: Path) -> None:
+        """Count the words of an input without a graph, and write the vocabulary."""
+        raise NotImplementedError
+
     @abstractmethod
     def prepare(self, workers: Workers, rows: int, scratch: Path) -> Prepared:
-        """Make the corpus and its vocabulary, in ``scratch`` if need be.
+        """Make the corpus, in ``scratch`` if need be, once the vocabulary is counted.
 
         rows  bytes in which a worker can keep a graph
         """

@@ -16,6 +16,7 @@ from penstock.pipelines.walk.choice import SamplerChoice, check_graph, choose
 from penstock.pipelines.walk.starts import find_starts, listed_starts
 from penstock.pipelines.walk.weights import WeightStatistics, inspect_weights, weighted
 from penstock.pipelines.word2vec.inputs import Input, Prepared
+from penstock.workers.walk.rows import WalkGraphSpec
 from penstock.workers.word2vec.corpus import GraphWalks
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ class GraphInput(Input):
     def __init__(self, paths: Sequence[Path], options: Word2vecOptions) -> None:
         super().__init__(paths, options)
         self._graph = Graph.open(paths[0])
+        self._choice: SamplerChoice | None = None
 
     @property
     def graph(self) -> Graph:
@@ -91,22 +93,26 @@ class GraphInput(Input):
         """Nodes of all walks of an epoch, as if none ended early."""
         return self._starts() * self.options.walks * self.options.length
 
+    def held_bytes(self, workers: Workers, rows: int) -> int:
+        """Return what the rows take, and the tables of the sampler."""
+        nodes, edges = self._graph.num_nodes, self._graph.num_edges
+        return self._spec(workers, rows).bytes(nodes, edges, id_dtype(nodes).itemsize)
+
     def prepare(self, workers: Workers, rows: int, scratch: Path) -> Prepared:
         """Choose how to walk; nothing is walked yet."""
         graph, options = self._graph, self.options
-        choice = self.choice(workers, rows)
+        spec = self._spec(workers, rows)
         starts = find_starts(graph, options, scratch)
-        spec = choice.spec
-        size = spec.bytes(graph.num_nodes, graph.num_edges, id_dtype(graph.num_nodes).itemsize)
         walks = GraphWalks(
             graph.path, graph.digest, spec, starts, options.walks, options.same_walks
         )
-        tokens = starts.count * options.walks * options.length
-        return Prepared(walks, graph.num_nodes, graph.user_ids, None, tokens, graph, size)
+        return Prepared(walks, None, starts.count * options.walks * options.length)
 
-    def choice(self, workers: Workers, rows: int) -> SamplerChoice:
-        """Return the sampler, by what the weights are."""
-        statistics = WeightStatistics()
-        if weighted(self._graph, self.options):
-            statistics = inspect_weights(workers, self._graph, self.options)
-        return choose(self._graph, self.options, statistics, rows)
+    def _spec(self, workers: Workers, rows: int) -> WalkGraphSpec:
+        """Return what a rank reads, by the sampler that is chosen by what the weights are."""
+        if self._choice is None:
+            statistics = WeightStatistics()
+            if weighted(self._graph, self.options):
+                statistics = inspect_weights(workers, self._graph, self.options)
+            self._choice = choose(self._graph, self.options, statistics, rows)
+        return self._choice.spec

@@ -20,8 +20,8 @@ from penstock.files import save_npy
 from penstock.graph import Graph, load_npy
 from penstock.pipelines.job.partial import Records
 from penstock.pipelines.walk.output import FORMAT as WALKS
-from penstock.pipelines.word2vec.inputs import Input, Prepared, vectors_given
-from penstock.pipelines.word2vec.vocabulary import Vocabulary, empty, load_ids, merged
+from penstock.pipelines.word2vec.inputs import CORPUS, Input, Prepared, vectors_given
+from penstock.pipelines.word2vec.vocabulary import COUNTS, Vocabulary, empty, load_ids, merged
 from penstock.workers.word2vec.corpus import Encoded, EncodedPiece
 
 if TYPE_CHECKING:
@@ -142,29 +142,27 @@ class ListsInput(Input):
         """What their numbers take, and the lists' beginnings."""
         return 12 * self.tokens
 
-    def prepare(self, workers: Workers, rows: int, scratch: Path) -> Prepared:
-        """Count the ids and write their numbers."""
-        folder = scratch / "corpus"
-        records = Records(folder, folder)
-        calls = [(groups, folder, records) for groups in self.groups]
+    def count(self, workers: Workers, folder: Path) -> None:
+        """Count the ids."""
+        calls = [(groups,) for groups in self.groups]
         sizes = [groups.ids for groups in self.groups]
-        vocabulary = None
-        if self._graph is None and not (folder / "counted.json").is_file():
-            tables = workers.tasks("count", count_ids, [call[:1] for call in calls], sizes, "ids")
-            vocabulary = Vocabulary.of(
-                merged(tables),
-                what=self.what,
-                min_count=self.options.least_count(self.kind),
-                max_vocab=self.options.max_vocab,
-            )
-            vocabulary.save(folder)
-            Records(folder, folder).save("counted", {}, [])
-        todo = [i for i, (groups, *_) in enumerate(calls) if not records.done(groups.name)]
+        Vocabulary.of(
+            merged(workers.tasks("count", count_ids, calls, sizes, "ids")),
+            what=self.what,
+            min_count=self.options.least_count(self.kind),
+            max_vocab=self.options.max_vocab,
+        ).save(folder)
+
+    def prepare(self, workers: Workers, rows: int, scratch: Path) -> Prepared:
+        """Write the numbers of the ids."""
+        folder = scratch / CORPUS
+        records = Records(folder, folder)
+        todo = [groups for groups in self.groups if not records.done(groups.name)]
         workers.tasks(
             "encode",
             encode_ids,
-            [calls[i] for i in todo],
-            [sizes[i] for i in todo],
+            [(groups, folder, records) for groups in todo],
+            [groups.ids for groups in todo],
             "ids",
             graph=None if self._graph is None else self._graph.path,
             internal=self.internal,
@@ -182,18 +180,12 @@ class ListsInput(Input):
         tokens = sum(piece.words for piece in pieces)
         if not tokens:
             raise empty(self.what)
-        if self._graph is None:
-            ids = load_ids(folder)
-            counts = folder / "vocabulary.counts.npy"
-            return Prepared(corpus, len(ids), lambda: ids, counts, tokens)
-        total = np.zeros(self._graph.num_nodes, np.int64)
-        for groups in self.groups:
-            total += load_npy(folder / f"{groups.name}.counts.npy")
-        save_npy(folder, "vocabulary.counts.npy", total)
-        counts = folder / "vocabulary.counts.npy"
-        return Prepared(
-            corpus, self._graph.num_nodes, self._graph.user_ids, counts, tokens, self._graph
-        )
+        if self._graph is not None:
+            total = np.zeros(self._graph.num_nodes, np.int64)
+            for groups in self.groups:
+                total += load_npy(folder / f"{groups.name}.counts.npy")
+            save_npy(folder, COUNTS, total)
+        return Prepared(corpus, folder / COUNTS, tokens)
 
     def _groups(self) -> list[Groups]:
         """Cut the files into what tasks read; the cuts follow from the files alone."""

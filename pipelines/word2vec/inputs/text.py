@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import gzip
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -22,8 +22,8 @@ from penstock.files import FileEntry, save_npy
 from penstock.graph import load_npy
 from penstock.kernels.cpu.words import WordTable, cut, first_bad_byte, vocabulary
 from penstock.pipelines.job.partial import Records
-from penstock.pipelines.word2vec.inputs import Input, Prepared
-from penstock.pipelines.word2vec.vocabulary import Vocabulary, empty, load_ids, nothing_left
+from penstock.pipelines.word2vec.inputs import CORPUS, Input, Prepared
+from penstock.pipelines.word2vec.vocabulary import COUNTS, Vocabulary, empty, nothing_left
 from penstock.workers.word2vec.corpus import Encoded, EncodedPiece
 
 if TYPE_CHECKING:
@@ -52,6 +52,11 @@ class Range:
     def name(self) -> str:
         """What its pieces are called."""
         return f"range-{self.number:05d}"
+
+    @property
+    def size(self) -> int:
+        """How many bytes are read."""
+        return self.last - self.first
 
     def blocks(self) -> Iterator[tuple[int, Array]]:
         """Yield blocks of text with the byte of the file's text at which each begins.
@@ -131,33 +136,32 @@ class TextInput(Input):
                 found.append(Range(len(found), path, first, min(first + step, size)))
         return found
 
+    def count(self, workers: Workers, folder: Path) -> None:
+        """Count the words."""
+        ranges = self.ranges()
+        sizes = [each.size for each in ranges]
+        found = workers.tasks("count", count_words, [(each,) for each in ranges], sizes, "B")
+        self._vocabulary(found, folder)
+
     def prepare(self, workers: Workers, rows: int, scratch: Path) -> Prepared:
-        """Count the words and write their numbers."""
-        folder, ranges = scratch / "corpus", self.ranges()
+        """Write the numbers of the words."""
+        folder, ranges = scratch / CORPUS, self.ranges()
         records = Records(folder, folder)
-        sizes = [each.last - each.first for each in ranges]
-        if not records.done("counted"):
-            found = workers.tasks("count", count_words, [(r,) for r in ranges], sizes, "B")
-            self._vocabulary(found, folder)
-            records.save("counted", {}, [])
-        todo = [i for i, each in enumerate(ranges) if not records.done(each.name)]
-        calls: Sequence[tuple[Any, ...]] = [(ranges[i], folder, records) for i in todo]
+        todo = [each for each in ranges if not records.done(each.name)]
         workers.tasks(
             "encode",
             encode_words,
-            calls,
-            [sizes[i] for i in todo],
+            [(each, folder, records) for each in todo],
+            [each.size for each in todo],
             "B",
             longest=self.options.max_sentence,
         )
         pieces: list[EncodedPiece] = []
         for each in ranges:
             pieces += [EncodedPiece(*piece) for piece in records.load(each.name)[0]["pieces"]]
-        corpus, ids = Encoded(folder), load_ids(folder)
+        corpus = Encoded(folder)
         corpus.save(pieces)
-        counts = folder / "vocabulary.counts.npy"
-        tokens = sum(piece.words for piece in pieces)
-        return Prepared(corpus, len(ids), lambda: ids, counts, tokens)
+        return Prepared(corpus, folder / COUNTS, sum(piece.words for piece in pieces))
 
     def _vocabulary(self, found: list[tuple[Array, Array, Array]], folder: Path) -> None:
         import pyarrow as pa

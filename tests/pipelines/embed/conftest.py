@@ -1,32 +1,10 @@
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from penstock import ClusterSpec, Graph, embed, generate
-from penstock.workers.profiling import without_profile
-
-
-@pytest.fixture(scope="session")
-def cluster() -> Iterator[ClusterSpec]:
-    """A cluster in this process, started once for all tests of this folder."""
-    from distributed import LocalCluster
-
-    with (
-        without_profile(unless_safe=False),
-        LocalCluster(
-            processes=False,
-            n_workers=1,
-            threads_per_worker=2,
-            memory_limit=0,
-            dashboard_address="localhost:0",
-            scheduler_kwargs={"dashboard": False},
-            silence_logs=40,
-        ) as running,
-    ):
-        yield ClusterSpec(cluster=running.scheduler_address)
 
 
 @pytest.fixture(scope="session")

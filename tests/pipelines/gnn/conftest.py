@@ -2,36 +2,15 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from penstock import ClusterSpec, Graph, generate
+from penstock import Graph, generate
 from penstock.workers.gnn.task import Trained, TrainTask
-from penstock.workers.profiling import without_profile
-
-
-@pytest.fixture(scope="session")
-def cluster() -> Iterator[ClusterSpec]:
-    """A cluster in this process, started once for all tests of this folder."""
-    from distributed import LocalCluster
-
-    with (
-        without_profile(unless_safe=False),
-        LocalCluster(
-            processes=False,
-            n_workers=1,
-            threads_per_worker=2,
-            memory_limit=0,
-            dashboard_address="localhost:0",
-            scheduler_kwargs={"dashboard": False},
-            silence_logs=40,
-        ) as running,
-    ):
-        yield ClusterSpec(cluster=running.scheduler_address)
 
 
 @pytest.fixture(scope="session")

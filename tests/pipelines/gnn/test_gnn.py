@@ -542,6 +542,9 @@ def test_reports_end_with_what_to_type_next(
     walk, cut = following(*etl)
     assert cut == ["partition", etl[2], "-k", "2"]
     assert following(*cut) == [[*walk, "--parts", "2"]]
+    embed, walk = following("generate", "kg", "kg", "--entities", "50", "--triples", "500")
+    assert embed == ["embed", "train", str(tmp_path / "kg"), f"{tmp_path / 'kg'}-run"]
+    assert walk[:2] == ["walk", str(tmp_path / "kg")]
 
 
 # -- ranks -----------------------------------------------------------------------------------------

@@ -22,6 +22,7 @@ from penstock.errors import (
     PenstockError,
     UsageError,
 )
+from penstock.pipelines import cli
 from penstock.pipelines.gnn.report import overlap_lines
 from penstock.pipelines.gnn.run import Run
 from penstock.pipelines.job import tasks
@@ -348,10 +349,15 @@ def test_the_bar_begins_where_the_run_goes_on_and_goes_back(
     assert "train 0" not in capsys.readouterr().err
 
 
-def test_one_rank_has_no_communication_to_measure(train: Any, tmp_path: Path) -> None:
+def test_one_rank_has_no_communication_to_measure(
+    train: Any, blocks: Graph, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(UsageError, match="--measure-overlap measures the communication") as caught:
         train(measure_overlap=7)
     assert "-k 2 or more" in str(caught.value)
+    planned = ["gnn", "train", str(blocks.path), str(tmp_path / "run"), "--measure-overlap", "7"]
+    assert cli.run([*planned, "--plan"]) == 2
+    assert "-k 2 or more" in capsys.readouterr().err
 
 
 def test_the_hidden_share_is_told_with_what_it_means() -> None:

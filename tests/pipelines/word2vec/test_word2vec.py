@@ -88,7 +88,8 @@ def test_streamed_walks_train_as_written_ones(blocks: Graph, tmp_path: Path) -> 
     more: dict[str, Any] = {"deterministic": True, "shards": 2, "sync_words": 5000, "dim": 16}
     walk(blocks, tmp_path / "w", walks=2, length=20, seed=3)
     word2vec(blocks, tmp_path / "a", walks=2, length=20, seed=3, same_walks=True, epochs=2, **more)
-    word2vec(tmp_path / "w", tmp_path / "b", graph=blocks.path, seed=3, epochs=2, **more)
+    found = word2vec(tmp_path / "w", tmp_path / "b", graph=blocks, seed=3, epochs=2, **more)
+    assert "b: 400 nodes, 16 dimensions" in found.text()
     same(tmp_path / "a", tmp_path / "b")  # and nodes are counted in the same walks
     # Without the flag the second epoch has walks of its own.
     word2vec(blocks, tmp_path / "c", walks=2, length=20, seed=3, epochs=2, **more)
@@ -348,20 +349,83 @@ def test_what_does_not_fit_is_said_before_the_run(
     assert not (tmp_path / "v").exists()
 
 
+@pytest.mark.parametrize("kind", ["text", "lists"])
+def test_what_the_vocabulary_decides_is_said_before_the_corpus_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    if kind == "text":
+        path = packed(tmp_path / "t.txt", b"a b c d e\n" * 9)
+    else:
+        path = tmp_path / "l.parquet"
+        pq.write_table(pa.table({"s": [list("abcde")] * 9}), path)
+    training = training_of(Word2vecOptions(**SMALL), kind)
+    memory = training.block_bytes(on_gpu=False) + 3 * training.word_bytes(1)
+    has = Capacity(rows=10**8, memory=memory, on_gpu=False, workers=1)
+    monkeypatch.setattr("penstock.pipelines.job.ranks.capacity_of", lambda client: has)
+    word2vec(path, tmp_path / "old", max_vocab=3, sample=0, **SMALL)
+    other = packed(tmp_path / "other.txt", b"x y z\n" * 9)
+
+    def encoded(*_: Any, **__: Any) -> None:
+        raise AssertionError("the corpus was written")
+
+    monkeypatch.setattr(text, "encode_words", encoded)
+    monkeypatch.setattr(lists, "encode_ids", encoded)
+    with pytest.raises(CapacityError, match="training 5 words.*--max-vocab 3 would fit"):
+        word2vec(path, tmp_path / "v", **SMALL)
+    with pytest.raises(UsageError, match="knows none of the 3 ids"):
+        word2vec(other, tmp_path / "w", init=tmp_path / "old", **SMALL)
+
+
+def test_the_disk_is_asked_for_room_while_the_corpus_is_not_on_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = packed(tmp_path / "t.txt", b"a b c d e\n" * 9)
+    need, there = Word2vecJob.need_disk, list[Any]()
+
+    def ask(self: Word2vecJob, *given: Any, **more: Any) -> None:
+        there.append(list(tmp_path.rglob("*.tokens.npy")))
+        need(self, *given, **more)
+
+    monkeypatch.setattr(Word2vecJob, "need_disk", ask)
+    word2vec(path, tmp_path / "v", sample=0, **SMALL)
+    assert there == [[]]
+
+
 @pytest.mark.parametrize(
     ("ranks", "on_gpu", "said"), [(5, False, "--shards 5 or more"), (1, True, "--device cpu")]
 )
 def test_what_is_not_deterministic_is_said_before_the_input_is_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ranks: int, on_gpu: bool, said: str
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    ranks: int,
+    on_gpu: bool,
+    said: str,
 ) -> None:
     path = packed(tmp_path / "t.txt", b"a b c\n" * 9)
     check = Word2vecJob._check_ranks
     monkeypatch.setattr(
         Word2vecJob, "_check_ranks", lambda self, *_, **__: check(self, ranks, on_gpu=on_gpu)
     )
-    monkeypatch.setattr(text.TextInput, "prepare", lambda *_: pytest.fail("it was read"))
+    monkeypatch.setattr(text.TextInput, "count", lambda *_: pytest.fail("it was read"))
     with pytest.raises(UsageError, match=said):
         word2vec(path, tmp_path / "v", deterministic=True, **SMALL)
+    planned = ["word2vec", "train", str(path), str(tmp_path / "v"), "--deterministic", "--plan"]
+    assert run(planned) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_one_rank_has_no_exchanges(
+    blocks: Graph, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = ["word2vec", "train", str(blocks.path), str(tmp_path / "v"), "--sync-words", "9000"]
+    for more in ([], ["--plan"], ["-k", "1"]):
+        assert run([*given, *more]) == 2
+        assert "one rank has none" in capsys.readouterr().err
+    assert not (tmp_path / "v").exists()
+    # What several ranks have begun can go on here.
+    for more in (["--deterministic"], ["--resume"]):
+        assert run([*given, "--dim", "8", "--walks", "1", "--plan", *more]) == 0
 
 
 def test_a_rate_that_is_too_high(

@@ -1,4 +1,4 @@
-"""Small tables, and a buffer that is trained by adding to it."""
+"""Small tables, a buffer that is trained by adding to it, and a small graph."""
 
 import numpy as np
 import pytest
@@ -90,3 +90,13 @@ def small(tmp_path):
     yield make
     for one in made:
         one.close()
+
+
+@pytest.fixture(scope="session")
+def graph(tmp_path_factory):
+    """A small knowledge graph with held-out triples; tests only read it."""
+    from penstock import Graph, generate
+
+    path = tmp_path_factory.mktemp("kg") / "g"
+    generate("kg", path, entities=300, triples=3000, relations=5, quiet=True)
+    return Graph.open(path)

@@ -12,14 +12,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from embed_runs import same, vectors
 
-from penstock import CSR, Graph, generate
+from penstock import CSR, Graph
 from penstock.errors import UsageError
 from penstock.kernels.embed_rules import Side
 from penstock.workers.embed import train as module
 from penstock.workers.embed.busy import BusyTime
 from penstock.workers.embed.negatives import Negatives
-from penstock.workers.embed.source import open_checkpoint
 from penstock.workers.embed.spec import Training
 from penstock.workers.embed.task import Trained, TrainTask
 from penstock.workers.embed.train import node_layout, train
@@ -49,43 +49,12 @@ class Comm:
             raise KeyboardInterrupt
 
 
-@pytest.fixture(scope="module")
-def graph(tmp_path_factory: pytest.TempPathFactory) -> Graph:
-    path = tmp_path_factory.mktemp("kg") / "g"
-    generate("kg", path, entities=300, triples=3000, relations=5, quiet=True)
-    return Graph.open(path)
-
-
 def run(graph: Graph, folder: Path, comm: Comm | None = None, **options: Any) -> Trained:
     folder.mkdir(exist_ok=True)
     init = options.pop("init", None)
     names = options.pop("init_relations", ())
     task = TrainTask(graph.path, folder, Training(**{**SMALL, **options}), init, names)
     return train(comm or Comm(), task)  # type: ignore[arg-type]
-
-
-def vectors(folder: Path, name: str = "last") -> tuple[Any, dict[str, Any], dict[str, Any]]:
-    """Return values and state of every node by its number, and what else a checkpoint has."""
-    source, found = open_checkpoint(folder / "checkpoints", name)
-    try:
-        parts = []
-        for partition, size in enumerate(source.layout.sizes):
-            arrays = [array.copy() for array in source.states(partition)]
-            parts.append([array[:size] for array in arrays])
-        order = np.concatenate([source.layout.nodes_of(p) for p in range(source.layout.partitions)])
-        joined = [np.concatenate(arrays) for arrays in zip(*parts, strict=True)]
-        return [array[np.argsort(order)] for array in joined], found.tensors, found.about
-    finally:
-        source.close()
-
-
-def same(one: Path, other: Path) -> None:
-    (ours, tensors, about), (theirs, others, said) = vectors(one), vectors(other)
-    for mine, their in zip(ours, theirs, strict=True):
-        np.testing.assert_array_equal(mine, their)
-    for name, array in tensors.items():
-        np.testing.assert_array_equal(array, others[name])
-    assert about == said
 
 
 def lines(folder: Path) -> list[dict[str, Any]]:

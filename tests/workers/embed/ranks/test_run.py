@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from embed_runs import same, vectors
 
-from penstock import Graph, generate
+from penstock import Graph
 from penstock.errors import CorruptFile, UsageError
 from penstock.workers.embed import train as module
 from penstock.workers.embed.ranks.run import RankRun
-from penstock.workers.embed.source import open_checkpoint
 from penstock.workers.embed.spec import Training
 from penstock.workers.embed.task import TrainTask
 from penstock.workers.embed.train import train
@@ -25,13 +25,6 @@ SMALL: dict[str, Any] = {
 }  # fmt: skip
 OUT_OF_CORE = {"partitions": 12, "batch": 8}
 WAYS = pytest.mark.parametrize("more", [{}, OUT_OF_CORE], ids=["in memory", "out of core"])
-
-
-@pytest.fixture(scope="module")
-def graph(tmp_path_factory: pytest.TempPathFactory) -> Graph:
-    path = tmp_path_factory.mktemp("kg") / "g"
-    generate("kg", path, entities=300, triples=3000, relations=5, quiet=True)
-    return Graph.open(path)
 
 
 @pytest.fixture
@@ -46,29 +39,6 @@ def run(graph: Graph, gang: Any) -> Any:
         return gang(ranks, lambda comm: train(comm, task), stop=stop)
 
     return run
-
-
-def vectors(folder: Path, name: str = "last") -> tuple[Any, dict[str, Any], dict[str, Any]]:
-    """Return values and state of every node by its number, and what else a checkpoint has."""
-    source, found = open_checkpoint(folder / "checkpoints", name)
-    try:
-        parts = []
-        for partition, size in enumerate(source.layout.sizes):
-            parts.append([array[:size].copy() for array in source.states(partition)])
-        order = np.concatenate([source.layout.nodes_of(p) for p in range(source.layout.partitions)])
-        joined = [np.concatenate(arrays) for arrays in zip(*parts, strict=True)]
-        return [array[np.argsort(order)] for array in joined], found.tensors, found.about
-    finally:
-        source.close()
-
-
-def same(one: Path, other: Path) -> None:
-    (ours, tensors, about), (theirs, others, said) = vectors(one), vectors(other)
-    for mine, their in zip(ours, theirs, strict=True):
-        np.testing.assert_array_equal(mine, their)
-    for name, array in tensors.items():
-        np.testing.assert_array_equal(array, others[name])
-    assert about == said
 
 
 def lines(folder: Path) -> list[dict[str, Any]]:

@@ -1,3 +1,5 @@
+"""A cluster that most tests of jobs can share."""
+
 from __future__ import annotations
 
 from collections.abc import Iterator
@@ -10,7 +12,7 @@ from penstock.workers.profiling import without_profile
 
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[ClusterSpec]:
-    """A cluster in this process, started once for all tests of this folder."""
+    """A cluster in this process, started once for all tests that ask for it."""
     from distributed import LocalCluster
 
     with (

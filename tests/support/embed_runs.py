@@ -1,0 +1,34 @@
+"""What trainings of embeddings wrote, to be compared: importable by tests, see pyproject.toml."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from penstock.workers.embed.source import open_checkpoint
+
+
+def vectors(folder: Path, name: str = "last") -> tuple[Any, dict[str, Any], dict[str, Any]]:
+    """Return values and state of every node by its number, and what else a checkpoint has."""
+    source, found = open_checkpoint(folder / "checkpoints", name)
+    try:
+        parts = []
+        for partition, size in enumerate(source.layout.sizes):
+            parts.append([array[:size].copy() for array in source.states(partition)])
+        order = np.concatenate([source.layout.nodes_of(p) for p in range(source.layout.partitions)])
+        joined = [np.concatenate(arrays) for arrays in zip(*parts, strict=True)]
+        return [array[np.argsort(order)] for array in joined], found.tensors, found.about
+    finally:
+        source.close()
+
+
+def same(one: Path, other: Path) -> None:
+    """Assert that the last checkpoints of two runs are the same."""
+    (ours, tensors, about), (theirs, others, said) = vectors(one), vectors(other)
+    for mine, their in zip(ours, theirs, strict=True):
+        np.testing.assert_array_equal(mine, their)
+    for name, array in tensors.items():
+        np.testing.assert_array_equal(array, others[name])
+    assert about == said
