@@ -223,7 +223,7 @@ def test_a_job_on_threads_loads_what_it_needs(command, make_graph, tmp_path):
 )
 def test_start_is_fast(arguments, limit, tmp_path):
     def seconds(*command: str) -> float:
-        """Return what it computes: what it waits for is others' work, on a machine that has some."""
+        """Return what it computes; on a busy machine it also waits for others."""
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
         python(*command, cwd=tmp_path)
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -231,6 +231,7 @@ def test_start_is_fast(arguments, limit, tmp_path):
 
     # On a slow machine the limit grows with what Python itself needs for a few modules of its own
     # (about 0.07 s where the limits were set), measured in turns: others may come and go.
-    turns = [(seconds("-c", "import asyncio, inspect, json"), seconds(*arguments)) for _ in range(5)]
+    few = ("-c", "import asyncio, inspect, json")
+    turns = [(seconds(*few), seconds(*arguments)) for _ in range(5)]
     yardstick, best = map(min, zip(*turns, strict=True))
     assert best < limit * max(1.0, yardstick / 0.07), turns

@@ -198,7 +198,14 @@ def wait_for(path: Path) -> None:
         time.sleep(0.05)
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize(
+    "number",
+    [
+        pytest.param(signal.SIGKILL, marks=pytest.mark.slow),
+        signal.SIGTERM,
+        pytest.param(signal.SIGINT, marks=pytest.mark.slow),
+    ],
+)
 def test_a_flow_that_is_ended_takes_its_stages_along_and_runs_again(home, number):
     text = 'stages: {a: {python: "mine:make", seconds: %d}, b: {python: "mine:make"}}'
     flow(home, text % 100)
@@ -231,6 +238,7 @@ def test_two_runs_never_meet(home):
         process.wait(60)
 
 
+@pytest.mark.slow
 def test_jobs_of_ours_run_as_stages_and_what_was_interrupted_is_resumed(home):
     text = """
 name: real
@@ -280,6 +288,7 @@ stages: {{a: {{python: "mine:make", fail: {fails}}}}}
     assert [one.name for one in home.glob("told-*")] == [f"told-{how}"]
 
 
+@pytest.mark.slow
 def test_a_clusters_stages_share_it(home):
     text = """
 cluster: {cluster: local, workers: 1}
