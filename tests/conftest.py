@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import subprocess
 import sys
@@ -69,12 +70,60 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
         config.option.dist = "loadfile"
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--one-case",
+        action="store_true",
+        help="run one case of every test that has several, and no property tests of kernels",
+    )
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.option.one_case:
+        _keep_one_case(config, items)
     if "slow" in config.option.markexpr:
         return
     for item in items:
         if item.get_closest_marker("slow") is not None:
             item.add_marker(pytest.mark.skip(reason="slow: run with -m slow"))
+
+
+def _keep_one_case(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Deselect what says nothing more about the versions of the libraries below us.
+
+    A library that changed breaks a call, whatever numbers it is given. So one case of a test will
+    do: the first of those that no marker keeps from running here. Property tests of kernels look
+    for inputs on which two pieces of our own code differ.
+    """
+    kept: dict[str, pytest.Item] = {}
+    for item in items:
+        name = item.nodeid.partition("[")[0]
+        if item.get_closest_marker("hypothesis") and item.path.parent.name == "kernels":
+            continue
+        if name not in kept or (_needs_more(kept[name]) and not _needs_more(item)):
+            kept[name] = item
+    chosen = {id(item) for item in kept.values()}
+    config.hook.pytest_deselected(items=[item for item in items if id(item) not in chosen])
+    items[:] = [item for item in items if id(item) in chosen]
+
+
+def _needs_more(item: pytest.Item) -> bool:
+    return any(item.get_closest_marker(mark) for mark in ("slow", "gpu", "multigpu"))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection(session: pytest.Session) -> Iterator[None]:
+    """Spare the garbage collector what is there until the end: modules, tests, Numba's tables.
+
+    It would look at every object now and then, of which there are more than a million in the end:
+    a quarter of the time that collecting tests takes, and some of every test's.
+    """
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

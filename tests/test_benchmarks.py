@@ -45,6 +45,7 @@ def test_a_gate_that_fails_now_is_worse(compare):
     assert "its gate passed, and failed now: wrong" in compare.compared(results(), after, 0.1)[0]
 
 
+@pytest.mark.slow
 def test_all_runs_what_it_can_and_keeps_it(root, tmp_path):
     out = tmp_path / "results.json"
     words = [sys.executable, "-P", str(root / "benchmarks/all.py"), "--quick"]

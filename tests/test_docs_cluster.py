@@ -233,6 +233,7 @@ def test_examples_of_gangs_print_what_the_page_shows(pages: dict[str, str], tmp_
     assert {file.name for file in tmp_path.iterdir()} == {*programs, "descent.npz"}
 
 
+@pytest.mark.slow
 @pytest.mark.mpi
 def test_the_script_inside_an_mpi_job(pages: dict[str, str], tmp_path: Path, mpirun: Any) -> None:
     script = examples(pages["cluster"], tmp_path)["job.py"]

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -165,10 +166,19 @@ def yaml_blocks(text: str) -> list[str]:
     return re.findall(r"^```yaml\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
 
 
-@pytest.mark.parametrize("text", flows())
-def test_a_flow_fits_the_schema(text: str, tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def schema() -> Any:
+    """A validator of the flows' schema: to make it, and to check it, takes most of a second."""
     jsonschema = pytest.importorskip("jsonschema")
-    jsonschema.validate(yaml.safe_load(text), flow_schema())
+    schema = flow_schema()
+    kind = jsonschema.validators.validator_for(schema)
+    kind.check_schema(schema)
+    return kind(schema)
+
+
+@pytest.mark.parametrize("text", flows())
+def test_a_flow_fits_the_schema(text: str, tmp_path: Path, schema: Any) -> None:
+    schema.validate(yaml.safe_load(text))
     (tmp_path / "flow.yaml").write_text(text)
     read_flow(tmp_path / "flow.yaml", {})
 
@@ -176,11 +186,11 @@ def test_a_flow_fits_the_schema(text: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "options", [{"nodes": "many"}, {"nodes": 1}, {"nodes": [2]}, {"job": "generate sbmm"}]
 )
-def test_a_flow_that_does_not_fit_is_found(options: dict[str, object]) -> None:
+def test_a_flow_that_does_not_fit_is_found(options: dict[str, object], schema: Any) -> None:
     jsonschema = pytest.importorskip("jsonschema")
     flow = {"stages": {"graph": {"job": "generate sbm", **options}}}
     with pytest.raises(jsonschema.ValidationError):
-        jsonschema.validate(flow, flow_schema())
+        schema.validate(flow)
 
 
 @pytest.fixture

@@ -21,6 +21,7 @@ def page(root: Path) -> str:
     return (root / "docs/walk.md").read_text()
 
 
+@pytest.mark.slow
 @pytest.mark.mpi
 def test_the_commands_run(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)

@@ -188,7 +188,7 @@ def test_weighted_graphs_are_networkxs(backend, zoo):
 
 
 @FAST
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(zoo=zoos(st.sampled_from([0.0, 0.0, 0.1, 0.2, 0.30000000000000004, 1.0])))
 def test_weights_of_zero_and_sums_that_round_are_networkxs(backend, zoo):
     check_all(backend, *zoo, weighted=True)
@@ -311,7 +311,7 @@ def flows(draw, most=12):
 
 
 @FAST
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(graphs=flows(), endpoints=st.booleans(), drawn=st.randoms(use_true_random=False))
 def test_searches_that_sources_of_one_way_out_share(backend, graphs, endpoints, drawn):
     batch = batch_of(graphs, weighted=False)

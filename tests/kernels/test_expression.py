@@ -113,7 +113,7 @@ NEARLY = st.recursive(
 )
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(text=EXACT, seed=st.integers(0, 99))
 def test_numba_agrees_to_the_bit(text: str, seed: int) -> None:
     columns = inputs(20, seed)
@@ -324,7 +324,7 @@ def test_what_is_not_allowed_is_said(text: str, message: str) -> None:
     assert len(said) < 500
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(st.text(st.sampled_from([*"weight step()+-*/<>=!.,:'\"[]{}0123_\n\\"]), max_size=40))
 def test_any_text_is_an_expression_or_a_usage_error(text: str) -> None:
     with suppress(UsageError):

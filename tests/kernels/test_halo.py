@@ -27,7 +27,7 @@ def local_numbers(parts, rank):
     return local
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(graphs(), st.integers(1, 12), st.integers(0, 2**32 - 1))
 def test_local_rows_of_cpu_equal_naive(csr, k, seed):
     parts = np.random.default_rng(seed).integers(0, k, csr.rows).astype(np.int32)

@@ -25,7 +25,7 @@ def cut(indptr, indices, parts):
     return int(np.sum(parts[sources] != parts[indices]))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(problems())
 def test_cpu_equals_naive(problem):
     indptr, indices, load, parts, k, bound = problem
@@ -36,7 +36,7 @@ def test_cpu_equals_naive(problem):
         np.testing.assert_array_equal(fast, slow)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(problems())
 def test_refining_never_cuts_more_nor_breaks_the_bound_nor_empties_a_part(problem):
     indptr, indices, load, parts, k, bound = problem
@@ -48,7 +48,7 @@ def test_refining_never_cuts_more_nor_breaks_the_bound_nor_empties_a_part(proble
     assert set(used) <= set(np.unique(parts))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(problems())
 def test_balancing_never_lifts_the_fullest_part(problem):
     indptr, indices, load, parts, k, bound = problem

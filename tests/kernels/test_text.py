@@ -45,7 +45,7 @@ def fields(backend, text, **options):
 SNIPPETS = st.text('ab1-, \t"\r\n#%é', max_size=60).map(lambda text: text + "\n")
 
 
-@settings(deadline=None, max_examples=400)
+@settings(deadline=None, max_examples=150)
 @given(SNIPPETS, st.sampled_from([",", " ", "\t"]), st.booleans(), st.booleans(), st.booleans(),
        st.sampled_from([1, 3, 100]))  # fmt: skip
 @example('a,"b\n', ",", True, False, True, 100)
@@ -131,7 +131,7 @@ def ranges(texts):
     return data, np.concatenate([[0], ends[:-1]]).astype(np.int32), ends
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=120)
 @given(st.lists(NUMBERS, min_size=1), st.booleans())
 def test_integers(texts, unsigned):
     data, starts, ends = ranges(texts)
@@ -141,7 +141,7 @@ def test_integers(texts, unsigned):
     np.testing.assert_array_equal(values, truth)
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=120)
 @given(
     st.lists(
         st.one_of(

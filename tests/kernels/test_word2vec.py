@@ -164,7 +164,7 @@ def test_a_step_goes_down_the_slope_of_the_loss() -> None:
     lengths=st.lists(st.integers(0, 40), min_size=1, max_size=4),
     seed=st.integers(0, 2**63),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_cores_train_as_the_truth_does(
     words: int,
     dimension: int,

@@ -51,7 +51,7 @@ texts = st.lists(st.sampled_from(pieces), max_size=60).map(b"".join)
 
 
 @given(st.one_of(st.binary(max_size=40), st.text(max_size=30).map(str.encode), texts))
-@settings(max_examples=300)
+@settings(max_examples=100)
 def test_the_first_bad_byte_is_the_one_that_python_finds(text: bytes) -> None:
     data = array(text)
     assert cpu.first_bad_byte(data) == naive.first_bad_byte(data)
@@ -66,14 +66,14 @@ def test_every_lead_byte_is_followed_by_what_unicode_allows(lead: int) -> None:
 
 
 @given(texts)
-@settings(max_examples=200)
+@settings(max_examples=100)
 def test_blocks_end_after_newlines_or_else_after_blanks(text: bytes) -> None:
     assert cpu.cut(array(text)) == naive.cut(array(text))
     assert b"\n" not in text[cpu.cut(array(text)) :]
 
 
 @given(st.lists(texts, max_size=4), st.integers(1, 7), st.integers(0, 3))
-@settings(max_examples=200)
+@settings(max_examples=100)
 def test_words_are_counted_and_found(blocks: list[bytes], longest: int, begun: int) -> None:
     ours, truth = cpu.WordTable(), naive.WordTable()
     for block in blocks:

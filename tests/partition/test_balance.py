@@ -34,7 +34,7 @@ def test_without_edges_every_assignment_is_even():
     assert Balance.of(np.array([0, 0, 1]), np.zeros(3, np.int64), 2).load == 1.0
 
 
-@settings(max_examples=200)
+@settings(max_examples=100)
 @given(assignments, st.data())
 def test_free_nodes_even_out_the_counts_as_far_as_they_go(assignment, data):
     k, parts = assignment
@@ -50,7 +50,7 @@ def test_free_nodes_even_out_the_counts_as_far_as_they_go(assignment, data):
     assert sorted(np.bincount(parts, minlength=k)) == sorted(counts)
 
 
-@settings(max_examples=200)
+@settings(max_examples=100)
 @given(assignments)
 def test_no_part_stays_empty(assignment):
     k, parts = assignment

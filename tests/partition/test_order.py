@@ -122,7 +122,7 @@ def test_no_order_is_shorter(n: int) -> None:
 
 
 @given(n=st.integers(1, 90), name=st.sampled_from(["prefetch", "beta", "legend"]))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_every_bucket_is_trained_once(n: int, name: str) -> None:
     made = order(name, n)
     assert replay(made) == all_buckets(n)
@@ -132,7 +132,7 @@ def test_every_bucket_is_trained_once(n: int, name: str) -> None:
 
 
 @given(n=st.integers(1, 60), capacity=st.integers(2, 9))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_beta_with_other_capacities(n: int, capacity: int) -> None:
     def swaps(m: int) -> int:
         if m <= capacity:

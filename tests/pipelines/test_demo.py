@@ -50,6 +50,7 @@ def check(folder: Path, nodes: int) -> None:
     assert len(pq.read_table(folder / "central/graphs")) == 200
 
 
+@pytest.mark.slow
 def test_it_runs_from_nothing_on_one_rank_and_then_nothing_is_left_to_do(
     tmp_path: Path, alone: None
 ) -> None:

@@ -433,6 +433,7 @@ def test_what_is_broken_on_a_worker_names_it():
     assert found["workers: answer"].text == "1 of 3 workers (c): OSError: gone"
 
 
+@pytest.mark.slow
 def test_every_worker_is_asked(tmp_path):
     import penstock
 

@@ -14,6 +14,7 @@ from typing import Any
 import psutil
 import pytest
 
+from penstock.cluster.local import start_resource_tracker
 from penstock.errors import CapacityError, OutputExists, UsageError
 from penstock.pipelines.cli import run
 from penstock.pipelines.flow import run_flow
@@ -197,7 +198,14 @@ def wait_for(path: Path) -> None:
         time.sleep(0.05)
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize(
+    "number",
+    [
+        pytest.param(signal.SIGKILL, marks=pytest.mark.slow),
+        signal.SIGTERM,
+        pytest.param(signal.SIGINT, marks=pytest.mark.slow),
+    ],
+)
 def test_a_flow_that_is_ended_takes_its_stages_along_and_runs_again(home, number):
     text = 'stages: {a: {python: "mine:make", seconds: %d}, b: {python: "mine:make"}}'
     flow(home, text % 100)
@@ -230,6 +238,7 @@ def test_two_runs_never_meet(home):
         process.wait(60)
 
 
+@pytest.mark.slow
 def test_jobs_of_ours_run_as_stages_and_what_was_interrupted_is_resumed(home):
     text = """
 name: real
@@ -279,6 +288,7 @@ stages: {{a: {{python: "mine:make", fail: {fails}}}}}
     assert [one.name for one in home.glob("told-*")] == [f"told-{how}"]
 
 
+@pytest.mark.slow
 def test_a_clusters_stages_share_it(home):
     text = """
 cluster: {cluster: local, workers: 1}
@@ -288,16 +298,14 @@ stages:
   more: {job: walk, input: graph, length: 6}
 """
     read_flow(flow(home, text))
+    start_resource_tracker()  # it stays: with it among the others, they would all be waited for
     before = {one.pid for one in psutil.Process().children(recursive=True)}
     report = run_flow(home / "flow.yaml")
     assert states(report) == {"graph": "done", "walks": "done", "more": "done"}
     _, alive = psutil.wait_procs(
         [one for one in psutil.Process().children(recursive=True) if one.pid not in before], 10
     )
-    names = [
-        " ".join(one.cmdline()) for one in alive if "resource_tracker" not in str(one.cmdline())
-    ]
-    assert names == []
+    assert [" ".join(one.cmdline()) for one in alive] == []
 
 
 def test_the_record_says_what_runs_and_where_outputs_are(home):

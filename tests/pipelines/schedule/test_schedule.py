@@ -120,6 +120,7 @@ def test_a_flow_runs_when_it_is_due_and_once(home, capsys, serve):
     assert begun(home) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_a_run_that_was_cut_off_with_the_scheduler_is_made_up_for(home, number, serve):
     (home / "slow").touch()
@@ -140,6 +141,7 @@ def test_a_run_that_was_cut_off_with_the_scheduler_is_made_up_for(home, number, 
     assert begun(home) == 2
 
 
+@pytest.mark.slow
 def test_a_run_that_fails_is_tried_again_as_often_as_told(home, serve):
     (home / "fails").touch()
     (home / "flow.yaml").write_text(FLOW % 2)
@@ -151,6 +153,7 @@ def test_a_run_that_fails_is_tried_again_as_often_as_told(home, serve):
     assert {one.code for one in runs_of(state)} == {1}
 
 
+@pytest.mark.slow
 def test_what_is_added_while_the_scheduler_runs_is_seen(home, serve):
     state = add(home, due=False)
     server = serve(state)

@@ -102,7 +102,7 @@ class NaiveTwin(RuleBasedStateMachine):
         assert self.cache.nbytes <= max(LIMIT, in_use)
 
 
-NaiveTwin.TestCase.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+NaiveTwin.TestCase.settings = settings(max_examples=80, stateful_step_count=40, deadline=None)
 test_against_the_naive_twin = NaiveTwin.TestCase
 
 
