@@ -76,7 +76,7 @@ def plan_flow(flow: Flow, choice: Choice) -> FlowPlan:
     stages = []
     for name, stage in flow.stages.items():
         made = state.made_of(stage, keys)
-        keys[name] = made.key
+        keys[name] = state.identity(name, made.key)
         before = [one for one in stage.needs if one in running]
         why = state.why(stage, made)
         if why is None and before:
