@@ -11,6 +11,7 @@ import urllib.request
 from contextlib import suppress
 from pathlib import Path
 
+from penstock.errors import PenstockError
 from penstock.pipelines.flow.document import Flow
 from penstock.pipelines.flow.records import RunRecord
 
@@ -31,7 +32,7 @@ def notify(flow: Flow, run: RunRecord) -> None:
         OSError, subprocess.SubprocessError, ValueError, http.client.HTTPException
     ) as error:  # fmt: skip
         run.body["notification"] = f"{type(error).__name__}: {error}"
-        with suppress(OSError):
+        with suppress(OSError, PenstockError):
             run.save()
         print(f"penstock: warning: on_{'success' if run.state == 'passed' else 'failure'} "
               f"of {flow.name} did not work: {error}", file=sys.stderr)  # fmt: skip

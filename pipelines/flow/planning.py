@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -92,7 +93,8 @@ def plan_flow(flow: Flow, choice: Choice) -> FlowPlan:
             if not before:
                 needs = _asked(flow, name)
         stages.append(StagePlan(name, stage.title, runs, why or "unchanged", stage.needs, **needs))
-    state.save_digests()
+    with suppress(PenstockError, OSError):  # a plan needs no place to write to
+        state.save_digests()
     return FlowPlan(flow.name, str(flow.folder), tuple(stages))
 
 

@@ -13,7 +13,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -38,6 +38,7 @@ from penstock.pipelines.flow.report import FlowReport
 from penstock.pipelines.flow.stage import StageProcess, wait_for_older
 from penstock.pipelines.flow.state import FlowState, Made
 from penstock.pipelines.flow.targets import LocalTarget, target_of
+from penstock.system_errors import from_system
 
 PARALLEL = 4
 _KEPT_RUNS = 100
@@ -118,7 +119,6 @@ class FlowRun:
                 record.body["error"] = _told(error)
                 raise
             finally:
-                self.state.save_digests()
                 record.body.update({
                     "seconds": round(time.monotonic() - began, 3),
                     "stages": {name: self.outcomes[name] for name in flow.stages
@@ -133,9 +133,14 @@ class FlowRun:
         """Write the record and tell others, who learn of a failure also where the disk is full."""
         try:
             record.save()
-        finally:
-            notify(self.flow, record)
-        clean(self.flow.home / FOLDER, _KEPT_RUNS)
+            self.state.save_digests()
+        except (PenstockError, OSError) as error:
+            print(f"penstock: warning: the run is not recorded: {error}", file=sys.stderr)
+            if record.state == "passed":  # the next run could not compare with it
+                record.body.update({"state": "failed", "error": _told(error)})
+        notify(self.flow, record)
+        with suppress(OSError):
+            clean(self.flow.home / FOLDER, _KEPT_RUNS)
 
     def _note_process(self) -> None:
         import psutil
@@ -202,11 +207,11 @@ class FlowRun:
         outcome: dict[str, Any] = {"job": stage.title, "began": began, "state": "failed"}
         try:
             self._stage(stage, outcome)
-        except PenstockError as error:
-            outcome |= {"state": "failed", "error": _told(error)}
         except BaseException as error:
-            outcome |= {"state": "failed", "error": _told(error)}
-            raise
+            known = error if isinstance(error, PenstockError) else from_system(error)
+            outcome |= {"state": "failed", "error": _told(known or error)}
+            if known is None:
+                raise
         finally:
             outcome["seconds"] = round(time.time() - began, 3)
             self._note(name, outcome)
@@ -311,7 +316,8 @@ class FlowRun:
     def _save_stages(self) -> None:
         assert self.record is not None
         self.record.body["stages"] = {**self.outcomes, **self._under_way}
-        self.record.save()
+        with suppress(PenstockError, OSError):  # its end says so, where the disk is full still
+            self.record.save()
 
     def _note(self, name: str, outcome: dict[str, Any]) -> None:
         with self._lock:

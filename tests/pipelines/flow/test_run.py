@@ -18,7 +18,9 @@ from penstock.errors import CapacityError, OutputExists, UsageError
 from penstock.pipelines.cli import run
 from penstock.pipelines.flow import run_flow
 from penstock.pipelines.flow.document import read_flow
-from penstock.pipelines.flow.records import all_runs, previous_metrics
+from penstock.pipelines.flow.records import RunRecord, all_runs, previous_metrics
+from penstock.pipelines.flow.state import FlowState
+from penstock.system_errors import disk_full
 
 MODULE = """
 import json, os, time
@@ -522,3 +524,29 @@ def test_runs_are_ordered_and_compared_over_summer_time_and_links(home, capsys):
         assert run(["runs", "show", name, "--folder", str(base)]) == 0
     assert run(["runs", "list", "--folder", str(base)]) == 0
     assert len(capsys.readouterr().out.splitlines()) > 4
+
+
+def test_a_disk_that_is_full_fails_the_run_and_is_told(home, monkeypatch, capfd):
+    save = RunRecord.save
+
+    def full(*arguments: Any) -> None:
+        raise disk_full(home)
+
+    def save_at_first(record: RunRecord) -> None:
+        full() if record.body["stages"] else save(record)
+
+    monkeypatch.setattr(FlowState, "end", full)
+    monkeypatch.setattr(RunRecord, "save", save_at_first)
+    text = """
+on_failure: echo "$PENSTOCK_STATE" > told
+stages: {a: {python: "mine:make"}, b: {python: "mine:make", input: a}}
+"""
+    report = run_flow(flow(home, text))
+    assert states(report) == {"a": "failed", "b": "not run"}
+    assert (home / "told").read_text() == "failed\n"
+    assert "the disk is full" in report.text()
+    said = capfd.readouterr().err
+    assert "the run is not recorded: the disk is full" in said
+    assert "Traceback" not in said
+    monkeypatch.undo()
+    assert set(states(run_flow(home / "flow.yaml")).values()) == {"done"}
