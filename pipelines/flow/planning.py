@@ -72,6 +72,7 @@ def plan_flow(flow: Flow, choice: Choice) -> FlowPlan:
     choice.check(flow)
     check_gpus(flow)
     chosen, state = choice.chosen(flow), FlowState(flow)
+    needed = flow.before(chosen)
     keys: dict[str, str] = {}
     running: set[str] = set()
     stages = []
@@ -88,6 +89,8 @@ def plan_flow(flow: Flow, choice: Choice) -> FlowPlan:
         if why is not None and name not in chosen:
             why = f"not chosen, though {why}"
         needs: dict[str, Any] = {}
+        if name not in chosen and why is not None and name in needed:
+            needs["problem"] = "what is chosen reads it, and the run would be refused"
         if runs:
             running.add(name)
             if not before:

@@ -56,7 +56,7 @@ class FlowReport:
             lines.append(f"  {name:<{width}}  {state:<11} {seconds}  {_about(one)}".rstrip())
         for one in self.published:
             if isinstance(one, dict):
-                lines.append(f"  published {one.get('stage')}: {shown(str(one.get('to')))}")
+                lines.append(f"  published {one.get('stage')}: {_place(str(one.get('to')))}")
         lines += ["", f"  {shown(self.run)}"]
         if self.report is not None:
             lines.append(f"  {shown(self.report)}")
@@ -85,6 +85,10 @@ class FlowReport:
             + (f": {error['what']}" if error.get("what") else ""),
             expected=error.get("expected"), got=error.get("got"), remedy=error.get("remedy"),
         )  # fmt: skip
+
+
+def _place(place: str) -> str:
+    return place if "://" in place else shown(place)
 
 
 def _about(one: dict[str, Any]) -> str:

@@ -232,7 +232,7 @@ class FlowRun:
         why = self.state.why(stage, made)
         if stage.name not in self.chosen:
             if why is not None and stage.name not in self.needed:
-                outcome |= {"state": _NOT_CHOSEN, "why": f"not chosen, though {why}"}
+                outcome |= {"state": _NOT_CHOSEN, "why": why}
                 return
             if why is not None:
                 raise UsageError(

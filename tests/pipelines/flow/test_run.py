@@ -115,7 +115,7 @@ def test_a_failure_ends_only_what_depends_on_it_and_says_why(home, capsys):
     assert [mended[name]["state"] for name in "abcd"] == ["skipped", "skipped", "done", "done"]
 
 
-def test_only_some_stages_run(home):
+def test_only_some_stages_run(home, capsys):
     path = home / "flow.yaml"
     with pytest.raises(UsageError, match="no stage 'z'"):
         run_flow(path, first="z")
@@ -126,6 +126,10 @@ def test_only_some_stages_run(home):
     assert not (home / "pub").exists()  # of a flow of which only a part is up to date
     refused = run_flow(path, only=("b",))
     assert refused.state == "failed"
+    assert run(["run", str(path), "--only", "b", "--plan", "--json"]) == 0
+    plan = {one["name"]: one["problem"] for one in json.loads(capsys.readouterr().out)["stages"]}
+    assert "would be refused" in plan.pop("a")
+    assert set(plan.values()) == {None}
     assert states(refused) == {"a": "failed", "b": "not run", "c": "skipped", "d": "not chosen"}
     assert "must" in refused.stages["a"]["error"]["what"]
     run_flow(path)
