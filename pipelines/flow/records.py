@@ -167,7 +167,7 @@ def previous_metrics(base: Path, flow: str, file: Path, stage: str) -> dict[str,
 def same_file(one: Any, other: Any) -> bool:
     """Return whether two records name the same flow's file, which a link may lead to."""
     if not isinstance(one, str) or not isinstance(other, str) or "\0" in one + other:
-        return one == other
+        return bool(one == other)
     return os.path.realpath(one) == os.path.realpath(other)
 
 

@@ -33,7 +33,7 @@ class WallTime(BaseTrigger):  # type: ignore[misc]
         begin = now if previous_fire_time is None else previous_fire_time + _TICK
         wall = begin.astimezone(self.zone).replace(tzinfo=dt.UTC, fold=0) - _LONGEST_GAP
         while (shown := self.inner.get_next_fire_time(None, wall)) is not None:
-            moment = shown.replace(tzinfo=self.zone, fold=0).astimezone(dt.UTC)
+            moment: dt.datetime = shown.replace(tzinfo=self.zone, fold=0).astimezone(dt.UTC)
             if moment >= begin:
                 return moment.astimezone(self.zone)
             wall = shown + _TICK
