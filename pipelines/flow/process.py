@@ -37,7 +37,10 @@ def main(order_file: str) -> None:
     from penstock.pipelines import cli
     from penstock.pipelines.signals import ignore_more, raise_terminations
 
-    threading.Thread(target=_end_with_flow, daemon=True).start()
+    flow = os.dup(0)
+    with open(os.devnull, "rb") as nothing:  # noqa: PTH123 - for what a function asks, and children
+        os.dup2(nothing.fileno(), 0)
+    threading.Thread(target=_end_with_flow, args=(flow,), daemon=True).start()
     raise_terminations()
     order = parse_json(Path(order_file).read_bytes())
     failed = Path(order["failed"])
@@ -46,8 +49,8 @@ def main(order_file: str) -> None:
     sys.exit(code)
 
 
-def _end_with_flow() -> None:
-    while os.read(0, 4096):
+def _end_with_flow(flow: int) -> None:
+    while os.read(flow, 4096):
         pass
     os.kill(os.getpid(), signal.SIGTERM)
     # Code that holds the interpreter's main thread, or catches everything, does not hear that.

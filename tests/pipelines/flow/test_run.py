@@ -16,7 +16,7 @@ import pytest
 
 from penstock.errors import CapacityError, OutputExists, UsageError
 from penstock.pipelines.cli import run
-from penstock.pipelines.flow import run_flow
+from penstock.pipelines.flow import run_flow, stage
 from penstock.pipelines.flow.document import read_flow
 from penstock.pipelines.flow.records import RunRecord, all_runs, previous_metrics
 from penstock.pipelines.flow.state import FlowState
@@ -389,9 +389,10 @@ def leaves(out): os._exit(0)
 def raises(out):
     print("before")
     raise KeyError("lost")
+def asks(out): input("sure? ")
 def odd(out): return {"x": object()}
 """)
-    names = ("prints", "exits", "leaves", "raises", "odd")
+    names = ("asks", "prints", "exits", "leaves", "raises", "odd")
     stages = "".join(f"\n  {name}: {{python: 'mine:{name}'}}" for name in names)
     report = run_flow(flow(home, f"parallel: 5\nstages: {stages}"))
     assert report.stages["prints"]["metrics"] == {"n": 1.0}
@@ -401,37 +402,31 @@ def odd(out): return {"x": object()}
     assert whats["exits"] == "python: mine:exits called sys.exit('enough')"
     assert "ended before its function returned" in whats["leaves"]
     assert whats["raises"] == "python: mine:raises raised KeyError: 'lost'"
+    assert "EOFError" in whats["asks"]
     assert "JSON" in whats["odd"]
     assert "before" in logs["raises"]
     assert "in raises" in logs["raises"]  # the traceback
     assert not any("bug" in str(one) for one in report.stages.values())
 
 
-def test_what_a_stage_leaves_behind_ends_with_it(home):
-    (home / "mine.py").write_text("""
-import signal, subprocess, time
-def leaves(out):
-    child = subprocess.Popen(["sleep", "1000"])
-    return {"child": child.pid}
-def hangs(out):
+LEAVES = """
+import subprocess, time
+def make(out, hang=False):
     child = subprocess.Popen(["sleep", "1000"])
     out.mkdir()
     (out / "child").write_text(str(child.pid))
-    time.sleep(1000)
-""")
-    report = run_flow(
-        flow(
-            home,
-            """
-parallel: 2
-stages: {a: {python: "mine:leaves"}, b: {python: "mine:hangs", timeout: 4}}
-""",
-        )
-    )
-    assert states(report) == {"a": "done", "b": "failed"}
-    pids = [int(report.stages["a"]["metrics"]["child"]), int((home / "flow/b/child").read_text())]
-    for pid in pids:
-        assert not psutil.pid_exists(pid) or psutil.Process(pid).status() == "zombie"
+    time.sleep(1000 * hang)
+"""
+
+
+@pytest.mark.parametrize("hangs", ["false", pytest.param("true", marks=pytest.mark.slow)])
+def test_what_a_stage_leaves_behind_ends_with_it(home, monkeypatch, hangs):
+    monkeypatch.setattr(stage, "_GROUP_SECONDS", 0.2)
+    (home / "mine.py").write_text(LEAVES)
+    text = f"stages: {{a: {{python: 'mine:make', hang: {hangs}, timeout: 4}}}}"
+    assert states(run_flow(flow(home, text))) == {"a": "failed" if hangs == "true" else "done"}
+    pid = int((home / "flow/a/child").read_text())
+    assert not psutil.pid_exists(pid) or psutil.Process(pid).status() == "zombie"
 
 
 def test_a_stage_that_does_not_hear_that_its_flow_is_gone_is_killed(home, monkeypatch):
