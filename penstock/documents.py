@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+from functools import cache
 from typing import Any
 
 _TOO_DEEP = "it is nested too deeply"
@@ -16,13 +18,64 @@ def parse_json(text: str | bytes) -> Any:
         raise ValueError(_TOO_DEEP) from None
 
 
+def with_named_numbers(value: Any) -> Any:
+    """Return plain data in which NaN and infinities are text, as JSON has no such numbers.
+
+    >>> with_named_numbers({"loss": float("nan"), "nodes": 3})
+    {'loss': 'NaN', 'nodes': 3}
+    """
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else ("Infinity" if value > 0 else "-Infinity")
+    if isinstance(value, dict):
+        return {key: with_named_numbers(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [with_named_numbers(one) for one in value]
+    return value
+
+
+def named_number(value: Any) -> float | None:
+    """Return the number that ``with_named_numbers`` made a text of, or None."""
+    named = isinstance(value, str) and value in ("NaN", "Infinity", "-Infinity")
+    return float(value) if named else None
+
+
 def parse_yaml(text: str | bytes) -> Any:
-    """Return the value that ``text`` holds, plain data only, or raise ValueError."""
+    """Return the value that ``text`` holds, plain data only, or raise ValueError.
+
+    A key that stands twice in a mapping is refused: YAML forbids it, and PyYAML would drop the
+    first one without a word.
+    """
     import yaml
 
     try:
-        return yaml.safe_load(text)
+        return yaml.load(text, _loader())
     except yaml.YAMLError as error:
         raise ValueError(" ".join(str(error).split())) from error
     except RecursionError:
         raise ValueError(_TOO_DEEP) from None
+
+
+@cache
+def _loader() -> Any:
+    """Return PyYAML's safe loader, which also refuses keys that stand twice."""
+    import yaml
+
+    class Loader(yaml.SafeLoader):
+        """Plain data, each key once."""
+
+        def compose_mapping_node(self, anchor: Any) -> Any:
+            # Here, as merges (<<) are not resolved yet, which may bring a key that is overridden.
+            node = super().compose_mapping_node(anchor)
+            seen: dict[Any, Any] = {}
+            for key, _ in node.value:
+                if not isinstance(key, yaml.ScalarNode):
+                    continue
+                first = seen.setdefault((key.tag, key.value), key)
+                if first is not key and key.tag != "tag:yaml.org,2002:merge":
+                    raise yaml.composer.ComposerError(
+                        f"the key {key.value!r} stands twice, first", first.start_mark,
+                        "and again", key.start_mark,
+                    )  # fmt: skip
+            return node
+
+    return Loader

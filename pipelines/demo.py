@@ -190,6 +190,7 @@ class DemoReport:
     accuracy: float | None = None
     stages: list[dict[str, Any]] = field(default_factory=list)
     alone: str | None = None  # why there are no ranks
+    report: str | None = None  # the page about the run
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything, for ``--json``."""
@@ -216,6 +217,8 @@ class DemoReport:
         if self.alone:
             lines.append(f"trained on one rank, as there is no MPI here: {self.alone}")
         lines.append(f"all of it {self.seconds:.1f} s, in {self.folder}")
+        if self.report is not None:
+            lines.append(self.report)
         return "\n".join(lines)
 
 
@@ -226,6 +229,7 @@ def demo(folder: str | Path = "penstock-demo", *, quiet: bool = True, **options:
 
 def run_demo(folder: Path, options: DemoOptions, *, quiet: bool) -> DemoReport:
     """Run all stages; ``demo`` with its options checked."""
+    from penstock.pipelines.flow.command import write_page
     from penstock.pipelines.flow.document import read_flow
     from penstock.pipelines.flow.run import Choice, run_flow_checked
 
@@ -241,9 +245,10 @@ def run_demo(folder: Path, options: DemoOptions, *, quiet: bool) -> DemoReport:
     text = FLOW.replace("NODES", str(options.nodes)).replace("RANKS", str(ranks))
     save_text(folder / "flow.yaml", text)
     ran = run_flow_checked(read_flow(folder / "flow.yaml"), Choice(), quiet=quiet)
+    page = write_page(Path(ran.run))
     if (failure := ran.failure()) is not None:
         raise failure
-    report = DemoReport(str(folder), ranks, alone=why)
+    report = DemoReport(str(folder), ranks, alone=why, report=page)
     for name, one in ran.stages.items():
         said = one["report"]
         stage = {"name": name, "seconds": one["seconds"], "text": CAME_OF_IT[name](said)}

@@ -100,11 +100,11 @@ def clean_runs(
 
 
 def _line(run: RunRecord) -> dict[str, Any]:
-    stages = run.body.get("stages", {})
+    stages = run.stages
     ran = sum(one.get("state") == "done" for one in stages.values())
     return {
         "name": run.name, "flow": run.body.get("flow"), "began": run.body.get("began"),
-        "state": _state(run), "seconds": run.body.get("seconds"), "stages": len(stages), "ran": ran,
+        "state": _state(run), "seconds": run.seconds, "stages": len(stages), "ran": ran,
     }  # fmt: skip
 
 

@@ -26,17 +26,21 @@ _SHARE_OF_FREE = 0.1
 _FLUSH_EVERY = 8  # blocks; what was cached is flushed, so that the clock sees it
 
 
-def look_at_disk(folder: str, seconds: float = SECONDS) -> dict[str, Any]:
-    """Return kind, free space, file locks and bandwidth of the disk below a folder."""
-    place = Path(folder)
+def look_at_disk(folder: str, seconds: float | str = SECONDS) -> dict[str, Any]:
+    """Return kind, free space, file locks and bandwidth of the disk below a folder.
+
+    seconds  to measure the bandwidth for; 0: not at all
+    """
+    place, seconds = Path(folder), float(seconds)
     facts: dict[str, Any] = {
         "folder": str(place),
         "kind": storage_speed(place).name.lower(),
         "free": free_disk(place),
         "locks": can_lock(place),
+        "measured": seconds > 0,
     }
     most = min(_LARGEST, int(facts["free"] * _SHARE_OF_FREE)) // _BLOCK * _BLOCK
-    if most:
+    if most and seconds:
         facts |= measure(place, most, seconds)
     return facts
 

@@ -38,7 +38,7 @@ def examine(
     *,
     timeout: float | None = None,
     ranks: bool = True,
-    disk: bool = True,
+    disk: bool | None = True,
     quiet: bool = True,
     probe: Probe = run_probe,
 ) -> dict[str, Answer]:
@@ -53,7 +53,7 @@ def examine(
     ranks
         whether to start ranks by mpiexec
     disk
-        whether to measure the disk
+        whether to measure the disk; None: do not look at it at all
     quiet
         print no progress
     probe
@@ -84,8 +84,8 @@ def examine(
                     call("kvikio", own)
             except OSError as error:
                 answers["kvikio"] = Answer(failure=f"{type(error).__name__}: {error}")
-        if disk:
-            call("disk", str(place))
+        if disk is not None:
+            call("disk", str(place), *([] if disk else ["0"]))
     return answers
 
 

@@ -210,7 +210,7 @@ def _disk(answers: Answers) -> list[Finding]:
         if min(facts["read"], facts["write"]) < _SLOW_DISK:
             state = "warning"
             remedy = remedy or "Name a faster local disk: export PENSTOCK_SCRATCH=/path/to/it"
-    else:
+    elif facts.get("measured", True):
         text += "; too full to measure its bandwidth"
     found.append(Finding("disk", state, text, remedy))
     if facts["locks"]:

@@ -44,7 +44,7 @@ def ask_all(
     most = len(TIMEOUTS) * (timeout or max(TIMEOUTS.values()))
     found: dict[str, Any] = {}
     for addresses, measure in (
-        ([one for one in hosts if one not in first], False),
+        ([one for one in hosts if one not in first], None),
         (first, bandwidth),
     ):
         if addresses:
@@ -54,7 +54,7 @@ def ask_all(
     return [_read(address, hosts[address], found.get(address)) for address in hosts]
 
 
-async def _look(folder: Path | None, timeout: float | None, disk: bool) -> dict[str, Answer]:
+async def _look(folder: Path | None, timeout: float | None, disk: bool | None) -> dict[str, Answer]:
     # In a thread: the worker's event loop sends heartbeats meanwhile. Ranks inside ranks would be
     # another job than the one that is looked at.
     return await asyncio.to_thread(

@@ -51,15 +51,17 @@ def command(
     if plan:
         output.show(plan_flow(made, choice))
         return
-    report = run_flow_checked(made, choice, quiet=output.quiet)
+    report = run_flow_checked(
+        made, choice, quiet=output.quiet, failed=write_page if options.report else None
+    )
     if options.report:
-        report.report = _write_page(Path(report.run))
+        report.report = write_page(Path(report.run))
     output.show(report)
     if (failure := report.failure()) is not None:
         raise failure
 
 
-def _write_page(folder: Path) -> str | None:
+def write_page(folder: Path) -> str | None:
     """Write the page about a run; a run is not worse for having none."""
     from penstock.pipelines.flow.records import load_run
     from penstock.pipelines.report.command import write_report

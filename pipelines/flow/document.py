@@ -139,6 +139,14 @@ class Flow:
             return Path(given.path)
         return self.output(given.stage) / given.path if given.path else self.output(given.stage)
 
+    def before(self, names: set[str]) -> set[str]:
+        """Return stages and all that they depend on."""
+        found = set(names)
+        for name, stage in reversed(self.stages.items()):
+            if name in found:
+                found |= set(stage.needs)
+        return found
+
     def after(self, names: tuple[str, ...]) -> set[str]:
         """Return stages and all that depend on them."""
         found = set(names)
@@ -155,6 +163,8 @@ def read_flow(
     try:
         text = path.read_text(encoding="utf-8")
         body = parse_yaml(text)
+        if _is_endless(body):
+            raise ValueError("an anchor (&) whose alias (*) stands within itself")
     except FileNotFoundError as error:
         raise UsageError(f"there is no flow {path}", expected="a YAML file with stages") from error
     except (ValueError, UnicodeDecodeError) as error:
@@ -194,12 +204,40 @@ def read_flow(
 
 
 def _check_places(flow: Flow) -> None:
-    """Refuse places of publishing that are the same, or one in the other."""
+    """Refuse places of publishing that are the same, or one in the other, or that hold more.
+
+    What is at a place is moved aside and, a few runs later, removed: the flow itself, its inputs,
+    outputs and runs must not be in it.
+    """
+    runs = (flow.home / "runs").resolve()
+    outputs = {name: flow.output(name).resolve() for name in flow.stages}
+    for name, output in [("folder", flow.folder.resolve()), *outputs.items()]:
+        if output == runs or runs in output.parents:
+            raise UsageError(
+                f"{flow.path}: {name} would write {output}, where the records of runs are",
+                remedy="Give the flow another folder:, or the stage another name",
+            )
+    closed = (runs, flow.folder.resolve() / ".flow", *outputs.values())
+    needed = {"the flow itself": flow.path, "the flow's folder": flow.folder,
+              "the records of runs": runs, "what the flow knows of outputs": closed[1]}  # fmt: skip
+    needed |= {f"the output of stage {name}": output for name, output in outputs.items()}
+    for stage in flow.stages.values():
+        outside = [one.path for one in stage.inputs if one.stage is None and "://" not in one.path]
+        needed |= {f"the input {one}": Path(one) for one in outside}
     places: dict[Path, str] = {}
     for stage in flow.stages.values():
         for target in stage.publish:
             place = flow.place(target).removeprefix("file://")
             one = Path(place) if "://" in place else Path(place).resolve()
+            for what, path in needed.items():
+                there = path.resolve()
+                within = path in closed and (path == one or path in one.parents)
+                if "://" not in place and (one == there or one in there.parents or within):
+                    raise UsageError(
+                        f"{flow.path}: stage {stage.name} would publish to {one}, which "
+                        f"{'lies in' if within else 'is or holds'} {what}",
+                        remedy="Name a place of its own: what is there would be replaced",
+                    )
             for other, name in places.items():
                 if one == other or one in other.parents or other in one.parents:
                     raise UsageError(
@@ -219,6 +257,12 @@ class _Variables:
         if not isinstance(own, dict):
             raise UsageError(f"{path}: variables", expected="names and values", got=repr(own))
         self.path, self.own, self.given = path, {str(k): v for k, v in own.items()}, dict(given)
+        for name, value in self.own.items():
+            if value is None or isinstance(value, list | dict):
+                raise UsageError(
+                    f"{path}: variables: {name}", expected="a text, a number, true or false",
+                    got="nothing" if value is None else repr(value),
+                )  # fmt: skip
         moment = now or dt.datetime.now().astimezone()
         self.built_in = {
             "date": moment.date().isoformat(),
@@ -283,17 +327,30 @@ class _Variables:
             made = self.filled(value, where)
             alone = _VARIABLE.fullmatch(value.strip())
             if alone and made != value and not alone[1].startswith("env."):
-                try:
-                    parsed = parse_yaml(made)
-                except ValueError:
-                    return made
-                return parsed if isinstance(parsed, bool | int | float) else made
+                own = None if alone[1] in self.given else self.own.get(alone[1])
+                return own if isinstance(own, bool | int | float) else _plain(made)
             return made
         if isinstance(value, list):
             return [self.all_filled(one, where) for one in value]
         if isinstance(value, dict):
             return {key: self.all_filled(one, where) for key, one in value.items()}
         return value
+
+
+def _plain(text: str) -> Any:
+    """Return the number, true or false that a text is, or the text.
+
+    YAML 1.1 would make 750 of 12:30, 8 of 010, and a text of 1e-5.
+    """
+    if re.fullmatch(r"[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+", text):
+        return float(text)
+    if ":" in text or re.match(r"[-+]?0\d", text):
+        return text
+    try:
+        parsed = parse_yaml(text)
+    except ValueError:
+        return text
+    return parsed if isinstance(parsed, bool | int | float) else text
 
 
 def _stages(given: Any, names: _Variables, path: Path) -> dict[str, StageSpec]:
@@ -332,6 +389,12 @@ def _stage(
     body = {str(key).replace("-", "_"): names.all_filled(one, where) for key, one in body.items()}
     if ("job" in body) == ("python" in body):
         raise UsageError(where, expected="either job: or python:", got=", ".join(body) or "nothing")
+    for key in STAGE_KEYS:
+        if key != "input" and (named := _named_stages(body.get(key))):
+            raise UsageError(
+                f"{where}: {key} names the output of stage {named[0]!r}",
+                expected="{{stage.NAME}} in an option of a job, or in input",
+            )
     inputs = tuple(_input(one, given, name, where) for one in _listed(body.get("input"), where))
     after = tuple(str(one) for one in _listed(body.get("after"), where))
     options = {key: one for key, one in body.items() if key not in STAGE_KEYS}
@@ -359,7 +422,7 @@ def _stage(
         options=options,
         after=after,
         uses=uses,
-        gates=tuple(parse_gate(str(metric), text) for metric, text in gates.items()),
+        gates=tuple(_gate(str(metric), text, where) for metric, text in gates.items()),
         publish=tuple(map(str, _listed(body.get("publish"), where))),
         retries=_number(body, "retries", where, least=0) or 0,
         gpus=_number(body, "gpus", where, least=0) or 0,
@@ -394,9 +457,23 @@ def _checked_command(
     return command
 
 
+def _gate(metric: str, text: Any, where: str) -> Gate:
+    try:
+        return parse_gate(metric, text)
+    except UsageError as error:
+        raise UsageError(
+            f"{where}: {error.what}", expected=error.expected, got=error.got
+        ) from error
+
+
 def _input(value: Any, stages: Mapping[str, Any], name: str, where: str) -> Input:
     if not isinstance(value, str) or not value:
         raise UsageError(f"{where}: input", expected="a stage, or a path", got=repr(value))
+    if named := re.match(r"\{\{\s*stage\.([^{}]*?)\s*\}\}", value):
+        value = named[1] + value[named.end() :]
+        if value.partition("/")[0] not in stages:
+            raise UsageError(f"{where}: input names the stage {named[1]!r}, which there is not",
+                             expected=f"one of {', '.join(stages)}")  # fmt: skip
     first, _, rest = value.partition("/")
     if first in stages:
         if first == name:
@@ -440,6 +517,14 @@ def _in_order(stages: dict[str, StageSpec], path: Path) -> dict[str, StageSpec]:
         for name in ready:
             done[name] = left.pop(name)
     return done
+
+
+def _is_endless(value: Any, above: tuple[int, ...] = ()) -> bool:
+    """Return whether plain data holds itself."""
+    inner = value.values() if isinstance(value, dict) else value
+    if not isinstance(value, dict | list):
+        return False
+    return id(value) in above or any(_is_endless(one, (*above, id(value))) for one in inner)
 
 
 def _module(text: str, where: str) -> str:

@@ -7,11 +7,12 @@
     classes: between 2 and 10
 
 ``previous`` is the value of the last run of the flow that passed all its gates; where there is
-none yet, such an expectation is met.
+none yet, or it was NaN or infinite, such an expectation is met by any number.
 """
 
 from __future__ import annotations
 
+import difflib
 import math
 import operator
 import re
@@ -19,6 +20,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from penstock.documents import named_number, with_named_numbers
 from penstock.errors import UsageError
 
 _NUMBER = r"([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)"
@@ -61,16 +63,18 @@ class Gate:
         """Return whether the metrics of a stage meet it."""
         value = find_metric(metrics, self.metric)
         if value is None:
-            near = ", ".join(sorted(metrics)[:20]) or "none"
-            return Checked(
-                self.metric, self.text, None, None, False,
-                f"the stage has no metric {self.metric!r}; it has {near}",
-            )  # fmt: skip
+            note = _not_found(metrics, self.metric)
+            return Checked(self.metric, self.text, None, None, False, note)
         before = find_metric(previous, self.metric) if self.needs_previous else None
-        if self.needs_previous and before is None:
-            return Checked(self.metric, self.text, value, None, True, "there is no previous value")
-        met = math.isfinite(value) and self._met(value, before)
-        return Checked(self.metric, self.text, value, before, met, "")
+        finite = math.isfinite(value)
+        if self.needs_previous and (before is None or not math.isfinite(before)):
+            # Nothing is near NaN, and everything is near infinity: neither says what is usual.
+            lacks = "there is no previous value"
+            note = lacks if before is None else f"the previous value is {shown_metric(before)}"
+            return Checked(self.metric, self.text, value, before, finite, note)
+        return Checked(
+            self.metric, self.text, value, before, finite and self._met(value, before), ""
+        )
 
     def _met(self, value: float, before: float | None) -> bool:
         if self.kind == "compare":
@@ -104,8 +108,8 @@ class Checked:
 
     def text(self) -> str:
         """Return one line."""
-        value = "none" if self.value is None else f"{self.value:.6g}"
-        before = "" if self.previous is None else f" (previous {self.previous:.6g})"
+        value = "none" if self.value is None else shown_metric(self.value)
+        before = "" if self.previous is None else f" (previous {shown_metric(self.previous)})"
         return f"{self.metric} {value}{before}, expected {self.expected}" + (
             f"; {self.note}" if self.note else ""
         )
@@ -116,14 +120,21 @@ def parse_gate(metric: str, given: Any) -> Gate:
     if isinstance(given, bool) or not isinstance(given, int | float | str):
         raise _bad(metric, given)
     if isinstance(given, int | float):
-        return Gate(metric, f"== {given:g}", "compare", (float(given),), "==")
+        return _finite(Gate(metric, f"== {given}", "compare", (_float(given),), "=="), given)
+    gate = _of_words(metric, given)
+    if gate is None:
+        raise _bad(metric, given)
+    return _finite(gate, given)
+
+
+def _of_words(metric: str, given: str) -> Gate | None:
     text = " ".join(given.split())
     if found := re.fullmatch(rf"(>=|<=|==|!=|>|<)\s*{_NUMBER}", text):
         return Gate(metric, text, "compare", (float(found[2]),), found[1])
     if found := re.fullmatch(rf"between {_NUMBER} and {_NUMBER}", text):
         low, high = float(found[1]), float(found[2])
         if low > high:
-            raise _bad(metric, given)
+            return None
         return Gate(metric, text, "between", (low, high))
     if found := re.fullmatch(rf"within {_AMOUNT} of previous", text):
         return Gate(metric, text, "within", (float(found[1]),), share=bool(found[2]))
@@ -131,7 +142,21 @@ def parse_gate(metric: str, given: Any) -> Gate:
         if found := re.fullmatch(rf"not {words} than previous(?: by {_AMOUNT})?", text):
             by, share = float(found[1] or 0), bool(found[2])
             return Gate(metric, text, kind, (by,), share=share)
-    raise _bad(metric, given)
+    return None
+
+
+def _finite(gate: Gate, given: Any) -> Gate:
+    """Refuse a bound that no metric can meet, or that every one meets: NaN and infinity."""
+    if not all(map(math.isfinite, gate.bounds)):
+        raise _bad(gate.metric, given)
+    return gate
+
+
+def _float(given: float) -> float:
+    try:
+        return float(given)
+    except OverflowError:  # a whole number of more than 308 digits
+        return math.inf
 
 
 def _bad(metric: str, given: Any) -> UsageError:
@@ -154,7 +179,9 @@ def flat_metrics(report: Any, prefix: str = "") -> dict[str, float]:
         if isinstance(value, bool):
             continue
         if isinstance(value, int | float):
-            found[name] = float(value)
+            found[name] = _float(value)
+        elif (named := named_number(value)) is not None:
+            found[name] = named
         else:
             found |= flat_metrics(value, name)
     return found
@@ -166,3 +193,21 @@ def find_metric(metrics: Mapping[str, float], name: str) -> float | None:
         return metrics[name]
     ending = [path for path in metrics if path.endswith(f".{name}")]
     return metrics[ending[0]] if len(ending) == 1 else None
+
+
+def _not_found(metrics: Mapping[str, float], name: str) -> str:
+    """Return why a metric is not to be had: none ends so, or several do."""
+    ending = sorted(path for path in metrics if path.endswith(f".{name}"))
+    if ending:
+        return f"several metrics end in {name!r}: {', '.join(ending[:20])}; name one in full"
+    found = difflib.get_close_matches(name, metrics, n=5, cutoff=0.5)
+    known = sorted(metrics, key=lambda one: (one not in found, one))
+    more = f", and {len(known) - 20} more" if len(known) > 20 else ""
+    return f"the stage has no metric {name!r}; it has {', '.join(known[:20]) or 'none'}{more}"
+
+
+def shown_metric(value: float) -> str:
+    """Return a metric as people read it: counts whole."""
+    if not math.isfinite(value):
+        return str(with_named_numbers(value))
+    return f"{value:.0f}" if value.is_integer() and abs(value) < 2**53 else f"{value:.6g}"

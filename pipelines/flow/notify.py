@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import os
 import subprocess
 import sys
 import urllib.request
+from contextlib import suppress
+from pathlib import Path
 
+from penstock.errors import PenstockError
 from penstock.pipelines.flow.document import Flow
 from penstock.pipelines.flow.records import RunRecord
 
@@ -23,24 +27,27 @@ def notify(flow: Flow, run: RunRecord) -> None:
         if target.startswith(("http://", "https://")):
             _post(target, run)
         else:
-            _call(target, run)
-    except (OSError, subprocess.SubprocessError, ValueError) as error:
+            _call(target, run, flow.home)
+    except (
+        OSError, subprocess.SubprocessError, ValueError, http.client.HTTPException
+    ) as error:  # fmt: skip
         run.body["notification"] = f"{type(error).__name__}: {error}"
-        run.save()
+        with suppress(OSError, PenstockError):
+            run.save()
         print(f"penstock: warning: on_{'success' if run.state == 'passed' else 'failure'} "
               f"of {flow.name} did not work: {error}", file=sys.stderr)  # fmt: skip
 
 
-def _call(command: str, run: RunRecord) -> None:
-    """Run a shell command of the flow's owner, told of the run by its environment."""
+def _call(command: str, run: RunRecord, home: Path) -> None:
+    """Run a shell command of the flow's owner in its folder; its environment tells of the run."""
     told = {
         "PENSTOCK_RUN": str(run.folder),
         "PENSTOCK_FLOW": str(run.body["flow"]),
         "PENSTOCK_STATE": run.state,
     }
     subprocess.run(
-        command, shell=True, env={**os.environ, **told}, timeout=_SECONDS, check=True,
-        stdin=subprocess.DEVNULL, stdout=sys.stderr,
+        command, shell=True, cwd=home, env={**os.environ, **told}, timeout=_SECONDS, check=True,
+        stdin=subprocess.DEVNULL, stdout=2,  # what sys.stderr is in a notebook has no number
     )  # fmt: skip
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -71,12 +72,13 @@ def plan_flow(flow: Flow, choice: Choice) -> FlowPlan:
     choice.check(flow)
     check_gpus(flow)
     chosen, state = choice.chosen(flow), FlowState(flow)
+    needed = flow.before(chosen)
     keys: dict[str, str] = {}
     running: set[str] = set()
     stages = []
     for name, stage in flow.stages.items():
         made = state.made_of(stage, keys)
-        keys[name] = made.key
+        keys[name] = state.identity(name, made.key)
         before = [one for one in stage.needs if one in running]
         why = state.why(stage, made)
         if why is None and before:
@@ -87,12 +89,15 @@ def plan_flow(flow: Flow, choice: Choice) -> FlowPlan:
         if why is not None and name not in chosen:
             why = f"not chosen, though {why}"
         needs: dict[str, Any] = {}
+        if name not in chosen and why is not None and name in needed:
+            needs["problem"] = "what is chosen reads it, and the run would be refused"
         if runs:
             running.add(name)
             if not before:
                 needs = _asked(flow, name)
         stages.append(StagePlan(name, stage.title, runs, why or "unchanged", stage.needs, **needs))
-    state.save_digests()
+    with suppress(PenstockError, OSError):  # a plan needs no place to write to
+        state.save_digests()
     return FlowPlan(flow.name, str(flow.folder), tuple(stages))
 
 

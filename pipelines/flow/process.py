@@ -4,7 +4,8 @@
 
 The order holds the command's words, inputs, options and cluster. What the command reports goes to
 the order's ``result`` as JSON, messages go to standard error, which is the stage's log. Standard
-input is a pipe that the flow's process keeps open: where it ends, the flow is gone, and so is this.
+input is a pipe that the flow's process keeps open: where it ends, the flow is gone, and so is this,
+with all that it has started: it leads a process group of its own.
 """
 
 from __future__ import annotations
@@ -16,13 +17,19 @@ import os
 import signal
 import sys
 import threading
-from contextlib import redirect_stdout
+import time
+import traceback
+from collections.abc import Callable
+from contextlib import redirect_stdout, suppress
 from pathlib import Path
 from typing import Any
 
-from penstock.documents import parse_json
-from penstock.errors import UsageError
+from penstock.documents import parse_json, with_named_numbers
+from penstock.errors import PenstockError, UsageError
 from penstock.files import save_json
+from penstock.system_errors import from_system
+
+_END_SECONDS = 30.0
 
 
 def main(order_file: str) -> None:
@@ -30,7 +37,10 @@ def main(order_file: str) -> None:
     from penstock.pipelines import cli
     from penstock.pipelines.signals import ignore_more, raise_terminations
 
-    threading.Thread(target=_end_with_flow, daemon=True).start()
+    flow = os.dup(0)
+    with open(os.devnull, "rb") as nothing:  # noqa: PTH123 - for what a function asks, and children
+        os.dup2(nothing.fileno(), 0)
+    threading.Thread(target=_end_with_flow, args=(flow,), daemon=True).start()
     raise_terminations()
     order = parse_json(Path(order_file).read_bytes())
     failed = Path(order["failed"])
@@ -39,10 +49,15 @@ def main(order_file: str) -> None:
     sys.exit(code)
 
 
-def _end_with_flow() -> None:
-    while os.read(0, 4096):
+def _end_with_flow(flow: int) -> None:
+    while os.read(flow, 4096):
         pass
     os.kill(os.getpid(), signal.SIGTERM)
+    # Code that holds the interpreter's main thread, or catches everything, does not hear that.
+    time.sleep(_END_SECONDS)
+    if os.getpgrp() == os.getpid():
+        os.killpg(0, signal.SIGKILL)
+    os._exit(1)
 
 
 def carry_out(order: dict[str, Any]) -> None:
@@ -53,21 +68,20 @@ def carry_out(order: dict[str, Any]) -> None:
     try:
         with redirect_stdout(shown):
             if order.get("python"):
-                found = call_python(order)
-                shown.write(json.dumps(found))
+                shown.write(json.dumps(call_python(order)))
             else:
                 call_command(order)
     finally:
         # A job that failed in part has reported all the same.
         body = _parsed(shown.getvalue())
         if body is not None:
-            save_json(result, body)
+            save_json(result, with_named_numbers(body))
         elif shown.getvalue():
             print(shown.getvalue(), file=sys.stderr)
 
 
 def _parsed(text: str) -> Any:
-    """Return the JSON that a command printed; a function's own prints stand before it."""
+    """Return the JSON that a command printed, or None."""
     try:
         return parse_json(text)
     except ValueError:
@@ -98,27 +112,60 @@ def call_command(order: dict[str, Any]) -> None:
 
 def call_python(order: dict[str, Any]) -> Any:
     """Call a user's function with the paths of its inputs, its output, and the stage's options."""
-    module, _, name = order["python"].partition(":")
     sys.path.insert(0, order["home"])
+    # What it prints goes to the log at once: where it hangs or fails, that says how far it came.
+    with redirect_stdout(sys.stderr):
+        found = _called(order["python"], lambda: _loaded(order)(
+            *map(Path, order["inputs"]), Path(order["out"]), **order["options"]
+        ))  # fmt: skip
+    if found is not None and not isinstance(found, dict):
+        raise UsageError(
+            f"python: {order['python']} returned {type(found).__name__}",
+            expected="a dict of metrics, or None",
+        )
     try:
-        function = getattr(importlib.import_module(module), name)
+        return json.loads(json.dumps(found or {}, default=float))
+    except (TypeError, ValueError, RecursionError) as error:
+        raise UsageError(
+            f"python: {order['python']} returned what cannot be written as JSON",
+            expected="a dict of numbers, texts, lists and dicts", got=str(error),
+        ) from error  # fmt: skip
+
+
+def _loaded(order: dict[str, Any]) -> Callable[..., Any]:
+    """Return a user's function; its module may print and raise as the function may."""
+    module, _, name = order["python"].partition(":")
+    try:
+        found: Callable[..., Any] = getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError) as error:
         raise UsageError(
             f"cannot load python: {order['python']}",
             expected=f"a module beside the flow, in {order['home']}, or an installed one",
             got=f"{type(error).__name__}: {error}",
         ) from error
-    printed = io.StringIO()
-    with redirect_stdout(printed):
-        found = function(*map(Path, order["inputs"]), Path(order["out"]), **order["options"])
-    if printed.getvalue():
-        print(printed.getvalue(), end="", file=sys.stderr)
-    if found is not None and not isinstance(found, dict):
-        raise UsageError(
-            f"python: {order['python']} returned {type(found).__name__}",
-            expected="a dict of metrics, or None",
-        )
-    return json.loads(json.dumps(found or {}, default=float))
+    return found
+
+
+def _called(name: str, function: Callable[[], Any]) -> Any:
+    """Call a user's function; what it raises is an error of its own, whose place the log tells."""
+    try:
+        return function()
+    except PenstockError:
+        raise
+    except SystemExit as error:
+        if error.code in (None, 0):
+            return None
+        raise PenstockError(
+            f"python: {name} called sys.exit({error.code!r})",
+            remedy="Raise an error that says what is wrong; its place is then in the log",
+        ) from error
+    except Exception as error:
+        with suppress(Exception):  # as its __str__ may raise too
+            traceback.print_exc()
+        raise from_system(error, f" in python: {name}") or PenstockError(
+            f"python: {name} raised {type(error).__name__}: {error}",
+            remedy="The log of the stage has the traceback",
+        ) from error
 
 
 if __name__ == "__main__":

@@ -26,7 +26,7 @@ from penstock.documents import parse_json
 from penstock.errors import PenstockError
 from penstock.files import save_json
 from penstock.output_lock import output_lock
-from penstock.pipelines.flow.targets import LocalTarget, Target, from_dict, target_of
+from penstock.pipelines.flow.targets import LocalTarget, Target, explained, from_dict, target_of
 
 
 @dataclass(frozen=True)
@@ -164,5 +164,6 @@ def _locked(entries: list[_Entry]) -> Iterator[None]:
     paths = sorted(one.target.target for one in entries if isinstance(one.target, LocalTarget))
     with ExitStack() as stack:
         for path in paths:
-            stack.enter_context(output_lock(path, command="penstock run", wait=True))
+            with explained(str(path)):
+                stack.enter_context(output_lock(path, command="penstock run", wait=True))
         yield

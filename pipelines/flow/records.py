@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import os
 import platform
 import re
 import shutil
@@ -20,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock import __version__
-from penstock.documents import parse_json
+from penstock.documents import named_number, parse_json, with_named_numbers
 from penstock.errors import UsageError
 from penstock.files import save_json, save_text
 from penstock.output_lock import own_directory
@@ -48,22 +49,40 @@ class RunRecord:
         """passed, failed, interrupted or running."""
         return str(self.body.get("state"))
 
+    @property
+    def stages(self) -> dict[str, dict[str, Any]]:
+        """What is recorded of the stages; of a record that is damaged, what can be used."""
+        found = self.body.get("stages")
+        pairs = found.items() if isinstance(found, dict) else ()
+        return {str(name): one for name, one in pairs if isinstance(one, dict)}
+
+    @property
+    def seconds(self) -> float | None:
+        """How long the run took, where that is known."""
+        found = self.body.get("seconds")
+        return float(found) if isinstance(found, int | float) else None
+
     def metrics(self, stage: str) -> dict[str, float]:
         """Return the metrics of one stage."""
-        found: dict[str, float] = self.body.get("stages", {}).get(stage, {}).get("metrics") or {}
+        given = self.stages.get(stage, {}).get("metrics")
+        found = {}
+        for name, value in given.items() if isinstance(given, dict) else ():
+            number = value if isinstance(value, int | float) else named_number(value)
+            if number is not None:
+                found[name] = float(number)
         return found
 
     def save(self) -> None:
         """Write run.json anew."""
-        save_json(self.folder / "run.json", self.body)
+        save_json(self.folder / "run.json", with_named_numbers(self.body))
 
 
 def begin_run(home: Path, flow: str, path: Path, text: str) -> RunRecord:
     """Make the folder of a run that begins now."""
-    began = dt.datetime.now().astimezone()
+    now = dt.datetime.now().astimezone()
     base = home / FOLDER
     own_directory(base)
-    name = f"{flow}-{began:%Y%m%d-%H%M%S}"
+    name = f"{flow}-{now:%Y%m%d-%H%M%S}"
     for number in range(1, 1000):
         folder = base / (name if number == 1 else f"{name}-{number}")
         try:
@@ -75,7 +94,7 @@ def begin_run(home: Path, flow: str, path: Path, text: str) -> RunRecord:
     save_text(folder / "flow.yaml", text)
     body = {
         "format": FORMAT, "version": 1, "flow": flow, "file": str(path),
-        "began": began.isoformat(timespec="seconds"), "state": "running",
+        "began": now.isoformat(timespec="seconds"), "state": "running",
         "versions": versions(), "host": platform.node(), "stages": {}, "published": [],
     }  # fmt: skip
     record = RunRecord(folder, body)
@@ -119,7 +138,15 @@ def all_runs(base: Path, flow: str | None = None) -> list[RunRecord]:
             found.append(load_run(folder))
         except UsageError:
             continue
-    return sorted(found, key=lambda run: (str(run.body.get("began") or ""), run.name))
+    return sorted(found, key=lambda run: (began(run), run.name))
+
+
+def began(run: RunRecord) -> float:
+    """Return when a run began, in seconds: clocks are put back in autumn, and text is not."""
+    try:
+        return dt.datetime.fromisoformat(str(run.body.get("began"))).timestamp()
+    except (ValueError, OverflowError, OSError):
+        return 0.0
 
 
 def _folders(base: Path) -> Iterator[Path]:
@@ -130,9 +157,18 @@ def _folders(base: Path) -> Iterator[Path]:
 def previous_metrics(base: Path, flow: str, file: Path, stage: str) -> dict[str, float]:
     """Return the metrics of a stage in the last run of this flow that passed."""
     for run in reversed(all_runs(base, flow)):
-        if run.state == "passed" and run.body.get("file") == str(file) and run.metrics(stage):
-            return run.metrics(stage)
+        if run.state == "passed" and same_file(run.body.get("file"), str(file)):
+            found = run.metrics(stage)
+            if found:
+                return found
     return {}
+
+
+def same_file(one: Any, other: Any) -> bool:
+    """Return whether two records name the same flow's file, which a link may lead to."""
+    if not isinstance(one, str) or not isinstance(other, str) or "\0" in one + other:
+        return bool(one == other)
+    return os.path.realpath(one) == os.path.realpath(other)
 
 
 def find_run(base: Path, name: str | None) -> RunRecord:
@@ -178,7 +214,8 @@ def is_running(run: RunRecord) -> bool:
         return False
     try:
         process = psutil.Process(int(run.body.get("process", -1)))
-        return bool(abs(process.create_time() - float(run.body.get("process_began", 0))) < 1)
+        same = abs(process.create_time() - float(run.body.get("process_began", 0))) < 1
+        return bool(same and process.status() != psutil.STATUS_ZOMBIE)
     except (psutil.Error, ValueError, TypeError):
         return False
 
@@ -188,7 +225,7 @@ def append_metrics(folder: Path, stage: str, metrics: dict[str, float]) -> None:
     when = dt.datetime.now().astimezone().isoformat(timespec="seconds")
     lines = [
         json.dumps({"time": when, "stage": stage, "metric": name, "value": value})
-        for name, value in metrics.items()
+        for name, value in with_named_numbers(metrics).items()
     ]
     with (folder / "metrics.jsonl").open("a", encoding="utf-8") as file:
         file.writelines(f"{line}\n" for line in lines)

@@ -5,11 +5,14 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from penstock.documents import with_named_numbers
 from penstock.errors import PenstockError
 from penstock.paths import shown
 from penstock.pipelines.flow.records import RunRecord
 
 _MARK = {"done": "done", "skipped": "unchanged", "failed": "FAILED", "gate failed": "GATE FAILED"}
+
+_ENDED = {"interrupted": "was interrupted", "running": "has not ended", "killed": "was killed"}
 
 
 @dataclass
@@ -29,25 +32,31 @@ class FlowReport:
     def of(run: RunRecord) -> FlowReport:
         """Return what a run's record tells."""
         body = run.body
+        error, published = body.get("error"), body.get("published")
         return FlowReport(
-            str(body["flow"]), str(run.folder), run.state, float(body.get("seconds", 0.0)),
-            dict(body["stages"]), list(body["published"]), body.get("error"),
+            str(body.get("flow")), str(run.folder), run.state, run.seconds or 0.0, run.stages,
+            published if isinstance(published, list) else [],
+            error if isinstance(error, dict) else None,
         )  # fmt: skip
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything, for ``--json``."""
-        return asdict(self)
+        found: dict[str, Any] = with_named_numbers(asdict(self))
+        return found
 
     def text(self) -> str:
         """Return lines for a person."""
         width = max([len(name) for name in self.stages], default=0)
         lines = [f"{self.flow}: {self.state} in {self.seconds:.1f} s", ""]
         for name, one in self.stages.items():
-            state = _MARK.get(one["state"], one["state"])
-            seconds = f"{one['seconds']:8.1f} s" if one["state"] == "done" else " " * 10
+            state = _MARK.get(str(one.get("state")), str(one.get("state")))
+            took = one.get("seconds")
+            done = one.get("state") == "done" and isinstance(took, int | float)
+            seconds = f"{took:8.1f} s" if done else " " * 10
             lines.append(f"  {name:<{width}}  {state:<11} {seconds}  {_about(one)}".rstrip())
         for one in self.published:
-            lines.append(f"  published {one['stage']}: {shown(one['to'])}")
+            if isinstance(one, dict):
+                lines.append(f"  published {one.get('stage')}: {_place(str(one.get('to')))}")
         lines += ["", f"  {shown(self.run)}"]
         if self.report is not None:
             lines.append(f"  {shown(self.report)}")
@@ -58,26 +67,35 @@ class FlowReport:
         if self.state == "passed":
             return None
         for name, one in self.stages.items():
-            if one["state"] == "failed":
+            if one.get("state") == "failed":
                 error = one.get("error") or {}
                 return PenstockError(
                     f"stage {name} failed: {error.get('what')}", expected=error.get("expected"),
                     got=error.get("got"), remedy=error.get("remedy"),
                 )  # fmt: skip
         for name, one in self.stages.items():
-            if one["state"] == "gate failed":
+            if one.get("state") == "gate failed":
                 return PenstockError(
-                    f"stage {name} is not as expected, and nothing was published: {one['why']}",
+                    f"stage {name} is not as expected, and nothing was published: {one.get('why')}",
                     remedy="Look at the report of the run; change expect: if this is meant",
                 )
-        return PenstockError(f"the run of {self.flow} {self.state}")
+        error = self.error or {}
+        return PenstockError(
+            f"the run of {self.flow} {_ENDED.get(self.state, self.state)}"
+            + (f": {error['what']}" if error.get("what") else ""),
+            expected=error.get("expected"), got=error.get("got"), remedy=error.get("remedy"),
+        )  # fmt: skip
+
+
+def _place(place: str) -> str:
+    return place if "://" in place else shown(place)
 
 
 def _about(one: dict[str, Any]) -> str:
-    if one["state"] in ("failed", "gate failed", "not run"):
-        return str(one.get("why") or (one.get("error") or {}).get("what") or "")
+    if one.get("state") in ("failed", "gate failed", "not run", "not chosen"):
+        return str((one.get("error") or {}).get("what") or one.get("why") or "")
     gates = one.get("gates") or []
     met = f"{len(gates)} gate{'s' * (len(gates) != 1)} met" if gates else ""
     return "; ".join(
-        part for part in (one.get("why") if one["state"] == "done" else "", met) if part
+        part for part in (one.get("why") if one.get("state") == "done" else "", met) if part
     )

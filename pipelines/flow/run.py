@@ -12,14 +12,14 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from penstock.cluster.spec import ClusterSpec
-from penstock.errors import CapacityError, PenstockError, UsageError
+from penstock.errors import CapacityError, PenstockError, UsageError, causes
 from penstock.limits import cores
 from penstock.output_lock import output_lock
 from penstock.pipelines.flow.document import Flow, StageSpec
@@ -37,6 +37,8 @@ from penstock.pipelines.flow.records import (
 from penstock.pipelines.flow.report import FlowReport
 from penstock.pipelines.flow.stage import StageProcess, wait_for_older
 from penstock.pipelines.flow.state import FlowState, Made
+from penstock.pipelines.flow.targets import LocalTarget, target_of
+from penstock.system_errors import from_system
 
 PARALLEL = 4
 _KEPT_RUNS = 100
@@ -81,6 +83,7 @@ class FlowRun:
         choice.check(flow)
         self.flow, self.choice, self.quiet = flow, choice, quiet
         self.chosen = choice.chosen(flow)
+        self.needed = flow.before(self.chosen)
         self.state = FlowState(flow)
         self._publication = Publication(self.state.journal, self.state.note_published)
         self.cluster: dict[str, Any] = dict(flow.cluster)
@@ -96,6 +99,11 @@ class FlowRun:
     def run(self) -> FlowReport:
         """Run what must run, check the gates, and publish if all is well."""
         flow, began = self.flow, time.monotonic()
+        for name, stage in flow.stages.items():
+            for place in map(flow.place, stage.publish):
+                target = target_of(place, "")
+                if isinstance(target, LocalTarget):  # a URL may be out of reach now, and not then
+                    target.check(flow.output(name))
         flow.folder.parent.mkdir(parents=True, exist_ok=True)
         with output_lock(flow.folder, command="penstock run"):
             flow.folder.mkdir(exist_ok=True)
@@ -106,13 +114,11 @@ class FlowRun:
                 self._execute()
                 self._publish()
             except BaseException as error:
-                record.body["state"] = (
-                    "failed" if isinstance(error, PenstockError) else "interrupted"
-                )
+                ended = any(not isinstance(one, Exception) for one in causes(error))
+                record.body["state"] = "interrupted" if ended else "failed"
                 record.body["error"] = _told(error)
                 raise
             finally:
-                self.state.save_digests()
                 record.body.update({
                     "seconds": round(time.monotonic() - began, 3),
                     "stages": {name: self.outcomes[name] for name in flow.stages
@@ -120,10 +126,21 @@ class FlowRun:
                 })  # fmt: skip
                 if record.state == "running":
                     record.body["state"] = "failed" if self._failed() else "passed"
-                record.save()
-                notify(flow, record)
-                clean(flow.home / FOLDER, _KEPT_RUNS)
+                self._end(record)
         return FlowReport.of(record)
+
+    def _end(self, record: RunRecord) -> None:
+        """Write the record and tell others, who learn of a failure also where the disk is full."""
+        try:
+            record.save()
+            self.state.save_digests()
+        except (PenstockError, OSError) as error:
+            print(f"penstock: warning: the run is not recorded: {error}", file=sys.stderr)
+            if record.state == "passed":  # the next run could not compare with it
+                record.body.update({"state": "failed", "error": _told(error)})
+        notify(self.flow, record)
+        with suppress(OSError):
+            clean(self.flow.home / FOLDER, _KEPT_RUNS)
 
     def _note_process(self) -> None:
         import psutil
@@ -151,7 +168,7 @@ class FlowRun:
         keys: dict[str, str] = {}
         for name, stage in self.flow.stages.items():
             made = self.state.made_of(stage, keys)
-            keys[name] = made.key
+            keys[name] = self.state.identity(name, made.key)
             if name in self.chosen and (self.choice.force or self.state.why(stage, made)):
                 return True
         return False
@@ -190,11 +207,11 @@ class FlowRun:
         outcome: dict[str, Any] = {"job": stage.title, "began": began, "state": "failed"}
         try:
             self._stage(stage, outcome)
-        except PenstockError as error:
-            outcome |= {"state": "failed", "error": _told(error)}
         except BaseException as error:
-            outcome |= {"state": "failed", "error": _told(error)}
-            raise
+            known = error if isinstance(error, PenstockError) else from_system(error)
+            outcome |= {"state": "failed", "error": _told(known or error)}
+            if known is None:
+                raise
         finally:
             outcome["seconds"] = round(time.time() - began, 3)
             self._note(name, outcome)
@@ -202,15 +219,21 @@ class FlowRun:
 
     def _stage(self, stage: StageSpec, outcome: dict[str, Any]) -> None:
         waiting = [one for one in stage.needs if self.outcomes[one]["state"] not in _WELL]
+        if stage.name not in self.needed and waiting:
+            outcome |= {"state": _NOT_CHOSEN, "why": f"{waiting[0]} is to be made first"}
+            return
         if waiting:
             outcome |= {"state": "not run", "why": f"{waiting[0]} did not end well"}
             return
         made = self.state.made_of(stage, self.keys)
-        self.keys[stage.name] = made.key
+        self.keys[stage.name] = self.state.identity(stage.name, made.key)
         # Where the page about the run finds what was made, and whether it is still the same.
         outcome |= {"out": str(self.flow.output(stage.name)), "key": made.key}
         why = self.state.why(stage, made)
         if stage.name not in self.chosen:
+            if why is not None and stage.name not in self.needed:
+                outcome |= {"state": _NOT_CHOSEN, "why": why}
+                return
             if why is not None:
                 raise UsageError(
                     f"stage {stage.name} is not among those that run, and must: {why}",
@@ -259,11 +282,13 @@ class FlowRun:
                 time.sleep(min(2.0**attempt, 60))
                 continue
             finally:
+                process.stop()  # where the disk was full before it was waited for
                 with self._lock:
                     self._processes.discard(process)
             break
         metrics = flat_metrics(report)
         self.state.end(stage, made, report, time.monotonic() - began)
+        self.keys[stage.name] = self.state.identity(stage.name, made.key)
         append_metrics(self.record.folder, stage.name, metrics)
         outcome |= {"state": "done", "report": report if _small(report) else None}
         return metrics
@@ -291,7 +316,8 @@ class FlowRun:
     def _save_stages(self) -> None:
         assert self.record is not None
         self.record.body["stages"] = {**self.outcomes, **self._under_way}
-        self.record.save()
+        with suppress(PenstockError, OSError):  # its end says so, where the disk is full still
+            self.record.save()
 
     def _note(self, name: str, outcome: dict[str, Any]) -> None:
         with self._lock:
@@ -308,7 +334,7 @@ class FlowRun:
             print(text, file=sys.stderr, flush=True)
 
     def _failed(self) -> bool:
-        return any(one["state"] not in _WELL for one in self.outcomes.values())
+        return any(one["state"] not in (*_WELL, _NOT_CHOSEN) for one in self.outcomes.values())
 
     def stop_processes(self) -> None:
         """End the processes of all stages, and start none any more."""
@@ -324,6 +350,11 @@ class FlowRun:
         """Publish every stage that is to be, once all of the flow is well."""
         assert self.record is not None
         if self._failed() or len(self.outcomes) < len(self.flow.stages):
+            return
+        stale = [name for name, one in self.outcomes.items() if one["state"] == _NOT_CHOSEN]
+        if stale:
+            if any(stage.publish for stage in self.flow.stages.values()):
+                self._say(f"nothing is published, as {stale[0]} is not up to date")
             return
         items = []
         for name, stage in self.flow.stages.items():
@@ -350,12 +381,24 @@ class FlowRun:
 
 
 _WELL = ("done", "skipped")
+_NOT_CHOSEN = "not chosen"
 
 
-def run_flow_checked(flow: Flow, choice: Choice, *, quiet: bool) -> FlowReport:
-    """Run a flow that was read."""
+def run_flow_checked(
+    flow: Flow, choice: Choice, *, quiet: bool, failed: Callable[[Path], object] | None = None
+) -> FlowReport:
+    """Run a flow that was read.
+
+    failed  called with the run's folder where it fails as a whole, as by a publication
+    """
     check_gpus(flow)
-    return FlowRun(flow, choice, quiet=quiet).run()
+    run = FlowRun(flow, choice, quiet=quiet)
+    try:
+        return run.run()
+    except Exception:
+        if failed is not None and run.record is not None and run.record.state == "failed":
+            failed(run.record.folder)
+        raise
 
 
 def check_gpus(flow: Flow) -> None:

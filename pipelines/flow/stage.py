@@ -20,6 +20,7 @@ from penstock.pipelines.flow.document import Flow, StageSpec, with_stages
 
 _END_SECONDS = 30.0
 _OLDER_SECONDS = 60.0
+_GROUP_SECONDS = 2.0
 
 
 class StageProcess:
@@ -100,10 +101,16 @@ class StageProcess:
         finally:
             if self._process.stdin is not None and self._process.poll() is not None:
                 self._process.stdin.close()
+                self._end_group()
         try:
             if code:
                 raise self._error(code)
             result = Path(self.order["result"])
+            if not result.is_file() and self.stage.python is not None:
+                raise StageError(
+                    f"the process of stage {self.stage.name} ended before its function returned",
+                    expected="a function that returns: os._exit ends its process at once",
+                )
             return parse_json(result.read_bytes()) if result.is_file() else {}
         finally:
             self._folder.cleanup()
@@ -120,6 +127,21 @@ class StageProcess:
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
+        self._end_group()
+
+    def _end_group(self) -> None:
+        """End what a stage has started and left behind, when its own process is gone.
+
+        What ends by itself, as a tracker of shared memory, is given a moment.
+        """
+        assert self._process is not None
+        group, deadline = self._process.pid, time.monotonic() + _GROUP_SECONDS
+        while _is_alive(group):
+            if time.monotonic() > deadline:
+                with suppress(ProcessLookupError, PermissionError):
+                    os.killpg(group, signal.SIGKILL)
+                return
+            time.sleep(0.02)
 
     def _error(self, code: int) -> PenstockError:
         failed = Path(self.order["failed"])
@@ -137,6 +159,21 @@ class StageProcess:
             got=tail or None,
             remedy=f"See {self.log}; run the flow again: it resumes" if self.log else None,
         )
+
+
+def _is_alive(group: int) -> bool:
+    """Return whether a process of a group is there that is more than a zombie."""
+    import psutil
+
+    try:
+        os.killpg(group, 0)
+    except (ProcessLookupError, PermissionError):
+        return False
+    for one in psutil.process_iter():
+        with suppress(psutil.Error, ProcessLookupError):
+            if os.getpgid(one.pid) == group and one.status() != psutil.STATUS_ZOMBIE:
+                return True
+    return False
 
 
 class StageError(PenstockError):

@@ -13,6 +13,7 @@ import contextlib
 import hashlib
 import json
 import os
+import secrets
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -56,10 +57,16 @@ class Made:
         old_inputs = before.get("inputs") or {}
         for name in sorted({*old_inputs, *self.inputs}):
             if old_inputs.get(name) != self.inputs.get(name):
-                found.append(f"input {name} changed")
+                found.append(f"input {name} {_how(old_inputs.get(name), self.inputs.get(name))}")
         if before.get("version") != self.version:
             found.append(f"made by {before.get('version')}")
         return found
+
+
+def _how(before: Any, now: str | None) -> str:
+    """Return how an input differs: keys of stages are followed by which time they were made."""
+    anew = isinstance(before, str) and now is not None and before.split()[0] == now.split()[0]
+    return "was made anew" if anew else "changed"
 
 
 def _short(value: Any) -> str:
@@ -141,6 +148,17 @@ class FlowState:
         """Return what the output of a stage was made of, or None."""
         return self._read(self.folder / f"{stage}.json")
 
+    def identity(self, stage: str, key: str) -> str:
+        """Return what tells an output from others made of the same, for what is made of it.
+
+        A stage that was made anew, by --force or because its output was gone, may have come out
+        different: what depends on it, and what was published of it, is of the one before.
+        """
+        record = self.record(stage)
+        if record is None or record.get("key") != key or not record.get("turn"):
+            return key
+        return f"{key} {record['turn']}"
+
     def interrupted(self, stage: str) -> dict[str, Any] | None:
         """Return what a run has begun to make and not ended, or None."""
         return self._read(self.folder / f"{stage}.started")
@@ -168,6 +186,7 @@ class FlowState:
         """Note that the output of a stage is whole."""
         body = {
             "key": made.key,
+            "turn": secrets.token_hex(8),
             "made": asdict(made),
             "report": report,
             "seconds": seconds,

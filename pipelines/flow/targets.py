@@ -73,7 +73,12 @@ class LocalTarget:
 
     def stage(self, output: Path) -> None:
         """Copy the output beside the target, to the disk."""
-        size = sum(one.stat().st_size for one in output.rglob("*") if one.is_file())
+        with explained(self.path):
+            self._stage(output)
+
+    def _stage(self, output: Path) -> None:
+        files = [output] if output.is_file() else output.rglob("*")
+        size = sum(one.stat().st_size for one in files if one.is_file())
         need_disk(self.target.parent, size, f"a copy of {output}, to be published")
         for left in (self.copy, self._new):  # by a run that was killed
             refuse_link(left)
@@ -93,7 +98,7 @@ class LocalTarget:
 
     def swap(self) -> None:
         """Give target and copy each other's names."""
-        with _explained(self.path):
+        with explained(self.path):
             if not self._is_new(self.target):
                 if not self._is_new(self.copy):
                     raise FileNotFoundError(2, "what was staged is gone", str(self.copy))
@@ -109,7 +114,7 @@ class LocalTarget:
         """Give the target what it was, or nothing if there was nothing."""
         if self.number is None:
             return  # it was never wholly staged, so never swapped
-        with _explained(self.path):
+        with explained(self.path):
             if self._is_new(self.target) and not (
                 self.copy.exists() and exchange(self.copy, self.target)
             ):
@@ -129,16 +134,19 @@ class LocalTarget:
         """
         if not self.copy.exists():
             return
-        with _explained(self.path):
+        with explained(self.path):
             self._keep(keep)
 
     def _keep(self, keep: int) -> None:
         before = f"{self.target.name}.previous"
-        names = [self.target.with_name(f"{before}{f'-{n}' * (n > 1)}") for n in range(1, keep + 1)]
+        names: list[Path] = []  # up to the first that is free
+        while len(names) < keep and (not names or names[-1].exists()):
+            number = f"-{len(names) + 1}" if names else ""
+            names.append(self.target.with_name(f"{before}{number}"))
         if not names:
             _remove(self.copy)
             return
-        free = next((n for n, name in enumerate(names) if not name.exists()), keep - 1)
+        free = len(names) - 1
         _remove(names[free])
         for n in range(free, 0, -1):
             names[n - 1].rename(names[n])
@@ -146,8 +154,9 @@ class LocalTarget:
 
     def discard(self) -> None:
         """Remove the copy."""
-        for left in (self.copy, self._new):
-            _remove(left)
+        with explained(self.path):
+            for left in (self.copy, self._new):
+                _remove(left)
 
     def where(self) -> str:
         """Return where readers find it."""
@@ -252,14 +261,14 @@ class RemoteTarget:
         return system, root
 
     def _explained(self) -> Any:
-        return _explained(self.url)
+        return explained(self.url)
 
 
 Target = LocalTarget | RemoteTarget
 
 
 @contextmanager
-def _explained(place: str) -> Iterator[None]:
+def explained(place: str) -> Iterator[None]:
     """Raise what the system refuses as an error of publishing."""
     try:
         yield

@@ -9,7 +9,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from penstock.pipelines.flow.records import RunRecord, all_runs, is_running
+from penstock.pipelines.flow.records import (
+    RunRecord,
+    all_runs,
+    began,
+    is_running,
+    same_file,
+)
 from penstock.pipelines.report.charts import MOST_ROWS
 from penstock.pipelines.report.values import mappings, number, text
 
@@ -48,8 +54,8 @@ def gather(run: RunRecord) -> RunFacts:
     """Return what the page of a run tells."""
     older = [
         one for one in _runs_beside(run)
-        if one.body.get("file") == run.body.get("file") and one.name != run.name
-        and text(one.body.get("began")) <= text(run.body.get("began"))
+        if same_file(one.body.get("file"), run.body.get("file")) and one.name != run.name
+        and began(one) <= began(run)
     ]  # fmt: skip
     stages = stages_of(run)
     whole = [one for one in older if one.body.get("state") == "passed"] or older

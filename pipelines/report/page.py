@@ -111,7 +111,7 @@ def _failures(facts: RunFacts) -> str:
     whole = facts.run.body.get("error")
     named = [("the run", {"error": whole})] if isinstance(whole, dict) else []
     for name, stage in [*named, *facts.stages.items()]:
-        if stage.get("state") in ("done", "skipped", "running"):
+        if stage.get("state") in ("done", "skipped", "running", "not chosen"):
             continue
         error = stage.get("error")
         told: dict[str, Any] = error if isinstance(error, dict) else {}

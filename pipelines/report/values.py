@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from penstock.documents import named_number
+
 
 def text(value: Any) -> str:
     """Return a value as text; nothing for None."""
@@ -14,7 +16,7 @@ def text(value: Any) -> str:
 def number(value: Any) -> float | None:
     """Return a number, which may be NaN or infinite, or None for what is none."""
     if isinstance(value, bool) or not isinstance(value, int | float):
-        return None
+        return named_number(value) if isinstance(value, str) else None
     try:
         return float(value)
     except OverflowError:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import re
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -114,16 +115,20 @@ def remove(
     output: Output = Output(),
 ) -> None:
     """Remove a schedule; a run of it that is under way goes on."""
-    from penstock.pipelines.schedule.store import schedules, state_file
+    from penstock.pipelines.schedule.store import check_installed, schedules, state_file
+
+    check_installed()
+    from apscheduler.jobstores.base import JobLookupError
 
     with schedules(state_file(state.state)) as scheduler:
-        known = [job.id for job in scheduler.get_jobs()]
-        if name not in known:
+        try:
+            scheduler.remove_job(name)  # one that cannot be read too
+        except JobLookupError:
+            known = [job.id for job in scheduler.get_jobs()]
             raise UsageError(
                 f"there is no schedule {name!r}",
                 expected=f"one of {', '.join(known)}" if known else "none: there are no schedules",
-            )
-        scheduler.remove_job(name)
+            ) from None
     if not output.quiet:
         print(f"removed {name}")
 
@@ -155,20 +160,28 @@ def entry_of(flow: Path, options: ScheduleOptions) -> Entry:
             'schedule: {cron: "30 2 * * *"}',
         )  # fmt: skip
     zone_of(found.timezone)
+    name = found.name or read.name
+    if re.fullmatch(r"[\w.-]+", name, re.ASCII) is None:  # it is part of names of files and units
+        raise UsageError("option --name has a bad value", expected="letters, digits, -, _ and .",
+                         got=repr(name))  # fmt: skip
     return Entry(
-        name=found.name or read.name, flow=flow, cron=parse_cron(found.cron),
+        name=name, flow=flow, cron=parse_cron(found.cron),
         zone=found.timezone, settings=options.set, retries=found.retries or 0,
         backoff=60.0 if found.backoff is None else found.backoff,
     )  # fmt: skip
 
 
 def _line(job: Any, last: Any) -> dict[str, Any]:
-    flow, cron, zone = job.name.split(" | ")
+    from penstock.pipelines.schedule.serve import is_alive
+
+    flow, cron, zone = job.name.rsplit(" | ", 2)
     following = job.next_run_time or job.trigger.get_next_fire_time(None, dt.datetime.now(dt.UTC))
     body = {"name": job.id, "flow": flow, "cron": cron, "timezone": zone or None,
             "next": following.isoformat() if following else None, "last": None}  # fmt: skip
     if last is not None:
-        state = "running" if last.ended is None else ("passed" if last.code == 0 else "failed")
+        state = "passed" if last.code == 0 else "failed"
+        if last.code is None:
+            state = "running" if last.ended is None and is_alive(last) else "cut off"
         body["last"] = {"began": last.began, "state": state, "attempt": last.attempt + 1}
     return body
 

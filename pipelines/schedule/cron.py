@@ -6,6 +6,7 @@ month and the day of the week are restricted, cron means either, APScheduler bot
 
 from __future__ import annotations
 
+import datetime as dt
 import re
 from dataclasses import dataclass
 from typing import Any
@@ -56,15 +57,22 @@ class Cron:
                 _DAYS[one] if place == 4 else str(one) for one in self.values[place]
             )  # fmt: skip
 
+        from penstock.pipelines.schedule.trigger import WallTime
+
+        # Every hour or every few minutes goes on through the hour that comes twice, as with cron.
+        often = self.any[0] or self.any[1]
         common = {
             "minute": listed(0), "hour": listed(1), "month": listed(3),
-            "timezone": zone_of(zone),
+            "timezone": zone_of(zone) if often else dt.UTC,
         }  # fmt: skip
+        found: Any
         if self.either_day:
-            return OrTrigger(
+            found = OrTrigger(
                 [CronTrigger(**common, day=listed(2)), CronTrigger(**common, day_of_week=listed(4))]
             )
-        return CronTrigger(**common, day=listed(2), day_of_week=listed(4))
+        else:
+            found = CronTrigger(**common, day=listed(2), day_of_week=listed(4))
+        return found if often else WallTime(found, zone_of(zone))
 
     def calendar(self, zone: str | None) -> tuple[str, ...]:
         """Return it as lines of systemd's ``OnCalendar=``, any of which will do."""

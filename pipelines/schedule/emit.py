@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 import sys
 from dataclasses import dataclass
@@ -84,10 +85,12 @@ def kubernetes(entry: Entry, image: str) -> str:
     """Return a CronJob; the flow's folder must be in the image, or mounted where it is here."""
     zone = f"  timeZone: {json.dumps(entry.zone)}\n" if entry.zone else ""
     words = ["penstock", *entry.words[1:]]
+    # A CronJob's name has at most 52 characters, and ends with a letter or digit.
+    name = f"penstock-{entry.name}".lower().replace("_", "-")[:52].rstrip("-.")
     command = "".join(f"                - {json.dumps(word)}\n" for word in words)
     return (
         "apiVersion: batch/v1\nkind: CronJob\n"
-        f"metadata:\n  name: penstock-{entry.name.lower().replace('_', '-')}\n"
+        f"metadata:\n  name: {name}\n"
         f"spec:\n  schedule: {json.dumps(entry.cron.text)}\n{zone}"
         "  concurrencyPolicy: Forbid\n  startingDeadlineSeconds: 3600\n"
         "  jobTemplate:\n    spec:\n"
@@ -123,7 +126,8 @@ def airflow(entry: Entry) -> str:
 def _quoted(word: str) -> str:
     """Return a word of ExecStart, in which systemd expands % and $."""
     safe = word.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%").replace("$", "$$")
-    return f'"{safe}"' if safe != word or " " in word else word
+    safe = safe.replace("\n", "\\n")
+    return safe if re.fullmatch(r"[\w@%+=:,./-]+", safe) else f'"{safe}"'
 
 
 def _path(path: Path) -> str:

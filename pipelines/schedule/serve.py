@@ -10,10 +10,12 @@ import datetime as dt
 import logging
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -30,6 +32,8 @@ from penstock.pipelines.schedule.store import (
 _LOOK_SECONDS = 5.0  # for schedules that another process has added or removed
 _LONGEST_WAIT = 3600.0
 _END_SECONDS = 60.0
+_AGAIN_SECONDS = 60.0  # after the state could not be read or written
+_PUT_BACK = 60.0  # seconds that a clock is put back by; less is a clock that is being adjusted
 # What was wrong with the flow itself is so again: exit code 2 is bad usage.
 _NOT_AGAIN = (0, 2)
 
@@ -63,52 +67,95 @@ def _attempt(state: Path, name: str, flow: str, settings: list[str], attempt: in
     with _lock:
         if _stopping.is_set():
             return 1
-        process = subprocess.Popen(
-            words, cwd=Path(flow).parent, stdin=subprocess.DEVNULL, start_new_session=True
-        )
+        try:
+            process = subprocess.Popen(
+                words, cwd=Path(flow).parent, stdin=subprocess.DEVNULL, start_new_session=True
+            )
+        except OSError as error:  # the folder is on a disk that is not there, no memory
+            _say(f"{name}: cannot be started: {error}")
+            number = _noted(lambda: note_begin(state, name, attempt, None, None))
+            _noted(lambda: note_end(state, number, 1))
+            return 1
         _running.add(process)
     try:
         began = psutil.Process(process.pid).create_time()
     except psutil.Error:
         began = 0.0
-    number = note_begin(state, name, attempt, process.pid, began)
+    # A run is watched whether or not it can be noted: another must not start beside it.
+    number = _noted(lambda: note_begin(state, name, attempt, process.pid, began))
     code = process.wait()
     with _lock:
         _running.discard(process)
     # What this scheduler has ended is as if it had been cut off: it runs again at the next start.
-    note_end(state, number, None if _stopping.is_set() and code != 0 else code)
+    _noted(lambda: note_end(state, number, None if _stopping.is_set() and code != 0 else code))
     _say(f"{name}: " + ("passed" if code == 0 else f"failed with exit code {code}"))
     return code
 
 
+def _noted(note: Callable[[], Any]) -> Any:
+    """Note something of a run; where the state cannot be written, say so and go on."""
+    try:
+        return note()
+    except sqlite3.Error as error:
+        _say(f"the state cannot be written: {error}")
+        return None
+
+
 def serve(state: Path, *, ready: Any = None) -> None:
     """Run what is due until SIGTERM or Ctrl-C."""
+    from apscheduler.events import EVENT_JOB_ERROR, EVENT_JOB_EXECUTED, EVENT_JOB_MAX_INSTANCES
     from apscheduler.executors.pool import ThreadPoolExecutor
     from apscheduler.schedulers.background import BackgroundScheduler
+
+    class Scheduler(BackgroundScheduler):  # type: ignore[misc]
+        """One whose thread outlives a state that cannot be read or written for a while."""
+
+        def _process_jobs(self) -> Any:
+            try:
+                return super()._process_jobs()
+            except Exception as error:
+                _say(f"the state cannot be used, which is tried again: {error}")
+                _stopping.wait(_AGAIN_SECONDS)
+                return 0.0
 
     logging.getLogger("apscheduler").setLevel(logging.ERROR)
     _stopping.clear()
     with only_server(state):
-        scheduler = BackgroundScheduler(
+        scheduler = Scheduler(
             jobstores={"default": job_store(state)},
             executors={"default": ThreadPoolExecutor(32)},
             job_defaults={"coalesce": True, "max_instances": 1, "misfire_grace_time": None},
         )
+        missed: set[str] = set()
+        scheduler.add_listener(lambda event: missed.add(event.job_id), EVENT_JOB_MAX_INSTANCES)
+
+        def make_up(event: Any) -> None:
+            if event.job_id in missed and not _stopping.is_set():
+                missed.discard(event.job_id)
+                _run_now(scheduler, event.job_id, "was due while it ran, and is made up for now")
+
+        scheduler.add_listener(make_up, EVENT_JOB_EXECUTED | EVENT_JOB_ERROR)
         scheduler.start(paused=True)
-        cut_off = [one for one in _cut_off(state) if scheduler.get_job(one.schedule) is not None]
-        for one in cut_off:
-            note_end(state, one.id, None)
-        for name in dict.fromkeys(one.schedule for one in cut_off):
-            _say(f"{name}: its last run was cut off, and is made up for now")
-            scheduler.modify_job(name, next_run_time=dt.datetime.now().astimezone())
+        look_again(scheduler)
+        last = _last_runs(state)
+        _make_up_for(scheduler, state, [one for one in last if not is_alive(one)])
+        # Runs of a scheduler that was killed, which go on by themselves.
+        left = [one for one in last if one.ended is None and is_alive(one)]
         scheduler.resume()
         count = len(scheduler.get_jobs())
         _say(f"serving {count} schedule{'s' * (count != 1)} of {state}")
         if ready is not None:
             ready()
+        ahead = time.time() - time.monotonic()
         try:
             while True:
                 time.sleep(_LOOK_SECONDS)
+                before, ahead = ahead, time.time() - time.monotonic()
+                if ahead < before - _PUT_BACK:
+                    look_again(scheduler)
+                ended = [one for one in left if not is_alive(one)]
+                left = [one for one in left if one not in ended]
+                _make_up_for(scheduler, state, ended)
                 scheduler.wakeup()
         finally:
             _stopping.set()
@@ -116,24 +163,51 @@ def serve(state: Path, *, ready: Any = None) -> None:
             scheduler.shutdown(wait=True)
 
 
-def _cut_off(state: Path) -> list[ScheduledRun]:
-    """Return the attempts that were cut off, and after which no other has begun."""
-    found, seen = [], set()
+def look_again(scheduler: Any) -> None:
+    """Have no schedule wait longer than from now on: the clock may have been put back.
+
+    A machine that starts with a clock years ahead would else wait for years.
+    """
+    now = dt.datetime.now(dt.UTC)
+    for job in scheduler.get_jobs():
+        following = job.trigger.get_next_fire_time(None, now)
+        if following is not None and job.next_run_time and job.next_run_time > following:
+            _say(f"{job.id}: the clock was put back, next {following.isoformat()}")
+            scheduler.modify_job(job.id, next_run_time=following)
+
+
+def _run_now(scheduler: Any, name: str, why: str) -> None:
+    from apscheduler.jobstores.base import JobLookupError
+
+    with suppress(JobLookupError):  # it was removed meanwhile
+        scheduler.modify_job(name, next_run_time=dt.datetime.now().astimezone())
+        _say(f"{name}: {why}")
+
+
+def _make_up_for(scheduler: Any, state: Path, cut_off: list[ScheduledRun]) -> None:
+    """Run what was cut off again."""
+    for one in cut_off:
+        if scheduler.get_job(one.schedule) is not None:
+            _noted(lambda number=one.id: note_end(state, number, None))  # type: ignore[misc]
+            _run_now(scheduler, one.schedule, "its last run was cut off, and is made up for now")
+
+
+def _last_runs(state: Path) -> list[ScheduledRun]:
+    """Return the last attempt of each schedule that has not ended by itself."""
+    found: dict[str, ScheduledRun] = {}
     for one in runs_of(state, last=1000):
-        if one.schedule in seen:
-            continue
-        seen.add(one.schedule)
-        if one.code is None and not _alive(one):
-            found.append(one)
-    return found
+        found.setdefault(one.schedule, one)
+    return [one for one in found.values() if one.code is None]
 
 
-def _alive(run: ScheduledRun) -> bool:
+def is_alive(run: ScheduledRun) -> bool:
+    """Return whether the process of a run is there."""
     import psutil
 
     try:
         process = psutil.Process(run.process or -1)
-        return bool(abs(process.create_time() - (run.process_began or 0)) < 1)
+        same = abs(process.create_time() - (run.process_began or 0)) < 1
+        return bool(same and process.status() != psutil.STATUS_ZOMBIE)
     except (psutil.Error, ValueError):
         return False
 

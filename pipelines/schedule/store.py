@@ -9,8 +9,9 @@ from __future__ import annotations
 import datetime as dt
 import os
 import sqlite3
+import sys
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from penstock.locks import open_locked
 from penstock.output_lock import own_directory
 
 FILE = "schedule.sqlite"
+_OTHER = "Name another file: --state"
 _TABLE = """
 create table if not exists penstock_runs (
     id integer primary key, schedule text not null, due text, began text not null,
@@ -67,8 +69,37 @@ def job_store(path: Path) -> Any:
     """Return APScheduler's store of schedules."""
     check_installed()
     from apscheduler.jobstores.sqlalchemy import SQLAlchemyJobStore
+    from sqlalchemy import select
 
-    return SQLAlchemyJobStore(url=f"sqlite:///{path}", tablename="apscheduler_jobs")
+    # Not as the umask says: what is in it is run.
+    with suppress(FileExistsError):
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+
+    class Store(SQLAlchemyJobStore):  # type: ignore[misc]
+        """One that keeps schedules that it cannot read, where APScheduler's would delete them."""
+
+        def _get_jobs(self, *conditions: Any) -> list[Any]:
+            wanted = select(self.jobs_t.c.id, self.jobs_t.c.job_state)
+            wanted = wanted.where(*conditions).order_by(self.jobs_t.c.next_run_time)
+            found = []
+            with self.engine.begin() as connection:
+                rows = list(connection.execute(wanted))
+            for row in rows:
+                try:
+                    found.append(self._reconstitute_job(row.job_state))
+                except Exception as error:
+                    if row.id not in told:
+                        told.add(row.id)
+                        print(
+                            f"penstock: warning: the schedule {row.id!r} in {path} cannot be read, "
+                            f"and does not run: {type(error).__name__}: {error}. "
+                            "Remove it, and add it again",
+                            file=sys.stderr,
+                        )
+            return found
+
+    told: set[str] = set()
+    return Store(url=f"sqlite:///{path}", tablename="apscheduler_jobs")
 
 
 @contextmanager
@@ -104,15 +135,26 @@ def check_state(path: Path) -> None:
         raise PenstockError(
             f"{path} is not ours", expected=f"a file of user {os.geteuid()}",
             got="a symbolic link" if path.is_symlink() else f"a file of user {found.st_uid}",
-            remedy="Name another file: --state",
+            remedy=_OTHER,
+        )  # fmt: skip
+    if found.st_mode & 0o022:
+        raise PenstockError(
+            f"others may write to {path}", expected="a file that its user alone may write to",
+            remedy=f"Look at what is in it, then: chmod go-w {path}",
         )  # fmt: skip
     try:
         with closing(sqlite3.connect(path)) as database:
             database.execute("select count(*) from sqlite_master").fetchone()
+            (said,) = database.execute("pragma quick_check(1)").fetchone()
+    except sqlite3.OperationalError as error:  # it is locked, or cannot be opened
+        raise PenstockError(f"cannot read {path}", got=str(error), remedy=_OTHER) from error
     except sqlite3.DatabaseError as error:
+        raise UsageError(f"{path} is no SQLite database", got=str(error), remedy=_OTHER) from error
+    if said != "ok":
         raise UsageError(
-            f"{path} is no SQLite database", got=str(error), remedy="Name another file: --state"
-        ) from error
+            f"{path} is damaged", got=str(said),
+            remedy="Move it away, and add the schedules again; runs/ beside each flow is whole",
+        )  # fmt: skip
 
 
 @contextmanager
@@ -138,7 +180,9 @@ def _database(path: Path) -> Iterator[sqlite3.Connection]:
         yield database
 
 
-def note_begin(path: Path, schedule: str, attempt: int, process: int, process_began: float) -> int:
+def note_begin(
+    path: Path, schedule: str, attempt: int, process: int | None, process_began: float | None
+) -> int:
     """Note that an attempt begins; return its number."""
     with _database(path) as database:
         cursor = database.execute(
@@ -150,7 +194,7 @@ def note_begin(path: Path, schedule: str, attempt: int, process: int, process_be
         return cursor.lastrowid
 
 
-def note_end(path: Path, number: int, code: int | None) -> None:
+def note_end(path: Path, number: int | None, code: int | None) -> None:
     """Note that an attempt has ended; without a code it was cut off."""
     with _database(path) as database:
         database.execute(

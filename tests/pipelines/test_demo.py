@@ -59,6 +59,8 @@ def test_it_runs_from_nothing_on_one_rank_and_then_nothing_is_left_to_do(
     check(folder, 2000)
     text = report.text()
     assert "on one rank, as there is no MPI here: mpi4py loads no MPI" in text
+    assert text.splitlines()[-1] == report.report
+    assert Path(report.report or "").is_file()
     for line in ("2,000 predictions", "200 small graphs", str(folder)):
         assert line in text
     again = run_flow(folder / "flow.yaml")

@@ -452,3 +452,16 @@ def test_remedies_are_shown_but_not_of_what_is_fine():
     text = DoctorReport(findings, allows(machine()), {}, {}).text()
     assert "never shown" not in text
     assert "-> get b" in text
+
+
+def test_a_folder_is_looked_at_also_where_its_disk_is_not_measured(tmp_path):
+    answers = machine()
+    for folder, state in ((tmp_path, "ok"), (tmp_path / "none", "broken")):
+        answers["disk"] = run_probe("disk", [str(folder), "0"], timeout=30)
+        (one,) = (one for one in judge(answers) if one.subject == "disk")
+        assert one.state == state
+        assert "writes" not in one.text
+        assert "too full" not in one.text
+    calls = []
+    examine.examine(tmp_path, disk=False, probe=faked(machine(), calls))
+    assert "disk" in str(calls)

@@ -10,7 +10,7 @@ import pytest
 
 from penstock.errors import UsageError
 from penstock.pipelines.flow.commands import command_of, job_names
-from penstock.pipelines.flow.document import read_flow
+from penstock.pipelines.flow.document import Input, read_flow
 from penstock.pipelines.flow.state import FlowState
 
 
@@ -118,12 +118,67 @@ stages:
         ("stages: {1a: {job: walk}}", "name of a stage"),
         ("name: ../x\nstages: {a: {job: walk, input: g}}", "name"),
         ("cluster: {wokers: 3}\nstages: {a: {job: walk, input: g}}", "wokers"),
+        ("stages: {a: {job: walk, input: g}, a: {job: walk, input: h}}", "'a' stands twice"),
+        ("stages: {a: {job: walk, input: g, expect: {x: 1}, expect: {y: 1}}}", "stands twice"),
+        ("stages: {a: &a {job: walk, input: [*a]}}", "stands within itself"),
+        ("stages:\n\ta: {job: walk, input: g}", "cannot read"),
+        ("stages: {a: {job: walk, input: g, expect: {steps: .inf}}}", "stage a.*'steps'"),
+        ("stages: {a: {job: walk, input: g, expect: {steps: '< 1e400'}}}", "'steps'"),
+        ("variables: {v: }\nstages: {a: {job: walk, input: g}}", "v. Expected a text"),
+        ("variables: {v: [1]}\nstages: {a: {job: walk, input: g}}", "v. Expected a text"),
+        ("stages: {a: {job: walk, input: '{{stage.z}}/x'}}", "'z', which there is not"),
+        ("stages: {a: {job: walk, input: g, publish: '{{stage.a}}'}}", "publish names the output"),
+        ("name: runs\nstages: {a: {job: walk, input: g}}", "where the records of runs are"),
+        ("folder: .\nstages: {runs: {job: walk, input: g}}", "where the records of runs are"),
         ("parallel: 0\nstages: {a: {job: walk, input: g}}", "parallel"),
     ],
 )
 def test_a_bad_file_is_refused_and_says_where(write, text, says):
     with pytest.raises(UsageError, match=says):
         write(text)
+
+
+@pytest.mark.parametrize(
+    "place", [".", "/", "out", "out/a/b", "out/b", "out/.flow", "runs", "runs/x", "data", "data/x"]
+)
+def test_what_publishing_would_replace_must_not_be_needed(write, place):
+    with pytest.raises(UsageError, match="would publish to"):
+        write(f"""
+folder: out
+stages:
+  a: {{job: walk, input: data/x, publish: {place}}}
+  b: {{job: walk, input: g}}
+""")
+
+
+def test_anchors_and_merges_are_yamls(write):
+    flow = write("""
+stages:
+  a: &same {python: "m:f", x: 1}
+  b: {<<: *same, x: 2}
+""")
+    assert [one.options for one in flow.stages.values()] == [{"x": 1}, {"x": 2}]
+
+
+@pytest.mark.parametrize(
+    ("value", "means"),
+    [("0.00001", 1e-5), ("12:30", "12:30"), ("010", "010"), ("1e-5", 1e-5), ("true", True),
+     ("7", 7), ("0", 0), ("2026-01-02", "2026-01-02"), ("x: y", "x: y")],
+)  # fmt: skip
+def test_a_variable_alone_is_what_it_looks_like(write, value, means):
+    text = 'variables: {{v: {}}}\nstages: {{a: {{python: "m:f", x: "{{{{v}}}}"}}}}'
+    for flow in (write(text.format(f"'{value}'")), write(text.format("0"), v=value)):
+        found = flow.stages["a"].options["x"]
+        assert (found, type(found)) == (means, type(means))
+    if not isinstance(means, str):
+        assert write(text.format(value)).stages["a"].options["x"] == means
+
+
+def test_an_input_can_be_named_as_options_name_it(write):
+    flow = write("""
+stages: {b: {python: "m:f"}, a: {python: "m:f", input: "{{stage.b}}/x"}}
+""")
+    assert flow.stages["a"].inputs == (Input("b", "x"),)
 
 
 def test_yaml_of_a_flow_makes_no_objects(write):

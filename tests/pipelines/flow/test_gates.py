@@ -82,3 +82,33 @@ def test_metrics_are_found_by_path_or_by_a_unique_end():
     assert metrics == {"nodes": 3.0, "metrics.test.score": 0.5, "a.0": 1.0, "a.1": 2.0}
     assert find_metric(metrics, "test.score") == 0.5
     assert find_metric({"a.x": 1.0, "b.x": 2.0}, "x") is None
+
+
+@pytest.mark.parametrize("before", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("text", ["within 5 % of previous", "not worse than previous by 0.02"])
+def test_a_previous_value_that_is_no_number_is_as_none(text, before):
+    """Compared with NaN no run would pass ever after; compared with infinity every one would."""
+    gate = parse_gate("m", text)
+    checked = gate.check({"m": 1.0}, {"m": before})
+    assert checked.met
+    assert "the previous value is" in checked.note
+    assert not gate.check({"m": math.nan}, {"m": before}).met
+    assert not gate.check({"m": math.nan}, {}).met
+
+
+def test_a_previous_value_of_zero_leaves_no_share():
+    gate = parse_gate("m", "within 5 % of previous")
+    assert gate.check({"m": 0.0}, {"m": 0.0}).met
+    assert not gate.check({"m": 1e-9}, {"m": 0.0}).met
+
+
+def test_a_name_that_fits_two_metrics_is_told_which():
+    metrics = {f"other{n}": 1.0 for n in range(50)} | {"test.score": 1.0, "valid.score": 2.0}
+    note = parse_gate("score", "> 0").check(metrics, {}).note
+    assert "test.score, valid.score" in note
+    assert "test.score" in parse_gate("test.scores", "> 0").check(metrics, {}).note
+
+
+def test_counts_are_told_whole():
+    text = parse_gate("m", 1234567).check({"m": 1234568.0}, {}).text()
+    assert text == "m 1234568, expected == 1234567"

@@ -17,9 +17,11 @@ import pytest
 from penstock.cluster.local import start_resource_tracker
 from penstock.errors import CapacityError, OutputExists, UsageError
 from penstock.pipelines.cli import run
-from penstock.pipelines.flow import run_flow
+from penstock.pipelines.flow import run_flow, stage
 from penstock.pipelines.flow.document import read_flow
-from penstock.pipelines.flow.records import all_runs
+from penstock.pipelines.flow.records import RunRecord, all_runs, previous_metrics
+from penstock.pipelines.flow.state import FlowState
+from penstock.system_errors import disk_full
 
 MODULE = """
 import json, os, time
@@ -114,14 +116,23 @@ def test_a_failure_ends_only_what_depends_on_it_and_says_why(home, capsys):
     assert [mended[name]["state"] for name in "abcd"] == ["skipped", "skipped", "done", "done"]
 
 
-def test_only_some_stages_run(home):
+def test_only_some_stages_run(home, capsys):
     path = home / "flow.yaml"
     with pytest.raises(UsageError, match="no stage 'z'"):
         run_flow(path, first="z")
     alone = run_flow(path, only=("c",))
     assert alone.stages["c"]["state"] == "done"
-    assert alone.stages["a"]["state"] == "failed"  # it would have had to run
-    assert "must" in alone.stages["a"]["error"]["what"]
+    assert alone.state == "passed"
+    assert states(alone) == {"a": "not chosen", "b": "not chosen", "c": "done", "d": "not chosen"}
+    assert not (home / "pub").exists()  # of a flow of which only a part is up to date
+    refused = run_flow(path, only=("b",))
+    assert refused.state == "failed"
+    assert run(["run", str(path), "--only", "b", "--plan", "--json"]) == 0
+    plan = {one["name"]: one["problem"] for one in json.loads(capsys.readouterr().out)["stages"]}
+    assert "would be refused" in plan.pop("a")
+    assert set(plan.values()) == {None}
+    assert states(refused) == {"a": "failed", "b": "not run", "c": "skipped", "d": "not chosen"}
+    assert "must" in refused.stages["a"]["error"]["what"]
     run_flow(path)
     rest = run_flow(path, first="b", force=True)
     assert states(rest) == {"a": "skipped", "b": "done", "c": "skipped", "d": "done"}
@@ -325,3 +336,224 @@ def test_the_record_says_what_runs_and_where_outputs_are(home):
     assert first["key"] == second["key"]
     assert first["out"] == str(home / "out" / "a")
     assert all_runs(home / "runs")[-1].body["folder"] == str(home / "out")
+
+
+def test_what_was_made_anew_is_read_and_published_anew(home):
+    """A function may give something else each time: its key alone does not tell."""
+    (home / "mine.py").write_text("""
+import time
+def fetch(out):
+    out.mkdir(exist_ok=True)
+    (out / "v").write_text(str(time.time_ns()))
+def copy(given, out):
+    out.mkdir(exist_ok=True)
+    (out / "v").write_text((given / "v").read_text())
+""")
+    path = flow(
+        home,
+        """
+folder: out
+stages:
+  a: {python: "mine:fetch", publish: pub/a}
+  b: {python: "mine:copy", input: a}
+""",
+    )
+    run_flow(path)
+    run_flow(path, only=("a",), force=True)
+    last = run_flow(path)
+    assert states(last) == {"a": "skipped", "b": "done"}
+    assert last.stages["b"]["why"] == "input a was made anew"
+    now = (home / "out/a/v").read_text()
+    assert (home / "out/b/v").read_text() == (home / "pub/a/v").read_text() == now
+    assert set(states(run_flow(path)).values()) == {"skipped"}
+
+
+def test_metrics_that_are_no_numbers_break_gates_and_can_be_kept(home, capsys):
+    (home / "mine.py").write_text("def make(out): return {'m': float('nan'), 'big': float('inf')}")
+    stage = '{python: "mine:make", expect: {%s}}'
+    failed = run_flow(flow(home, "stages: {a: %s}" % (stage % "m: '> 0'")))
+    assert states(failed) == {"a": "gate failed"}
+    assert "m NaN" in failed.stages["a"]["why"]
+    assert run_flow(flow(home, 'stages: {a: {python: "mine:make"}}')).state == "passed"
+    text = (all_runs(home / "runs")[-1].folder / "run.json").read_text()
+    json.loads(text, parse_constant=pytest.fail)  # NaN is none of JSON's
+    (home / "mine.py").write_text("def make(out): return {'m': 1.0, 'big': 1}")
+    path = flow(home, "stages: {a: %s}" % (stage % "m: within 5 % of previous, big: 1"))
+    assert run_flow(path).state == "passed"
+    assert run(["runs", "show", "--folder", str(home / "runs"), "--json"]) == 0
+    json.loads(capsys.readouterr().out, parse_constant=pytest.fail)
+
+
+def test_a_function_that_prints_exits_or_raises_is_told_as_such(home):
+    (home / "mine.py").write_text("""
+import os, sys
+print("imported")
+def prints(out):
+    print("told")
+    os.system("echo deep")
+    return {"n": 1}
+def exits(out): sys.exit("enough")
+def leaves(out): os._exit(0)
+def raises(out):
+    print("before")
+    raise KeyError("lost")
+def asks(out): input("sure? ")
+def odd(out): return {"x": object()}
+""")
+    names = ("asks", "prints", "exits", "leaves", "raises", "odd")
+    stages = "".join(f"\n  {name}: {{python: 'mine:{name}'}}" for name in names)
+    report = run_flow(flow(home, f"parallel: 5\nstages: {stages}"))
+    assert report.stages["prints"]["metrics"] == {"n": 1.0}
+    logs = {one.stem: one.read_text() for one in Path(report.run).glob("logs/*")}
+    assert {"imported", "told", "deep"} <= set(logs["prints"].split())
+    whats = {name: report.stages[name].get("error", {}).get("what") for name in names}
+    assert whats["exits"] == "python: mine:exits called sys.exit('enough')"
+    assert "ended before its function returned" in whats["leaves"]
+    assert whats["raises"] == "python: mine:raises raised KeyError: 'lost'"
+    assert "EOFError" in whats["asks"]
+    assert "JSON" in whats["odd"]
+    assert "before" in logs["raises"]
+    assert "in raises" in logs["raises"]  # the traceback
+    assert not any("bug" in str(one) for one in report.stages.values())
+
+
+LEAVES = """
+import subprocess, time
+def make(out, hang=False):
+    child = subprocess.Popen(["sleep", "1000"])
+    out.mkdir()
+    (out / "child").write_text(str(child.pid))
+    time.sleep(1000 * hang)
+"""
+
+
+@pytest.mark.parametrize("hangs", ["false", pytest.param("true", marks=pytest.mark.slow)])
+def test_what_a_stage_leaves_behind_ends_with_it(home, monkeypatch, hangs):
+    monkeypatch.setattr(stage, "_GROUP_SECONDS", 0.2)
+    (home / "mine.py").write_text(LEAVES)
+    text = f"stages: {{a: {{python: 'mine:make', hang: {hangs}, timeout: 4}}}}"
+    assert states(run_flow(flow(home, text))) == {"a": "failed" if hangs == "true" else "done"}
+    pid = int((home / "flow/a/child").read_text())
+    assert not psutil.pid_exists(pid) or psutil.Process(pid).status() == "zombie"
+
+
+def test_a_stage_that_does_not_hear_that_its_flow_is_gone_is_killed(home, monkeypatch):
+    """Its flow is killed, and the stage catches all that it is told."""
+    (home / "mine.py").write_text("""
+import os, signal, subprocess, sys, time
+def deaf(out):
+    sys.modules["__main__"]._END_SECONDS = 0.5
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    child = subprocess.Popen(["sleep", "1000"])
+    out.mkdir()
+    (out / "new").write_text(f"{os.getpid()} {child.pid}")
+    (out / "new").rename(out / "begun")
+    time.sleep(1000)
+""")
+    flow(home, 'stages: {a: {python: "mine:deaf"}}')
+    process = start(home)
+    wait_for(home / "flow/a/begun")
+    alive = [psutil.Process(int(pid)) for pid in (home / "flow/a/begun").read_text().split()]
+    process.kill()
+    process.wait(60)
+    _, left = psutil.wait_procs(alive, 20)
+    assert [one for one in left if one.status() != "zombie"] == []
+
+
+def test_a_webhook_that_answers_nonsense_changes_nothing(home):
+    import socket
+    import threading
+
+    server = socket.create_server(("127.0.0.1", 0))
+
+    def answer() -> None:
+        connection, _ = server.accept()
+        with connection:
+            connection.recv(1 << 16)
+            connection.sendall(b"nonsense\r\n\r\n")
+
+    thread = threading.Thread(target=answer, daemon=True)
+    thread.start()
+    address = f"http://127.0.0.1:{server.getsockname()[1]}/"
+    report = run_flow(
+        flow(home, f'on_success: "{address}"\nstages: {{a: {{python: "mine:make"}}}}')
+    )
+    thread.join(10)
+    server.close()
+    assert report.state == "passed"
+    assert "BadStatusLine" in all_runs(home / "runs")[-1].body["notification"]
+
+
+def test_a_place_that_cannot_be_written_fails_the_run_which_has_its_page(home, capsys):
+    (home / "pub").write_text("a file, where a folder is wanted")
+    text = """
+on_failure: echo "$PENSTOCK_STATE" > told
+stages: {a: {python: "mine:make", publish: pub/a}}
+"""
+    assert run(["run", str(flow(home, text))]) == 1
+    assert "cannot publish to" in capsys.readouterr().err
+    record = all_runs(home / "runs")[-1]
+    assert record.state == "failed"
+    assert (home / "told").read_text() == "failed\n"
+    assert "cannot publish to" in (record.folder / "report.html").read_text()
+    (home / "pub").unlink()
+    assert states(run_flow(home / "flow.yaml")) == {"a": "skipped"}
+    assert (home / "pub/a/v.json").exists()
+
+
+def test_a_link_at_a_place_is_refused_before_anything_runs(home):
+    (home / "pub").symlink_to(home / "elsewhere")
+    with pytest.raises(UsageError, match="symbolic link"):
+        run_flow(flow(home, 'stages: {a: {python: "mine:make", publish: pub}}'))
+    assert not (home / "flow").exists()
+
+
+def test_runs_are_ordered_and_compared_over_summer_time_and_links(home, capsys):
+    """At the end of summer time the hour from 2 to 3 comes twice: later is not always larger."""
+    base = home / "runs"
+    (home / "flow.yaml").touch()
+    (home / "link").symlink_to(home)
+    body = {"format": "penstock-run", "flow": "f", "state": "passed", "seconds": 1}
+    for name, began, value in (
+        ("f-20261025-023000", "2026-10-25T02:30:00+02:00", 1),
+        ("f-20261025-021500", "2026-10-25T02:15:00+01:00", 2),
+    ):
+        (base / name).mkdir(parents=True)
+        more = {"began": began, "file": str(home / "flow.yaml"),
+                "stages": {"a": {"state": "done", "metrics": {"m": value}}}}  # fmt: skip
+        (base / name / "run.json").write_text(json.dumps(body | more))
+    assert [one.name for one in all_runs(base)][-1] == "f-20261025-021500"
+    assert previous_metrics(base, "f", home / "link/flow.yaml", "a") == {"m": 2}
+    odd = {"began": 3, "stages": {"a": {}, "b": 1}, "seconds": "long", "published": 7}
+    for name, more in (("f-20261025-100000", odd), ("f-20261025-110000", {"stages": []})):
+        (base / name).mkdir()
+        (base / name / "run.json").write_text(json.dumps(body | more))
+        assert run(["runs", "show", name, "--folder", str(base)]) == 0
+    assert run(["runs", "list", "--folder", str(base)]) == 0
+    assert len(capsys.readouterr().out.splitlines()) > 4
+
+
+def test_a_disk_that_is_full_fails_the_run_and_is_told(home, monkeypatch, capfd):
+    save = RunRecord.save
+
+    def full(*arguments: Any) -> None:
+        raise disk_full(home)
+
+    def save_at_first(record: RunRecord) -> None:
+        full() if record.body["stages"] else save(record)
+
+    monkeypatch.setattr(FlowState, "end", full)
+    monkeypatch.setattr(RunRecord, "save", save_at_first)
+    text = """
+on_failure: echo "$PENSTOCK_STATE" > told
+stages: {a: {python: "mine:make"}, b: {python: "mine:make", input: a}}
+"""
+    report = run_flow(flow(home, text))
+    assert states(report) == {"a": "failed", "b": "not run"}
+    assert (home / "told").read_text() == "failed\n"
+    assert "the disk is full" in report.text()
+    said = capfd.readouterr().err
+    assert "the run is not recorded: the disk is full" in said
+    assert "Traceback" not in said
+    monkeypatch.undo()
+    assert set(states(run_flow(home / "flow.yaml")).values()) == {"done"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import pickle
 import shutil
 import subprocess
 
@@ -125,3 +126,39 @@ def test_systemds_calendar():
         "Mon,Tue,Wed,Thu,Fri *-*-* 02:00,30:00 UTC",
     )
     assert parse_cron("0 0 1 * 1").calendar(None) == ("*-*-01 00:00:00", "Mon *-*-* 00:00:00")
+
+
+def fires(text: str, zone: str, begin: str, count: int) -> list[str]:
+    trigger = pickle.loads(pickle.dumps(parse_cron(text).trigger(zone)))  # as it is kept
+    now, before, found = dt.datetime.fromisoformat(begin), None, []
+    for _ in range(count):
+        before = trigger.get_next_fire_time(before, before or now)
+        found.append(f"{before:%m-%dT%H:%M%z}")
+    return found
+
+
+@pytest.mark.parametrize(
+    ("text", "zone", "begin", "times"),
+    [
+        # 2:30 is skipped, and comes as much later
+        ("30 2 * * *", "Europe/Zurich", "2026-03-28T12:00+01:00",
+         ["03-29T03:30+0200", "03-30T02:30+0200"]),
+        # 2:30 is shown twice, and counts once
+        ("30 2 * * *", "Europe/Zurich", "2026-10-24T12:00+02:00",
+         ["10-25T02:30+0200", "10-26T02:30+0100"]),
+        ("30 2 * * *", "Europe/Zurich", "2026-10-25T02:10+01:00", ["10-26T02:30+0100"]),
+        # there is no midnight
+        ("0 0 * * *", "America/Havana", "2026-03-07T12:00-05:00",
+         ["03-08T01:00-0400", "03-09T00:00-0400"]),
+        ("30 2 1 * 0", "Europe/Zurich", "2026-10-24T12:00+02:00",
+         ["10-25T02:30+0200", "11-01T02:30+0100"]),
+        # two that fall together are one
+        ("30 2,3 * * *", "Europe/Zurich", "2026-03-28T12:00+01:00",
+         ["03-29T03:30+0200", "03-30T02:30+0200"]),
+        # what runs all the time goes on through both
+        ("*/30 * * * *", "Europe/Zurich", "2026-10-25T02:20+02:00",
+         ["10-25T02:30+0200", "10-25T02:00+0100", "10-25T02:30+0100", "10-25T03:00+0100"]),
+    ],
+)  # fmt: skip
+def test_the_time_on_the_wall_counts_where_clocks_are_changed(text, zone, begin, times):
+    assert fires(text, zone, begin, len(times)) == times

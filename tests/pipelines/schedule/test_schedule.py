@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import datetime as dt
 import json
+import re
 import signal
 import sqlite3
 import subprocess
@@ -20,7 +21,8 @@ import pytest
 import yaml
 
 from penstock.pipelines.cli import run
-from penstock.pipelines.schedule.store import runs_of, schedules
+from penstock.pipelines.schedule.serve import look_again, run_scheduled
+from penstock.pipelines.schedule.store import note_begin, runs_of, schedules
 
 FLOW = """
 schedule: {cron: "0 4 1 1 *", timezone: UTC, retries: %d, backoff: 0.2}
@@ -247,3 +249,103 @@ def test_a_line_of_cron_runs_the_flow(home, capsys):
     command = line.split(" ", 5)[5].replace(r"\%", "%")
     subprocess.run(["sh", "-c", command], check=True, cwd="/", capture_output=True)
     assert begun(home) == 1
+
+
+def test_words_that_systemd_would_take_apart_are_quoted(home, capsys):
+    (home / "flow.yaml").write_text("variables: {v: 1}\n" + FLOW % 0)
+    unit = emitted(home, "systemd", capsys, "--set", "v=it's 5 %")
+    assert '--set "v=it\'s 5 %%"' in unit
+    assert "v=5%%" in emitted(home, "systemd", capsys, "--set", "v=5%")
+    job = yaml.safe_load(emitted(home, "k8s", capsys, "--name", "A_" + "b" * 60))
+    assert re.fullmatch("[a-z0-9]([-a-z0-9]{0,50}[a-z0-9])?", job["metadata"]["name"])
+    flow = str(home / "flow.yaml")
+    assert run(["schedule", flow, "--emit", "systemd", "--name", "../x y"]) == 2
+
+
+# What the night brings
+
+
+@pytest.mark.slow
+def test_a_run_that_was_due_while_another_ran_is_made_up_for(home, serve):
+    (home / "mine.py").write_text(MODULE.replace("time.sleep(100)", "time.sleep(9)"))
+    (home / "slow").touch()
+    state = add(home)
+    server = serve(state)
+    server.wait_for(lambda: begun(home) == 1)
+    (home / "slow").unlink()
+    (home / "mine.py").write_text(MODULE)
+    with schedules(state) as scheduler:
+        scheduler.modify_job("flow", next_run_time=dt.datetime.now().astimezone())
+    server.wait_for(lambda: sum(one.code == 0 for one in runs_of(state)) == 2)
+    assert "was due while it ran" in server.log.read_text()
+    server.end()
+
+
+def test_a_clock_that_was_put_back_delays_nothing(home):
+    state = add(home, due=False)
+    with schedules(state) as scheduler:
+        usual = scheduler.get_job("flow").next_run_time
+        scheduler.modify_job("flow", next_run_time=usual.replace(year=usual.year + 4))
+        look_again(scheduler)
+        assert scheduler.get_job("flow").next_run_time == usual
+        overdue = dt.datetime(2020, 1, 1, tzinfo=dt.UTC)
+        scheduler.modify_job("flow", next_run_time=overdue)
+        look_again(scheduler)
+        assert scheduler.get_job("flow").next_run_time == overdue
+
+
+def test_a_flow_whose_folder_is_gone_is_a_run_that_failed(tmp_path, capsys):
+    state, gone = tmp_path / "state.sqlite", tmp_path / "gone"
+    assert run_scheduled(str(state), "f", str(gone / "flow.yaml"), [], 1, 0.01) == 1
+    assert [(one.code, one.attempt) for one in runs_of(state)] == [(1, 1), (1, 0)]
+    assert "cannot be started" in capsys.readouterr().err
+
+
+def test_a_state_that_cannot_be_written_is_no_reason_not_to_watch_a_run(home, monkeypatch, capsys):
+    def full(*arguments: Any) -> int:
+        raise sqlite3.OperationalError("database or disk is full")
+
+    monkeypatch.setattr("penstock.pipelines.schedule.serve.note_begin", full)
+    state = str(home / "state.sqlite")
+    assert run_scheduled(state, "f", str(home / "flow.yaml"), [], 0, 1.0) == 0
+    assert begun(home) == 1
+    assert "disk is full" in capsys.readouterr().err
+
+
+def test_a_schedule_that_cannot_be_read_is_kept_and_can_be_removed(home, capsys):
+    state = add(home, due=False)
+    with closing(sqlite3.connect(state)) as database, database:
+        database.execute("update apscheduler_jobs set job_state = ?", (b"of another version",))
+    for _ in range(2):
+        assert run(["schedule", "list", "--state", str(state)]) == 0
+        assert "'flow'" in capsys.readouterr().err
+    assert run(["schedule", "remove", "flow", "--state", str(state)]) == 0
+    assert run(["schedule", "list", "--state", str(state), "--json"]) == 0
+    assert capsys.readouterr() == ("removed flow\n[]\n", "")
+
+
+def test_a_damaged_state_or_one_that_others_may_write_to_is_refused(home, capsys):
+    state = add(home, due=False)
+    assert state.stat().st_mode & 0o077 == 0
+    whole = state.read_bytes()
+    state.write_bytes(whole[:4096] + b"\xff" * (len(whole) - 4096))
+    assert run(["schedule", "list", "--state", str(state)]) == 2
+    assert "damaged" in capsys.readouterr().err
+    state.write_bytes(whole)
+    state.chmod(0o666)
+    assert run(["schedule", "list", "--state", str(state)]) == 1
+    assert "chmod go-w" in capsys.readouterr().err
+
+
+def test_a_path_may_hold_what_names_are_joined_with_and_cut_off_runs_are_told(tmp_path, capsys):
+    home = tmp_path / "a | b"
+    home.mkdir()
+    (home / "mine.py").write_text(MODULE)
+    (home / "flow.yaml").write_text(FLOW % 0)
+    state = add(home, due=False)
+    capsys.readouterr()
+    note_begin(state, "flow", 0, 2**22, 1.0)  # a process that there is not
+    assert run(["schedule", "list", "--state", str(state), "--json"]) == 0
+    (line,) = json.loads(capsys.readouterr().out)
+    assert line["flow"] == str(home / "flow.yaml")
+    assert line["last"]["state"] == "cut off"

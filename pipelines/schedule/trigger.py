@@ -1,0 +1,49 @@
+"""A trigger of APScheduler that means the time on the wall, also where clocks are put on or back.
+
+APScheduler's own fires twice at 2:30 in the night in which there are two, and leaves a day away
+where midnight is skipped. As with cron, what is due at a given time is due once every day.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Any
+
+from apscheduler.triggers.base import BaseTrigger
+
+_LONGEST_GAP = dt.timedelta(hours=25)  # a zone has once changed its side of the date line
+_TICK = dt.timedelta(microseconds=1)
+
+
+class WallTime(BaseTrigger):  # type: ignore[misc]
+    """Fires when a clock on the wall shows what ``inner``, a trigger in UTC, names.
+
+    A time that is skipped comes as much later; of one that is shown twice, the first counts.
+    """
+
+    __slots__ = ("inner", "zone")
+
+    def __init__(self, inner: Any, zone: dt.tzinfo) -> None:
+        self.inner, self.zone = inner, zone
+
+    def get_next_fire_time(
+        self, previous_fire_time: dt.datetime | None, now: dt.datetime
+    ) -> dt.datetime | None:
+        """Return the first time after the previous one, or from now on."""
+        begin = now if previous_fire_time is None else previous_fire_time + _TICK
+        wall = begin.astimezone(self.zone).replace(tzinfo=dt.UTC, fold=0) - _LONGEST_GAP
+        while (shown := self.inner.get_next_fire_time(None, wall)) is not None:
+            moment: dt.datetime = shown.replace(tzinfo=self.zone, fold=0).astimezone(dt.UTC)
+            if moment >= begin:
+                return moment.astimezone(self.zone)
+            wall = shown + _TICK
+        return None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"inner": self.inner, "zone": self.zone}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.inner, self.zone = state["inner"], state["zone"]
+
+    def __repr__(self) -> str:
+        return f"<WallTime {self.inner!r} in {self.zone}>"
