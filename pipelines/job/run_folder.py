@@ -84,10 +84,13 @@ def refuse_taken(job: Job[Any], manifest: Format) -> None:
             )
     elif there and not job.options.overwrite:
         state = manifest.load(out).get("state")
-        more = " and more --epochs" if state == "done" else ""
+        go_on = "Resume it with --resume, replace"
+        if state == "done":
+            go_on = "Resume it with --resume and more --epochs, replace"
+            go_on = go_on if job.goes_on() else "Replace"
         raise OutputExists(
             f"{out} holds {_HOLDS.get(str(state), 'an interrupted run')}",
-            remedy=f"Resume it with --resume{more}, replace it with --overwrite, or name another",
+            remedy=f"{go_on} it with --overwrite, or name another",
         )
     else:
         refuse_existing(out, overwrite=job.options.overwrite, kind=job.kind)

@@ -62,28 +62,39 @@ class Negatives:
         others = [p for p in phase.partitions if p not in pair]
         own = [p for p in phase.partitions if p in pair]
         partitions, sizes = own + others, self.layout.sizes
+        times = dict.fromkeys(own, max(len(others), 1))
+        times |= dict.fromkeys(others, self.layout.partitions - len(own))
         if self.training.by_degree:
             first, start = _ranges([(first_rows[p], sizes[p]) for p in partitions])
-            chance, other = self._alias(partitions)
-            share = min(round(self.training.by_degree * 2**32), 2**32 - 1)
+            share, chance, other = self._alias(partitions, times)
             alias = share, to_device(chance), to_device(other)
             return NegativePool(to_device(first), to_device(start), *alias)
         # A range that is there several times is drawn from as often.
-        times = dict.fromkeys(own, max(len(others), 1))
-        times |= dict.fromkeys(others, self.layout.partitions - len(own))
         first, start = _ranges(
             [(first_rows[p], sizes[p]) for p in partitions for _ in range(times[p])]
         )
         return NegativePool(to_device(first), to_device(start))
 
-    def _alias(self, partitions: list[int]) -> tuple[Array, Array]:
-        """Return the alias table of the degrees of the nodes of partitions, one after another."""
+    def _alias(self, partitions: list[int], times: Mapping[int, int]) -> tuple[int, Array, Array]:
+        """Return the alias table of the nodes of partitions, and the share that it decides.
+
+        It has their degrees. Where some partitions stand for others it has all that decides, the
+        share that is uniform as well.
+        """
         from penstock.kernels.cpu.walk.tables import alias_table
 
         weights = np.concatenate([self._degrees[self.layout.nodes_of(p)] for p in partitions])
+        share, most = self.training.by_degree, 2**32 - 1
+        if len({times[p] for p in partitions}) > 1:
+            often = np.repeat(
+                [float(times[p]) for p in partitions], [self.layout.sizes[p] for p in partitions]
+            )
+            weights = weights * often
+            weights = share * weights / weights.sum() + (1 - share) * often / often.sum()
+            weights, share = weights / weights.max(), 1.0
         indptr = np.array([0, len(weights)], np.int64)
         chance, other = alias_table(indptr, weights.astype(np.float32))
-        return chance, other
+        return min(round(share * 2**32), most), chance, other
 
     @cached_property
     def _degrees(self) -> Array:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from penstock.workers.embed.spec import Training
 from penstock.workers.embed.task import Trained, TrainTask
 from penstock.workers.embed.train import node_layout, train
 from penstock.workers.embed.versions import Checkpoints
+from penstock.workers.embed.warm import WarmStart
 
 SMALL: dict[str, Any] = {
     "dim": 8, "batch": 64, "negatives": 16, "epochs": 3, "validate_sample": 100,
@@ -210,6 +212,36 @@ def test_negatives_are_fairly_shared_among_partitions(
     assert {(3, 1), (3, 2), (2, 1), (2, 2)} <= seen
 
 
+def test_negatives_by_degree_are_shared_alike(
+    graph: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Partitions are drawn at random: by degree each has about the share that it has uniformly."""
+    seen = set()
+    make = Negatives.pool
+
+    def keep(self: Any, phase: Any, pair: Any, rows: Any) -> Any:
+        pool = make(self, phase, pair, rows)
+        count = int(pool.start[-1])
+        chance = np.asarray(pool.chance, np.float64)
+        table = chance / count
+        np.add.at(table, np.asarray(pool.other), (1 - chance) / count)
+        share = pool.by_degree / 2**32
+        drawn = share * table + (1 - share) / count
+        mine = np.isin(pool.first, [rows[p] for p in pair])
+        there, own = len(phase.partitions), len(pair)
+        expected = 1.0 if there == own else own / 5
+        assert drawn[np.repeat(mine, np.diff(pool.start))].sum() == pytest.approx(
+            expected, abs=0.05
+        )
+        assert np.ptp(drawn) > 0  # by degree it is not uniform
+        seen.add((there, own))
+        return pool
+
+    monkeypatch.setattr(Negatives, "pool", keep)
+    run(graph, tmp_path / "r", epochs=1, by_degree=0.5, **OUT_OF_CORE)
+    assert {(3, 1), (3, 2), (2, 1), (2, 2)} <= seen
+
+
 def test_patience_ends_a_training(graph: Graph, tmp_path: Path) -> None:
     found = run(graph, tmp_path / "r", epochs=60, patience=2, lr=1.0)
     assert found.stopped == "patience"
@@ -281,6 +313,45 @@ def test_a_warm_start_keeps_what_is_known(graph: Graph, tmp_path: Path) -> None:
                     np.testing.assert_array_equal(begun.relations.values[ours], wanted)
     finally:
         begun.close()
+
+
+def test_a_warm_start_fills_several_partitions_at_once(
+    graph: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An order that replaces the whole buffer fills its slots in as many threads."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    from penstock.pipelines.embed.run import keep_ids
+    from penstock.workers.embed.source import TableSource
+
+    first = tmp_path / "first"
+    run(graph, first, epochs=1, **OUT_OF_CORE)
+    keep_ids(first, graph)
+    states = TableSource.states
+
+    def slow(self: TableSource, partition: int) -> Any:
+        found = states(self, partition)
+        time.sleep(0.002)  # in which another thread may read another partition into the same memory
+        return found
+
+    monkeypatch.setattr(TableSource, "states", slow)
+    rules = Training(**SMALL).rules(5)
+    warm = WarmStart(first, graph.manifest.relations or (), graph, rules)
+    try:
+        parts = np.array_split(np.arange(graph.num_nodes), 4)
+        rows = warm.source.table.geometry.rows * 5
+
+        def fill(nodes: Any) -> Any:
+            slot = list(np.zeros((2, rows, 8), np.float32))
+            warm.fill(nodes, slot)
+            return np.stack(slot)[:, : len(nodes)]
+
+        with ThreadPoolExecutor(4) as threads:
+            filled = list(threads.map(fill, parts))
+    finally:
+        warm.close()
+    old, _, _ = vectors(first)
+    np.testing.assert_array_equal(np.concatenate(filled, axis=1), np.stack(old))
 
 
 def test_partitions_are_of_equal_size_and_drawn() -> None:
