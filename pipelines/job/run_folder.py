@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from penstock.errors import OutputExists, PenstockError, UsageError
+from penstock.errors import CapacityError, OutputExists, PenstockError, UsageError
 from penstock.files import refuse_existing
 from penstock.output_lock import (
     is_own_directory,
@@ -62,7 +62,8 @@ def run_folder(job: Job[Any], manifest: Format) -> Iterator[PartialOutput]:
                 if old is not None:
                     old.rename(out)
             else:
-                with suppress(OSError):  # a full disk; the manifest says "training" then
+                # A full disk; the manifest says "training" then.
+                with suppress(OSError, CapacityError):
                     manifest.save(out, manifest.load(out) | {"state": "interrupted"})
                 _forget(old)
                 _say_how_to_resume(out)

@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 
 from penstock import CSR, ClusterSpec, Graph, embed, generate
-from penstock.errors import CorruptFile, OutputExists, UsageError
+from penstock.errors import CapacityError, CorruptFile, OutputExists, UsageError
+from penstock.files import save_json
 from penstock.pipelines.cli import run as cli
 from penstock.pipelines.embed.planning import check_graph, memory_to_train
 from penstock.workers.embed.source import open_checkpoint
@@ -304,3 +305,30 @@ def test_partitions_beyond_any_use_are_refused(graph: Graph) -> None:
     check_graph(large, Training(partitions=32))
     with pytest.raises(UsageError, match="--partitions 4,096 or less"):
         check_graph(large, Training(partitions=4097))
+
+
+def test_a_full_disk_is_told_of_where_it_was_met(
+    graph: Graph, tmp_path: Path, cluster: ClusterSpec, capsys: Any,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """Not where the run tried to note that it ended; and how to resume is said all the same."""
+    from penstock.workers.embed import train as module
+
+    append, full = module.append_text, []
+
+    def save(path: Path, value: Any) -> None:
+        if full:
+            raise CapacityError(f"the disk is full: could not write {path}")
+        save_json(path, value)
+
+    def fill(path: Path, line: str) -> None:
+        if path.is_file() and path.stat().st_size:
+            full.append(path)
+            raise CapacityError("the disk is full: could not write a line")
+        append(path, line)
+
+    monkeypatch.setattr(module, "append_text", fill)
+    monkeypatch.setattr("penstock.formats.save_json", save)
+    with pytest.raises(CapacityError, match="could not write a line"):
+        embed.train(graph, tmp_path / "run", epochs=3, cluster=cluster, **SMALL)
+    assert "The run is kept" in capsys.readouterr().err
