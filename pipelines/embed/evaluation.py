@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -59,6 +61,19 @@ class VectorsJob(Job[R]):
             )
         return Graph.open(self.options.graph or self.run.graph)
 
+    def writes(self) -> bool:
+        """Whether ranks are given a file, for which the run's folder has to take one."""
+        return False
+
+    @contextmanager
+    def output(self) -> Iterator[PartialOutput]:
+        """Give a directory within the run only where one is needed: a run may be read-only."""
+        if self.writes():
+            with super().output() as partial:
+                yield partial
+        else:
+            yield PartialOutput(self.at, self.at)
+
     def memory(self) -> int:
         """Return the bytes that a worker needs, about: a partition, and what goes with it."""
         found = Checkpoints(self.at / "checkpoints").load(self.checkpoint)
@@ -107,6 +122,10 @@ class EvaluateJob(VectorsJob[EvaluateReport]):
         self.skipped = 0
         if options.triples is not None:
             self.triples = self._read(options.triples)
+
+    def writes(self) -> bool:
+        """Whether edges of a file are to be ranked."""
+        return self.triples is not None
 
     def _read(self, path: Path) -> Array:
         """Return the edges of a file as numbers of the run."""

@@ -233,6 +233,18 @@ def test_known_answers_need_no_graph(mine: Path, tmp_path: Path, cluster: Cluste
         embed.predict(mine, cluster=cluster, **asked)
 
 
+def test_a_run_on_a_disk_that_is_only_read_is_ranked(
+    trained: Trained, cluster: ClusterSpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*given: Any, **more: Any) -> None:
+        raise OSError(30, "Read-only file system", str(trained[0]))
+
+    monkeypatch.setattr("penstock.pipelines.job.tempfile.TemporaryDirectory", refuse)
+    assert embed.evaluate(trained[0], cluster=cluster).edges > 0
+    asked = {"head": "e1", "relation": "r0", "top": 3}
+    assert len(embed.predict(trained[0], cluster=cluster, **asked).answers) == 3
+
+
 def test_triples_end_at_line_feeds_only(tmp_path: Path, cluster: ClusterSpec, graph: Graph) -> None:
     odd = "one\u2028two\x85three"
     with Graph.create(tmp_path / "g") as writer:
