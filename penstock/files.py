@@ -180,11 +180,23 @@ def save_json(path: Path, value: Any) -> None:
 
 
 def append_text(path: Path, text: str) -> None:
-    """Append to a text file of a known name, which is made if need be; not through a link."""
+    """Append to a text file of a known name, which is made if need be; not through a link.
+
+    All of it or, where the disk is full, nothing.
+    """
     refuse_link(path)
     flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-    with os.fdopen(os.open(path, flags, 0o666), "a", encoding="utf-8") as file:
-        file.write(text)
+    with (
+        full_disk_explained(path),
+        os.fdopen(os.open(path, flags, 0o666), "ab", buffering=0) as file,
+    ):
+        before, left = os.fstat(file.fileno()).st_size, memoryview(text.encode())
+        try:
+            while left:
+                left = left[file.write(left) :]
+        except OSError:
+            file.truncate(before)
+            raise
 
 
 @contextmanager

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -12,7 +14,7 @@ from penstock.arrow import read_column
 from penstock.cluster.spec import ClusterSpec
 from penstock.errors import InputError, MissingFile, UsageError
 from penstock.graph import Graph
-from penstock.pipelines.embed.options import EvaluateOptions, VectorOptions
+from penstock.pipelines.embed.options import EvaluateOptions, GraphOptions
 from penstock.pipelines.embed.report import EvaluateReport
 from penstock.pipelines.embed.run import Run, checkpoint_name
 from penstock.pipelines.job import Job, R
@@ -31,13 +33,13 @@ class VectorsJob(Job[R]):
     resumable = False
     kind = ""
     what: ClassVar[str]
-    options: VectorOptions
+    options: GraphOptions
 
     def __init__(
         self,
         run_at: Path,
         out: Path,
-        options: VectorOptions,
+        options: GraphOptions,
         cluster: ClusterSpec | None = None,
         *,
         quiet: bool,
@@ -48,7 +50,7 @@ class VectorsJob(Job[R]):
     def check(self) -> None:
         """Open the run."""
         self.run = Run.load(self.at)
-        self.checkpoint = checkpoint_name(self.at, self.options.checkpoint, self.run.state)
+        self.checkpoint = checkpoint_name(self.at, self.options.checkpoint, self.run)
 
     def open_graph(self) -> Graph:
         """Open the graph of the run, or the one that is given."""
@@ -58,6 +60,19 @@ class VectorsJob(Job[R]):
                 remedy="Say where it is with --graph",
             )
         return Graph.open(self.options.graph or self.run.graph)
+
+    def writes(self) -> bool:
+        """Whether ranks are given a file, for which the run's folder has to take one."""
+        return False
+
+    @contextmanager
+    def output(self) -> Iterator[PartialOutput]:
+        """Give a directory within the run only where one is needed: a run may be read-only."""
+        if self.writes():
+            with super().output() as partial:
+                yield partial
+        else:
+            yield PartialOutput(self.at, self.at)
 
     def memory(self) -> int:
         """Return the bytes that a worker needs, about: a partition, and what goes with it."""
@@ -88,11 +103,17 @@ class EvaluateJob(VectorsJob[EvaluateReport]):
         super().check()
         self.graph = self.open_graph()
         options, held = self.options, self.graph.manifest.heldout
-        if options.triples is None and options.split != "train" and not held.get(options.split):
+        self.split = options.split or "test"
+        if self.run.relations is not None and self.graph.manifest.relations is None:
+            raise UsageError(
+                f"{self.graph.path} has no relations, which {self.at} was trained on",
+                expected="a graph whose edges have relations",
+            )
+        if options.triples is None and self.split != "train" and not held.get(self.split):
             found = ", ".join(f"{name} {count:,}" for name, count in held.items())
             raise UsageError(
-                f"{self.graph.path} holds out no edges for {options.split}",
-                expected=f"edges of the split {options.split}",
+                f"{self.graph.path} holds out no edges for {self.split}",
+                expected=f"edges of the split {self.split}",
                 got=found or "no edges held out",
                 remedy="Hold some out with penstock etl --split-edges 0.9 0.05 0.05, or --valid "
                 "and --test, or rank those of a file with --triples",
@@ -102,6 +123,10 @@ class EvaluateJob(VectorsJob[EvaluateReport]):
         if options.triples is not None:
             self.triples = self._read(options.triples)
 
+    def writes(self) -> bool:
+        """Whether edges of a file are to be ranked."""
+        return self.triples is not None
+
     def _read(self, path: Path) -> Array:
         """Return the edges of a file as numbers of the run."""
         import pyarrow as pa
@@ -110,14 +135,15 @@ class EvaluateJob(VectorsJob[EvaluateReport]):
         typed = self.run.relations is not None
         wide = 3 if typed else 2
         try:
-            lines = path.read_text(encoding="utf-8").splitlines()
+            # Ids may hold what else Python takes for the end of a line.
+            lines = path.read_text(encoding="utf-8").removesuffix("\n").split("\n")
         except FileNotFoundError as error:
             raise MissingFile(f"there is no file {path}") from error
         except (UnicodeDecodeError, IsADirectoryError) as error:
             raise InputError(
                 f"{path} is no text file of edges", expected="UTF-8", got=str(error)
             ) from error
-        rows = [line.split("\t") for line in lines]
+        rows = [line.split("\t") for line in lines if lines != [""]]
         for number, row in enumerate(rows, 1):
             if len(row) != wide:
                 raise InputError(
@@ -168,7 +194,7 @@ class EvaluateJob(VectorsJob[EvaluateReport]):
             training=run.training,
             relations=run.relations,
             checkpoint=self.checkpoint,
-            split=None if triples is not None else options.split,
+            split=None if triples is not None else self.split,
             triples=triples,
             same=self.graph.digest == run.graph_sha256,
             filtered=options.filtered,
@@ -185,7 +211,7 @@ class EvaluateJob(VectorsJob[EvaluateReport]):
     def report(self, seconds: float) -> EvaluateReport:
         """Return the scores."""
         found, options = self.found, self.options
-        split = options.split if options.triples is None else str(options.triples)
+        split = self.split if options.triples is None else str(options.triples)
         return EvaluateReport(
             run=str(self.at),
             graph=str(self.graph.path),

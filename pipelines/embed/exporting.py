@@ -37,7 +37,7 @@ class ExportJob(Job[ExportReport]):
     def check(self) -> None:
         """Open the run; raise where there is nothing to export, or no room."""
         self.run = run = Run.load(self.at)
-        self.checkpoint = checkpoint_name(self.at, self.options.checkpoint, run.state)
+        self.checkpoint = checkpoint_name(self.at, self.options.checkpoint, run)
         found = Checkpoints(self.at / "checkpoints").load(self.checkpoint)
         self.width = found.geometry.width
         self.count, self.what = run.nodes, "nodes"

@@ -18,8 +18,8 @@ from penstock.workers.embed.spec import Training
 Count = Annotated[int, Field(ge=1)]
 
 
-def read_recipe(path: Path) -> dict[str, Any]:
-    """Return the options that a recipe gives, checked."""
+def read_recipe(path: Path, beside: dict[str, Any]) -> dict[str, Any]:
+    """Return the options that a recipe gives, checked together with those given beside it."""
     try:
         declared = parse_yaml(path.read_bytes())
     except FileNotFoundError as error:
@@ -29,7 +29,8 @@ def read_recipe(path: Path) -> dict[str, Any]:
     if not isinstance(declared, dict) or not all(isinstance(name, str) for name in declared):
         raise UsageError(f"{path} is no recipe", expected="options and their values, as dim: 100")
     found = {name.replace("-", "_"): value for name, value in declared.items()}
-    checked = Training(**found)
+    names = Training.__dataclass_fields__
+    checked = Training(**found | {name: beside[name] for name in beside if name in names})
     return {name: getattr(checked, name) for name in found}
 
 
@@ -64,7 +65,7 @@ class TrainingOptions(Training):
         values = given.kwargs if isinstance(given, ArgsKwargs) else given
         if not isinstance(values, dict) or not isinstance(values.get("recipe"), str | Path):
             return given
-        return {**read_recipe(client_path(values["recipe"])), **values}
+        return {**read_recipe(client_path(values["recipe"]), values), **values}
 
 
 @options
@@ -104,21 +105,27 @@ class EmbedOptions(TrainingOptions):
 
 @options
 class VectorOptions:
-    """Which vectors of a run, and where its graph is."""
+    """Which vectors of a run."""
 
-    graph: ClientPath | None = None
-    """the graph, where it is not at its place any more [default: the graph of the run]"""
     checkpoint: Literal["best", "last"] = "best"
     """vectors of the evaluation with the best validation MRR, or of the last checkpoint; where
     nothing was validated both are the last"""
 
 
 @options
-class EvaluateOptions(VectorOptions):
+class GraphOptions(VectorOptions):
+    """Which vectors of a run, and where its graph is."""
+
+    graph: ClientPath | None = None
+    """the graph, where it is not at its place any more [default: the graph of the run]"""
+
+
+@options
+class EvaluateOptions(GraphOptions):
     """Options of ``penstock embed evaluate``."""
 
-    split: Literal["train", "valid", "test"] = "test"
-    """edges to rank: those trained on, or those held out"""
+    split: Literal["train", "valid", "test"] | None = None
+    """edges to rank: those trained on, or those held out [default: test]"""
     triples: ClientPath | None = None
     """rank the edges of this file instead: head, relation and tail, a line each, with tabs
     between (head and tail where the graph has no relations)"""
@@ -129,13 +136,20 @@ class EvaluateOptions(VectorOptions):
     sample: Count | None = None
     """evaluate this many edges, drawn at random [default: all]"""
     unknown: Literal["error", "skip"] = "error"
-    """edges of --triples whose nodes or relation the run does not know"""
+    """edges of --triples or of another --graph whose nodes or relation the run does not know"""
     seed: Annotated[int, Field(ge=0, lt=1 << 64)] = 0
     """seed of what is drawn"""
 
+    def __post_init__(self) -> None:
+        if self.split is not None and self.triples is not None:
+            raise UsageError(
+                "--split and --triples cannot go together",
+                remedy="Rank edges of the graph, or those of a file",
+            )
+
 
 @options
-class PredictOptions(VectorOptions):
+class PredictOptions(GraphOptions):
     """Options of ``penstock embed predict``."""
 
     head: str | None = None

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 from penstock.errors import CapacityError, UsageError
 from penstock.graph import Graph
+from penstock.kernels.cpu.embed.step import pieces_of
 from penstock.partition.order import order
-from penstock.sizes import does_not_fit, need_disk
+from penstock.sizes import does_not_fit
 from penstock.workers.embed.ranks.rounds import partitions_of
 from penstock.workers.embed.spec import BATCH, Training
 from penstock.workers.embed.storage import Geometry
@@ -20,7 +20,7 @@ _PLACE = 16  # bytes of a node's place in the layout, and while it is made
 _MOST = 4096  # partitions
 
 
-def check_graph(graph: Graph, training: Training, out: Path, ranks: int = 1) -> None:
+def check_graph(graph: Graph, training: Training, ranks: int = 1) -> None:
     """Raise where the graph cannot be trained on so, as far as its manifest says."""
     about = graph.manifest
     if about.graphs is not None:
@@ -54,19 +54,15 @@ def check_graph(graph: Graph, training: Training, out: Path, ranks: int = 1) -> 
             got=f"-k {ranks}",
         )
     if training.partitions is not None:
-        if training.partitions > graph.num_nodes:
+        most = min(_MOST, graph.num_nodes)
+        if training.partitions > most:
             raise UsageError(
                 f"{graph.num_nodes:,} nodes cannot lie in {training.partitions:,} partitions",
-                expected=f"--partitions {graph.num_nodes:,} or less",
+                expected=f"--partitions {most:,} or less",
                 got=str(training.partitions),
             )
-        if ranks == 1 or training.partitions > 1:
+        if training.partitions > 1:
             order(training.order, training.partitions // ranks)  # raises where there is none
-        need_disk(
-            out.parent,
-            0 if (out / "checkpoints").is_dir() else disk_to_train(graph, training, ranks),
-            f"the vectors of {graph.num_nodes:,} nodes",
-        )
 
 
 def geometry(graph: Graph, training: Training, ranks: int = 1) -> Geometry:
@@ -94,9 +90,8 @@ def memory_to_train(graph: Graph, training: Training, ranks: int = 1) -> int:
     slots = _slots(training, table.partitions, ranks)
     batch = min(training.batch or BATCH, max(graph.num_edges, 1))
     negatives = graph.num_nodes // ranks if training.negatives == "all" else training.negatives
-    chunks = -(-batch // (training.chunk or batch))
     # Rows of a batch and their gradients; scores are made tile by tile.
-    rows = 2 * batch * 3 + 2 * chunks * negatives
+    rows = 2 * batch * 3 + pieces_of(batch, training.chunk or batch) * negatives
     relations = 2 * len(graph.manifest.relations or ()) * training.dim
     # Of several ranks each has a copy, and what it was before.
     copies = 3 if ranks == 1 else 8
@@ -138,6 +133,6 @@ def too_large(
         f"on a {worker}",
         needed,
         there,
-        remedy="Take more --partitions, or a smaller --dim",
+        remedy="Take more --partitions, a smaller --dim, or fewer --negatives",
         fits=f"--partitions {count}" if fits and count > 1 else None,
     )

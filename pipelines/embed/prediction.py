@@ -37,8 +37,9 @@ class PredictJob(VectorsJob[PredictReport]):
             )
         super().check()
         asked = options.head if options.head is not None else options.tail
-        self.graph = self.open_graph()
-        if not options.known and self.graph.digest != self.run.graph_sha256:
+        # Of a graph only its edges are asked for, which are no answers.
+        self.graph = None if options.known else self.open_graph()
+        if self.graph is not None and self.graph.digest != self.run.graph_sha256:
             raise UsageError(
                 f"{self.graph.path} is not the graph that {self.at} was trained on, so its edges "
                 "cannot be left out",
@@ -91,7 +92,7 @@ class PredictJob(VectorsJob[PredictReport]):
             relation=self.relation,
             side=Side.TAIL if options.head is not None else Side.HEAD,
             top=min(options.top, run.nodes),
-            graph=None if options.known else self.graph.path,
+            graph=None if self.graph is None else self.graph.path,
         )
         with open_ranks(self.graph, 1, self.given_cluster, quiet=self.quiet) as ranks:
             self.found = ranks.run(_predict, task, title="predict", quiet=self.quiet)[0]

@@ -13,10 +13,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from penstock.errors import UsageError
+from penstock.errors import CorruptFile, UsageError
 from penstock.files import atomic
 from penstock.formats import Format
 from penstock.graph import Graph
+from penstock.workers.embed.layout.nodes import NodeLayout
+from penstock.workers.embed.source import check_trained
 from penstock.workers.embed.spec import Training
 from penstock.workers.embed.versions import BEST, LAST, Checkpoints
 from penstock.workers.embed.warm import IDS
@@ -34,6 +36,9 @@ FORMAT = Format(
 )
 
 
+_VECTORS = "{} nodes of {} values, the optimizer's state {} times, {} relations of {} values"
+
+
 @dataclass(frozen=True)
 class Run:
     """The content of run.json.
@@ -44,6 +49,7 @@ class Run:
     state      training, interrupted, done or diverged
     results    what Trained holds, once it is done
     ranks      that train together
+    init_sha256  of the checkpoint that it began with: the other run may be trained further
     """
 
     graph: str
@@ -56,6 +62,7 @@ class Run:
     options: dict[str, Any] | None = None
     results: dict[str, Any] | None = None
     ranks: int = 1
+    init_sha256: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return what run.json holds."""
@@ -66,10 +73,13 @@ class Run:
         """Return what run.json in ``folder`` says."""
         with FORMAT.reading(folder):
             body = {name: body[name] for name in Run.__dataclass_fields__ if name in body}
-            body["training"] = Training(**body["training"])
+            body["training"] = _training(body["training"])
             relations = body.get("relations")
             body["relations"] = None if relations is None else tuple(relations)
-            return Run(**body)
+            found = Run(**body)
+            if not (isinstance(found.graph, str) and isinstance(found.nodes, int)):
+                raise TypeError("graph or nodes")
+            return found
 
     @staticmethod
     def load(folder: Path) -> Run:
@@ -83,6 +93,8 @@ class Run:
             found.append(f"parts: {self.ranks}, in the run {old.ranks}")
         if self.init != old.init:
             found.append(f"init: {self.init}, in the run {old.init}")
+        elif self.init_sha256 is not None and old.init_sha256 not in (None, self.init_sha256):
+            found.append(f"init: {self.init} has changed")
         if self.graph_sha256 != old.graph_sha256:
             changed = f"{self.graph} has changed"
             other = f"{self.graph}, in the run {old.graph}"
@@ -90,8 +102,18 @@ class Run:
         return found
 
 
-def checkpoint_name(folder: Path, wanted: str, state: str) -> str:
-    """Return the checkpoint to read of a run: ``best`` is the last where nothing was validated."""
+def _training(given: dict[str, Any]) -> Training:
+    try:
+        return Training(**given)
+    except UsageError as error:
+        raise ValueError(f"training: {error}") from error
+
+
+def checkpoint_name(folder: Path, wanted: str, run: Run) -> str:
+    """Return the checkpoint to read of a run: ``best`` is the last where nothing was validated.
+
+    It has the vectors that run.json tells of, or CorruptFile says what it has.
+    """
     checkpoints = Checkpoints(folder / "checkpoints")
     if wanted == BEST and not checkpoints.has(BEST):
         wanted = LAST
@@ -99,8 +121,26 @@ def checkpoint_name(folder: Path, wanted: str, state: str) -> str:
         raise UsageError(
             f"{folder} has no vectors yet",
             expected=f"checkpoints/{wanted}.json",
-            got=f"a run that is {state}",
+            got=f"a run that is {run.state}",
             remedy="Train first, or resume with --resume",
+        )
+    found = checkpoints.load(wanted)
+    check_trained(folder / "checkpoints", found)
+    rules, relations = run.training.rules(len(run.relations or ())), found.tensors.get("relations")
+    rows = len(run.relations or ()) + rules.inverse if rules.relation_width else 0
+    told = run.nodes, rules.dim, rules.state_width(1), rows, rules.relation_width
+    held = (
+        NodeLayout.open(folder / "checkpoints").nodes,
+        found.geometry.width,
+        found.geometry.states,
+        *((0, 0) if relations is None else relations.shape),
+    )
+    if told != held:
+        raise CorruptFile(
+            f"{folder / FORMAT.file} and checkpoints/{wanted}.json do not belong together",
+            expected=_VECTORS.format(*told),
+            got=_VECTORS.format(*held),
+            remedy=FORMAT.restore,
         )
     return wanted
 

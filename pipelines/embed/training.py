@@ -10,6 +10,7 @@ from typing import Any
 
 from penstock.cluster.spec import ClusterSpec
 from penstock.errors import PenstockError, UsageError
+from penstock.files import sha256_of
 from penstock.graph import Graph
 from penstock.pipelines.embed.options import EmbedOptions
 from penstock.pipelines.embed.planning import (
@@ -29,7 +30,10 @@ from penstock.pipelines.job.plan import Need, Plan, disk_need
 from penstock.pipelines.job.ranks import Ranks, open_ranks
 from penstock.pipelines.output import Command
 from penstock.sizes import need_disk
+from penstock.workers.embed.spec import Training
 from penstock.workers.embed.task import Trained, TrainTask
+from penstock.workers.embed.versions import Checkpoints
+from penstock.workers.embed.warm import newest
 
 
 class TrainJob(Job[TrainReport]):
@@ -57,13 +61,22 @@ class TrainJob(Job[TrainReport]):
     def check(self) -> None:
         """Raise where model, graph and the run to begin with do not go together."""
         graph, training = self.graph, self.options.training
-        check_graph(graph, training, self.out, self.ranks)
+        check_graph(graph, training, self.ranks)
         self.resumes = self.options.resume and (self.out / FORMAT.file).is_file()
+        init_sha256 = None
         if self.resumes:
-            old = Run.load(self.out).training
-            training = replace(training, partitions=training.partitions or old.partitions)
+            before = Run.load(self.out)
+            old, init_sha256 = before.training, before.init_sha256
+            training = replace(
+                training,
+                batch=training.batch or old.batch,
+                partitions=training.partitions or old.partitions,
+            )
         names = graph.manifest.relations if training.has_relations else None
         self.init = self._init(training)
+        if self.init is not None:
+            assert self.options.init is not None
+            init_sha256 = _sum_of_newest(self.options.init)
         self.run = Run(
             graph=str(graph.path),
             graph_sha256=graph.digest,
@@ -73,14 +86,22 @@ class TrainJob(Job[TrainReport]):
             init=None if self.options.init is None else str(self.options.init),
             options=self.given,
             ranks=self.ranks,
+            init_sha256=init_sha256,
         )
+        if self.options.partitions is not None:
+            # Last: a plan says of the rest what would be done on a larger disk.
+            need = self._disk(training)
+            need_disk(self.out.parent, need, f"the vectors of {graph.num_nodes:,} nodes")
         if not (self.resumes or self.quiet):
             _warn_ignored(graph, training)
 
-    def _init(self, training: Any) -> Run | None:
-        """Return the run to begin with, which has vectors of the same kind."""
+    def _init(self, training: Training) -> Run | None:
+        """Return the run to begin with, which has vectors of the same kind.
+
+        None: there is none, or the checkpoint to go on from has all that was taken from it.
+        """
         folder = self.options.init
-        if folder is None or self.resumes:
+        if folder is None or (self.resumes and Checkpoints(self.out / "checkpoints").has_all()):
             return None
         if folder.resolve() == self.out.resolve():
             raise UsageError(
@@ -88,7 +109,7 @@ class TrainJob(Job[TrainReport]):
                 remedy="Give it another folder, or go on with --resume",
             )
         found = Run.load(folder)
-        checkpoint_name(folder, "best", found.state)
+        checkpoint_name(folder, "best", found)
         for name in ("model", "dim", "optimizer", "is_reciprocal"):
             ours, theirs = getattr(training, name), getattr(found.training, name)
             if ours != theirs:
@@ -108,6 +129,10 @@ class TrainJob(Job[TrainReport]):
         """Return where training or graph are not those of the run in the folder."""
         return self.run.differences(Run.of(before, self.out))
 
+    def goes_on(self) -> bool:
+        """Whether a run that is done may go on: not where its rate has fallen to 0."""
+        return self.options.schedule == "constant"
+
     def plan(self) -> Plan:
         """Say what memory and disk the training takes."""
         training, graph = self.run.training, self.graph
@@ -125,7 +150,7 @@ class TrainJob(Job[TrainReport]):
             f"vectors of {graph.num_nodes:,} nodes, {training.epochs:,} epochs",
             (("train", f"{training.model}, {training.dim} values a node, {where}"),),
             Need(memory_to_train(graph, training, self.ranks), there, f"on the {worker}"),
-            disk_need(self.out.parent, disk_to_train(graph, training, self.ranks)),
+            disk_need(self.out.parent, self._disk(training)),
             problem=problem,
         )
 
@@ -148,11 +173,13 @@ class TrainJob(Job[TrainReport]):
                 problem := too_large(graph, training, capacity.memory, capacity.worker, self.ranks)
             ) is not None:
                 raise problem
-            need = disk_to_train(graph, training, self.ranks) * (not self.resumes)
-            need_disk(folder, need, f"the vectors of {graph.num_nodes:,} nodes in {folder}")
+            nodes = f"the vectors of {graph.num_nodes:,} nodes in {folder}"
+            need_disk(folder, self._disk(training), nodes)
             FORMAT.save(folder, run.to_dict())
             keep_ids(folder, graph)
-            init, names = self.options.init, () if self.init is None else self.init.relations
+            init, names = (None, None)
+            if self.init is not None:
+                init, names = self.options.init, self.init.relations
             task = TrainTask(graph.path, folder, training, init, names or ())
             edges = graph.num_edges * training.epochs
             with EdgeBar(edges, training.epochs, quiet=self.quiet) as bar:
@@ -166,6 +193,10 @@ class TrainJob(Job[TrainReport]):
     def _open_ranks(self, *, quiet: bool) -> AbstractContextManager[Ranks]:
         # No parts of the graph: ranks deal its nodes, and read what edges they train.
         return open_ranks(None, self.ranks, self.given_cluster, quiet=quiet)
+
+    def _disk(self, training: Training) -> int:
+        """Return what a run still takes of the disk: one that is resumed has its files."""
+        return 0 if self.resumes else disk_to_train(self.graph, training, self.ranks)
 
     def _partitions(self, ranks: Ranks) -> int:
         training, there = self.run.training, ranks.capacity.memory
@@ -196,6 +227,12 @@ def _train(comm: Any, task: TrainTask) -> Trained:
     from penstock.workers.embed.train import train
 
     return train(comm, task)
+
+
+def _sum_of_newest(run: Path) -> str:
+    """Return by what the vectors are known that a warm start takes from a run."""
+    folder = run / "checkpoints"
+    return sha256_of(folder / f"{newest(folder)}.json")
 
 
 def _diverged(out: Path, trained: Trained) -> PenstockError:

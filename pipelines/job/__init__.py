@@ -124,6 +124,10 @@ class Job(ABC, Generic[R]):
         """Return what keeps this run from going on with a visible one, whose manifest is given."""
         raise NotImplementedError
 
+    def goes_on(self) -> bool:
+        """Whether a visible output that is done may be resumed with more epochs."""
+        return True
+
     @property
     def given(self) -> dict[str, Any]:
         """The options that decide what is made, where they are not the defaults."""

@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from penstock.errors import OutputExists, PenstockError, UsageError
+from penstock.errors import CapacityError, OutputExists, PenstockError, UsageError
 from penstock.files import refuse_existing
 from penstock.output_lock import (
     is_own_directory,
@@ -62,7 +62,8 @@ def run_folder(job: Job[Any], manifest: Format) -> Iterator[PartialOutput]:
                 if old is not None:
                     old.rename(out)
             else:
-                with suppress(OSError):  # a full disk; the manifest says "training" then
+                # A full disk; the manifest says "training" then.
+                with suppress(OSError, CapacityError):
                     manifest.save(out, manifest.load(out) | {"state": "interrupted"})
                 _forget(old)
                 _say_how_to_resume(out)
@@ -84,10 +85,13 @@ def refuse_taken(job: Job[Any], manifest: Format) -> None:
             )
     elif there and not job.options.overwrite:
         state = manifest.load(out).get("state")
-        more = " and more --epochs" if state == "done" else ""
+        go_on = "Resume it with --resume, replace"
+        if state == "done":
+            go_on = "Resume it with --resume and more --epochs, replace"
+            go_on = go_on if job.goes_on() else "Replace"
         raise OutputExists(
             f"{out} holds {_HOLDS.get(str(state), 'an interrupted run')}",
-            remedy=f"Resume it with --resume{more}, replace it with --overwrite, or name another",
+            remedy=f"{go_on} it with --overwrite, or name another",
         )
     else:
         refuse_existing(out, overwrite=job.options.overwrite, kind=job.kind)

@@ -139,7 +139,7 @@ def _of_training(name: str, folder: Path) -> list[Chart | str]:
 
     run = Run.load(folder)
     try:
-        chosen = checkpoint_name(folder, BEST, run.state)
+        chosen = checkpoint_name(folder, BEST, run)
         source, found = open_checkpoint(folder / "checkpoints", chosen)
     except UsageError:
         return []  # no epoch is whole yet: there is nothing to show

@@ -2,12 +2,14 @@ import errno
 import hashlib
 import json
 import os
+import resource
 
 import numpy as np
 import pytest
 
 from penstock.errors import CapacityError, OutputExists
 from penstock.files import (
+    append_text,
     atomic,
     file_entry,
     fresh_directory,
@@ -152,3 +154,17 @@ def test_the_directory_stands_where_a_link_leads(tmp_path, monkeypatch):
     with fresh_directory(type(tmp_path)(".")) as root:
         (root / "graph.json").write_text(json.dumps({"text": "dot"}))
     assert json.loads((tmp_path / "here/graph.json").read_text())["text"] == "dot"
+
+
+def test_a_line_that_does_not_fit_on_the_disk_is_not_there_in_part(tmp_path):
+    path = tmp_path / "lines"
+    append_text(path, "one\n")
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10, hard))
+    try:
+        with pytest.raises(OSError, match="too large"):
+            append_text(path, "a longer line\n")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    append_text(path, "two\n")
+    assert path.read_text() == "one\ntwo\n"

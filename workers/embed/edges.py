@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,6 +10,7 @@ import numpy as np
 from penstock.arrays import Array
 from penstock.csr import id_dtype
 from penstock.graph import Graph
+from penstock.workers.embed.layout.buckets import row_pieces, rows_of
 
 
 @dataclass(frozen=True)
@@ -33,19 +35,22 @@ class Edges:
         return len(self.heads)
 
 
-def train_edges(graph: Graph) -> Edges:
-    """Return the edges of a graph's shards, as they are stored: undirected ones in both ways."""
+def _train_pieces(graph: Graph) -> Iterator[Edges]:
     dtype = id_dtype(graph.num_nodes)
-    found = []
-    for number in range(graph.num_shards):
-        csr = graph.shard(number)
+    for piece in row_pieces(graph):
+        csr = rows_of(graph, piece)
         first, rows = csr.first_row, len(csr.indptr) - 1
         heads = np.repeat(np.arange(first, first + rows, dtype=dtype), np.diff(csr.indptr))
         tails = np.asarray(csr.indices, dtype)
         relations = csr.relations
         if relations is None:
             relations = np.zeros(len(tails), np.int32)
-        found.append(Edges(heads, np.asarray(relations, np.int32), tails))
+        yield Edges(heads, np.asarray(relations, np.int32), tails)
+
+
+def train_edges(graph: Graph) -> Edges:
+    """Return the edges of a graph's shards, as they are stored: undirected ones in both ways."""
+    found = list(_train_pieces(graph))
     if len(found) == 1:
         return found[0]
     columns = ("heads", "relations", "tails")
@@ -53,7 +58,7 @@ def train_edges(graph: Graph) -> Edges:
 
 
 def split_edges(graph: Graph, split: str) -> Edges:
-    """Return the edges of a split: train, or those held out for valid or test."""
+    """Return the edges of a split: train, or those held out for valid or test, each once."""
     if split == "train":
         return train_edges(graph)
     found = graph.heldout(split)
@@ -65,6 +70,14 @@ def split_edges(graph: Graph, split: str) -> Edges:
     return Edges(heads, np.asarray(relations, np.int32), tails)
 
 
-def all_edges(graph: Graph) -> list[Edges]:
-    """Return the edges of every split that the graph has."""
-    return [split_edges(graph, name) for name in ("train", *graph.manifest.heldout)]
+def all_edges(graph: Graph) -> Iterator[Edges]:
+    """Yield the edges of every split that the graph has, some at a time; undirected ones both ways.
+
+    Shards have both directions of an undirected edge, held-out edges have one.
+    """
+    yield from _train_pieces(graph)
+    for name in graph.manifest.heldout:
+        held = split_edges(graph, name)
+        yield held
+        if not graph.manifest.directed:
+            yield Edges(held.tails, held.relations, held.heads)

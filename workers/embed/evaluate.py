@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from penstock.arrays import Array
-from penstock.arrow import read_column
 from penstock.errors import InputError, UsageError
 from penstock.graph import Graph
 from penstock.kernels import kernel
@@ -19,7 +19,7 @@ from penstock.workers.embed.edges import Edges, all_edges, split_edges
 from penstock.workers.embed.ranking import Scores, known_answers, rank, sample
 from penstock.workers.embed.source import open_checkpoint
 from penstock.workers.embed.spec import Training
-from penstock.workers.embed.warm import IDS
+from penstock.workers.embed.warm import numbers_of
 from penstock.workers.resources.device import gpu
 
 if TYPE_CHECKING:
@@ -84,11 +84,10 @@ def evaluate(comm: AnyCommunicator, task: EvaluateTask) -> Evaluated:
             raise UsageError("there are no edges to rank", expected="one or more")
         known = None
         if task.filtered:
-            held = [translated.known(one) for one in all_edges(graph)]
-            if task.split is None:
-                held.append(edges)
+            held = (translated.known(one) for one in all_edges(graph))
+            given = [edges] if task.split is None else []
             known = known_answers(
-                held, edges, rules.sides, source.layout, len(task.relations or ())
+                chain(held, given), edges, rules.sides, source.layout, len(task.relations or ())
             )
         first = next(source.parts())[1]
         with kernel("embed", first).workspace(cores()) as work:
@@ -116,13 +115,7 @@ class Translation:
         self.has_relations = task.training.has_relations
         if task.same:
             return
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
-        old, ids = read_column(task.run / IDS, "id").combine_chunks(), graph.user_ids()
-        ids = ids.combine_chunks() if isinstance(ids, pa.ChunkedArray) else ids
-        at = pc.index_in(ids.cast(old.type), value_set=old)
-        self.nodes = np.asarray(pc.fill_null(at.cast(pa.int64()), -1))
+        self.nodes = numbers_of(graph.user_ids(), task.run)
         if self.has_relations:
             number = {name: i for i, name in enumerate(task.relations or ())}
             names = graph.manifest.relations or ()

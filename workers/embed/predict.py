@@ -54,7 +54,7 @@ def predict(comm: AnyCommunicator, task: PredictTask) -> list[tuple[int, float]]
         if task.graph is not None:
             held = all_edges(Graph.open(task.graph))
             if not task.training.has_relations:
-                held = [one.without_relations() for one in held]
+                held = (one.without_relations() for one in held)
             asked = Edges(node, relation, node)
             found = known_answers(held, asked, (task.side,), layout, task.relations)
             known = found[task.side]

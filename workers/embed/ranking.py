@@ -7,6 +7,7 @@ as much.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -142,38 +143,51 @@ def queries_of(
 
 
 def known_answers(
-    held: list[Edges], edges: Edges, sides: tuple[Side, ...], layout: NodeLayout, relations: int
+    held: Iterable[Edges], edges: Edges, sides: tuple[Side, ...], layout: NodeLayout, relations: int
 ) -> dict[Side, Known]:
     """Return all answers to the queries of ``edges`` that ``held`` has, as places.
 
     relations  how many the model has
     """
-    return {side: _known(held, edges, side, layout, max(relations, 1)) for side in sides}
+    asked = [_Asked(edges, side, layout, max(relations, 1)) for side in sides]
+    for some in held:  # once: there may be more edges than fit into memory
+        for one in asked:
+            one.look_at(some)
+    return {one.side: one.known() for one in asked}
 
 
-def _known(
-    held: list[Edges], edges: Edges, side: Side, layout: NodeLayout, relations: int
-) -> Known:
-    asked = _keys(edges, side, relations)
-    unique, row = np.unique(asked, return_inverse=True)
-    if not len(unique):
-        return Known(np.zeros(1, np.int64), np.empty(0, id_dtype(layout.nodes)))
-    found, answers = [], []
-    for some in held:
-        keys = _keys(some, side, relations)
-        at = np.minimum(np.searchsorted(unique, keys), len(unique) - 1)
-        hit = np.flatnonzero(unique[at] == keys)
-        answer = (some.tails if side == Side.TAIL else some.heads)[hit]
-        found.append(at[hit])
-        answers.append(answer if layout.places is None else layout.places[answer])
-    number, answer = np.concatenate(found), np.concatenate(answers)
-    order = np.lexsort((answer, number))
-    number, answer = number[order], answer[order]
-    offsets = offsets_of(np.bincount(number, minlength=len(unique)))
-    sizes = np.diff(offsets)[row]
-    indptr = offsets_of(sizes)
-    at = np.arange(indptr[-1]) - np.repeat(indptr[:-1], sizes) + np.repeat(offsets[row], sizes)
-    return Known(indptr, answer[at].astype(id_dtype(layout.nodes)))
+class _Asked:
+    """The queries of one side, and what has been found of their answers."""
+
+    def __init__(self, edges: Edges, side: Side, layout: NodeLayout, relations: int) -> None:
+        self.side, self.layout, self.relations = side, layout, relations
+        self.unique, self.row = np.unique(_keys(edges, side, relations), return_inverse=True)
+        self.number = [np.empty(0, np.int64)]
+        self.answers = [np.empty(0, id_dtype(layout.nodes))]
+
+    def look_at(self, some: Edges) -> None:
+        """Keep those edges that answer a query."""
+        if not len(self.unique):
+            return
+        keys = _keys(some, self.side, self.relations)
+        at = np.minimum(np.searchsorted(self.unique, keys), len(self.unique) - 1)
+        hit = np.flatnonzero(self.unique[at] == keys)
+        answer = (some.tails if self.side == Side.TAIL else some.heads)[hit]
+        self.number.append(at[hit])
+        places = self.layout.places
+        self.answers.append(answer if places is None else places[answer])
+
+    def known(self) -> Known:
+        """Return the answers of every query, the same ones for queries that are equal."""
+        number, answer = np.concatenate(self.number), np.concatenate(self.answers)
+        order = np.lexsort((answer, number))
+        number, answer = number[order], answer[order]
+        offsets = offsets_of(np.bincount(number, minlength=len(self.unique)))
+        sizes = np.diff(offsets)[self.row]
+        indptr = offsets_of(sizes)
+        begin = np.repeat(offsets[self.row], sizes)
+        at = np.arange(indptr[-1]) - np.repeat(indptr[:-1], sizes) + begin
+        return Known(indptr, answer[at].astype(id_dtype(self.layout.nodes)))
 
 
 def _keys(edges: Edges, side: Side, relations: int) -> Array:

@@ -112,6 +112,16 @@ class TableSource(VectorSource):
         return slot
 
 
+def check_trained(folder: Path, found: Checkpoint) -> None:
+    """Raise where not all partitions were written by a checkpoint."""
+    path = folder / f"{found.name}.json"
+    if any(version.number == 0 for version in found.versions):
+        raise UsageError(
+            f"{path} is of the first epoch, in which not all nodes were trained yet",
+            remedy="Train on with --resume, at least to the end of the epoch",
+        )
+
+
 def open_checkpoint(
     folder: Path, name: str, *, device: bool = False
 ) -> tuple[TableSource, Checkpoint]:
@@ -120,11 +130,7 @@ def open_checkpoint(
     device  whether they are read into this worker's GPU
     """
     found = Checkpoints(folder).load(name)
-    if any(version.number == 0 for version in found.versions):
-        raise UsageError(
-            f"{folder / name}.json is of the first epoch, in which not all nodes were trained yet",
-            remedy="Train on with --resume, at least to the end of the epoch",
-        )
+    check_trained(folder, found)
     layout = NodeLayout.open(folder)
     table = _open_files(folder, found.geometry, device=device)
     relations = found.tensors.get("relations")

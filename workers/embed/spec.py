@@ -106,7 +106,8 @@ class Training:
     patience: Count | None = None
     """stop after this many evaluations without a better MRR [default: train all epochs]"""
     checkpoint_minutes: Positive = 5.0
-    """save a checkpoint when this many minutes have passed, and in the end"""
+    """save a checkpoint when this many minutes have passed, after the epoch or the state of the
+    buffer that is trained then, and in the end"""
 
     partitions: Count | None = None
     """partitions of the nodes, three of which are in memory [default: one where it fits, else as

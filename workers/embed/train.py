@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from penstock.arrays import Array
+from penstock.documents import parse_json
 from penstock.errors import UsageError
 from penstock.files import append_text, save_text
 from penstock.graph import Graph
@@ -37,6 +38,7 @@ from penstock.workers.embed.layout.buckets import EdgeBuckets, PhaseEdges, build
 from penstock.workers.embed.layout.nodes import NodeLayout
 from penstock.workers.embed.negatives import Draw, Negatives
 from penstock.workers.embed.ranking import Scores, known_answers, rank, sample
+from penstock.workers.embed.ranks.rounds import order_in_memory
 from penstock.workers.embed.schedule import Schedule, Share
 from penstock.workers.embed.source import BufferSource, TableSource, VectorSource, geometry_of
 from penstock.workers.embed.spec import BATCH, Training
@@ -130,6 +132,7 @@ class Run:
         self.warm = None
         if task.init is not None:
             self.warm = WarmStart(task.init, task.init_relations, graph, self.rules)
+        self.known = {} if self.warm is None else self.warm.known
         self.buffer = PartitionBuffer(
             self.table,
             self.versions,
@@ -159,10 +162,10 @@ class Run:
         return self.checkpoints.versions(geometry)
 
     def _schedule(self) -> Schedule:
-        training = self.training
-        return Schedule(
-            order(training.order, self.task.partitions), seed=training.seed, spread=True
-        )
+        training, count = self.training, self.task.partitions
+        # Of one partition there is one order, whichever is asked for.
+        chosen = order_in_memory(1) if count == 1 else order(training.order, count)
+        return Schedule(chosen, seed=training.seed, spread=True)
 
     def _before_state(self, epoch: int, number: int) -> None:
         """Do nothing: the partitions of every state are here."""
@@ -185,7 +188,7 @@ class Run:
         edges = sample(edges, self.training.validate_sample, self.training.seed)
         held = all_edges(self.graph)
         if not self.training.has_relations:
-            held, edges = [one.without_relations() for one in held], edges.without_relations()
+            held, edges = (one.without_relations() for one in held), edges.without_relations()
         return edges, known_answers(held, edges, self.rules.sides, self.layout, self.relation_count)
 
     def _initial(self, partition: int, slot: Slot) -> None:
@@ -207,17 +210,21 @@ class Run:
         return Table(to_device(values), to_device(state))
 
     def _resume(self) -> None:
+        lines = self.task.run / "metrics.jsonl"
         if not self.checkpoints.has(LAST):
+            if self.comm.rank == 0:
+                _drop_later(lines, 0, 0)
             return
         found = self.checkpoints.load(LAST)
         about = found.about
+        self.known = about.get("known", self.known)
         self.epoch, self.state, self.batches = about["epoch"], about["state"], about["batches"]
         self.best, self.best_epoch, self.bad = about["best"], about["best_epoch"], about["bad"]
         self.best_scores, self.loss = about["scores"], about["loss"]
         self.loss = math.nan if self.loss is None else self.loss
         self.epoch_loss, self.epoch_edges = about["epoch_loss"], about["epoch_edges"]
         if self.comm.rank == 0:
-            _drop_later(self.task.run / "metrics.jsonl", self.epoch, self.state)
+            _drop_later(lines, self.epoch, self.state)
         if self.relations is not None:
             self.relations.values[:] = to_device(found.tensors["relations"])
             self.relations.state[:] = to_device(found.tensors["relations_state"])
@@ -241,7 +248,6 @@ class Run:
             self._save()
         self._drop_buckets()
         traffic = self.buffer.traffic
-        warm = self.warm
         return Trained(
             epochs=self.epoch,
             first_epoch=first_epoch,
@@ -263,7 +269,7 @@ class Run:
             theorem=self._theorem(epochs),
             validated=0 if self.validation is None else self.validation[0].count,
             validation=self.best_scores,
-            known={} if warm is None else warm.known,
+            known=self.known,
         )
 
     def _buckets(self) -> EdgeBuckets:
@@ -499,6 +505,7 @@ class Run:
             "loss": self.loss if math.isfinite(self.loss) else None,
             "epoch_loss": self.epoch_loss,
             "epoch_edges": self.epoch_edges,
+            "known": self.known,
         }
 
     def close(self) -> None:
@@ -521,16 +528,21 @@ def _check_batch(training: Training, most: int) -> None:
 
 
 def _drop_later(path: Path, epoch: int, state: int) -> None:
-    """Drop lines of what is done again, since a run was killed after its last checkpoint."""
+    """Drop lines of what is done again, since a run was killed after its last checkpoint.
+
+    And what is no line of ours, such as half of one from a machine that lost its power.
+    """
     if not path.is_file():
         return
     kept = []
-    for text in path.read_text(encoding="utf-8").splitlines():
-        line = json.loads(text)
-        if line["epoch"] <= epoch or (
-            line["epoch"] == epoch + 1 and line.get("state", state + 1) <= state
-        ):
-            kept.append(text + "\n")
+    for text in path.read_text(encoding="utf-8", errors="replace").splitlines():
+        try:
+            line = parse_json(text)
+            done, within = line["epoch"], line.get("state", state + 1)
+            if done <= epoch or (done == epoch + 1 and within <= state):
+                kept.append(text + "\n")
+        except (ValueError, KeyError, TypeError, AttributeError):
+            continue
     save_text(path, "".join(kept))
 
 

@@ -176,6 +176,10 @@ class Checkpoints:
         self._keep_named(versions, geometry)
         return versions
 
+    def has_all(self, name: str = LAST) -> bool:
+        """Whether there is such a checkpoint, and every partition was written by then."""
+        return self.has(name) and all(v.number for v in _versions(self._manifest(name)))
+
     def holders(self, name: str = LAST) -> tuple[int, ...]:
         """Return which rank had each partition when a checkpoint was written."""
         return tuple(version.file for version in _versions(self._manifest(name)))
@@ -239,7 +243,8 @@ class Checkpoints:
         several = geometry.files > 1
         number = 1 + max((self._number(name) for name in (LAST, BEST)), default=0)
         entry = self._save_tensors(f"relations-{number:06d}.safetensors", tensors)
-        for name in names:
+        # The last one last: it says how good the best is, which therefore has to be there by then.
+        for name in sorted(names, key=lambda name: name == LAST):
             form = _format(name)
             body = {
                 "format": form.name,
@@ -274,7 +279,10 @@ class Checkpoints:
         return (self.folder / entry.name).read_bytes()
 
     def _manifest(self, name: str) -> dict[str, Any]:
-        return _format(name).load(self.folder)
+        body = _format(name).load(self.folder)
+        with _format(name).reading(self.folder):
+            _check_versions(body)
+        return body
 
     def _number(self, name: str) -> int:
         return int(self._manifest(name)["number"]) if self.has(name) else 0
@@ -319,6 +327,19 @@ def _format(name: str) -> Format:
 
 def _versions(body: dict[str, Any]) -> tuple[Version, ...]:
     return tuple(Version(partition, *entry) for partition, entry in enumerate(body["partitions"]))
+
+
+def _check_versions(body: dict[str, Any]) -> None:
+    """Raise ValueError unless a manifest names a place that there is for every partition."""
+    geometry, versions = Geometry(**body["geometry"]), _versions(body)
+    if any(size < (name != "states") for name, size in asdict(geometry).items()):
+        raise ValueError(f"a table of {geometry}")
+    places = geometry.places if geometry.files == 1 else geometry.file_places
+    if len(versions) != geometry.partitions:
+        raise ValueError(f"{len(versions)} versions of {geometry.partitions} partitions")
+    for one in versions:
+        if not (0 <= one.place < places and 0 <= one.file < geometry.files and one.number >= 0):
+            raise ValueError(f"partition {one.partition} in place {one.place} of file {one.file}")
 
 
 def _geometry_body(geometry: Geometry) -> dict[str, int]:

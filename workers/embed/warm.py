@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -14,6 +16,7 @@ from penstock.workers.embed.buffer import state_rows
 from penstock.workers.embed.source import open_checkpoint
 from penstock.workers.embed.storage import Slot
 from penstock.workers.embed.versions import BEST, Checkpoints
+from penstock.workers.resources.device import to_device
 
 IDS = "ids.parquet"  # of a run: the user's id of every node, in the order of their numbers
 
@@ -25,17 +28,11 @@ class WarmStart:
     """
 
     def __init__(self, run: Path, names: tuple[str, ...], graph: Graph, rules: EmbedRules) -> None:
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
         folder = run / "checkpoints"
         self.source, found = open_checkpoint(folder, newest(folder))
         self.tensors = found.tensors
-        old = read_column(run / IDS, "id").combine_chunks()
-        ids = graph.user_ids()
-        ids = ids.combine_chunks() if isinstance(ids, pa.ChunkedArray) else ids
-        at = pc.index_in(ids.cast(old.type), value_set=old)
-        nodes = np.asarray(pc.fill_null(at.cast(pa.int64()), -1))
+        self._reading = threading.Lock()  # the source has one partition in memory
+        nodes = numbers_of(graph.user_ids(), run)
         places = self.source.layout.places
         if places is not None:
             nodes = np.where(nodes < 0, -1, places[nodes])
@@ -50,7 +47,14 @@ class WarmStart:
         }
 
     def fill(self, nodes: Array, slot: Slot) -> None:
-        """Give the known ones of ``nodes``, which are the first rows of a slot, what they had."""
+        """Give the known ones of ``nodes``, which are the first rows of a slot, what they had.
+
+        Threads may call it at once: several partitions may be filled while others are written.
+        """
+        with self._reading:
+            self._fill(nodes, slot)
+
+    def _fill(self, nodes: Array, slot: Slot) -> None:
         wanted = self.places[nodes]
         layout = self.source.layout
         for partition in range(layout.partitions):
@@ -59,8 +63,8 @@ class WarmStart:
             if len(here):
                 held = self.source.states(partition)
                 old = wanted[here] - first
-                slot[0][here] = held[0][old]
-                state_rows(slot)[here] = state_rows(held)[old]
+                slot[0][here] = to_device(held[0][old])
+                state_rows(slot)[here] = to_device(state_rows(held)[old])
 
     def fill_relations(self, values: Array, state: Array) -> None:
         """Give known relations what they had, their inverses too."""
@@ -74,6 +78,22 @@ class WarmStart:
     def close(self) -> None:
         """Close the other run's file."""
         self.source.close()
+
+
+def numbers_of(ids: Any, run: Path) -> Array:
+    """Return which node of a run each of a graph's ids is, and -1 where it knows none of that id.
+
+    Ids of another type are compared as text.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    old = read_column(run / IDS, "id").combine_chunks()
+    ids = ids.combine_chunks() if isinstance(ids, pa.ChunkedArray) else ids
+    if ids.type != old.type:
+        ids, old = ids.cast(pa.large_string()), old.cast(pa.large_string())
+    found = pc.index_in(ids, value_set=old)
+    return np.asarray(pc.fill_null(found.cast(pa.int64()), -1))
 
 
 def newest(folder: Path) -> str:

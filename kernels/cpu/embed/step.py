@@ -46,9 +46,20 @@ def step(
         return _Step(threads, nodes, relations, batch, rules).run(rate, number)
 
 
+def pieces_of(edges: int, chunk: int) -> int:
+    """Return how many pieces ``piece_cuts`` makes, each with gradients of its negatives."""
+    size = _size(edges)
+    whole, rest = divmod(edges, chunk)
+    return whole * -(-chunk // size) - (-rest // size)
+
+
+def _size(edges: int) -> int:
+    return min(_MOST, max(_LEAST, -(-edges // _WANTED)))
+
+
 def piece_cuts(edges: int, chunk: int) -> list[tuple[int, int, int]]:
     """Return chunk, first and last edge of each piece; the batch alone decides."""
-    size = min(_MOST, max(_LEAST, -(-edges // _WANTED)))
+    size = _size(edges)
     cuts = []
     for begin in range(0, edges, chunk):
         end = min(begin + chunk, edges)

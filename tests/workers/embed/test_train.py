@@ -24,6 +24,7 @@ from penstock.workers.embed.spec import Training
 from penstock.workers.embed.task import Trained, TrainTask
 from penstock.workers.embed.train import node_layout, train
 from penstock.workers.embed.versions import Checkpoints
+from penstock.workers.embed.warm import WarmStart
 
 SMALL: dict[str, Any] = {
     "dim": 8, "batch": 64, "negatives": 16, "epochs": 3, "validate_sample": 100,
@@ -408,6 +409,45 @@ def test_a_warm_start_keeps_what_is_known(graph: Graph, tmp_path: Path) -> None:
                     np.testing.assert_array_equal(begun.relations.values[ours], wanted)
     finally:
         begun.close()
+
+
+def test_a_warm_start_fills_several_partitions_at_once(
+    graph: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An order that replaces the whole buffer fills its slots in as many threads."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    from penstock.pipelines.embed.run import keep_ids
+    from penstock.workers.embed.source import TableSource
+
+    first = tmp_path / "first"
+    run(graph, first, epochs=1, **OUT_OF_CORE)
+    keep_ids(first, graph)
+    states = TableSource.states
+
+    def slow(self: TableSource, partition: int) -> Any:
+        found = states(self, partition)
+        time.sleep(0.002)  # in which another thread may read another partition into the same memory
+        return found
+
+    monkeypatch.setattr(TableSource, "states", slow)
+    rules = Training(**SMALL).rules(5)
+    warm = WarmStart(first, graph.manifest.relations or (), graph, rules)
+    try:
+        parts = np.array_split(np.arange(graph.num_nodes), 4)
+        rows = warm.source.table.geometry.rows * 5
+
+        def fill(nodes: Any) -> Any:
+            slot = list(np.zeros((2, rows, 8), np.float32))
+            warm.fill(nodes, slot)
+            return np.stack(slot)[:, : len(nodes)]
+
+        with ThreadPoolExecutor(4) as threads:
+            filled = list(threads.map(fill, parts))
+    finally:
+        warm.close()
+    old, _, _ = vectors(first)
+    np.testing.assert_array_equal(np.concatenate(filled, axis=1), np.stack(old))
 
 
 def test_partitions_are_of_equal_size_and_drawn() -> None:

@@ -7,13 +7,14 @@ import signal
 import subprocess
 import sys
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from penstock.errors import CapacityError, CorruptFile, MissingFile, NewerVersion, TruncatedFile
+from penstock.workers.embed import versions as module
 from penstock.workers.embed.storage import Geometry
 from penstock.workers.embed.versions import Versions
 
@@ -87,6 +88,32 @@ def test_the_best_checkpoint_stays_beside_the_last(small):
     np.testing.assert_array_equal(again.contents(found["best"].versions), best)
     names = sorted(path.name for path in again.folder.glob("relations-*"))
     assert names == ["relations-000001.safetensors", "relations-000004.safetensors"]
+
+
+@pytest.mark.parametrize("names", [("last", "best"), ("best", "last")])
+def test_the_best_is_there_before_the_last_tells_of_it(small, monkeypatch, names):
+    """Killed between the two, a run would never write the best one again."""
+    one = small(partitions=5, places=3)
+    one.epoch(0)
+    one.save({"epoch": 0}, names=("last", "best"))
+    one.epoch(1)
+    whole = module.atomic
+    written = []
+
+    @contextmanager
+    def killed(path):
+        if path.suffix == ".json":
+            written.append(path.name)
+            if len(written) == 2:
+                raise KeyboardInterrupt
+        with whole(path) as temporary:
+            yield temporary
+
+    monkeypatch.setattr(module, "atomic", killed)
+    with pytest.raises(KeyboardInterrupt):
+        one.save({"epoch": 1}, names=names)
+    assert one.checkpoints.load("best").about == {"epoch": 1}
+    assert one.checkpoints.load("last").about == {"epoch": 0}
 
 
 def test_two_places_cannot_keep_two_checkpoints(small):

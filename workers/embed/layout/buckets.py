@@ -265,12 +265,12 @@ def build_buckets(
     dtype, edges, typed = id_dtype(max(layout.sizes)), graph.num_edges, relations is not None
     size = edges * (2 * dtype.itemsize + (4 if typed else 0))
     need_disk(folder, size, f"the edge buckets of {graph.path}")
-    pieces = list(_pieces(graph))
+    pieces = list(row_pieces(graph))
     counts = np.zeros((len(pieces), layout.partitions**2), np.int64)
     with Progress("sort edges into buckets", total=3 * edges, unit="edge", quiet=quiet) as bar:
 
         def count(number: int) -> None:
-            piece = _rows(graph, pieces[number])
+            piece = rows_of(graph, pieces[number])
             counts[number] = count_edges(
                 piece.indptr, piece.indices, piece.first_row, layout.starts, layout.places
             )
@@ -287,7 +287,7 @@ def build_buckets(
             }
 
             def scatter(number: int) -> None:
-                piece = _rows(graph, pieces[number])
+                piece = rows_of(graph, pieces[number])
                 scatter_edges(
                     piece.indptr,
                     piece.indices,
@@ -324,7 +324,7 @@ def build_buckets(
     return EdgeBuckets.open(folder, layout, relations)
 
 
-def _pieces(graph: Graph) -> Iterator[tuple[int, int, int]]:
+def row_pieces(graph: Graph) -> Iterator[tuple[int, int, int]]:
     """Yield (shard, first row, last row) of runs of rows of about ``_PIECE`` edges."""
     for number in range(graph.num_shards):
         shard = graph.shard(number)
@@ -337,7 +337,8 @@ def _pieces(graph: Graph) -> Iterator[tuple[int, int, int]]:
             start = stop
 
 
-def _rows(graph: Graph, piece: tuple[int, int, int]) -> CSR:
+def rows_of(graph: Graph, piece: tuple[int, int, int]) -> CSR:
+    """Return the rows of a run of them."""
     shard, start, stop = piece
     return graph.shard(shard).row_range(start, stop)
 

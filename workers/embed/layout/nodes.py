@@ -14,10 +14,13 @@ from typing import Any
 import numpy as np
 
 from penstock.arrays import Array
+from penstock.bounds import check_indices, check_indptr, check_length
 from penstock.csr import id_dtype, offsets_of
 from penstock.errors import UsageError
 from penstock.files import FileEntry, save_npy
 from penstock.graph import load_npy
+
+_REMEDY = "Restore the file from a copy of the run, or train again"
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,12 +102,18 @@ class NodeLayout:
 
     @staticmethod
     def open(folder: Path) -> NodeLayout:
-        """Return what ``save`` wrote, mapped."""
-        places = folder / "places.npy"
-        return NodeLayout(
-            np.array(load_npy(folder / "starts.npy")),
-            load_npy(places) if places.exists() else None,
+        """Return what ``save`` wrote, mapped, every place looked at."""
+        path, where = folder / "starts.npy", folder / "places.npy"
+        starts = np.array(load_npy(path, remedy=_REMEDY))
+        check_indptr(
+            starts, int(starts[-1]) if starts.ndim and len(starts) else 0, path, remedy=_REMEDY
         )
+        if not where.exists():
+            return NodeLayout(starts)
+        nodes, places = int(starts[-1]), load_npy(where, remedy=_REMEDY)
+        check_length(places, nodes, where, remedy=_REMEDY)
+        check_indices(places, nodes, where, remedy=_REMEDY)
+        return NodeLayout(starts, places)
 
 
 def _check(nodes: int, partitions: int) -> None:

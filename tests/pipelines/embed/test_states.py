@@ -1,0 +1,346 @@
+"""Runs in every state: killed before a checkpoint, edited by hand, without their graph."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from penstock import CSR, ClusterSpec, Graph, embed, generate
+from penstock.errors import CapacityError, CorruptFile, OutputExists, UsageError
+from penstock.files import save_json
+from penstock.pipelines.cli import run as cli
+from penstock.pipelines.embed.planning import check_graph, memory_to_train
+from penstock.workers.embed.source import open_checkpoint
+from penstock.workers.embed.spec import Training
+
+Trained = tuple[Path, embed.TrainReport]
+SMALL: dict[str, Any] = {"dim": 16, "batch": 200, "negatives": 16, "schedule": "constant"}
+
+
+def values(run: Path) -> Any:
+    """Return the vectors of the last checkpoint, by node."""
+    source, found = open_checkpoint(run / "checkpoints", "last")
+    try:
+        order = np.concatenate([source.layout.nodes_of(p) for p in range(source.layout.partitions)])
+        rows = np.concatenate([part.copy() for _, part in source.parts()])
+        return rows[np.argsort(order)], found.tensors["relations"]
+    finally:
+        source.close()
+
+
+def same(one: Path, other: Path) -> None:
+    for ours, theirs in zip(values(one), values(other), strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+
+
+def before_a_checkpoint(run: Path) -> None:
+    """Make of a run what a kill before its first checkpoint leaves."""
+    for path in (run / "checkpoints").glob("*.json"):
+        path.unlink()
+
+
+def edit(path: Path, change: Callable[[Any], None]) -> None:
+    """Change what a JSON file says."""
+    body = json.loads(path.read_text())
+    change(body)
+    path.write_text(json.dumps(body))
+
+
+@pytest.fixture
+def mine(trained: Trained, tmp_path: Path) -> Path:
+    """A copy of a run, to be changed."""
+    shutil.copytree(trained[0], tmp_path / "mine")
+    return tmp_path / "mine"
+
+
+# -- killed, and resumed ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("partitions", [None, 4])
+def test_a_warm_start_that_was_killed_before_a_checkpoint_begins_anew(
+    mine: Path, graph: Graph, tmp_path: Path, cluster: ClusterSpec, partitions: int | None
+) -> None:
+    options = {**SMALL, "init": mine, "epochs": 1, "batch": 50, "partitions": partitions}
+    embed.train(graph, tmp_path / "whole", cluster=cluster, **options)
+    embed.train(graph, tmp_path / "run", cluster=cluster, **options)
+    before_a_checkpoint(tmp_path / "run")
+    again = embed.train(graph, tmp_path / "run", cluster=cluster, resume=True, **options)
+    assert again.trained.known == {"nodes": 400, "relations": 6}
+    same(tmp_path / "whole", tmp_path / "run")
+    assert len((tmp_path / "run/metrics.jsonl").read_text().splitlines()) == 1
+    before_a_checkpoint(tmp_path / "run")
+    edit(mine / "checkpoints/best.json", lambda body: body["about"].update(note="trained further"))
+    with pytest.raises(UsageError, match="mine has changed"):
+        embed.train(graph, tmp_path / "run", cluster=cluster, resume=True, **options)
+
+
+def test_a_run_goes_on_without_the_one_it_began_with(
+    mine: Path, graph: Graph, tmp_path: Path, cluster: ClusterSpec
+) -> None:
+    options = {**SMALL, "init": mine, "cluster": cluster}
+    embed.train(graph, tmp_path / "whole", epochs=2, **options)
+    embed.train(graph, tmp_path / "run", epochs=1, **options)
+    shutil.rmtree(mine)
+    again = embed.train(graph, tmp_path / "run", epochs=2, resume=True, **options)
+    assert again.trained.known == {"nodes": 400, "relations": 6}
+    same(tmp_path / "whole", tmp_path / "run")
+
+
+def test_a_batch_that_is_not_given_again_stays(
+    graph: Graph, tmp_path: Path, cluster: ClusterSpec
+) -> None:
+    embed.train(graph, tmp_path / "whole", epochs=2, cluster=cluster, **SMALL)
+    embed.train(graph, tmp_path / "run", epochs=1, cluster=cluster, **SMALL)
+    options = {**SMALL, "batch": None}
+    embed.train(graph, tmp_path / "run", epochs=2, resume=True, cluster=cluster, **options)
+    same(tmp_path / "whole", tmp_path / "run")
+
+
+def test_more_epochs_are_offered_where_they_go_on(
+    trained: Trained, graph: Graph, cluster: ClusterSpec
+) -> None:
+    with pytest.raises(OutputExists) as error:
+        embed.train(graph, trained[0], dim=16, epochs=10, batch=200, cluster=cluster)
+    assert "--resume" not in str(error.value)
+    assert "Replace it with --overwrite" in str(error.value)
+
+
+def test_a_line_that_was_cut_off_is_dropped(
+    graph: Graph, tmp_path: Path, cluster: ClusterSpec
+) -> None:
+    embed.train(graph, tmp_path / "run", epochs=1, cluster=cluster, **SMALL)
+    lines = tmp_path / "run/metrics.jsonl"
+    lines.write_bytes(lines.read_bytes() + b'{"epoch": 2, "lo\xc3')
+    embed.train(graph, tmp_path / "run", epochs=2, resume=True, cluster=cluster, **SMALL)
+    assert [json.loads(line)["epoch"] for line in lines.read_text().splitlines()] == [1, 2]
+
+
+# -- edited by hand --------------------------------------------------------------------------------
+
+
+def fewer_relations(body: Any) -> None:
+    body["relations"].pop()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda body: body["training"].update(dim=32),
+        lambda body: body["training"].update(model="rotate"),
+        lambda body: body["training"].update(optimizer="adam"),
+        lambda body: body["training"].update(dim="many"),
+        lambda body: body.update(nodes=399),
+        lambda body: body.update(nodes="400"),
+        lambda body: body.update(graph=7),
+        fewer_relations,
+    ],
+    ids=["dim", "model", "optimizer", "bad dim", "nodes", "bad nodes", "graph", "relations"],
+)
+def test_a_manifest_of_other_vectors_is_refused(
+    mine: Path, graph: Graph, tmp_path: Path, cluster: ClusterSpec, change: Any
+) -> None:
+    edit(mine / "run.json", change)
+    asked = {"head": "e1", "relation": "r0"}
+    for does in (
+        lambda: embed.evaluate(mine, cluster=cluster),
+        lambda: embed.predict(mine, cluster=cluster, **asked),
+        lambda: embed.export(mine, tmp_path / "v"),
+    ):
+        with pytest.raises(CorruptFile, match="run.json"):
+            does()
+    assert not (tmp_path / "v").exists()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda body: body["partitions"].pop(),
+        lambda body: body["partitions"].__setitem__(0, [7, 1]),
+        lambda body: body["partitions"].__setitem__(0, ["0", 1]),
+        lambda body: body.pop("partitions"),
+        lambda body: body["geometry"].update(files=0),
+    ],
+    ids=["too few", "place", "text", "none", "files"],
+)
+def test_a_checkpoint_that_names_no_places_is_refused(
+    mine: Path, cluster: ClusterSpec, change: Any
+) -> None:
+    edit(mine / "checkpoints/best.json", change)
+    with pytest.raises(CorruptFile, match=r"best\.json is damaged"):
+        embed.evaluate(mine, cluster=cluster)
+
+
+def test_places_that_are_not_there_are_refused(
+    graph: Graph, tmp_path: Path, cluster: ClusterSpec
+) -> None:
+    run = tmp_path / "run"
+    embed.train(graph, run, partitions=4, epochs=1, cluster=cluster, **{**SMALL, "batch": 50})
+    path = run / "checkpoints/places.npy"
+    places = np.load(path)
+    places[3] = 10**6
+    np.save(path, places)
+    with pytest.raises(CorruptFile, match=r"places\.npy is damaged"):
+        embed.export(run, tmp_path / "v")
+
+
+# -- other graphs, and none ------------------------------------------------------------------------
+
+
+def test_ids_of_another_type_are_compared_as_text(tmp_path: Path, cluster: ClusterSpec) -> None:
+    rng = np.random.default_rng(0)
+    ends = rng.integers(0, 40, (2, 400))
+    csr = CSR.from_edges(*ends, 40, relations=rng.integers(0, 2, 400).astype(np.int32))
+    for name, ids in (("number", list(range(40))), ("text", [*map(str, range(39)), "new"])):
+        with Graph.create(tmp_path / name) as writer:
+            writer.edges(csr)
+            writer.nodes(ids)
+            writer.manifest = replace(writer.manifest, relations=("a", "b"))
+    small = {**SMALL, "batch": 50, "epochs": 1, "cluster": cluster}
+    for one, other in (("number", "text"), ("text", "number")):
+        embed.train(tmp_path / one, tmp_path / f"{one}-run", **small)
+        warm = {**small, "init": tmp_path / f"{one}-run"}
+        found = embed.train(tmp_path / other, tmp_path / f"{other}-warm", **warm)
+        assert found.trained.known == {"nodes": 39, "relations": 2}
+        ranked = embed.evaluate(
+            tmp_path / f"{one}-run", graph=tmp_path / other, split="train", unknown="skip",
+            cluster=cluster,
+        )  # fmt: skip
+        assert ranked.skipped == np.count_nonzero((ends == 39).any(axis=0))
+
+
+def test_a_graph_without_relations_has_no_edges_to_rank(
+    trained: Trained, tmp_path: Path, cluster: ClusterSpec
+) -> None:
+    generate(
+        "sbm", tmp_path / "g", nodes=60, blocks=2, degree_inside=6, degree_outside=1, quiet=True
+    )
+    with pytest.raises(UsageError, match="has no relations"):
+        embed.evaluate(trained[0], graph=tmp_path / "g", split="train", cluster=cluster)
+
+
+def test_known_answers_need_no_graph(mine: Path, tmp_path: Path, cluster: ClusterSpec) -> None:
+    edit(mine / "run.json", lambda body: body.update(graph=str(tmp_path / "gone")))
+    asked = {"head": "e1", "relation": "r0", "top": 3}
+    assert len(embed.predict(mine, known=True, cluster=cluster, **asked).answers) == 3
+    with pytest.raises(UsageError, match="is not at .*gone any more"):
+        embed.predict(mine, cluster=cluster, **asked)
+
+
+def test_a_run_on_a_disk_that_is_only_read_is_ranked(
+    trained: Trained, cluster: ClusterSpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*given: Any, **more: Any) -> None:
+        raise OSError(30, "Read-only file system", str(trained[0]))
+
+    monkeypatch.setattr("penstock.pipelines.job.tempfile.TemporaryDirectory", refuse)
+    assert embed.evaluate(trained[0], cluster=cluster).edges > 0
+    asked = {"head": "e1", "relation": "r0", "top": 3}
+    assert len(embed.predict(trained[0], cluster=cluster, **asked).answers) == 3
+
+
+def test_triples_end_at_line_feeds_only(tmp_path: Path, cluster: ClusterSpec, graph: Graph) -> None:
+    odd = "one\u2028two\x85three"
+    with Graph.create(tmp_path / "g") as writer:
+        writer.edges(CSR.from_edges(np.array([0, 1]), np.array([1, 2]), 3))
+        writer.nodes([odd, "b", "c"])
+    small = {**SMALL, "model": "dot", "batch": None, "epochs": 1, "cluster": cluster}
+    embed.train(tmp_path / "g", tmp_path / "run", **small)
+    (tmp_path / "t").write_text(f"{odd}\tb\r\nb\tc\n", newline="")
+    assert embed.evaluate(tmp_path / "run", triples=tmp_path / "t", cluster=cluster).edges == 2
+
+
+# -- options that meet -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("order", ["beta", "cover"])
+def test_of_one_partition_every_order_is_the_same(
+    graph: Graph, tmp_path: Path, cluster: ClusterSpec, order: str
+) -> None:
+    for name, options in (("one", {"order": order}), ("given", {"order": order, "partitions": 1})):
+        embed.train(graph, tmp_path / name, epochs=1, cluster=cluster, **SMALL, **options)
+    embed.train(graph, tmp_path / "plain", epochs=1, cluster=cluster, **SMALL)
+    same(tmp_path / "one", tmp_path / "plain")
+    same(tmp_path / "given", tmp_path / "plain")
+
+
+def test_a_plan_tells_of_a_disk_that_is_too_small(
+    graph: Graph, tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("penstock.sizes.free_disk", lambda folder: 50_000)
+    words = ["embed", "train", str(graph.path), str(tmp_path / "run"), "--dim", "8"]
+    words += ["--partitions", "4", "--cluster", "threads"]
+    assert cli([*words, "--plan"]) == 0
+    said = capsys.readouterr()
+    assert "4 partitions on disk" in said.out
+    assert "the vectors of 400 nodes does not fit" in said.err
+    assert cli(words) == 1
+    assert not (tmp_path / "run").exists()
+
+
+def test_options_that_would_be_ignored_are_refused(trained: Trained, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="no option 'graph'"):
+        embed.export(trained[0], tmp_path / "v", graph=tmp_path)
+    with pytest.raises(UsageError, match="--split and --triples cannot go together"):
+        embed.evaluate(trained[0], split="test", triples=tmp_path / "t")
+
+
+def test_a_recipe_is_checked_together_with_the_options_beside_it(tmp_path: Path) -> None:
+    recipe = tmp_path / "recipe.yaml"
+    recipe.write_text("margin: 2\ndim: 7\n")
+    made = embed.EmbedOptions(recipe=recipe, loss="margin", dim=8)
+    assert (made.margin, made.dim) == (2, 8)
+    with pytest.raises(UsageError, match="--margin needs --loss"):
+        embed.EmbedOptions(recipe=recipe, dim=8)
+
+
+def test_gradients_of_all_pieces_are_counted(graph: Graph) -> None:
+    """A large batch has many pieces, each of which has gradients of all its negatives."""
+    from penstock.kernels.cpu.embed.step import piece_cuts, pieces_of
+
+    for edges, chunk in ((1, 1), (1000, 1000), (1000, 7), (5000, 999), (100_000, 100_000)):
+        assert pieces_of(edges, chunk) == len(piece_cuts(edges, chunk))
+    large = Graph(graph.path, replace(graph.manifest, nodes=10**6, edges=10**7))
+    training = Training(negatives="all", batch=100_000)
+    held = len(piece_cuts(100_000, 100_000)) * 10**6 * 100 * 4
+    assert memory_to_train(large, training) > held
+
+
+def test_partitions_beyond_any_use_are_refused(graph: Graph) -> None:
+    large = Graph(graph.path, replace(graph.manifest, nodes=10**6, edges=10**7))
+    check_graph(large, Training(partitions=32))
+    with pytest.raises(UsageError, match="--partitions 4,096 or less"):
+        check_graph(large, Training(partitions=4097))
+
+
+def test_a_full_disk_is_told_of_where_it_was_met(
+    graph: Graph, tmp_path: Path, cluster: ClusterSpec, capsys: Any,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """Not where the run tried to note that it ended; and how to resume is said all the same."""
+    from penstock.workers.embed import train as module
+
+    append, full = module.append_text, []
+
+    def save(path: Path, value: Any) -> None:
+        if full:
+            raise CapacityError(f"the disk is full: could not write {path}")
+        save_json(path, value)
+
+    def fill(path: Path, line: str) -> None:
+        if path.is_file() and path.stat().st_size:
+            full.append(path)
+            raise CapacityError("the disk is full: could not write a line")
+        append(path, line)
+
+    monkeypatch.setattr(module, "append_text", fill)
+    monkeypatch.setattr("penstock.formats.save_json", save)
+    with pytest.raises(CapacityError, match="could not write a line"):
+        embed.train(graph, tmp_path / "run", epochs=3, cluster=cluster, **SMALL)
+    assert "The run is kept" in capsys.readouterr().err

@@ -1,0 +1,57 @@
+"""The edges of all splits, some at a time, and what of them is known of a query."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from penstock import ClusterSpec, Graph, etl, generate
+from penstock.kernels.embed_rules import Side
+from penstock.workers.embed.edges import all_edges, split_edges, train_edges
+from penstock.workers.embed.layout import buckets
+from penstock.workers.embed.layout.nodes import NodeLayout
+from penstock.workers.embed.ranking import known_answers
+
+
+def test_edges_come_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    generate("kg", tmp_path / "g", entities=60, triples=800, relations=3, quiet=True)
+    graph = Graph.open(tmp_path / "g")
+    whole = train_edges(graph)
+    monkeypatch.setattr(buckets, "_PIECE", 50)
+    found = list(all_edges(graph))
+    held = [split_edges(graph, name) for name in graph.manifest.heldout]
+    assert len(held) == 2
+    pieces = found[: -len(held)]
+    assert len(pieces) > 5
+    for name in ("heads", "relations", "tails"):
+        ours = np.concatenate([getattr(one, name) for one in pieces])
+        np.testing.assert_array_equal(ours, getattr(whole, name))
+
+
+@pytest.mark.parametrize("directed", [False, True])
+def test_held_out_edges_are_known_as_directions_are(tmp_path: Path, directed: bool) -> None:
+    """An undirected edge that is held out is listed once; it answers both of its ends."""
+    rng = np.random.default_rng(0)
+    pairs = {(int(min(e)), int(max(e))) for e in rng.integers(0, 12, (60, 2)) if e[0] != e[1]}
+    (tmp_path / "edges.txt").write_text("".join(f"{a} {b}\n" for a, b in sorted(pairs)))
+    etl(
+        tmp_path / "edges.txt", tmp_path / "g", split_edges=(0.4, 0.3, 0.3), directed=directed,
+        cluster=ClusterSpec(cluster="threads"),
+    )  # fmt: skip
+    graph = Graph.open(tmp_path / "g")
+    ids = [int(name) for name in graph.user_ids().to_pylist()]
+    true = {(ids.index(a), ids.index(b)) for a, b in pairs if a in ids and b in ids}
+    true |= set() if directed else {(b, a) for a, b in true}
+    asked = split_edges(graph, "test")
+    assert asked.count > 3
+    sides = (Side.TAIL, Side.HEAD)
+    layout = NodeLayout.ranges(graph.num_nodes, 1)
+    found = known_answers(all_edges(graph), asked, sides, layout, 0)
+    for side in sides:
+        for i, given in enumerate(asked.heads if side == Side.TAIL else asked.tails):
+            row = slice(found[side].indptr[i], found[side].indptr[i + 1])
+            way = 1 if side == Side.TAIL else -1
+            wanted = {pair[::way][1] for pair in true if pair[::way][0] == given}
+            assert set(found[side].indices[row].tolist()) == wanted
