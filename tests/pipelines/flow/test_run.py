@@ -203,8 +203,9 @@ def start(home: Path, *more: str) -> subprocess.Popen[bytes]:
 
 
 def wait_for(path: Path) -> None:
+    """Wait for a file with something in it."""
     deadline = time.monotonic() + 60
-    while not path.exists():
+    while not path.exists() or not path.stat().st_size:
         assert time.monotonic() < deadline, path
         time.sleep(0.05)
 

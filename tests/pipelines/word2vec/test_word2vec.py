@@ -118,8 +118,8 @@ def test_two_ranks_give_the_same_bytes(blocks: Graph, tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_two_ranks_learn_as_much_as_one(blocks: Graph, tmp_path: Path) -> None:
     two = ClusterSpec(cluster="mpi", workers=2)
-    more: dict[str, Any] = {"walks": 20, "length": 20, "dim": 16, "sync_words": 3000, "window": 9}
-    report = word2vec(blocks, tmp_path / "h", cluster=two, sample=0, **more)
+    more: dict[str, Any] = {"walks": 20, "length": 20, "dim": 16, "window": 9}
+    report = word2vec(blocks, tmp_path / "h", cluster=two, sample=0, sync_words=3000, **more)
     alone = word2vec(blocks, tmp_path / "alone", sample=0, **more)
     assert report.ranks == 2
     assert report.words == alone.words
