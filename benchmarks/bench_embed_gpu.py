@@ -176,9 +176,10 @@ def check(model: Model) -> None:
         if ours is not None and truth is not None:
             for name in ("values", "state"):
                 got, expected = getattr(ours, name).get(), getattr(truth, name)
-                np.testing.assert_allclose(
-                    got, expected, rtol=close, atol=close, err_msg=model.name
-                )
+                apart = np.abs(got - expected) > close * (1 + np.abs(expected))
+                # The slope of L1 changes its sign at 0, where rounding may decide.
+                few = 1e-4 if model == Model.TRANSE_L1 else 0
+                assert apart.mean() <= few, f"{model.name}: {apart.sum()} values of {name} differ"
 
 
 def bytes_of(rules: EmbedRules) -> float:

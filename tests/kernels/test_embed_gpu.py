@@ -240,11 +240,15 @@ def test_step(cuda: Any, model: Model, optimizer: Optimizer) -> None:
         assert not still.all()
 
 
-@pytest.mark.parametrize("model", [Model.DOT, Model.COMPLEX, Model.ROTATE], ids=str)
+@pytest.mark.parametrize(
+    ("model", "dim"),
+    [(Model.DOT, 24), (Model.COMPLEX, 24), (Model.COMPLEX, 520), (Model.ROTATE, 24)],
+    ids=str,
+)
 @pytest.mark.parametrize("optimizer", [Optimizer.ADAGRAD, Optimizer.ADAM], ids=str)
-def test_captured_steps(cuda: Any, model: Model, optimizer: Optimizer) -> None:
+def test_captured_steps(cuda: Any, model: Model, dim: int, optimizer: Optimizer) -> None:
     """A step that is launched as one CUDA graph gives the bits of one launched kernel by kernel."""
-    rules = EmbedRules(model, 24, chunk=40, optimizer=optimizer)
+    rules = EmbedRules(model, dim, chunk=40, optimizer=optimizer)
     tables = tables_of(rules, 400, 5)
     batches = [batch_of(rules, edges, 30, 400, 5) for edges in (90, 90, 90, 70, 90, 70, 70, 90)]
     batches[2].heads[:] = 3
@@ -314,10 +318,59 @@ def test_the_same_batch_gives_the_same_bits(cuda: Any) -> None:
 
 
 def test_what_is_too_wide(cuda: Any) -> None:
-    rules = EmbedRules(Model.DOT, 520)
-    nodes, _ = tables_of(rules, 5, 1)
-    with pytest.raises(UsageError, match="1 to 512, got 520"):
-        cuda.step(put(nodes), None, put(batch_of(rules, 2, 2, 5, 1)), rules, 0.1)
+    for model, dim, most in ((Model.TRANSE_L1, 520, 512), (Model.DOT, 4097, 4096)):
+        rules = EmbedRules(model, dim)
+        nodes, relations = map(put, tables_of(rules, 5, 1))
+        with pytest.raises(UsageError, match=f"1 to {most}, got {dim}"):
+            cuda.step(nodes, relations, put(batch_of(rules, 2, 2, 5, 1)), rules, 0.1)
+
+
+PRODUCTS = [Model.DOT, Model.DISTMULT, Model.COMPLEX]
+
+
+@pytest.mark.parametrize("model", PRODUCTS, ids=lambda model: model.name)
+@LOSSES
+@pytest.mark.parametrize("sides", [(HEAD,), (TAIL, HEAD)], ids=str)
+@pytest.mark.parametrize("inverse", [0, 4])
+def test_wide_rows(cuda: Any, model: Model, loss: Loss, sides: Any, inverse: int) -> None:
+    """Rows that tiles do not hold: their scores lie in memory."""
+    rules = EmbedRules(
+        model, 514, loss, sides, chunk=20, inverse=inverse, margin=30.0, temperature=0.5
+    )
+    compare_gradients(cuda, rules, 47, 19, 60)
+
+
+@pytest.mark.parametrize("model", PRODUCTS, ids=lambda model: model.name)
+@pytest.mark.parametrize("dim", [516, 1000, 1024, 2050, 4096])
+def test_wide_dimensions(cuda: Any, model: Model, dim: int) -> None:
+    rules = EmbedRules(model, dim, chunk=20, node_penalty=0.03, relation_penalty=0.05)
+    compare_gradients(cuda, rules, 37, 19, 60, shared=True)
+    if model != Model.COMPLEX:
+        compare_gradients(cuda, replace(rules, dim=dim + 1 if dim < 4096 else dim - 1), 1, 1, 60)
+
+
+@pytest.mark.parametrize("at_once", [1, 40, 100])
+@pytest.mark.parametrize("shared", [False, True])
+def test_wide_rows_some_edges_at_a_time(
+    cuda: Any, monkeypatch: pytest.MonkeyPatch, at_once: int, shared: bool
+) -> None:
+    from penstock.kernels.cuda.embed import wide
+
+    monkeypatch.setattr(wide, "_SCORES", at_once)
+    compare_gradients(cuda, EmbedRules(Model.COMPLEX, 520, chunk=20), 47, 10, 60, shared=shared)
+
+
+def test_wide_rows_without_a_negative_left(cuda: Any) -> None:
+    rules = EmbedRules(Model.DISTMULT, 520, Loss.SELF_ADVERSARIAL, (TAIL,), chunk=4, margin=1.0)
+    tables = tables_of(rules, 9, 2)
+    batch = batch_of(rules, 4, 3, 9, 2)
+    batch.tails[:] = 5
+    batch.negatives[:] = 5
+    loss, *slopes = naive.gradients(*tables, batch, rules)
+    got_loss, *got = cuda.gradients(*map(put, tables), put(batch), rules)
+    assert float(got_loss) == pytest.approx(loss, rel=2e-3)
+    for found, slope in zip(got, slopes, strict=True):
+        np.testing.assert_allclose(found.get(), slope, rtol=2e-3, atol=2e-3 * np.abs(slope).max())
 
 
 def pool_of(ranges: list[tuple[int, int]], by_degree: float = 0.0) -> NegativePool:

@@ -2,6 +2,7 @@
 //
 // A warp has an edge, both of its nodes and all of its sides. What it needs is read before anything
 // is computed, 32 values a piece.
+#include "embed/batch_edges.cuh"
 #include "embed/losses.cuh"
 #include "embed/models.cuh"
 #include "embed/notes.cuh"
@@ -33,34 +34,6 @@
 
 using namespace penstock;
 using i64 = long long;
-
-__device__ __forceinline__ float warp_sum(float x) {
-  for (int apart = 16; apart; apart /= 2) x += __shfl_xor_sync(0xFFFFFFFFu, x, apart);
-  return x;
-}
-
-__device__ __forceinline__ float warp_max(float x) {
-  for (int apart = 16; apart; apart /= 2) {
-    x = fmaxf(x, __shfl_xor_sync(0xFFFFFFFFu, x, apart));
-  }
-  return x;
-}
-
-// What a batch's edges are: rows of nodes and of relations, and a bit a side: whether heads are
-// replaced on it. ``inverse``: how far behind a relation's row that of its inverse lies, or 0.
-struct Edges {
-  const int* heads;
-  const int* tails;
-  const int* relations;
-  int inverse, head_sides;
-
-  __device__ __forceinline__ bool is_head(int side) const { return head_sides >> side & 1; }
-  // Whether queries of heads are asked, and not those of tails to the inverse.
-  __device__ __forceinline__ bool asks_head(int side) const { return is_head(side) && !inverse; }
-  __device__ __forceinline__ i64 relation(i64 e, int side) const {
-    return relations[e] + (is_head(side) ? inverse : 0);
-  }
-};
 
 // Write the rows that ``ids`` names one after another: ``width`` halves each, of which the last are
 // zeros, or ``dim`` values as they are.
@@ -177,13 +150,6 @@ __device__ __forceinline__ float penalise(Value x, float weight, int power, Valu
   slope.im += by * x.im;
   return weight * (power == 3 ? square * size : square);
 }
-
-// What an edge needs of its row of scores on a side.
-struct alignas(16) RowWeights {
-  float scale, base;  // of the sum of weighted negatives: see RowEnd
-  float by_unit;      // slope in the answer's score; of distances in the unit vector to the answer
-  float loss;
-};
 
 // Finish the sums of rows, a thread each. sums (splits, rows, 3): largest, sum, extra; notes: norms
 // are written.

@@ -21,7 +21,9 @@ _SLICE = 128, 256  # columns of sums in registers, with 32 and with 16 rows a wa
 _NARROW = 32, 4, 64  # rows a warp, warps, and rows of a tile that comes, of rows of 128 values
 _DISTANCE_ROWS, _DISTANCE_THREADS = 64, 256  # those of distance.cu
 _PRODUCT_BLOCKS, _DISTANCE_BLOCKS = 2, 2  # that a processor runs at once
-_STAGES, NOTE = 3, 16  # of product.cu, and bytes of notes.cuh's Note
+_STAGES = 3  # of product.cu
+NOTE, WEIGHTS = 16, 16  # bytes of notes.cuh's Note and of batch_edges.cuh's RowWeights
+WIDEST = 512  # values of a row: tiles of rows lie in shared memory, whole
 
 
 class Tiles:

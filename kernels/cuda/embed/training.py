@@ -11,14 +11,15 @@ import numpy as np
 
 from penstock.arrays import DeviceArray
 from penstock.errors import UsageError
-from penstock.kernels.cuda.embed.cuda_graphs import Workspace, side_stream
+from penstock.kernels.cuda.embed import wide
+from penstock.kernels.cuda.embed.cuda_graphs import Branch, Workspace, side_stream
 from penstock.kernels.cuda.embed.sort import SortedRows, sort_rows
-from penstock.kernels.cuda.embed.tiles import NOTE, Tiles, pieces_of, processors
+from penstock.kernels.cuda.embed.tiles import NOTE, WEIGHTS, WIDEST, Tiles, pieces_of, processors
 from penstock.kernels.cuda.gnn.launch import matrix
 from penstock.kernels.cuda.module import launch, launch_blocks
 from penstock.kernels.embed_rules import Batch, EmbedRules, Loss, Model, Optimizer, Side, Table
 
-WIDEST = 512  # values of a node: a tile of rows lies in shared memory, whole
+WIDEST_PRODUCT = 4096  # values of a node, of models whose scores are products
 
 _BATCH_FILE, _EDGES_FILE, _PRODUCT_FILE = "embed/batch", "embed/edges", "embed/product"
 _UPDATE_FILE = "embed/update"
@@ -50,6 +51,8 @@ def step(
     _check(nodes, relations, rules)
 
     def prepare() -> _Inputs:
+        if _is_wide(rules):
+            wide.prepare()
         return _Inputs.like(batch, rules)
 
     def stage(inputs: _Inputs) -> None:
@@ -160,7 +163,7 @@ def _gradients(
     nodes: Table, relations: Table | None, inputs: _Inputs, rules: EmbedRules, *, change: bool
 ) -> _Found:
     """Return a batch's gradients; with ``change``, change rows of which there is only one."""
-    model, loss = rules.model.name, rules.loss.name
+    model = rules.model.name
     edges, sides, dim = inputs.edges, len(rules.sides), rules.dim
     heads, tails, typed, negatives = inputs.heads, inputs.tails, inputs.relations, inputs.negatives
     negative_sides, chunks, count = inputs.shape
@@ -191,58 +194,16 @@ def _gradients(
     relation_slopes = None
     if typed is not None:
         relation_slopes = cp.empty((slots * edges, width), cp.float32)
-    asked, others = tiles.rows_of(sides * edges), tiles.rows_of(negatives.size)
-    query_notes, negative_notes = _notes(sides * edges), _notes(negatives.size)
-    packed = np.int32(tiles.width)
-    launch(
-        _EDGES_FILE,
-        f"pack_queries<{model}, {tiles.pieces}>",
-        32 * edges,
-        *(values, stride, np.int32(dim), *r, *ends, np.int64(edges), np.int32(sides)),
-        *(np.int32(head_sides), packed, asked, query_notes),
-    )
-    halves = str(not rules.is_distance).lower()
-    launch(
-        _EDGES_FILE,
-        f"pack_rows<{halves}, {pieces_of(tiles.width)}>",
-        32 * negatives.size,
-        *(values, stride, np.int32(dim), negatives, np.int64(negatives.size), packed),
-        *(others, negative_notes),
-    )
-
-    splits = tiles.splits(queries=True)
-    vectors = cp.empty((splits, sides * edges, dim), cp.float32)
-    sums = cp.empty((splits, sides * edges, 3), cp.float32)
-    tile_rows = asked, query_notes, others, negative_notes
-    tiles.run(True, splits, tile_rows, vectors, sums)
-
-    weights = cp.empty((sides * edges, 4), cp.float32)  # edges.cu's RowWeights
-    launch(
-        _EDGES_FILE,
-        f"finish_rows<{model}, {loss}>",
-        sides * edges,
-        *(sums, np.int64(sides * edges), np.int32(splits), *tiles.loss_numbers()),
-        *(query_notes, weights),
-    )
-    sorted_too.wait()
     node_slopes = cp.empty((2 * edges + sides * chunks * count, dim), cp.float32)
+    in_negatives = node_slopes[2 * edges :]
+    ready = values, stride, r, ends, negatives, rules, tiles, head_sides, in_negatives
+    splits, sums, beside, read = 1, _NULL, None, ()
+    if _is_wide(rules):
+        vectors, weights = wide.multiply(*ready)
+        sorted_too.wait()
+    else:
+        splits, vectors, sums, weights, beside, read = _tiled(*ready, sorted_too)
     losses, loss_sum = cp.empty(edges, cp.float64), cp.empty((), cp.float64)
-    # Neither these tiles nor gradients of edges need the other: small batches leave room for both.
-    with side_stream() as tiled_too:
-        shared = tiles.splits(queries=False)
-        in_negatives = node_slopes[2 * edges :]
-        pieces = in_negatives
-        if shared > 1:
-            pieces = cp.empty((shared, *in_negatives.shape), cp.float32)
-        tiles.run(False, shared, tile_rows, pieces, _NULL)
-        if shared > 1:
-            launch(
-                _PRODUCT_FILE,
-                "add_splits",
-                in_negatives.size,
-                *(pieces, np.int64(sides * chunks), np.int32(shared), np.int64(count * dim)),
-                in_negatives,
-            )
     exponential = rules.loss in (Loss.SOFTMAX, Loss.CONTRASTIVE, Loss.SELF_ADVERSARIAL)
     # Without a change it is no matter how.
     optimizer = rules.optimizer.name if change else Optimizer.SGD.name
@@ -260,8 +221,89 @@ def _gradients(
     partial = cp.empty(_LOSS_BLOCKS, cp.float64)
     for blocks, parts, to in ((_LOSS_BLOCKS, losses, partial), (1, partial, loss_sum)):
         launch_blocks(_BATCH_FILE, "sum_losses", blocks, 256, parts, np.int64(len(parts)), to)
-    tiled_too.wait()
+    if beside is not None:
+        beside.wait()
+    del read  # not before: its memory would be given to others
     return _Found(loss_sum, rows, node_slopes, relation_slopes)
+
+
+def _is_wide(rules: EmbedRules) -> bool:
+    """Return whether rows are too wide for tiles, but not for cuBLAS."""
+    return rules.dim > WIDEST and not rules.is_distance
+
+
+def _tiled(
+    values: DeviceArray,
+    stride: Any,
+    relations: tuple[Any, Any],
+    ends: tuple[Any, ...],
+    negatives: DeviceArray,
+    rules: EmbedRules,
+    tiles: Tiles,
+    head_sides: int,
+    in_negatives: DeviceArray,
+    sorted_too: Branch,
+) -> tuple[int, DeviceArray, DeviceArray, DeviceArray, Branch, tuple[DeviceArray, ...]]:
+    """Return splits, sums of weighted negatives and of losses, weights of rows, the branch that
+    writes gradients of negatives, and what it reads. See ``wide.multiply``."""
+    edges, sides, chunks, count, dim = (
+        tiles.edges,
+        tiles.sides,
+        tiles.chunks,
+        tiles.count,
+        rules.dim,
+    )
+    model, loss = rules.model.name, rules.loss.name
+    asked, others = tiles.rows_of(sides * edges), tiles.rows_of(negatives.size)
+    query_notes, negative_notes = _notes(sides * edges), _notes(negatives.size)
+    packed = np.int32(tiles.width)
+    launch(
+        _EDGES_FILE,
+        f"pack_queries<{model}, {tiles.pieces}>",
+        32 * edges,
+        *(values, stride, np.int32(dim), *relations, *ends, np.int64(edges), np.int32(sides)),
+        *(np.int32(head_sides), packed, asked, query_notes),
+    )
+    halves = str(not rules.is_distance).lower()
+    launch(
+        _EDGES_FILE,
+        f"pack_rows<{halves}, {pieces_of(tiles.width)}>",
+        32 * negatives.size,
+        *(values, stride, np.int32(dim), negatives, np.int64(negatives.size), packed),
+        *(others, negative_notes),
+    )
+
+    splits = tiles.splits(queries=True)
+    vectors = cp.empty((splits, sides * edges, dim), cp.float32)
+    sums = cp.empty((splits, sides * edges, 3), cp.float32)
+    tile_rows = asked, query_notes, others, negative_notes
+    tiles.run(True, splits, tile_rows, vectors, sums)
+
+    weights = cp.empty((sides * edges, WEIGHTS // 4), cp.float32)
+    launch(
+        _EDGES_FILE,
+        f"finish_rows<{model}, {loss}>",
+        sides * edges,
+        *(sums, np.int64(sides * edges), np.int32(splits), *tiles.loss_numbers()),
+        *(query_notes, weights),
+    )
+    sorted_too.wait()
+    # Neither these tiles nor gradients of edges need the other: small batches leave room for both.
+    with side_stream() as tiled_too:
+        shared = tiles.splits(queries=False)
+        pieces = in_negatives
+        if shared > 1:
+            pieces = cp.empty((shared, *in_negatives.shape), cp.float32)
+        tiles.run(False, shared, tile_rows, pieces, _NULL)
+        if shared > 1:
+            launch(
+                _PRODUCT_FILE,
+                "add_splits",
+                in_negatives.size,
+                *(pieces, np.int64(sides * chunks), np.int32(shared), np.int64(count * dim)),
+                in_negatives,
+            )
+    return splits, vectors, sums, weights, tiled_too, (*tile_rows, pieces)
 
 
 def _update(
@@ -326,10 +368,11 @@ def _bits(flags: list[bool]) -> int:
 
 
 def _check(nodes: Table, relations: Table | None, rules: EmbedRules) -> None:
-    if not 1 <= rules.dim <= WIDEST:
+    widest = WIDEST if rules.is_distance else WIDEST_PRODUCT
+    if not 1 <= rules.dim <= widest:
         raise UsageError(
             "embeddings of this dimension cannot be trained on a GPU",
-            expected=f"1 to {WIDEST}",
+            expected=f"1 to {widest}",
             got=str(rules.dim),
             remedy="choose a smaller --dim, or train on CPUs",
         )

@@ -375,7 +375,9 @@ def reuse(c: Communicator) -> None:
     if c.rank == 0:
         later = np.median(seconds[1:])
         print(f"    first gang {seconds[0]:.3f} s, later {later:.4f} s", flush=True)
-    assert found[2][0] - found[-1][0] < 1 << 22, found
+    # Of the whole GPU, where other processes allocate, too; what leaks does so with every gang.
+    grown = np.quantile(-np.diff([free for free, *_ in found[2:]]), 0.25)
+    assert grown * len(found) < 1 << 22, found
     assert found[2][1:] == found[-1][1:], found
 
 

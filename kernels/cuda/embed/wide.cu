@@ -1,0 +1,121 @@
+// Beside cuBLAS, for scores that are products of rows wider than product.cu holds: queries and
+// negatives as they are multiplied, and what becomes of a row of scores.
+#include "embed/batch_edges.cuh"
+#include "embed/losses.cuh"
+#include "embed/models.cuh"
+#include "embed/notes.cuh"
+#include "grid.cuh"
+
+// instance: wide_queries<DOT>
+// instance: wide_queries<DISTMULT>
+// instance: wide_queries<COMPLEX>
+// instance: wide_negatives
+// instance: weigh_scores<SOFTMAX>
+// instance: weigh_scores<CONTRASTIVE>
+// instance: weigh_scores<LOGISTIC>
+// instance: weigh_scores<MARGIN>
+// instance: weigh_scores<SELF_ADVERSARIAL>
+
+using namespace penstock;
+using i64 = long long;
+
+constexpr int kThreads = 256;  // of weigh_scores
+
+// A warp an edge: its queries, those of a side behind those of the other, and the answers' scores.
+template <int kModel>
+__global__ void wide_queries(const float* __restrict__ nodes, i64 stride, int dim,
+                             const float* __restrict__ relation_values, i64 relation_stride,
+                             const int* __restrict__ heads, const int* __restrict__ tails,
+                             const int* __restrict__ relations, int inverse, i64 count, int sides,
+                             int head_sides, float* __restrict__ out, Note* __restrict__ notes) {
+  const int lane = threadIdx.x & 31, half = dim / 2;
+  const int values = is_complex<kModel> ? half : dim;
+  const Edges edges = {heads, tails, relations, inverse, head_sides};
+  const i64 warps = thread_count() / 32;
+  for (i64 e = thread_number() / 32; e < count; e += warps) {
+    const int ends[2] = {heads[e], tails[e]};
+    for (int side = 0; side < sides; ++side) {
+      const bool head = edges.asks_head(side), swapped = edges.is_head(side);
+      const float* given = nodes + ends[swapped ? 1 : 0] * stride;
+      const float* answer = nodes + ends[swapped ? 0 : 1] * stride;
+      const float* r = nullptr;
+      if (kModel != DOT) r = relation_values + edges.relation(e, side) * relation_stride;
+      const i64 at = side * count + e;
+      float* to = out + at * dim;
+      float sum = 0.0f;
+#pragma unroll 4
+      for (int k = lane; k < values; k += 32) {
+        const Value query = query_of<kModel>(value_of<kModel>(given, k, half),
+                                             relation_of<kModel>(r, k, half), head);
+        const Value wanted = value_of<kModel>(answer, k, half);
+        sum += score_term<kModel>(query.re, query.im, wanted.re, wanted.im);
+        to[k] = query.re;
+        if (is_complex<kModel>) to[k + half] = query.im;
+      }
+      sum = warp_sum(sum);
+      if (lane == 0) notes[at] = {ends[swapped ? 0 : 1], 1.0f, score_of<kModel>(sum), 0.0f};
+    }
+  }
+}
+
+// The rows that ``ids`` names, one after another.
+__global__ void wide_negatives(const float* __restrict__ nodes, i64 stride, int dim,
+                               const int* __restrict__ ids, i64 count, float* __restrict__ out) {
+  const int lane = threadIdx.x & 31;
+  const i64 warps = thread_count() / 32;
+  for (i64 i = thread_number() / 32; i < count; i += warps) {
+    const float* row = nodes + ids[i] * stride;
+#pragma unroll 4
+    for (int k = lane; k < dim; k += 32) out[i * dim + k] = row[k];
+  }
+}
+
+// The largest, or the sum, of what the threads of a block have.
+template <bool kLargest>
+__device__ float over_block(float x, float* shared) {
+  x = kLargest ? warp_max(x) : warp_sum(x);
+  __syncthreads();  // what was read of ``shared`` before has been read
+  if ((threadIdx.x & 31) == 0) shared[threadIdx.x / 32] = x;
+  __syncthreads();
+  x = shared[0];
+  for (int warp = 1; warp < kThreads / 32; ++warp) {
+    x = kLargest ? fmaxf(x, shared[warp]) : x + shared[warp];
+  }
+  return x;
+}
+
+// A block a row of ``count`` scores, in place of which come the slopes of the loss in them.
+//   notes      (rows): of the row's query
+//   negatives  (count): what the scores are of
+//   weights    (rows), out: they say that nothing is left to do to sums by these slopes
+template <int kLoss>
+__global__ void __launch_bounds__(kThreads)
+    weigh_scores(float* __restrict__ scores, i64 rows, i64 count, const Note* __restrict__ notes,
+                 const int* __restrict__ negatives, float margin, float temperature, float share,
+                 RowWeights* __restrict__ weights) {
+  __shared__ float shared[kThreads / 32];
+  const LossNumbers numbers = {margin, temperature, share};
+  for (i64 row = blockIdx.x; row < rows; row += gridDim.x) {
+    float* mine = scores + row * count;
+    const Note note = notes[row];
+    float top = lowest();
+    if (is_exponential<kLoss>) {
+      for (i64 i = threadIdx.x; i < count; i += kThreads) {
+        const float n = negatives[i] == note.id ? lowest() : mine[i];
+        top = fmaxf(top, exponent<kLoss>(n, numbers));
+      }
+      top = over_block<true>(top, shared);
+    }
+    const float base = finite_base(top);
+    float sum = 0.0f, extra = 0.0f;
+    for (i64 i = threadIdx.x; i < count; i += kThreads) {
+      const float n = negatives[i] == note.id ? lowest() : mine[i];
+      mine[i] = take_negative<kLoss>(n, note.positive, base, sum, extra, numbers);
+    }
+    sum = over_block<false>(sum, shared);
+    extra = over_block<false>(extra, shared);
+    const RowEnd end = finish_row<kLoss>({top, sum, extra}, note.positive, numbers);
+    for (i64 i = threadIdx.x; i < count; i += kThreads) mine[i] *= end.scale;
+    if (threadIdx.x == 0) weights[row] = {1.0f, 0.0f, end.by_positive, end.loss};
+  }
+}

@@ -1,0 +1,106 @@
+"""Scores that are products of wide rows: cuBLAS multiplies, some edges at a time.
+
+Rows of more than ``tiles.WIDEST`` values do not lie in shared memory, as product.cu wants them.
+Each of their scores costs so many operations that writing it is little beside them: it lies in
+memory, becomes its slope in place, and both sums are products with these slopes: three products in
+all where tiles, which score twice, need four. They are of TF32 values.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import cupy as cp
+import numpy as np
+
+from penstock.arrays import DeviceArray
+from penstock.kernels.cuda.embed.tiles import NOTE, WEIGHTS, Tiles
+from penstock.kernels.cuda.module import launch, launch_blocks
+from penstock.kernels.cuda.product import prepare_stream, product
+from penstock.kernels.embed_rules import EmbedRules
+
+_FILE, _PRODUCT_FILE = "embed/wide", "embed/product"
+_THREADS, _MOST_BLOCKS = 256, 1 << 16
+_SCORES = 1 << 26  # in memory at a time: 256 MiB
+
+
+def prepare() -> None:
+    """Make what products need on the current stream; before its launches are captured."""
+    prepare_stream(tf32=True)
+
+
+def multiply(
+    values: DeviceArray,
+    stride: Any,
+    relations: tuple[Any, Any],
+    ends: tuple[Any, ...],
+    negatives: DeviceArray,
+    rules: EmbedRules,
+    tiles: Tiles,
+    head_sides: int,
+    in_negatives: DeviceArray,
+) -> tuple[DeviceArray, DeviceArray]:
+    """Return sums of weighted negatives, and the weights of rows that edges.cu reads.
+
+    in_negatives  out: gradients of negatives, (sides, chunks, count, dim)
+    """
+    edges, sides, chunk, chunks = tiles.edges, tiles.sides, tiles.chunk, tiles.chunks
+    count, dim = tiles.count, rules.dim
+    queries = cp.empty((sides * edges, dim), cp.float32)
+    notes = cp.empty((sides * edges, NOTE // 4), cp.float32)
+    others = cp.empty((negatives.size, dim), cp.float32)
+    launch(
+        _FILE,
+        f"wide_queries<{rules.model.name}>",
+        32 * edges,
+        *(values, stride, np.int32(dim), *relations, *ends, np.int64(edges), np.int32(sides)),
+        *(np.int32(head_sides), queries, notes),
+    )
+    launch(
+        _FILE,
+        "wide_negatives",
+        32 * negatives.size,
+        *(values, stride, np.int32(dim), negatives, np.int64(negatives.size), others),
+    )
+    vectors = cp.empty((sides * edges, dim), cp.float32)
+    weights = cp.empty((sides * edges, WEIGHTS // 4), cp.float32)
+    most = min(chunk, edges)
+    at_once = max(1, min(most, _SCORES // max(count, 1)))
+    pieces = -(-most // at_once)  # of a chunk, the last of which may have fewer
+    scores = cp.empty((at_once, count), cp.float32)
+    sums = in_negatives
+    if pieces > 1:
+        sums = cp.empty((sides * chunks, pieces, count, dim), cp.float32)
+    sums = sums.reshape(sides * chunks, pieces, count, dim)
+    ids = negatives.reshape(tiles.negative_sides, chunks, count)
+    rows = others.reshape(tiles.negative_sides, chunks, count, dim)
+    for side in range(sides):
+        of = side if tiles.negative_sides > 1 else 0
+        for c in range(chunks):
+            end = side * edges + min((c + 1) * chunk, edges)
+            for piece in range(pieces):
+                first = side * edges + c * chunk + piece * at_once
+                part = slice(min(first, end), min(first + at_once, end))
+                here = part.stop - part.start
+                found = scores[:here]
+                product(queries[part], rows[of, c].T, found, tf32=True)
+                if here and count:
+                    launch_blocks(
+                        _FILE,
+                        f"weigh_scores<{rules.loss.name}>",
+                        min(here, _MOST_BLOCKS),
+                        _THREADS,
+                        *(found, np.int64(here), np.int64(count), notes[part], ids[of, c]),
+                        *(*tiles.loss_numbers(), weights[part]),
+                    )
+                product(found, rows[of, c], vectors[part], tf32=True)
+                product(found.T, queries[part], sums[side * chunks + c, piece], tf32=True)
+    if pieces > 1:
+        launch(
+            _PRODUCT_FILE,
+            "add_splits",
+            in_negatives.size,
+            *(sums, np.int64(sides * chunks), np.int32(pieces), np.int64(count * dim)),
+            in_negatives,
+        )
+    return vectors, weights
