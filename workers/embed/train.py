@@ -51,6 +51,7 @@ from penstock.workers.resources.device import arrays_of_device, gpu, to_device, 
 
 if TYPE_CHECKING:
     from penstock.workers.comm.single import AnyCommunicator
+    from penstock.workers.embed.layout.gpu_edges import DeviceColumns
 
 BUCKETS = "buckets"  # the folder of edges in a run's, while it trains
 VALIDATION = "valid"  # the split that a training is validated on
@@ -152,6 +153,7 @@ class Run:
         self.best_scores: dict[str, Any] | None = None
         self.loss, self.epoch_loss, self.epoch_edges = math.nan, 0.0, 0
         self.busy = BusyTime(device=gpu())
+        self._losses: list[Any] = []  # of batches that a GPU may still train
         self._saved = time.monotonic()
         self._looked = 0.0
         self.done = 0  # edges, in this process
@@ -236,6 +238,7 @@ class Run:
         self._resume()
         first_epoch, first_batch = self.epoch, self.batches
         self.buckets = self._buckets()
+        self._columns = _columns_on_device(self.buckets)
         _check_batch(self.training, self._most_edges())
         left = self.graph.num_edges * (self.training.epochs - self.epoch) - self.epoch_edges
         self._log(left=left, edges=0)
@@ -340,6 +343,8 @@ class Run:
                 return None
             self.state = visit.number + 1
             if not visit.last and self._save_due():
+                if not self._settle():
+                    return None
                 visit.swap()
                 self.buffer.wait()
                 begun = time.perf_counter()
@@ -347,18 +352,26 @@ class Run:
                 states = len(self.schedule)
                 self._note({"epoch": epoch + 1, "state": self.state, "states": states})
                 paused += time.perf_counter() - begun
-        return paused
+        return paused if self._settle() else None
 
     def _visit(self, visit: BufferVisit) -> bool:
-        """Train what a state of the buffer can train; return whether the loss is a number."""
-        return all(self._phase(phase) for phase in visit)
+        """Train what a state of the buffer can train; return whether the loss is a number.
 
-    def _phase(self, phase: Phase) -> bool:
-        """Train all edges of a phase, mixed; return whether the loss is a number."""
+        As far as seen: a GPU may still train when this returns, so that it never waits for the
+        host between phases and states.
+        """
+        # What stays while a swap runs has its rows before, too: its edges can be asked for now.
+        groups = {
+            phase.which: self._groups(phase)
+            for phase in (visit.before, visit.during)
+            if phase.shares
+        }
+        return all(self._phase(phase, groups.pop(phase.which)) for phase in visit)
+
+    def _phase(self, phase: Phase, groups: list[tuple[PhaseEdges, Draw]]) -> bool:
+        """Train all edges of a phase, mixed; return whether the loss is a number, if seen."""
         size = self.training.batch or BATCH
-        groups = self._groups(phase)
         nodes = Table(self.buffer.values, self.buffer.state)
-        losses: list[Any] = []
         for number, start in self._batches([len(edges) for edges, _ in groups], phase.which, size):
             edges, draw = groups[number]
             heads, relations, tails = edges.batch(start, start + size)
@@ -374,11 +387,11 @@ class Run:
                     nodes, self.relations, batch, self.rules, rate, self.batches, self.work
                 )
             self._after_batch()  # which waits for other ranks, and does not count as training
-            losses.append(loss)
+            self._losses.append(loss)
             self.epoch_edges += len(heads)
-            if not self._progress(len(heads), losses):
+            if not self._progress(len(heads)):
                 return False
-        return self._add(losses)
+        return True
 
     def _number(self) -> int:
         """Return the number of the next batch, which no other one of the training has."""
@@ -399,7 +412,7 @@ class Run:
                 which=phase.which * _MOST_PAIRS + number,
             )
             draw = self.negatives.of(phase, pair, self.buffer.first_rows)
-            found.append((_on_device(edges), draw))
+            found.append((_on_device(edges, self._columns), draw))
         return found
 
     def _pairs(self, shares: Sequence[Share]) -> dict[frozenset[int], list[Share]]:
@@ -418,8 +431,8 @@ class Run:
         keys = random_keys(self.training.seed, Stream.EMBED_SHUFFLE, first, len(batches))
         return [batches[i] for i in np.argsort(keys, kind="stable")]
 
-    def _progress(self, count: int, losses: list[Any]) -> bool:
-        """Tell how many edges are done; return whether the loss is a number, as far as seen."""
+    def _progress(self, count: int) -> bool:
+        """Tell how many edges are done; return whether the loss is a number, if seen."""
         self.done += count
         now = time.monotonic()
         if now - self._looked < _LOOK:
@@ -427,13 +440,13 @@ class Run:
         self._looked = now
         self.comm.check()
         self.comm.log(edges=self.done)
-        return self._add(losses)
+        return self._settle()
 
-    def _add(self, losses: list[Any]) -> bool:
-        """Add losses up, which on a GPU waits for them, and forget them."""
-        for loss in losses:  # one by one: the sum does not depend on when it is looked at
+    def _settle(self) -> bool:
+        """Add losses up, which on a GPU waits for them; return whether their sum is a number."""
+        for loss in self._losses:  # one by one: the sum does not depend on when it is looked at
             self.epoch_loss += float(loss)
-        losses.clear()
+        self._losses.clear()
         self.busy.settle()
         return math.isfinite(self.epoch_loss)
 
@@ -546,10 +559,19 @@ def _drop_later(path: Path, epoch: int, state: int) -> None:
     save_text(path, "".join(kept))
 
 
-def _on_device(edges: PhaseEdges) -> PhaseEdges:
+def _columns_on_device(buckets: EdgeBuckets) -> DeviceColumns | None:
+    """Return all edges where this worker computes, if it is a GPU and they fit beside the rest."""
+    if not gpu():
+        return None
+    from penstock.workers.embed.layout.gpu_edges import columns_on_device
+
+    return columns_on_device(buckets)
+
+
+def _on_device(edges: PhaseEdges, columns: DeviceColumns | None) -> PhaseEdges:
     """Return edges where this worker computes."""
     if not gpu():
         return edges
     from penstock.workers.embed.layout.gpu_edges import on_device
 
-    return on_device(edges)
+    return on_device(edges, columns)

@@ -1,4 +1,8 @@
-"""The edges of a phase in a GPU's memory: copied there by a thread, mixed there batch by batch."""
+"""The edges of a phase in a GPU's memory, mixed there batch by batch.
+
+Where all edges of a graph fit beside what is trained, they are copied there once. Otherwise a
+thread copies those of a phase while the one before it is trained.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +15,13 @@ import numpy as np
 
 from penstock.arrays import DeviceArray
 from penstock.csr import offsets_of
-from penstock.workers.embed.layout.buckets import PhaseEdges
+from penstock.workers.embed.layout.buckets import EdgeBuckets, PhaseEdges
+
+DeviceColumns = tuple[DeviceArray, DeviceArray, DeviceArray | None]
+"""Heads, tails and relations of all edges."""
+
+_SHARE = 0.5  # of the memory that is free, at most, for all edges
+_PIECE = 1 << 24  # edges that are copied at a time
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,24 +63,56 @@ class DeviceEdges(PhaseEdges):
         return heads, relations, tails
 
 
-def on_device(edges: PhaseEdges) -> DeviceEdges:
-    """Return the same edges on the current GPU; the copy of their runs has begun."""
+def columns_on_device(buckets: EdgeBuckets) -> DeviceColumns | None:
+    """Return a copy of all edges on the current GPU, or None where it would take much of it."""
     import cupy
+
+    columns = buckets.heads, buckets.tails, buckets.relations
+    pool = cupy.get_default_memory_pool()
+    free = cupy.cuda.runtime.memGetInfo()[0] + pool.free_bytes()
+    if sum(column.nbytes for column in columns if column is not None) > _SHARE * free:
+        return None
+    return tuple(None if column is None else _copied(column) for column in columns)  # type: ignore[return-value]
+
+
+def _copied(column: Any) -> DeviceArray:
+    """Copy a mapped column piece by piece: page-locked memory is as large as what is copied."""
+    import cupy
+
+    there = cupy.empty(len(column), column.dtype)
+    for start in range(0, len(column), _PIECE):
+        there[start : start + _PIECE].set(np.ascontiguousarray(column[start : start + _PIECE]))
+    return there
+
+
+def on_device(edges: PhaseEdges, columns: DeviceColumns | None = None) -> DeviceEdges:
+    """Return the same edges on the current GPU; the copy of their runs has begun.
+
+    columns  those of all edges, where they are there already
+    """
+    import cupy
+
+    names = ("heads", "tails", "relations", "begins", "offsets", "head_rows", "tail_rows")
+    given = {name: getattr(edges, name) for name in (*names, "keys", "dtype", "count")}
+    if columns is not None:
+        tables = (edges.begins, edges.offsets, edges.head_rows, edges.tail_rows, edges.keys)
+        there = (*columns, *(cupy.asarray(table) for table in tables))
+        ready: Future[None] = Future()
+        ready.set_result(None)
+        return DeviceEdges(**given, there=there, copied=ready)
 
     # Taken from the caller's stream, to which it goes back: kernels there that still read what
     # was here before are done when the copy begins.
-    columns = [
+    copies = [
         None if column is None else cupy.empty(edges.count, column.dtype)
         for column in (edges.heads, edges.tails, edges.relations)
     ]
     begins = offsets_of(np.diff(edges.offsets))[:-1]  # of the runs, which lie together there
     tables = (begins, edges.offsets, edges.head_rows, edges.tail_rows, edges.keys)
-    there = (*columns, *(cupy.asarray(table) for table in tables))
+    there = (*copies, *(cupy.asarray(table) for table in tables))
     free = cupy.cuda.Event(disable_timing=True)
     free.record(cupy.cuda.get_current_stream())
-    copied = _thread().submit(_copy, edges, columns, cupy.cuda.Device(), free)
-    names = ("heads", "tails", "relations", "begins", "offsets", "head_rows", "tail_rows")
-    given = {name: getattr(edges, name) for name in (*names, "keys", "dtype", "count")}
+    copied = _thread().submit(_copy, edges, copies, cupy.cuda.Device(), free)
     return DeviceEdges(**given, there=there, copied=copied)
 
 

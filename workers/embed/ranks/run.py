@@ -153,7 +153,7 @@ class RankRun(Run):
         loss, self._before, first = self.epoch_loss, self.epoch_edges, self.batches
         self.epoch_loss, self.epoch_edges = 0.0, 0  # of this rank in this state
         self.shared.begin(most)
-        finite = super()._visit(visit)
+        finite = super()._visit(visit) and self._settle()
         self.shared.finish()
         self.batches = first + most
         found = comm.allgather((finite, self.epoch_loss))
