@@ -206,6 +206,7 @@ class TrainJob(Job[TrainReport]):
         """Return loss, scores and speed; raise where the loss became NaN."""
         if self.trained.stopped == "nan":
             raise _diverged(self.out, self.trained)
+        _warn_useless(self.out, self.trained, self.run.training)
         return TrainReport(
             run=str(self.out),
             graph=str(self.graph.path),
@@ -244,6 +245,17 @@ def _diverged(out: Path, trained: Trained) -> PenstockError:
         if kept
         else again.capitalize(),
     )
+
+
+def _warn_useless(out: Path, trained: Trained, training: Any) -> None:
+    """Say so where zeros would have been better than what was trained."""
+    zeros = training.loss_of_zeros(trained.nodes)
+    if trained.loss is not None and trained.edges and trained.loss > zeros:
+        print(
+            f"{out}: the loss, {trained.loss:.4g}, is above the {zeros:.4g} that vectors of zeros "
+            "would have: train again with a lower --lr, or a smaller --batch",
+            file=sys.stderr,
+        )
 
 
 def _warn_ignored(graph: Graph, training: Any) -> None:

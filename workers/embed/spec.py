@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from typing import Annotated, Any, Literal
 
+import numpy as np
 from pydantic import BeforeValidator, Field
 
 from penstock.errors import UsageError
@@ -180,6 +182,21 @@ class Training:
         if not given and self.model in ("complex", "distmult") and self.loss in SOFT:
             return 3, _N3
         return 3, self.n3 or 0.0
+
+    def loss_of_zeros(self, nodes: int) -> float:
+        """Return the loss of an edge if all vectors were zeros, which score all edges alike."""
+        number, mean = self.negatives, 1.0
+        if number == "all":
+            number, mean = nodes - 1, (nodes - 1) / nodes  # the answer is none, but is counted
+        margin = self.margin or _MARGINS.get(self.loss, 0.0)
+        of_side = {
+            "softmax": math.log1p(number),
+            "contrastive": math.log(max(number, 1)),
+            "logistic": (1 + mean) * math.log(2),
+            "margin": mean * margin,
+            "self-adversarial": float(np.logaddexp(0, -margin) + np.logaddexp(0, margin)),
+        }
+        return (2 if self.corrupt == "both" else 1) * of_side[self.loss]
 
     def rules(self, relations: int) -> EmbedRules:
         """Return what kernels are told.

@@ -332,6 +332,19 @@ def test_a_loss_that_is_no_number_is_an_error(
     assert json.loads((tmp_path / "run/run.json").read_text())["state"] == "diverged"
 
 
+@pytest.mark.parametrize(("lr", "told"), [(30.0, True), (0.3, False)])
+def test_vectors_that_are_worse_than_zeros_are_told(
+    graph: Graph,
+    tmp_path: Path,
+    cluster: ClusterSpec,
+    capsys: pytest.CaptureFixture[str],
+    lr: float,
+    told: bool,
+) -> None:
+    embed.train(graph, tmp_path / "run", model="distmult", lr=lr, n3=0, epochs=2, cluster=cluster)
+    assert ("that vectors of zeros would have" in capsys.readouterr().err) == told
+
+
 @pytest.mark.parametrize("partitions", [None, 6])
 def test_a_disk_that_is_too_small_is_refused_before_the_run(
     graph: Graph,

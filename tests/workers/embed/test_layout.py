@@ -194,17 +194,20 @@ def test_a_graph_without_edges_or_relations(tmp_path):
 
 
 @pytest.mark.gpu
-def test_edges_on_a_gpu_are_those_of_the_host(graph, tmp_path):
+@pytest.mark.parametrize("resident", [False, True])
+def test_edges_on_a_gpu_are_those_of_the_host(graph, tmp_path, resident):
+    from penstock.workers.embed.layout.gpu_edges import columns_on_device, on_device
+
     layout = NodeLayout.ranges(graph.num_nodes, 6)
     buckets = build_buckets(graph, layout, tmp_path, seed=1)
     rows = max(layout.sizes)
     step = next(iter(Schedule(order("prefetch", 6), seed=2, spread=True).steps(0)))
     first = {p: slot * rows for slot, p in enumerate(step.buffer)}
     shares = step.before + step.during
-    here, there = (
-        buckets.phase(shares, first, rows=3 * rows, seed=5, which=1, device=device)
-        for device in (False, True)
-    )
+    here = buckets.phase(shares, first, rows=3 * rows, seed=5, which=1)
+    columns = columns_on_device(buckets) if resident else None
+    assert (columns is not None) == resident
+    there = on_device(here, columns)
     assert len(here) == len(there) > 0
     for mine, theirs in zip(here.batches(97), there.batches(97), strict=True):
         for one, other in zip(mine, theirs, strict=True):

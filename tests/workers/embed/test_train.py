@@ -16,7 +16,8 @@ from embed_runs import same, vectors
 
 from penstock import CSR, Graph
 from penstock.errors import UsageError
-from penstock.kernels.embed_rules import Side
+from penstock.kernels.embed_rules import Batch, Side, Table
+from penstock.kernels.naive import embed as naive
 from penstock.workers.embed import train as module
 from penstock.workers.embed.busy import BusyTime
 from penstock.workers.embed.negatives import Negatives
@@ -486,3 +487,20 @@ def test_sides_of_options(graph: Graph) -> None:
     assert Training(corrupt="head", reciprocal=False).rules(5).sides == (Side.HEAD,)
     assert Training().rules(5).inverse == 5
     assert Training(model="transe").rules(5).inverse == 0
+
+
+@pytest.mark.parametrize("corrupt", ["tail", "both"])
+@pytest.mark.parametrize(
+    "loss", ["softmax", "contrastive", "logistic", "margin", "self-adversarial"]
+)
+@pytest.mark.parametrize("model", ["complex", "transe"])
+@pytest.mark.parametrize("negatives", [7, "all"])
+def test_the_loss_of_zeros(model: str, loss: str, corrupt: Any, negatives: Any) -> None:
+    training = Training(model=model, dim=4, loss=loss, corrupt=corrupt, negatives=negatives)  # type: ignore[arg-type]
+    nodes, rules = 30, training.rules(3)
+    zeros = Table(np.zeros((nodes, 4), np.float32), None)
+    relations = Table(np.zeros((6, rules.relation_width), np.float32), None)
+    ids = np.arange(nodes) if negatives == "all" else np.arange(10, 17)
+    batch = Batch(np.array([1]), np.array([2]), np.array([3]), ids.astype(np.int32)[None, None])
+    found, *_ = naive.gradients(zeros, relations, batch, rules)
+    assert training.loss_of_zeros(nodes) == pytest.approx(float(found), rel=1e-6)

@@ -98,7 +98,6 @@ class EdgeBuckets:
         rows: int,
         seed: int,
         which: int,
-        device: bool = False,
     ) -> PhaseEdges:
         """Return the edges of shares mixed, as rows of a buffer.
 
@@ -110,12 +109,9 @@ class EdgeBuckets:
             Of the whole buffer: whether its rows fit into 32 bits.
         seed, which
             Which permutation: ``which`` is a number that no other phase of the training has.
-        device
-            Whether to copy them to the current GPU and mix them there. The copy begins at once, in
-            a thread: ask for the edges of ``during`` before those of ``before`` are trained.
         """
         runs = [self.run(share) for share in shares]
-        edges = PhaseEdges(
+        return PhaseEdges(
             self.heads,
             self.tails,
             self.relations,
@@ -127,11 +123,6 @@ class EdgeBuckets:
             dtype=id_dtype(rows),
             count=sum(end - begin for begin, end in runs),
         )
-        if device:
-            from penstock.workers.embed.layout.gpu_edges import on_device
-
-            return on_device(edges)
-        return edges
 
     @staticmethod
     def open(folder: Path, layout: NodeLayout, relations: int | None) -> EdgeBuckets:
