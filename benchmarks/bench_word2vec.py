@@ -1,6 +1,6 @@
 """How fast and how good word vectors are, beside gensim in the same run; on a GPU where one is.
 
-    PENSTOCK_DATA=... python benchmarks/bench_word2vec.py text [--words 1000000] [--epochs 1]
+    PENSTOCK_DATA=... python benchmarks/bench_word2vec.py text [--words 1000000] [--ranks 1 2]
     PENSTOCK_DATA=... python benchmarks/bench_word2vec.py blogcatalog [--walks 80]
     python benchmarks/bench_word2vec.py graph [--scale 16] --pecanpy VENV/bin/python
     python benchmarks/bench_word2vec.py zipf [--epochs 20]
@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import argparse
 import gzip
+import itertools
 import os
 import subprocess
 import sys
@@ -62,6 +63,8 @@ def main() -> None:
     parser.add_argument("--pecanpy", help="a Python that has PecanPy and gensim")
     parser.add_argument("--shared-windows", type=int, nargs="+", default=[1])
     parser.add_argument("--seeds", type=int, default=1, help="of which qualities are means")
+    parser.add_argument("--ranks", type=int, nargs="+", default=[1], help="of text: that train")
+    parser.add_argument("--no-gensim", action="store_true", help="of text: ours alone")
     given = parser.parse_args()
     print(f"{cores()} cores, {given}")
     with tempfile.TemporaryDirectory() as folder:
@@ -77,8 +80,9 @@ def data() -> Path:
 
 def text(given: argparse.Namespace, folder: Path) -> None:
     """Compare correlations, analogies and words per second on text."""
-    from gensim.models import Word2Vec
-    from gensim.models.word2vec import LineSentence
+    if not given.no_gensim:
+        from gensim.models import Word2Vec
+        from gensim.models.word2vec import LineSentence
 
     corpus, left = folder / "text.txt", given.words or sys.maxsize
     with (
@@ -105,13 +109,17 @@ def text(given: argparse.Namespace, folder: Path) -> None:
         print(f"seed {seed}, {name}: {scores}, {len(total.questions)}", flush=True)
 
     for seed in range(1, given.seeds + 1):
-        for windows in given.shared_windows:
-            name, out = f"ours, --shared-windows {windows}", folder / f"ours{seed}-{windows}"
+        for windows, ranks in itertools.product(given.shared_windows, given.ranks):
+            name = f"ours, --shared-windows {windows}, {ranks} ranks"
+            out = folder / f"ours{seed}-{windows}-{ranks}"
             report = penstock.word2vec(
-                corpus, out, dim=given.dim, epochs=given.epochs, seed=seed, shared_windows=windows
-            )
+                corpus, out, dim=given.dim, epochs=given.epochs, seed=seed, shared_windows=windows,
+                parts=ranks,
+            )  # fmt: skip
             rates[name].append(report.words / report.train_seconds)
             judge(name, seed, out)
+        if given.no_gensim:
+            continue
         model = Word2Vec(
             vector_size=given.dim, window=5, min_count=5, sg=1, negative=5, sample=1e-3,
             workers=cores(), seed=seed,
@@ -127,6 +135,11 @@ def text(given: argparse.Namespace, folder: Path) -> None:
         model.wv.save_word2vec_format(str(theirs), binary=True)
         judge("gensim", seed, theirs)
     means = {name: np.mean(scores, axis=0) for name, scores in found.items()}
+    if given.no_gensim:
+        for name, scores in means.items():
+            rate = float(np.median(rates[name])) / 1e6
+            print(f"{name}: {np.round(scores, 4)}, {rate:.3f} M words/s")
+        return
     theirs, bad = means.pop("gensim"), []
     for name, ours in means.items():
         for test, one, other in zip(LEAST, ours, theirs, strict=True):
