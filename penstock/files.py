@@ -322,7 +322,7 @@ def _drop_unlisted(partial: Path, kind: str) -> None:
 
 
 def remove_temporaries(folder: Path) -> None:
-    """Remove what ``atomic`` left in a folder when its process was killed; nobody may write there."""
+    """Remove what ``atomic`` left where its process was killed; nobody may be writing there."""
     for path in folder.glob(".*.tmp"):
         if _TEMPORARY.fullmatch(path.name) and not path.is_dir():
             path.unlink(missing_ok=True)
