@@ -321,6 +321,13 @@ def _drop_unlisted(partial: Path, kind: str) -> None:
             path.unlink()
 
 
+def remove_temporaries(folder: Path) -> None:
+    """Remove what ``atomic`` left where its process was killed; nobody may be writing there."""
+    for path in folder.glob(".*.tmp"):
+        if _TEMPORARY.fullmatch(path.name) and not path.is_dir():
+            path.unlink(missing_ok=True)
+
+
 def exchange(one: Path, other: Path) -> bool:
     """Give two directories each other's names in one step; False where that is not possible."""
     try:

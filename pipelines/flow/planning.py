@@ -16,7 +16,12 @@ from penstock.sizes import format_bytes
 
 @dataclass(frozen=True)
 class StagePlan:
-    """What would be done of one stage; what it takes is None where that is not known."""
+    """What would be done of one stage; what it takes is None where that is not known.
+
+    last_seconds  what it took when it was last run
+    assumed       what runs before it: the figures are for the output that this has at present
+    unknown       what must run before it can be asked for figures
+    """
 
     name: str
     job: str
@@ -27,6 +32,9 @@ class StagePlan:
     disk_bytes: int | None = None
     seconds: float | None = None
     problem: str | None = None
+    last_seconds: float | None = None
+    assumed: str | None = None
+    unknown: str | None = None
 
 
 @dataclass(frozen=True)
@@ -64,11 +72,20 @@ def _needs(one: StagePlan) -> str:
         parts.append(f"disk about {format_bytes(one.disk_bytes)}")
     if one.seconds is not None:
         parts.append(f"time about {one.seconds:.3g} s")
+    if parts and one.assumed:
+        parts[-1] += f" (if {one.assumed} comes out as it is now)"
+    if one.last_seconds is not None:
+        parts.append(f"last time {one.last_seconds:.3g} s")
+    if one.unknown:
+        parts.append(f"memory and disk are known once {one.unknown} has run")
     return ", ".join(parts)
 
 
 def plan_flow(flow: Flow, choice: Choice) -> FlowPlan:
-    """Return what a run would do; jobs whose inputs are there are asked what they would take."""
+    """Return what a run would do; jobs whose inputs are there are asked what they would take.
+
+    Of inputs that will be made anew, those of the last run will do: nights are much alike.
+    """
     choice.check(flow)
     check_gpus(flow)
     chosen, state = choice.chosen(flow), FlowState(flow)
@@ -93,30 +110,39 @@ def plan_flow(flow: Flow, choice: Choice) -> FlowPlan:
             needs["problem"] = "what is chosen reads it, and the run would be refused"
         if runs:
             running.add(name)
-            if not before:
-                needs = _asked(flow, name)
+            needs = _asked(flow, name, before) | {"last_seconds": _last_seconds(state, name)}
         stages.append(StagePlan(name, stage.title, runs, why or "unchanged", stage.needs, **needs))
     with suppress(PenstockError, OSError):  # a plan needs no place to write to
         state.save_digests()
     return FlowPlan(flow.name, str(flow.folder), tuple(stages))
 
 
-def _asked(flow: Flow, name: str) -> dict[str, Any]:
-    """Ask a job for its plan, in a process of its own."""
+def _last_seconds(state: FlowState, name: str) -> float | None:
+    found = (state.record(name) or {}).get("seconds")
+    return float(found) if isinstance(found, int | float) else None
+
+
+def _asked(flow: Flow, name: str, before: list[str]) -> dict[str, Any]:
+    """Ask a job for its plan, in a process of its own.
+
+    before  stages that will have made its inputs anew
+    """
     stage = flow.stages[name]
     if stage.command is None or not stage.command.planned:
         return {}
-    spec = dict(flow.cluster)
-    process = StageProcess(flow, stage, spec, None, plan=True)
+    if before and not all(flow.output(one).exists() for one in before):
+        return {"unknown": before[0]}
+    process = StageProcess(flow, stage, dict(flow.cluster), None, plan=True)
     process.start()
     try:
         found = process.wait(120.0)
     except PenstockError as error:
-        return {"problem": str(error)}
+        return {"unknown": before[0]} if before else {"problem": str(error)}
     problem = found.get("problem") or {}
     return {
         "memory_bytes": found.get("memory_bytes"),
         "disk_bytes": found.get("disk_bytes"),
         "seconds": found.get("seconds"),
-        "problem": problem.get("what"),
+        "assumed": before[0] if before else None,
+        "problem": None if before else problem.get("what"),
     }

@@ -168,7 +168,7 @@ class FlowState:
         record = self.record(stage.name)
         if record is None:
             if self.interrupted(stage.name):
-                return "it was interrupted"
+                return "its last run failed or was cut off"
             return "there is no output yet"
         if record.get("key") != made.key:
             return "; ".join(made.differences(record.get("made") or {})) or "it was made of others"

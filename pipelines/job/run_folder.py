@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from penstock.errors import CapacityError, OutputExists, PenstockError, UsageError
-from penstock.files import refuse_existing
+from penstock.files import refuse_existing, remove_temporaries
 from penstock.output_lock import (
     is_own_directory,
     output_lock,
@@ -51,6 +51,8 @@ def run_folder(job: Job[Any], manifest: Format) -> Iterator[PartialOutput]:
         before = manifest.load(out) if resumes else None
         out.mkdir(exist_ok=True)
         refuse_link(out / "checkpoints")
+        for place in (out, out / "checkpoints"):  # a kill leaves half a checkpoint
+            remove_temporaries(place)
         manifest.save(out, job.first_manifest())
         try:
             yield PartialOutput(out, out)

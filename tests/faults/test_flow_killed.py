@@ -31,7 +31,7 @@ stages:
 
 
 def run(home: Path, text: str) -> subprocess.Popen[str]:
-    home.mkdir()
+    home.mkdir(exist_ok=True)
     (home / "flow.yaml").write_text(text)
     return subprocess.Popen(
         [sys.executable, "-P", "-m", "penstock", "run", "flow.yaml", "--json", "-q"],
@@ -70,10 +70,34 @@ def test_a_worker_that_is_killed_costs_a_flow_nothing_but_time(tmp_path: Path) -
     os.kill(victim.pid, signal.SIGKILL)
     assert ended(process)["state"] == "passed"
     assert ended(run(tmp_path / "whole", WALKS))["state"] == "passed"
-    files = sorted((tmp_path / "whole/flow/walks").glob("*.parquet"))
+    same_walks(tmp_path)
+
+
+@pytest.mark.slow
+def test_a_flow_that_is_killed_goes_on_where_its_stage_was(tmp_path: Path) -> None:
+    text = WALKS.replace("cluster: {cluster: local, workers: 2}", "cluster: threads")
+    text = text.replace("length: 80}", "length: 30, publish: published}")
+    process = run(tmp_path / "killed", text)
+    partial = tmp_path / "killed/flow/.walks.partial/walks"
+    wait_for(lambda: partial.is_dir() and len([*partial.glob("*.parquet")]) > 1, process)
+    os.kill(process.pid, signal.SIGKILL)
+    process.communicate(timeout=60)
+    assert not (tmp_path / "killed/published").exists()
+    again = ended(run(tmp_path / "killed", text))
+    assert {name: one["state"] for name, one in again["stages"].items()} == {
+        "graph": "skipped", "walks": "done"}  # fmt: skip
+    assert again["stages"]["walks"]["report"]["resumed_files"] > 0
+    assert ended(run(tmp_path / "whole", text))["state"] == "passed"
+    same_walks(tmp_path)
+    published = {one.name for one in (tmp_path / "killed/published").iterdir()}
+    assert published == {one.name for one in (tmp_path / "whole/published").iterdir()}
+
+
+def same_walks(folder: Path) -> None:
+    files = sorted((folder / "whole/flow/walks").glob("*.parquet"))
     assert files
     for file in files:
-        other = tmp_path / "killed/flow/walks" / file.name
+        other = folder / "killed/flow/walks" / file.name
         assert pq.read_table(file).equals(pq.read_table(other))
 
 

@@ -166,7 +166,11 @@ class TableInput(CentralityInput):
                 rows = metadata.row_group(group).num_rows
                 self.chunks += [Chunk(str(file), group, rows)] if rows else []
         if not seen:
-            raise InputError(f"{self.path} cannot be read", got=self.failures[0])
+            raise InputError(
+                f"{self.path} cannot be read",
+                got=self.failures[0].removeprefix(f"{self.path} cannot be read: "),
+                remedy="Copy the file again from where it came from",
+            )
         first_path, self.columns = next(iter(seen.items()))
         for path, columns in seen.items():
             if columns != self.columns:

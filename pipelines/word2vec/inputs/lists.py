@@ -408,4 +408,8 @@ def _flat(chunk: pa.Array) -> tuple[pa.Array, Array]:
 
 
 def _unreadable(path: Path, error: BaseException) -> InputError:
-    return InputError(f"cannot read {path} as Parquet", got=str(error))
+    return InputError(
+        f"cannot read {path} as Parquet",
+        got=next(iter(str(error).splitlines()), type(error).__name__),
+        remedy="Copy the file again from where it came from, or make the walks again",
+    )
