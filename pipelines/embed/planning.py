@@ -10,7 +10,7 @@ from penstock.kernels.cpu.embed.step import pieces_of
 from penstock.partition.order import order
 from penstock.sizes import does_not_fit
 from penstock.workers.embed.ranks.rounds import partitions_of
-from penstock.workers.embed.spec import BATCH, Training
+from penstock.workers.embed.spec import BATCH, DISTANCES, Training
 from penstock.workers.embed.storage import Geometry
 
 _INTERPRETER = 400_000_000  # Python, NumPy, Numba, Dask and what they compile
@@ -117,6 +117,22 @@ def fewest_partitions(graph: Graph, training: Training, there: int, ranks: int =
         if memory_to_train(graph, replace(training, partitions=count), ranks) <= there:
             return count
     return training.partitions or 1
+
+
+def too_wide(training: Training, widest: int) -> UsageError | None:
+    """Return the error of vectors too wide for the GPUs that train, None where they are not.
+
+    widest  values of a vector, of a model whose score is a distance
+    """
+    if training.model not in DISTANCES or training.dim <= widest:
+        return None
+    return UsageError(
+        f"vectors of {training.dim:,} values cannot be trained with --model {training.model} "
+        "on a GPU",
+        expected=f"--dim {widest:,} or less",
+        got=str(training.dim),
+        remedy="Take a smaller --dim, another model, or train on CPUs with --device cpu",
+    )
 
 
 def too_large(

@@ -33,7 +33,8 @@ class EvaluateTask:
     """What to rank.
 
     relations   of the run, by number; None: it has none
-    split       of the graph; None: ``triples``, a .npy of (edges, 3) numbers of the run
+    split       of the graph; None: ``triples``
+    triples     heads, relations and tails, as numbers of the run: (3, edges)
     same        whether the graph is that of the training, so that its numbers are the run's
     candidates  rank among so many; None: all nodes
     """
@@ -44,7 +45,7 @@ class EvaluateTask:
     relations: tuple[str, ...] | None
     checkpoint: str
     split: str | None
-    triples: Path | None
+    triples: Array | None
     same: bool
     filtered: bool
     candidates: int | None
@@ -77,8 +78,7 @@ def evaluate(comm: AnyCommunicator, task: EvaluateTask) -> Evaluated:
             edges, skipped = translated.checked(split_edges(graph, task.split), task)
         else:
             assert task.triples is not None
-            columns = np.load(task.triples)
-            edges, skipped = Edges(*np.ascontiguousarray(columns.T)), 0
+            edges, skipped = Edges(*task.triples), 0
         edges = sample(edges, task.sample, task.seed)
         if edges.count == 0:
             raise UsageError("there are no edges to rank", expected="one or more")
