@@ -17,7 +17,8 @@ _INTERPRETER = 400_000_000  # Python, NumPy, Numba, Dask and what they compile
 _EDGE = 12  # bytes of an edge in its bucket
 _ID = 24  # bytes of a node's id, about
 _PLACE = 16  # bytes of a node's place in the layout, and while it is made
-_MOST = 4096  # partitions
+# Partitions whose order is made within seconds, of a rank; all, as there is a bucket for each pair.
+_MOST_OF_RANK, _MOST = 1024, 4096
 
 
 def check_graph(graph: Graph, training: Training, ranks: int = 1) -> None:
@@ -54,14 +55,15 @@ def check_graph(graph: Graph, training: Training, ranks: int = 1) -> None:
             got=f"-k {ranks}",
         )
     if training.partitions is not None:
-        most = min(_MOST, graph.num_nodes)
+        most = min(_MOST, _MOST_OF_RANK * ranks, graph.num_nodes)
         if training.partitions > most:
             raise UsageError(
                 f"{graph.num_nodes:,} nodes cannot lie in {training.partitions:,} partitions",
                 expected=f"--partitions {most:,} or less",
                 got=str(training.partitions),
+                remedy="Leave --partitions away: it is then as few as three of which fit in memory",
             )
-        if training.partitions > 1:
+        if training.partitions > 1 and training.order == "cover":
             order(training.order, training.partitions // ranks)  # raises where there is none
 
 
@@ -109,10 +111,11 @@ def disk_to_train(graph: Graph, training: Training, ranks: int = 1) -> int:
 
 def fewest_partitions(graph: Graph, training: Training, there: int, ranks: int = 1) -> int:
     """Return one where everything fits in memory, or else as few partitions as fit."""
-    most = min(_MOST, graph.num_nodes // ranks)
+    most = min(_MOST // ranks, _MOST_OF_RANK, graph.num_nodes // ranks)
     # Of one rank; two blocks of the same size, where there are several.
-    several = [4, 16, 64, 256, 1024, 4096] if training.order == "cover" else range(4, most + 1)
-    counts = [1, *(ranks * count for count in several if ranks == 1 or count % 2 == 0)]
+    several = [4**i for i in range(1, 6)] if training.order == "cover" else range(4, most + 1)
+    within = (count for count in several if count <= most and (ranks == 1 or count % 2 == 0))
+    counts = [1, *(ranks * count for count in within)]
     for count in counts:
         if memory_to_train(graph, replace(training, partitions=count), ranks) <= there:
             return count

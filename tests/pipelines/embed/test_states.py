@@ -16,7 +16,7 @@ from penstock import CSR, ClusterSpec, Graph, embed, generate
 from penstock.errors import CapacityError, CorruptFile, OutputExists, PenstockError, UsageError
 from penstock.files import save_json
 from penstock.pipelines.cli import run as cli
-from penstock.pipelines.embed.planning import check_graph, memory_to_train
+from penstock.pipelines.embed.planning import check_graph, fewest_partitions, memory_to_train
 from penstock.pipelines.embed.run import Run
 from penstock.pipelines.vectors import Vectors
 from penstock.workers.embed.source import TableSource, open_checkpoint, read_checkpoint
@@ -384,9 +384,18 @@ def test_gradients_of_all_pieces_are_counted(graph: Graph) -> None:
 
 def test_partitions_beyond_any_use_are_refused(graph: Graph) -> None:
     large = Graph(graph.path, replace(graph.manifest, nodes=10**6, edges=10**7))
-    check_graph(large, Training(partitions=32))
+    check_graph(large, Training(partitions=1024))
+    with pytest.raises(UsageError, match="--partitions 1,024 or less.*Leave --partitions away"):
+        check_graph(large, Training(partitions=1025))
+    check_graph(large, Training(partitions=4096), 4)
     with pytest.raises(UsageError, match="--partitions 4,096 or less"):
-        check_graph(large, Training(partitions=4097))
+        check_graph(large, Training(partitions=4112), 8)
+    with pytest.raises(UsageError, match="cover cannot arrange 12"):
+        check_graph(large, Training(partitions=12, order="cover"))
+    # However little memory there is, no more of them are chosen.
+    huge = Graph(graph.path, replace(graph.manifest, nodes=10**11, edges=10**7))
+    for order in ("prefetch", "cover"):
+        assert fewest_partitions(huge, Training(order=order), 10**9) == 1
 
 
 def test_a_full_disk_is_told_of_where_it_was_met(
