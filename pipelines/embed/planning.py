@@ -109,6 +109,14 @@ def disk_to_train(graph: Graph, training: Training, ranks: int = 1) -> int:
     return int(made) + graph.num_edges * _EDGE + graph.num_nodes * (_ID + _PLACE)
 
 
+def disk_to_begin(graph: Graph, training: Training, ranks: int = 1) -> int:
+    """Return what a warm start takes of the disk beside a run, until all nodes have begun."""
+    table = geometry(graph, training, ranks)
+    if table.partitions == 1:
+        return 0
+    return graph.num_nodes * table.arrays * table.width * 4
+
+
 def fewest_partitions(graph: Graph, training: Training, there: int, ranks: int = 1) -> int:
     """Return one where everything fits in memory, or else as few partitions as fit."""
     most = min(_MOST // ranks, _MOST_OF_RANK, graph.num_nodes // ranks)

@@ -16,6 +16,7 @@ from penstock.graph import Graph
 from penstock.pipelines.embed.options import EmbedOptions
 from penstock.pipelines.embed.planning import (
     check_graph,
+    disk_to_begin,
     disk_to_train,
     fewest_partitions,
     memory_to_train,
@@ -207,7 +208,10 @@ class TrainJob(Job[TrainReport]):
 
     def _disk(self, training: Training) -> int:
         """Return what a run still takes of the disk: one that is resumed has its files."""
-        return 0 if self.resumes else disk_to_train(self.graph, training, self.ranks)
+        if self.resumes:
+            return 0
+        begin = 0 if self.init is None else disk_to_begin(self.graph, training, self.ranks)
+        return disk_to_train(self.graph, training, self.ranks) + begin
 
     def _partitions(self, ranks: Ranks) -> int:
         training, there = self.run.training, ranks.capacity.memory
