@@ -23,7 +23,7 @@ from penstock.workers.embed.storage import Geometry, Slot
 from penstock.workers.embed.versions import BEST, Checkpoints
 from penstock.workers.resources.device import to_device
 
-_ROWS = 1 << 14  # read at a time of what was copied
+_BYTES = 1 << 22  # read at a time of what was copied
 IDS = "ids.parquet"  # of a run: the user's id of every node, in the order of their numbers
 
 
@@ -76,10 +76,9 @@ class WarmStart:
         here = np.flatnonzero(wanted >= 0)
         here = here[np.argsort(wanted[here], kind="stable")]
         copied = self._copied
+        found: Iterator[tuple[Any, Array, bool]] = self._rows(wanted[here])
         if copied is not None and partition in copied.rows:
             found = copied.read(partition)
-        else:
-            found = self._rows(wanted[here])
         for at, rows, is_state in found:
             (state_rows(slot) if is_state else slot[0])[here[at]] = to_device(rows)
         if copied is not None and partition in copied.rows:
@@ -158,7 +157,7 @@ class _Copied:
         cuts = np.flatnonzero(np.diff(at) != 1) + 1
         begins = [0, *cuts.tolist()]
         for begin, end in zip(begins, [*begins[1:], len(at)], strict=True):
-            data = memoryview(np.ascontiguousarray(rows[begin:end])).cast("B")
+            data = np.ascontiguousarray(rows[begin:end]).data.cast("B")
             offset = self._offset(int(at[begin]), is_state)
             with full_disk_explained(self._path):
                 while data:
@@ -170,9 +169,10 @@ class _Copied:
         first, count = self._starts[partition], self.rows[partition]
         for is_state in (False, True):
             width = self._widths[is_state]
-            for begin in range(0, count if width else 0, _ROWS):
-                rows = np.empty((min(_ROWS, count - begin), width), np.float32)
-                data, offset = memoryview(rows).cast("B"), self._offset(first + begin, is_state)
+            most = max(1, _BYTES // (4 * max(width, 1)))
+            for begin in range(0, count if width else 0, most):
+                rows = np.empty((min(most, count - begin), width), np.float32)
+                data, offset = rows.data.cast("B"), self._offset(first + begin, is_state)
                 while data:
                     done = os.preadv(self._file.fileno(), [data], offset)
                     assert done, "a file that nobody else knows is as long as it was"
