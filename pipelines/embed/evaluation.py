@@ -12,6 +12,7 @@ import numpy as np
 from penstock.arrays import Array
 from penstock.arrow import read_column
 from penstock.cluster.spec import ClusterSpec
+from penstock.csr import id_dtype
 from penstock.errors import InputError, MissingFile, UsageError
 from penstock.graph import Graph
 from penstock.pipelines.embed.options import EvaluateOptions, GraphOptions
@@ -61,18 +62,10 @@ class VectorsJob(Job[R]):
             )
         return Graph.open(self.options.graph or self.run.graph)
 
-    def writes(self) -> bool:
-        """Whether ranks are given a file, for which the run's folder has to take one."""
-        return False
-
     @contextmanager
     def output(self) -> Iterator[PartialOutput]:
-        """Give a directory within the run only where one is needed: a run may be read-only."""
-        if self.writes():
-            with super().output() as partial:
-                yield partial
-        else:
-            yield PartialOutput(self.at, self.at)
+        """Give no directory to write in: a run may be read-only."""
+        yield PartialOutput(self.at, self.at)
 
     def memory(self) -> int:
         """Return the bytes that a worker needs, about: a partition, and what goes with it."""
@@ -122,10 +115,6 @@ class EvaluateJob(VectorsJob[EvaluateReport]):
         self.skipped = 0
         if options.triples is not None:
             self.triples = self._read(options.triples)
-
-    def writes(self) -> bool:
-        """Whether edges of a file are to be ranked."""
-        return self.triples is not None
 
     def _read(self, path: Path) -> Array:
         """Return the edges of a file as numbers of the run."""
@@ -180,14 +169,13 @@ class EvaluateJob(VectorsJob[EvaluateReport]):
                 bad, len(strange), list(strange)[:SHOWN], len(lost), list(lost)[:SHOWN], str(path)
             )
         self.skipped = bad
-        return np.stack([heads, relations, tails], axis=1)[good]
+        # They go to the rank with the task, as narrow as they may be.
+        dtype = id_dtype(max(self.run.nodes, len(self.run.relations or ())))
+        return np.stack([heads, relations, tails]).astype(dtype)[:, good]
 
     def work(self, partial: PartialOutput) -> None:
         """Rank on one rank."""
-        options, run, triples = self.options, self.run, None
-        if self.triples is not None:
-            triples = partial.result / "triples.npy"
-            np.save(triples, self.triples)
+        options, run, triples = self.options, self.run, self.triples
         task = EvaluateTask(
             graph=self.graph.path,
             run=self.at,

@@ -17,8 +17,8 @@ from penstock.pipelines.job.partial import PartialOutput
 from penstock.pipelines.job.plan import Need, Plan, disk_need
 from penstock.pipelines.vectors.store import KIND, write_vectors
 from penstock.sizes import need_disk
-from penstock.workers.embed.source import TableSource, open_checkpoint
-from penstock.workers.embed.versions import Checkpoints
+from penstock.workers.embed.source import TableSource, read_checkpoint
+from penstock.workers.embed.versions import Checkpoint, Checkpoints
 from penstock.workers.embed.warm import IDS
 
 
@@ -62,16 +62,16 @@ class ExportJob(Job[ExportReport]):
 
     def work(self, partial: PartialOutput) -> None:
         """Read the checkpoint, and write it in the order of the nodes."""
-        run, folder = self.run, self.at / "checkpoints"
-        source, found = open_checkpoint(folder, self.checkpoint)
-        try:
+        run = self.run
+
+        def write(source: TableSource, found: Checkpoint) -> int:
             if self.options.relations:
                 ids = list(run.relations or ())
                 values = found.tensors["relations"][: len(ids)]
             else:
                 ids = read_column(self.at / IDS, "id").combine_chunks()
                 values = _in_order(source, partial.scratch)
-            self.written = write_vectors(
+            return write_vectors(
                 partial.result,
                 ids,
                 values,
@@ -81,8 +81,8 @@ class ExportJob(Job[ExportReport]):
                 model=run.training.model,
                 epoch=found.about["epoch"],
             )
-        finally:
-            source.close()
+
+        self.written = read_checkpoint(self.at / "checkpoints", self.checkpoint, write)
 
     def report(self, seconds: float) -> ExportReport:
         """Return what was written."""

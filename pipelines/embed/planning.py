@@ -10,14 +10,15 @@ from penstock.kernels.cpu.embed.step import pieces_of
 from penstock.partition.order import order
 from penstock.sizes import does_not_fit
 from penstock.workers.embed.ranks.rounds import partitions_of
-from penstock.workers.embed.spec import BATCH, Training
+from penstock.workers.embed.spec import BATCH, DISTANCES, Training
 from penstock.workers.embed.storage import Geometry
 
 _INTERPRETER = 400_000_000  # Python, NumPy, Numba, Dask and what they compile
 _EDGE = 12  # bytes of an edge in its bucket
 _ID = 24  # bytes of a node's id, about
 _PLACE = 16  # bytes of a node's place in the layout, and while it is made
-_MOST = 4096  # partitions
+# Partitions whose order is made within seconds, of a rank; all, as there is a bucket for each pair.
+_MOST_OF_RANK, _MOST = 1024, 4096
 
 
 def check_graph(graph: Graph, training: Training, ranks: int = 1) -> None:
@@ -54,14 +55,15 @@ def check_graph(graph: Graph, training: Training, ranks: int = 1) -> None:
             got=f"-k {ranks}",
         )
     if training.partitions is not None:
-        most = min(_MOST, graph.num_nodes)
+        most = min(_MOST, _MOST_OF_RANK * ranks, graph.num_nodes)
         if training.partitions > most:
             raise UsageError(
                 f"{graph.num_nodes:,} nodes cannot lie in {training.partitions:,} partitions",
                 expected=f"--partitions {most:,} or less",
                 got=str(training.partitions),
+                remedy="Leave --partitions away: it is then as few as three of which fit in memory",
             )
-        if training.partitions > 1:
+        if training.partitions > 1 and training.order == "cover":
             order(training.order, training.partitions // ranks)  # raises where there is none
 
 
@@ -107,16 +109,41 @@ def disk_to_train(graph: Graph, training: Training, ranks: int = 1) -> int:
     return int(made) + graph.num_edges * _EDGE + graph.num_nodes * (_ID + _PLACE)
 
 
+def disk_to_begin(graph: Graph, training: Training, ranks: int = 1) -> int:
+    """Return what a warm start takes of the disk beside a run, until all nodes have begun."""
+    table = geometry(graph, training, ranks)
+    if table.partitions == 1:
+        return 0
+    return graph.num_nodes * table.arrays * table.width * 4
+
+
 def fewest_partitions(graph: Graph, training: Training, there: int, ranks: int = 1) -> int:
     """Return one where everything fits in memory, or else as few partitions as fit."""
-    most = min(_MOST, graph.num_nodes // ranks)
+    most = min(_MOST // ranks, _MOST_OF_RANK, graph.num_nodes // ranks)
     # Of one rank; two blocks of the same size, where there are several.
-    several = [4, 16, 64, 256, 1024, 4096] if training.order == "cover" else range(4, most + 1)
-    counts = [1, *(ranks * count for count in several if ranks == 1 or count % 2 == 0)]
+    several = [4**i for i in range(1, 6)] if training.order == "cover" else range(4, most + 1)
+    within = (count for count in several if count <= most and (ranks == 1 or count % 2 == 0))
+    counts = [1, *(ranks * count for count in within)]
     for count in counts:
         if memory_to_train(graph, replace(training, partitions=count), ranks) <= there:
             return count
     return training.partitions or 1
+
+
+def too_wide(training: Training, widest: int) -> UsageError | None:
+    """Return the error of vectors too wide for the GPUs that train, None where they are not.
+
+    widest  values of a vector, of a model whose score is a distance
+    """
+    if training.model not in DISTANCES or training.dim <= widest:
+        return None
+    return UsageError(
+        f"vectors of {training.dim:,} values cannot be trained with --model {training.model} "
+        "on a GPU",
+        expected=f"--dim {widest:,} or less",
+        got=str(training.dim),
+        remedy="Take a smaller --dim, another model, or train on CPUs with --device cpu",
+    )
 
 
 def too_large(

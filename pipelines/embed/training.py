@@ -8,6 +8,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+from penstock.cluster.query import ask_workers
 from penstock.cluster.spec import ClusterSpec
 from penstock.errors import PenstockError, UsageError
 from penstock.files import sha256_of
@@ -15,10 +16,12 @@ from penstock.graph import Graph
 from penstock.pipelines.embed.options import EmbedOptions
 from penstock.pipelines.embed.planning import (
     check_graph,
+    disk_to_begin,
     disk_to_train,
     fewest_partitions,
     memory_to_train,
     too_large,
+    too_wide,
 )
 from penstock.pipelines.embed.progress import EdgeBar
 from penstock.pipelines.embed.report import TrainReport
@@ -30,7 +33,7 @@ from penstock.pipelines.job.plan import Need, Plan, disk_need
 from penstock.pipelines.job.ranks import Ranks, open_ranks
 from penstock.pipelines.output import Command
 from penstock.sizes import need_disk
-from penstock.workers.embed.spec import Training
+from penstock.workers.embed.spec import DISTANCES, Training
 from penstock.workers.embed.task import Trained, TrainTask
 from penstock.workers.embed.versions import Checkpoints
 from penstock.workers.embed.warm import newest
@@ -139,11 +142,12 @@ class TrainJob(Job[TrainReport]):
         with self._open_ranks(quiet=True) as ranks:
             training = replace(training, partitions=self._partitions(ranks))
             there, worker = ranks.capacity.memory, ranks.capacity.worker
+            problem: PenstockError | None = self._too_wide(ranks, training)
         count = training.partitions or 1
         where = "in memory" if count == 1 else f"{count} partitions on disk, three in memory"
         if self.ranks > 1:
             where += f", on {self.ranks} ranks"
-        problem = too_large(graph, training, there, worker, self.ranks)
+        problem = problem or too_large(graph, training, there, worker, self.ranks)
         return Plan(
             self.command,
             str(self.out),
@@ -169,9 +173,11 @@ class TrainJob(Job[TrainReport]):
             training = replace(self.run.training, partitions=self._partitions(ranks))
             self.run = run = replace(self.run, training=training)
             capacity = ranks.capacity
-            if (
-                problem := too_large(graph, training, capacity.memory, capacity.worker, self.ranks)
-            ) is not None:
+            problem: PenstockError | None = self._too_wide(ranks, training)
+            problem = problem or too_large(
+                graph, training, capacity.memory, capacity.worker, self.ranks
+            )
+            if problem is not None:
                 raise problem
             nodes = f"the vectors of {graph.num_nodes:,} nodes in {folder}"
             need_disk(folder, self._disk(training), nodes)
@@ -194,9 +200,18 @@ class TrainJob(Job[TrainReport]):
         # No parts of the graph: ranks deal its nodes, and read what edges they train.
         return open_ranks(None, self.ranks, self.given_cluster, quiet=quiet)
 
+    def _too_wide(self, ranks: Ranks, training: Training) -> PenstockError | None:
+        """Return the error of vectors too wide for GPUs; only workers that have one know."""
+        if not (ranks.capacity.on_gpu and training.model in DISTANCES):
+            return None
+        return too_wide(training, min(ask_workers(ranks.client, _widest).values()))
+
     def _disk(self, training: Training) -> int:
         """Return what a run still takes of the disk: one that is resumed has its files."""
-        return 0 if self.resumes else disk_to_train(self.graph, training, self.ranks)
+        if self.resumes:
+            return 0
+        begin = 0 if self.init is None else disk_to_begin(self.graph, training, self.ranks)
+        return disk_to_train(self.graph, training, self.ranks) + begin
 
     def _partitions(self, ranks: Ranks) -> int:
         training, there = self.run.training, ranks.capacity.memory
@@ -228,6 +243,13 @@ def _train(comm: Any, task: TrainTask) -> Trained:
     from penstock.workers.embed.train import train
 
     return train(comm, task)
+
+
+def _widest(dask_worker: Any) -> int:
+    """Return how many values a vector may have whose distances a GPU's kernels train."""
+    from penstock.kernels.cuda.embed.training import WIDEST
+
+    return int(WIDEST)
 
 
 def _sum_of_newest(run: Path) -> str:

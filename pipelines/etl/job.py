@@ -22,6 +22,7 @@ from penstock.pipelines.etl.reading.layout import (
     default_direction,
     find_layout,
     guess_format,
+    has_relations,
 )
 from penstock.pipelines.etl.reading.pieces import find_pieces
 from penstock.pipelines.etl.reading.stamps import Inputs
@@ -101,7 +102,14 @@ class EtlJob(Job[EtlReport]):
             layout = self.layout if self.reads_tables else None
             directed, self.counts.directed_because = default_direction(self.format, layout)
         self.counts.directed = directed
-        self.options = options = replace(options, directed=directed)
+        loops = options.self_loops
+        if loops is None:
+            layout = self.layout if self.reads_tables else None
+            self.counts.loops_because, loops = "the default of edges without relations", "drop"
+            if has_relations(edges, layout, options):
+                # A triple from a node to itself is a fact like any other.
+                self.counts.loops_because, loops = "the default of edges with relations", "keep"
+        self.options = options = replace(options, directed=directed, self_loops=loops)
         if not self.reads_tables:
             return
         self.counts.columns, self.counts.columns_unread = columns_by_position(self.layout)
@@ -140,6 +148,7 @@ class EtlJob(Job[EtlReport]):
             steps=(
                 ("read", f"{self.format}: {columns}; {where}"),
                 ("build", f"{kind} edges, {self.counts.directed_because}"),
+                ("self loops", f"{self.options.self_loops}, {self.counts.loops_because}"),
             ),
             memory=memory,
             disk=disk_need(self._disk, 4 * self._size) if self.reads_tables else Need(None),

@@ -56,8 +56,8 @@ class EtlOptions:
     directed: Annotated[bool | None, Parameter(negative="--undirected")] = None
     """keep the edges' direction, or store every edge both ways [default: triples, and tables with a
     column of relations, are directed; other edges, zoos and TU folders are undirected]"""
-    self_loops: Literal["drop", "keep"] = "drop"
-    """edges from a node to itself"""
+    self_loops: Literal["drop", "keep"] | None = None
+    """edges from a node to itself [default: keep where edges have relations, drop other edges]"""
     duplicates: Merge = "sum"
     """equal edges (of equal time) become one with the sum, the maximum or the first of the weights,
     or are kept"""

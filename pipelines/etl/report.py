@@ -28,6 +28,8 @@ class EtlReport(CountsReport):
     bad_rows: int = 0
     first_bad_rows: list[dict[str, Any]] = field(default_factory=list)
     loops_dropped: int = 0
+    loops_kept: int = 0
+    loops_because: str = "asked for"
     duplicates_merged: int = 0
     nodes_dropped: int = 0
     features_filled: int = 0
@@ -44,6 +46,13 @@ class EtlReport(CountsReport):
         """Add rows that were skipped."""
         self.bad_rows += count
         self.first_bad_rows = (self.first_bad_rows + first)[:10]
+
+    def count_loops(self, count: int, *, kept: bool) -> None:
+        """Add edges from a node to itself, which were kept or dropped."""
+        if kept:
+            self.loops_kept += count
+        else:
+            self.loops_dropped += count
 
     def text(self) -> str:
         """Return what a person wants to read."""
@@ -72,7 +81,8 @@ class EtlReport(CountsReport):
         counts = [
             ("outside the time window", self.rows_filtered),
             ("bad rows skipped (the first ten are in bad_rows.json)", self.bad_rows),
-            ("self loops dropped", self.loops_dropped),
+            (f"self loops dropped{self._because('--self-loops keep')}", self.loops_dropped),
+            (f"self loops kept{self._because('--self-loops drop')}", self.loops_kept),
             ("duplicate directed edges merged", self.duplicates_merged),
             ("nodes dropped", self.nodes_dropped),
             ("missing features filled (--missing-features)", self.features_filled),
@@ -80,3 +90,9 @@ class EtlReport(CountsReport):
         ]
         lines += [f"  {count:,} {what}" for what, count in counts if count]
         return "\n".join(lines)
+
+    def _because(self, other: str) -> str:
+        """Return why self loops were kept or dropped, and which option does the other."""
+        if self.loops_because == EtlReport.loops_because:
+            return ""
+        return f", {self.loops_because} (or {other})"

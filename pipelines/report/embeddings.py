@@ -133,28 +133,30 @@ def _of_training(name: str, folder: Path) -> list[Chart | str]:
     from penstock.arrow import read_column, take
     from penstock.errors import UsageError
     from penstock.pipelines.embed.run import Run, checkpoint_name
-    from penstock.workers.embed.source import open_checkpoint
-    from penstock.workers.embed.versions import BEST
+    from penstock.workers.embed.source import TableSource, read_checkpoint
+    from penstock.workers.embed.versions import BEST, Checkpoint
     from penstock.workers.embed.warm import IDS
 
     run = Run.load(folder)
-    try:
-        chosen = checkpoint_name(folder, BEST, run)
-        source, found = open_checkpoint(folder / "checkpoints", chosen)
-    except UsageError:
-        return []  # no epoch is whole yet: there is nothing to show
-    try:
+
+    def chosen(source: TableSource, found: Checkpoint) -> tuple[Array, Array, Array] | None:
         needed = found.geometry.slot_bytes(1)
         if needed > available_memory() // 2:
-            return [f"{name}: no picture, a partition of its vectors is larger than the memory."]
+            return None
         _, part = next(source.parts())
         nodes = np.asarray(source.layout.nodes_of(0))[: len(part)]
         rows = _spread(len(part), _FITTED)
         drawn = rows[_spread(len(rows), _DRAWN)]
-        fitted, shown = np.array(part[rows]), np.array(part[drawn])
-    finally:
-        source.close()
-    shown_nodes = nodes[drawn].astype(np.int64)
+        return nodes[drawn].astype(np.int64), np.array(part[rows]), np.array(part[drawn])
+
+    try:
+        checkpoint = checkpoint_name(folder, BEST, run)
+        taken = read_checkpoint(folder / "checkpoints", checkpoint, chosen)
+    except UsageError:
+        return []  # no epoch is whole yet: there is nothing to show
+    if taken is None:
+        return [f"{name}: no picture, a partition of its vectors is larger than the memory."]
+    shown_nodes, fitted, shown = taken
     graph = open_graph(run.graph, run.graph_sha256)
     grouping = None if graph is None else groups_of_nodes(graph, shown_nodes)
     labels = [str(number) for number in shown_nodes]

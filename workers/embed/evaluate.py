@@ -17,8 +17,9 @@ from penstock.kernels.embed_rules import Side
 from penstock.limits import cores
 from penstock.workers.embed.edges import Edges, all_edges, split_edges
 from penstock.workers.embed.ranking import Scores, known_answers, rank, sample
-from penstock.workers.embed.source import open_checkpoint
+from penstock.workers.embed.source import TableSource, read_checkpoint
 from penstock.workers.embed.spec import Training
+from penstock.workers.embed.versions import Checkpoint
 from penstock.workers.embed.warm import numbers_of
 from penstock.workers.resources.device import gpu
 
@@ -33,7 +34,8 @@ class EvaluateTask:
     """What to rank.
 
     relations   of the run, by number; None: it has none
-    split       of the graph; None: ``triples``, a .npy of (edges, 3) numbers of the run
+    split       of the graph; None: ``triples``
+    triples     heads, relations and tails, as numbers of the run: (3, edges)
     same        whether the graph is that of the training, so that its numbers are the run's
     candidates  rank among so many; None: all nodes
     """
@@ -44,7 +46,7 @@ class EvaluateTask:
     relations: tuple[str, ...] | None
     checkpoint: str
     split: str | None
-    triples: Path | None
+    triples: Array | None
     same: bool
     filtered: bool
     candidates: int | None
@@ -68,20 +70,19 @@ def evaluate(comm: AnyCommunicator, task: EvaluateTask) -> Evaluated:
     """Rank every answer."""
     graph = Graph.open(task.graph)
     translated = Translation(task, graph)
-    source, _ = open_checkpoint(task.run / "checkpoints", task.checkpoint, device=gpu())
-    try:
-        rules = task.training.rules(len(task.relations or ()))
-        if task.training.is_reciprocal or task.training.corrupt != "both":
-            rules = replace(rules, sides=(Side.TAIL, Side.HEAD))  # both are ranked
-        if task.split is not None:
-            edges, skipped = translated.checked(split_edges(graph, task.split), task)
-        else:
-            assert task.triples is not None
-            columns = np.load(task.triples)
-            edges, skipped = Edges(*np.ascontiguousarray(columns.T)), 0
-        edges = sample(edges, task.sample, task.seed)
-        if edges.count == 0:
-            raise UsageError("there are no edges to rank", expected="one or more")
+    rules = task.training.rules(len(task.relations or ()))
+    if task.training.is_reciprocal or task.training.corrupt != "both":
+        rules = replace(rules, sides=(Side.TAIL, Side.HEAD))  # both are ranked
+    if task.split is not None:
+        edges, skipped = translated.checked(split_edges(graph, task.split), task)
+    else:
+        assert task.triples is not None
+        edges, skipped = Edges(*task.triples), 0
+    edges = sample(edges, task.sample, task.seed)
+    if edges.count == 0:
+        raise UsageError("there are no edges to rank", expected="one or more")
+
+    def ranked(source: TableSource, _: Checkpoint) -> tuple[int, dict[Side, Array]]:
         known = None
         if task.filtered:
             held = (translated.known(one) for one in all_edges(graph))
@@ -91,15 +92,15 @@ def evaluate(comm: AnyCommunicator, task: EvaluateTask) -> Evaluated:
             )
         first = next(source.parts())[1]
         with kernel("embed", first).workspace(cores()) as work:
-            ranks = rank(
+            return source.layout.nodes, rank(
                 source, rules, edges,
                 known=known, candidates=task.candidates, seed=task.seed, work=work,
             )  # fmt: skip
-    finally:
-        source.close()
+
+    folder = task.run / "checkpoints"
+    nodes, ranks = read_checkpoint(folder, task.checkpoint, ranked, device=gpu())
     sides = {side.name.lower(): Scores.of(found).to_dict() for side, found in ranks.items()}
     scores = Scores.of(np.concatenate(list(ranks.values())))
-    nodes = source.layout.nodes
     return Evaluated(
         edges.count, skipped, min(task.candidates or nodes, nodes), scores.to_dict(), sides
     )

@@ -14,8 +14,9 @@ from penstock.kernels.embed_rules import Side
 from penstock.limits import cores
 from penstock.workers.embed.edges import Edges, all_edges
 from penstock.workers.embed.ranking import known_answers, known_like, queries_of, to_host
-from penstock.workers.embed.source import open_checkpoint
+from penstock.workers.embed.source import TableSource, read_checkpoint
 from penstock.workers.embed.spec import Training
+from penstock.workers.embed.versions import Checkpoint
 from penstock.workers.resources.device import gpu
 
 if TYPE_CHECKING:
@@ -44,8 +45,8 @@ class PredictTask:
 
 def predict(comm: AnyCommunicator, task: PredictTask) -> list[tuple[int, float]]:
     """Return the numbers of the best nodes with their scores, the best first."""
-    source, _ = open_checkpoint(task.run / "checkpoints", task.checkpoint, device=gpu())
-    try:
+
+    def answers(source: TableSource, _: Checkpoint) -> list[tuple[int, float]]:
         rules = task.training.rules(task.relations)
         layout = source.layout
         node, relation = np.array([task.node]), np.array([task.relation], np.int32)
@@ -68,9 +69,9 @@ def predict(comm: AnyCommunicator, task: PredictTask) -> list[tuple[int, float]]
                 )
         assert best is not None
         scores, ids = to_host(best[0])[0], to_host(best[1])[0]
-    finally:
-        source.close()
-    kept = ids >= 0
-    order = layout.order
-    nodes = ids[kept] if order is None else order[ids[kept]]
-    return [(int(n), float(s)) for n, s in zip(nodes, scores[kept], strict=True)]
+        kept = ids >= 0
+        order = layout.order
+        nodes = ids[kept] if order is None else order[ids[kept]]
+        return [(int(n), float(s)) for n, s in zip(nodes, scores[kept], strict=True)]
+
+    return read_checkpoint(task.run / "checkpoints", task.checkpoint, answers, device=gpu())

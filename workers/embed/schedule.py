@@ -15,6 +15,7 @@ from functools import cache, cached_property
 
 import numpy as np
 
+from penstock.arrays import Array
 from penstock.kernels.bucket_rules import RELABEL
 from penstock.kernels.cpu.philox import random_words
 from penstock.kernels.streams import Stream
@@ -76,11 +77,13 @@ class Schedule:
         Shares of buckets count as such. Infinite where nothing is exchanged.
         """
         # Labels stand for other partitions each epoch, and as much is trained.
-        exchanges = (step for step in self.steps(0) if step.evict)
-        return min(
-            (sum(1 / share.of for share in step.during) / len(step.evict) for step in exchanges),
-            default=math.inf,
-        )
+        states, (turn, of, _) = np.array(self.order.states), self._turns
+        kept = (states[:-1, :, None] == states[1:, None, :]).any(axis=2)
+        evicted = states.shape[1] - kept.sum(axis=1)
+        trained = 1 / of if self.spread else (turn == 0).astype(float)
+        during = (kept[:, :, None] & kept[:, None, :]).reshape(trained[:-1].shape)
+        hidden = (trained[:-1] * during).sum(axis=1)[evicted > 0] / evicted[evicted > 0]
+        return float(hidden.min(initial=math.inf))
 
     def labels(self, epoch: int) -> tuple[int, ...]:
         """Return the partition that each label of the order stands for in ``epoch``."""
@@ -100,24 +103,45 @@ class Schedule:
     ) -> Iterator[Step]:
         """Yield the steps of ``epoch``; of every bucket, or of those that are ``wanted``."""
         states = self.states(epoch)
-        places: dict[Bucket, list[int]] = {}
-        for number, state in enumerate(states):
-            for bucket in ((i, j) for i in state for j in state):
-                if wanted is None or wanted(bucket):
-                    places.setdefault(bucket, []).append(number)
-        shares: list[list[Share]] = [[] for _ in states]
-        for bucket, numbers in places.items():
-            chosen = numbers if self.spread else numbers[:1]
-            for turn, number in enumerate(chosen):
-                part = (turn + epoch) % len(chosen)  # another part of the edges each epoch
-                shares[number].append(Share(bucket, part, len(chosen)))
+        turns, counts, turn_order = self._turns
         for number, state in enumerate(states):
             after = states[number + 1] if number + 1 < len(states) else state
             evict = tuple(p for p in state if p not in after)
             load = tuple(p for p in after if p not in state)
-            before = tuple(s for s in shares[number] if not set(s.bucket).isdisjoint(evict))
-            during = tuple(s for s in shares[number] if set(s.bucket).isdisjoint(evict))
-            yield Step(number, state, evict, load, before, during)
+            before: list[Share] = []
+            during: list[Share] = []
+            buckets = [(i, j) for i in state for j in state]
+            turn, of = turns[number].tolist(), counts[number].tolist()
+            for at in turn_order[number].tolist():
+                bucket = buckets[at]
+                if (wanted is not None and not wanted(bucket)) or (turn[at] and not self.spread):
+                    continue
+                parts = of[at] if self.spread else 1
+                share = Share(bucket, (turn[at] + epoch) % parts, parts)  # another part each epoch
+                stays = bucket[0] not in evict and bucket[1] not in evict
+                (during if stays else before).append(share)
+            yield Step(number, state, evict, load, tuple(before), tuple(during))
+
+    @cached_property
+    def _turns(self) -> tuple[Array, Array, Array]:
+        """Return three numbers of every bucket (i, j) of every state: (states, held * held).
+
+        How many states before held it; how many do in all; and, of each state, its buckets in the
+        order in which they met first. Of labels, and so of the partitions of any epoch.
+        """
+        states = np.array(self.order.states, np.int64)
+        buckets = states[:, :, None] * self.order.partitions + states[:, None, :]
+        shape = len(states), -1
+        flat = buckets.ravel()
+        by_bucket = np.argsort(flat, kind="stable")
+        begins = np.flatnonzero(np.diff(flat[by_bucket], prepend=-1))
+        sizes = np.diff(np.append(begins, len(flat)))
+        turn, count, first = (np.empty(len(flat), np.int32) for _ in range(3))
+        turn[by_bucket] = np.arange(len(flat)) - np.repeat(begins, sizes)
+        count[by_bucket] = np.repeat(sizes, sizes)
+        first[by_bucket] = np.repeat(by_bucket[begins], sizes)
+        met = np.argsort(first.reshape(shape), axis=1).astype(np.int32)
+        return turn.reshape(shape), count.reshape(shape), met
 
     def _draw_labels(self, epoch: int) -> tuple[int, ...]:
         count = self.order.partitions

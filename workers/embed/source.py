@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -17,6 +17,8 @@ from penstock.workers.embed.storage import Geometry, Table, Version, open_table
 from penstock.workers.embed.storage.direct import aligned_bytes
 from penstock.workers.embed.storage.joined import JoinedTable
 from penstock.workers.embed.versions import Checkpoint, Checkpoints, table_path
+
+R = TypeVar("R")
 
 
 class VectorSource(ABC):
@@ -135,6 +137,25 @@ def open_checkpoint(
     table = _open_files(folder, found.geometry, device=device)
     relations = found.tensors.get("relations")
     return TableSource(table, list(found.versions), layout, relations, device=device), found
+
+
+def read_checkpoint(
+    folder: Path, name: str, read: Callable[[TableSource, Checkpoint], R], *, device: bool = False
+) -> R:
+    """Return what ``read`` makes of the vectors of a checkpoint, all of them of the same one.
+
+    A training may write the next checkpoint meanwhile, and then over the partitions of this one:
+    ``read`` is called again then, with the newer one.
+    """
+
+    def attempt() -> R:
+        source, found = open_checkpoint(folder, name, device=device)
+        try:
+            return read(source, found)
+        finally:
+            source.close()
+
+    return Checkpoints(folder).retried(name, attempt)
 
 
 def _open_files(folder: Path, geometry: Geometry, *, device: bool) -> Table:

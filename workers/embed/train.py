@@ -134,6 +134,8 @@ class Run:
         if task.init is not None:
             self.warm = WarmStart(task.init, task.init_relations, graph, self.rules)
         self.known = {} if self.warm is None else self.warm.known
+        if self.warm is not None and len(first := self._unwritten()) > 1:
+            self.warm.copy(self.layout, first, task.run)
         self.buffer = PartitionBuffer(
             self.table,
             self.versions,
@@ -169,6 +171,10 @@ class Run:
         chosen = order_in_memory(1) if count == 1 else order(training.order, count)
         return Schedule(chosen, seed=training.seed, spread=True)
 
+    def _unwritten(self) -> list[int]:
+        """Return the partitions that this rank will fill, as they were never written."""
+        return [version.partition for version in self.versions.newest if version.number == 0]
+
     def _before_state(self, epoch: int, number: int) -> None:
         """Do nothing: the partitions of every state are here."""
 
@@ -199,7 +205,7 @@ class Run:
         for state in slot[1:]:
             state[:] = 0
         if self.warm is not None:
-            self.warm.fill(nodes, slot)
+            self.warm.fill(nodes, slot, partition)
 
     def _initial_relations(self) -> Table | None:
         rules = self.rules

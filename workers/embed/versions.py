@@ -16,15 +16,15 @@ from __future__ import annotations
 import errno
 import json
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from penstock.arrays import Array
-from penstock.errors import CorruptFile, MissingFile
+from penstock.errors import CorruptFile, GraphError, MissingFile, PenstockError
 from penstock.files import FileEntry, atomic, file_entry, file_table, read_file_table
 from penstock.formats import Format
 from penstock.output_lock import refuse_link
@@ -32,6 +32,8 @@ from penstock.workers.embed.storage import Geometry, Table, Version
 
 LAST, BEST = "last", "best"
 _ONE_FILE, _SEVERAL_FILES = 1, 2  # versions of the manifest
+_ATTEMPTS = 5  # to read a checkpoint while a training replaces it
+R = TypeVar("R")
 _REMEDY = "Resume from another checkpoint, or start over"
 
 
@@ -197,8 +199,40 @@ class Checkpoints:
     def load(self, name: str = LAST) -> Checkpoint:
         """Read a checkpoint; what it names is compared with its checksums.
 
-        Partitions are compared when they are read.
+        Partitions are compared when they are read. Where a training writes the next one meanwhile,
+        and removes the files of this, that one is read.
         """
+        return self.retried(name, lambda: self._load(name))
+
+    def retried(self, name: str, read: Callable[[], R]) -> R:
+        """Return what ``read`` makes of a checkpoint, of a newer one where that took its place.
+
+        A training keeps what its checkpoint names until it has written the next. So a file that is
+        not as the manifest says is damaged only if the manifest is the same as before.
+        """
+        for _ in range(_ATTEMPTS):
+            before = self._mark(name)
+            try:
+                return read()
+            except (GraphError, FileNotFoundError) as error:
+                if self._mark(name) == before:
+                    raise
+                last = error
+        raise PenstockError(
+            f"{self.folder / f'{name}.json'} was replaced {_ATTEMPTS} times while it was read",
+            expected="a checkpoint that lasts until it is read",
+            got="a training that writes the next one sooner",
+            remedy="Wait for the training's end, or train with more --checkpoint-minutes",
+        ) from last
+
+    def _mark(self, name: str) -> bytes:
+        """Return by what a checkpoint is known: its manifest counts how many were written."""
+        try:
+            return (self.folder / f"{name}.json").read_bytes()
+        except FileNotFoundError:
+            return b""
+
+    def _load(self, name: str) -> Checkpoint:
         from safetensors.numpy import load
 
         body = self._manifest(name)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import tempfile
 import threading
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +15,15 @@ from penstock.arrays import Array
 from penstock.arrow import read_column
 from penstock.graph import Graph
 from penstock.kernels.embed_rules import EmbedRules
+from penstock.system_errors import full_disk_explained
 from penstock.workers.embed.buffer import state_rows
+from penstock.workers.embed.layout.nodes import NodeLayout
 from penstock.workers.embed.source import open_checkpoint
-from penstock.workers.embed.storage import Slot
+from penstock.workers.embed.storage import Geometry, Slot
 from penstock.workers.embed.versions import BEST, Checkpoints
 from penstock.workers.resources.device import to_device
 
+_BYTES = 1 << 22  # read at a time of what was copied
 IDS = "ids.parquet"  # of a run: the user's id of every node, in the order of their numbers
 
 
@@ -31,7 +37,7 @@ class WarmStart:
         folder = run / "checkpoints"
         self.source, found = open_checkpoint(folder, newest(folder))
         self.tensors = found.tensors
-        self._reading = threading.Lock()  # the source has one partition in memory
+        self._copied: _Copied | None = None
         nodes = numbers_of(graph.user_ids(), run)
         places = self.source.layout.places
         if places is not None:
@@ -46,25 +52,71 @@ class WarmStart:
             "relations": int(np.count_nonzero(self.relations >= 0)),
         }
 
-    def fill(self, nodes: Array, slot: Slot) -> None:
+    def copy(self, layout: NodeLayout, partitions: Sequence[int], folder: Path) -> None:
+        """Copy what partitions of another layout begin with to a file, one after another.
+
+        The nodes of each lie anywhere in the other run: its table is read once, in order, rather
+        than once for each. The file has no name, and goes when all of them are filled.
+        """
+        places = [self.places[layout.nodes_of(partition)] for partition in partitions]
+        places = [np.sort(some[some >= 0]) for some in places]
+        counts = dict(zip(partitions, map(len, places), strict=True))
+        self._copied = _Copied(folder, counts, self.source.table.geometry)
+        for at, rows, is_state in self._rows(np.concatenate(places)):
+            self._copied.write(at, rows, is_state=is_state)
+
+    def fill(self, nodes: Array, slot: Slot, partition: int | None = None) -> None:
         """Give the known ones of ``nodes``, which are the first rows of a slot, what they had.
 
         Threads may call it at once: several partitions may be filled while others are written.
-        """
-        with self._reading:
-            self._fill(nodes, slot)
 
-    def _fill(self, nodes: Array, slot: Slot) -> None:
+        partition  which it is, of those that were copied
+        """
         wanted = self.places[nodes]
-        layout = self.source.layout
+        here = np.flatnonzero(wanted >= 0)
+        here = here[np.argsort(wanted[here], kind="stable")]
+        copied = self._copied
+        found: Iterator[tuple[Any, Array, bool]] = self._rows(wanted[here])
+        if copied is not None and partition in copied.rows:
+            found = copied.read(partition)
+        for at, rows, is_state in found:
+            (state_rows(slot) if is_state else slot[0])[here[at]] = to_device(rows)
+        if copied is not None and partition in copied.rows:
+            copied.done(partition)
+
+    def _rows(self, wanted: Array) -> Iterator[tuple[Array, Array, bool]]:
+        """Read the other run once, and yield which of the ``wanted`` places some rows are.
+
+        They are values, or states; of a block of the table each, in ascending order of ``at``.
+        """
+        order = np.argsort(wanted, kind="stable")
+        ordered, layout = wanted[order], self.source.layout
         for partition in range(layout.partitions):
             first, stop = int(layout.starts[partition]), int(layout.starts[partition + 1])
-            here = np.flatnonzero((wanted >= first) & (wanted < stop))
-            if len(here):
-                held = self.source.states(partition)
-                old = wanted[here] - first
-                slot[0][here] = to_device(held[0][old])
-                state_rows(slot)[here] = to_device(state_rows(held)[old])
+            if np.searchsorted(ordered, first) == np.searchsorted(ordered, stop):
+                continue
+            for row, rows, is_state in self._blocks(partition):
+                begin, end = min(first + row, stop), min(first + row + len(rows), stop)
+                low, high = np.searchsorted(ordered, [begin, end])
+                if low < high:
+                    at = np.argsort(order[low:high], kind="stable") + low
+                    yield order[at], rows[ordered[at] - begin], is_state
+
+    def _blocks(self, partition: int) -> Iterator[tuple[int, Array, bool]]:
+        """Yield the first row of some whole rows of a partition, these, and whether of states."""
+        geometry, row, was_state = self.source.table.geometry, 0, False
+        rest = np.empty(0, np.uint8)  # of a row that goes on in the next chunk
+        for array, data in self.source.table.stream(self.source.versions[partition]):
+            is_state = array > 0  # the arrays of states are one, of as many values a row
+            if is_state != was_state:
+                row, was_state = 0, is_state
+            width = geometry.width * (geometry.states if is_state else 1)
+            joined = np.concatenate([rest, data]) if len(rest) else data
+            count = len(joined) // (4 * width)
+            whole, rest = np.split(joined, [4 * width * count])
+            rest = rest.copy()
+            yield row, whole.view(np.float32).reshape(count, width), is_state
+            row += count
 
     def fill_relations(self, values: Array, state: Array) -> None:
         """Give known relations what they had, their inverses too."""
@@ -76,8 +128,70 @@ class WarmStart:
                 array[self.inverse + here] = self.tensors[name][self.old_relations + old]
 
     def close(self) -> None:
-        """Close the other run's file."""
+        """Close the other run's file, and what was copied of it."""
         self.source.close()
+        if self._copied is not None:
+            self._copied.close()
+
+
+class _Copied:
+    """The known rows of partitions, in a file: values of all, and then states.
+
+    rows  how many each partition has, of those that are not filled yet
+    """
+
+    def __init__(self, folder: Path, rows: dict[int, int], geometry: Geometry) -> None:
+        self.rows, self._path = dict(rows), folder / "init"
+        starts = np.cumsum([0, *rows.values()])
+        self._starts = dict(zip(rows, starts.tolist(), strict=False))
+        self._widths = geometry.width, geometry.width * geometry.states
+        self._states_at = 4 * geometry.width * int(starts[-1])
+        self._lock = threading.Lock()
+        size = self._states_at + 4 * self._widths[1] * int(starts[-1])
+        self._file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115 (it stays open)
+        with full_disk_explained(self._path):
+            os.posix_fallocate(self._file.fileno(), 0, max(size, 1))
+
+    def write(self, at: Array, rows: Array, *, is_state: bool) -> None:
+        """Write rows to their numbers ``at``, which ascend: runs of them lie together."""
+        cuts = np.flatnonzero(np.diff(at) != 1) + 1
+        begins = [0, *cuts.tolist()]
+        for begin, end in zip(begins, [*begins[1:], len(at)], strict=True):
+            data = np.ascontiguousarray(rows[begin:end]).data.cast("B")
+            offset = self._offset(int(at[begin]), is_state)
+            with full_disk_explained(self._path):
+                while data:
+                    done = os.pwrite(self._file.fileno(), data, offset)
+                    data, offset = data[done:], offset + done
+
+    def read(self, partition: int) -> Iterator[tuple[slice, Array, bool]]:
+        """Yield which of a partition's rows, some at a time, and their values or states."""
+        first, count = self._starts[partition], self.rows[partition]
+        for is_state in (False, True):
+            width = self._widths[is_state]
+            most = max(1, _BYTES // (4 * max(width, 1)))
+            for begin in range(0, count if width else 0, most):
+                rows = np.empty((min(most, count - begin), width), np.float32)
+                data, offset = rows.data.cast("B"), self._offset(first + begin, is_state)
+                while data:
+                    done = os.preadv(self._file.fileno(), [data], offset)
+                    assert done, "a file that nobody else knows is as long as it was"
+                    data, offset = data[done:], offset + done
+                yield slice(begin, begin + len(rows)), rows, is_state
+
+    def done(self, partition: int) -> None:
+        """Forget a partition; with the last one its space on the disk is free."""
+        with self._lock:
+            del self.rows[partition]
+            if not self.rows:
+                self.close()
+
+    def close(self) -> None:
+        """Remove the file, which has no name."""
+        self._file.close()
+
+    def _offset(self, row: int, is_state: bool) -> int:
+        return (self._states_at if is_state else 0) + 4 * self._widths[is_state] * row
 
 
 def numbers_of(ids: Any, run: Path) -> Array:

@@ -88,6 +88,15 @@ def default_direction(kind: str, layout: Layout | None) -> tuple[bool, str]:
     return False, "the default of edges without relations"
 
 
+def has_relations(paths: Sequence[str], layout: Layout | None, options: EtlOptions) -> bool:
+    """Return whether edges have relations: a column of them; in a TU folder a file."""
+    if layout is not None:
+        return layout.relation is not None
+    from penstock.pipelines.etl.zoos.tu_files import find_tu_files
+
+    return options.relation != "none" and "edge_labels" in find_tu_files(paths[0])
+
+
 def columns_by_position(layout: Layout) -> tuple[dict[str, int], list[int]]:
     """Return the column of each role of a text without names, and those that are not read."""
     if layout.header or not layout.names:

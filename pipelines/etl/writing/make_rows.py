@@ -103,8 +103,8 @@ def shuffle(
         both_ways=not job.options.directed,
         keep_loops=job.options.self_loops == "keep",
     )
-    if job.options.self_loops == "drop":
-        job.counts.loops_dropped = sum(result["loops"] for result in results)
+    loops = sum(result["loops"] for result in results)
+    job.counts.count_loops(loops, kept=job.options.self_loops == "keep")
     return folders, results
 
 

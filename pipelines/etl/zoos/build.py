@@ -119,8 +119,7 @@ def build_zoo(
         job.counts.nodes_dropped += result["dropped"]
         if job.options.duplicates != "keep":
             job.counts.duplicates_merged += result["merged"]
-        if job.options.self_loops == "drop":
-            job.counts.loops_dropped += result["loops"]
+        job.counts.count_loops(result["loops"], kept=job.options.self_loops == "keep")
     for batch in batches:
         # What the pieces counted stays in done.json; the rest no later step reads.
         rmtree(batch, ignore_errors=True)

@@ -92,8 +92,8 @@ def build_tu(
         if options.duplicates != "keep":
             report.duplicates_merged += merged
         report.features_filled += filled
-        if options.self_loops == "drop":
-            report.loops_dropped += int(np.count_nonzero(data.sources == data.targets))
+        loops = int(np.count_nonzero(data.sources == data.targets))
+        report.count_loops(loops, kept=options.self_loops == "keep")
     return _write(data, csr, slice(None) if kept is None else kept, options, root, shard_size)
 
 

@@ -10,6 +10,7 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -78,7 +79,8 @@ def test_filtered_ranks_are_of_both_sides_all_splits_and_unseen_entities(
     rng = np.random.default_rng(0)
     splits = {}
     for name, count, entities in (("train", 150, 25), ("valid", 15, 30), ("test", 30, 30)):
-        heads, steps = rng.integers(0, entities, count), rng.integers(1, entities, count)
+        heads, steps = rng.integers(0, entities, count), rng.integers(0, entities, count)
+        steps[::5] = 0  # from a node to itself: facts like the others
         ends = zip(heads, rng.integers(0, 3, count), (heads + steps) % entities, strict=True)
         splits[name] = [(f"e{h}", f"r{r}", f"e{t}") for h, r, t in ends]
         text = "".join("\t".join(triple) + "\n" for triple in splits[name])
@@ -91,6 +93,7 @@ def test_filtered_ranks_are_of_both_sides_all_splits_and_unseen_entities(
     assert found.edges == len(splits["test"])
 
     graph = Graph.open(tmp_path / "g")
+    assert graph.num_edges == len(set(splits["train"]))
     number = {name: i for i, name in enumerate(graph.user_ids().to_pylist())}
     assert graph.manifest.relations is not None
     typed = {name: i for i, name in enumerate(graph.manifest.relations)}
@@ -518,6 +521,58 @@ def test_patience_needs_edges_to_validate_on(tmp_path: Path, cluster: ClusterSpe
         embed.train(
             tmp_path / "g", tmp_path / "run", model="dot", dim=4, patience=1, cluster=cluster
         )
+
+
+def test_triples_are_ranked_of_a_run_that_is_not_written_to(
+    trained: Trained, graph: Graph, tmp_path: Path, cluster: ClusterSpec
+) -> None:
+    run, held = shutil.copytree(trained[0], tmp_path / "run"), graph.heldout("test")
+    ids, names = graph.user_ids().to_pylist(), graph.manifest.relations
+    assert names is not None
+    columns = zip(held["sources"], held["relations"], held["targets"], strict=True)
+    lines = [f"{ids[h]}\t{names[r]}\t{ids[t]}\n" for h, r, t in columns]
+    (tmp_path / "triples.txt").write_text("".join(lines))
+    folders = [run, *(path for path in run.rglob("*") if path.is_dir())]
+    for folder in folders:
+        folder.chmod(0o555)
+    # Root writes there nevertheless, which changes the time of the folder.
+    before = [folder.stat().st_mtime_ns for folder in folders]
+    try:
+        options: dict[str, Any] = {"filtered": True, "cluster": cluster}
+        found = embed.evaluate(run, triples=tmp_path / "triples.txt", **options)
+        assert found.scores == embed.evaluate(run, **options).scores
+        assert [folder.stat().st_mtime_ns for folder in folders] == before
+    finally:
+        for folder in folders:
+            folder.chmod(0o755)
+
+
+@pytest.mark.parametrize(("model", "dim"), [("transe", 40), ("rotate", 40), ("distmult", 40)])
+def test_distances_of_vectors_too_wide_for_a_gpu_are_refused_at_first(
+    graph: Graph, tmp_path: Path, cluster: ClusterSpec, monkeypatch: Any, model: str, dim: int
+) -> None:
+    from penstock.pipelines.job import capacity
+
+    of = capacity.capacity_of
+    monkeypatch.setattr(
+        "penstock.pipelines.job.ranks.capacity_of", lambda client: replace(of(client), on_gpu=True)
+    )
+    # As on a worker with a GPU, which this one may not be.
+    room, kernels = (ModuleType(f"penstock.kernels.cuda.{name}") for name in ("embed", "training"))
+    kernels.WIDEST = 32  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "penstock.kernels.cuda.embed", room)
+    monkeypatch.setitem(sys.modules, "penstock.kernels.cuda.embed.training", kernels)
+    options: dict[str, Any] = {**SMALL, "model": model, "epochs": 1, "cluster": cluster}
+    embed.train(graph, tmp_path / "narrow", **{**options, "dim": 32})
+    if model == "distmult":
+        embed.train(graph, tmp_path / "run", **{**options, "dim": dim})
+        return
+    monkeypatch.setattr(
+        "penstock.pipelines.embed.training.keep_ids", lambda *_: pytest.fail("something is written")
+    )
+    with pytest.raises(UsageError, match=f"--model {model} on a GPU.*--dim 32 or less.*--device"):
+        embed.train(graph, tmp_path / "run", **{**options, "dim": dim})
+    assert not (tmp_path / "run").exists()
 
 
 def test_triples_that_are_no_text_are_refused(trained: Trained, tmp_path: Path) -> None:

@@ -13,12 +13,16 @@ import numpy as np
 import pytest
 
 from penstock import CSR, ClusterSpec, Graph, embed, generate
-from penstock.errors import CapacityError, CorruptFile, OutputExists, UsageError
+from penstock.errors import CapacityError, CorruptFile, OutputExists, PenstockError, UsageError
 from penstock.files import save_json
 from penstock.pipelines.cli import run as cli
-from penstock.pipelines.embed.planning import check_graph, memory_to_train
-from penstock.workers.embed.source import open_checkpoint
+from penstock.pipelines.embed.planning import check_graph, fewest_partitions, memory_to_train
+from penstock.pipelines.embed.run import Run
+from penstock.pipelines.vectors import Vectors
+from penstock.workers.embed.source import TableSource, open_checkpoint, read_checkpoint
 from penstock.workers.embed.spec import Training
+from penstock.workers.embed.task import TrainTask
+from penstock.workers.embed.train import train
 
 Trained = tuple[Path, embed.TrainReport]
 SMALL: dict[str, Any] = {"dim": 16, "batch": 200, "negatives": 16, "schedule": "constant"}
@@ -58,6 +62,72 @@ def mine(trained: Trained, tmp_path: Path) -> Path:
     """A copy of a run, to be changed."""
     shutil.copytree(trained[0], tmp_path / "mine")
     return tmp_path / "mine"
+
+
+# -- read while it trains --------------------------------------------------------------------------
+
+
+class Alone:
+    """The communicator of a training that goes on beside, of which it is the only rank."""
+
+    rank, size = 0, 1
+
+    def log(self, **metrics: Any) -> None:
+        """Tell nobody."""
+
+    def check(self) -> None:
+        """Go on."""
+
+
+@pytest.mark.parametrize("what", ["evaluate", "predict", "export"])
+def test_a_run_that_trains_meanwhile_is_read_as_of_one_checkpoint(
+    tmp_path: Path, cluster: ClusterSpec, monkeypatch: Any, what: str
+) -> None:
+    """Partitions are read one after another, and written over in between."""
+    generate("kg", tmp_path / "g", entities=60, triples=900, relations=2, valid=0.0, quiet=True)
+    options: dict[str, Any] = {**SMALL, "batch": 20, "partitions": 4, "checkpoint_minutes": 1e-9}
+    embed.train(tmp_path / "g", tmp_path / "run", epochs=1, cluster=cluster, **options)
+    held = Run.load(tmp_path / "run")
+    read, trained = TableSource._read, []
+
+    def read_slowly(source: TableSource, partition: int) -> Any:
+        if partition == 2 and len(trained) < 2:
+            trained.append(3 + 2 * len(trained))
+            training = replace(held.training, epochs=trained[-1])
+            train(Alone(), TrainTask(tmp_path / "g", tmp_path / "run", training))  # type: ignore[arg-type]
+        return read(source, partition)
+
+    def ask() -> Any:
+        if what == "evaluate":
+            return embed.evaluate(tmp_path / "run", filtered=True, cluster=cluster).scores
+        if what == "predict":
+            asked = {"head": "e1", "relation": "r0", "known": True}
+            return embed.predict(tmp_path / "run", cluster=cluster, **asked).answers
+        embed.export(tmp_path / "run", tmp_path / "out", overwrite=True)
+        return Vectors.open(tmp_path / "out").values.tolist()
+
+    with monkeypatch.context() as patched:
+        patched.setattr(TableSource, "_read", read_slowly)
+        found = ask()
+    assert trained == [3, 5]
+    assert found == ask()  # of the newest, which stays
+
+    # What is damaged is said, without a second look.
+    path = tmp_path / "run/checkpoints/nodes.table"
+    path.write_bytes(bytes(path.stat().st_size))
+    with pytest.raises(CorruptFile, match="damaged"):
+        ask()
+
+
+def test_a_training_that_is_quicker_than_what_reads_it_is_said(mine: Path) -> None:
+    path = mine / "checkpoints/last.json"
+
+    def replaced(_source: Any, _found: Any) -> None:
+        edit(path, lambda body: body.update(number=body["number"] + 1))
+        raise CorruptFile("a page is of another version")
+
+    with pytest.raises(PenstockError, match="5 times while it was read.*--checkpoint-minutes"):
+        read_checkpoint(mine / "checkpoints", "last", replaced)
 
 
 # -- killed, and resumed ---------------------------------------------------------------------------
@@ -314,9 +384,18 @@ def test_gradients_of_all_pieces_are_counted(graph: Graph) -> None:
 
 def test_partitions_beyond_any_use_are_refused(graph: Graph) -> None:
     large = Graph(graph.path, replace(graph.manifest, nodes=10**6, edges=10**7))
-    check_graph(large, Training(partitions=32))
+    check_graph(large, Training(partitions=1024))
+    with pytest.raises(UsageError, match="--partitions 1,024 or less.*Leave --partitions away"):
+        check_graph(large, Training(partitions=1025))
+    check_graph(large, Training(partitions=4096), 4)
     with pytest.raises(UsageError, match="--partitions 4,096 or less"):
-        check_graph(large, Training(partitions=4097))
+        check_graph(large, Training(partitions=4112), 8)
+    with pytest.raises(UsageError, match="cover cannot arrange 12"):
+        check_graph(large, Training(partitions=12, order="cover"))
+    # However little memory there is, no more of them are chosen.
+    huge = Graph(graph.path, replace(graph.manifest, nodes=10**11, edges=10**7))
+    for order in ("prefetch", "cover"):
+        assert fewest_partitions(huge, Training(order=order), 10**9) == 1
 
 
 def test_a_full_disk_is_told_of_where_it_was_met(

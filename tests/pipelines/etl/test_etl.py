@@ -49,7 +49,7 @@ def expected_arcs(table: pd.DataFrame, options: dict[str, Any]) -> Arcs:
     arcs: Arcs = {}
     for row in table.itertuples():
         u, v, w = row.src, row.dst, float(row.weight) if options.get("weight") else 1.0
-        if u == v and options.get("self_loops", "drop") == "drop":
+        if u == v and options.get("self_loops", "keep" if relation else "drop") == "drop":
             continue
         r = (row.relation,) if relation else ()
         arcs.setdefault((u, v, *r), []).append(w)
@@ -289,9 +289,10 @@ def test_an_edge_repeated_at_another_time_is_another_edge(
         for e, (u, v) in enumerate(zip(csr.sources(), csr.indices, strict=True))
     ]  # fmt: skip
     # What pandas makes of it, by the steps of docs/etl.md.
-    frame = table[table.src != table.dst]
+    # Edges with relations keep those from a node to itself.
+    frame = table if "relation" in options else table[table.src != table.dst]
     if not options.get("directed", "relation" in options):
-        back = frame.rename(columns={"src": "dst", "dst": "src"})
+        back = frame[frame.src != frame.dst].rename(columns={"src": "dst", "dst": "src"})
         frame = pd.concat([frame, back]).sort_index(kind="stable")
     typed = "relation" in options
     names = {name: i for i, name in enumerate(graph.manifest.relations or ())}
@@ -457,6 +458,39 @@ def test_triples_are_directed_and_the_same_triple_twice_is_one(
     assert not Graph.open(tmp_path / "u").manifest.directed
     assert report.edges == 6  # likes and knows of a and b, knows of b and c, both ways
     assert "default" not in report.text()
+
+
+TU_FILES = {"A": "1, 1\n1, 2\n2, 1\n", "graph_indicator": "1\n1\n", "edge_labels": "0\n1\n1\n"}
+ZOO = "graph_id,source,target,relation\n7,a,a,x\n7,a,b,y\n"
+
+
+@pytest.mark.parametrize("asked", [None, "keep", "drop"])
+@pytest.mark.parametrize("relation", [None, "none"])
+@pytest.mark.parametrize("kind", ["triples", "zoo", "tu"])
+def test_self_loops_are_kept_where_edges_have_relations(
+    tmp_path: Path, cluster: ClusterSpec, kind: str, relation: str | None, asked: Any
+) -> None:
+    path = tmp_path / ("SMALL" if kind == "tu" else f"{kind}.csv")
+    if kind == "tu":
+        path.mkdir()
+        for name, text in TU_FILES.items():
+            (path / f"SMALL_{name}.txt").write_text(text)
+    else:
+        path.write_text(ZOO if kind == "zoo" else "a\tx\ta\na\ty\tb\n")
+    options = {"format": kind, "relation": relation, "self_loops": asked}
+    report = etl(path, tmp_path / "g", cluster=cluster, **options)
+    graph = Graph.open(tmp_path / "g")
+    kept = asked == "keep" or (asked is None and relation is None)
+    csr = graph.csr()
+    assert np.count_nonzero(csr.sources() == csr.indices) == kept
+    assert (report.loops_kept, report.loops_dropped) == (int(kept), int(not kept))
+    # What was decided is what identifies the run, and what the graph says of its making.
+    assert (graph.manifest.made or {})["options"]["self_loops"] == ("keep" if kept else "drop")
+    line = f"1 self loops {'kept' if kept else 'dropped'}"
+    if asked is None:
+        line += f", the default of edges with{'' if kept else 'out'} relations (or --self-loops "
+        line += f"{'drop' if kept else 'keep'})"
+    assert line in [text.strip() for text in report.text().splitlines()]
 
 
 @pytest.mark.parametrize("suffix", ["csv", "parquet", "edgelist"])

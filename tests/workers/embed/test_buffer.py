@@ -1,7 +1,9 @@
 """A buffer of partitions: every bucket once an epoch, nothing lost, the same without prefetch."""
 
+import math
 import threading
-from itertools import pairwise
+import time
+from itertools import compress, pairwise
 
 import numpy as np
 import pytest
@@ -11,7 +13,7 @@ from hypothesis import strategies as st
 from penstock.errors import PenstockError
 from penstock.partition.order import order
 from penstock.workers.embed import buffer as module
-from penstock.workers.embed.schedule import Schedule
+from penstock.workers.embed.schedule import Schedule, Share
 
 ORDERS = [("prefetch", 3), ("beta", 3), ("beta", 4), ("legend", 3)]
 
@@ -45,6 +47,44 @@ def test_every_bucket_is_trained_once_an_epoch(data):
     for one, two in pairwise(steps):
         assert set(one.buffer) - set(one.evict) | set(one.load) == set(two.buffer)
     assert steps[-1].evict == ()
+
+
+@pytest.mark.parametrize("spread", [False, True])
+@pytest.mark.parametrize(
+    ("name", "n"), [("prefetch", 2), ("prefetch", 13), ("beta", 9), ("cover", 16)]
+)
+def test_buckets_are_divided_among_the_states_that_hold_them(name, n, spread):
+    """As they meet, one after another, with another part of the edges in each epoch."""
+    schedule = Schedule(order(name, n), seed=3, spread=spread)
+    for epoch in (0, 1, 5):
+        states = schedule.states(epoch)
+        places = {}
+        for number, state in enumerate(states):
+            for bucket in ((i, j) for i in state for j in state):
+                places.setdefault(bucket, []).append(number)
+        shares = [[] for _ in states]
+        for bucket, numbers in places.items():
+            chosen = numbers if spread else numbers[:1]
+            for turn, number in enumerate(chosen):
+                part = (turn + epoch) % len(chosen)
+                shares[number].append(Share(bucket, part, len(chosen)))
+        hidden = math.inf
+        for step, expected in zip(schedule.steps(epoch), shares, strict=True):
+            leaving = [bool({*share.bucket} & {*step.evict}) for share in expected]
+            assert list(step.before) == list(compress(expected, leaving))
+            assert list(step.during) == [s for s in expected if s not in step.before]
+            if step.evict:
+                hidden = min(hidden, sum(1 / s.of for s in step.during) / len(step.evict))
+        assert schedule.hiding == pytest.approx(hidden)
+
+
+def test_a_schedule_of_many_partitions_is_made_at_once():
+    began = time.process_time()
+    schedule = Schedule(order("prefetch", 512), seed=0, spread=True)
+    step = next(schedule.steps(0))
+    assert len(step.before) + len(step.during) == 9
+    assert schedule.hiding > 0
+    assert time.process_time() - began < 2.0  # about 0.4; each bucket by itself took 4.3
 
 
 @settings(deadline=None, max_examples=40)

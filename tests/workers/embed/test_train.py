@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -19,9 +20,13 @@ from penstock.errors import UsageError
 from penstock.kernels.embed_rules import Batch, Side, Table
 from penstock.kernels.naive import embed as naive
 from penstock.workers.embed import train as module
+from penstock.workers.embed.buffer import state_rows
 from penstock.workers.embed.busy import BusyTime
 from penstock.workers.embed.negatives import Negatives
+from penstock.workers.embed.source import open_checkpoint
 from penstock.workers.embed.spec import Training
+from penstock.workers.embed.storage import Version
+from penstock.workers.embed.storage.direct import DirectTable
 from penstock.workers.embed.task import Trained, TrainTask
 from penstock.workers.embed.train import node_layout, train
 from penstock.workers.embed.versions import Checkpoints
@@ -412,43 +417,87 @@ def test_a_warm_start_keeps_what_is_known(graph: Graph, tmp_path: Path) -> None:
         begun.close()
 
 
+@pytest.mark.parametrize("optimizer", ["adagrad", "sgd", "adam"])
+@pytest.mark.parametrize("copied", [False, True])
 def test_a_warm_start_fills_several_partitions_at_once(
-    graph: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    graph: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, optimizer: str, copied: bool
 ) -> None:
     """An order that replaces the whole buffer fills its slots in as many threads."""
     from concurrent.futures import ThreadPoolExecutor
 
     from penstock.pipelines.embed.run import keep_ids
-    from penstock.workers.embed.source import TableSource
 
-    first = tmp_path / "first"
-    run(graph, first, epochs=1, **OUT_OF_CORE)
+    first, dim = tmp_path / "first", 24
+    # Rows that begin in one request and end in the next: what is read lies in chunks.
+    monkeypatch.setattr("penstock.workers.embed.storage._CHUNK", 4096)
+    trained = {**OUT_OF_CORE, "dim": dim, "optimizer": optimizer, "lr": 0.01}
+    run(graph, first, epochs=1, **trained)
     keep_ids(first, graph)
-    states = TableSource.states
-
-    def slow(self: TableSource, partition: int) -> Any:
-        found = states(self, partition)
-        time.sleep(0.002)  # in which another thread may read another partition into the same memory
-        return found
-
-    monkeypatch.setattr(TableSource, "states", slow)
-    rules = Training(**SMALL).rules(5)
+    rules = Training(**SMALL | trained).rules(5)
     warm = WarmStart(first, graph.manifest.relations or (), graph, rules)
-    try:
-        parts = np.array_split(np.arange(graph.num_nodes), 4)
-        rows = warm.source.table.geometry.rows * 5
+    streamed, stream = [], DirectTable.stream
 
-        def fill(nodes: Any) -> Any:
-            slot = list(np.zeros((2, rows, 8), np.float32))
-            warm.fill(nodes, slot)
-            return np.stack(slot)[:, : len(nodes)]
+    def seen(table: DirectTable, version: Version) -> Any:
+        streamed.append(version.partition)
+        return stream(table, version)
+
+    monkeypatch.setattr(DirectTable, "stream", seen)
+    layout = node_layout(graph.num_nodes, 7, seed=5)
+    arrays = warm.source.table.geometry.arrays
+    try:
+        if copied:
+            warm.copy(layout, range(7), tmp_path)
+            assert streamed == list(range(5))  # once, in order
+
+        def fill(partition: int) -> Any:
+            nodes = layout.nodes_of(partition)
+            slot = list(np.zeros((arrays, len(nodes) + 3, dim), np.float32))
+            warm.fill(nodes, slot, partition)
+            rows = np.concatenate([slot[0], np.asarray(state_rows(slot))], axis=1)
+            assert not rows[len(nodes) :].any()
+            return rows[: len(nodes)]
 
         with ThreadPoolExecutor(4) as threads:
-            filled = list(threads.map(fill, parts))
+            filled = list(threads.map(fill, range(7)))
+        if copied:
+            assert len(streamed) == 5
+            assert warm._copied is not None
+            assert warm._copied._file.closed  # its space is free from now on
     finally:
         warm.close()
-    old, _, _ = vectors(first)
-    np.testing.assert_array_equal(np.concatenate(filled, axis=1), np.stack(old))
+    source, found = open_checkpoint(first / "checkpoints", "last")
+    try:
+        for partition, size in enumerate(source.layout.sizes):
+            slot = source.states(partition)
+            old = np.concatenate([slot[0], np.asarray(state_rows(slot))], axis=1)[:size]
+            assert old[:, dim:].any() == (found.geometry.states > 0)
+            at = source.layout.nodes_of(partition)
+            given, rows = layout.locate(at)
+            new = np.stack([filled[p][row] for p, row in zip(given, rows, strict=True)])
+            np.testing.assert_array_equal(new, old)
+    finally:
+        source.close()
+
+
+def test_a_warm_start_out_of_core_reads_the_other_run_once(
+    graph: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from penstock.pipelines.embed.run import keep_ids
+
+    run(graph, tmp_path / "first", epochs=1, **OUT_OF_CORE)
+    keep_ids(tmp_path / "first", graph)
+    read, read_bytes = Counter[str](), DirectTable.read_bytes
+
+    def counted(table: DirectTable, out: Any, offset: int) -> None:
+        read[table.path.parts[-3]] += len(out)
+        read_bytes(table, out, offset)
+
+    monkeypatch.setattr(DirectTable, "read_bytes", counted)
+    names = graph.manifest.relations or ()
+    options = {"partitions": 11, "batch": 4, "init": tmp_path / "first", "init_relations": names}
+    run(graph, tmp_path / "run", epochs=1, **options)
+    held = Checkpoints(tmp_path / "first/checkpoints").load()
+    assert read["first"] == held.geometry.partitions * held.geometry.partition_bytes
 
 
 def test_partitions_are_of_equal_size_and_drawn() -> None:

@@ -46,8 +46,7 @@ class RankRun(Run):
 
     def __init__(self, comm: AnyCommunicator, task: TrainTask) -> None:
         super().__init__(comm, task)
-        last = self.checkpoints.has(LAST)
-        holders = self.checkpoints.holders() if last else self.schedule.holders(0, 0)
+        holders = self._first_holders()
         self.moves = Moves(comm, self.buffer, self.versions, holders, whole=self.whole)
         self._mine = self._all = 0  # edges of this state, on this rank and on all
         self._before = 0  # edges of the epoch before this state, on all ranks
@@ -56,6 +55,16 @@ class RankRun(Run):
 
     def _versions(self, geometry: Geometry) -> Versions:
         return self.checkpoints.rank_versions(geometry, self.comm.rank)
+
+    def _first_holders(self) -> tuple[int, ...]:
+        """Return which rank has each partition at first."""
+        last = self.checkpoints.has(LAST)
+        return self.checkpoints.holders() if last else self.schedule.holders(0, 0)
+
+    def _unwritten(self) -> list[int]:
+        """Return those of the partitions that this rank has at first: others come filled."""
+        holders = self._first_holders()
+        return [p for p in super()._unwritten() if holders[p] == self.comm.rank]
 
     def _schedule(self) -> Schedule:
         comm, training, graph = self.comm, self.training, self.graph

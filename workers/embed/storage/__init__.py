@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
@@ -154,6 +154,13 @@ class Table(ABC):
     def read(self, version: Version, slot: Slot) -> Future[Moved]:
         """Read ``version`` into ``slot``, and compare with the sums it was written with."""
         return self.exchange(slot, load=version)
+
+    def stream(self, version: Version) -> Iterator[tuple[int, Array]]:
+        """Yield ``version`` in the order of the file, compared with its sums, in host memory.
+
+        Each piece, the number of its array and its bytes, is there until the next one is asked for.
+        """
+        raise NotImplementedError
 
     @abstractmethod
     def flush(self) -> None:

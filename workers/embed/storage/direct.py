@@ -12,8 +12,9 @@ import mmap
 import os
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -42,6 +43,8 @@ from penstock.workers.embed.storage.place import (
     sum_of,
     write_page,
 )
+
+_AHEAD = 4  # chunks of a stream that are read at once
 
 
 class DirectTable(Table):
@@ -82,6 +85,30 @@ class DirectTable(Table):
         for chunk in self._chunks:
             self._pool.submit(request.move, chunk)
         return request.future
+
+    def stream(self, version: Version) -> Iterator[tuple[int, Array]]:
+        """Yield ``version`` chunk by chunk, of which a few are read ahead."""
+        at, page = self.offset(version), aligned_bytes(PAGE)
+        self.read_bytes(page, at)
+        expected = read_page(version, self.geometry, page.data, self.path)
+        room = [aligned_bytes(self.geometry.chunk_bytes) for _ in range(_AHEAD)]
+
+        def read(chunk: Chunk) -> Array:
+            data = room[chunk.number % _AHEAD][: chunk.stop - chunk.start]
+            self.read_bytes(data, at + chunk.offset)
+            got, where = sum_of(data.view(np.uint64)), at + chunk.offset
+            check_sum(version, chunk, expected[chunk.number], got, self.path, where)
+            return data
+
+        ahead = deque(self._pool.submit(read, chunk) for chunk in self._chunks[:_AHEAD])
+        try:
+            for chunk in self._chunks:
+                yield chunk.array, ahead.popleft().result()
+                later = chunk.number + _AHEAD
+                if later < len(self._chunks):
+                    ahead.append(self._pool.submit(read, self._chunks[later]))
+        finally:
+            wait(ahead)
 
     def flush(self) -> None:
         """Return when all that was written is on the disk."""

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 
+from penstock.arrays import Array
 from penstock.workers.embed.storage import Moved, Slot, Table, Version
 
 
@@ -24,6 +25,10 @@ class JoinedTable(Table):
         assert load is not None
         assert store is None, "only the rank that has a partition writes it"
         return self.tables[load.file].read(load, slot)
+
+    def stream(self, version: Version) -> Iterator[tuple[int, Array]]:
+        """Yield ``version`` from the file in which it lies."""
+        return self.tables[version.file].stream(version)
 
     def flush(self) -> None:
         """Do nothing: nothing is written."""

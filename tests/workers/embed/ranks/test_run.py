@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,8 @@ from penstock.errors import CorruptFile, UsageError
 from penstock.workers.embed import train as module
 from penstock.workers.embed.ranks.run import RankRun
 from penstock.workers.embed.spec import Training
+from penstock.workers.embed.storage import Version
+from penstock.workers.embed.storage.direct import DirectTable
 from penstock.workers.embed.task import TrainTask
 from penstock.workers.embed.train import train
 from penstock.workers.embed.versions import Checkpoints
@@ -204,6 +207,31 @@ def test_a_warm_start_from_ranks_and_on_ranks(run: Any, graph: Graph, tmp_path: 
     assert alone.known == three.known == {"nodes": 300, "relations": 5}
     assert alone.loss < 0.8 * cold.loss
     assert three.loss < 0.8 * cold.loss
+
+
+@WAYS
+def test_a_warm_start_on_ranks_reads_the_other_run_once_a_rank(
+    run: Any, graph: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, more: dict[str, Any]
+) -> None:
+    from penstock.pipelines.embed.run import keep_ids
+
+    run(tmp_path / "first", 2, epochs=1)
+    keep_ids(tmp_path / "first", graph)
+    found = Checkpoints(tmp_path / "first/checkpoints").load("best")
+    read: list[int] = []
+    stream = DirectTable.stream
+
+    def seen(table: DirectTable, version: Version) -> Any:
+        read.append(version.partition)
+        return stream(table, version)
+
+    monkeypatch.setattr(DirectTable, "stream", seen)
+    # What is learnt is next to nothing: all vectors are still those of the other run.
+    run(tmp_path / "then", 2, epochs=1, init=tmp_path / "first", lr=1e-12, **more)
+    assert set(read) == set(range(found.geometry.partitions))
+    assert max(Counter(read).values()) <= 2  # ranks
+    ours, theirs = vectors(tmp_path / "then")[0], vectors(tmp_path / "first", "best")[0]
+    np.testing.assert_allclose(ours[0], theirs[0], atol=1e-6)
 
 
 def test_patience_ends_all_ranks(run: Any, tmp_path: Path) -> None:
