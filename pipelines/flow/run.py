@@ -131,13 +131,19 @@ class FlowRun:
 
     def _end(self, record: RunRecord) -> None:
         """Write the record and tell others, who learn of a failure also where the disk is full."""
+        with suppress(PenstockError, OSError):  # they are computed anew
+            self.state.save_digests()
         try:
             record.save()
-            self.state.save_digests()
+            record.free_end()
         except (PenstockError, OSError) as error:
-            print(f"penstock: warning: the run is not recorded: {error}", file=sys.stderr)
+            print(
+                f"penstock: warning: run.json could not be written whole: {error}", file=sys.stderr
+            )
             if record.state == "passed":  # the next run could not compare with it
                 record.body.update({"state": "failed", "error": _told(error)})
+            with suppress(OSError):
+                record.save_end()
         notify(self.flow, record)
         with suppress(OSError):
             clean(self.flow.home / FOLDER, _KEPT_RUNS)
