@@ -122,6 +122,7 @@ class Flow:
 
     def place(self, target: str) -> str:
         """Return the path or URL that a stage's ``publish`` means."""
+        target = target.removeprefix("file://")
         return target if "://" in target else str(self.home / Path(target).expanduser())
 
     def output(self, stage: str) -> Path:
@@ -227,7 +228,7 @@ def _check_places(flow: Flow) -> None:
     places: dict[Path, str] = {}
     for stage in flow.stages.values():
         for target in stage.publish:
-            place = flow.place(target).removeprefix("file://")
+            place = flow.place(target)
             one = Path(place) if "://" in place else Path(place).resolve()
             for what, path in needed.items():
                 there = path.resolve()

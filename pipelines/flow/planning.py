@@ -8,7 +8,7 @@ from typing import Any
 
 from penstock.errors import PenstockError
 from penstock.pipelines.flow.document import Flow
-from penstock.pipelines.flow.run import Choice, check_gpus
+from penstock.pipelines.flow.run import Choice, check_gpus, stranger_at
 from penstock.pipelines.flow.stage import StageProcess
 from penstock.pipelines.flow.state import FlowState
 from penstock.sizes import format_bytes
@@ -67,7 +67,7 @@ def _needs(one: StagePlan) -> str:
     return ", ".join(parts)
 
 
-def plan_flow(flow: Flow, choice: Choice) -> FlowPlan:
+def plan_flow(flow: Flow, choice: Choice, *, replace_targets: bool = False) -> FlowPlan:
     """Return what a run would do; jobs whose inputs are there are asked what they would take."""
     choice.check(flow)
     check_gpus(flow)
@@ -95,6 +95,9 @@ def plan_flow(flow: Flow, choice: Choice) -> FlowPlan:
             running.add(name)
             if not before:
                 needs = _asked(flow, name)
+        stranger = None if replace_targets or choice.only else stranger_at(flow, state, name)
+        if stranger is not None:
+            needs["problem"] = stranger.what
         stages.append(StagePlan(name, stage.title, runs, why or "unchanged", stage.needs, **needs))
     with suppress(PenstockError, OSError):  # a plan needs no place to write to
         state.save_digests()
