@@ -214,7 +214,8 @@ class Flows:
         if changed:
             now = self._scheduler.modify_job(job.id, **changed)
             cron, zone = now.name.rsplit(" | ", 2)[1:]
-            _say(f"{job.id}: its flow has changed: {cron} {zone}, next {now.next_run_time}")
+            when = f"{cron} {zone}".strip()
+            _say(f"{job.id}: its flow has changed: {when}, next {now.next_run_time}")
 
 
 def _stamp(path: Path) -> Any:
