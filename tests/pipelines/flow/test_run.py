@@ -237,7 +237,7 @@ def test_a_flow_that_is_ended_takes_its_stages_along_and_runs_again(home, number
     stage.wait(60)
     assert not stage.is_running()
     assert all_runs(home / "runs")[-1].state == (
-        "running" if number == signal.SIGKILL else "interrupted"
+        "killed" if number == signal.SIGKILL else "interrupted"
     )
     assert run(["runs", "list", "--folder", str(home / "runs")]) == 0
     report = run_flow(flow(home, text % 0))
