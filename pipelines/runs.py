@@ -18,7 +18,6 @@ from penstock.pipelines.flow.records import (
     all_runs,
     clean,
     find_run,
-    is_running,
 )
 from penstock.pipelines.flow.report import FlowReport
 from penstock.pipelines.output import Output
@@ -63,7 +62,6 @@ def show(
         print(json.dumps(found.body, indent=1))
         return
     report = FlowReport.of(found)
-    report.state = _state(found)
     print(report.text())
     failure = report.failure()
     if failure is not None and found.state != "running":
@@ -104,9 +102,5 @@ def _line(run: RunRecord) -> dict[str, Any]:
     ran = sum(one.get("state") == "done" for one in stages.values())
     return {
         "name": run.name, "flow": run.body.get("flow"), "began": run.body.get("began"),
-        "state": _state(run), "seconds": run.seconds, "stages": len(stages), "ran": ran,
+        "state": run.state, "seconds": run.seconds, "stages": len(stages), "ran": ran,
     }  # fmt: skip
-
-
-def _state(run: RunRecord) -> str:
-    return "killed" if run.state == "running" and not is_running(run) else run.state

@@ -33,6 +33,7 @@ def run_flow(
     force: bool = False,
     first: str | None = None,
     only: tuple[str, ...] = (),
+    replace_targets: bool = False,
     quiet: bool = True,
 ) -> FlowReport:
     """Run the stages of a flow that must run, check their gates, and publish what passed.
@@ -49,6 +50,8 @@ def run_flow(
         Run this stage and those that depend on it.
     only
         Run these stages alone.
+    replace_targets
+        Publish also over what this flow has not published, which is kept as ``NAME.previous``.
     quiet
         Print no progress.
 
@@ -63,7 +66,8 @@ def run_flow(
     UsageError
         The file is wrong; it says where.
     OutputExists
-        Another run of the flow is under way.
+        Another run of the flow is under way; or where it would publish to there is something that
+        it has not published.
 
     Examples
     --------
@@ -72,4 +76,6 @@ def run_flow(
     'passed'
     """
     made = read_flow(client_path(flow), variables)
-    return run_flow_checked(made, Choice(force, first, only), quiet=quiet)
+    return run_flow_checked(
+        made, Choice(force, first, only), quiet=quiet, replace_targets=replace_targets
+    )

@@ -122,6 +122,7 @@ class Flow:
 
     def place(self, target: str) -> str:
         """Return the path or URL that a stage's ``publish`` means."""
+        target = target.removeprefix("file://")
         return target if "://" in target else str(self.home / Path(target).expanduser())
 
     def output(self, stage: str) -> Path:
@@ -160,17 +161,7 @@ def read_flow(
     path: Path, settings: Mapping[str, str] | None = None, *, now: dt.datetime | None = None
 ) -> Flow:
     """Read a flow; ``settings`` are variables from outside, which win over those in the file."""
-    try:
-        text = path.read_text(encoding="utf-8")
-        body = parse_yaml(text)
-        if _is_endless(body):
-            raise ValueError("an anchor (&) whose alias (*) stands within itself")
-    except FileNotFoundError as error:
-        raise UsageError(f"there is no flow {path}", expected="a YAML file with stages") from error
-    except (ValueError, UnicodeDecodeError) as error:
-        raise UsageError(f"cannot read {path}", expected="YAML in UTF-8", got=str(error)) from error
-    except IsADirectoryError as error:
-        raise UsageError(f"{path} is a folder", expected="a YAML file with stages") from error
+    text, body = _parsed(path)
     _check_keys(body, _FLOW_KEYS, f"{path}")
     name = body.get("name", path.stem)
     if not isinstance(name, str) or not _NAME.fullmatch(name):
@@ -203,6 +194,28 @@ def read_flow(
         return flow
 
 
+def read_schedule(path: Path) -> dict[str, Any]:
+    """Return what a flow's file says of when it runs; nothing else of it is checked."""
+    _, body = _parsed(path)
+    return _schedule((body.get("schedule") or {}) if isinstance(body, dict) else {}, path)
+
+
+def _parsed(path: Path) -> tuple[str, Any]:
+    """Return the text of a flow's file, and what YAML makes of it."""
+    try:
+        text = path.read_text(encoding="utf-8")
+        body = parse_yaml(text)
+        if _is_endless(body):
+            raise ValueError("an anchor (&) whose alias (*) stands within itself")
+    except FileNotFoundError as error:
+        raise UsageError(f"there is no flow {path}", expected="a YAML file with stages") from error
+    except (ValueError, UnicodeDecodeError) as error:
+        raise UsageError(f"cannot read {path}", expected="YAML in UTF-8", got=str(error)) from error
+    except IsADirectoryError as error:
+        raise UsageError(f"{path} is a folder", expected="a YAML file with stages") from error
+    return text, body
+
+
 def _check_places(flow: Flow) -> None:
     """Refuse places of publishing that are the same, or one in the other, or that hold more.
 
@@ -227,7 +240,7 @@ def _check_places(flow: Flow) -> None:
     places: dict[Path, str] = {}
     for stage in flow.stages.values():
         for target in stage.publish:
-            place = flow.place(target).removeprefix("file://")
+            place = flow.place(target)
             one = Path(place) if "://" in place else Path(place).resolve()
             for what, path in needed.items():
                 there = path.resolve()

@@ -22,6 +22,8 @@ class RunOptions:
     """run this stage and those that depend on it; the others must be there"""
     only: tuple[str, ...] = ()
     """run this stage alone; may be repeated"""
+    replace_targets: Annotated[bool, Parameter(negative="")] = False
+    """publish also over what this flow has not published, which is kept as NAME.previous"""
     report: bool = True
     """write a page about the run into its folder, as penstock report does"""
 

@@ -4,6 +4,7 @@ flow.yaml      the flow as it was run
 run.json       state, stages with times, metrics, gates, errors, what was published; versions
 metrics.jsonl  a line a metric
 logs/          what each stage wrote
+end.json       room for how the run ended, where the disk is full; gone once run.json has it
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import platform
 import re
 import shutil
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -25,11 +27,13 @@ from penstock.documents import named_number, parse_json, with_named_numbers
 from penstock.errors import UsageError
 from penstock.files import save_json, save_text
 from penstock.output_lock import own_directory
+from penstock.system_errors import full_disk_explained
 
 FOLDER = "runs"
 FORMAT = "penstock-run"
 _PACKAGES = ("dask", "distributed", "numpy", "numba", "pyarrow", "mpi4py", "cupy", "cudf")
 _NAME = re.compile(r"(.+)-(\d{8}-\d{6}(?:-\d+)?)")
+_END, _END_BYTES = "end.json", 8192
 
 
 @dataclass(frozen=True)
@@ -46,8 +50,9 @@ class RunRecord:
 
     @property
     def state(self) -> str:
-        """passed, failed, interrupted or running."""
-        return str(self.body.get("state"))
+        """passed, failed, interrupted, killed or running; of a damaged record nothing."""
+        found = self.body.get("state")
+        return found if isinstance(found, str) else ""
 
     @property
     def stages(self) -> dict[str, dict[str, Any]]:
@@ -76,6 +81,38 @@ class RunRecord:
         """Write run.json anew."""
         save_json(self.folder / "run.json", with_named_numbers(self.body))
 
+    def save_end(self) -> None:
+        """Write how the run ended, in short, over bytes that were written when it began.
+
+        That needs no room, but on file systems that never write in place (btrfs, ZFS).
+        """
+        with (self.folder / _END).open("r+b") as file:
+            file.write(_end_of(self.body))
+
+    def free_end(self) -> None:
+        """Give back the room that was kept, as run.json tells how the run ended."""
+        (self.folder / _END).unlink(missing_ok=True)
+
+
+def _end_of(body: dict[str, Any]) -> bytes:
+    """Return how a run ended as JSON of ``_END_BYTES``: whole, or as much of it as fits."""
+    found: dict[str, Any] = {
+        name: body.get(name) for name in ("state", "seconds", "error", "published")
+    }
+    stages = {
+        name: {key: one[key] for key in ("job", "began", "seconds", "state", "why", "error", "out")
+               if key in one}
+        for name, one in body.get("stages", {}).items()
+    }  # fmt: skip
+    states = {name: {"job": one.get("job"), "state": one.get("state")}
+              for name, one in stages.items()}  # fmt: skip
+    least = {"state": body.get("state"), "seconds": body.get("seconds")}
+    for one in ({**found, "stages": stages}, {**found, "stages": states}, found):
+        made = json.dumps(with_named_numbers(one)).encode()
+        if len(made) <= _END_BYTES:
+            return made.ljust(_END_BYTES)
+    return json.dumps(least).encode().ljust(_END_BYTES)
+
 
 def begin_run(home: Path, flow: str, path: Path, text: str) -> RunRecord:
     """Make the folder of a run that begins now."""
@@ -90,15 +127,21 @@ def begin_run(home: Path, flow: str, path: Path, text: str) -> RunRecord:
             break
         except FileExistsError:
             continue
-    (folder / "logs").mkdir()
-    save_text(folder / "flow.yaml", text)
     body = {
         "format": FORMAT, "version": 1, "flow": flow, "file": str(path),
         "began": now.isoformat(timespec="seconds"), "state": "running",
         "versions": versions(), "host": platform.node(), "stages": {}, "published": [],
     }  # fmt: skip
     record = RunRecord(folder, body)
-    record.save()
+    try:
+        (folder / "logs").mkdir()
+        save_text(folder / "flow.yaml", text)
+        with full_disk_explained(folder / _END):
+            (folder / _END).write_bytes(b" " * _END_BYTES)
+        record.save()
+    except BaseException:  # nobody would list it, and nobody remove it
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
     return record
 
 
@@ -114,7 +157,22 @@ def versions() -> dict[str, str]:
 
 
 def load_run(folder: Path) -> RunRecord:
-    """Return the record of a run's folder."""
+    """Return the record of a run's folder; what says running, and is not, says killed."""
+    run = _recorded_in(folder)
+    if run.state != "running":
+        return run
+    body = _with_end(folder, run.body)
+    if body.get("state") == "running" and not _is_alive(folder, body):
+        stages = {
+            name: {**one, "state": "killed"} if one.get("state") == "running" else one
+            for name, one in run.stages.items()
+        }
+        body = {**body, "state": "killed", "stages": stages}
+    return RunRecord(folder, body)
+
+
+def _recorded_in(folder: Path) -> RunRecord:
+    """Return a run's record as run.json has it."""
     try:
         body = parse_json((folder / "run.json").read_bytes())
         if not isinstance(body, dict) or body.get("format") != FORMAT:
@@ -127,6 +185,20 @@ def load_run(folder: Path) -> RunRecord:
     return RunRecord(folder, body)
 
 
+def _with_end(folder: Path, body: dict[str, Any]) -> dict[str, Any]:
+    """Return a record with how the run ended, where only that could be written."""
+    try:
+        end = parse_json((folder / _END).read_bytes())
+    except (OSError, ValueError):  # it is blank while the run is under way
+        return body
+    if not isinstance(end, dict) or not isinstance(end.get("state"), str):
+        return body
+    stages = {name: dict(one) for name, one in RunRecord(folder, body).stages.items()}
+    for name, one in RunRecord(folder, end).stages.items():
+        stages[name] = {**stages.get(name, {}), **one}
+    return {**body, **end, "stages": stages}
+
+
 def all_runs(base: Path, flow: str | None = None) -> list[RunRecord]:
     """Return the runs in a folder, the oldest first; what cannot be read is left out."""
     found = []
@@ -134,17 +206,25 @@ def all_runs(base: Path, flow: str | None = None) -> list[RunRecord]:
         named = _NAME.fullmatch(folder.name)
         if named is None or (flow is not None and named[1] != flow):
             continue
-        try:
+        with suppress(UsageError):
             found.append(load_run(folder))
-        except UsageError:
-            continue
     return sorted(found, key=lambda run: (began(run), run.name))
+
+
+def _recorded(base: Path) -> Iterator[RunRecord]:
+    for folder in _folders(base):
+        with suppress(UsageError):
+            yield _recorded_in(folder)
 
 
 def began(run: RunRecord) -> float:
     """Return when a run began, in seconds: clocks are put back in autumn, and text is not."""
+    return _began(run.body)
+
+
+def _began(body: dict[str, Any]) -> float:
     try:
-        return dt.datetime.fromisoformat(str(run.body.get("began"))).timestamp()
+        return dt.datetime.fromisoformat(str(body.get("began"))).timestamp()
     except (ValueError, OverflowError, OSError):
         return 0.0
 
@@ -196,7 +276,7 @@ def clean(base: Path, keep: int) -> list[str]:
     gone = []
     flows = sorted({str(run.body.get("flow")) for run in all_runs(base)})
     for flow in flows:
-        runs = [run for run in all_runs(base, flow) if not is_running(run)]
+        runs = [run for run in all_runs(base, flow) if run.state != "running"]
         last = [run for run in runs if run.state == "passed"][-1:]  # gates compare with it
         for run in runs[: max(len(runs) - keep, 0)]:
             if run in last:
@@ -206,15 +286,22 @@ def clean(base: Path, keep: int) -> list[str]:
     return gone
 
 
-def is_running(run: RunRecord) -> bool:
-    """Return whether the process of a run is alive: one that was killed says running for ever."""
+def _is_alive(folder: Path, body: dict[str, Any]) -> bool:
+    """Return whether the process of a run is there: one that was killed says running for ever.
+
+    Of another host's processes nothing is known here. But two runs of one folder never meet: where
+    one has begun since, that of before has ended.
+    """
     import psutil
 
-    if run.state != "running":
-        return False
+    if body.get("host") not in (None, platform.node()):
+        return not any(
+            one.body.get("folder") == body.get("folder") and began(one) > _began(body)
+            for one in _recorded(folder.parent)
+        )
     try:
-        process = psutil.Process(int(run.body.get("process", -1)))
-        same = abs(process.create_time() - float(run.body.get("process_began", 0))) < 1
+        process = psutil.Process(int(body.get("process", -1)))
+        same = abs(process.create_time() - float(body.get("process_began", 0))) < 1
         return bool(same and process.status() != psutil.STATUS_ZOMBIE)
     except (psutil.Error, ValueError, TypeError):
         return False

@@ -12,14 +12,14 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from penstock.cluster.spec import ClusterSpec
-from penstock.errors import CapacityError, PenstockError, UsageError, causes
+from penstock.errors import CapacityError, OutputExists, PenstockError, UsageError, causes
 from penstock.limits import cores
 from penstock.output_lock import output_lock
 from penstock.pipelines.flow.document import Flow, StageSpec
@@ -79,9 +79,12 @@ class Choice:
 class FlowRun:
     """A run under way; its methods are called from the threads of Dask's worker."""
 
-    def __init__(self, flow: Flow, choice: Choice, *, quiet: bool) -> None:
+    def __init__(
+        self, flow: Flow, choice: Choice, *, quiet: bool, replace_targets: bool = False
+    ) -> None:
         choice.check(flow)
         self.flow, self.choice, self.quiet = flow, choice, quiet
+        self._replace_targets = replace_targets
         self.chosen = choice.chosen(flow)
         self.needed = flow.before(self.chosen)
         self.state = FlowState(flow)
@@ -111,6 +114,8 @@ class FlowRun:
             self._note_process()
             self._recover_publication()
             try:
+                if not self.choice.only:
+                    self._refuse_strangers(flow.stages, urls=False)
                 self._execute()
                 self._publish()
             except BaseException as error:
@@ -131,13 +136,19 @@ class FlowRun:
 
     def _end(self, record: RunRecord) -> None:
         """Write the record and tell others, who learn of a failure also where the disk is full."""
+        with suppress(PenstockError, OSError):  # they are computed anew
+            self.state.save_digests()
         try:
             record.save()
-            self.state.save_digests()
+            record.free_end()
         except (PenstockError, OSError) as error:
-            print(f"penstock: warning: the run is not recorded: {error}", file=sys.stderr)
+            print(
+                f"penstock: warning: run.json could not be written whole: {error}", file=sys.stderr
+            )
             if record.state == "passed":  # the next run could not compare with it
                 record.body.update({"state": "failed", "error": _told(error)})
+            with suppress(OSError):
+                record.save_end()
         notify(self.flow, record)
         with suppress(OSError):
             clean(self.flow.home / FOLDER, _KEPT_RUNS)
@@ -364,11 +375,21 @@ class FlowRun:
                 if self.state.published(name, place) != key:
                     self._say(f"{name}: publishing to {target}")
                     items.append(Item(name, key, self.flow.output(name), place))
+        self._refuse_strangers({item.stage for item in items}, urls=True)
         places = self._publication.publish(items, self.record.name, keep=self.flow.keep)
         for item, where in zip(items, places, strict=True):
             self.record.body["published"].append(
                 {"stage": item.stage, "to": where, "key": item.key}
             )
+
+    def _refuse_strangers(self, stages: Iterable[str], *, urls: bool) -> None:
+        """Refuse places at which there is what this flow has not published.
+
+        urls  also look at URLs, which may be out of reach before the end, when they must not be
+        """
+        for name in () if self._replace_targets else stages:
+            if error := stranger_at(self.flow, self.state, name, urls=urls):
+                raise error
 
     def _recover_publication(self) -> None:
         """Complete or take back what a run was publishing when it was cut off."""
@@ -380,19 +401,44 @@ class FlowRun:
             self._say(f"{error}; this run tries again when it publishes")
 
 
+def stranger_at(
+    flow: Flow, state: FlowState, stage: str, *, urls: bool = False
+) -> PenstockError | None:
+    """Return the error of a place of a stage at which there is what the flow has not published."""
+    for place in map(flow.place, flow.stages[stage].publish):
+        target = target_of(place, "")
+        local = isinstance(target, LocalTarget)
+        if (local or urls) and target.taken() and not state.is_own_place(place):
+            then = "keeps it as .previous" if flow.keep else "removes it, as keep: is 0"
+            then = then if local else "has latest.json name the new run"
+            return OutputExists(
+                f"stage {stage} would publish to {place}, where there is something already",
+                expected="nothing, an empty folder, or what this flow has published there",
+                remedy="Move it away, or name another place; or give --replace-targets, "
+                f"which {then}",
+            )
+    return None
+
+
 _WELL = ("done", "skipped")
 _NOT_CHOSEN = "not chosen"
 
 
 def run_flow_checked(
-    flow: Flow, choice: Choice, *, quiet: bool, failed: Callable[[Path], object] | None = None
+    flow: Flow,
+    choice: Choice,
+    *,
+    quiet: bool,
+    replace_targets: bool = False,
+    failed: Callable[[Path], object] | None = None,
 ) -> FlowReport:
     """Run a flow that was read.
 
+    replace_targets  publish also over what this flow has not published
     failed  called with the run's folder where it fails as a whole, as by a publication
     """
     check_gpus(flow)
-    run = FlowRun(flow, choice, quiet=quiet)
+    run = FlowRun(flow, choice, quiet=quiet, replace_targets=replace_targets)
     try:
         return run.run()
     except Exception:

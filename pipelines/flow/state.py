@@ -23,11 +23,12 @@ from penstock import __version__
 from penstock.documents import parse_json
 from penstock.files import save_json
 from penstock.pipelines.flow.document import NOT_YET, Flow, StageSpec, without_stages
+from penstock.pipelines.flow.records import FOLDER, all_runs
 
 # A change of what jobs make of the same input and options is a new number here.
 FORMAT = 1
 _LARGE = 4 << 20
-_HIDDEN = ".flow"
+_HIDDEN, _PUBLISHED = ".flow", "published.json"
 
 
 @dataclass(frozen=True)
@@ -199,12 +200,36 @@ class FlowState:
         """Return the key of what was published to a place, if it is there still."""
         if "://" not in place and not Path(place).exists():
             return None
-        return (self._read(self.folder / "published.json") or {}).get(f"{stage} {place}")
+        return (self._read(self.folder / _PUBLISHED) or {}).get(f"{stage} {self._near(place)}")
 
     def note_published(self, stage: str, place: str, key: str | None) -> None:
         """Note what was published to a place."""
-        path = self.folder / "published.json"
-        save_json(path, (self._read(path) or {}) | {f"{stage} {place}": key})
+        path = self.folder / _PUBLISHED
+        save_json(path, (self._read(path) or {}) | {f"{stage} {self._near(place)}": key})
+
+    def is_own_place(self, place: str) -> bool:
+        """Return whether this flow has published to a place before, from whichever stage.
+
+        The records of runs know that too, where the flow's folder is another one every day.
+        """
+        known = [one.partition(" ")[2] for one in self._read(self.folder / _PUBLISHED) or {}]
+        begun = (self._read(self.journal) or {}).get("entries")
+        known += [str(one.get("place")) for one in begun or [] if isinstance(one, dict)]
+        near = self._near(place)
+        return near in map(self._near, known) or near in self._published_by_runs()
+
+    def _published_by_runs(self) -> set[str]:
+        found = set()
+        for run in all_runs(self.flow.home / FOLDER, self.flow.name):
+            home = Path(str(run.body.get("file"))).parent  # elsewhere, where all of it was moved
+            listed = run.body.get("published")
+            for one in listed if isinstance(listed, list) else []:
+                to = str(one.get("to")) if isinstance(one, dict) else ""
+                found.add(to.removesuffix(f"/{run.name}") if "://" in to else _near(to, home))
+        return found
+
+    def _near(self, place: str) -> str:
+        return _near(place, self.flow.home)
 
     def _there(self, stage: StageSpec, record: dict[str, Any]) -> bool:
         now = _stamp(self.flow.output(stage.name), whole=not _in_place(stage))
@@ -217,6 +242,14 @@ class FlowState:
         except (OSError, ValueError):
             return None  # as if it were not there: it is made again
         return body if isinstance(body, dict) else None
+
+
+def _near(place: str, home: Path) -> str:
+    """Return a place as one within the flow's own folder, if it is: that may be moved."""
+    if "://" in place:
+        return place.rstrip("/")
+    path = Path(os.path.normpath(home / place))
+    return str(path.relative_to(home)) if path.is_relative_to(home) else str(path)
 
 
 def _in_place(stage: StageSpec) -> bool:

@@ -1,6 +1,7 @@
 """Where an output is published: a path or a URL, each changed in steps that can be taken back.
 
 stage      what is new lies beside the target, and no reader sees it
+taken      something is there already
 swap       readers see what is new
 swap_back  readers see again what they saw before
 settle     what was there before is kept as the previous one, older ones are removed
@@ -70,6 +71,11 @@ class LocalTarget:
             raise UsageError(
                 f"publish: {target} lies in the output itself", remedy="Name another place"
             )
+
+    def taken(self) -> bool:
+        """Return whether there is something, and not just an empty folder."""
+        target = self.target
+        return target.exists() and not (target.is_dir() and not any(target.iterdir()))
 
     def stage(self, output: Path) -> None:
         """Copy the output beside the target, to the disk."""
@@ -186,6 +192,12 @@ class RemoteTarget:
         """Refuse an address that fsspec cannot use."""
         with self._explained():
             self._system()
+
+    def taken(self) -> bool:
+        """Return whether readers are told of something."""
+        with self._explained():
+            system, root = self._system()
+            return bool(system.exists(f"{root}/latest.json"))
 
     def stage(self, output: Path) -> None:
         """Write the folder of the run."""

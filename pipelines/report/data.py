@@ -13,7 +13,6 @@ from penstock.pipelines.flow.records import (
     RunRecord,
     all_runs,
     began,
-    is_running,
     same_file,
 )
 from penstock.pipelines.report.charts import MOST_ROWS
@@ -65,20 +64,8 @@ def gather(run: RunRecord) -> RunFacts:
         for name, stage in stages.items()
         for gate in mappings(stage.get("gates"))
     ]
-    state = state_of(run)
-    if state == "killed":
-        stages = {name: {**stage, "state": "killed"} if stage.get("state") == "running" else stage
-                  for name, stage in stages.items()}  # fmt: skip
     changes = _changes(run, before) if before else []
-    return RunFacts(run, state, before, stages, gates[:MOST_ROWS], changes[:MOST_ROWS])
-
-
-def state_of(run: RunRecord) -> str:
-    """Return the state of a run: one that says it is running and is not was killed."""
-    state = text(run.body.get("state"))
-    if state == "running" and not is_running(run) and not run.body.get("single"):
-        return "killed"
-    return state
+    return RunFacts(run, run.state, before, stages, gates[:MOST_ROWS], changes[:MOST_ROWS])
 
 
 def _runs_beside(run: RunRecord) -> list[RunRecord]:

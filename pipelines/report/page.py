@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from penstock.pipelines.report.charts import Chart, Section, Table
-from penstock.pipelines.report.data import RunFacts, state_of
+from penstock.pipelines.report.data import RunFacts
 from penstock.pipelines.report.drawing import STYLE, Drawings
 from penstock.pipelines.report.figures import sections, trend_charts
 from penstock.pipelines.report.html import document, folded, safe, section, table
@@ -93,7 +93,7 @@ def _changes(facts: RunFacts) -> str:
         ends = {".".join(metric.split(".")[i:]) for i in range(metric.count(".") + 1)}
         in_gate = any((stage, end) in gated for end in ends)
         rows[in_gate].append((stage, metric, shown_number(then), shown_number(now)))
-    was = safe(f"{facts.before.name} ({state_of(facts.before)})")
+    was = safe(f"{facts.before.name} ({facts.before.state})")
     if not facts.changes:
         return section("Since the last run", f"<p>No metric differs from {was}.</p>")
     heads = ("Stage", "Metric", "Before", "Now")

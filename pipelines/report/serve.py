@@ -23,7 +23,7 @@ from urllib.parse import quote, unquote
 from penstock.errors import UsageError
 from penstock.pipelines.flow.records import RunRecord, all_runs
 from penstock.pipelines.report.command import NAME
-from penstock.pipelines.report.data import gather, stages_of, state_of
+from penstock.pipelines.report.data import gather, stages_of
 from penstock.pipelines.report.html import document, safe, table
 from penstock.pipelines.report.page import page
 from penstock.pipelines.report.values import shown_number, text
@@ -81,7 +81,7 @@ class RunServer(ThreadingHTTPServer):
             return written.read_text(encoding="utf-8")
         with self._making:
             known = self._made.get(run.name)
-            if known is None or known[0] != changed or run.state == "running":
+            if known is None or known[0] != changed or run.state in ("running", "killed"):
                 known = (changed, page(gather(run)))
                 self._made = {run.name: known}  # the last one: pages are large
             return known[1]
@@ -188,7 +188,7 @@ def index(folder: Path) -> str:
         stages = stages_of(run).values()
         ran = sum(one.get("state") == "done" for one in stages)
         rows.append(
-            (run.name, state_of(run), text(run.body.get("began"))[:16].replace("T", " "),
+            (run.name, run.state, text(run.body.get("began"))[:16].replace("T", " "),
              shown_number(run.body.get("seconds")), f"{ran} of {len(stages)}")
         )  # fmt: skip
         links.append(f"/run/{quote(run.name, safe='')}")

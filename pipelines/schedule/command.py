@@ -4,22 +4,16 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-import re
 import sys
-from dataclasses import replace
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from cyclopts import App, Parameter
 
-from penstock.errors import OutputExists, UsageError
+from penstock.errors import OutputExists, PenstockError, UsageError
 from penstock.options import ClientPath
-from penstock.pipelines.flow.command import settings
-from penstock.pipelines.flow.document import read_flow
 from penstock.pipelines.output import Output
 from penstock.pipelines.schedule import emit
-from penstock.pipelines.schedule.cron import parse_cron, zone_of
-from penstock.pipelines.schedule.emit import Entry
+from penstock.pipelines.schedule.entry import changes, entry_of, given_of, stored
 from penstock.pipelines.schedule.options import EmitOptions, ScheduleOptions, StateOptions
 
 app = App(
@@ -80,12 +74,9 @@ def add(
                 remedy="Give --replace, or another --name",
             )
         job = scheduler.add_job(
-            run_scheduled,
-            entry.cron.trigger(entry.zone),
-            args=(str(path), entry.name, str(entry.flow), list(entry.settings), entry.retries,
-                  entry.backoff),
-            id=entry.name, name=f"{entry.flow} | {entry.cron.text} | {entry.zone or ''}",
-            replace_existing=replaced, coalesce=True, max_instances=1, misfire_grace_time=None,
+            run_scheduled, **stored(path, entry), kwargs={"given": given_of(options)},
+            id=entry.name, replace_existing=replaced, coalesce=True, max_instances=1,
+            misfire_grace_time=None,
         )  # fmt: skip
         _show([_line(job, None)], output)
 
@@ -145,39 +136,20 @@ def serve_command(*, state: StateOptions = StateOptions()) -> None:
     serve(path)
 
 
-def entry_of(flow: Path, options: ScheduleOptions) -> Entry:
-    """Return what is to be run and when: by the options, else by the flow's ``schedule:``."""
-    given = settings(options.set)
-    read = read_flow(flow, given)
-    own = ScheduleOptions(**read.schedule)
-    found = replace(own, **{
-        name: getattr(options, name) for name in ("cron", "timezone", "retries", "backoff", "name")
-        if getattr(options, name) is not None
-    })  # fmt: skip
-    if found.cron is None:
-        raise UsageError(
-            f"{flow} says nothing of when it runs", expected='--cron "30 2 * * *", or in the flow '
-            'schedule: {cron: "30 2 * * *"}',
-        )  # fmt: skip
-    zone_of(found.timezone)
-    name = found.name or read.name
-    if re.fullmatch(r"[\w.-]+", name, re.ASCII) is None:  # it is part of names of files and units
-        raise UsageError("option --name has a bad value", expected="letters, digits, -, _ and .",
-                         got=repr(name))  # fmt: skip
-    return Entry(
-        name=name, flow=flow, cron=parse_cron(found.cron),
-        zone=found.timezone, settings=options.set, retries=found.retries or 0,
-        backoff=60.0 if found.backoff is None else found.backoff,
-    )  # fmt: skip
-
-
 def _line(job: Any, last: Any) -> dict[str, Any]:
     from penstock.pipelines.schedule.serve import is_alive
 
-    flow, cron, zone = job.name.rsplit(" | ", 2)
-    following = job.next_run_time or job.trigger.get_next_fire_time(None, dt.datetime.now(dt.UTC))
+    problem, changed = None, {}
+    try:
+        changed = changes(job)  # which penstock schedule serve takes over
+    except (PenstockError, OSError) as error:
+        problem = str(error)
+    flow, cron, zone = changed.get("name", job.name).rsplit(" | ", 2)
+    following = changed.get("next_run_time", job.next_run_time)
+    following = following or job.trigger.get_next_fire_time(None, dt.datetime.now(dt.UTC))
     body = {"name": job.id, "flow": flow, "cron": cron, "timezone": zone or None,
-            "next": following.isoformat() if following else None, "last": None}  # fmt: skip
+            "next": following.isoformat() if following else None, "last": None,
+            "problem": problem}  # fmt: skip
     if last is not None:
         state = "passed" if last.code == 0 else "failed"
         if last.code is None:
@@ -195,3 +167,5 @@ def _show(lines: list[dict[str, Any]], output: Output) -> None:
     for one in lines:
         last = f"; last {one['last']['state']} {one['last']['began']}" if one["last"] else ""
         print(f"{one['name']}  {one['cron']}  next {one['next']}{last}  {one['flow']}")
+        if one["problem"]:
+            print(f"  problem: {one['problem']}")

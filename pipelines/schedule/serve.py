@@ -20,6 +20,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from penstock.errors import PenstockError
+from penstock.pipelines.schedule.entry import changes, flow_of
 from penstock.pipelines.schedule.store import (
     ScheduledRun,
     job_store,
@@ -43,7 +45,14 @@ _lock = threading.Lock()
 
 
 def run_scheduled(
-    state: str, name: str, flow: str, settings: list[str], retries: int, backoff: float
+    state: str,
+    name: str,
+    flow: str,
+    settings: list[str],
+    retries: int,
+    backoff: float,
+    *,
+    given: dict[str, Any] | None = None,
 ) -> int:
     """Run a flow, and again where it fails; APScheduler calls this, by its name."""
     code = 1
@@ -137,6 +146,8 @@ def serve(state: Path, *, ready: Any = None) -> None:
         scheduler.add_listener(make_up, EVENT_JOB_EXECUTED | EVENT_JOB_ERROR)
         scheduler.start(paused=True)
         look_again(scheduler)
+        flows = Flows(scheduler)
+        flows.follow()
         last = _last_runs(state)
         _make_up_for(scheduler, state, [one for one in last if not is_alive(one)])
         # Runs of a scheduler that was killed, which go on by themselves.
@@ -156,6 +167,7 @@ def serve(state: Path, *, ready: Any = None) -> None:
                 ended = [one for one in left if not is_alive(one)]
                 left = [one for one in left if one not in ended]
                 _make_up_for(scheduler, state, ended)
+                flows.follow()
                 scheduler.wakeup()
         finally:
             _stopping.set()
@@ -174,6 +186,44 @@ def look_again(scheduler: Any) -> None:
         if following is not None and job.next_run_time and job.next_run_time > following:
             _say(f"{job.id}: the clock was put back, next {following.isoformat()}")
             scheduler.modify_job(job.id, next_run_time=following)
+
+
+class Flows:
+    """The files of all schedules' flows, which may come to say that they run at other times."""
+
+    def __init__(self, scheduler: Any) -> None:
+        self._scheduler, self._seen = scheduler, dict[str, Any]()
+
+    def follow(self) -> None:
+        """Change the schedules of flows whose files have changed."""
+        try:
+            for job in self._scheduler.get_jobs():
+                stamp = _stamp(flow_of(job))
+                if (flow_of(job), stamp) != self._seen.get(job.id):
+                    self._follow(job)
+                    self._seen[job.id] = (flow_of(job), stamp)
+        except Exception as error:  # as of SQLite and SQLAlchemy
+            _say(f"the state cannot be used, which is tried again: {error}")
+
+    def _follow(self, job: Any) -> None:
+        try:
+            changed = changes(job)
+        except (PenstockError, OSError) as error:
+            _say(f"{job.id}: it stays as it is, as its flow cannot be read: {error}")
+            return
+        if changed:
+            now = self._scheduler.modify_job(job.id, **changed)
+            cron, zone = now.name.rsplit(" | ", 2)[1:]
+            when = f"{cron} {zone}".strip()
+            _say(f"{job.id}: its flow has changed: {when}, next {now.next_run_time}")
+
+
+def _stamp(path: Path) -> Any:
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_size, found.st_ino
 
 
 def _run_now(scheduler: Any, name: str, why: str) -> None:

@@ -13,10 +13,12 @@ from typing import Any
 import fsspec
 import pytest
 
-from penstock.errors import PenstockError, UsageError
+from penstock.errors import OutputExists, PenstockError, UsageError
+from penstock.pipelines.cli import run as main
 from penstock.pipelines.flow import run_flow, targets
 from penstock.pipelines.flow.document import read_flow
 from penstock.pipelines.flow.publishing import Item, Publication
+from penstock.pipelines.flow.records import all_runs
 from penstock.pipelines.flow.targets import LocalTarget, RemoteTarget
 
 NAMES = ("a", "b", "c")
@@ -297,3 +299,78 @@ def test_a_run_that_is_killed_between_two_targets(
     assert [(tmp_path / "to" / name / "v").read_text() for name in NAMES] == ["2"] * 3
     assert [(tmp_path / f"to/{name}.previous/v").read_text() for name in NAMES] == ["1"] * 3
     assert again.published == []  # the run before had noted what it published
+
+
+# What the flow has not published
+
+ONE = """
+name: one
+keep: {keep}
+folder: out-{{{{day}}}}
+variables: {{day: 1}}
+stages: {{a: {{python: "mine:make", value: "{{{{day}}}}", publish: {place}}}}}
+"""
+
+
+def one_target(home: Path, place: Path | str, keep: int = 1) -> Path:
+    (home / "mine.py").write_text(MODULE)
+    (home / "flow.yaml").write_text(ONE.format(place=place, keep=keep))
+    return home / "flow.yaml"
+
+
+def test_what_others_have_put_there_is_refused_before_anything_runs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place = folder(tmp_path / "pub", "theirs")
+    path = one_target(tmp_path, f"file://{place}")
+    assert main(["run", str(path), "--plan"]) == 0
+    assert "problem: stage a would publish to" in capsys.readouterr().out
+    assert main(["run", str(path), "-q", "--no-report"]) == 1
+    said = capsys.readouterr().err
+    assert "where there is something already" in said
+    assert "--replace-targets, which keeps it as .previous" in said
+    assert not list(tmp_path.glob("out-1/a"))
+    assert [run.state for run in all_runs(tmp_path / "runs")] == ["failed"]
+    run_flow(path, replace_targets=True)
+    assert (tmp_path / "pub.previous/v").read_text() == "theirs"
+    assert (place / "v").read_text() == "1"
+    # From then on it is the flow's own, also from another folder every day.
+    run_flow(path, variables={"day": "2"})
+    assert (place / "v").read_text() == "2"
+    # Where it is gone it is published again, of what is there.
+    place.rename(tmp_path / "gone")
+    run_flow(path, variables={"day": "2"})
+    assert (place / "v").read_text() == "2"
+
+
+def test_a_file_is_something_and_an_empty_folder_is_nothing(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("theirs")
+    (tmp_path / "empty").mkdir()
+    taken = {name: LocalTarget(str(tmp_path / name)).taken() for name in ("file", "empty", "none")}
+    assert taken == {"file": True, "empty": False, "none": False}
+
+
+def test_a_flow_that_was_moved_knows_what_it_has_published(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    (home / "pub").mkdir(parents=True)  # by who gave us the place
+    path = one_target(home, "pub")
+    run_flow(path)
+    home.rename(tmp_path / "moved")
+    assert run_flow(tmp_path / "moved/flow.yaml").published == []
+    run_flow(tmp_path / "moved/flow.yaml", variables={"day": "2"})
+    assert (tmp_path / "moved/pub/v").read_text() == "2"
+    assert (tmp_path / "moved/pub.previous/v").read_text() == "1"
+
+
+def test_a_pointer_of_others_at_a_url_is_refused(tmp_path: Path, bucket: str) -> None:
+    system = fsspec.filesystem("memory")
+    system.pipe("/bucket/out/theirs/v", b"theirs")
+    system.pipe("/bucket/out/latest.json", b'{"run": "theirs", "previous": []}')
+    path = one_target(tmp_path, f"{bucket}/", keep=0)
+    with pytest.raises(OutputExists, match="where there is something already"):
+        run_flow(path)
+    assert system.cat("/bucket/out/theirs/v") == b"theirs"
+    assert pointed(bucket) == "theirs"
+    run_flow(path, replace_targets=True)
+    run_flow(path, variables={"day": "2"})
+    assert pointed(bucket) == "2"

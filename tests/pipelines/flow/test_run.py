@@ -17,9 +17,16 @@ import pytest
 from penstock.cluster.local import start_resource_tracker
 from penstock.errors import CapacityError, OutputExists, UsageError
 from penstock.pipelines.cli import run
-from penstock.pipelines.flow import run_flow, stage
+from penstock.pipelines.flow import records, run_flow, stage
 from penstock.pipelines.flow.document import read_flow
-from penstock.pipelines.flow.records import RunRecord, all_runs, previous_metrics
+from penstock.pipelines.flow.records import (
+    RunRecord,
+    all_runs,
+    begin_run,
+    clean,
+    load_run,
+    previous_metrics,
+)
 from penstock.pipelines.flow.state import FlowState
 from penstock.system_errors import disk_full
 
@@ -230,7 +237,7 @@ def test_a_flow_that_is_ended_takes_its_stages_along_and_runs_again(home, number
     stage.wait(60)
     assert not stage.is_running()
     assert all_runs(home / "runs")[-1].state == (
-        "running" if number == signal.SIGKILL else "interrupted"
+        "killed" if number == signal.SIGKILL else "interrupted"
     )
     assert run(["runs", "list", "--folder", str(home / "runs")]) == 0
     report = run_flow(flow(home, text % 0))
@@ -534,18 +541,25 @@ def test_runs_are_ordered_and_compared_over_summer_time_and_links(home, capsys):
     assert len(capsys.readouterr().out.splitlines()) > 4
 
 
-def test_a_disk_that_is_full_fails_the_run_and_is_told(home, monkeypatch, capfd):
-    save = RunRecord.save
+def fill(monkeypatch: pytest.MonkeyPatch, home: Path) -> None:
+    """Have nothing that takes new room be written once a stage has run."""
 
     def full(*arguments: Any) -> None:
         raise disk_full(home)
+
+    save = RunRecord.save
 
     def save_at_first(record: RunRecord) -> None:
         full() if record.body["stages"] else save(record)
 
     monkeypatch.setattr(FlowState, "end", full)
     monkeypatch.setattr(RunRecord, "save", save_at_first)
+
+
+def test_a_disk_that_is_full_fails_the_run_and_is_told(home, monkeypatch, capfd):
+    fill(monkeypatch, home)
     text = """
+name: small
 on_failure: echo "$PENSTOCK_STATE" > told
 stages: {a: {python: "mine:make"}, b: {python: "mine:make", input: a}}
 """
@@ -554,7 +568,69 @@ stages: {a: {python: "mine:make"}, b: {python: "mine:make", input: a}}
     assert (home / "told").read_text() == "failed\n"
     assert "the disk is full" in report.text()
     said = capfd.readouterr().err
-    assert "the run is not recorded: the disk is full" in said
+    assert "run.json could not be written whole: the disk is full" in said
     assert "Traceback" not in said
+    # What is kept of it says so too, though nothing could be written but over what was there.
+    (record,) = all_runs(home / "runs")
+    assert json.loads((record.folder / "run.json").read_bytes())["state"] == "running"
+    assert record.state == "failed"
+    assert {name: one["state"] for name, one in record.stages.items()} == states(report)
+    assert run(["runs", "list", "--folder", str(home / "runs")]) == 0
+    assert "  failed  " in capfd.readouterr().out
+    assert run(["runs", "show", "--folder", str(home / "runs")]) == 0
+    assert "stage a failed: the disk is full" in capfd.readouterr().out
     monkeypatch.undo()
     assert set(states(run_flow(home / "flow.yaml")).values()) == {"done"}
+    assert not (all_runs(home / "runs")[-1].folder / "end.json").exists()
+
+
+@pytest.mark.parametrize("long", [100, 3_000, 20_000])
+def test_the_end_of_a_run_fits_in_the_room_that_is_kept_for_it(home, monkeypatch, long):
+    monkeypatch.setattr(records, "versions", dict)
+    record = begin_run(home, "small", home / "flow.yaml", "")
+    end = record.folder / "end.json"
+    size, number = end.stat().st_size, end.stat().st_ino
+    failed = {"state": "failed", "error": {"what": "x" * long}}
+    record.body.update({
+        "state": "interrupted", "seconds": 1.0, "error": {"what": "e" * long},
+        "stages": {f"s{n}": failed for n in range(4)},
+    })  # fmt: skip
+    record.save_end()
+    assert (end.stat().st_size, end.stat().st_ino) == (size, number)
+    found = load_run(record.folder)
+    assert (found.state, found.seconds) == ("interrupted", 1.0)
+    assert len(found.stages) == (4 if long <= 3_000 else 0)
+
+
+def test_a_run_that_could_not_begin_leaves_no_folder(home, monkeypatch):
+    def full(record: RunRecord) -> None:
+        raise disk_full(home)
+
+    monkeypatch.setattr(RunRecord, "save", full)
+    with pytest.raises(CapacityError):
+        run_flow(home / "flow.yaml")
+    assert list((home / "runs").iterdir()) == []
+
+
+def test_what_killed_means_is_the_same_everywhere(home, capsys):
+    record = begin_run(home, "small", home / "flow.yaml", "")
+    record.body.update({
+        "stages": {"a": {"job": "x", "state": "running"}}, "folder": str(home / "out"),
+        "process": 2**22 + 1, "process_began": 0.0,
+    })  # fmt: skip
+    record.save()
+    found = load_run(record.folder)
+    assert (found.state, found.stages["a"]["state"]) == ("killed", "killed")
+    assert run(["runs", "show", "--json", "--folder", str(home / "runs")]) == 0
+    assert json.loads(capsys.readouterr().out)["state"] == "killed"
+    # Of another host nothing is known, until a run of the same folder has begun since.
+    record.body["host"] = "elsewhere"
+    record.save()
+    assert load_run(record.folder).state == "running"
+    assert clean(home / "runs", 0) == []
+    later = begin_run(home, "small", home / "flow.yaml", "")
+    later.body.update({
+        "state": "passed", "folder": str(home / "out"), "began": "2999-01-01T00:00:00Z",
+    })  # fmt: skip
+    later.save()
+    assert load_run(record.folder).state == "killed"

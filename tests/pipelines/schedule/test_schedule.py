@@ -21,7 +21,7 @@ import pytest
 import yaml
 
 from penstock.pipelines.cli import run
-from penstock.pipelines.schedule.serve import look_again, run_scheduled
+from penstock.pipelines.schedule.serve import Flows, look_again, run_scheduled
 from penstock.pipelines.schedule.store import note_begin, runs_of, schedules
 
 FLOW = """
@@ -349,3 +349,71 @@ def test_a_path_may_hold_what_names_are_joined_with_and_cut_off_runs_are_told(tm
     (line,) = json.loads(capsys.readouterr().out)
     assert line["flow"] == str(home / "flow.yaml")
     assert line["last"]["state"] == "cut off"
+
+
+@pytest.fixture
+def followed(home: Path) -> Callable[[Path], Any]:
+    """Do what the scheduler does every few seconds; return the schedule."""
+
+    def follow(state: Path) -> Any:
+        with schedules(state) as scheduler:
+            Flows(scheduler).follow()
+            return scheduler.get_job("flow")
+
+    return follow
+
+
+def test_a_schedule_follows_its_flows_file(home, capsys, followed):
+    state = add(home, due=False)
+    before = followed(state)
+    assert before.next_run_time.strftime("%d %b %H:%M") == "01 Jan 04:00"
+    flow = home / "flow.yaml"
+    flow.write_text((FLOW % 3).replace("0 4 1 1 *", "30 5 2 2 *"))
+    capsys.readouterr()
+    assert run(["schedule", "list", "--state", str(state), "--json"]) == 0
+    (line,) = json.loads(capsys.readouterr().out)
+    assert (line["cron"], line["next"][5:16], line["problem"]) == (
+        "30 5 2 2 *",
+        "02-02T05:30",
+        None,
+    )
+    after = followed(state)
+    assert "its flow has changed: 30 5 2 2 * UTC" in capsys.readouterr().err
+    assert after.next_run_time.strftime("%d %b %H:%M") == "02 Feb 05:30"
+    assert after.args[4] == 3  # retries
+    assert followed(state).next_run_time == after.next_run_time
+    assert capsys.readouterr().err == ""
+
+
+def test_what_was_given_and_what_is_due_stay(home, followed):
+    state = add(home, "--cron", "15 6 * * *", "--name", "flow")
+    flow = home / "flow.yaml"
+    due = followed(state).next_run_time
+    flow.write_text((FLOW % 3).replace("0 4 1 1 *", "30 5 2 2 *").replace("UTC", "Asia/Tokyo"))
+    after = followed(state)
+    assert after.name.endswith("| 15 6 * * * | Asia/Tokyo")
+    assert (after.next_run_time, after.args[4]) == (due, 3)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("schedule: {cron: never}\nstages: {}", "no cron expression"),
+        ("stages: {}", "says nothing of when it runs"),
+        ("stages: [", "cannot read"),
+        (None, "there is no flow"),
+    ],
+)
+def test_a_flow_that_says_nothing_of_use_leaves_its_schedule(home, capsys, followed, text, says):
+    state = add(home, due=False)
+    before = followed(state)
+    flow = home / "flow.yaml"
+    flow.unlink() if text is None else flow.write_text(text)
+    capsys.readouterr()
+    after = followed(state)
+    assert (after.name, after.next_run_time) == (before.name, before.next_run_time)
+    said = capsys.readouterr().err
+    assert "flow: it stays as it is" in said
+    assert says in said
+    assert run(["schedule", "list", "--state", str(state)]) == 0
+    assert "problem: " in capsys.readouterr().out
