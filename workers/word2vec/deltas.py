@@ -10,7 +10,10 @@ So each row moves by a share of the sum. A step of rate r draws a row towards wh
 about ``h r`` of the way, h the curvature of the loss, and u steps of a shard by
 ``f = 1 - exp(-h r u)``; n shards after one another by ``1 - (1 - f)**n``, which is the share
 ``(1 - (1 - f)**n) / (n f)`` of the sum of theirs: 1 where f is small, 1/n where it is near 1. u
-follows from how often a word is, and h from the mean square of the rows that it is multiplied with.
+follows from how often a word is. The curvatures of all directions add up to the mean square of the
+rows that it is multiplied with, but are far from alike: rows have much in common. So h is that of
+most directions, their mean; and the share is bounded so that even where all the curvature lay in
+one direction a row would go beyond its best by less than it was away from it.
 """
 
 from __future__ import annotations
@@ -27,6 +30,8 @@ if TYPE_CHECKING:
 
 # Of the square of the other rows: a sigmoid's is 1/4 at most.
 _CURVATURE = 0.25
+# How far a row may go, of its way to where it is best; beyond 2 every exchange would lead away.
+_FURTHEST = 1.8
 _CHUNK_VALUES = 1 << 22  # of vectors that are combined at a time
 
 Pair = tuple[Any, Any]  # input and output vectors
@@ -95,10 +100,12 @@ class Shards:
         found = []
         for pairs, others in zip(self.pairs, reversed(self.vectors), strict=True):
             square = float((self.weights * (others * others).sum(axis=1)).sum())
-            way = pairs * np.float32(_CURVATURE * square * rate * words / self.count)
-            way = np.maximum(way, np.float32(1e-6))
+            most = pairs * np.float32(_CURVATURE * square * rate * words / self.count)
+            most = np.maximum(most, np.float32(1e-6))
+            way = np.maximum(most / np.float32(others.shape[1]), np.float32(1e-6))
             share = np.expm1(-self.count * way) / (self.count * np.expm1(-way))
-            found.append(share.reshape(-1, 1))
+            bound = np.float32(-_FURTHEST / self.count) / np.expm1(-most)
+            found.append(np.minimum(share, bound).reshape(-1, 1))
         return found[0], found[1]
 
     def _reduce(self, moved: Any) -> None:

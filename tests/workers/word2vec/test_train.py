@@ -214,6 +214,29 @@ def test_rows_move_by_a_share_of_what_shards_changed() -> None:
         np.testing.assert_array_equal(copy[0], shards.vectors[0])
 
 
+@pytest.mark.parametrize("count", [2, 5])
+def test_rows_go_most_of_the_way_of_shards_but_not_far_beyond(count: int) -> None:
+    """Rows that are drawn to a place: what shards have of the way adds up where it is little."""
+    rng = np.random.default_rng(2)
+    dim, words, rate = 32, 10_000, 0.025
+    # Random rows have the same curvature in all directions.
+    others = rng.normal(size=(500, dim)).astype(np.float32)
+    pairs = np.geomspace(1e-3, 10, 500).astype(np.float32)
+    base = np.zeros((500, dim), np.float32), others
+    weights = np.full(500, 1 / 500, np.float32)
+    shards = Shards(SingleRank(), base, (pairs, pairs), weights, count, ordered=True, threads=1)
+    curvature = 0.25 * float((others**2).mean())
+    way = 1 - np.exp(-curvature * rate * pairs * words / count)
+    for copy in shards.copies:
+        copy[0][...] = way[:, None]  # of the way to 1
+    shards.combine(words=words, rate=rate)
+    moved = shards.vectors[0].mean(axis=1)
+    in_turn = 1 - (1 - way) ** count
+    assert np.all(moved <= in_turn + 1e-3)
+    assert np.all(moved >= np.minimum(in_turn, 1.8 * way) - 1e-3)
+    assert np.all(moved > 1.3 * way * (1 - way))  # more than the mean, where little is gone
+
+
 def test_a_loss_that_is_no_number_ends_it(corpus: Encoded, tmp_path: Path) -> None:
     start = tmp_path / "start"
     start.mkdir()
