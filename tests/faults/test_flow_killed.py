@@ -19,14 +19,14 @@ import pytest
 WALKS = """
 cluster: {cluster: local, workers: 2}
 stages:
-  graph: {job: generate sbm, nodes: 20000}
+  graph: {job: generate sbm, nodes: 10000}
   walks: {job: walk, input: graph, walks: 10, length: 80}
 """
 MODEL = """
 cluster: {cluster: mpi, workers: 2}
 stages:
-  graph: {job: generate sbm, nodes: 5000}
-  model: {job: gnn train, input: graph, epochs: 300, checkpoint_epochs: 20, parts: 2}
+  graph: {job: generate sbm, nodes: 1000}
+  model: {job: gnn train, input: graph, epochs: 200, checkpoint_epochs: 20, parts: 2}
 """
 
 

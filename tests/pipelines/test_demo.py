@@ -29,6 +29,15 @@ def alone(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The whole demo, with fewer triples and small graphs; CI runs the README's as it stands."""
+    text = module.FLOW.replace("small_graphs: 200", "small_graphs: 30")
+    text = text.replace("entities: 2000, triples: 30000", "entities: 400, triples: 4000")
+    assert text != module.FLOW
+    monkeypatch.setattr(module, "FLOW", text)
+
+
+@pytest.fixture
 def short(monkeypatch: pytest.MonkeyPatch, alone: None) -> None:
     """A demo of two stages; the second one always fails."""
     monkeypatch.setattr(module, "FLOW", SHORT)
@@ -47,12 +56,12 @@ def check(folder: Path, nodes: int) -> None:
     assert len(ids) == nodes
     predicted = pq.read_table(sorted((folder / "predictions").glob("*.parquet")))
     assert sorted(predicted["id"].to_pylist()) == sorted(ids)
-    assert len(pq.read_table(folder / "central/graphs")) == 200
+    assert len(pq.read_table(folder / "central/graphs")) == 30
 
 
 @pytest.mark.slow
 def test_it_runs_from_nothing_on_one_rank_and_then_nothing_is_left_to_do(
-    tmp_path: Path, alone: None
+    tmp_path: Path, alone: None, small: None
 ) -> None:
     folder = tmp_path / "new" / "demo"
     report = run_demo(folder, DemoOptions(nodes=2000), quiet=True)
@@ -61,7 +70,7 @@ def test_it_runs_from_nothing_on_one_rank_and_then_nothing_is_left_to_do(
     assert "on one rank, as there is no MPI here: mpi4py loads no MPI" in text
     assert text.splitlines()[-1] == report.report
     assert Path(report.report or "").is_file()
-    for line in ("2,000 predictions", "200 small graphs", str(folder)):
+    for line in ("2,000 predictions", "30 small graphs", str(folder)):
         assert line in text
     again = run_flow(folder / "flow.yaml")
     assert {one["state"] for one in again.stages.values()} == {"skipped"}
@@ -69,7 +78,9 @@ def test_it_runs_from_nothing_on_one_rank_and_then_nothing_is_left_to_do(
 
 @pytest.mark.mpi
 @pytest.mark.slow
-def test_it_runs_on_two_ranks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_it_runs_on_two_ranks(
+    tmp_path: Path, small: None, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert run(["demo", str(tmp_path / "demo"), "--nodes", "2000", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["ranks"] == 2
