@@ -123,7 +123,7 @@ def test_the_commands_of_the_readme_run(
     text = (root / "README.md").read_text()
     block = next(block for block in blocks(text, "sh") if "gnn train" in block)
     for line in block.splitlines():
-        assert run([*shlex.split(line)[1:], "-q"]) == 0, line
+        assert run(short(shlex.split(line)[1:])) == 0, line
     assert (tmp_path / "predictions/_predictions.json").exists()
 
 

@@ -176,11 +176,16 @@ def test_the_published_order_for_six_partitions() -> None:
     assert legend(6).io == 8
 
 
+@pytest.fixture(scope="module")
+def order_search(root: Path) -> dict[str, Any]:
+    """The program that searches, whose kernels are compiled once."""
+    return runpy.run_path(str(root / "benchmarks/order_search.py"))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("n", [5, 7, 10, 12, 14])
-def test_the_search_finds_what_is_in_the_table(n: int, root: Path) -> None:
-    found = runpy.run_path(str(root / "benchmarks/order_search.py"))
-    assert found["encode"](found["search"](n), ALPHABET) == LOADS[n]
+def test_the_search_finds_what_is_in_the_table(n: int, order_search: dict[str, Any]) -> None:
+    assert order_search["encode"](order_search["search"](n), ALPHABET) == LOADS[n]
 
 
 @pytest.mark.parametrize("name", METHODS)

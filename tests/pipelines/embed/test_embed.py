@@ -474,7 +474,7 @@ def test_what_is_no_run_is_said(graph: Graph, trained: Trained, tmp_path: Path) 
 # -- kill -9 ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kills", [3, pytest.param(25, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kills", [3, pytest.param(12, marks=pytest.mark.slow)])
 def test_a_killed_training_goes_on_and_ends_the_same(
     graph: Graph, tmp_path: Path, cluster: ClusterSpec, kills: int
 ) -> None:

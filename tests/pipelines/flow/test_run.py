@@ -261,6 +261,7 @@ def test_two_runs_never_meet(home):
 def test_jobs_of_ours_run_as_stages_and_what_was_interrupted_is_resumed(home):
     text = """
 name: real
+cluster: {cluster: threads}
 stages:
   graph: {job: generate sbm, nodes: 1000}
   walks: {job: walk, input: graph, length: %d, expect: {walks: "== 1000"}}

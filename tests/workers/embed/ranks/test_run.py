@@ -80,7 +80,7 @@ def test_a_training_learns_and_ranks_agree(
 def test_it_is_about_as_good_as_one_rank(run: Any, tmp_path: Path, more: dict[str, Any]) -> None:
     """The mean over seeds: a single small training is noisy."""
     found: dict[int, list[float]] = {1: [], 2: [], 4: []}
-    more = {**more, "partitions": 16} if more else {}
+    more = {"partitions": 16, "batch": 16} if more else {}
     for ranks, scores in found.items():
         for seed in range(3):
             options = {"epochs": 10, "seed": seed, "validate_every": 10, "schedule": "linear"}
