@@ -93,7 +93,7 @@ def centrality(
                 "graphs of NetworkX are computed here, and nothing is written",
                 remedy="Leave out and cluster away, or write a table of edges and give it to etl",
             )
-        from penstock.pipelines.centrality.networkx import centrality_of
+        from penstock.pipelines.centrality.networkx_graphs import centrality_of
 
         one = hasattr(graph, "adj")
         found = centrality_of([graph] if one else list(graph), given)

@@ -1,158 +1,40 @@
-"""Graphs of NetworkX: centralities of many at once, and a backend for NetworkX's own functions.
+"""Penstock as a backend of NetworkX: its own functions, with its signatures and defaults.
 
-penstock.centrality([g1, g2, ...], metrics="closeness")      a list of dicts, by metric and node
 networkx.betweenness_centrality(graph, backend="penstock")   by the entry point of pyproject.toml
+
+What the kernels do not have is declined: by ``can_run`` where the arguments tell, by
+NotImplementedError where only the weights do. NetworkX then computes it itself, where it chose the
+backend by its configuration, or says so, where the call named the backend. The order in which
+components are listed is that of their first nodes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+import inspect
+from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from penstock.arrays import Array
-from penstock.errors import InputError, UsageError
-from penstock.kernels.centrality_rules import GraphBatch, betweenness_scale, clustering
+from penstock.errors import InputError
+from penstock.kernels.centrality_rules import (
+    GraphBatch,
+    Triangles,
+    betweenness_scale,
+    clustering,
+)
 from penstock.kernels.centrality_rules import closeness as closeness_of
 from penstock.kernels.cpu import centrality as cpu
-from penstock.pipelines.centrality.compute import both_ways, compute
-from penstock.pipelines.centrality.options import CentralityOptions
-from penstock.pipelines.centrality.pieces import bad_weights
+from penstock.pipelines.centrality.compute import both_ways, weak_components
+from penstock.pipelines.centrality.networkx_graphs import NetworkXBatch
 
-
-@dataclass(frozen=True, eq=False)
-class NetworkXBatch:
-    """Graphs of NetworkX as a batch; nodes: of each graph, in its own order."""
-
-    batch: GraphBatch
-    nodes: list[list[Any]]
-
-    @staticmethod
-    def of(graphs: Sequence[Any], weight: str | None, *, added: bool = False) -> NetworkXBatch:
-        """Convert graphs, all directed or all undirected.
-
-        Of parallel edges the shortest counts, or where they are ``added`` their sum, as PageRank
-        has it.
-        """
-        directed = {bool(graph.is_directed()) for graph in graphs}
-        if len(directed) > 1:
-            raise UsageError("the graphs are directed and undirected", expected="one kind of both")
-        nodes = [list(graph) for graph in graphs]
-        ptr = np.cumsum([0, *map(len, nodes)], dtype=np.int64)
-        degrees, ends, weights = [], [], []
-        for first, graph, names in zip(ptr[:-1], graphs, nodes, strict=True):
-            place = {node: int(first) + i for i, node in enumerate(names)}
-            several = (sum if added else min) if graph.is_multigraph() else None
-            for node in names:
-                row = sorted((place[other], data) for other, data in _adjacent(graph, node))
-                degrees.append(len(row))
-                ends += [other for other, _ in row]
-                if weight is not None or (added and several):
-                    weights += [_length(data, weight, several) for _, data in row]
-                elif added:
-                    weights += [1.0] * len(row)
-        lengths = None if weight is None and not added else np.array(weights, np.float64)
-        if lengths is not None and len(bad := lengths[bad_weights(lengths)]):
-            raise InputError(
-                f"the attribute {weight!r} of an edge is no length",
-                expected="a number that is not negative, up to 1e290",
-                got=str(bad[0]),
-            )
-        indptr = np.concatenate([[0], np.cumsum(degrees, dtype=np.int64)])
-        indices = np.array(ends, np.int32 if ptr[-1] < 2**31 else np.int64)
-        batch = GraphBatch(ptr, indptr, indices, lengths, directed=True in directed)
-        return NetworkXBatch(batch, nodes)
-
-    def by_node(self, values: Array) -> list[dict[Any, Any]]:
-        """Return the values of the nodes of each graph."""
-        found = values.tolist()
-        return [
-            dict(zip(names, found[first : first + len(names)], strict=True))
-            for first, names in zip(self.batch.ptr, self.nodes, strict=False)
-        ]
-
-
-def centrality_of(graphs: Any, options: CentralityOptions) -> list[dict[str, Any]]:
-    """Return of each graph a dict by metric: of nodes, or a number of the graph."""
-    if options.sampled or options.distances or "edge-betweenness" in options.wanted:
-        raise UsageError("samples, distances and edge-betweenness are written to files only")
-    defaults = CentralityOptions()
-    for name in _OF_FILES:
-        if getattr(options, name) != getattr(defaults, name):
-            raise UsageError(
-                f"{name} is for graphs in files", got="graphs of NetworkX", remedy="Leave it away"
-            )
-    for graph in graphs:
-        if not all(hasattr(graph, name) for name in ("adj", "is_directed", "is_multigraph")):
-            raise UsageError(
-                "what centralities are asked of is no graph",
-                expected="a path, a Graph, a graph of NetworkX, or a list of such",
-                got=type(graph).__name__,
-            )
-    weight = (options.weight or "weight") if options.weighted else None
-    read = NetworkXBatch.of(graphs, weight)
-    if read.batch.directed and "triangles" in options.wanted:
-        raise UsageError("triangles are those of undirected graphs", got="a directed graph")
-    found = compute(read.batch, options)
-    if "pagerank" in options.wanted and any(graph.is_multigraph() for graph in graphs):
-        both = NetworkXBatch.of(graphs, weight, added=True).batch
-        ranks = compute(both, options.of("pagerank"))
-        found.nodes.update(ranks.nodes)
-        found = replace(found, unfinished=ranks.unfinished)
-    if len(found.unfinished):
-        raise InputError(
-            f"PageRank of graph {found.unfinished[0]} did not converge",
-            remedy="Allow more iterations with max_iter, or a larger tol",
-        )
-    if len(found.uncounted):
-        raise InputError(
-            f"betweenness of graph {found.uncounted[0]}: two nodes have more shortest paths than a "
-            "float can count"
-        )
-    results: list[dict[str, Any]] = [{} for _ in graphs]
-    for metric, values in found.nodes.items():
-        for result, by_node in zip(results, read.by_node(values), strict=True):
-            result[metric] = by_node
-    for metric, values in found.graphs.items():
-        for result, value in zip(results, values.tolist(), strict=True):
-            result[metric] = value
-    return results
-
-
-# Options that say how files are read and written.
-_OF_FILES = (
-    "format", "directed", "graph_id", "source", "target", "verify", "scratch", "resume",
-    "overwrite",
-)  # fmt: skip
-
-
-def _adjacent(graph: Any, node: Any) -> Iterable[tuple[Any, Any]]:
-    return graph.adj[node].items()  # type: ignore[no-any-return]
-
-
-def _length(data: Any, weight: str | None, several: Callable[[list[float]], float] | None) -> float:
-    """Return the weight of an edge, or of parallel edges what they come to."""
-    values = []
-    for one in data.values() if several else (data,):
-        value = 1 if weight is None else one.get(weight, 1)
-        try:
-            values.append(float(value))
-        except (TypeError, ValueError, OverflowError):
-            raise InputError(
-                f"the attribute {weight!r} of an edge is no length",
-                expected="a number",
-                got=repr(value)[:60],
-            ) from None
-    return several(values) if several else values[0]
-
-
-# Options of NetworkX that the kernels do not have.
-_MISSING = frozenset({"k", "personalization", "nstart", "dangling", "nodes", "nbunch", "sources"})
-
-
-# -- the backend --------------------------------------------------------------------------------
+# Arguments that the kernels do not have, unless they are None; of a few nodes NetworkX is as fast.
+_MISSING = frozenset(
+    {"k", "personalization", "nstart", "dangling", "nodes", "nbunch", "sources", "sp"}
+)
+_UNWEIGHTED = frozenset({"clustering", "average_clustering"})
 
 
 class BackendGraph:
@@ -179,19 +61,19 @@ class BackendGraph:
         """
         key = (weight, added and self.is_multigraph())
         if key not in self._read:
-            self._read[key] = NetworkXBatch.of([self.original], weight, added=key[1])
+            try:
+                self._read[key] = NetworkXBatch.of([self.original], weight, added=key[1])
+            except InputError as error:  # NetworkX has a meaning for some of these, or an error
+                raise NotImplementedError(f"penstock: {error}") from error
         return self._read[key].batch
 
     def by_node(self, values: Array) -> dict[Any, Any]:
         """Return the values of the nodes."""
         return dict(zip(self.original, values.tolist(), strict=True))
 
-
-def _refuse(name: str, **given: Any) -> None:
-    """Raise where an option is given that the kernels do not have: NetworkX may not have asked."""
-    answer = Backend.can_run(name, (), given)
-    if answer is not True:
-        raise NotImplementedError(f"{name}: {answer}; call it without backend")
+    def places(self) -> dict[Any, int]:
+        """Return the numbers of the nodes in the batch."""
+        return {node: place for place, node in enumerate(self.original)}
 
 
 class Backend:
@@ -209,38 +91,89 @@ class Backend:
 
     @staticmethod
     def can_run(name: str, args: Any, kwargs: Any) -> bool | str:
-        """Return whether the options are ones that the kernels have."""
-        given = {key: value for key, value in kwargs.items() if value is not None}
+        """Return whether the options are ones that the kernels have, or why not."""
+        try:
+            given = (
+                inspect.signature(getattr(Backend, name)).bind_partial(*args, **kwargs).arguments
+            )
+        except TypeError as error:
+            return f"penstock takes other arguments: {error}"
+        graph = given.pop("G", None)
+        given = {key: value for key, value in given.items() if value is not None}
         missing = sorted(given.keys() & _MISSING)
         if missing:
             return f"penstock has no option {missing[0]}"
-        weight = given.get("weight", given.get("distance", ""))
-        if not isinstance(weight, str) or (weight and name == "clustering"):
+        if given.get("usebounds") and "e" not in given:
+            return "penstock has no option usebounds"
+        weight = given.get("weight", given.get("distance"))
+        if weight is not None and (not isinstance(weight, str) or name in _UNWEIGHTED):
             return "penstock has no weights of this kind"
+        if name == "transitivity" and graph is not None and graph.is_directed():
+            return "penstock has no transitivity of directed graphs"
         return True
+
+    # -- paths ----------------------------------------------------------------------------------
 
     @staticmethod
     def closeness_centrality(
         G: BackendGraph, u: Any = None, distance: Any = None, wf_improved: bool = True
     ) -> Any:
         """Return the closeness of all nodes, or of ``u``."""
-        _refuse("closeness_centrality", distance=distance)
-        batch = G.batch(distance)
-        paths = cpu.shortest_paths(batch)
-        found = G.by_node(closeness_of(paths, batch.ptr, improved=wf_improved))
-        if u is not None and u not in found:
+        _refuse("closeness_centrality", G, distance=distance)
+        if u is not None and u not in G.original:
             import networkx
 
             raise networkx.NodeNotFound(f"Source {u} is not in G")
-        return found if u is None else found[u]
+        batch = G.batch(distance)
+        if u is None:
+            paths = cpu.shortest_paths(batch)
+            return G.by_node(closeness_of(paths, batch.ptr, improved=wf_improved))
+        # Distances towards one node are those from it, on edges that are turned round.
+        paths = cpu.shortest_paths(_turned_round(batch), np.array([G.places()[u]]))
+        reached, total = int(paths.reached.sum()), float(paths.total.sum())
+        if total <= 0:
+            return 0.0
+        return reached / total * (reached / (batch.nodes - 1) if wf_improved else 1.0)
 
     @staticmethod
     def harmonic_centrality(
         G: BackendGraph, nbunch: Any = None, distance: Any = None, sources: Any = None
     ) -> Any:
         """Return the harmonic centrality of all nodes."""
-        _refuse("harmonic_centrality", nbunch=nbunch, distance=distance, sources=sources)
+        _refuse("harmonic_centrality", G, nbunch=nbunch, distance=distance, sources=sources)
         return G.by_node(cpu.shortest_paths(G.batch(distance)).inverse)
+
+    @staticmethod
+    def eccentricity(G: BackendGraph, v: Any = None, sp: Any = None, weight: Any = None) -> Any:
+        """Return the eccentricity of all nodes, of some, or of one."""
+        _refuse("eccentricity", G, sp=sp, weight=weight)
+        nodes = list(G.original.nbunch_iter(v))
+        batch, sources = G.batch(weight), None
+        if v is not None:
+            places = G.places()
+            sources = np.unique(np.array([places[node] for node in nodes], np.int64))
+        found = cpu.shortest_paths(batch, sources).eccentricity
+        if not np.isfinite(found).all():
+            import networkx
+
+            kind = "digraph is not strongly" if batch.directed else "graph is not"
+            raise networkx.NetworkXError(f"Found infinite path length because the {kind} connected")
+        by_node = G.by_node(found if weight is not None else found.astype(np.int64))
+        return by_node[v] if v in G.original else {node: by_node[node] for node in nodes}
+
+    @staticmethod
+    def diameter(
+        G: BackendGraph, e: Any = None, usebounds: bool = False, weight: Any = None
+    ) -> Any:
+        """Return the largest eccentricity."""
+        _refuse("diameter", G, e=e, usebounds=usebounds, weight=weight)
+        return max((Backend.eccentricity(G, weight=weight) if e is None else e).values())
+
+    @staticmethod
+    def radius(G: BackendGraph, e: Any = None, usebounds: bool = False, weight: Any = None) -> Any:
+        """Return the smallest eccentricity."""
+        _refuse("radius", G, e=e, usebounds=usebounds, weight=weight)
+        return min((Backend.eccentricity(G, weight=weight) if e is None else e).values())
 
     @staticmethod
     def betweenness_centrality(
@@ -252,11 +185,40 @@ class Backend:
         seed: Any = None,
     ) -> Any:
         """Return the betweenness of all nodes."""
-        _refuse("betweenness_centrality", k=k, weight=weight)
-        batch = G.batch(weight)
+        _refuse("betweenness_centrality", G, k=k, weight=weight)
+        batch = _without_ties_of_order(G.batch(weight))
         nodes, _ = cpu.betweenness(batch, endpoints=endpoints)
         given = {"directed": batch.directed, "normalized": normalized, "endpoints": endpoints}
-        return G.by_node(nodes * betweenness_scale(batch.ptr, **given))
+        return G.by_node(_counted(nodes) * betweenness_scale(batch.ptr, **given))
+
+    @staticmethod
+    def edge_betweenness_centrality(
+        G: BackendGraph,
+        k: Any = None,
+        normalized: bool = True,
+        weight: Any = None,
+        seed: Any = None,
+    ) -> Any:
+        """Return the betweenness of all edges."""
+        _refuse("edge_betweenness_centrality", G, k=k, weight=weight)
+        batch = _without_ties_of_order(G.batch(weight))
+        _, arcs = cpu.betweenness(batch, edges=True)
+        assert arcs is not None  # they were asked for
+        given = {"directed": batch.directed, "normalized": normalized, "endpoints": True}
+        edges, places = list(dict.fromkeys(G.original.edges())), G.places()
+        tails = np.array([places[tail] for tail, _ in edges], np.int64)
+        heads = np.array([places[head] for _, head in edges], np.int64)
+        rows = np.repeat(np.arange(batch.nodes), np.diff(batch.indptr))
+        keys = rows * batch.nodes + batch.indices  # ascending, as the rows are
+        values = arcs[np.searchsorted(keys, tails * batch.nodes + heads)]
+        if not batch.directed:  # such an edge lies there both ways
+            back = arcs[np.searchsorted(keys, heads * batch.nodes + tails)]
+            values = np.where(tails == heads, values, values + back)
+        values = _counted(values) * betweenness_scale(batch.ptr, **given)
+        found = dict(zip(edges, values.tolist(), strict=True))
+        return _by_key(G.original, found, weight) if G.is_multigraph() else found
+
+    # -- ranks, components, triangles -----------------------------------------------------------
 
     @staticmethod
     def pagerank(
@@ -271,7 +233,7 @@ class Backend:
     ) -> Any:
         """Return the PageRank of all nodes."""
         given = {"personalization": personalization, "nstart": nstart, "dangling": dangling}
-        _refuse("pagerank", weight=weight, **given)
+        _refuse("pagerank", G, weight=weight, **given)
         batch = G.batch(weight, added=True)
         ranks, steps = cpu.pagerank(batch, damping=alpha, tolerance=tol, most=max_iter)
         if len(ranks) and steps[0] < 0:
@@ -281,23 +243,185 @@ class Backend:
         return G.by_node(ranks)
 
     @staticmethod
+    def connected_components(G: BackendGraph) -> Iterator[set[Any]]:
+        """Return the connected components, a set of nodes each."""
+        _only(G, directed=False)
+        return _components(G, weak_components(G.batch()))
+
+    @staticmethod
+    def number_connected_components(G: BackendGraph) -> int:
+        """Return how many there are."""
+        _only(G, directed=False)
+        return _number(weak_components(G.batch()))
+
+    @staticmethod
+    def is_connected(G: BackendGraph) -> bool:
+        """Return whether there is one."""
+        _only(G, directed=False)
+        return _is_one(weak_components(G.batch()))
+
+    @staticmethod
+    def weakly_connected_components(G: BackendGraph) -> Iterator[set[Any]]:
+        """Return the components where directions are ignored, a set of nodes each."""
+        _only(G, directed=True)
+        return _components(G, weak_components(G.batch()))
+
+    @staticmethod
+    def number_weakly_connected_components(G: BackendGraph) -> int:
+        """Return how many there are."""
+        _only(G, directed=True)
+        return _number(weak_components(G.batch()))
+
+    @staticmethod
+    def is_weakly_connected(G: BackendGraph) -> bool:
+        """Return whether there is one."""
+        _only(G, directed=True)
+        return _is_one(weak_components(G.batch()))
+
+    @staticmethod
+    def strongly_connected_components(G: BackendGraph) -> Iterator[set[Any]]:
+        """Return the strongly connected components, a set of nodes each."""
+        _only(G, directed=True)
+        return _components(G, cpu.strong_components(G.batch()))
+
+    @staticmethod
+    def number_strongly_connected_components(G: BackendGraph) -> int:
+        """Return how many there are."""
+        _only(G, directed=True)
+        return _number(cpu.strong_components(G.batch()))
+
+    @staticmethod
+    def is_strongly_connected(G: BackendGraph) -> bool:
+        """Return whether there is one."""
+        _only(G, directed=True)
+        return _is_one(cpu.strong_components(G.batch()))
+
+    @staticmethod
     def triangles(G: BackendGraph, nodes: Any = None) -> Any:
         """Return how many triangles each node is part of."""
-        _refuse("triangles", nodes=nodes)
+        _refuse("triangles", G, nodes=nodes)
+        _only(G, directed=False)
         return G.by_node(cpu.triangles(G.batch()).closed // 2)
 
     @staticmethod
     def clustering(G: BackendGraph, nodes: Any = None, weight: Any = None) -> Any:
         """Return the clustering coefficient of all nodes."""
-        _refuse("clustering", nodes=nodes, weight=weight)
-        if G.is_multigraph():
-            import networkx
+        _refuse("clustering", G, nodes=nodes, weight=weight)
+        return G.by_node(clustering(_triangles(G), directed=G.is_directed()))
 
-            raise networkx.NetworkXNotImplemented("not implemented for multigraph type")
-        batch, counts = G.batch(), None
-        if batch.directed:
-            batch, counts = both_ways(batch)
-        return G.by_node(clustering(cpu.triangles(batch, counts), directed=G.is_directed()))
+    @staticmethod
+    def average_clustering(
+        G: BackendGraph, nodes: Any = None, weight: Any = None, count_zeros: bool = True
+    ) -> Any:
+        """Return the mean of the clustering coefficients, of those above 0 if asked."""
+        _refuse("average_clustering", G, nodes=nodes, weight=weight)
+        values = clustering(_triangles(G), directed=G.is_directed()).tolist()
+        values = values if count_zeros else [value for value in values if value]
+        return sum(values) / len(values)
+
+    @staticmethod
+    def transitivity(G: BackendGraph) -> Any:
+        """Return the share of the paths of two edges that are part of a triangle."""
+        _refuse("transitivity", G)
+        found = _triangles(G)
+        closed = int(found.closed.sum())
+        return closed / int((found.degree * (found.degree - 1)).sum()) if closed else 0
+
+
+def _refuse(name: str, graph: BackendGraph, **given: Any) -> None:
+    """Raise where an option is given that the kernels do not have: NetworkX may not have asked."""
+    answer = Backend.can_run(name, (graph,), given)
+    if answer is not True:
+        raise NotImplementedError(f"{name}: {answer}; call it without backend")
+
+
+def _only(graph: BackendGraph, *, directed: bool) -> None:
+    """Raise as NetworkX does where a graph is of the other kind."""
+    if graph.is_directed() != directed:
+        import networkx
+
+        kind = "undirected" if directed else "directed"
+        raise networkx.NetworkXNotImplemented(f"not implemented for {kind} type")
+
+
+def _turned_round(batch: GraphBatch) -> GraphBatch:
+    """Return the batch with every edge the other way round."""
+    if not batch.directed:
+        return batch
+    rows = np.repeat(np.arange(batch.nodes), np.diff(batch.indptr))
+    order = np.argsort(batch.indices, kind="stable")
+    degrees = np.bincount(batch.indices, minlength=batch.nodes)
+    return replace(
+        batch,
+        indptr=np.concatenate([[0], np.cumsum(degrees)]),
+        indices=rows[order].astype(batch.indices.dtype),
+        weights=None if batch.weights is None else batch.weights[order],
+    )
+
+
+def _without_ties_of_order(batch: GraphBatch) -> GraphBatch:
+    """Return the batch, unless a length adds nothing to a distance.
+
+    Then how many shortest paths NetworkX counts depends on the order of its neighbours.
+    """
+    lengths = batch.weights
+    if lengths is not None and len(lengths) and lengths.min() <= np.spacing(lengths.sum()):
+        raise NotImplementedError("penstock: paths over edges of length 0 are counted otherwise")
+    return batch
+
+
+def _counted(values: Array) -> Array:
+    """Return a betweenness, if a float could count the shortest paths."""
+    if not np.isfinite(values).all():
+        raise NotImplementedError("penstock: more shortest paths than a float can count")
+    return values
+
+
+def _by_key(graph: Any, found: dict[Any, float], weight: str | None) -> dict[Any, float]:
+    """Share the betweenness of neighbours among the shortest of their parallel edges."""
+    by_key: dict[Any, float] = dict.fromkeys(graph.edges, 0.0)
+    for (tail, head), value in found.items():
+        lengths = {
+            key: 1 if weight is None else data.get(weight, 1)
+            for key, data in graph.adj[tail][head].items()
+        }
+        least = min(lengths.values())
+        shortest = [key for key, length in lengths.items() if length == least]
+        for key in shortest:
+            by_key[tail, head, key] = value / len(shortest)
+    return by_key
+
+
+def _components(graph: BackendGraph, labels: Array) -> Iterator[set[Any]]:
+    """Yield the sets of nodes of each label, in the order of labels."""
+    found: list[set[Any]] = [set() for _ in range(_number(labels))]
+    for node, label in zip(graph.original, labels.tolist(), strict=True):
+        found[label].add(node)
+    return iter(found)
+
+
+def _number(labels: Array) -> int:
+    return int(labels.max(initial=-1)) + 1
+
+
+def _is_one(labels: Array) -> bool:
+    if not len(labels):
+        import networkx
+
+        raise networkx.NetworkXPointlessConcept("Connectivity is undefined for the null graph.")
+    return _number(labels) == 1
+
+
+def _triangles(graph: BackendGraph) -> Triangles:
+    """Return the closed walks of a graph, of a directed one with edges counted both ways."""
+    if graph.is_multigraph():
+        import networkx
+
+        raise networkx.NetworkXNotImplemented("not implemented for multigraph type")
+    batch, counts = graph.batch(), None
+    if batch.directed:
+        batch, counts = both_ways(batch)
+    return cpu.triangles(batch, counts)
 
 
 backend_interface = Backend()

@@ -1,8 +1,12 @@
 """Graphs of NetworkX: many at once, and penstock as a backend of NetworkX."""
 
+import inspect
+
 import networkx as nx
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from penstock import centrality
 from penstock.errors import InputError, UsageError
@@ -89,6 +93,11 @@ def test_the_backend_gives_what_networkx_gives(backend, directed):
 def test_the_backend_refuses_what_it_has_not(backend):
     graph = nx.path_graph(5)
     for call, options in (
+        (nx.edge_betweenness_centrality, {"k": 2, "seed": 1}),
+        (nx.eccentricity, {"sp": dict(nx.all_pairs_shortest_path_length(graph))}),
+        (nx.eccentricity, {"weight": lambda a, b, data: 1}),
+        (nx.diameter, {"usebounds": True}),
+        (nx.average_clustering, {"nodes": [1]}),
         (nx.betweenness_centrality, {"k": 2, "seed": 1}),
         (nx.betweenness_centrality, {"weight": lambda a, b, data: 1}),
         (nx.pagerank, {"personalization": {0: 1}}),
@@ -162,3 +171,123 @@ def test_what_is_no_graph():
         centrality([1])
     with pytest.raises(UsageError, match="undirected graphs"):
         centrality(nx.DiGraph([(0, 1)]), metrics="triangles")
+
+
+# Functions of the backend with arguments, and of which graphs NetworkX computes them.
+CALLS = [
+    ("closeness_centrality", {}),
+    ("closeness_centrality", {"distance": "weight", "wf_improved": False}),
+    ("closeness_centrality", {"u": 0}),
+    ("closeness_centrality", {"u": 0, "distance": "weight"}),
+    ("harmonic_centrality", {}),
+    ("harmonic_centrality", {"distance": "weight"}),
+    ("betweenness_centrality", {"weight": "weight"}),
+    ("edge_betweenness_centrality", {}),
+    ("edge_betweenness_centrality", {"weight": "weight", "normalized": False}),
+    ("eccentricity", {}),
+    ("eccentricity", {"weight": "weight"}),
+    ("eccentricity", {"v": 0}),
+    ("eccentricity", {"v": [1, 0, 1]}),
+    ("diameter", {}),
+    ("diameter", {"weight": "weight"}),
+    ("diameter", {"e": {0: 3, 1: 2}, "usebounds": True}),
+    ("radius", {}),
+    ("radius", {"weight": "weight"}),
+    ("pagerank", {}),
+    ("pagerank", {"max_iter": 0}),
+    ("connected_components", {}),
+    ("number_connected_components", {}),
+    ("is_connected", {}),
+    ("weakly_connected_components", {}),
+    ("number_weakly_connected_components", {}),
+    ("is_weakly_connected", {}),
+    ("strongly_connected_components", {}),
+    ("number_strongly_connected_components", {}),
+    ("is_strongly_connected", {}),
+    ("triangles", {}),
+    ("clustering", {}),
+    ("average_clustering", {}),
+    ("average_clustering", {"count_zeros": False}),
+    ("transitivity", {}),
+]
+
+
+@st.composite
+def any_graphs(draw):
+    """Draw a graph of any of NetworkX's kinds: empty, loops, parallel edges, in pieces."""
+    kind = draw(st.sampled_from([nx.Graph, nx.DiGraph, nx.MultiGraph, nx.MultiDiGraph]))
+    graph = kind()
+    graph.add_nodes_from(draw(st.permutations(range(draw(st.integers(0, 6))))))
+    if len(graph):
+        node = st.integers(0, len(graph) - 1)
+        for a, b, weight in draw(st.lists(st.tuples(node, node, st.integers(0, 3)), max_size=14)):
+            graph.add_edge(a, b, **({"weight": weight} if weight < 3 else {}))
+    return graph
+
+
+def outcome(function, *given, **options):
+    """Return what a function returns, components as a set, or which error it raises."""
+    try:
+        found = function(*given, **options)
+        # Components are listed in another order.
+        return set(map(frozenset, found)) if hasattr(found, "__next__") else found
+    except NotImplementedError:
+        return "declined"
+    except (nx.NetworkXException, ValueError, ZeroDivisionError) as error:
+        return type(error)
+
+
+def may_decline(name, options, graph):
+    lengths = [length for *_, length in graph.edges(data="weight", default=1)]
+    return (name == "transitivity" and graph.is_directed()) or (
+        "betweenness" in name and "weight" in options and 0 in lengths
+    )
+
+
+@pytest.mark.parametrize(("name", "options"), CALLS, ids=[f"{n}-{sorted(o)}" for n, o in CALLS])
+@settings(
+    max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(graph=any_graphs())
+def test_any_graph_is_networkxs(backend, name, options, graph):
+    function = getattr(nx, name)
+    wanted = outcome(function, graph, **options)
+    found = outcome(function, graph, backend=backend, **options)
+    if may_decline(name, options, graph):
+        assert found in ("declined", wanted)
+    elif isinstance(wanted, dict | float):
+        assert found == pytest.approx(wanted, rel=1e-9, abs=1e-12)
+    else:
+        assert found == wanted
+        # Lengths that are weights are floats, as everywhere in penstock.
+        assert "weight" in options or type(found) is type(wanted)
+
+
+def test_what_is_declined_falls_back_to_networkx(backend):
+    """NetworkX computes it itself where the configuration chose the backend, not the call."""
+    graph = nx.DiGraph([(0, 1), (1, 2), (0, 2), (2, 0)])
+    nx.set_edge_attributes(graph, {edge: -1 if edge == (0, 1) else 1 for edge in graph.edges}, "w")
+    for function, positional, named in (
+        (nx.transitivity, (), {}),
+        (nx.eccentricity, (0,), {"weight": lambda a, b, data: 2}),
+        (nx.betweenness_centrality, (2,), {"seed": 1}),
+        (nx.pagerank, (0.85, {0: 1}), {}),
+        (nx.pagerank, (), {"weight": "w", "max_iter": 500}),
+        (nx.clustering, (), {"weight": "w"}),
+        (nx.closeness_centrality, (), {}),
+    ):
+        wanted = outcome(function, graph, *positional, **named)
+        with nx.config(backend_priority=[backend]):
+            found = outcome(function, graph, *positional, **named)
+        assert found == pytest.approx(wanted) if isinstance(wanted, dict) else found == wanted
+    with pytest.raises(NotImplementedError, match="penstock"):
+        nx.pagerank(graph, weight="w", backend=backend)
+
+
+def test_signatures_and_defaults_are_networkxs():
+    for name in {name for name, _ in CALLS} | {"betweenness_centrality"}:
+        ours = inspect.signature(getattr(backend_interface, name)).parameters
+        theirs = inspect.signature(getattr(nx, name).orig_func).parameters
+        assert [(p.name, p.default) for p in ours.values()] == [
+            (p.name, p.default) for p in theirs.values()
+        ], name

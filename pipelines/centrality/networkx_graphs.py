@@ -1,0 +1,145 @@
+"""Graphs of NetworkX, many at once: as a batch for the kernels, and their centralities.
+
+penstock.centrality([g1, g2, ...], metrics="closeness")   a list of dicts, by metric and node
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from penstock.arrays import Array
+from penstock.errors import InputError, UsageError
+from penstock.kernels.centrality_rules import GraphBatch
+from penstock.pipelines.centrality.compute import compute
+from penstock.pipelines.centrality.options import CentralityOptions
+from penstock.pipelines.centrality.pieces import bad_weights
+
+
+@dataclass(frozen=True, eq=False)
+class NetworkXBatch:
+    """Graphs of NetworkX as a batch; nodes: of each graph, in its own order."""
+
+    batch: GraphBatch
+    nodes: list[list[Any]]
+
+    @staticmethod
+    def of(graphs: Sequence[Any], weight: str | None, *, added: bool = False) -> NetworkXBatch:
+        """Convert graphs, all directed or all undirected.
+
+        Of parallel edges the shortest counts, or where they are ``added`` their sum, as PageRank
+        has it.
+        """
+        directed = {bool(graph.is_directed()) for graph in graphs}
+        if len(directed) > 1:
+            raise UsageError("the graphs are directed and undirected", expected="one kind of both")
+        nodes = [list(graph) for graph in graphs]
+        ptr = np.cumsum([0, *map(len, nodes)], dtype=np.int64)
+        degrees, ends, weights = [], [], []
+        for first, graph, names in zip(ptr[:-1], graphs, nodes, strict=True):
+            place = {node: int(first) + i for i, node in enumerate(names)}
+            several = (sum if added else min) if graph.is_multigraph() else None
+            for node in names:
+                row = sorted((place[other], data) for other, data in _adjacent(graph, node))
+                degrees.append(len(row))
+                ends += [other for other, _ in row]
+                if weight is not None or (added and several):
+                    weights += [_length(data, weight, several) for _, data in row]
+                elif added:
+                    weights += [1.0] * len(row)
+        lengths = None if weight is None and not added else np.array(weights, np.float64)
+        if lengths is not None and len(bad := lengths[bad_weights(lengths)]):
+            raise InputError(
+                f"the attribute {weight!r} of an edge is no length",
+                expected="a number that is not negative, up to 1e290",
+                got=str(bad[0]),
+            )
+        indptr = np.concatenate([[0], np.cumsum(degrees, dtype=np.int64)])
+        indices = np.array(ends, np.int32 if ptr[-1] < 2**31 else np.int64)
+        batch = GraphBatch(ptr, indptr, indices, lengths, directed=True in directed)
+        return NetworkXBatch(batch, nodes)
+
+    def by_node(self, values: Array) -> list[dict[Any, Any]]:
+        """Return the values of the nodes of each graph."""
+        found = values.tolist()
+        return [
+            dict(zip(names, found[first : first + len(names)], strict=True))
+            for first, names in zip(self.batch.ptr, self.nodes, strict=False)
+        ]
+
+
+def centrality_of(graphs: Any, options: CentralityOptions) -> list[dict[str, Any]]:
+    """Return of each graph a dict by metric: of nodes, or a number of the graph."""
+    if options.sampled or options.distances or "edge-betweenness" in options.wanted:
+        raise UsageError("samples, distances and edge-betweenness are written to files only")
+    defaults = CentralityOptions()
+    for name in _OF_FILES:
+        if getattr(options, name) != getattr(defaults, name):
+            raise UsageError(
+                f"{name} is for graphs in files", got="graphs of NetworkX", remedy="Leave it away"
+            )
+    for graph in graphs:
+        if not all(hasattr(graph, name) for name in ("adj", "is_directed", "is_multigraph")):
+            raise UsageError(
+                "what centralities are asked of is no graph",
+                expected="a path, a Graph, a graph of NetworkX, or a list of such",
+                got=type(graph).__name__,
+            )
+    weight = (options.weight or "weight") if options.weighted else None
+    read = NetworkXBatch.of(graphs, weight)
+    if read.batch.directed and "triangles" in options.wanted:
+        raise UsageError("triangles are those of undirected graphs", got="a directed graph")
+    found = compute(read.batch, options)
+    if "pagerank" in options.wanted and any(graph.is_multigraph() for graph in graphs):
+        both = NetworkXBatch.of(graphs, weight, added=True).batch
+        ranks = compute(both, options.of("pagerank"))
+        found.nodes.update(ranks.nodes)
+        found = replace(found, unfinished=ranks.unfinished)
+    if len(found.unfinished):
+        raise InputError(
+            f"PageRank of graph {found.unfinished[0]} did not converge",
+            remedy="Allow more iterations with max_iter, or a larger tol",
+        )
+    if len(found.uncounted):
+        raise InputError(
+            f"betweenness of graph {found.uncounted[0]}: two nodes have more shortest paths than a "
+            "float can count"
+        )
+    results: list[dict[str, Any]] = [{} for _ in graphs]
+    for metric, values in found.nodes.items():
+        for result, by_node in zip(results, read.by_node(values), strict=True):
+            result[metric] = by_node
+    for metric, values in found.graphs.items():
+        for result, value in zip(results, values.tolist(), strict=True):
+            result[metric] = value
+    return results
+
+
+# Options that say how files are read and written.
+_OF_FILES = (
+    "format", "directed", "graph_id", "source", "target", "verify", "scratch", "resume",
+    "overwrite",
+)  # fmt: skip
+
+
+def _adjacent(graph: Any, node: Any) -> Iterable[tuple[Any, Any]]:
+    return graph.adj[node].items()  # type: ignore[no-any-return]
+
+
+def _length(data: Any, weight: str | None, several: Callable[[list[float]], float] | None) -> float:
+    """Return the weight of an edge, or of parallel edges what they come to."""
+    values = []
+    for one in data.values() if several else (data,):
+        value = 1 if weight is None else one.get(weight, 1)
+        try:
+            values.append(float(value))
+        except (TypeError, ValueError, OverflowError):
+            raise InputError(
+                f"the attribute {weight!r} of an edge is no length",
+                expected="a number",
+                got=repr(value)[:60],
+            ) from None
+    return several(values) if several else values[0]
