@@ -142,11 +142,6 @@ def product_of_columns(
     )
 
 
-def prepare_stream(*, tf32: bool = False) -> None:
-    """Make what products on the current stream use, before its launches are captured."""
-    _handle(cp.cuda.Device().id, int(cp.cuda.get_current_stream().ptr), tf32)
-
-
 def _in_fours(matrix: DeviceArray) -> np.int32:
     """Return whether rows are read four values at a time."""
     return np.int32(lanes_together(matrix.shape[1], matrix) == 4)

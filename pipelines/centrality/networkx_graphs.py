@@ -120,7 +120,7 @@ def centrality_of(graphs: Any, options: CentralityOptions) -> list[dict[str, Any
 
 # Options that say how files are read and written.
 _OF_FILES = (
-    "format", "directed", "graph_id", "source", "target", "verify", "scratch", "resume",
+    "format", "directed", "header", "graph_id", "source", "target", "verify", "scratch", "resume",
     "overwrite",
 )  # fmt: skip
 

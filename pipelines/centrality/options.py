@@ -85,6 +85,9 @@ class CentralityOptions:
     directed: Annotated[bool | None, Parameter(negative="--undirected")] = None
     """whether edges have a direction; a graph or zoo of ours knows that itself [default:
     undirected, or as the first line of JSON says]"""
+    header: Literal["auto", "yes", "no"] = "auto"
+    """lists of edges: whether they begin with a line of column names; auto takes a first line
+    without a number as such, where it has a usual name or some column has only numbers below"""
     graph_id: str | None = None
     """Parquet: column of the graph of an edge [default: graph_id or graph]"""
     source: str | None = None

@@ -5,6 +5,7 @@ import runpy
 import time
 from itertools import combinations
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings

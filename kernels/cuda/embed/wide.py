@@ -16,7 +16,7 @@ import numpy as np
 from penstock.arrays import DeviceArray
 from penstock.kernels.cuda.embed.tiles import NOTE, WEIGHTS, Tiles
 from penstock.kernels.cuda.module import launch, launch_blocks
-from penstock.kernels.cuda.product import prepare_stream, product
+from penstock.kernels.cuda.product import product
 from penstock.kernels.embed_rules import EmbedRules
 
 _FILE, _PRODUCT_FILE = "embed/wide", "embed/product"
@@ -26,7 +26,8 @@ _SCORES = 1 << 26  # in memory at a time: 256 MiB
 
 def prepare() -> None:
     """Make what products need on the current stream; before its launches are captured."""
-    prepare_stream(tf32=True)
+    one = cp.ones((1, 1), cp.float32)
+    product(one, one, cp.empty_like(one), tf32=True)  # the first on a stream makes it
 
 
 def multiply(

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from penstock.pipelines.job.partial import PartialOutput
 
 _IDS_BYTES = 64 << 20  # of row groups of node ids that a process keeps
-_OF_TABLES = ("directed", "graph_id", "source", "target", "weight")
+_OF_TABLES = ("directed", "header", "graph_id", "source", "target", "weight")
 
 
 class DirectoryInput(CentralityInput):
@@ -47,7 +47,7 @@ class DirectoryInput(CentralityInput):
     edges: Array
 
     def __init__(self, graph: Graph, options: CentralityOptions) -> None:
-        given = [name for name in _OF_TABLES if getattr(options, name) is not None]
+        given = [name for name in _OF_TABLES if getattr(options, name) not in (None, "auto")]
         if given:
             raise UsageError(
                 f"{flag(given[0])} is for tables of edges",

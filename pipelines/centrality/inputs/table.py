@@ -62,6 +62,8 @@ class TableInput(CentralityInput):
         self.bytes = sum(size for size, *_ in self.stamps.values())
         self.chunks: list[Chunk] = []
         self.columns = ColumnNames("graph", "source", "target", "weight", "int64", "int64")
+        if options.header != "auto" and kind != "edgelists":
+            raise UsageError("--header is for lists of edges", got=f"{path}")
         if kind == "parquet":
             self._open_parquet()
         else:

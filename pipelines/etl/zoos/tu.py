@@ -46,6 +46,7 @@ _COLUMN_OPTIONS = (
     "delimiter",
     "id_type",
 )
+_MOST_EMPTY = 1 << 24  # graphs without nodes
 
 
 @dataclass(frozen=True)
@@ -104,6 +105,8 @@ def read_tu(folder: str | Path, *, may_miss: bool = False) -> TuData:
     graph_labels = read_labels(files["graph_labels"]) if "graph_labels" in files else None
     graphs = int(indicator.max(initial=0)) if graph_labels is None else len(graph_labels)
     _check_indicator(files["graph_indicator"], indicator, graphs)
+    if graph_labels is None:
+        _refuse_gaps(files["graph_indicator"], indicator)
     edges = read_numbers(files["A"], integers=True, columns=2)
     if max(len(edges), len(indicator)) >= 2**30:
         raise CapacityError(f"{files['A']} has too many rows", expected="less than 2**30")
@@ -180,6 +183,22 @@ def _check_indicator(path: str, indicator: Array, graphs: int) -> None:
             f"{path}, row {row + 1}: a graph without a label",
             expected=f"at most {graphs}, the rows of graph_labels",
             got=str(indicator[row]),
+        )
+
+
+def _refuse_gaps(path: str, indicator: Array) -> None:
+    """Raise where numbers leave out so many graphs that one of them must be a mistake.
+
+    Without labels nothing but the last number says how many graphs there are.
+    """
+    steps = np.diff(indicator, prepend=0)
+    if len(steps) and int(indicator[-1]) - np.count_nonzero(steps) > _MOST_EMPTY:
+        row = int(np.argmax(steps))
+        raise InputError(
+            f"{path}, row {row + 1}: too many graphs without nodes before it",
+            expected=f"graphs numbered from 1, of which at most {_MOST_EMPTY:,} are left out",
+            got=f"{indicator[row]} after {indicator[row - 1] if row else 0}",
+            remedy="Correct the row, or number the graphs anew in all files",
         )
 
 

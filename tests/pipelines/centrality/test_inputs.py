@@ -11,7 +11,9 @@ import pytest
 
 from penstock import ClusterSpec, centrality
 from penstock.errors import CapacityError, InputError, PenstockError, UsageError
-from penstock.pipelines.centrality.options import METRICS
+from penstock.pipelines.centrality.inputs.edge_lists import parse as parse_edge_lists
+from penstock.pipelines.centrality.inputs.edge_lists import read_edges
+from penstock.pipelines.centrality.options import METRICS, CentralityOptions
 from penstock.pipelines.centrality.output import FORMAT
 from penstock.pipelines.cli import run
 
@@ -486,6 +488,67 @@ def test_a_folder_of_edge_lists(tmp_path):
     assert "line 2" in failures(tmp_path / "out2")[0]["reason"]
 
 
+@pytest.mark.parametrize(
+    ("text", "header", "nodes"),
+    [
+        ("source,target\n1,2\n", "auto", {"1", "2"}),
+        ("person,friend\n1,2\n2,3\n", "auto", {"1", "2", "3"}),
+        ("person friend\n1 2\n", "auto", {"1", "2"}),
+        ("a,b,weight\nx,y,2.5\ny,z,1\n", "auto", {"x", "y", "z"}),
+        ("id\n1\n2\n", "auto", {"1", "2"}),
+        ("\ufeffperson,friend\r\n1,2\r\n", "auto", {"1", "2"}),
+        ("source,target\n", "auto", set()),
+        ("alice,bob\nbob,carol\n", "auto", {"alice", "bob", "carol"}),
+        ("alice,bob\nx,y\n", "auto", {"alice", "bob", "x", "y"}),
+        ("u v\nv w\n", "auto", {"u", "v", "w"}),  # what returns is a node
+        ("head 1\n2 3\n", "auto", {"head", "1", "2", "3"}),
+        ("a 1\nb 2\n", "auto", {"a", "1", "b", "2"}),
+        ("a b {'weight': 2.0}\n1 2 {'weight': 1.0}\n", "auto", {"a", "b", "1", "2"}),
+        ("alice,bob\nx,y\n", "yes", {"x", "y"}),
+        ("1 2\n2 3\n", "yes", {"2", "3"}),
+        ("person,friend\n1,2\n", "no", {"person", "friend", "1", "2"}),
+    ],
+)
+def test_a_first_line_of_names_is_no_edge(text, header, nodes):
+    edges, alone = read_edges(text.encode(), weighted=False, header=header)
+    assert {str(end) for edge in edges for end in edge[:2]} | set(map(str, alone)) == nodes
+
+
+def test_names_of_columns_are_no_weights():
+    edges, _ = read_edges(b"person,friend,km\n1,2,2.5\n", weighted=True)
+    assert edges == [(1, 2, 2.5)]
+    with pytest.raises(ValueError, match="line 1: no weight"):
+        read_edges(b"a,b,km\nx,y,2.5\ny,a,1\n", weighted=True)
+
+
+@pytest.mark.parametrize("text", [b"1 2\r3 4\r", "1 2\n3 4\n".encode("utf-16")])
+def test_what_is_no_text_of_lines_fails(text):
+    with pytest.raises(ValueError, match=r"line 1: .* end lines with a newline"):
+        read_edges(text, weighted=False)
+
+
+def test_a_list_of_edges_that_is_too_long_fails(tmp_path, monkeypatch):
+    """Its end must not be left out."""
+    monkeypatch.setattr("penstock.pipelines.centrality.inputs.edge_lists._MOST_BYTES", 8)
+    (tmp_path / "fits.txt").write_text("1 2\n2 3\n")
+    (tmp_path / "long.txt").write_text("1 2\n2 3\n3 4\n")
+    found = parse_edge_lists(
+        (tmp_path, sorted(tmp_path.iterdir())), tmp_path, "x", False, CentralityOptions()
+    )
+    assert [graph for graph, _ in found.failed] == ["long"]
+    assert "more than 8 bytes" in found.failed[0][1]
+
+
+def test_the_option_header_is_for_lists_of_edges(tmp_path):
+    (tmp_path / "lists").mkdir()
+    (tmp_path / "lists/g.txt").write_text("anna berta\nclara dora\n")
+    compute(tmp_path / "lists", tmp_path / "out", header="yes")
+    same_as_networkx(tmp_path / "out", {"g": nx.Graph([("clara", "dora")])})
+    pq.write_table(table_of(rows_of(draw(3))), tmp_path / "e.parquet")
+    with pytest.raises(UsageError, match="--header is for lists of edges"):
+        compute(tmp_path / "e.parquet", tmp_path / "out2", header="no")
+
+
 def test_a_tu_folder(tmp_path):
     (tmp_path / "T").mkdir()
     (tmp_path / "T/T_A.txt").write_text("1, 2\n2, 1\n2, 3\n3, 2\n5, 6\n6, 5\n")
@@ -544,7 +607,7 @@ def test_options_of_tables_are_not_for_graphs(tmp_path):
     from penstock import generate
 
     generate("zoo", tmp_path / "zoo", graphs=5)
-    for name, value in (("directed", True), ("graph_id", "g"), ("weight", "w")):
+    for name, value in (("directed", True), ("header", "no"), ("graph_id", "g"), ("weight", "w")):
         with pytest.raises(UsageError, match="is for tables of edges"):
             weighted = name == "weight"
             compute(tmp_path / "zoo", tmp_path / "out", weighted=weighted, **{name: value})

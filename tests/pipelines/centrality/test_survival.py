@@ -25,9 +25,9 @@ THREADS = ClusterSpec(cluster="threads")
 
 @pytest.fixture(scope="module")
 def edges(tmp_path_factory):
-    """A table of 700 graphs, and what comes of it where nothing happens."""
+    """A table of 1,500 graphs, and what comes of it where nothing happens."""
     folder = tmp_path_factory.mktemp("edges")
-    generate("zoo", folder / "zoo", graphs=700, seed=1)
+    generate("zoo", folder / "zoo", graphs=1500, seed=1)
     csr = Graph.open(folder / "zoo").csr()
     sizes = pq.read_table(folder / "zoo/graphs.parquet")["nodes"].to_numpy()
     graph = np.repeat(np.repeat(np.arange(len(sizes)), sizes), np.diff(csr.indptr))
@@ -35,7 +35,7 @@ def edges(tmp_path_factory):
     once = rows < csr.indices
     columns = {"graph_id": graph, "source": rows, "target": csr.indices}
     table = pa.table({name: column[once] for name, column in columns.items()})
-    pq.write_table(table, folder / "edges.parquet", row_group_size=140_000)
+    pq.write_table(table, folder / "edges.parquet", row_group_size=300_000)
     centrality(folder / "edges.parquet", folder / "out", metrics="closeness", cluster=THREADS)
     return folder
 

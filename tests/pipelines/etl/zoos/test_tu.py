@@ -182,6 +182,10 @@ def test_values_to_regress(make_folder: Callable[..., Path], tmp_path: Path) -> 
         ({"graph_indicator": "1\n1\n2\n1\n3\n3\n"}, "indicator.txt, row 4: graphs do not ascend"),
         ({"graph_indicator": "0\n1\n1\n1\n3\n3\n"}, "indicator.txt, row 1: graphs do not ascend"),
         ({"graph_indicator": "1\n1\n1\n1\n3\n4\n"}, "indicator.txt, row 6: a graph without"),
+        (
+            {"graph_indicator": "1\n1\n1\n1\n3\n1000000000000\n", "graph_labels": None},
+            "indicator.txt, row 6: too many graphs without nodes",
+        ),
         ({"graph_indicator": "1\n1\n1\nq\n3\n4\n"}, "indicator.txt, row 4, cannot be used"),
         ({"node_labels": "7\n0\n7\n"}, "node_labels.txt has the wrong number of rows"),
         ({"node_labels": "7\n0\n7\n3\n0\n0, 1\n"}, "node_labels.txt, row 6, cannot be used"),
