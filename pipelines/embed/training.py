@@ -247,7 +247,7 @@ def _train(comm: Any, task: TrainTask) -> Trained:
 
 def _widest(dask_worker: Any) -> int:
     """Return how many values a vector may have whose distances a GPU's kernels train."""
-    from penstock.kernels.cuda.embed.training import WIDEST
+    from penstock.kernels.cuda.embed.tiles import WIDEST
 
     return int(WIDEST)
 
