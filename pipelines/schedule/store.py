@@ -69,7 +69,7 @@ def job_store(path: Path) -> Any:
     """Return APScheduler's store of schedules."""
     check_installed()
     from apscheduler.jobstores.sqlalchemy import SQLAlchemyJobStore
-    from sqlalchemy import select
+    from sqlalchemy import NullPool, select
 
     # Not as the umask says: what is in it is run.
     with suppress(FileExistsError):
@@ -99,7 +99,9 @@ def job_store(path: Path) -> Any:
             return found
 
     told: set[str] = set()
-    return Store(url=f"sqlite:///{path}", tablename="apscheduler_jobs")
+    # A pool would keep a connection of every thread that was ever here at the same time.
+    options = {"poolclass": NullPool}
+    return Store(url=f"sqlite:///{path}", tablename="apscheduler_jobs", engine_options=options)
 
 
 @contextmanager
