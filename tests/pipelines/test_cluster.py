@@ -118,7 +118,11 @@ def fake(state: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
 
 
 def processes(state: Path) -> list[Any]:
-    """Every process of this test, this one aside."""
+    """Every process of this test, this one aside.
+
+    A process that was started a moment ago may have no environment yet: its parent goes on when the
+    kernel has closed descriptors for the new program, which is before it has laid out its stack.
+    """
     found = []
     for process in psutil.process_iter():
         try:
@@ -504,7 +508,7 @@ def test_a_daemon_that_does_not_end_is_killed(
     fake("stays")
     monkeypatch.setattr(stop, "STOP_TIMEOUT", 0.3)
     assert run(["cluster", "start", "-q"]) == 0
-    assert len(processes(state)) == 2
+    until(lambda: len(processes(state)) == 2)
     assert run(["cluster", "stop", "--json"]) == 0
     (stopped,) = answer(capsys)["stopped"]
     assert (stopped["name"], stopped["how"]) == ("default", "killed")
@@ -533,7 +537,7 @@ def test_orphans_of_a_dead_daemon_end_with_the_next_start(fake: Any, state: Path
     until(lambda: entry.alive() is False)
     assert run(["cluster", "start", "-q"]) == 0
     assert not orphan.is_running() or orphan.status() == psutil.STATUS_ZOMBIE
-    assert len(processes(state)) == 2
+    until(lambda: len(processes(state)) == 2)
     assert run(["cluster", "stop", "-q"]) == 0
     assert left(state) == ([], [])
 
