@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import cache
@@ -21,6 +23,13 @@ settings.register_profile("busy", settings.default, deadline=None)
 settings.load_profile("busy")
 
 ROOT = Path(__file__).parents[1]
+
+# Shells start what runs in the background with SIGINT ignored, and so would be what tests start.
+if (
+    signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    and threading.current_thread() is threading.main_thread()
+):
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 if find_spec("penstock") is None or find_spec("penstock.kernels") is None:
     # ``python -m pytest`` puts the repository on sys.path, where the folder penstock/ hides the

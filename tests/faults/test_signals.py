@@ -275,7 +275,9 @@ def test_a_second_ctrl_c_does_not_make_the_end_slower(edges: Path, tmp_path: Pat
     assert "Traceback" not in said
 
 
-@pytest.mark.parametrize("others", [(), (signal.SIGINT,)])
+@pytest.mark.parametrize(
+    "others", [(), pytest.param((signal.SIGINT,), marks=pytest.mark.slow)], ids=["one", "two"]
+)
 def test_with_a_worker_that_is_stopped(
     edges: Path, tmp_path: Path, temporary: Path, others: tuple[signal.Signals, ...]
 ) -> None:

@@ -200,6 +200,7 @@ def files_left(hosts):
     return [(host, file) for host, file in found if not file.endswith(LOCKS_OF_DASK)]
 
 
+@pytest.mark.slow
 def test_a_job_outlives_killed_workers(driver, hosts, wait_until):
     first, second = driver.folder / "first", driver.folder / "second"
     first.mkdir()

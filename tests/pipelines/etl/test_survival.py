@@ -88,7 +88,8 @@ def test_a_killed_worker_costs_time_only(tmp_path: Path, edges: Path, truth: Any
     assert [p.name for p in tmp_path.iterdir()] == ["g"]
 
 
-@pytest.mark.parametrize("how", [pytest.param("ctrl-c", marks=pytest.mark.slow), "kill"])
+@pytest.mark.slow
+@pytest.mark.parametrize("how", ["ctrl-c", "kill"])
 def test_an_interrupted_run_leaves_no_graph_and_resumes(
     tmp_path: Path, edges: Path, truth: Any, how: str
 ) -> None:
@@ -118,6 +119,7 @@ def test_an_interrupted_run_leaves_no_graph_and_resumes(
     assert Graph.open(tmp_path / "g").manifest.files == truth
 
 
+@pytest.mark.slow
 def test_resume_refuses_another_run(tmp_path: Path, edges: Path) -> None:
     process = start(edges, tmp_path / "g")
     wait_for(process, ".g.partial/scratch/pieces/*/done.json", tmp_path)

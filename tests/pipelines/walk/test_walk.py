@@ -590,6 +590,7 @@ def test_parts_follow_from_the_job_alone() -> None:
 
 
 @pytest.mark.mpi
+@pytest.mark.slow
 def test_a_graph_in_parts_gives_the_same_walks(
     make_graph: Any, tmp_path: Path, small_parts: None
 ) -> None:

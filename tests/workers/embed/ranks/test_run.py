@@ -93,7 +93,9 @@ def test_it_is_about_as_good_as_one_rank(run: Any, tmp_path: Path, more: dict[st
 
 
 @WAYS
-@pytest.mark.parametrize("optimizer", ["adagrad", "adam", "sgd"])
+@pytest.mark.parametrize(
+    "optimizer", ["adagrad", pytest.param("adam", marks=pytest.mark.slow), "sgd"]
+)
 def test_a_resumed_training_is_the_same(
     run: Any, tmp_path: Path, more: dict[str, Any], optimizer: str
 ) -> None:
@@ -109,7 +111,7 @@ def test_a_resumed_training_is_the_same(
 
 
 @WAYS
-@pytest.mark.parametrize("ranks", [2, 3])
+@pytest.mark.parametrize("ranks", [2, pytest.param(3, marks=pytest.mark.slow)])
 def test_one_that_is_interrupted_goes_on_within_an_epoch(
     run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, more: dict[str, Any], ranks: int
 ) -> None:
