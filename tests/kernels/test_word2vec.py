@@ -159,7 +159,7 @@ def test_a_step_goes_down_the_slope_of_the_loss() -> None:
     dimension=st.sampled_from([1, 2, 15, 16, 17, 64, 100, 128, 200, 1024]),
     half_window=st.integers(1, 9),
     negatives=st.sampled_from([0, 1, 2, 5, 6, 11, 20]),
-    shared=st.integers(1, 4),
+    shared=st.integers(1, 9),
     sample=st.sampled_from([None, 1e-3, 0.1]),
     lengths=st.lists(st.integers(0, 40), min_size=1, max_size=4),
     seed=st.integers(0, 2**63),
@@ -191,10 +191,11 @@ def test_cores_train_as_the_truth_does(
         np.testing.assert_allclose(got, wanted, atol=2e-4 * max(1, abs(wanted).max()))
 
 
+@pytest.mark.parametrize("shared", [1, 8])
 @pytest.mark.parametrize("sample", [None, 0.02])
-def test_long_sentences_are_one_window_after_another(sample: float | None) -> None:
+def test_long_sentences_are_one_window_after_another(sample: float | None, shared: int) -> None:
     rng = np.random.default_rng(0)
-    noise, rules = noise_of(rng.integers(1, 50, 400), sample), Rules(seed=8)
+    noise, rules = noise_of(rng.integers(1, 50, 400), sample), Rules(seed=8, shared_windows=shared)
     block = sentences_of(random_lists(rng, 400, [3000, 1, 129]), 0.02)
     truth, ours = vectors_of(400, 20), vectors_of(400, 20)
     expected, losses = (

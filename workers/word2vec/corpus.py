@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from penstock.arrays import Array
 from penstock.documents import parse_json
 from penstock.files import FileEntry, save_json, save_npy
 from penstock.graph import load_npy
@@ -35,8 +36,9 @@ _BATCH_IDS = 1 << 18  # that a thread walks at a time
 _RESIDENT_SHARE = 0.5
 # Words of walks by which nodes are counted, if the first walks of starts have fewer. With one walk
 # of 80 from every node of an R-MAT graph negatives are off by 3 % in total variation, and by 40 %
-# at nodes of few visits; with ten by 1 and 10 %. Walking is some 20 times as fast as training.
-_COUNTED_WORDS = 1 << 24
+# at nodes of few visits; with ten by 1 and 10 %. A GPU walks some 20 times as fast as it
+# trains; cores, which walk by node2vec twice as fast as they train, keep these walks.
+COUNTED_WORDS = 1 << 24
 _VISITS_WORDS = 1 << 22  # walked at a time
 
 Tokens = tuple[Any, Any]  # numbers of words, and where each sentence begins: see Sentences
@@ -125,10 +127,13 @@ class WalkCorpus(Corpus):
     ) -> None:
         self.rows, self.rules, self.starts, self.same = rows, rules, starts, same
         self.sentences = starts.count * walks
-        each = max(1, min(walks, _COUNTED_WORDS // max(starts.count * rules.length, 1)))
+        each = max(1, min(walks, COUNTED_WORDS // max(starts.count * rules.length, 1)))
         self.counted = starts.count * each  # first walks of an epoch, by which nodes are counted
         self.words = self.sentences * rules.length
         self.threads = threads
+        # Walks of the first epoch that were counted, from number kept_from on.
+        self.kept: Array | None = None
+        self.kept_from = 0
 
     def before(self, sentences: Any) -> Any:
         """Return how many words stand before sentences, were none to end early."""
@@ -149,22 +154,43 @@ class WalkCorpus(Corpus):
             paths = module.walk(self.rows, self.rules, to_device(numbers), to_device(starts))
             return paths.reshape(-1).astype(np.int32, copy=False), to_device(offsets)
         paths = np.empty((last - first, length), np.int32)
+        begin, end = self._take_kept(epoch, first, last, paths)
         size = max(1, _BATCH_IDS // length)
 
         def walk(at: int) -> None:
-            some = slice(at, at + size)
+            some = slice(at, min(at + size, end))
             paths[some] = module.walk(self.rows, self.rules, numbers[some], starts[some])
 
-        spread(walk, range(0, len(paths), size), self.threads)
+        spread(walk, range(begin, end, size), self.threads)
         return paths.reshape(-1), offsets
+
+    def _take_kept(self, epoch: int, first: int, last: int, paths: Array) -> tuple[int, int]:
+        """Copy walks that were kept; return the range of ``first .. last`` that is left to walk."""
+        kept = self.kept
+        if kept is None:
+            return 0, last - first
+        if epoch > 0 and not self.same:
+            self.kept = None  # they come no more
+            return 0, last - first
+        low = min(max(self.kept_from, first), last)
+        high = max(min(self.kept_from + len(kept), last), low)
+        if low > first and high < last:  # what is left would be in two parts
+            return 0, last - first
+        paths[low - first : high - first] = kept[low - self.kept_from : high - self.kept_from]
+        return (0, low - first) if high == last else (high - first, last - first)
 
     def visits(self, nodes: int, first: int, last: int) -> Any:
         """Return how often walks of the first epoch come to each node, as int64."""
         arrays = arrays_of_device()
         counts = arrays.zeros(nodes, np.int64)
+        few = (last - first) * self.rules.length <= COUNTED_WORDS
+        kept = np.empty((last - first, self.rules.length), np.int32) if few and not gpu() else None
         for begin, end in self.pieces(first, last, max(_VISITS_WORDS, nodes)):
             tokens, _ = self.read(0, begin, end)
             counts += arrays.bincount(tokens[tokens >= 0], minlength=nodes)
+            if kept is not None:
+                kept[begin - first : end - first] = tokens.reshape(end - begin, -1)
+        self.kept, self.kept_from = kept, first
         return to_host(counts)
 
 

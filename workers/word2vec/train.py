@@ -168,7 +168,9 @@ class _Run:
                 draw(first)
         else:
             spread(draw, starts, self.threads)
-        context = arrays.zeros((words, dim), np.float32)
+        # Not zeros: the system would give small pages, where NumPy asks for huge ones.
+        context = arrays.empty((words, dim), np.float32)
+        context[:] = 0
         if start is not None:
             for into, where, what in ((found, "words", "in"), (context, "context_words", "out")):
                 if (start / f"{what}.npy").is_file():

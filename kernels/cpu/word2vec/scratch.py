@@ -21,16 +21,18 @@ class Scratch(NamedTuple):
     """What a thread works in. Rows of vectors are in chunks, see tiles.py.
 
     x, x_first, x_before  the ring: as it is, as words came to it, as it was before the window
-    y, y_before           the targets of a window
+    y, y_first, y_before  the targets of a window: as they are; as those that windows share were
+                          taken; as they were before the window
     pairs                 of a block, PADDED each: scores, signs where the centre's column is the
                           first and where it is not there, weights, gradients, two parts of the
                           loss; weights of a full block; both parts over several windows
     slots                 of the window's context, and the empty slot in blocks that are not full
     words, slot_of        of places that are in the ring or will be: the kept word, its slot
-    places                the same in the sentence as given
+    places, groups        the same in the sentence as given, and which windows share its negatives
     words_in, uses        of a slot: its word, -1 for none; at how many places that stands
     times_x               of ``slots``: at how many places of the context
     targets, times_y      words of a window, the centre first; how often each
+    held_times            how often each negative was drawn for the windows that share them
     drawn                 negative k of the i-th of the next windows at ``k * BATCH + i``
     ours, others          what Philox gave for it
     """
@@ -39,17 +41,20 @@ class Scratch(NamedTuple):
     x_first: Any
     x_before: Any
     y: Any
+    y_first: Any
     y_before: Any
     pairs: Any
     slots: Any
     words: Any
     slot_of: Any
     places: Any
+    groups: Any
     words_in: Any
     uses: Any
     times_x: Any
     targets: Any
     times_y: Any
+    held_times: Any
     drawn: Any
     ours: Any
     others: Any
@@ -73,17 +78,20 @@ def scratch_of(dimension: int, rules: Rules) -> Scratch:
         x_first=_aligned(chunks * slots * LANES),
         x_before=_aligned(chunks * slots * LANES),
         y=_aligned(chunks * targets * LANES),
+        y_first=_aligned(chunks * targets * LANES),
         y_before=_aligned(chunks * targets * LANES),
         pairs=pairs.reshape(-1),
         slots=np.zeros(context, np.int64),
         words=np.zeros(queue, np.int64),
         slot_of=np.zeros(queue, np.int64),
         places=np.zeros(queue, np.int64),
+        groups=np.zeros(queue, np.int64),
         words_in=np.zeros(slots, np.int64),
         uses=np.zeros(slots, np.int64),
         times_x=np.zeros(context, np.int64),
         targets=np.zeros(targets, np.int64),
         times_y=np.zeros(targets, np.int64),
+        held_times=np.zeros(targets, np.int64),
         drawn=np.zeros(draws, np.int64),
         ours=np.zeros(draws, np.uint32),
         others=np.zeros(draws, np.uint32),
@@ -106,17 +114,20 @@ def pointers(given: Any) -> Any:
         pointer(work.x_first),
         pointer(work.x_before),
         pointer(work.y),
+        pointer(work.y_first),
         pointer(work.y_before),
         pointer(work.pairs),
         pointer(work.slots),
         pointer(work.words),
         pointer(work.slot_of),
         pointer(work.places),
+        pointer(work.groups),
         pointer(work.words_in),
         pointer(work.uses),
         pointer(work.times_x),
         pointer(work.targets),
         pointer(work.times_y),
+        pointer(work.held_times),
         pointer(work.drawn),
         pointer(work.ours),
         pointer(work.others),

@@ -2,7 +2,8 @@
 
 The input vector of a word is copied to a slot of a ring when the word comes within half a window of
 the centre, is trained there, and what it gained is added to the vectors when its last place leaves.
-A word that stands at several places has one slot. Output vectors are copied for their window. What
+A word that stands at several places has one slot. Output vectors are copied for their window;
+those of negatives that several windows share stay until the last of them, like the context's. What
 windows will need is known ahead, as draws are counted: it is asked for two windows before.
 """
 
@@ -22,8 +23,16 @@ from penstock.kernels.cpu.activation.row import read_only
 from penstock.kernels.cpu.philox import philox4x32
 from penstock.kernels.cpu.vector import moved, pointer
 from penstock.kernels.cpu.word2vec.scratch import AHEAD, BATCH, Scratch, pointers, scratch_of
-from penstock.kernels.cpu.word2vec.tiles import BLOCK
-from penstock.kernels.cpu.word2vec.window import ask, flush, give, take, train_window
+from penstock.kernels.cpu.word2vec.tiles import BLOCK, LANES
+from penstock.kernels.cpu.word2vec.window import (
+    ask,
+    copy_row,
+    flush,
+    give,
+    put,
+    take,
+    train_window,
+)
 from penstock.kernels.streams import Stream
 from penstock.kernels.word2vec_rules import (
     ALWAYS,
@@ -36,6 +45,7 @@ from penstock.kernels.word2vec_rules import (
 
 _SAMPLE, _NEGATIVE = int(Stream.WORD2VEC_SAMPLE), int(Stream.WORD2VEC_NEGATIVE)
 _ALWAYS = ALWAYS
+_WORDS = Scratch._fields.index("words")
 _PIECE = 20_000  # places that a thread takes at once
 
 
@@ -150,16 +160,17 @@ def _train(
     work = pointers(given)
     dimension = vectors_in.shape[1]
     x_stride, y_stride = 2 * half + 2, (negatives + BLOCK) // BLOCK * BLOCK
-    x, x_first = work.x, work.x_first
+    chunks = (dimension + LANES - 1) // LANES
+    x, x_first, y = work.x, work.x_first, work.y
     row_in, row_out = pointer(vectors_in), pointer(vectors_out)
-    words, places, slot_of = work.words, work.places, work.slot_of
+    words, places, slot_of, groups = work.words, work.places, work.slot_of, work.groups
     words_in, uses = work.words_in, work.uses
     # Not plain 0: what is called with a literal first is compiled for that, and once more.
     zero: Any = np.int64(0)
     loss, together = 0.0, zero
     flush(work.pairs)
     pairs = word_count = kept_count = 0
-    capacity = len(given[7])
+    capacity = len(given[_WORDS])
     for slot in range(x_stride):
         words_in[slot] = -1
     for sentence in range(first, last):
@@ -167,6 +178,8 @@ def _train(
         low, high = offsets[sentence], offsets[sentence + 1]
         at = low
         filled = centre = entered = left = zero
+        group, held = zero - 1, zero + 1  # no negatives are held beside the centre's row
+        filling, next_group = zero, np.int64(shared)  # without a division for every place
         while at < high or centre < filled:
             # Words for a batch of windows, and their negatives.
             while at < high and filled < capacity:
@@ -177,14 +190,24 @@ def _train(
                         a, _, _, _ = philox4x32(seed, uint32(_SAMPLE), here, uint64(at - low))
                     else:
                         a = uint32(0)
-                    words[filled], places[filled] = word, at - low
+                    if at - low >= next_group:
+                        filling = at - low if shared == 1 else (at - low) // shared
+                        next_group = (filling + 1) * shared
+                    words[filled], places[filled], groups[filled] = word, at - low, filling
                     if not sampling or a < keep[word] or keep[word] == uint32(_ALWAYS):
                         filled += 1
                 at += 1
             ready = filled if at == high else filled - half - AHEAD
             ready = min(ready, centre + BATCH)
-            _draw(seed, here, places, centre, ready, negatives, shared, work.ours, work.others)
-            _choose(chance, alias, ready - centre, negatives, work.ours, work.others, work.drawn)
+            if shared == 1:
+                _draw(seed, here, places, centre, ready, negatives, work.ours, work.others)
+                _choose(
+                    chance, alias, ready - centre, negatives, work.ours, work.others, work.drawn
+                )
+            else:
+                _draw_shared(
+                    seed, here, groups, centre, ready, negatives, shared, chance, alias, work.drawn
+                )
             first_centre = centre
             for centre in range(first_centre, ready):
                 # Words leave the ring and come to it.
@@ -224,25 +247,45 @@ def _train(
                     ask(moved(row_in, words[entered + AHEAD - 1] * dimension), dimension)
                 if centre + AHEAD < ready:
                     ask(moved(row_out, words[centre + AHEAD] * dimension), dimension)
-                    for k in range(negatives):
-                        later = work.drawn[k * BATCH + centre + AHEAD - first_centre]
-                        ask(moved(row_out, later * dimension), dimension)
+                    if groups[centre + AHEAD] != groups[centre + AHEAD - 1]:
+                        for k in range(negatives):
+                            later = work.drawn[k * BATCH + centre + AHEAD - first_centre]
+                            ask(moved(row_out, later * dimension), dimension)
                 # The window.
                 if entered - left > 1:
                     count, repeated_x = _context(
                         slot_of, uses, left, centre, entered, work.slots, work.times_x
                     )
-                    targets, total, repeated_y = _targets(
-                        words[centre],
-                        work.drawn,
-                        centre - first_centre,
-                        negatives,
-                        work.targets,
-                        work.times_y,
-                    )
+                    found = zero
+                    if shared == 1:
+                        targets, total, repeated_y = _targets(
+                            words[centre],
+                            work.drawn,
+                            centre - first_centre,
+                            negatives,
+                            work.targets,
+                            work.times_y,
+                        )
+                        for j in range(targets):
+                            row = moved(row_out, work.targets[j] * dimension)
+                            take(row, y, j, y_stride, dimension)
+                    else:
+                        if groups[centre] != group:
+                            group = groups[centre]
+                            _give_negatives(work, row_out, held, y_stride, dimension)
+                            window = centre - first_centre
+                            held = _take_negatives(
+                                work, row_out, window, negatives, y_stride, dimension
+                            )
+                        targets = held
+                        total, repeated_y, found = _shared_targets(work, words[centre], held)
+                        if found > 0:
+                            copy_row(y, found, y, 0, y_stride, chunks)
+                        else:
+                            row = moved(row_out, words[centre] * dimension)
+                            take(row, y, 0, y_stride, dimension)
                     more, together = train_window(
                         work,
-                        row_out,
                         rates[sentence],
                         count,
                         targets,
@@ -252,6 +295,12 @@ def _train(
                         dimension,
                         together,
                     )
+                    if found > 0:
+                        copy_row(y, 0, y, found, y_stride, chunks)
+                    else:
+                        for j in range(targets if shared == 1 else 1):
+                            row = moved(row_out, work.targets[j] * dimension)
+                            put(row, y, j, y_stride, dimension)
                     loss += more
                     pairs += (entered - left - 1) * total
             centre = ready
@@ -259,9 +308,11 @@ def _train(
             kept_count += left
             for j in range(left, filled):
                 words[j - left], places[j - left] = words[j], places[j]
+                groups[j - left] = groups[j]
                 slot_of[j - left] = slot_of[j]
             filled, centre, entered, left = filled - left, centre - left, entered - left, 0
         kept_count += filled
+        _give_negatives(work, row_out, held, y_stride, dimension)
         for j in range(entered):
             slot = slot_of[j]
             if words_in[slot] >= 0:
@@ -280,7 +331,6 @@ def _draw(
     first: int,
     last: int,
     negatives: int,
-    shared: int,
     ours: Array,
     others: Array,
 ) -> None:
@@ -288,12 +338,41 @@ def _draw(
     draws = (negatives + 1) // 2
     for k in range(draws):
         for i in range(first, last):
-            place = uint64(places[i])
-            at = (place - place % uint64(shared)) * uint64(draws) + uint64(k)
+            at = uint64(places[i]) * uint64(draws) + uint64(k)
             a, b, c, d = philox4x32(seed, uint32(_NEGATIVE), which, at)
             here = 2 * k * BATCH + i - first
             ours[here], others[here] = a, b
             ours[here + BATCH], others[here + BATCH] = c, d
+
+
+@njit(cache=True)
+def _draw_shared(
+    seed: Any,
+    which: Any,
+    groups: Array,
+    first: int,
+    last: int,
+    negatives: int,
+    shared: int,
+    chance: Array,
+    alias: Array,
+    drawn: Array,
+) -> None:
+    """Write the negatives of these windows, drawn once for those that share them."""
+    size, draws = uint64(len(chance)), uint64((negatives + 1) // 2)
+    for i in range(first, last):
+        window = i - first
+        if i > first and groups[i] == groups[i - 1]:
+            for k in range(negatives):
+                drawn[k * BATCH + window] = drawn[k * BATCH + window - 1]
+            continue
+        for k in range(0, negatives, 2):
+            at = uint64(groups[i] * shared) * draws + uint64(k // 2)
+            a, b, c, d = philox4x32(seed, uint32(_NEGATIVE), which, at)
+            slot = np.int64(uint64(a) * size >> uint64(32))
+            drawn[k * BATCH + window] = slot if b < chance[slot] else alias[slot]
+            slot = np.int64(uint64(c) * size >> uint64(32))
+            drawn[(k + 1) * BATCH + window] = slot if d < chance[slot] else alias[slot]
 
 
 @njit(cache=True)
@@ -369,3 +448,58 @@ def _targets(
         times[known] += 1
         total += 1
     return count, total, total > count
+
+
+# -- negatives that windows share ------------------------------------------------------------------
+
+
+@njit(cache=True)
+def _take_negatives(
+    work: Any, row_out: Any, window: int, negatives: int, y_stride: int, dimension: int
+) -> int:
+    """Copy the negatives of a window, each once, to the rows after the centre's; return where these
+    end.
+    """
+    targets, times = work.targets, work.held_times
+    count = 1
+    for k in range(negatives):
+        word = work.drawn[k * BATCH + window]
+        known = 1
+        while known < count and targets[known] != word:
+            known += 1
+        if known == count:
+            targets[count], times[count] = word, 0
+            row = moved(row_out, word * dimension)
+            take(row, work.y, count, y_stride, dimension)
+            take(row, work.y_first, count, y_stride, dimension)
+            count += 1
+        times[known] += 1
+    return count
+
+
+@njit(cache=True)
+def _give_negatives(work: Any, row_out: Any, held: int, y_stride: int, dimension: int) -> None:
+    """Add to the vectors of negatives what their rows gained."""
+    for j in range(1, held):
+        row = moved(row_out, work.targets[j] * dimension)
+        give(row, work.y, work.y_first, j, y_stride, dimension)
+
+
+@njit(cache=True)
+def _shared_targets(work: Any, centre: int, held: int) -> tuple[int, bool, int]:
+    """Write how often each target counts in a centre's window.
+
+    Returns the number of targets, with repetitions; whether any has a weight that is not 1; and the
+    centre's row among the negatives', 0 if it is none of these: there it is no negative.
+    """
+    targets, times = work.targets, work.times_y
+    targets[0], times[0] = centre, 1
+    found, total = 0, 1
+    weights = False
+    for j in range(1, held):
+        times[j] = work.held_times[j]
+        if targets[j] == centre:
+            found, times[j] = j, 0
+        weights = weights or times[j] != 1
+        total += times[j]
+    return total, weights, found

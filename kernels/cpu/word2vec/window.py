@@ -22,7 +22,6 @@ _TOGETHER = 100  # blocks whose factors, each 1 to 2, have a product in float32
 @njit(cache=True)
 def train_window(
     work: Any,
-    row_out: Any,
     rate: Any,
     count: int,
     targets: int,
@@ -32,15 +31,16 @@ def train_window(
     dimension: int,
     together: int,
 ) -> tuple[float, int]:
-    """Take a step; return loss, and of how many blocks the loss is still to be added."""
+    """Take a step; return loss, and of how many blocks the loss is still to be added.
+
+    Rows of the context are in ``x`` and those of targets in ``y``, the centre's first.
+    """
     x, y, slots = work.x, work.y, work.slots
     pairs = work.pairs
     score, gradient = pairs, moved(pairs, 4 * PADDED)
     factor, excess = moved(pairs, 5 * PADDED), moved(pairs, 6 * PADDED)
     chunks = (dimension + LANES - 1) // LANES
     x_blocks, y_blocks = (count + BLOCK - 1) // BLOCK, (targets + BLOCK - 1) // BLOCK
-    for j in range(targets):
-        take(moved(row_out, work.targets[j] * dimension), y, j, y_stride, dimension)
     for j in range(targets, y_blocks * BLOCK):
         work.times_y[j] = 0
         _clear(y, j, y_stride, chunks)
@@ -50,9 +50,9 @@ def train_window(
     x_before, y_before = work.x_before, work.y_before
     if not alone:
         for i in range(x_blocks * BLOCK):
-            _copy(x, x_before, slots[i], x_stride, chunks)
+            copy_row(x, slots[i], x_before, slots[i], x_stride, chunks)
         for j in range(y_blocks * BLOCK):
-            _copy(y, y_before, j, y_stride, chunks)
+            copy_row(y, j, y_before, j, y_stride, chunks)
     loss = 0.0
     for p in range(x_blocks):
         rows = moved(slots, p * BLOCK)
@@ -89,8 +89,6 @@ def train_window(
                 step_of_blocks(
                     x_before, x, rows, x_stride, before, right, y_stride, chunks, gradient
                 )
-    for j in range(targets):
-        put(moved(row_out, work.targets[j] * dimension), y, j, y_stride, dimension)
     return loss, together
 
 
@@ -170,10 +168,11 @@ def give(to: Any, rows: Any, first: Any, row: int, stride: int, dimension: int) 
 
 
 @njit(cache=True)
-def _copy(source: Any, to: Any, row: int, stride: int, chunks: int) -> None:
+def copy_row(source: Any, from_row: int, to: Any, to_row: int, stride: int, chunks: int) -> None:
+    """Copy a row in chunks."""
     for chunk in range(chunks):
-        at = (chunk * stride + row) * LANES
-        store(load(zeros(to, LANES), source, at), to, at)
+        tile = load(zeros(to, LANES), source, (chunk * stride + from_row) * LANES)
+        store(tile, to, (chunk * stride + to_row) * LANES)
 
 
 @njit(cache=True)

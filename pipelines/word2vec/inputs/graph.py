@@ -17,7 +17,7 @@ from penstock.pipelines.walk.starts import find_starts, listed_starts
 from penstock.pipelines.walk.weights import WeightStatistics, inspect_weights, weighted
 from penstock.pipelines.word2vec.inputs import Input, Prepared
 from penstock.workers.walk.rows import WalkGraphSpec
-from penstock.workers.word2vec.corpus import GraphWalks
+from penstock.workers.word2vec.corpus import COUNTED_WORDS, GraphWalks
 
 if TYPE_CHECKING:
     from penstock.pipelines.job import Workers
@@ -94,9 +94,11 @@ class GraphInput(Input):
         return self._starts() * self.options.walks * self.options.length
 
     def held_bytes(self, workers: Workers, rows: int) -> int:
-        """Return what the rows take, and the tables of the sampler."""
+        """Return what the rows take, the tables of the sampler, and walks that are kept."""
         nodes, edges = self._graph.num_nodes, self._graph.num_edges
-        return self._spec(workers, rows).bytes(nodes, edges, id_dtype(nodes).itemsize)
+        words = nodes * self.options.walks * self.options.length
+        kept = 4 * min(words, COUNTED_WORDS)
+        return self._spec(workers, rows).bytes(nodes, edges, id_dtype(nodes).itemsize) + kept
 
     def prepare(self, workers: Workers, rows: int, scratch: Path) -> Prepared:
         """Choose how to walk; nothing is walked yet."""

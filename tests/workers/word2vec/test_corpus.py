@@ -89,5 +89,40 @@ def test_nodes_are_counted_in_so_many_walks_of_each_start(
     rows = WalkGraph(np.asarray(csr.indptr), np.asarray(csr.indices))
     given: tuple[Any, ...] = (rows, Rules(length=7), Starts(100, 100), 10, False, 1)
     for words, walks in ((1, 1), (700, 1), (2099, 2), (2100, 3), (10**6, 10)):
-        monkeypatch.setattr(corpora, "_COUNTED_WORDS", words)
+        monkeypatch.setattr(corpora, "COUNTED_WORDS", words)
         assert WalkCorpus(*given).counted == 100 * walks
+
+
+@pytest.mark.parametrize("same", [False, True])
+def test_walks_that_were_counted_are_not_walked_again(
+    make_graph: Any, monkeypatch: pytest.MonkeyPatch, same: bool
+) -> None:
+    csr = make_graph().csr()
+    rows = WalkGraph(np.asarray(csr.indptr), np.asarray(csr.indices))
+    given: tuple[Any, ...] = (rows, Rules(length=7, seed=5), Starts(100, 100), 3, same, 2)
+    truth, corpus = WalkCorpus(*given), WalkCorpus(*given)
+    expected = {epoch: truth.read(epoch, 0, 300)[0].reshape(-1, 7) for epoch in (0, 1)}
+    corpus.visits(100, 50, 150)  # as a rank of several: its share of what is counted
+    for first, last in ((0, 300), (60, 100), (50, 150), (0, 70), (140, 300), (0, 50), (150, 151)):
+        tokens, offsets = corpus.read(0, first, last)
+        np.testing.assert_array_equal(tokens.reshape(-1, 7), expected[0][first:last])
+        np.testing.assert_array_equal(offsets, np.arange(last - first + 1) * 7)
+    with monkeypatch.context() as patch:
+        patch.setattr(corpora, "spread", lambda work, pieces, threads: None)
+        np.testing.assert_array_equal(
+            corpus.read(0, 50, 150)[0].reshape(-1, 7), expected[0][50:150]
+        )
+    np.testing.assert_array_equal(corpus.read(1, 0, 300)[0].reshape(-1, 7), expected[1])
+    assert (corpus.kept is None) is not same
+
+
+def test_many_walks_that_were_counted_are_not_kept(
+    make_graph: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    csr = make_graph().csr()
+    rows = WalkGraph(np.asarray(csr.indptr), np.asarray(csr.indices))
+    monkeypatch.setattr(corpora, "COUNTED_WORDS", 699)
+    corpus = WalkCorpus(rows, Rules(length=7), Starts(100, 100), 3, False, 1)
+    assert corpus.counted == 100
+    corpus.visits(100, 0, corpus.counted)
+    assert corpus.kept is None
