@@ -450,6 +450,16 @@ def test_pieces_are_whole_graphs_within_shards():
     assert cut(np.empty(0), np.empty(0, int)) == [(0, 0, False)]
 
 
+def test_many_pieces_are_whole_chunks():
+    """A chunk that two pieces read is decoded twice; few pieces are for all cores instead."""
+    chunk = np.repeat(np.arange(240), 100)
+    costs, items = np.full(len(chunk), 1e6), np.full(len(chunk), 1000)
+    many = cut(costs, items, aligned=chunk, least_cost=1e6)
+    assert [stop - first for first, stop, _ in many] == [100] * 240
+    few = cut(costs, items, aligned=chunk, least_cost=9.5e7)
+    assert {stop - first for first, stop, _ in few} == {95, 5}
+
+
 def test_the_plan_writes_nothing(tmp_path, capsys):
     generate("zoo", tmp_path / "zoo", graphs=20, seed=1)
     assert run(["centrality", str(tmp_path / "zoo"), str(tmp_path / "out"), "--plan"]) == 0
