@@ -90,7 +90,7 @@ class CentralityWriter:
 
     def done(self, number: int) -> bool:
         """Return whether a part is whole."""
-        return self.records.done(piece_name(number))
+        return self.records.done(piece_name(number), "graphs", "nodes", "failures")
 
 
 def save_manifest(
