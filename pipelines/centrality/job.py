@@ -81,8 +81,11 @@ class CentralityJob(Job[CentralityReport]):
                 remedy="Name an output elsewhere: what is written there would be read next time",
             )
         if options.sampled and not source.one:
-            several = "several graphs" if source.graphs < 0 else f"{source.graphs:,} graphs"
-            raise UsageError("--samples and --epsilon are for one large graph", got=several)
+            raise UsageError(
+                "--samples and --epsilon are for one large graph",
+                got=f"{source.path}, whose graphs have ids",
+                remedy="Leave them away, or make the one graph a directory with penstock etl",
+            )
         if source.directed and options.wanted & {"triangles"}:
             raise UsageError(
                 "triangles are those of undirected graphs",
@@ -160,7 +163,7 @@ class CentralityJob(Job[CentralityReport]):
         }
         counted = save_manifest(writer, specs, self.source.failures, about)
         self.result.pieces = len(specs)
-        for name in ("graphs", "nodes", "failed", "bytes"):
+        for name in ("graphs", "nodes", "failed", "lost", "bytes"):
             setattr(self.result, name, counted[name])
 
     def report(self, seconds: float) -> CentralityReport:

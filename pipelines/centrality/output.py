@@ -126,7 +126,12 @@ def save_manifest(
     failed = len(reasons) + len(lost)
     body = {**about, **total, "failed": failed, "files": file_table(files)}
     FORMAT.save(writer.records.result, body)
-    return {**total, "failed": failed, "bytes": sum(file.bytes for file in files)}
+    return {
+        **total,
+        "failed": failed,
+        "lost": len(lost),
+        "bytes": sum(file.bytes for file in files),
+    }
 
 
 def piece_name(number: int) -> str:
