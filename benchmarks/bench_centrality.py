@@ -1,30 +1,48 @@
-"""Centralities of control-flow graphs on cores: our kernels beside igraph and NetworkX.
+"""Centralities of control-flow graphs on cores: our kernels beside igraph, NetworKit and NetworkX.
 
     PENSTOCK_DATA=... python -P benchmarks/bench_centrality.py [--files 12] [--threads 2] [--cpu]
+    python -P benchmarks/bench_centrality.py --whole 10000 [--metrics closeness] [--read-delay 0.1]
 
 The graphs are those of OpenSSL's functions (zoo/openssl-cfg of the data), directed and without
 weights, each file a compiler's output. Peers are called a graph at a time, as their users do, on
-graphs that they have already; their conversion is not timed. NetworkX takes every STEP-th graph of
-each file, and its time is scaled by the number of edges times nodes that it saw. Nothing is timed
-before all our values of these graphs equal NetworkX's to 1e-9.
+graphs that they have already; their conversion is not timed. igraph and NetworKit, where they are
+installed, run on one core, and in as many processes as we have threads, the graphs dealt to these
+by cost; NetworKit also by its threads, which share the sources of a graph. NetworkX takes every
+STEP-th graph of each file, and its time is scaled by the number of edges times nodes that it saw.
+Nothing is timed before all our values of these graphs equal NetworkX's to 1e-9, and betweenness
+NetworKit's.
+
+With --whole the command is timed, from Parquet to Parquet, on graphs of table 3 of the SwarmGraph
+paper, without pieces that are read and written while another is computed, and with them, in turns.
+--read-delay adds seconds to every read, as of a disk that is far away.
 """
 
 import argparse
 import gzip
 import json
+import multiprocessing
 import os
 import statistics
 import sys
+import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import networkx as nx
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 
+from penstock import ClusterSpec, Graph, centrality, generate
 from penstock.kernels.centrality_rules import GraphBatch, betweenness_scale, closeness
 from penstock.kernels.cpu import centrality as kernels
 from penstock.partition.threads import spread
+from penstock.pipelines.centrality import tasks
+from penstock.pipelines.centrality.inputs import table_piece
 
 STEP = 20
 REPEATS = 5
@@ -76,9 +94,13 @@ def ours(pieces: list[GraphBatch], metric: str, threads: int) -> list[np.ndarray
     return found
 
 
+def cost_of(rows: list[list[int]]) -> int:
+    return (len(rows) + 1) * (sum(map(len, rows)) + len(rows))
+
+
 def cut(graphs: list[list[list[int]]]) -> list[GraphBatch]:
     """Cut the graphs, in their order, into pieces of about equal cost."""
-    cost = [(len(rows) + 1) * (sum(map(len, rows)) + len(rows)) for rows in graphs]
+    cost = list(map(cost_of, graphs))
     before = np.cumsum(cost) - cost
     piece = (before * PIECES // (sum(cost) + 1)).astype(int)
     groups = [[] for _ in range(PIECES)]
@@ -105,7 +127,7 @@ def time_networkx(
     function = nx.closeness_centrality if metric == "closeness" else nx.betweenness_centrality
     spent, seen, total = 0.0, 0, 0
     for number, rows in enumerate(graphs):
-        cost = (len(rows) + 1) * (sum(map(len, rows)) + len(rows))
+        cost = cost_of(rows)
         total += cost
         if number % STEP:
             continue
@@ -118,22 +140,149 @@ def time_networkx(
     return spent * total / seen
 
 
-def time_igraph(graphs: list, metric: str, clock: Callable[[], float]) -> float | None:
-    try:
-        import igraph
-    except ImportError:
-        return None
+def igraph_calls(graphs: list, metric: str) -> list[Callable[[], object]]:
+    import igraph
+
     made = [
         igraph.Graph(
             n=len(rows), edges=[(a, b) for a, row in enumerate(rows) for b in row], directed=True
         )
         for rows in graphs
     ]
+    # igraph's harmonic and plain closeness count otherwise; the searches are the same.
+    if metric == "closeness":
+        return [partial(graph.closeness, mode="in") for graph in made]
+    return [partial(graph.betweenness, directed=True) for graph in made]
+
+
+def networkit_calls(graphs: list, metric: str, threads: int = 1) -> list[Callable[[], object]]:
+    import networkit
+
+    networkit.setNumberOfThreads(threads)
+    made = []
+    for rows in graphs:
+        graph = networkit.Graph(len(rows), directed=True)
+        for a, row in enumerate(rows):
+            for b in row:
+                graph.addEdge(a, b)
+        made.append(graph)
+    if metric == "betweenness":
+        return [networkit.centrality.Betweenness(graph, True).run for graph in made]
+    # The searches go along the edges, ours against them: as many, of the same lengths in all.
+    kind = networkit.centrality.ClosenessVariant.GENERALIZED
+    some = (graph for graph in made if graph.numberOfNodes())
+    return [networkit.centrality.Closeness(graph, False, kind).run for graph in some]
+
+
+PEERS = {"igraph": igraph_calls, "networkit": networkit_calls}
+
+
+def spent(calls: list[Callable[[], object]], clock: Callable[[], float]) -> float:
     begun = clock()
-    for graph in made:
-        # igraph's harmonic and plain closeness count otherwise; the searches are the same.
-        graph.closeness(mode="in") if metric == "closeness" else graph.betweenness(directed=True)
+    for call in calls:
+        call()
     return clock() - begun
+
+
+def _process(peer: str, graphs: list, metric: str, ready: Any, cpu: bool, told: Any) -> None:
+    calls = PEERS[peer](graphs, metric)
+    ready.wait()
+    told.put(spent(calls, time.process_time if cpu else time.perf_counter))
+
+
+def in_processes(peer: str, graphs: list, metric: str, count: int, *, cpu: bool) -> float:
+    """Return the seconds of the last of several processes, or with cpu of all together.
+
+    Each has made its graphs before any begins; they are dealt by cost, the most costly first.
+    """
+    context = multiprocessing.get_context("spawn")
+    ready, told = context.Barrier(count), context.Queue()
+    dealt = sorted(graphs, key=cost_of, reverse=True)
+    members = [
+        context.Process(target=_process, args=(peer, dealt[n::count], metric, ready, cpu, told))
+        for n in range(count)
+    ]
+    for member in members:
+        member.start()
+    seconds = [told.get(timeout=3600) for _ in members]
+    for member in members:
+        member.join()
+    return sum(seconds) if cpu else max(seconds)
+
+
+def time_peers(graphs: list, metric: str, cores: int, *, cpu: bool) -> dict[str, float | None]:
+    """Return what every peer takes: on one core, in a process a core, NetworKit by its threads."""
+    clock = time.process_time if cpu else time.perf_counter
+    found: dict[str, float | None] = {}
+    for peer, calls in PEERS.items():
+        there = find_spec(peer) is not None
+        found[peer] = spent(calls(graphs, metric), clock) if there else None
+        if cores > 1 and there:
+            name = f"{peer}, {cores} processes"
+            found[name] = in_processes(peer, graphs, metric, cores, cpu=cpu)
+        if cores > 1 and there and peer == "networkit":
+            threaded = networkit_calls(graphs, metric, cores)
+            found[f"{peer}, {cores} threads"] = spent(threaded, clock)
+    return found
+
+
+def check_networkit(graphs: list, values: np.ndarray, ptr: np.ndarray) -> None:
+    """Compare our betweenness of every STEP-th graph with NetworKit's."""
+    if find_spec("networkit") is None:
+        return
+    for number in range(0, len(graphs), STEP):
+        if len(graphs[number]) > 2:
+            (run,) = networkit_calls(graphs[number : number + 1], "betweenness")
+            theirs = run().scores()
+            mine = values[ptr[number] : ptr[number + 1]]
+            np.testing.assert_allclose(mine, theirs, rtol=1e-9, atol=1e-13)
+
+
+def draw_table(path: Path, graphs: int) -> None:
+    """Write the edges of graphs as in table 3 of the SwarmGraph paper."""
+    generate("zoo", path.parent / "zoo", graphs=graphs, seed=1)
+    csr = Graph.open(path.parent / "zoo").csr()
+    sizes = pq.read_table(path.parent / "zoo/graphs.parquet")["nodes"].to_numpy()
+    first = np.cumsum(sizes) - sizes
+    rows = np.repeat(np.arange(csr.rows), np.diff(csr.indptr))
+    once = rows < csr.indices
+    ends = [rows[once], np.asarray(csr.indices)[once].astype(np.int64)]
+    graph = np.searchsorted(first, ends[0], side="right") - 1
+    columns = {
+        "graph_id": graph,
+        "source": ends[0] - first[graph],
+        "target": ends[1] - first[graph],
+    }
+    pq.write_table(pa.table(columns), path, row_group_size=500_000)
+
+
+def whole_command(given: argparse.Namespace) -> dict[str, Any]:
+    """Time Parquet to Parquet in this process, with pieces read and written ahead and without."""
+    read, seconds = table_piece.read_columns, {}
+
+    def slow(*arguments: Any) -> Any:
+        time.sleep(given.read_delay)  # stands for a disk that is far away
+        return read(*arguments)
+
+    table_piece.read_columns = slow
+    with tempfile.TemporaryDirectory() as folder:
+        edges = Path(folder) / "edges.parquet"
+        draw_table(edges, given.whole)
+        digests = set()
+        depths = (0, tasks.AHEAD)
+        for depth in depths * (1 + REPEATS):  # the first round warms up
+            tasks.AHEAD, out = depth, Path(folder) / "out"
+            cluster = ClusterSpec(cluster="threads", workers=given.threads)
+            report = centrality(edges, out, metrics=given.metrics, cluster=cluster, overwrite=True)
+            seconds.setdefault(depth, []).append(report.stage_seconds["compute"])
+            digests.add(str(json.loads((out / "centrality.json").read_text())["files"]))
+    if len(digests) > 1:
+        sys.exit("files differ with the number of pieces ahead")
+    return {
+        "graphs": given.whole,
+        "pieces": report.pieces,
+        "ahead": {str(depth): statistics.median(seconds[depth][1:]) for depth in depths},
+    }
 
 
 def main() -> None:
@@ -142,7 +291,21 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--cpu", action="store_true", help="CPU time of all threads, not elapsed")
+    parser.add_argument(
+        "--whole", type=int, metavar="GRAPHS", help="time Parquet to Parquet instead"
+    )
+    parser.add_argument("--metrics", default="closeness", help="of --whole")
+    parser.add_argument("--read-delay", type=float, default=0.0, help="of --whole: s a row group")
     given = parser.parse_args()
+    if given.whole:
+        report = whole_command(given)
+        if given.json:
+            print(json.dumps(report))
+            return
+        print(f"{given.metrics} of {report['graphs']:,} graphs in {report['pieces']} pieces")
+        for depth, seconds in report["ahead"].items():
+            print(f"  {depth} pieces read or written ahead: {seconds:.2f} s")
+        return
     clock = time.process_time if given.cpu else time.perf_counter
     folder = os.environ.get("PENSTOCK_DATA")
     if not folder:
@@ -154,10 +317,10 @@ def main() -> None:
     report = {"files": len(paths), "graphs": len(graphs), "nodes": int(ptr[-1])}
     for metric in ("closeness", "betweenness"):
         values = np.concatenate(ours(pieces, metric, given.threads))
-        peers = {
-            "networkx": time_networkx(graphs, metric, values, ptr, clock),
-            "igraph": time_igraph(graphs, metric, clock),
-        }
+        peers = {"networkx": time_networkx(graphs, metric, values, ptr, clock)}
+        if metric == "betweenness":
+            check_networkit(graphs, values, ptr)
+        peers |= time_peers(graphs, metric, given.threads, cpu=given.cpu)
         times = []
         for _ in range(REPEATS):
             begun = clock()
@@ -169,7 +332,7 @@ def main() -> None:
             print(f"{metric}: {mine:.3f} s, {len(graphs) / mine:,.0f} graphs/s")
             for name, seconds in peers.items():
                 said = "not installed" if seconds is None else f"{seconds / mine:.1f} times as long"
-                print(f"  {name:10} {said}")
+                print(f"  {name:24} {said}")
     if given.json:
         print(json.dumps(report))
 

@@ -107,6 +107,8 @@ class Manifest:
         for count in (self.nodes, self.edges, *chain.from_iterable(shards)):
             if not isinstance(count, int) or isinstance(count, bool) or count < 0:
                 raise TypeError(f"{count!r} where a count should be")
+        if not isinstance(self.directed, bool):
+            raise TypeError(f"directed of {self.directed!r}")
         ends = [0, *(shard.stop for shard in self.shards)]
         if ends[:-1] != [shard.start for shard in self.shards] or ends[-1] != self.nodes:
             raise TypeError(

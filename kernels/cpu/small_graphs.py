@@ -13,7 +13,14 @@ from penstock.arrays import Array
 from penstock.kernels.compiled import njit
 from penstock.kernels.cpu.vector import trailing_zeros
 
-__all__ = ["NO_SOURCE", "NO_TARGET", "number_nodes", "parallel_edges", "rows_of_edges"]
+__all__ = [
+    "NO_SOURCE",
+    "NO_TARGET",
+    "number_nodes",
+    "parallel_edges",
+    "rows_of_edges",
+    "self_loops",
+]
 
 NO_SOURCE, NO_TARGET = 1, 2
 # Where ids lie closer together than this, a table of their range is faster than sorting them.
@@ -28,7 +35,8 @@ def number_nodes(
     us, vs = np.empty(len(sources), np.int32), np.empty(len(sources), np.int32)
     names, ptr = np.empty(2 * len(sources), np.int64), np.empty(len(starts), np.int64)
     some = flags if flags.any() else flags[:0]
-    nodes = _number_nodes(starts, sources, targets, some, names, ptr, us, vs)
+    ends = _frozen(sources), _frozen(targets)
+    nodes = _number_nodes(starts, *ends, some, names, ptr, us, vs)
     return names[:nodes].copy(), ptr, us, vs
 
 
@@ -46,10 +54,20 @@ def rows_of_edges(
 
 def parallel_edges(indptr: Array, indices: Array) -> bool:
     """Return whether a row of ascending neighbours has one twice."""
-    views = [array.view(np.ndarray) for array in (indptr, indices)]
-    for view in views:
-        view.flags.writeable = False  # mapped or not, one kind is compiled
-    return bool(_parallel_edges(*views))
+    return bool(_parallel_edges(_frozen(indptr), _frozen(indices)))
+
+
+def self_loops(ptr: Array, indptr: Array, indices: Array) -> Array:
+    """Return how many edges of each graph are self loops, (graphs,) int64; see naive."""
+    found = np.zeros(len(ptr) - 1, np.int64)
+    _self_loops(_frozen(ptr), _frozen(indptr), _frozen(indices), found)
+    return found
+
+
+def _frozen(array: Array) -> Array:
+    view = array.view(np.ndarray)
+    view.flags.writeable = False  # mapped or not, one kind is compiled
+    return view
 
 
 @njit(cache=True, nogil=True)
@@ -248,3 +266,13 @@ def _parallel_edges(indptr: Array, indices: Array) -> bool:
             if indices[edge] == indices[edge - 1]:
                 return True
     return False
+
+
+@njit(cache=True, nogil=True)
+def _self_loops(ptr: Array, indptr: Array, indices: Array, found: Array) -> None:
+    for graph in range(len(ptr) - 1):
+        loops = 0
+        for row in range(ptr[graph], ptr[graph + 1]):
+            for edge in range(indptr[row], indptr[row + 1]):
+                loops += indices[edge] == row
+        found[graph] = loops

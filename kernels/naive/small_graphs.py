@@ -66,3 +66,10 @@ def parallel_edges(indptr: Array, indices: Array) -> bool:
     """Return whether a row of ascending neighbours has one twice."""
     rows = (indices[low:high].tolist() for low, high in pairwise(indptr))
     return any(len(set(row)) < len(row) for row in rows)
+
+
+def self_loops(ptr: Array, indptr: Array, indices: Array) -> Array:
+    """Return how many edges of each graph lead from a node to itself, (graphs,) int64."""
+    rows = np.repeat(np.arange(len(indptr) - 1), np.diff(indptr))
+    graphs = np.searchsorted(ptr, rows[rows == indices], side="right") - 1
+    return np.bincount(graphs, minlength=len(ptr) - 1)

@@ -38,6 +38,6 @@ def command(
     report = run_command(job, output, planned=plan)
     if report is not None and report.failed:
         raise PenstockError(
-            f"{report.failed:,} of {report.graphs:,} graphs failed; the others are computed",
+            f"{report.failures()}; the others are computed",
             remedy=f"See {out}/failures.parquet",
         )

@@ -37,8 +37,9 @@ from penstock.pipelines.job.partial import PartialOutput
 from penstock.pipelines.job.plan import Need, Plan, disk_need
 from penstock.sizes import does_not_fit
 
-# On a GPU a piece takes milliseconds: a task has several, read and written on threads of its own.
-_PIECES_OF_GPU_TASK = 64
+# A task has several pieces, some of which are read and written while one is computed: on a GPU,
+# where a piece takes milliseconds, up to so many, on a core a few.
+_PIECES_OF_GPU_TASK, _PIECES_OF_TASK = 64, 8
 _TASKS_OF_WORKER = 8  # at least, so that the last ones are short
 _DEVICE_ITEM_BYTES = 24
 
@@ -80,8 +81,11 @@ class CentralityJob(Job[CentralityReport]):
                 remedy="Name an output elsewhere: what is written there would be read next time",
             )
         if options.sampled and not source.one:
-            several = "several graphs" if source.graphs < 0 else f"{source.graphs:,} graphs"
-            raise UsageError("--samples and --epsilon are for one large graph", got=several)
+            raise UsageError(
+                "--samples and --epsilon are for one large graph",
+                got=f"{source.path}, whose graphs have ids",
+                remedy="Leave them away, or make the one graph a directory with penstock etl",
+            )
         if source.directed and options.wanted & {"triangles"}:
             raise UsageError(
                 "triangles are those of undirected graphs",
@@ -145,11 +149,10 @@ class CentralityJob(Job[CentralityReport]):
             began = time.monotonic()
             todo = [n for n in range(len(specs)) if not writer.done(n)]
             self.result.resumed_pieces = len(specs) - len(todo)
-            # The most costly first, so that no worker ends late; those of about equal cost as they
-            # lie on the disk.
-            todo.sort(key=lambda n: (-round(2 * math.log2(specs[n].cost + 1)), n))
-            self._large(workers, task, {n: specs[n] for n in todo if specs[n].large})
-            self._pieces(workers, task, {n: specs[n] for n in todo if not specs[n].large})
+            missing = most_costly_first({n: specs[n] for n in todo})
+            large = {n: spec for n, spec in missing.items() if spec.large}
+            self._large(workers, task, large)
+            self._pieces(workers, task, {n: missing[n] for n in missing if n not in large})
             self.result.stage_seconds["compute"] = time.monotonic() - began
             self.result.devices = workers.capacity.text()
         self.source.check_unchanged()
@@ -160,7 +163,7 @@ class CentralityJob(Job[CentralityReport]):
         }
         counted = save_manifest(writer, specs, self.source.failures, about)
         self.result.pieces = len(specs)
-        for name in ("graphs", "nodes", "failed", "bytes"):
+        for name in ("graphs", "nodes", "failed", "lost", "bytes"):
             setattr(self.result, name, counted[name])
 
     def report(self, seconds: float) -> CentralityReport:
@@ -170,13 +173,10 @@ class CentralityJob(Job[CentralityReport]):
 
     def _pieces(self, workers: Workers, task: CentralityTask, specs: dict[int, PieceSpec]) -> None:
         """Compute pieces in the order that they are given."""
-        size = 1
-        if workers.capacity.on_gpu:
-            least = len(specs) // (_TASKS_OF_WORKER * workers.task_capacity.tasks)
-            size = min(max(least, 1), _PIECES_OF_GPU_TASK)
-        listed = list(specs.items())
-        calls = [(task, listed[i : i + size]) for i in range(0, len(listed), size)]
-        sizes = [sum(spec.graphs for _, spec in several) for _, several in calls]
+        at_once = workers.task_capacity.tasks
+        several = in_tasks(specs, at_once, on_gpu=workers.capacity.on_gpu)
+        calls = [(task, each) for each in several]
+        sizes = [sum(spec.graphs for _, spec in each) for each in several]
         workers.tasks("centrality", compute_pieces, calls, sizes, "graphs")
 
     def _large(self, workers: Workers, task: CentralityTask, specs: dict[int, PieceSpec]) -> None:
@@ -273,3 +273,34 @@ class CentralityJob(Job[CentralityReport]):
         if options.distances:
             size += matrix_bytes(source.sizes, options)
         return size, self._shares_of_one().count * 40 * source.nodes if source.one else 0
+
+
+def most_costly_first(specs: dict[int, PieceSpec]) -> dict[int, PieceSpec]:
+    """Return pieces by falling cost; those of about equal cost as they lie on the disk."""
+    order = sorted(specs, key=lambda n: (-round(2 * math.log2(specs[n].cost + 1)), n))
+    return {n: specs[n] for n in order}
+
+
+def in_tasks(
+    specs: dict[int, PieceSpec], at_once: int, *, on_gpu: bool
+) -> list[list[tuple[int, PieceSpec]]]:
+    """Pack pieces, in the order that they are given, into tasks, of which ``at_once`` run.
+
+    On cores by cost: a task takes a share of what is left, and the last ones a piece each, so that
+    no worker ends late.
+    """
+    listed = list(specs.items())
+    share = _TASKS_OF_WORKER * at_once
+    if on_gpu:
+        size = min(max(len(listed) // share, 1), _PIECES_OF_GPU_TASK)
+        return [listed[i : i + size] for i in range(0, len(listed), size)]
+    found: list[list[tuple[int, PieceSpec]]] = []
+    left = sum(spec.cost for spec in specs.values())
+    room = 0.0
+    for number, spec in listed:
+        if not found or spec.cost > room or len(found[-1]) == _PIECES_OF_TASK:
+            found.append([])
+            room = left / share
+        found[-1].append((number, spec))
+        room, left = room - spec.cost, left - spec.cost
+    return found

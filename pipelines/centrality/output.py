@@ -90,7 +90,7 @@ class CentralityWriter:
 
     def done(self, number: int) -> bool:
         """Return whether a part is whole."""
-        return self.records.done(piece_name(number))
+        return self.records.done(piece_name(number), "graphs", "nodes", "failures")
 
 
 def save_manifest(
@@ -126,7 +126,12 @@ def save_manifest(
     failed = len(reasons) + len(lost)
     body = {**about, **total, "failed": failed, "files": file_table(files)}
     FORMAT.save(writer.records.result, body)
-    return {**total, "failed": failed, "bytes": sum(file.bytes for file in files)}
+    return {
+        **total,
+        "failed": failed,
+        "lost": len(lost),
+        "bytes": sum(file.bytes for file in files),
+    }
 
 
 def piece_name(number: int) -> str:
@@ -143,10 +148,10 @@ def _edges(batch: GraphBatch, stored: Array) -> Array:
     """Return the edges of each graph: one that is stored both ways is one."""
     if batch.directed:
         return stored
-    rows = np.repeat(np.arange(batch.nodes), np.diff(batch.indptr))
-    loops = rows[rows == batch.indices]
-    of = np.searchsorted(batch.ptr, loops, side="right") - 1
-    return (stored + np.bincount(of, minlength=batch.graphs)) // 2
+    from penstock.kernels.cpu.small_graphs import self_loops
+
+    found: Array = (stored + self_loops(batch.ptr, batch.indptr, batch.indices)) // 2
+    return found
 
 
 def _edge_columns(piece: Piece, values: Array, failed: Array) -> dict[str, Any]:
@@ -175,12 +180,18 @@ def _write(root: Path, name: str, columns: dict[str, Any]) -> FileEntry:
 
     (root / name).parent.mkdir(parents=True, exist_ok=True)
     table = pa.table(columns)
-    # Of other numbers too few repeat.
-    words = [
-        field.name
-        for field in table.schema
-        if field.name == "graph" or pa.types.is_string(field.type)
-    ]
+    words, numbers = [], []
+    for field in table.schema:
+        if field.name == "graph" or pa.types.is_string(field.type):
+            words.append(field.name)  # of other columns too few values repeat
+        elif pa.types.is_integer(field.type):
+            numbers.append(field.name)  # which mostly ascend: smaller, and faster to compress
     with atomic(root / name) as temporary:
-        pq.write_table(table, temporary, compression="zstd", use_dictionary=words or False)
+        pq.write_table(
+            table,
+            temporary,
+            compression="zstd",
+            use_dictionary=words or False,
+            column_encoding=dict.fromkeys(numbers, "DELTA_BINARY_PACKED") or None,
+        )
     return file_entry(root, name)

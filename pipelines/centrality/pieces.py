@@ -110,10 +110,12 @@ def cut(
     """Cut graphs into ranges of about equal cost: first, one after the last, and whether large.
 
     barriers  (graphs,) int64, ascending: no range has graphs of two values
-    aligned   (graphs,) int64, ascending: ranges begin where the value does, if they can
+    aligned   (graphs,) int64, ascending: ranges begin where the value does, if they can; for that
+              they may cost twice as much where there are many
     A large graph has a range of its own.
     """
-    most = max(float(costs.sum()) / _PIECES, _LEAST_COST if least_cost is None else least_cost)
+    least = _LEAST_COST if least_cost is None else least_cost
+    most = max(float(costs.sum()) / _PIECES, least)
     large = (items > _LARGE_ITEMS) | (costs > max(_LARGE_COST, 8 * most))
     before_costs = np.concatenate([[0.0], np.cumsum(costs)])
     before_items = np.concatenate([[0], np.cumsum(items)])
@@ -136,7 +138,16 @@ def cut(
             stop = min(stop, int(np.searchsorted(barriers, barriers[first], side="right")))
         if aligned is not None and stop < count:
             begins = int(np.searchsorted(aligned, aligned[stop], side="left"))
-            stop = begins if begins > first else stop
+            ends = int(np.searchsorted(aligned, aligned[stop], side="right"))
+            if begins > first:
+                stop = begins
+            elif (
+                most > least
+                and before_costs[ends] - before_costs[first] <= 2 * most
+                and before_items[ends] - before_items[first] <= _MOST_ITEMS
+                and not large[first:ends].any()
+            ):
+                stop = ends
         stop = max(stop, first + 1)
         found.append((first, stop, False))
         first = stop

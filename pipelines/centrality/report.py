@@ -19,7 +19,8 @@ class CentralityReport(CountsReport):
     nodes: int = 0
     pieces: int = 0
     resumed_pieces: int = 0
-    failed: int = 0
+    failed: int = 0  # rows of failures.parquet: graphs, or what is of no graph that is known
+    lost: int = 0  # of these the latter
     samples: int | None = None
     error_bound: float | None = None
     bytes: int = 0
@@ -46,5 +47,12 @@ class CentralityReport(CountsReport):
         if self.resumed_pieces:
             lines.append(f"  {self.resumed_pieces} pieces were there from the run before")
         if self.failed:
-            lines.append(f"  {self.failed:,} graphs failed: see {shown(self.out)}/failures.parquet")
+            lines.append(f"  {self.failures()}: see {shown(self.out)}/failures.parquet")
         return "\n".join(lines)
+
+    def failures(self) -> str:
+        """Say how many graphs failed, and what could not be read besides."""
+        said = f"{self.failed - self.lost:,} of {self.graphs:,} graphs failed"
+        if self.lost:
+            said += f"; {self.lost:,} files, lines or row groups of unknown graphs cannot be read"
+        return said

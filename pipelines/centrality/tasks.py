@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -67,23 +67,26 @@ class _MemoryBudget:
 
 _budget = _MemoryBudget()
 _gpu = threading.Lock()  # one piece at a time computes there; others are read and written meanwhile
+AHEAD = 2  # pieces that a task on a core reads or writes while it computes another; 0: none
 
 
 def compute_pieces(task: CentralityTask, several: list[tuple[int, PieceSpec]]) -> None:
-    """Compute pieces and write them.
+    """Compute pieces and write them; reading, computing and writing overlap.
 
-    A worker with a GPU has several at hand, so that reading, computing and writing overlap: as many
-    as it has cores, whether as tasks at once or within one.
+    One piece at a time computes: on the worker's GPU, or on the core that is this task's. A worker
+    with a GPU has as many pieces at hand as it has cores, whether as tasks at once or within one;
+    a task on a core has ``AHEAD`` besides the one that it computes.
     """
-    threads = 1
+    threads, turn = 1 + AHEAD, threading.Lock()
     if resources().device is not None:
-        threads = min(len(several), max(1, cores() // _threads_of_worker()))
+        threads, turn = max(1, cores() // _threads_of_worker()), _gpu
+    threads = min(len(several), threads)
     if threads == 1:
         for number, spec in several:
-            _compute_piece(task, number, spec)
+            _compute_piece(task, turn, number, spec)
         return
     with ThreadPoolExecutor(threads) as pool:
-        made = [pool.submit(_compute_piece, task, *each) for each in several]
+        made = [pool.submit(_compute_piece, task, turn, *each) for each in several]
         try:
             for one in made:
                 one.result()
@@ -101,10 +104,12 @@ def _threads_of_worker() -> int:
         return 1
 
 
-def _compute_piece(task: CentralityTask, number: int, spec: PieceSpec) -> None:
+def _compute_piece(
+    task: CentralityTask, turn: AbstractContextManager[Any], number: int, spec: PieceSpec
+) -> None:
     with _budget.hold(spec.bytes(task.options), task.memory):
         piece = spec.read(weighted=task.options.weighted)
-        found, distances = _computed(task, piece, task.options)
+        found, distances = _computed(task, piece, task.options, turn)
         task.writer.save(number, piece, found, distances)
 
 
@@ -122,7 +127,8 @@ def finish_graph(
         found = from_shares(records, number, shares, piece.batch, task.options)
         rest, distances = task.options.wanted - OF_PATHS, None
         if rest or task.options.distances:
-            more, distances = _computed(task, piece, task.options.rest())
+            turn = nullcontext() if resources().device is None else _gpu
+            more, distances = _computed(task, piece, task.options.rest(), turn)
             if rest:
                 found = Columns(
                     found.nodes | more.nodes,
@@ -135,9 +141,15 @@ def finish_graph(
 
 
 def _computed(
-    task: CentralityTask, piece: Piece, options: CentralityOptions
+    task: CentralityTask,
+    piece: Piece,
+    options: CentralityOptions,
+    turn: AbstractContextManager[Any],
 ) -> tuple[Columns, Array | None]:
-    """Return the columns of a piece and, if asked, its distances; on the worker's GPU if any."""
+    """Return the columns of a piece and, if asked, its distances; on the worker's GPU if any.
+
+    turn  held while it computes
+    """
     if options.distances:
         size, graphs = matrix_bytes(piece.batch.sizes, options), piece.batch.graphs
         if size > task.memory:
@@ -145,10 +157,9 @@ def _computed(
             what = what if graphs == 1 else f"those of {graphs} graphs"
             remedy = f"{REMEDY}; or leave --distances away"
             raise does_not_fit(what, "in a worker's memory", size, task.memory, remedy=remedy)
-    if resources().device is None:
-        return _of_batch(piece.batch, options)
-    with _gpu:
-        return _of_batch(on_device(piece.batch), options)
+    with turn:
+        batch = piece.batch if resources().device is None else on_device(piece.batch)
+        return _of_batch(batch, options)
 
 
 def _of_batch(batch: Any, options: CentralityOptions) -> tuple[Columns, Array | None]:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.documents import parse_json
-from penstock.errors import InputError, UsageError
+from penstock.errors import CorruptFile, InputError, UsageError
 from penstock.files import FileEntry, claimed, publish, save_json
 from penstock.options import flag
 from penstock.output_lock import is_own_directory, output_lock, own_directory, refuse_link
@@ -53,11 +53,16 @@ class Records:
         body = parse_json((self.folder / f"{piece}.json").read_bytes())
         return body, [FileEntry(**file) for file in body.pop("files")]
 
-    def done(self, piece: str) -> bool:
-        """Return whether a piece is whole: noted, and its files there with their sizes."""
+    def done(self, piece: str, *counted: str) -> bool:
+        """Return whether a piece is whole: noted, and its files there with their sizes.
+
+        counted  what its record must count; one that does not is as good as none
+        """
         try:
-            files = self.load(piece)[1]
-        except (OSError, ValueError, KeyError):
+            counts, files = self.load(piece)
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, CorruptFile):
+            return False
+        if not counts.keys() >= set(counted):
             return False
         paths = [(self.result / file.name, file.bytes) for file in files]
         return all(path.is_file() and path.stat().st_size == size for path, size in paths)

@@ -35,6 +35,8 @@ def test_backends_agree(graphs, directed, weighted, random):
             np.testing.assert_array_equal(one, other)
             assert one.dtype == other.dtype
     assert not cpu.parallel_edges(mine[0], mine[1])
+    loops = [module.self_loops(ptr, mine[0], mine[1]) for module in (cpu, naive)]
+    np.testing.assert_array_equal(*loops)
 
 
 @pytest.mark.parametrize("backend", [cpu, naive], ids=["cpu", "naive"])

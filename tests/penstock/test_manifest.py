@@ -66,6 +66,7 @@ def change(root, **values):
         ({"nodes": ...}, CorruptFile, "'nodes'"),
         ({"nodes": "3"}, CorruptFile, "'3' where a count should be"),
         ({"edges": -1}, CorruptFile, "-1 where a count should be"),
+        ({"directed": "no"}, CorruptFile, "directed of 'no'"),
         ({"shards": [{"start": 0}]}, CorruptFile, "stop"),
         ({"shards": [{"start": 0, "stop": None, "edges": 1}]}, CorruptFile, "None"),
         ({"files": []}, CorruptFile, "is damaged"),

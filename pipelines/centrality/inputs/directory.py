@@ -14,7 +14,7 @@ from penstock.arrays import Array
 from penstock.arrow import as_numpy, read_column, take
 from penstock.bounds import check_length
 from penstock.csr import CSR
-from penstock.errors import UsageError
+from penstock.errors import CorruptFile, UsageError
 from penstock.graph import REMEDY, Graph, load_npy
 from penstock.kernels.centrality_rules import GraphBatch
 from penstock.options import flag
@@ -113,6 +113,14 @@ def _extents(graph: Graph) -> tuple[Array, Array]:
         return np.array([graph.num_nodes]), np.array([graph.num_edges])
     path = graph.path / "graphs.parquet"
     sizes = as_numpy(read_column(path, "nodes")).astype(np.int64)
+    has, wanted = (len(sizes), int(sizes.sum())), (graph.manifest.graphs, graph.num_nodes)
+    if has != wanted or (sizes < 0).any():
+        raise CorruptFile(
+            f"{path} is not the one of this zoo",
+            expected=f"{wanted[0]:,} graphs of {wanted[1]:,} nodes in all, as graph.json says",
+            got=f"{has[0]:,} graphs of {has[1]:,} nodes",
+            remedy=REMEDY,
+        )
     ptr = np.concatenate([[0], np.cumsum(sizes)])
     # graphs.parquet of a generated zoo does not say them; they are looked up where graphs begin.
     before = np.zeros(len(ptr), np.int64)

@@ -198,9 +198,8 @@ def _ends(
         ends = []
         for column in both:
             values = as_numpy(column, 0)
-            ends.append(
-                values.view(np.int64) if values.dtype == np.uint64 else values.astype(np.int64)
-            )
+            signed = values.dtype == np.uint64
+            ends.append(values.view(np.int64) if signed else values.astype(np.int64, copy=False))
         return ends[0], ends[1], flags, None
     together = pa.chunked_array(chunks[0] + chunks[1], both[0].type).unify_dictionaries()
     words = together.chunk(0).dictionary if together.num_chunks else pa.array([], pa.string())

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from penstock import ClusterSpec, Graph, centrality, etl, generate
-from penstock.errors import CapacityError, InputError, OutputExists, UsageError
+from penstock.errors import CapacityError, CorruptFile, InputError, OutputExists, UsageError
 from penstock.kernels.centrality_rules import GraphBatch
 from penstock.kernels.cpu import centrality as cpu
 from penstock.pipelines.centrality.inputs import open_input
@@ -438,6 +438,24 @@ def test_graphs_of_a_zoo_lie_where_they_lie(tmp_path):
     np.testing.assert_array_equal(found.edges, np.diff(indptr[ptr]))
 
 
+def test_a_zoo_whose_table_of_graphs_is_another_one_is_refused(tmp_path):
+    generate("zoo", tmp_path / "zoo", graphs=5, seed=2)
+    manifest = tmp_path / "zoo/graph.json"
+    manifest.write_text(manifest.read_text().replace('"graphs": 5', '"graphs": 4'))
+    with pytest.raises(CorruptFile, match="4 graphs of .*, got 5 graphs"):
+        centrality(tmp_path / "zoo", tmp_path / "out", cluster=THREADS)
+    assert not (tmp_path / "out").exists()
+
+
+def test_lines_that_are_no_graphs_are_counted_apart(tmp_path, capsys):
+    lines = ["[1, 2]", "3", '{"id": 5, "edges": [[0, 1]]}', '{"id": 6}']
+    (tmp_path / "g.jsonl").write_text("\n".join(lines))
+    words = ["centrality", str(tmp_path / "g.jsonl"), str(tmp_path / "out"), "-q"]
+    assert run([*words, "--metrics", "component", "--cluster", "threads"]) == 1
+    said = " ".join(capsys.readouterr().err.split())
+    assert "1 of 2 graphs failed; 2 files, lines or row groups of unknown graphs" in said
+
+
 def test_pieces_are_whole_graphs_within_shards():
     costs, items = np.full(200, 1e6), np.full(200, 1000)
     costs[150] = 1e12
@@ -448,6 +466,16 @@ def test_pieces_are_whole_graphs_within_shards():
     assert any(stop == 70 for _, stop, _ in pieces)
     assert [piece for piece in pieces if piece[2]] == [(150, 151, True)]
     assert cut(np.empty(0), np.empty(0, int)) == [(0, 0, False)]
+
+
+def test_many_pieces_are_whole_chunks():
+    """A chunk that two pieces read is decoded twice; few pieces are for all cores instead."""
+    chunk = np.repeat(np.arange(240), 100)
+    costs, items = np.full(len(chunk), 1e6), np.full(len(chunk), 1000)
+    many = cut(costs, items, aligned=chunk, least_cost=1e6)
+    assert [stop - first for first, stop, _ in many] == [100] * 240
+    few = cut(costs, items, aligned=chunk, least_cost=9.5e7)
+    assert {stop - first for first, stop, _ in few} == {95, 5}
 
 
 def test_the_plan_writes_nothing(tmp_path, capsys):

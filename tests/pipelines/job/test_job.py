@@ -154,3 +154,21 @@ def test_the_plan_says_what_would_run_and_writes_nothing(
     assert "does not fit on the disk" in str(too_large.problem)
     assert too_large.to_dict()["problem"]["error"] == "CapacityError"
     assert "2 ranks, a part each" in too_large.text()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{", "[]", "null", "7", '"files"', "{}", '{"n": 1}', '{"n": 1, "files": 5}',
+        '{"n": 1, "files": [5]}', '{"n": 1, "files": [{"a": 1}]}', '{"files": []}',
+        '{"n": 1, "files": [{"name": "../x", "bytes": 1, "sha256": "a"}]}',
+        '{"n": 1, "files": [{"name": "x", "bytes": 1, "sha256": "a"}]}',
+    ],
+)  # fmt: skip
+def test_a_record_that_is_none_is_a_piece_to_be_made(tmp_path, text):
+    """However it came to that: a disk that broke, or somebody who edited it."""
+    records = Records(tmp_path, tmp_path)
+    (tmp_path / "piece.json").write_text(text)
+    assert not records.done("piece", "n")
+    records.save("piece", {"n": 1}, [])
+    assert records.done("piece", "n")
