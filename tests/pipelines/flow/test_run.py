@@ -28,6 +28,8 @@ from penstock.pipelines.flow.records import (
     previous_metrics,
 )
 from penstock.pipelines.flow.state import FlowState
+from penstock.pipelines.report.data import gather
+from penstock.pipelines.report.figures import trend_charts
 from penstock.system_errors import disk_full
 
 MODULE = """
@@ -198,6 +200,27 @@ stages: {a: {python: "mine:make", value: "{{v}}", expect: {total: within 5 % of 
     assert run_flow(path, variables={"v": "109"}).state == "passed"  # of 104, not of 110
 
 
+def test_a_metric_may_have_a_floor_and_a_comparison(home):
+    text = """
+variables: {v: 100}
+stages:
+  a:
+    python: "mine:make"
+    value: "{{v}}"
+    expect: {total: [">= 98", not worse than previous by 1]}
+"""
+    path = flow(home, text)
+    night = [("100", [True, True]), ("99", [True, True]), ("98", [True, True])]
+    night += [("97", [False, True]), ("110", [True, True]), ("100", [True, False])]
+    for value, met in night:
+        report = run_flow(path, variables={"v": value})
+        assert [one["met"] for one in report.stages["a"]["gates"]] == met
+        assert report.state == ("passed" if all(met) else "failed")
+    charts = trend_charts(gather(load_run(Path(report.run))).gates)
+    assert [chart.title for chart in charts] == ["a: total"]
+    assert "not worse than previous by 1: not met" in charts[0].about
+
+
 def test_more_gpus_than_there_are_are_refused_before_anything_runs(home):
     with pytest.raises(CapacityError, match="wants 64 GPUs"):
         run_flow(flow(home, 'stages: {a: {python: "mine:make", gpus: 64}}'))
@@ -295,8 +318,8 @@ def test_a_plan_writes_nothing_and_says_what_would_run(home, capsys):
 def test_a_command_is_told_how_a_run_ended(home, how):
     fails = "true" if how == "on_failure" else "false"
     text = f"""
-on_success: echo "$PENSTOCK_STATE" > told-on_success
-on_failure: echo "$PENSTOCK_STATE" > told-on_failure
+on_success: echo "$PENSTOCK_RUN_STATE ${{PENSTOCK_STATE-}}" > told-on_success
+on_failure: echo "$PENSTOCK_RUN_STATE ${{PENSTOCK_STATE-}}" > told-on_failure
 stages: {{a: {{python: "mine:make", fail: {fails}}}}}
 """
     here = Path.cwd()
@@ -305,7 +328,13 @@ stages: {{a: {{python: "mine:make", fail: {fails}}}}}
         run_flow(flow(home, text))
     finally:
         os.chdir(here)
-    assert [one.name for one in home.glob("told-*")] == [f"told-{how}"]
+    [told] = home.glob("told-*")
+    assert told.name == f"told-{how}"
+    # PENSTOCK_STATE is the folder in which commands that it calls look for clusters.
+    state, _, folder = told.read_text().strip("\n").partition(" ")
+    assert (state, folder) == (
+        "passed" if how == "on_success" else "failed", os.environ.get("PENSTOCK_STATE", "")
+    )  # fmt: skip
 
 
 @pytest.mark.slow
@@ -496,7 +525,7 @@ def test_a_webhook_that_answers_nonsense_changes_nothing(home):
 def test_a_place_that_cannot_be_written_fails_the_run_which_has_its_page(home, capsys):
     (home / "pub").write_text("a file, where a folder is wanted")
     text = """
-on_failure: echo "$PENSTOCK_STATE" > told
+on_failure: echo "$PENSTOCK_RUN_STATE" > told
 stages: {a: {python: "mine:make", publish: pub/a}}
 """
     assert run(["run", str(flow(home, text))]) == 1
@@ -561,7 +590,7 @@ def test_a_disk_that_is_full_fails_the_run_and_is_told(home, monkeypatch, capfd)
     fill(monkeypatch, home)
     text = """
 name: small
-on_failure: echo "$PENSTOCK_STATE" > told
+on_failure: echo "$PENSTOCK_RUN_STATE" > told
 stages: {a: {python: "mine:make"}, b: {python: "mine:make", input: a}}
 """
     report = run_flow(flow(home, text))
