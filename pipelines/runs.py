@@ -94,7 +94,8 @@ def clean_runs(
     if output.json:
         print(json.dumps({"removed": gone}, indent=1))
     elif not output.quiet:
-        print(f"removed {len(gone)} run{'s' * (len(gone) != 1)} of {shown(folder)}")
+        count = f"{len(gone)} run{'s' * (len(gone) != 1)}" if gone else "none"
+        print(f"{shown(folder)}: {count} removed, {len(all_runs(folder))} kept")
 
 
 def _line(run: RunRecord) -> dict[str, Any]:

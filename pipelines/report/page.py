@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from penstock.pipelines.report.charts import Chart, Section, Table
+from penstock.pipelines.report.charts import MOST_ROWS, Chart, Section, Table
 from penstock.pipelines.report.data import RunFacts
 from penstock.pipelines.report.drawing import STYLE, Drawings
 from penstock.pipelines.report.figures import sections, trend_charts
 from penstock.pipelines.report.html import document, folded, safe, section, table
-from penstock.pipelines.report.values import number, shown_number, text
+from penstock.pipelines.report.values import mappings, number, shown_number, text
 
 _VERDICT = {
     "passed": "Passed", "failed": "Failed", "interrupted": "Interrupted",
@@ -29,7 +29,8 @@ def page(facts: RunFacts) -> str:
     """Return the whole page."""
     drawings = Drawings()
     found = [
-        _changes(facts), _failures(facts), _gates(facts, drawings), _timeline(facts),
+        _changes(facts), _failures(facts), _gates(facts, drawings), _published(facts),
+        _timeline(facts),
         *(_figures(one, drawings) for one in sections(facts)), _about(facts),
     ]  # fmt: skip
     title = f"{_verdict(facts)}: {facts.run.name}"
@@ -143,6 +144,16 @@ def _gates(facts: RunFacts, drawings: Drawings) -> str:
     trends = "".join(drawings.html(chart) for chart in trend_charts(facts.gates))
     shown = table("Gates, and their metrics over the last runs", heads, rows)
     return section("Gates", shown + _grid(trends))
+
+
+def _published(facts: RunFacts) -> str:
+    rows = [
+        (text(one.get("stage")), text(one.get("to")))
+        for one in mappings(facts.run.body.get("published"))[:MOST_ROWS]
+    ]
+    if not rows:
+        return ""
+    return section("Published", table("What was published, and where", ("Stage", "Where"), rows))
 
 
 def _timeline(facts: RunFacts) -> str:

@@ -60,6 +60,14 @@ def test_numbers_of_the_record_are_in_the_page(tmp_path):
     assert "2.250" in text
 
 
+def test_what_was_published_is_told_with_its_place(tmp_path):
+    published = [{"stage": "walks", "to": "/srv/walks", "key": "k"}, {"stage": EVIL, "to": EVIL}, 3]
+    text = html(record(tmp_path, 1, stages={"walks": stage(1.0)}, published=published))
+    assert '<th scope="row">walks</th><td>/srv/walks</td>' in text
+    assert EVIL not in text
+    assert "Published" not in html(record(tmp_path, 2, stages={"walks": stage(1.0)}, published=[]))
+
+
 def test_counts_are_told_whole(tmp_path):
     assert "<td>123456789</td>" in html(record(tmp_path, stages={"a": stage(123456789)}))
 
