@@ -15,6 +15,7 @@ import os
 import platform
 import re
 import shutil
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -66,6 +67,12 @@ class RunRecord:
         """How long the run took, where that is known."""
         found = self.body.get("seconds")
         return float(found) if isinstance(found, int | float) else None
+
+    def stages_told(self) -> str:
+        """Return how many stages ended how: ``2 done, 1 unchanged``."""
+        states = [str(one.get("state"))[:40] for one in self.stages.values()]
+        counts = Counter("unchanged" if one == "skipped" else one for one in states)
+        return ", ".join(f"{count} {state}" for state, count in list(counts.items())[:10])
 
     def metrics(self, stage: str) -> dict[str, float]:
         """Return the metrics of one stage."""

@@ -65,8 +65,6 @@ def _verdict(facts: RunFacts) -> str:
 
 def _summary(facts: RunFacts) -> str:
     body, stages = facts.run.body, facts.stages.values()
-    ran = sum(one.get("state") == "done" for one in stages)
-    skipped = sum(one.get("state") == "skipped" for one in stages)
     seconds = shown_number(body.get("seconds"))
     took = f" in {seconds} s" if seconds else ""
     good = "good" if facts.state == "passed" else "bad"
@@ -75,10 +73,11 @@ def _summary(facts: RunFacts) -> str:
         return f'<p class="{good}"><strong>{safe(_verdict(facts))}{took}</strong></p>' + (
             f"<p>The output of {safe(jobs)}, in {safe(str(facts.run.folder))}.</p>"
         )
+    told = facts.run.stages_told()
     words = f"Flow {text(body.get('flow'))}, begun {text(body.get('began')) or 'at no known time'}"
     return (
         f'<p class="{good}"><strong>{safe(_verdict(facts))}{took}</strong></p>'
-        f"<p>{safe(words)}: {len(facts.stages)} stages, {ran} ran, {skipped} unchanged.</p>"
+        f"<p>{safe(words)}: {safe(told or 'no stages')}.</p>"
     )
 
 

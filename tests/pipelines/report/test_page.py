@@ -15,6 +15,7 @@ from penstock.pipelines.cli import run as penstock
 from penstock.pipelines.flow.records import load_run
 from penstock.pipelines.report.data import gather
 from penstock.pipelines.report.page import page
+from penstock.pipelines.report.serve import index
 
 EVIL = "<script>alert(1)</script>\"'&"
 
@@ -66,6 +67,17 @@ def test_what_was_published_is_told_with_its_place(tmp_path):
     assert '<th scope="row">walks</th><td>/srv/walks</td>' in text
     assert EVIL not in text
     assert "Published" not in html(record(tmp_path, 2, stages={"walks": stage(1.0)}, published=[]))
+
+
+def test_it_is_told_how_many_stages_ended_how(tmp_path, capsys):
+    ended = ("done", "skipped", "failed", "skipped", "not run")
+    stages = {f"s{i}": stage(1.0, state=state) for i, state in enumerate(ended)}
+    folder = record(tmp_path, 1, stages=stages, state="failed")
+    told = "1 done, 2 unchanged, 1 failed, 1 not run"
+    assert told in html(folder)
+    assert penstock(["runs", "list", "--folder", str(tmp_path)]) == 0
+    assert capsys.readouterr().out.rstrip().endswith(told)
+    assert f"<td>{told}</td>" in index(tmp_path)
 
 
 def test_counts_are_told_whole(tmp_path):
