@@ -26,7 +26,7 @@ _SHORT = {"gnn": "gnn train", "embed": "embed train", "word2vec": "word2vec trai
 _FOLLOWING = ("evaluate", "export", "predict")
 _FRAME = ("cluster", "output", "plan")
 # Options that name the output of a command which writes one only if told: a stage always does.
-_OUTPUTS = {("similar",): "all"}
+_OUTPUTS: dict[tuple[str, ...], str] = {("similar",): "all"}
 
 
 @dataclass(frozen=True)

@@ -223,7 +223,10 @@ class FlowRun:
             self._stage(stage, outcome)
         except BaseException as error:
             known = error if isinstance(error, PenstockError) else from_system(error)
-            outcome |= {"state": "failed", "error": _told(known or error)}
+            if self._ending:  # it did nothing wrong
+                outcome |= {"state": "interrupted", "why": "the flow was stopped"}
+            else:
+                outcome |= {"state": "failed", "error": _told(known or error)}
             if known is None:
                 raise
         finally:
