@@ -164,6 +164,12 @@ def _called(name: str, function: Callable[[], Any]) -> Any:
     except Exception as error:
         with suppress(Exception):  # as its __str__ may raise too
             traceback.print_exc()
+        if isinstance(error, FileExistsError):
+            raise PenstockError(
+                f"python: {name} found something where it would write", got=str(error.filename),
+                remedy="The output of an earlier run is still there when a function is called: "
+                "have it go on from that, or begin with shutil.rmtree(out, ignore_errors=True)",
+            ) from error  # fmt: skip
         raise from_system(error, f" in python: {name}") or PenstockError(
             f"python: {name} raised {type(error).__name__}: {error}",
             remedy="The log of the stage has the traceback",

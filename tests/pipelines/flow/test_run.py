@@ -437,8 +437,9 @@ def raises(out):
     raise KeyError("lost")
 def asks(out): input("sure? ")
 def odd(out): return {"x": object()}
+def again(out): out.mkdir(), out.mkdir()
 """)
-    names = ("asks", "prints", "exits", "leaves", "raises", "odd")
+    names = ("asks", "prints", "exits", "leaves", "raises", "odd", "again")
     stages = "".join(f"\n  {name}: {{python: 'mine:{name}'}}" for name in names)
     report = run_flow(flow(home, f"parallel: 5\nstages: {stages}"))
     assert report.stages["prints"]["metrics"] == {"n": 1.0}
@@ -450,6 +451,8 @@ def odd(out): return {"x": object()}
     assert whats["raises"] == "python: mine:raises raised KeyError: 'lost'"
     assert "EOFError" in whats["asks"]
     assert "JSON" in whats["odd"]
+    assert whats["again"] == "python: mine:again found something where it would write"
+    assert "earlier run" in report.stages["again"]["error"]["remedy"]
     assert "before" in logs["raises"]
     assert "in raises" in logs["raises"]  # the traceback
     assert not any("bug" in str(one) for one in report.stages.values())
