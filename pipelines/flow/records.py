@@ -37,6 +37,11 @@ _NAME = re.compile(r"(.+)-(\d{8}-\d{6}(?:-\d+)?)")
 _END, _END_BYTES = "end.json", 8192
 
 
+def told_state(state: str) -> str:
+    """Return the state of a stage as people read it."""
+    return "unchanged" if state == "skipped" else state
+
+
 @dataclass(frozen=True)
 class RunRecord:
     """One run's folder, and what run.json says."""
@@ -71,7 +76,7 @@ class RunRecord:
     def stages_told(self) -> str:
         """Return how many stages ended how: ``2 done, 1 unchanged``."""
         states = [str(one.get("state"))[:40] for one in self.stages.values()]
-        counts = Counter("unchanged" if one == "skipped" else one for one in states)
+        counts = Counter(map(told_state, states))
         return ", ".join(f"{count} {state}" for state, count in list(counts.items())[:10])
 
     def metrics(self, stage: str) -> dict[str, float]:

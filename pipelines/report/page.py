@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from penstock.pipelines.flow.records import told_state
 from penstock.pipelines.report.charts import MOST_ROWS, Chart, Section, Table
 from penstock.pipelines.report.data import RunFacts
 from penstock.pipelines.report.drawing import STYLE, Drawings
@@ -30,7 +31,7 @@ def page(facts: RunFacts) -> str:
     """Return the whole page."""
     drawings = Drawings()
     found = [
-        _changes(facts), _failures(facts), _gates(facts, drawings), _published(facts),
+        _failures(facts), _changes(facts), _gates(facts, drawings), _published(facts),
         _timeline(facts),
         *(_figures(one, drawings) for one in sections(facts)), _about(facts),
     ]  # fmt: skip
@@ -108,11 +109,15 @@ def _changes(facts: RunFacts) -> str:
 
 
 def _failures(facts: RunFacts) -> str:
-    rows = []
+    """Return what went wrong, below each other: a narrow screen would hide a table's remedies."""
+    found, waited = [], dict[str, list[str]]()
     whole = facts.run.body.get("error")
     named = [("the run", {"error": whole})] if isinstance(whole, dict) else []
     for name, stage in [*named, *facts.stages.items()]:
         if stage.get("state") in ("done", "skipped", "running", "not chosen"):
+            continue
+        if stage.get("state") == "not run":
+            waited.setdefault(text(stage.get("why")), []).append(name)
             continue
         error = stage.get("error")
         told: dict[str, Any] = error if isinstance(error, dict) else {}
@@ -120,14 +125,14 @@ def _failures(facts: RunFacts) -> str:
         if stage.get("state") == "killed":
             what = "it ran when the process of the flow was killed"
         remedy = text(told.get("remedy")) or _REMEDIES.get(text(stage.get("state")), "")
-        rows.append((name, what, text(told.get("expected")), text(told.get("got")), remedy))
-    if not rows:
-        return ""
-    heads = ("Stage", "What", "Expected", "Got", "Remedy")
-    told_of = [i for i in range(len(heads)) if i < 2 or any(row[i] for row in rows)]
-    shown = [[row[i] for i in told_of] for row in (heads, *rows)]
-    title = "What went wrong, and what would mend it"
-    return section("Failures", table(title, shown[0], shown[1:]))
+        parts = {"What": what, "Expected": text(told.get("expected")),
+                 "Got": text(told.get("got")), "Remedy": remedy}  # fmt: skip
+        listed = "".join(f"<dt>{k}</dt><dd>{safe(v)}</dd>" for k, v in parts.items() if v)
+        found.append(f"<h3>{safe(name)}</h3><dl>{listed}</dl>")
+    for why, names in waited.items():
+        because = f", as {why}" if why else ""
+        found.append(f"<p>{safe('Not run: ' + ', '.join(names))}{safe(because)}.</p>")
+    return section("Failures", "".join(found)) if found else ""
 
 
 def _gates(facts: RunFacts, drawings: Drawings) -> str:
@@ -170,7 +175,7 @@ def _timeline(facts: RunFacts) -> str:
         span = spans[name]
         begin, took = (span[0] - first, span[1]) if span else (0.0, 0.0)
         rows.append(
-            (name, text(stage.get("job")), text(stage.get("state")),
+            (name, text(stage.get("job")), told_state(text(stage.get("state"))),
              f"{begin:.3f}" if span else "", f"{took:.3f}" if span else "",
              text(stage.get("why")))
         )  # fmt: skip
