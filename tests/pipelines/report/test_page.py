@@ -99,7 +99,7 @@ def test_stages_that_waited_for_a_failed_one_are_told_together(tmp_path):
     stages = {"a": {"state": "failed", "error": {"what": "no room"}}, "b": waited, "c": waited,
               EVIL: {"state": "not run", "why": EVIL}}  # fmt: skip
     text = html(record(tmp_path, state="failed", stages=stages))
-    assert text.index("<h2 id=\"failures\">") < text.index("Since the last run")
+    assert text.index('<h2 id="failures">') < text.index("Since the last run")
     assert "<p>Not run: b, c, as a did not end well.</p>" in text
     assert EVIL not in text
 
