@@ -14,12 +14,12 @@ import penstock
 here = Path(__file__).parent
 
 variables = dict(word.split("=") for word in sys.argv[1:])
-report = penstock.run_flow(here / "nightly.yaml", variables=variables)
-for name, stage in report.stages.items():
-    print(f"{name}: {stage['state']}")
-print(
-    f"{report.state}; of test nodes {report.stages['classes']['metrics']['metrics.test.score']:.0%}"
-)
+report = penstock.run_flow(here / "nightly.yaml", variables=variables, quiet=False)
+print(report.text())
+if report.state != "passed":
+    sys.exit(str(report.failure()))
+score = report.stages["classes"]["metrics"]["metrics.test.score"]
+print(f"{score:.0%} of the test nodes got their class")
 
 walks = pq.read_table(here / "published/walks")["path"]
 print(f"{len(walks):,} walks of {pc.mean(pc.list_value_length(walks)).as_py():.1f} nodes")

@@ -10,7 +10,8 @@ from typing import Any, Self
 from penstock.sizes import format_bytes, format_count
 
 _LINES = 10  # in a log, however long the run
-_FEW = ("workers", "ranks", "machines")  # units of which there are few: a rate says nothing
+# Units of which there are few: a rate says nothing.
+_FEW = ("workers", "ranks", "machines", "probes")
 _SILENT = 10.0  # seconds for which a log gets no line of work that tells nothing
 
 

@@ -44,8 +44,8 @@ def list_runs(*, folder: Base = Path(FOLDER), output: Output = Output()) -> None
     width = max((len(run.name) for run in runs), default=0)
     for run in runs:
         one = _line(run)
-        ran = f"{one['ran']} of {one['stages']} stages ran"
-        print(f"{run.name:<{width}}  {one['state']:<11}  {one['seconds'] or 0:8.1f} s  {ran}")
+        told = run.stages_told()
+        print(f"{run.name:<{width}}  {one['state']:<11}  {one['seconds'] or 0:8.1f} s  {told}")
 
 
 @app.command(name="show", sort_key=2)
@@ -94,7 +94,8 @@ def clean_runs(
     if output.json:
         print(json.dumps({"removed": gone}, indent=1))
     elif not output.quiet:
-        print(f"removed {len(gone)} run{'s' * (len(gone) != 1)} of {shown(folder)}")
+        count = f"{len(gone)} run{'s' * (len(gone) != 1)}" if gone else "none"
+        print(f"{shown(folder)}: {count} removed, {len(all_runs(folder))} kept")
 
 
 def _line(run: RunRecord) -> dict[str, Any]:

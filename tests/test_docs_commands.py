@@ -189,8 +189,21 @@ def test_a_flow_fits_the_schema(text: str, tmp_path: Path, schema: Any) -> None:
     read_flow(tmp_path / "flow.yaml", {})
 
 
+def test_keys_and_expectations_fit_the_schema_however_they_may_be_written(schema: Any) -> None:
+    more = {"node-id": "id", "expect": {"nodes": [">= 1", "within 5 % of previous"], "edges": 7}}
+    schema.validate({"stages": {"graph": {"job": "etl", "input": "e.csv", **more}}})
+
+
 @pytest.mark.parametrize(
-    "options", [{"nodes": "many"}, {"nodes": 1}, {"nodes": [2]}, {"job": "generate sbmm"}]
+    "options",
+    [
+        {"nodes": "many"},
+        {"nodes": 1},
+        {"nodes": [2]},
+        {"job": "generate sbmm"},
+        {"nodse": 5},
+        {"expect": {"nodes": []}},
+    ],
 )
 def test_a_flow_that_does_not_fit_is_found(options: dict[str, object], schema: Any) -> None:
     jsonschema = pytest.importorskip("jsonschema")

@@ -133,6 +133,11 @@ def state_folder() -> Path:
     return home / _REGISTER
 
 
+def state_home() -> Path:
+    """Return the folder of what else is kept from one command to the next: with the register."""
+    return state_folder() if os.environ.get("PENSTOCK_STATE") else state_folder().parent
+
+
 def check_name(name: str) -> None:
     """Raise UsageError unless ``--cluster name`` could mean nothing but a started cluster."""
     if not _NAME.fullmatch(name):

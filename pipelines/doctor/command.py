@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -83,4 +84,7 @@ def _ask(
 
     ranks = spec.workers if spec.cluster == "mpi" else None
     with connect(spec, ranks=ranks, quiet=quiet) as client:
+        if not quiet:
+            count = len(client.scheduler_info(n_workers=-1)["workers"])
+            print(f"asking {count} worker{'s' * (count != 1)}, some seconds each", file=sys.stderr)
         return ask_all(client, folder, timeout=options.timeout, bandwidth=options.bandwidth)

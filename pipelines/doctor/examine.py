@@ -69,7 +69,7 @@ def examine(
 
     answers: dict[str, Answer] = {}
     together = [name for name in TIMEOUTS if name not in _ALONE]
-    with Progress("look", total=len(TIMEOUTS), unit="probes", quiet=quiet) as progress:
+    with Progress("this machine", total=len(TIMEOUTS), unit="probes", quiet=quiet) as progress:
         with ThreadPoolExecutor(_AT_ONCE) as threads:
             list(threads.map(call, together))
         if ranks and answers["mpi"].facts.get("library"):

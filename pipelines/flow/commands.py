@@ -25,6 +25,8 @@ _SHORT = {"gnn": "gnn train", "embed": "embed train", "word2vec": "word2vec trai
 # Verbs that mean another command for each job that they follow.
 _FOLLOWING = ("evaluate", "export", "predict")
 _FRAME = ("cluster", "output", "plan")
+# Options that name the output of a command which writes one only if told: a stage always does.
+_OUTPUTS: dict[tuple[str, ...], str] = {("similar",): "all"}
 
 
 @dataclass(frozen=True)
@@ -35,7 +37,8 @@ class StageCommand:
     function  what the command line calls
     inputs    least and most positional inputs; None: any number
     listed    whether the first positional takes several inputs, as a list; kind: of what
-    writes    whether the last positional is an output
+    writes    whether it makes an output: the last positional, or what the option ``out`` names
+    out       the option that names the output; None: it is the last positional
     classes   parameters that are sets of options, by name; single: options that are parameters
     """
 
@@ -45,6 +48,7 @@ class StageCommand:
     listed: bool
     kind: type
     writes: bool
+    out: str | None
     classes: dict[str, type]
     single: tuple[str, ...]
     clustered: bool
@@ -72,6 +76,11 @@ class StageCommand:
 
     def arguments(self, options: dict[str, Any]) -> dict[str, Any]:
         """Return the keyword arguments of ``function`` for a stage's options, which are checked."""
+        if self.out in options:
+            raise UsageError(
+                f"option {self.out} is the flow's, which knows where the output of a stage is",
+                remedy="Leave it away; publish: names a place where others find the output",
+            )
         unknown = [name for name in options if name not in self.names]
         if unknown:
             near = _nearest(unknown[0], self.names)
@@ -149,14 +158,14 @@ def _resolved(app: App, words: tuple[str, ...]) -> Callable[..., Any] | None:
 
 
 def _described(words: tuple[str, ...], function: Callable[..., Any]) -> StageCommand:
-    hints = get_type_hints(function)
+    hints, out = get_type_hints(function), _OUTPUTS.get(words)
     positional, single = [], []
     classes: dict[str, type] = {}
     for parameter in inspect.signature(function).parameters.values():
         kind = hints.get(parameter.name, Any)
         if parameter.kind is parameter.POSITIONAL_ONLY:
             positional.append(parameter)
-        elif parameter.name in _FRAME or parameter.kind is parameter.VAR_POSITIONAL:
+        elif parameter.name in (*_FRAME, out) or parameter.kind is parameter.VAR_POSITIONAL:
             continue
         elif is_dataclass(made := _made_of(kind)) and isinstance(made, type):
             classes[parameter.name] = made
@@ -171,7 +180,8 @@ def _described(words: tuple[str, ...], function: Callable[..., Any]) -> StageCom
     least = sum(one.default is one.empty for one in inputs)
     given = inspect.signature(function).parameters
     return StageCommand(
-        words, function, (least, most), listed, kind, writes, classes, tuple(single),
+        words, function, (least, most), listed, kind, writes or out is not None, out, classes,
+        tuple(single),
         "cluster" in given, "plan" in given,
     )  # fmt: skip
 

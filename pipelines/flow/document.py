@@ -435,7 +435,11 @@ def _stage(
         options=options,
         after=after,
         uses=uses,
-        gates=tuple(_gate(str(metric), text, where) for metric, text in gates.items()),
+        gates=tuple(
+            _gate(str(metric), one, where)
+            for metric, expected in gates.items()
+            for one in (expected if isinstance(expected, list) and expected else [expected])
+        ),
         publish=tuple(map(str, _listed(body.get("publish"), where))),
         retries=_number(body, "retries", where, least=0) or 0,
         gpus=_number(body, "gpus", where, least=0) or 0,

@@ -5,6 +5,7 @@
     mrr: not worse than previous by 0.02
     seconds: not more than previous by 20 %
     classes: between 2 and 10
+    hits10: [">= 0.4", not worse than previous by 0.02]
 
 ``previous`` is the value of the last run of the flow that passed all its gates; where there is
 none yet, or it was NaN or infinite, such an expectation is met by any number.

@@ -43,7 +43,7 @@ def _call(command: str, run: RunRecord, home: Path) -> None:
     told = {
         "PENSTOCK_RUN": str(run.folder),
         "PENSTOCK_FLOW": str(run.body["flow"]),
-        "PENSTOCK_STATE": run.state,
+        "PENSTOCK_RUN_STATE": run.state,  # PENSTOCK_STATE is where clusters are registered
     }
     subprocess.run(
         command, shell=True, cwd=home, env={**os.environ, **told}, timeout=_SECONDS, check=True,

@@ -75,7 +75,8 @@ def _needs(one: StagePlan) -> str:
     if parts and one.assumed:
         parts[-1] += f" (if {one.assumed} comes out as it is now)"
     if one.last_seconds is not None:
-        parts.append(f"last time {one.last_seconds:.3g} s")
+        # Estimates are of the job's work; that of the process, imports above all, is some seconds.
+        parts.append(f"last time {one.last_seconds:.3g} s with its start")
     if one.unknown:
         parts.append(f"memory and disk are known once {one.unknown} has run")
     return ", ".join(parts)

@@ -100,9 +100,11 @@ def call_command(order: dict[str, Any]) -> None:
     if command.listed:
         convert: Any = client_input if command.kind is str else Path
         positional = [[convert(one) for one in order["inputs"]]]
-    if command.writes:
-        positional.append(Path(order["out"]))
     named = command.arguments(order["options"])
+    if command.out is not None:
+        named[command.out] = Path(order["out"])
+    elif command.writes:
+        positional.append(Path(order["out"]))
     if command.clustered:
         named["cluster"] = ClusterSpec(**order["cluster"])
     if command.planned and order.get("plan"):
@@ -162,6 +164,12 @@ def _called(name: str, function: Callable[[], Any]) -> Any:
     except Exception as error:
         with suppress(Exception):  # as its __str__ may raise too
             traceback.print_exc()
+        if isinstance(error, FileExistsError):
+            raise PenstockError(
+                f"python: {name} found something where it would write", got=str(error.filename),
+                remedy="The output of an earlier run is still there when a function is called: "
+                "have it go on from that, or begin with shutil.rmtree(out, ignore_errors=True)",
+            ) from error  # fmt: skip
         raise from_system(error, f" in python: {name}") or PenstockError(
             f"python: {name} raised {type(error).__name__}: {error}",
             remedy="The log of the stage has the traceback",

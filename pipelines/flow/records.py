@@ -15,6 +15,7 @@ import os
 import platform
 import re
 import shutil
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -34,6 +35,11 @@ FORMAT = "penstock-run"
 _PACKAGES = ("dask", "distributed", "numpy", "numba", "pyarrow", "mpi4py", "cupy", "cudf")
 _NAME = re.compile(r"(.+)-(\d{8}-\d{6}(?:-\d+)?)")
 _END, _END_BYTES = "end.json", 8192
+
+
+def told_state(state: str) -> str:
+    """Return the state of a stage as people read it."""
+    return "unchanged" if state == "skipped" else state
 
 
 @dataclass(frozen=True)
@@ -66,6 +72,12 @@ class RunRecord:
         """How long the run took, where that is known."""
         found = self.body.get("seconds")
         return float(found) if isinstance(found, int | float) else None
+
+    def stages_told(self) -> str:
+        """Return how many stages ended how: ``2 done, 1 unchanged``."""
+        states = [str(one.get("state"))[:40] for one in self.stages.values()]
+        counts = Counter(map(told_state, states))
+        return ", ".join(f"{count} {state}" for state, count in list(counts.items())[:10])
 
     def metrics(self, stage: str) -> dict[str, float]:
         """Return the metrics of one stage."""
@@ -265,9 +277,10 @@ def find_run(base: Path, name: str | None) -> RunRecord:
     near = [run.name for run in runs if run.name.startswith(name)]
     if len(near) == 1:
         return load_run(base / near[0])
+    known = [f"or the name of a run, such as {', '.join(run.name for run in runs[-5:])}"]
     raise UsageError(
         f"there is no run {name!r} in {base}",
-        expected=f"one of {', '.join(run.name for run in runs[-5:])}" if runs else "a run's folder",
+        expected=", ".join(["a run's folder", *(known if runs else [])]),
     )
 
 

@@ -92,7 +92,7 @@ def _place(place: str) -> str:
 
 
 def _about(one: dict[str, Any]) -> str:
-    if one.get("state") in ("failed", "gate failed", "not run", "not chosen"):
+    if one.get("state") in ("failed", "gate failed", "interrupted", "not run", "not chosen"):
         return str((one.get("error") or {}).get("what") or one.get("why") or "")
     gates = one.get("gates") or []
     met = f"{len(gates)} gate{'s' * (len(gates) != 1)} met" if gates else ""

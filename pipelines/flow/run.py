@@ -22,6 +22,7 @@ from penstock.cluster.spec import ClusterSpec
 from penstock.errors import CapacityError, OutputExists, PenstockError, UsageError, causes
 from penstock.limits import cores
 from penstock.output_lock import output_lock
+from penstock.pipelines.flow.display import Display
 from penstock.pipelines.flow.document import Flow, StageSpec
 from penstock.pipelines.flow.gates import flat_metrics
 from penstock.pipelines.flow.notify import notify
@@ -96,6 +97,7 @@ class FlowRun:
         self._under_way: dict[str, dict[str, Any]] = {}
         self._lock, self._processes = threading.Lock(), set[StageProcess]()
         self._ending = False
+        self._display = Display(quiet=quiet)
 
     # From its begin to its end
 
@@ -167,6 +169,7 @@ class FlowRun:
         flow = self.flow
         width = flow.parallel or min(PARALLEL, max(cores(), 1))
         with ExitStack() as stack:
+            stack.callback(self._display.close)
             stack.callback(self.stop_processes)
             if self._something_runs():
                 stack.enter_context(self._cluster())
@@ -220,7 +223,10 @@ class FlowRun:
             self._stage(stage, outcome)
         except BaseException as error:
             known = error if isinstance(error, PenstockError) else from_system(error)
-            outcome |= {"state": "failed", "error": _told(known or error)}
+            if self._ending:  # it did nothing wrong
+                outcome |= {"state": "interrupted", "why": "the flow was stopped"}
+            else:
+                outcome |= {"state": "failed", "error": _told(known or error)}
             if known is None:
                 raise
         finally:
@@ -273,7 +279,7 @@ class FlowRun:
         resume = found is not None and found.get("key") == made.key and not self.choice.force
         if found is not None:
             wait_for_older(stage.name, found)
-        log = self.record.folder / "logs" / f"{stage.name}.log"
+        log = self._log(stage.name)
         for attempt in range(stage.retries + 1):
             process = StageProcess(self.flow, stage, self.cluster, log, resume=resume)
             with self._lock:
@@ -288,7 +294,7 @@ class FlowRun:
             except PenstockError as error:
                 if attempt == stage.retries or self._ending or isinstance(error, UsageError):
                     raise
-                self._say(f"{stage.name}: {error.what}: trying again")
+                self._display.say(f"{stage.name}: {error.what}: trying again")
                 resume = True
                 time.sleep(min(2.0**attempt, 60))
                 continue
@@ -320,9 +326,14 @@ class FlowRun:
 
     def _note_begin(self, name: str, outcome: dict[str, Any]) -> None:
         """Note that a stage runs: of a flow that is killed, the record says where it was."""
+        self._display.begin(name, outcome["why"], self._log(name))
         with self._lock:
             self._under_way[name] = {**outcome, "state": "running"}
             self._save_stages()
+
+    def _log(self, stage: str) -> Path:
+        assert self.record is not None
+        return self.record.folder / "logs" / f"{stage}.log"
 
     def _save_stages(self) -> None:
         assert self.record is not None
@@ -338,11 +349,8 @@ class FlowRun:
         text = {"done": f"{outcome['seconds']:.1f} s", "skipped": "unchanged, skipped"}.get(
             outcome["state"], f"{outcome['state']}: {_what(outcome)}"
         )
-        self._say(f"{name}: {text}")
-
-    def _say(self, text: str) -> None:
-        if not self.quiet:
-            print(text, file=sys.stderr, flush=True)
+        self._display.end(name)
+        self._display.say(f"{name}: {text}")
 
     def _failed(self) -> bool:
         return any(one["state"] not in (*_WELL, _NOT_CHOSEN) for one in self.outcomes.values())
@@ -365,7 +373,7 @@ class FlowRun:
         stale = [name for name, one in self.outcomes.items() if one["state"] == _NOT_CHOSEN]
         if stale:
             if any(stage.publish for stage in self.flow.stages.values()):
-                self._say(f"nothing is published, as {stale[0]} is not up to date")
+                self._display.say(f"nothing is published, as {stale[0]} is not up to date")
             return
         items = []
         for name, stage in self.flow.stages.items():
@@ -373,7 +381,7 @@ class FlowRun:
                 place = self.flow.place(target)
                 key = self.keys.get(name)
                 if self.state.published(name, place) != key:
-                    self._say(f"{name}: publishing to {target}")
+                    self._display.say(f"{name}: publishing to {target}")
                     items.append(Item(name, key, self.flow.output(name), place))
         self._refuse_strangers({item.stage for item in items}, urls=True)
         places = self._publication.publish(items, self.record.name, keep=self.flow.keep)
@@ -395,10 +403,10 @@ class FlowRun:
         """Complete or take back what a run was publishing when it was cut off."""
         try:
             if said := self._publication.recover():
-                self._say(said)
+                self._display.say(said)
         except PenstockError as error:
             # A place that cannot be reached now may be at the end, when it must be.
-            self._say(f"{error}; this run tries again when it publishes")
+            self._display.say(f"{error}; this run tries again when it publishes")
 
 
 def stranger_at(

@@ -10,10 +10,12 @@ from typing import Any
 
 from penstock.cluster.spec import ClusterSpec
 from penstock.pipelines.flow.commands import _SHORT, StageCommand, command_of, job_names
+from penstock.pipelines.flow.document import STAGE_KEYS
 from penstock.pipelines.schedule.options import ScheduleOptions
 
 _TEXT = {"type": "string"}
 _TEXTS = {"anyOf": [_TEXT, {"type": "array", "items": _TEXT}]}
+_EXPECTED = {"type": ["string", "number"]}
 _VARIABLE = {"type": "string", "pattern": r"\{\{.*\}\}"}
 _STAGE = {
     "input": {**_TEXTS, "description": "a stage, a path within its output (graph/nodes.parquet), "
@@ -21,7 +23,8 @@ _STAGE = {
     "after": {**_TEXTS, "description": "stages that must have run before"},
     "expect": {"type": "object", "description": "what metrics must be, so that anything is "
                "published: \">= 0.9\", within 5 % of previous, not worse than previous by 0.02",
-               "additionalProperties": {"type": ["string", "number"]}},
+               "additionalProperties": {"anyOf": [_EXPECTED, {"type": "array", "minItems": 1,
+                                                              "items": _EXPECTED}]}},
     "publish": {**_TEXTS, "description": "where the output goes once all gates are met: a path, or "
                 "a URL of fsspec"},
     "retries": {"type": "integer", "minimum": 0, "description": "how often a stage that failed "
@@ -38,7 +41,12 @@ def flow_schema() -> dict[str, Any]:
     rules = [
         {
             "if": {"properties": {"job": {"const": name}}, "required": ["job"]},
-            "then": {"properties": {**_job_properties(name)}},
+            # Every key of a stage again, so that an editor marks others; "-" may stand for "_".
+            "then": {
+                "properties": {key: {} for key in STAGE_KEYS} | _job_properties(name),
+                "patternProperties": {"-": {}},
+                "additionalProperties": False,
+            },
         }
         for name in (*job_names(), *short)
     ]
@@ -89,7 +97,7 @@ def flow_schema() -> dict[str, Any]:
 
 def _job_properties(name: str) -> dict[str, Any]:
     command: StageCommand = command_of(_SHORT.get(name, name))
-    found: dict[str, Any] = {}
+    found: dict[str, Any] = {one: {} for one in command.single}
     for made in command.classes.values():
         found |= _properties(made)
     return {key: value for key, value in found.items() if key not in ("resume", "overwrite")}

@@ -22,6 +22,8 @@ _VERSION = 1
 _RUNS = 8  # of a kind that are kept
 # Amounts that differ by less than this share of the largest say nothing of how time grows.
 _SPREAD = 0.2
+# Of much larger amounts than any so far nothing is known: small runs are mostly start.
+_REACH = 16
 
 Runs = list[tuple[float, float]]
 
@@ -38,10 +40,12 @@ def keep_duration(kind: str, amount: float, seconds: float) -> None:
 
 
 def expected_seconds(kind: str, amount: float) -> tuple[float, int] | None:
-    """Return how long a run will take, and of how many runs that is known; None: of none."""
+    """Return how long a run will take, and of how many runs that is known; None: it is not."""
     path = _path()
     runs = [] if path is None else _load(path).get(kind, [])
-    return (_expected(runs, amount), len(runs)) if runs else None
+    if amount > _REACH * max((seen for seen, _ in runs), default=0):
+        return None
+    return _expected(runs, amount), len(runs)
 
 
 def _expected(runs: Runs, amount: float) -> float:

@@ -81,7 +81,7 @@ class Plan:
 
     def text(self) -> str:
         """Return what a person wants to read."""
-        seconds = "not known until a run of this kind here"
+        seconds = "not known until a run of this kind and size here"
         if self.seconds is not None:
             seconds = f"about {self.seconds:.3g} s{self.timed and ' for ' + self.timed}"
         rows = [

@@ -22,18 +22,24 @@ Builder = Callable[[Iterable[StageOutput]], Section | None]
 
 
 def trend_charts(gates: list[Trend]) -> list[Chart]:
-    """Return a line for every gate that has at least two values in the last runs."""
-    charts = [chart for gate in gates if (chart := _trend(gate)) is not None]
+    """Return a line for the metric of every gate that has at least two values in the last runs."""
+    by_metric: dict[tuple[str, str], list[Trend]] = {}
+    for gate in gates:
+        by_metric.setdefault((gate.stage, gate.metric), []).append(gate)
+    charts = [chart for found in by_metric.values() if (chart := _trend(found)) is not None]
     return charts[:_MOST_TRENDS]
 
 
-def _trend(gate: Trend) -> Chart | None:
+def _trend(gates: list[Trend]) -> Chart | None:
+    """Return the line of a metric, of which there may be several gates."""
+    gate = gates[0]
     first = 1 - len(gate.values)
     x, y = finite(range(first, 1), [value for _, value in gate.values])
     if len(x) < 2:
         return None
     rows = [(name, shown_number(value) or "none") for name, value in gate.values]
-    level = re.fullmatch(r"(?:>=|<=|>|<|==)\s*([-+.\deE]+)", gate.expected)
+    levels = [re.fullmatch(r"(?:>=|<=|>|<|==)\s*([-+.\deE]+)", one.expected) for one in gates]
+    level = next((one for one in levels if one is not None), None)
     try:
         bound = float(level[1]) if level else None
     except ValueError:
@@ -44,8 +50,8 @@ def _trend(gate: Trend) -> Chart | None:
     line = "; the dashed line is what it is compared with" if bound is not None else ""
     return Chart(
         "lines", f"{gate.stage}: {gate.metric}",
-        f"Expected {gate.expected}: {'met' if gate.met else 'not met'}. The last "
-        f"{len(gate.values)} runs, this one at 0{line}.",
+        " ".join(f"Expected {one.expected}: {'met' if one.met else 'not met'}." for one in gates)
+        + f" The last {len(gate.values)} runs, this one at 0{line}.",
         "run", gate.metric, (Series(gate.metric, tuple(x), tuple(y)),),
         table(f"{gate.stage}: {gate.metric} in the last runs", ("Run", "Value"), rows),
         level=bound,

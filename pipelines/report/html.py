@@ -29,7 +29,9 @@ caption { text-align: left; padding: .3rem 0; font-weight: 600; }
 th, td { text-align: left; vertical-align: top; padding: .3rem .6rem .3rem 0;
   border-bottom: 1px solid var(--line); min-width: 5.5rem; overflow-wrap: anywhere; }
 thead th { overflow-wrap: normal; } tbody th { overflow-wrap: break-word; max-width: 16rem; }
-section[aria-labelledby=failures] td { min-width: 11rem; }
+dl { display: grid; grid-template-columns: max-content 1fr; gap: .2rem .8rem;
+  margin: .3rem 0 1rem; }
+dt { font-weight: 600; } dd { margin: 0; min-width: 0; }
 .good { color: var(--good); } .bad { color: var(--bad); }
 .bar { width: 100%; height: 1rem; min-width: 6rem; } .bar rect { fill: var(--bar); }
 """

@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from penstock.pipelines.report.charts import Chart, Section, Table
+from penstock.pipelines.flow.records import told_state
+from penstock.pipelines.report.charts import MOST_ROWS, Chart, Section, Table
 from penstock.pipelines.report.data import RunFacts
 from penstock.pipelines.report.drawing import STYLE, Drawings
 from penstock.pipelines.report.figures import sections, trend_charts
 from penstock.pipelines.report.html import document, folded, safe, section, table
-from penstock.pipelines.report.values import number, shown_number, text
+from penstock.pipelines.report.values import mappings, number, shown_number, text
 
 _VERDICT = {
     "passed": "Passed", "failed": "Failed", "interrupted": "Interrupted",
@@ -20,6 +21,7 @@ _VERDICT = {
 
 _REMEDIES = {
     "killed": "Run the flow again: it goes on where it was",
+    "interrupted": "Run the flow again: it goes on where it was",
     "gate failed": "Nothing was published. Look at what changed; change expect: if this is meant",
 }
 _FOLDED = 12  # rows: a longer table is opened by who wants it
@@ -29,7 +31,8 @@ def page(facts: RunFacts) -> str:
     """Return the whole page."""
     drawings = Drawings()
     found = [
-        _changes(facts), _failures(facts), _gates(facts, drawings), _timeline(facts),
+        _failures(facts), _changes(facts), _gates(facts, drawings), _published(facts),
+        _timeline(facts),
         *(_figures(one, drawings) for one in sections(facts)), _about(facts),
     ]  # fmt: skip
     title = f"{_verdict(facts)}: {facts.run.name}"
@@ -64,8 +67,6 @@ def _verdict(facts: RunFacts) -> str:
 
 def _summary(facts: RunFacts) -> str:
     body, stages = facts.run.body, facts.stages.values()
-    ran = sum(one.get("state") == "done" for one in stages)
-    skipped = sum(one.get("state") == "skipped" for one in stages)
     seconds = shown_number(body.get("seconds"))
     took = f" in {seconds} s" if seconds else ""
     good = "good" if facts.state == "passed" else "bad"
@@ -74,10 +75,11 @@ def _summary(facts: RunFacts) -> str:
         return f'<p class="{good}"><strong>{safe(_verdict(facts))}{took}</strong></p>' + (
             f"<p>The output of {safe(jobs)}, in {safe(str(facts.run.folder))}.</p>"
         )
+    told = facts.run.stages_told()
     words = f"Flow {text(body.get('flow'))}, begun {text(body.get('began')) or 'at no known time'}"
     return (
         f'<p class="{good}"><strong>{safe(_verdict(facts))}{took}</strong></p>'
-        f"<p>{safe(words)}: {len(facts.stages)} stages, {ran} ran, {skipped} unchanged.</p>"
+        f"<p>{safe(words)}: {safe(told or 'no stages')}.</p>"
     )
 
 
@@ -107,11 +109,15 @@ def _changes(facts: RunFacts) -> str:
 
 
 def _failures(facts: RunFacts) -> str:
-    rows = []
+    """Return what went wrong, below each other: a narrow screen would hide a table's remedies."""
+    found, waited = [], dict[str, list[str]]()
     whole = facts.run.body.get("error")
     named = [("the run", {"error": whole})] if isinstance(whole, dict) else []
     for name, stage in [*named, *facts.stages.items()]:
         if stage.get("state") in ("done", "skipped", "running", "not chosen"):
+            continue
+        if stage.get("state") == "not run":
+            waited.setdefault(text(stage.get("why")), []).append(name)
             continue
         error = stage.get("error")
         told: dict[str, Any] = error if isinstance(error, dict) else {}
@@ -119,14 +125,14 @@ def _failures(facts: RunFacts) -> str:
         if stage.get("state") == "killed":
             what = "it ran when the process of the flow was killed"
         remedy = text(told.get("remedy")) or _REMEDIES.get(text(stage.get("state")), "")
-        rows.append((name, what, text(told.get("expected")), text(told.get("got")), remedy))
-    if not rows:
-        return ""
-    heads = ("Stage", "What", "Expected", "Got", "Remedy")
-    told_of = [i for i in range(len(heads)) if i < 2 or any(row[i] for row in rows)]
-    shown = [[row[i] for i in told_of] for row in (heads, *rows)]
-    title = "What went wrong, and what would mend it"
-    return section("Failures", table(title, shown[0], shown[1:]))
+        parts = {"What": what, "Expected": text(told.get("expected")),
+                 "Got": text(told.get("got")), "Remedy": remedy}  # fmt: skip
+        listed = "".join(f"<dt>{k}</dt><dd>{safe(v)}</dd>" for k, v in parts.items() if v)
+        found.append(f"<h3>{safe(name)}</h3><dl>{listed}</dl>")
+    for why, names in waited.items():
+        because = f", as {why}" if why else ""
+        found.append(f"<p>{safe('Not run: ' + ', '.join(names))}{safe(because)}.</p>")
+    return section("Failures", "".join(found)) if found else ""
 
 
 def _gates(facts: RunFacts, drawings: Drawings) -> str:
@@ -145,6 +151,16 @@ def _gates(facts: RunFacts, drawings: Drawings) -> str:
     return section("Gates", shown + _grid(trends))
 
 
+def _published(facts: RunFacts) -> str:
+    rows = [
+        (text(one.get("stage")), text(one.get("to")))
+        for one in mappings(facts.run.body.get("published"))[:MOST_ROWS]
+    ]
+    if not rows:
+        return ""
+    return section("Published", table("What was published, and where", ("Stage", "Where"), rows))
+
+
 def _timeline(facts: RunFacts) -> str:
     if facts.run.body.get("single"):
         return ""
@@ -159,7 +175,7 @@ def _timeline(facts: RunFacts) -> str:
         span = spans[name]
         begin, took = (span[0] - first, span[1]) if span else (0.0, 0.0)
         rows.append(
-            (name, text(stage.get("job")), text(stage.get("state")),
+            (name, text(stage.get("job")), told_state(text(stage.get("state"))),
              f"{begin:.3f}" if span else "", f"{took:.3f}" if span else "",
              text(stage.get("why")))
         )  # fmt: skip

@@ -23,7 +23,7 @@ from urllib.parse import quote, unquote
 from penstock.errors import UsageError
 from penstock.pipelines.flow.records import RunRecord, all_runs
 from penstock.pipelines.report.command import NAME
-from penstock.pipelines.report.data import gather, stages_of
+from penstock.pipelines.report.data import gather
 from penstock.pipelines.report.html import document, safe, table
 from penstock.pipelines.report.page import page
 from penstock.pipelines.report.values import shown_number, text
@@ -185,11 +185,9 @@ def index(folder: Path) -> str:
     runs = all_runs(folder)[::-1]
     rows, links, written = [], [], []
     for run in runs[:_MOST_RUNS]:
-        stages = stages_of(run).values()
-        ran = sum(one.get("state") == "done" for one in stages)
         rows.append(
             (run.name, run.state, text(run.body.get("began"))[:16].replace("T", " "),
-             shown_number(run.body.get("seconds")), f"{ran} of {len(stages)}")
+             shown_number(run.body.get("seconds")), run.stages_told())
         )  # fmt: skip
         links.append(f"/run/{quote(run.name, safe='')}")
         logs = ", ".join(
@@ -197,7 +195,7 @@ def index(folder: Path) -> str:
             for stage in logs_of(run)
         )
         written.append(f"<details><summary>Logs</summary>{logs}</details>" if logs else "")
-    heads = ("Run", "State", "Began", "Seconds", "Stages that ran")
+    heads = ("Run", "State", "Began", "Seconds", "Stages")
     inner = table("Runs, the newest first", heads, rows, ("Logs", written), links)
     if not rows:
         inner = f"<p>There are no runs in {safe(str(folder))}.</p>"

@@ -11,6 +11,7 @@ from cyclopts import App, Parameter
 
 from penstock.errors import OutputExists, PenstockError, UsageError
 from penstock.options import ClientPath
+from penstock.paths import shown
 from penstock.pipelines.output import Output
 from penstock.pipelines.schedule import emit
 from penstock.pipelines.schedule.entry import changes, entry_of, given_of, stored
@@ -32,13 +33,21 @@ def emitted(
     /,
     *,
     emit_for: Annotated[
-        Literal["systemd", "cron", "k8s", "airflow"],
-        Parameter(name="--emit", help="print the entry for this scheduler"),
-    ],
+        Literal["systemd", "cron", "k8s", "airflow"] | None,
+        Parameter(
+            name="--emit", help="print the entry for this scheduler; add: run it by Penstock"
+        ),
+    ] = None,
     options: ScheduleOptions = ScheduleOptions(),
     more: EmitOptions = EmitOptions(),
 ) -> None:
     """Print a flow's schedule as another scheduler's entry."""
+    if emit_for is None:
+        raise UsageError(
+            "penstock schedule needs a command, or --emit",
+            expected="--emit systemd, cron, k8s or airflow, to print the entry of that scheduler",
+            remedy=f"To have Penstock run the flow: penstock schedule add {shown(flow)}",
+        )
     entry = entry_of(flow, options)
     text = {
         "systemd": lambda: emit.systemd(entry),

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from penstock.pipelines.schedule.cron import Cron
+from penstock.pipelines.schedule.options import seconds_before_retry
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,7 @@ def systemd(entry: Entry) -> str:
     if entry.retries:
         again = (
             f"Restart=on-failure\nRestartSec={entry.backoff:g}\n"
+            "# A flow that is wrong in itself is so again.\nRestartPreventExitStatus=2\n"
             "# systemd restarts a service of this type from version 244 on.\n"
         )
     limits = ""
@@ -74,10 +76,19 @@ def crontab(entry: Entry) -> str:
     command = " ".join(shlex.quote(word) for word in entry.words).replace("%", r"\%")
     if entry.retries:
         inner = " ".join(shlex.quote(word) for word in entry.words)
-        tries = " ".join(str(number) for number in range(entry.retries + 1))
-        script = f"for n in {tries}; do {inner} && exit 0; sleep {entry.backoff:g}; done; exit 1"
+        waits = [f"{seconds_before_retry(n, entry.backoff):g}" for n in range(entry.retries)]
+        # Exit code 2: the flow is wrong in itself, and is so again.
+        script = (
+            f"for wait in {' '.join(waits)} 0; do {inner}; code=$?; "
+            "case $code in 0|2) exit $code;; esac; sleep $wait; done; exit $code"
+        )
         command = f"sh -c {shlex.quote(script)}".replace("%", r"\%")
-    zone = f"CRON_TZ={entry.zone}\n" if entry.zone else ""
+    zone = ""
+    if entry.zone:
+        zone = (
+            "# CRON_TZ is cronie's: it counts for all lines below, and Debian's cron knows no zone "
+            f"but the machine's.\nCRON_TZ={entry.zone}\n"
+        )
     return f"{zone}{entry.cron.text} {command}\n"
 
 
@@ -111,7 +122,10 @@ def airflow(entry: Entry) -> str:
     raw = json.dumps("{% raw %}" + command + "{% endraw %}")
     return (
         '"""Runs a flow of penstock."""\n\nfrom datetime import timedelta\n\nimport pendulum\n'
-        "from airflow import DAG\nfrom airflow.operators.bash import BashOperator\n\n"
+        "from airflow import DAG\n\n"
+        "try:\n    from airflow.providers.standard.operators.bash import BashOperator\n"
+        "except ImportError:  # before Airflow 3\n"
+        "    from airflow.operators.bash import BashOperator\n\n"
         f"with DAG(\n    dag_id={json.dumps('penstock_' + entry.name)},\n"
         f"    schedule={json.dumps(entry.cron.text)},\n"
         f"    start_date=pendulum.datetime(2026, 1, 1, tz={zone}),\n"

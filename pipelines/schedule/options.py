@@ -8,6 +8,13 @@ from pydantic import Field
 
 from penstock.options import ClientPath, options
 
+_LONGEST_WAIT = 3600.0
+
+
+def seconds_before_retry(number: int, backoff: float) -> float:
+    """Return how long to wait before a retry; the first has the number 0."""
+    return min(backoff * 2.0**number, _LONGEST_WAIT)
+
 
 @options
 class StateOptions:

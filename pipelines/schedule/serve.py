@@ -22,6 +22,7 @@ from typing import Any
 
 from penstock.errors import PenstockError
 from penstock.pipelines.schedule.entry import changes, flow_of
+from penstock.pipelines.schedule.options import seconds_before_retry
 from penstock.pipelines.schedule.store import (
     ScheduledRun,
     job_store,
@@ -32,7 +33,6 @@ from penstock.pipelines.schedule.store import (
 )
 
 _LOOK_SECONDS = 5.0  # for schedules that another process has added or removed
-_LONGEST_WAIT = 3600.0
 _END_SECONDS = 60.0
 _AGAIN_SECONDS = 60.0  # after the state could not be read or written
 _PUT_BACK = 60.0  # seconds that a clock is put back by; less is a clock that is being adjusted
@@ -62,7 +62,7 @@ def run_scheduled(
         code = _attempt(Path(state), name, flow, settings, attempt)
         if code in _NOT_AGAIN or attempt == retries:
             break
-        _stopping.wait(min(backoff * 2.0**attempt, _LONGEST_WAIT))
+        _stopping.wait(seconds_before_retry(attempt, backoff))
     return code
 
 

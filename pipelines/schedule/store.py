@@ -47,9 +47,9 @@ class ScheduledRun:
 def state_file(given: Path | None) -> Path:
     """Return the file of the state, in a folder that is there and this user's alone."""
     if given is None:
-        from penstock.cluster.daemon.registry import state_folder
+        from penstock.cluster.daemon.registry import state_home
 
-        given = state_folder().parent / "penstock" / FILE
+        given = state_home() / FILE
     own_directory(given.parent) if not given.parent.exists() else None
     return given
 

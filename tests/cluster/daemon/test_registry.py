@@ -93,9 +93,10 @@ def test_the_state_folder(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", "/home/ann")
     monkeypatch.setenv("XDG_STATE_HOME", "/var/ann")
     monkeypatch.setenv("PENSTOCK_STATE", "/mine")
-    assert registry.state_folder() == Path("/mine")
+    assert registry.state_folder() == registry.state_home() == Path("/mine")
     monkeypatch.delenv("PENSTOCK_STATE")
     assert registry.state_folder() == Path("/var/ann/penstock/clusters")
+    assert registry.state_home() == Path("/var/ann/penstock")
     monkeypatch.delenv("XDG_STATE_HOME")
     assert registry.state_folder() == Path("/home/ann/.local/state/penstock/clusters")
 

@@ -111,6 +111,8 @@ stages:
         ("variables: {a: '{{b}}', b: '{{a}}'}\nstages: {a: {job: walk, input: '{{a}}'}}", "name"),
         ("stages: {a: {job: walk, input: g, expect: {steps: lots}}}", "expected"),
         ("stages: {a: {job: walk, input: g, expect: 3}}", "expect"),
+        ("stages: {a: {job: walk, input: g, expect: {steps: []}}}", "'steps' is expected"),
+        ("stages: {a: {job: walk, input: g, expect: {steps: [1, lots]}}}", "'steps' is expected"),
         ("stages: {a: {job: walk, input: g, retries: -1}}", "retries"),
         ("stages: {a: {job: walk, input: g, timeout: soon}}", "timeout"),
         ("stages: {a: {job: info, input: g, publish: /x}}", "writes no output"),
@@ -196,3 +198,7 @@ def test_every_command_that_makes_something_can_be_a_stage():
     assert (etl.inputs, etl.listed, etl.writes) == ((1, None), True, True)
     assert command_of("partition").in_place
     assert not command_of("gnn evaluate").writes
+    similar = command_of("similar")  # as a stage it always writes everyone's neighbours
+    assert (similar.inputs, similar.writes, similar.has("all")) == ((1, 1), True, False)
+    with pytest.raises(UsageError, match="option all is the flow's"):
+        similar.arguments({"all": "near"})

@@ -28,6 +28,8 @@ from penstock.pipelines.flow.records import (
     previous_metrics,
 )
 from penstock.pipelines.flow.state import FlowState
+from penstock.pipelines.report.data import gather
+from penstock.pipelines.report.figures import trend_charts
 from penstock.system_errors import disk_full
 
 MODULE = """
@@ -198,6 +200,27 @@ stages: {a: {python: "mine:make", value: "{{v}}", expect: {total: within 5 % of 
     assert run_flow(path, variables={"v": "109"}).state == "passed"  # of 104, not of 110
 
 
+def test_a_metric_may_have_a_floor_and_a_comparison(home):
+    text = """
+variables: {v: 100}
+stages:
+  a:
+    python: "mine:make"
+    value: "{{v}}"
+    expect: {total: [">= 98", not worse than previous by 1]}
+"""
+    path = flow(home, text)
+    night = [("100", [True, True]), ("99", [True, True]), ("98", [True, True])]
+    night += [("97", [False, True]), ("110", [True, True]), ("100", [True, False])]
+    for value, met in night:
+        report = run_flow(path, variables={"v": value})
+        assert [one["met"] for one in report.stages["a"]["gates"]] == met
+        assert report.state == ("passed" if all(met) else "failed")
+    charts = trend_charts(gather(load_run(Path(report.run))).gates)
+    assert [chart.title for chart in charts] == ["a: total"]
+    assert "not worse than previous by 1: not met" in charts[0].about
+
+
 def test_more_gpus_than_there_are_are_refused_before_anything_runs(home):
     with pytest.raises(CapacityError, match="wants 64 GPUs"):
         run_flow(flow(home, 'stages: {a: {python: "mine:make", gpus: 64}}'))
@@ -236,9 +259,9 @@ def test_a_flow_that_is_ended_takes_its_stages_along_and_runs_again(home, number
     process.wait(60)
     stage.wait(60)
     assert not stage.is_running()
-    assert all_runs(home / "runs")[-1].state == (
-        "killed" if number == signal.SIGKILL else "interrupted"
-    )
+    ended = all_runs(home / "runs")[-1]
+    assert ended.state == ("killed" if number == signal.SIGKILL else "interrupted")
+    assert ended.stages["a"]["state"] == ended.state  # it did nothing wrong: it has not failed
     assert run(["runs", "list", "--folder", str(home / "runs")]) == 0
     report = run_flow(flow(home, text % 0))
     assert report.state == "passed"
@@ -295,8 +318,8 @@ def test_a_plan_writes_nothing_and_says_what_would_run(home, capsys):
 def test_a_command_is_told_how_a_run_ended(home, how):
     fails = "true" if how == "on_failure" else "false"
     text = f"""
-on_success: echo "$PENSTOCK_STATE" > told-on_success
-on_failure: echo "$PENSTOCK_STATE" > told-on_failure
+on_success: echo "$PENSTOCK_RUN_STATE ${{PENSTOCK_STATE-}}" > told-on_success
+on_failure: echo "$PENSTOCK_RUN_STATE ${{PENSTOCK_STATE-}}" > told-on_failure
 stages: {{a: {{python: "mine:make", fail: {fails}}}}}
 """
     here = Path.cwd()
@@ -305,7 +328,13 @@ stages: {{a: {{python: "mine:make", fail: {fails}}}}}
         run_flow(flow(home, text))
     finally:
         os.chdir(here)
-    assert [one.name for one in home.glob("told-*")] == [f"told-{how}"]
+    [told] = home.glob("told-*")
+    assert told.name == f"told-{how}"
+    # PENSTOCK_STATE is the folder in which commands that it calls look for clusters.
+    state, _, folder = told.read_text().strip("\n").partition(" ")
+    assert (state, folder) == (
+        "passed" if how == "on_success" else "failed", os.environ.get("PENSTOCK_STATE", "")
+    )  # fmt: skip
 
 
 @pytest.mark.slow
@@ -408,8 +437,9 @@ def raises(out):
     raise KeyError("lost")
 def asks(out): input("sure? ")
 def odd(out): return {"x": object()}
+def again(out): out.mkdir(), out.mkdir()
 """)
-    names = ("asks", "prints", "exits", "leaves", "raises", "odd")
+    names = ("asks", "prints", "exits", "leaves", "raises", "odd", "again")
     stages = "".join(f"\n  {name}: {{python: 'mine:{name}'}}" for name in names)
     report = run_flow(flow(home, f"parallel: 5\nstages: {stages}"))
     assert report.stages["prints"]["metrics"] == {"n": 1.0}
@@ -421,6 +451,8 @@ def odd(out): return {"x": object()}
     assert whats["raises"] == "python: mine:raises raised KeyError: 'lost'"
     assert "EOFError" in whats["asks"]
     assert "JSON" in whats["odd"]
+    assert whats["again"] == "python: mine:again found something where it would write"
+    assert "earlier run" in report.stages["again"]["error"]["remedy"]
     assert "before" in logs["raises"]
     assert "in raises" in logs["raises"]  # the traceback
     assert not any("bug" in str(one) for one in report.stages.values())
@@ -496,7 +528,7 @@ def test_a_webhook_that_answers_nonsense_changes_nothing(home):
 def test_a_place_that_cannot_be_written_fails_the_run_which_has_its_page(home, capsys):
     (home / "pub").write_text("a file, where a folder is wanted")
     text = """
-on_failure: echo "$PENSTOCK_STATE" > told
+on_failure: echo "$PENSTOCK_RUN_STATE" > told
 stages: {a: {python: "mine:make", publish: pub/a}}
 """
     assert run(["run", str(flow(home, text))]) == 1
@@ -561,7 +593,7 @@ def test_a_disk_that_is_full_fails_the_run_and_is_told(home, monkeypatch, capfd)
     fill(monkeypatch, home)
     text = """
 name: small
-on_failure: echo "$PENSTOCK_STATE" > told
+on_failure: echo "$PENSTOCK_RUN_STATE" > told
 stages: {a: {python: "mine:make"}, b: {python: "mine:make", input: a}}
 """
     report = run_flow(flow(home, text))

@@ -33,6 +33,13 @@ def test_of_one_size_nothing_is_taken_to_be_shorter() -> None:
     assert expected_seconds("walk", 1) == (2, 3)
 
 
+def test_of_far_larger_amounts_nothing_is_said() -> None:
+    keep_duration("etl", 1e5, 3)  # of which all but a moment is its start
+    keep_duration("etl", 1.1e5, 2)
+    assert expected_seconds("etl", 1e6) is not None
+    assert expected_seconds("etl", 1e8) is None
+
+
 def test_the_last_runs_count() -> None:
     for _ in range(3):
         keep_duration("walk", 1e6, 100)

@@ -15,6 +15,7 @@ from penstock.pipelines.cli import run as penstock
 from penstock.pipelines.flow.records import load_run
 from penstock.pipelines.report.data import gather
 from penstock.pipelines.report.page import page
+from penstock.pipelines.report.serve import index
 
 EVIL = "<script>alert(1)</script>\"'&"
 
@@ -60,6 +61,25 @@ def test_numbers_of_the_record_are_in_the_page(tmp_path):
     assert "2.250" in text
 
 
+def test_what_was_published_is_told_with_its_place(tmp_path):
+    published = [{"stage": "walks", "to": "/srv/walks", "key": "k"}, {"stage": EVIL, "to": EVIL}, 3]
+    text = html(record(tmp_path, 1, stages={"walks": stage(1.0)}, published=published))
+    assert '<th scope="row">walks</th><td>/srv/walks</td>' in text
+    assert EVIL not in text
+    assert "Published" not in html(record(tmp_path, 2, stages={"walks": stage(1.0)}, published=[]))
+
+
+def test_it_is_told_how_many_stages_ended_how(tmp_path, capsys):
+    ended = ("done", "skipped", "failed", "skipped", "not run")
+    stages = {f"s{i}": stage(1.0, state=state) for i, state in enumerate(ended)}
+    folder = record(tmp_path, 1, stages=stages, state="failed")
+    told = "1 done, 2 unchanged, 1 failed, 1 not run"
+    assert told in html(folder)
+    assert penstock(["runs", "list", "--folder", str(tmp_path)]) == 0
+    assert capsys.readouterr().out.rstrip().endswith(told)
+    assert f"<td>{told}</td>" in index(tmp_path)
+
+
 def test_counts_are_told_whole(tmp_path):
     assert "<td>123456789</td>" in html(record(tmp_path, stages={"a": stage(123456789)}))
 
@@ -69,8 +89,19 @@ def test_failures_tell_the_remedy(tmp_path):
     stages = {"a": {"state": "failed", "error": error}, "b": stage(0.5, met=False)}
     text = html(record(tmp_path, state="failed", stages=stages))
     assert "Failed: f-" in text
-    for word in [*error.values(), "not met"]:
-        assert f"<td>{word}</td>" in text
+    for word in error.values():
+        assert f"<dd>{word}</dd>" in text
+    assert "<td>not met</td>" in text
+
+
+def test_stages_that_waited_for_a_failed_one_are_told_together(tmp_path):
+    waited = {"state": "not run", "why": "a did not end well"}
+    stages = {"a": {"state": "failed", "error": {"what": "no room"}}, "b": waited, "c": waited,
+              EVIL: {"state": "not run", "why": EVIL}}  # fmt: skip
+    text = html(record(tmp_path, state="failed", stages=stages))
+    assert text.index('<h2 id="failures">') < text.index("Since the last run")
+    assert "<p>Not run: b, c, as a did not end well.</p>" in text
+    assert EVIL not in text
 
 
 def test_what_comes_from_data_is_escaped_and_nothing_is_fetched(tmp_path):
@@ -184,8 +215,8 @@ def test_a_run_writes_its_page_and_names_it_last(tmp_path, capsys, monkeypatch):
 def test_a_run_that_was_killed_says_where_and_what_to_do(tmp_path):
     stages = {"a": stage(1), "b": {"state": "running", "why": "there is no output yet"}}
     text = html(record(tmp_path, state="running", stages=stages))
-    assert "<td>it ran when the process of the flow was killed</td>" in text
-    assert "<td>Run the flow again: it goes on where it was</td>" in text
+    assert "<dd>it ran when the process of the flow was killed</dd>" in text
+    assert "<dd>Run the flow again: it goes on where it was</dd>" in text
     assert "there is no output yet</td>" in text  # why it ran, in the table of stages
     assert ">Got<" not in text
 

@@ -21,6 +21,7 @@ import pytest
 import yaml
 
 from penstock.pipelines.cli import run
+from penstock.pipelines.schedule import emit
 from penstock.pipelines.schedule.serve import Flows, look_again, run_scheduled
 from penstock.pipelines.schedule.store import note_begin, runs_of, schedules
 
@@ -237,18 +238,40 @@ def test_entries_for_others_can_be_read_by_them(home, capsys):
     assert job["spec"]["schedule"] == "30 2 * * 1-5"
     assert job["spec"]["concurrencyPolicy"] == "Forbid"
     ast.parse(emitted(home, "airflow", capsys, "--retries", "2"))
-    unit = emitted(home, "systemd", capsys)
+    unit = emitted(home, "systemd", capsys, "--retries", "2")
+    assert "\nRestartPreventExitStatus=2\n" in unit
     assert "OnCalendar=Mon,Tue,Wed,Thu,Fri *-*-* 02:30:00" in unit
     assert "Persistent=true" in unit
 
 
 def test_a_line_of_cron_runs_the_flow(home, capsys):
-    zone, line = emitted(home, "cron", capsys).splitlines()
-    assert zone == "CRON_TZ=UTC"
+    about, zone, line = emitted(home, "cron", capsys).splitlines()
+    assert (about[:2], zone) == ("# ", "CRON_TZ=UTC")
     assert line.startswith("30 2 * * 1-5 ")
     command = line.split(" ", 5)[5].replace(r"\%", "%")
     subprocess.run(["sh", "-c", command], check=True, cwd="/", capture_output=True)
     assert begun(home) == 1
+
+
+@pytest.mark.parametrize(("code", "calls"), [(0, 1), (1, 3), (2, 1)])
+def test_a_line_of_cron_tries_again_what_failed_and_not_what_is_wrong(
+    home, capsys, monkeypatch, code, calls
+):
+    program = home / "penstock"
+    program.write_text(f"#!/bin/sh\necho >> {home}/calls\nexit {code}\n")
+    program.chmod(0o755)
+    monkeypatch.setattr(emit, "_program", lambda: str(program))
+    line = emitted(home, "cron", capsys, "--retries", "2", "--backoff", "0.01").splitlines()[-1]
+    assert "for wait in 0.01 0.02 0; do" in line
+    ended = subprocess.run(["sh", "-c", line.split(" ", 5)[5].replace(r"\%", "%")], check=False)
+    assert (ended.returncode, len((home / "calls").read_text())) == (code, calls)
+
+
+def test_a_flow_alone_is_told_what_can_be_done_with_it(home, capsys):
+    assert run(["schedule", str(home / "flow.yaml")]) == 2
+    told = capsys.readouterr().err
+    assert "penstock schedule add" in told
+    assert "--emit systemd, cron, k8s or airflow" in told
 
 
 def test_words_that_systemd_would_take_apart_are_quoted(home, capsys):

@@ -685,7 +685,7 @@ def test_the_plan_says_what_would_be_walked_and_writes_nothing(
     assert 0 < plan["disk_bytes"] < plan["disk_free"]
     assert plan["seconds"] is plan["problem"] is None
     assert run(words) == 0
-    assert "time     not known until a run of this kind here" in capsys.readouterr().out
+    assert "time     not known until a run of this kind and size here" in capsys.readouterr().out
     took = walk(graph, tmp_path / "w", walks=3).seconds
     assert run([*words, "--overwrite", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["seconds"] == pytest.approx(took)
