@@ -49,12 +49,12 @@ def run_folder(job: Job[Any], manifest: Format) -> Iterator[PartialOutput]:
         resumes = resume and (out / manifest.file).is_file()
         old = None if resumes else _put_aside(out)
         before = manifest.load(out) if resumes else None
-        out.mkdir(exist_ok=True)
-        refuse_link(out / "checkpoints")
-        for place in (out, out / "checkpoints"):  # a kill leaves half a checkpoint
-            remove_temporaries(place)
-        manifest.save(out, job.first_manifest())
         try:
+            out.mkdir(exist_ok=True)
+            refuse_link(out / "checkpoints")
+            for place in (out, out / "checkpoints"):  # a kill leaves half a checkpoint
+                remove_temporaries(place)
+            manifest.save(out, job.first_manifest())
             yield PartialOutput(out, out)
         except BaseException as error:
             if before is not None and isinstance(error, PenstockError) and error.exit_code == 2:
