@@ -52,8 +52,7 @@ def run_folder(job: Job[Any], manifest: Format) -> Iterator[PartialOutput]:
         try:
             out.mkdir(exist_ok=True)
             refuse_link(out / "checkpoints")
-            for place in (out, out / "checkpoints"):  # a kill leaves half a checkpoint
-                remove_temporaries(place)
+            _remove_halves(out)
             manifest.save(out, job.first_manifest())
             yield PartialOutput(out, out)
         except BaseException as error:
@@ -70,6 +69,7 @@ def run_folder(job: Job[Any], manifest: Format) -> Iterator[PartialOutput]:
                 _forget(old)
                 _say_how_to_resume(out)
             raise
+        _remove_halves(out)  # of a worker that was killed, whose work another has done again
         _forget(old)
 
 
@@ -97,6 +97,12 @@ def refuse_taken(job: Job[Any], manifest: Format) -> None:
         )
     else:
         refuse_existing(out, overwrite=job.options.overwrite, kind=job.kind)
+
+
+def _remove_halves(out: Path) -> None:
+    """Remove what a kill leaves: half a checkpoint, under a name of its own."""
+    for place in (out, out / "checkpoints"):
+        remove_temporaries(place)
 
 
 def _has_begun(out: Path) -> bool:

@@ -1,7 +1,7 @@
 """Every command killed midway, or ended by Ctrl-C once or again and again, and then run again.
 
-Nothing is published, no process is left, and the second run ends with the bytes of one that nobody
-disturbed. Midway is half the files that a job makes, moves and removes, so the same place each time.
+Nothing is published, no process is left, and the second run ends with the bytes of one that was not
+disturbed. Midway is half the files that a job makes, moves and removes: the same place each time.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ JOBS = {
     "--checkpoint-minutes 1e-9",
     "vectors": "word2vec export {given}/vectors {out}",
     # Out of core, where what is learned does not hang on which thread comes first.
-    "embed": "embed train {graph} {out} --model dot --dim 8 --epochs 3 --batch 100 --partitions 4 "
+    "embed": "embed train {graph} {out} --model dot --dim 8 --epochs 3 --batch 100 --partitions 8 "
     "--checkpoint-minutes 1e-9",
     "nodes": "embed export {given}/embedded {out}",
     "gnn": "gnn train {graph} {out} --epochs 30 --checkpoint-epochs 3",
