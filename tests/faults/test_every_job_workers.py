@@ -1,7 +1,7 @@
 """A worker, or a rank, killed midway in a job: it costs time only, and the bytes are the same.
 
 Not here, since held elsewhere: workers of etl and centrality (their test_survival.py) and of walk
-(test_walk.py); ranks of walk and word2vec (test_ranks_killed.py) and of embed (embed/test_ranks.py).
+(test_walk.py); ranks of walk, word2vec (test_ranks_killed.py) and embed (embed/test_ranks.py).
 etl, centrality and similar have no gangs: on a cluster of kind mpi their tasks run on its ranks.
 generate, partition and exports run in the client alone.
 """
