@@ -15,9 +15,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from every_job import JOBS, results, run_again, words_of
+from every_job import JOBS, VISIBLE, results, run_again, words_of
 
 from penstock import sizes
+from penstock.formats import Format
 from penstock.pipelines.cli import run
 from penstock.pipelines.flow.commands import command_of, job_names
 
@@ -101,6 +102,26 @@ def test_an_input_that_was_cut_off(
     assert said.count(str(shard)) == 1
     assert "again" in said or "is damaged" in said  # the remedy
     assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_an_export_removes_what_a_killed_one_left(given: Path, tmp_path: Path) -> None:
+    (tmp_path / ".out.0123abcd.tmp").touch()
+    another = tmp_path / ".out.more.0123abcd.tmp"  # which may be written now
+    another.touch()
+    assert run(words_of("vectors", given, tmp_path / "out")) == 0
+    assert {one.name for one in tmp_path.iterdir()} == {"out", another.name}
+
+
+@pytest.mark.parametrize("job", sorted(VISIBLE))
+def test_a_training_that_is_interrupted_before_it_says_what_it_is(
+    job: str, given: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def save(self: Format, folder: Path, body: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Format, "save", save)
+    assert run(words_of(job, given, tmp_path / "out")) == 1
+    assert list(tmp_path.iterdir()) == []
 
 
 @root
