@@ -321,9 +321,14 @@ def _drop_unlisted(partial: Path, kind: str) -> None:
             path.unlink()
 
 
-def remove_temporaries(folder: Path) -> None:
-    """Remove what ``atomic`` left where its process was killed; nobody may be writing there."""
-    for path in folder.glob(".*.tmp"):
+def remove_temporaries(folder: Path, name: str | None = None) -> None:
+    """Remove what ``atomic`` left where its process was killed; nobody may be writing there.
+
+    name  of the one file whose temporaries they are; None: of any
+    """
+    # Not those of a file whose name begins with this one.
+    which = "*" if name is None else f"{glob.escape(name)}.{'?' * 8}"
+    for path in folder.glob(f".{which}.tmp"):
         if _TEMPORARY.fullmatch(path.name) and not path.is_dir():
             path.unlink(missing_ok=True)
 

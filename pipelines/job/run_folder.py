@@ -49,12 +49,11 @@ def run_folder(job: Job[Any], manifest: Format) -> Iterator[PartialOutput]:
         resumes = resume and (out / manifest.file).is_file()
         old = None if resumes else _put_aside(out)
         before = manifest.load(out) if resumes else None
-        out.mkdir(exist_ok=True)
-        refuse_link(out / "checkpoints")
-        for place in (out, out / "checkpoints"):  # a kill leaves half a checkpoint
-            remove_temporaries(place)
-        manifest.save(out, job.first_manifest())
         try:
+            out.mkdir(exist_ok=True)
+            refuse_link(out / "checkpoints")
+            _remove_halves(out)
+            manifest.save(out, job.first_manifest())
             yield PartialOutput(out, out)
         except BaseException as error:
             if before is not None and isinstance(error, PenstockError) and error.exit_code == 2:
@@ -70,6 +69,7 @@ def run_folder(job: Job[Any], manifest: Format) -> Iterator[PartialOutput]:
                 _forget(old)
                 _say_how_to_resume(out)
             raise
+        _remove_halves(out)  # of a worker that was killed, whose work another has done again
         _forget(old)
 
 
@@ -97,6 +97,12 @@ def refuse_taken(job: Job[Any], manifest: Format) -> None:
         )
     else:
         refuse_existing(out, overwrite=job.options.overwrite, kind=job.kind)
+
+
+def _remove_halves(out: Path) -> None:
+    """Remove what a kill leaves: half a checkpoint, under a name of its own."""
+    for place in (out, out / "checkpoints"):
+        remove_temporaries(place)
 
 
 def _has_begun(out: Path) -> bool:

@@ -9,7 +9,9 @@ from typing import Annotated, Any, Literal
 from cyclopts import Parameter
 
 from penstock.errors import OutputExists, UsageError
+from penstock.files import remove_temporaries
 from penstock.options import ClientPath, options
+from penstock.output_lock import output_lock
 from penstock.paths import client_path, shown
 from penstock.pipelines.output import CountsReport
 from penstock.pipelines.vectors import Vectors
@@ -114,10 +116,12 @@ def exported(opened: Vectors, path: Path, given: ExportOptions) -> ExportReport:
     number = _TEXT_BYTES if given.format == "text" else 4
     size = len(opened) * opened.dimension * number + opened.ids.nbytes
     need_disk(path.parent, size, f"{len(opened):,} vectors of {opened.dimension}")
-    if given.format == "npy":
-        tables.write_npy(path, opened.ids, opened.values)
-    elif given.format == "parquet":
-        tables.write_parquet(path, opened.ids, opened.values)
-    else:
-        word2vec.write(path, opened.ids, opened.values, given.format, blank=given.blank)
+    with output_lock(path, command="penstock word2vec export"):
+        remove_temporaries(path.parent, path.name)
+        if given.format == "npy":
+            tables.write_npy(path, opened.ids, opened.values)
+        elif given.format == "parquet":
+            tables.write_parquet(path, opened.ids, opened.values)
+        else:
+            word2vec.write(path, opened.ids, opened.values, given.format, blank=given.blank)
     return ExportReport(str(path), given.format, len(opened), opened.dimension, path.stat().st_size)

@@ -1,79 +1,52 @@
-"""Every job on a disk that is read-only or full, with input that was cut off, and killed midway.
+"""Every job on a disk that is read-only or full, and with input that was cut off.
 
 What a run leaves is told by a sentence; the second run finishes, with the bytes of an undisturbed
-one. Killed workers and ranks: test_survival.py of etl and centrality, test_walk.py,
-embed/test_ranks.py, test_ranks_killed.py beside this; of flows: test_flow_killed.py.
+one. A job is a row of tests/support/every_job.py. Beside this: commands that are killed or hear
+Ctrl-C (test_every_job_ended.py), killed workers and ranks (test_every_job_workers.py), flows
+(test_flow_killed.py).
 """
 
 from __future__ import annotations
 
 import os
 import shutil
-import signal
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
+from every_job import JOBS, VISIBLE, results, run_again, words_of
 
-from penstock import Graph, generate, sizes, walk
+from penstock import sizes
+from penstock.formats import Format
 from penstock.pipelines.cli import run
-from penstock.workers.gnn import checkpoint
+from penstock.pipelines.flow.commands import command_of, job_names
 
-TABLE = "{given}/edges.parquet {out} --source a --target b --cluster threads"
-JOBS = {
-    "etl": f"etl {TABLE}",
-    "generate": "generate sbm {out} --nodes 600",
-    "partition": "partition {graph} -k 3",
-    "walk": "walk {graph} {out} --length 20 --cluster threads",
-    "word2vec": "word2vec train {given}/walks {out} --dim 32 --epochs 4 --deterministic "
-    "--checkpoint-minutes 1e-9 --cluster threads",
-    "embed": "embed train {graph} {out} --model dot --dim 32 --epochs 1 --cluster threads",
-    "gnn": "gnn train {graph} {out} --epochs 30 --checkpoint-epochs 3 --cluster threads",
-    "predict": "gnn predict {given}/run {out} --embeddings --cluster threads",
-    "centrality": f"centrality {TABLE} --metrics closeness",
-    "similar": "similar {given}/vectors --all {out} --cluster threads",
-}
-RESUMES = {"etl", "walk", "word2vec", "embed", "gnn", "centrality", "similar"}
-# What of an input is cut off, where it is not the graph's shard.
-SHARDS = {
-    "etl": "edges.parquet",
-    "centrality": "edges.parquet",
-    "word2vec": "walks/part-00000.parquet",
-    "similar": "vectors/vectors.npy",
-}
+GRAPH = "graph/shards/00000/indices.npy"
+# What of an input is cut off.
+CUT = [
+    ("etl", "edges.parquet"),
+    ("partition", GRAPH),
+    ("walk", GRAPH),
+    ("word2vec", "walks/part-00000.parquet"),
+    ("vectors", "vectors/vectors.npy"),
+    ("embed", GRAPH),
+    ("nodes", "embedded/checkpoints/nodes.table"),
+    ("gnn", GRAPH),
+    ("predict", GRAPH),
+    ("predict", "run/checkpoints/best.safetensors"),
+    ("centrality", "edges.parquet"),
+    ("similar", "vectors/vectors.npy"),
+]
 root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a disk")
 
 
-@pytest.fixture(scope="module")
-def given(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A graph, its edges as a table, walks, vectors and a model."""
-    folder = tmp_path_factory.mktemp("given")
-    generate("sbm", folder / "graph", nodes=600, seed=1, quiet=True)
-    csr = Graph.open(folder / "graph").csr()
-    rows = np.repeat(np.arange(csr.rows), np.diff(csr.indptr))
-    table = pa.table({"a": rows, "b": csr.indices, "graph_id": rows // 100})
-    pq.write_table(table, folder / "edges.parquet")
-    walk(folder / "graph", folder / "walks", length=10, quiet=True)
-    words = ["word2vec", "train", folder / "walks", folder / "vectors", "--dim", "8"]
-    assert run([*map(str, words), "--cluster", "threads", "-q"]) == 0
-    words = ["gnn", "train", folder / "graph", folder / "run", "--epochs", "1"]
-    assert run([*map(str, words), "--cluster", "threads", "-q"]) == 0
-    return folder
-
-
-def words_of(job: str, given: Path, out: Path) -> list[str]:
-    """Return a job's command line; of partitions, ``out`` is a copy of the graph that gets them."""
-    graph = given / "graph"
-    if job == "partition":
-        graph = out
-        if not out.exists():
-            shutil.copytree(given / "graph", out)
-    return JOBS[job].format(given=given, out=out, graph=graph).split()
+def test_every_job_that_writes_is_a_row() -> None:
+    """Every kind of generate writes as sbm does."""
+    writing = {name for name in job_names() if command_of(name).writes} | {"partition", "similar"}
+    writing = {name for name in writing if not name.startswith("generate")} | {"generate sbm"}
+    assert {" ".join(row.split("{")[0].split()) for row in JOBS.values()} == writing
+    assert {job for job, _ in CUT} == {*JOBS} - {"generate"}  # which reads nothing
 
 
 def said_by(capsys: pytest.CaptureFixture[str]) -> str:
@@ -112,13 +85,13 @@ def test_a_disk_that_is_read_only(
     assert str(disk / "out") in said.replace("/.out", "/out")
 
 
-@pytest.mark.parametrize("job", [job for job in JOBS if job not in ("generate", "predict")])
+@pytest.mark.parametrize(("job", "name"), CUT)
 def test_an_input_that_was_cut_off(
-    job: str, given: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    job: str, name: str, given: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     copy = tmp_path / "given"
     shutil.copytree(given, copy)
-    shard = copy / SHARDS.get(job, "graph/shards/00000/indices.npy")
+    shard = copy / name
     os.truncate(shard, shard.stat().st_size // 2)
     words = words_of(job, copy, tmp_path / "out")
     if job == "partition":
@@ -131,24 +104,24 @@ def test_an_input_that_was_cut_off(
     assert sorted(tmp_path.rglob("*")) == before
 
 
-def results(out: Path) -> dict[str, bytes]:
-    """Return the files of an output, but for those that tell times."""
-    found = {}
-    for path in sorted(out.rglob("*")):
-        name = str(path.relative_to(out))
-        if path.suffix == ".safetensors":
-            tensors, about = checkpoint.load(path)
-            found[name] = b"".join(tensors[one].tobytes() for one in sorted(tensors))
-            found[name] += str(about["epoch"]).encode()
-        elif path.is_file() and path.suffix not in (".json", ".jsonl"):
-            found[name] = path.read_bytes()
-        elif path.is_file():
-            found[name] = b""
-    return found
+def test_an_export_removes_what_a_killed_one_left(given: Path, tmp_path: Path) -> None:
+    (tmp_path / ".out.0123abcd.tmp").touch()
+    another = tmp_path / ".out.more.0123abcd.tmp"  # which may be written now
+    another.touch()
+    assert run(words_of("vectors", given, tmp_path / "out")) == 0
+    assert {one.name for one in tmp_path.iterdir()} == {"out", another.name}
 
 
-def run_again(job: str, words: list[str]) -> int:
-    return run([*words, "--resume"] if job in RESUMES else words)
+@pytest.mark.parametrize("job", sorted(VISIBLE))
+def test_a_training_that_is_interrupted_before_it_says_what_it_is(
+    job: str, given: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def save(self: Format, folder: Path, body: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Format, "save", save)
+    assert run(words_of(job, given, tmp_path / "out")) == 1
+    assert list(tmp_path.iterdir()) == []
 
 
 @root
@@ -171,43 +144,4 @@ def test_a_disk_that_fills_up(
     assert run_again(job, words) == 0
     whole = tmp_path / "whole"
     assert run(words_of(job, given, whole)) == 0
-    if job != "embed":  # what threads without locks learn
-        assert results(disk / "out") == results(whole)
-
-
-# Kills its own process when so many files of an output have their names.
-KILLED = """
-import os, signal, sys
-from penstock.pipelines.cli import run
-
-left = int(sys.argv[1])
-
-def look(event, given):
-    global left
-    if event == "os.rename" and str(given[1]).startswith(sys.argv[2]):
-        left -= 1
-        if not left:
-            os.kill(os.getpid(), signal.SIGKILL)
-
-sys.addaudithook(look)
-sys.exit(run(sys.argv[3:]))
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("job", "files"),
-    [("generate", 4), ("partition", 18), ("gnn", 17), ("predict", 2), ("similar", 3)],
-)
-def test_a_command_that_is_killed(job: str, files: int, given: Path, tmp_path: Path) -> None:
-    """Those without a test of their own; the others: test_survival.py, test_walk.py, ..."""
-    words = words_of(job, given, tmp_path / "out")
-    killed = [sys.executable, "-P", "-c", KILLED, str(files), str(tmp_path), *words]
-    done = subprocess.run(killed, capture_output=True, text=True, timeout=120, check=False)
-    assert done.returncode == -signal.SIGKILL, done.stderr
-    if job != "gnn":  # whose folder is there from the first epoch on
-        assert not (tmp_path / "out" / ("partition/k3" if job == "partition" else "")).exists()
-    assert run_again(job, words) == 0
-    assert run(words_of(job, given, tmp_path / "whole")) == 0
-    assert results(tmp_path / "out") == results(tmp_path / "whole")
-    assert {one.name for one in tmp_path.iterdir()} == {"out", "whole"}
+    assert results(disk / "out") == results(whole)

@@ -1,0 +1,109 @@
+"""Every job that writes something, as a command line, for tests of what may befall any of them."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import embed_runs
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from penstock import Graph, generate, walk
+from penstock.pipelines.cli import run
+from penstock.workers.gnn import checkpoint
+
+TABLE = "{given}/edges.parquet {out} --source a --target b"
+JOBS = {
+    "etl": f"etl {TABLE}",
+    "generate": "generate sbm {out} --nodes 600",
+    "partition": "partition {graph} -k 3",
+    "walk": "walk {graph} {out} --length 20",
+    "word2vec": "word2vec train {given}/walks {out} --dim 32 --epochs 4 --deterministic "
+    "--checkpoint-minutes 1e-9",
+    "vectors": "word2vec export {given}/vectors {out}",
+    # Out of core, where what is learned does not hang on which thread comes first.
+    "embed": "embed train {graph} {out} --model dot --dim 8 --epochs 3 --batch 100 --partitions 8 "
+    "--checkpoint-minutes 1e-9",
+    "nodes": "embed export {given}/embedded {out}",
+    "gnn": "gnn train {graph} {out} --epochs 30 --checkpoint-epochs 3",
+    "predict": "gnn predict {given}/run {out} --graph {graph} --embeddings",
+    "centrality": f"centrality {TABLE} --metrics closeness",
+    "similar": "similar {given}/vectors --all {out}",
+}
+RESUMES = {"etl", "walk", "word2vec", "embed", "gnn", "centrality", "similar"}
+# Those that run in the client alone: on no cluster.
+CLIENT = {"generate", "partition", "vectors", "nodes"}
+# Trainings whose folder is there from the first epoch on, and says that it is not done.
+VISIBLE = {"gnn", "embed"}
+
+
+def make_inputs(folder: Path) -> None:
+    """Make a graph, its edges as a table, walks, vectors and models."""
+    generate("sbm", folder / "graph", nodes=600, seed=1, quiet=True)
+    csr = Graph.open(folder / "graph").csr()
+    rows = np.repeat(np.arange(csr.rows), np.diff(csr.indptr))
+    table = pa.table({"a": rows, "b": csr.indices, "graph_id": rows // 100})
+    pq.write_table(table, folder / "edges.parquet")
+    walk(folder / "graph", folder / "walks", length=10, quiet=True)
+    for words in (
+        "word2vec train {0}/walks {0}/vectors --dim 8",
+        "embed train {0}/graph {0}/embedded --model dot --dim 8 --epochs 1",
+        "gnn train {0}/graph {0}/run --epochs 1",
+    ):
+        assert run([*words.format(folder).split(), "--cluster", "threads", "-q"]) == 0
+
+
+def words_of(job: str, given: Path, out: Path, cluster: str = "threads") -> list[str]:
+    """Return a job's command line; of partitions, ``out`` is a copy of the graph that gets them."""
+    graph = given / "graph"
+    if job == "partition":
+        graph = out
+        if not out.exists():
+            shutil.copytree(given / "graph", out)
+    words = JOBS[job].format(given=given, out=out, graph=graph).split()
+    return words if job in CLIENT else [*words, "--cluster", cluster]
+
+
+def run_again(job: str, words: list[str]) -> int:
+    """Run a command again as its user would who was told that it had been interrupted."""
+    return run([*words, "--resume"] if job in RESUMES else words)
+
+
+def results(out: Path) -> dict[str, bytes]:
+    """Return the files of an output, but for those that tell times."""
+    if out.is_file():
+        return {"": out.read_bytes()}
+    if list(out.glob("checkpoints/relations-*")):
+        return _embedded(out)
+    found = {}
+    for path in sorted(out.rglob("*")):
+        name = str(path.relative_to(out))
+        if path.suffix == ".safetensors":
+            tensors, about = checkpoint.load(path)
+            found[name] = b"".join(tensors[one].tobytes() for one in sorted(tensors))
+            found[name] += str(about["epoch"]).encode()
+        elif path.is_file() and path.suffix not in (".json", ".jsonl"):
+            found[name] = path.read_bytes()
+        elif path.is_file():
+            found[name] = b""
+    return found
+
+
+def _embedded(run: Path) -> dict[str, bytes]:
+    """Return what was learned; where it lies in its files hangs on how often they were written."""
+    states, tensors, about = embed_runs.vectors(run)
+    found = {name: array.tobytes() for name, array in tensors.items()}
+    found |= {f"state {number}": array.tobytes() for number, array in enumerate(states)}
+    return found | {"about": json.dumps(about, sort_keys=True, default=str).encode()}
+
+
+def published(job: str, out: Path) -> bool:
+    """Return whether an output is there as one that is whole."""
+    if job == "partition":
+        return (out / "partition/k3").exists()
+    if job in VISIBLE and out.exists():
+        return bool(json.loads((out / "run.json").read_text())["state"] == "done")
+    return out.exists()
