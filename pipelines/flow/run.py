@@ -191,9 +191,13 @@ class FlowRun:
         keys: dict[str, str] = {}
         found: list[str] = []
         for name, stage in self.flow.stages.items():
-            made = self.state.made_of(stage, keys)
-            keys[name] = self.state.identity(name, made.key)
-            runs = self.choice.force or bool(self.state.why(stage, made))
+            try:
+                made = self.state.made_of(stage, keys)
+            except OSError:  # an input that cannot be read: its stage says so
+                keys[name], runs = "", True
+            else:
+                keys[name] = self.state.identity(name, made.key)
+                runs = self.choice.force or bool(self.state.why(stage, made))
             if name in self.chosen and (runs or set(stage.needs) & set(found)):
                 found.append(name)
         return found
