@@ -48,7 +48,7 @@ def output_problem(flow: Flow, state: FlowState, stage: str) -> PenstockError | 
             problem = f"in what {who}"
         elif is_taken(place):
             record = LocalTarget(str(place)).publisher()
-            who = "" if record is None else f", but {_named(record)}"
+            who = "" if record is None else f", published by {_named(record)}"
             problem = f"where there is something that this flow did not make{who}"
         else:
             return None
@@ -83,10 +83,11 @@ def target_problem(
     if (who := _around(flow, target.target)) is not None:
         return _refused(stage, place, f"in what {who}", "publishes there")
     record = target.publisher()
-    ours = record is not None and not _is_other_publisher(flow, state, place, record)
+    kept = None if record is None else record.get("previous")
+    ours = isinstance(kept, list) and not is_other_publisher(flow, state, place)
     for name in target.previous_names(flow.keep):
         there = target.target.with_name(name)
-        own = ours and name in (record or {}).get("previous", [])
+        own = ours and kept is not None and name in kept
         if not own and (there.exists() or there.is_symlink()):
             return OutputExists(
                 f"stage {stage} would publish to {place}, and keep what was there before as "
@@ -131,9 +132,8 @@ def _is_other_publisher(flow: Flow, state: FlowState, place: str, record: Body) 
 
     A flow that was moved, or runs in a new container every day, knows the key of what it published.
     """
-    if record.get("key") is not None and record["key"] in state.published_keys(place):
-        return False
-    return _is_another(flow, record)
+    known = record.get("key") in list(state.published_keys(place))
+    return not known and _is_another(flow, record)
 
 
 def _is_other_maker(flow: Flow, by: Any) -> bool:

@@ -243,6 +243,9 @@ def test_a_flow_in_a_new_container_every_day_is_the_same(
     body = json.loads(record.read_text()) | {"key": "another", "host": "elsewhere"}
     record.write_text(json.dumps(body))
     assert "on elsewhere) has published since" in problems(path)["a"]
+    for damaged in ("damaged", json.dumps(body | {"key": [1], "host": [], "previous": 5})):
+        record.write_text(damaged)
+        assert "a" in problems(path)
     record.write_text("damaged")  # as good as none
     assert "did not keep there" in problems(path)["a"]
 
