@@ -54,7 +54,7 @@ def output_problem(flow: Flow, state: FlowState, stage: str) -> PenstockError | 
             return None
     else:
         by = record.get("by")
-        if not _is_other_maker(flow, by):
+        if not isinstance(by, dict) or not _is_other_maker(flow, by):
             return None
         problem = f"which {_named(by)} made"
     return OutputExists(

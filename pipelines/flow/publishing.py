@@ -84,8 +84,9 @@ class Publication:
         for item, entry in zip(items, entries, strict=True):
             entry.target.check(item.output)
         with _locked(entries):
-            for item in items if check is not None else ():
-                check(item)
+            if check is not None:
+                for item in items:
+                    check(item)
             try:
                 self._save("back", run, keep, entries)
                 for item, entry in zip(items, entries, strict=True):
