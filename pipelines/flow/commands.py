@@ -25,6 +25,8 @@ _SHORT = {"gnn": "gnn train", "embed": "embed train", "word2vec": "word2vec trai
 # Verbs that mean another command for each job that they follow.
 _FOLLOWING = ("evaluate", "export", "predict")
 _FRAME = ("cluster", "output", "plan")
+# Commands that write where an option says: as a stage they write the stage's output, always.
+_WRITES_TO = {("similar",): "all"}
 
 
 @dataclass(frozen=True)
@@ -35,7 +37,7 @@ class StageCommand:
     function  what the command line calls
     inputs    least and most positional inputs; None: any number
     listed    whether the first positional takes several inputs, as a list; kind: of what
-    writes    whether the last positional is an output
+    writes    whether it has an output: its last positional, or the option ``out``
     classes   parameters that are sets of options, by name; single: options that are parameters
     """
 
@@ -49,6 +51,7 @@ class StageCommand:
     single: tuple[str, ...]
     clustered: bool
     planned: bool
+    out: str | None = None
 
     @property
     def name(self) -> str:
@@ -165,14 +168,16 @@ def _described(words: tuple[str, ...], function: Callable[..., Any]) -> StageCom
     names = [one.name for one in positional]
     writes = bool(names) and (names[-1] == "out" or (words[-1] == "train" and names[-1] == "run"))
     inputs = positional[: len(positional) - writes]
+    out = _WRITES_TO.get(words)
+    single = [name for name in single if name != out]
     listed = bool(inputs) and getattr(hints[inputs[0].name], "__origin__", None) in (list, tuple)
     kind = hints[inputs[0].name].__args__[0] if listed else Path
     most = None if listed else len(inputs)
     least = sum(one.default is one.empty for one in inputs)
     given = inspect.signature(function).parameters
     return StageCommand(
-        words, function, (least, most), listed, kind, writes, classes, tuple(single),
-        "cluster" in given, "plan" in given,
+        words, function, (least, most), listed, kind, writes or out is not None, classes,
+        tuple(single), "cluster" in given, "plan" in given, out,
     )  # fmt: skip
 
 

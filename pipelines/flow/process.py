@@ -100,9 +100,11 @@ def call_command(order: dict[str, Any]) -> None:
     if command.listed:
         convert: Any = client_input if command.kind is str else Path
         positional = [[convert(one) for one in order["inputs"]]]
-    if command.writes:
-        positional.append(Path(order["out"]))
     named = command.arguments(order["options"])
+    if command.out is not None:
+        named[command.out] = Path(order["out"])
+    elif command.writes:
+        positional.append(Path(order["out"]))
     if command.clustered:
         named["cluster"] = ClusterSpec(**order["cluster"])
     if command.planned and order.get("plan"):
