@@ -26,7 +26,7 @@ _SHORT = {"gnn": "gnn train", "embed": "embed train", "word2vec": "word2vec trai
 _FOLLOWING = ("evaluate", "export", "predict")
 _FRAME = ("cluster", "output", "plan")
 # Commands that write where an option says: as a stage they write the stage's output, always.
-_WRITES_TO = {("similar",): "all"}
+_WRITES_TO: dict[tuple[str, ...], str] = {("similar",): "all"}
 
 
 @dataclass(frozen=True)
