@@ -44,9 +44,9 @@ if TYPE_CHECKING:
 _ANY = 1 << 31
 
 
-def partition_path(graph: Graph, k: int) -> Path:
+def partition_path(graph: Graph | Path, k: int) -> Path:
     """Return where the partition of ``graph`` into ``k`` parts lies."""
-    return graph.path / "partition" / f"k{k}"
+    return (graph if isinstance(graph, Path) else graph.path) / "partition" / f"k{k}"
 
 
 def part_folder(rank: int) -> str:

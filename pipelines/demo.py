@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from textwrap import dedent
 from typing import Annotated, Any
 
 from cyclopts import Parameter
@@ -213,7 +214,7 @@ class DemoReport:
         console.print(table)
         assert isinstance(console.file, StringIO)
         drawn = "\n".join(line.rstrip() for line in console.file.getvalue().splitlines())
-        lines = [drawn.strip(), ""]
+        lines = [dedent(drawn).strip(), ""]
         if self.alone:
             lines.append(f"trained on one rank, as there is no MPI here: {self.alone}")
         lines.append(f"all of it {self.seconds:.1f} s, in {self.folder}")

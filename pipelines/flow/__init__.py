@@ -35,6 +35,7 @@ def run_flow(
     first: str | None = None,
     only: tuple[str, ...] = (),
     replace_targets: bool = False,
+    replace_outputs: bool = False,
     quiet: bool = True,
 ) -> FlowReport:
     """Run the stages of a flow that must run, check their gates, and publish what passed.
@@ -53,6 +54,8 @@ def run_flow(
         Run these stages alone.
     replace_targets
         Publish also over what this flow has not published, which is kept as ``NAME.previous``.
+    replace_outputs
+        Let stages also replace what this flow has not made; it is not kept.
     quiet
         Print no progress.
 
@@ -67,8 +70,8 @@ def run_flow(
     UsageError
         The file is wrong; it says where.
     OutputExists
-        Another run of the flow is under way; or where it would publish to there is something that
-        it has not published.
+        Another run of the flow is under way; or there is something that this flow has not made
+        where a stage would write, or that it has not published where it would publish.
 
     Examples
     --------
@@ -78,5 +81,6 @@ def run_flow(
     """
     made = read_flow(client_path(flow), variables)
     return run_flow_checked(
-        made, Choice(force, first, only), quiet=quiet, replace_targets=replace_targets
-    )
+        made, Choice(force, first, only), quiet=quiet, replace_targets=replace_targets,
+        replace_outputs=replace_outputs,
+    )  # fmt: skip

@@ -49,11 +49,16 @@ def command(
     made = read_flow(flow, settings(options.set))
     choice = Choice(options.force, options.first, options.only)
     if plan:
-        output.show(plan_flow(made, choice, replace_targets=options.replace_targets))
+        output.show(
+            plan_flow(
+                made, choice, replace_targets=options.replace_targets,
+                replace_outputs=options.replace_outputs,
+            )
+        )  # fmt: skip
         return
     report = run_flow_checked(
         made, choice, quiet=output.quiet, replace_targets=options.replace_targets,
-        failed=write_page if options.report else None,
+        replace_outputs=options.replace_outputs, failed=write_page if options.report else None,
     )  # fmt: skip
     if options.report:
         report.report = write_page(Path(report.run))

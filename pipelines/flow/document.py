@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime as dt
+import itertools
 import os
 import re
 from collections.abc import Mapping
@@ -34,6 +35,7 @@ from penstock.errors import UsageError
 from penstock.paths import client_input
 from penstock.pipelines.flow.commands import StageCommand, command_of, job_name
 from penstock.pipelines.flow.gates import Gate, parse_gate
+from penstock.pipelines.flow.targets import LocalTarget
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
 _VARIABLE = re.compile(r"\{\{\s*([^{}]*?)\s*\}\}")
@@ -86,6 +88,11 @@ class StageSpec:
         return f"python {self.python}" if self.command is None else self.command.name
 
     @property
+    def in_place(self) -> bool:
+        """Whether its output lies in its input."""
+        return self.command is not None and self.command.in_place
+
+    @property
     def gang(self) -> bool:
         """Whether it runs on several ranks at once, which two stages cannot do side by side."""
         count = self.options.get("parts")
@@ -122,7 +129,7 @@ class Flow:
 
     def place(self, target: str) -> str:
         """Return the path or URL that a stage's ``publish`` means."""
-        target = target.removeprefix("file://")
+        target = target.removeprefix("file://").removeprefix("local://")
         return target if "://" in target else str(self.home / Path(target).expanduser())
 
     def output(self, stage: str) -> Path:
@@ -133,6 +140,15 @@ class Flow:
             if first is not None:
                 return self.path_of(first)
         return self.folder / stage
+
+    def written(self, stage: str) -> Path | None:
+        """Return what a stage replaces: its output, parts within its input, or nothing."""
+        found = self.stages[stage]
+        if found.in_place:
+            from penstock.partition.part import partition_path
+
+            return partition_path(self.output(stage), found.options["k"])
+        return self.output(stage) if found.command is None or found.command.writes else None
 
     def path_of(self, given: Input) -> Path:
         """Return the path of an input."""
@@ -237,28 +253,63 @@ def _check_places(flow: Flow) -> None:
     for stage in flow.stages.values():
         outside = [one.path for one in stage.inputs if one.stage is None and "://" not in one.path]
         needed |= {f"the input {one}": Path(one) for one in outside}
+    _check_outputs(flow)
     places: dict[Path, str] = {}
     for stage in flow.stages.values():
         for target in stage.publish:
             place = flow.place(target)
-            one = Path(place) if "://" in place else Path(place).resolve()
-            for what, path in needed.items():
-                there = path.resolve()
-                within = path in closed and (path == one or path in one.parents)
-                if "://" not in place and (one == there or one in there.parents or within):
+            used = _used_by(place, flow.keep)
+            for what, path in needed.items() if "://" not in place else ():
+                for one in used:
+                    within = path in closed and (path == one or path in one.parents)
+                    if one == path.resolve() or one in path.resolve().parents or within:
+                        raise UsageError(
+                            f"{flow.path}: stage {stage.name} would publish to {used[0]}"
+                            f"{'' if one == used[0] else f', and keep what was there as {one}'}, "
+                            f"which {'lies in' if within else 'is or holds'} {what}",
+                            remedy="Name a place of its own: what is there would be replaced",
+                        )
+            for (other, name), one in itertools.product(places.items(), used):
+                if _meet(one, other):
                     raise UsageError(
-                        f"{flow.path}: stage {stage.name} would publish to {one}, which "
-                        f"{'lies in' if within else 'is or holds'} {what}",
-                        remedy="Name a place of its own: what is there would be replaced",
-                    )
-            for other, name in places.items():
-                if one == other or one in other.parents or other in one.parents:
-                    raise UsageError(
-                        f"{flow.path}: publish names {name} and {target}, "
-                        "which are the same place, or one within the other",
+                        f"{flow.path}: publish names {name} and {target}, which are the same "
+                        "place, or one within the other, or where the other's earlier one is kept",
                         remedy="Name a place of its own for each",
                     )
-            places[one] = target
+            places |= dict.fromkeys(used, target)
+
+
+def _used_by(place: str, keep: int) -> list[Path]:
+    """Return the paths that publishing to a place writes: itself, and what was there before."""
+    if "://" in place:
+        return [Path(os.path.normpath(place))]
+    whole = Path(place).resolve()
+    if not whole.name:  # the root, which holds all that is needed
+        return [whole]
+    return [whole, *map(whole.with_name, LocalTarget(str(whole)).previous_names(keep))]
+
+
+def _meet(one: Path, other: Path) -> bool:
+    return one == other or one in other.parents or other in one.parents
+
+
+def _check_outputs(flow: Flow) -> None:
+    """Refuse stages that write to one place: parts as many, or through links of the user's."""
+    written = {name: path.resolve() for name in flow.stages if (path := flow.written(name))}
+    for (one, place), (other, where) in itertools.combinations(written.items(), 2):
+        ends = [flow.stages[name] for name in (one, other)]
+        inside = any(stage.in_place and _reads(stage, name) and place != where
+                     for stage, name in zip(ends, (other, one), strict=True))  # fmt: skip
+        if _meet(place, where) and not inside:
+            raise UsageError(
+                f"{flow.path}: stages {one} and {other} would write {place} and {where}, which are "
+                "the same place, or one within the other",
+                remedy="Leave one of them away, or have each write a place of its own",
+            )
+
+
+def _reads(stage: StageSpec, name: str) -> bool:
+    return any(one.stage == name for one in stage.inputs)
 
 
 class _Variables:

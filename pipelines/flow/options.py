@@ -24,6 +24,8 @@ class RunOptions:
     """run this stage alone; may be repeated"""
     replace_targets: Annotated[bool, Parameter(negative="")] = False
     """publish also over what this flow has not published, which is kept as NAME.previous"""
+    replace_outputs: Annotated[bool, Parameter(negative="")] = False
+    """stages may also replace what this flow has not made; it is not kept"""
     report: bool = True
     """write a page about the run into its folder, as penstock report does"""
 

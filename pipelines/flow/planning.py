@@ -8,7 +8,8 @@ from typing import Any
 
 from penstock.errors import PenstockError
 from penstock.pipelines.flow.document import Flow
-from penstock.pipelines.flow.run import Choice, check_gpus, stranger_at
+from penstock.pipelines.flow.owners import output_problem, target_problem
+from penstock.pipelines.flow.run import Choice, check_gpus
 from penstock.pipelines.flow.stage import StageProcess
 from penstock.pipelines.flow.state import FlowState
 from penstock.sizes import format_bytes
@@ -82,7 +83,9 @@ def _needs(one: StagePlan) -> str:
     return ", ".join(parts)
 
 
-def plan_flow(flow: Flow, choice: Choice, *, replace_targets: bool = False) -> FlowPlan:
+def plan_flow(
+    flow: Flow, choice: Choice, *, replace_targets: bool = False, replace_outputs: bool = False
+) -> FlowPlan:
     """Return what a run would do; jobs whose inputs are there are asked what they would take.
 
     Of inputs that will be made anew, those of the last run will do: nights are much alike.
@@ -112,9 +115,11 @@ def plan_flow(flow: Flow, choice: Choice, *, replace_targets: bool = False) -> F
         if runs:
             running.add(name)
             needs = _asked(flow, name, before) | {"last_seconds": _last_seconds(state, name)}
-        stranger = None if replace_targets or choice.only else stranger_at(flow, state, name)
-        if stranger is not None:
-            needs["problem"] = stranger.what
+        problem = output_problem(flow, state, name) if runs and not replace_outputs else None
+        for place in map(flow.place, () if replace_targets or choice.only else stage.publish):
+            problem = problem or target_problem(flow, state, name, place, urls=False)
+        if problem is not None:
+            needs["problem"] = problem.what
         stages.append(StagePlan(name, stage.title, runs, why or "unchanged", stage.needs, **needs))
     with suppress(PenstockError, OSError):  # a plan needs no place to write to
         state.save_digests()

@@ -63,15 +63,30 @@ class Publication:
     def __init__(self, journal: Path, note: Callable[[str, str, str | None], None]) -> None:
         self._journal, self._note = journal, note
 
-    def publish(self, items: Sequence[Item], run: str, *, keep: int) -> list[str]:
-        """Publish all of them or none; return where each is now."""
+    def publish(
+        self,
+        items: Sequence[Item],
+        run: str,
+        *,
+        keep: int,
+        by: dict[str, Any] | None = None,
+        check: Callable[[Item], None] | None = None,
+    ) -> list[str]:
+        """Publish all of them or none; return where each is now.
+
+        by     who publishes, for the records beside the targets
+        check  called with each item while its target is locked; raises where others are there
+        """
         self.recover()
         if not items:
             return []
-        entries = [_Entry(i.stage, i.key, i.place, target_of(i.place, run)) for i in items]
+        entries = [_entry(item, run, by) for item in items]
         for item, entry in zip(items, entries, strict=True):
             entry.target.check(item.output)
         with _locked(entries):
+            if check is not None:
+                for item in items:
+                    check(item)
             try:
                 self._save("back", run, keep, entries)
                 for item, entry in zip(items, entries, strict=True):
@@ -156,6 +171,11 @@ class Publication:
         self._journal.parent.mkdir(parents=True, exist_ok=True)
         body = [entry.to_dict() for entry in entries]
         save_json(self._journal, {"way": way, "run": run, "keep": keep, "entries": body})
+
+
+def _entry(item: Item, run: str, by: dict[str, Any] | None) -> _Entry:
+    more = None if by is None else {**by, "stage": item.stage, "key": item.key}
+    return _Entry(item.stage, item.key, item.place, target_of(item.place, run, more))
 
 
 @contextmanager

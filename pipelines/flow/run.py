@@ -12,20 +12,26 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from penstock.cluster.spec import ClusterSpec
-from penstock.errors import CapacityError, OutputExists, PenstockError, UsageError, causes
+from penstock.errors import CapacityError, PenstockError, UsageError, causes
 from penstock.limits import cores
 from penstock.output_lock import output_lock
 from penstock.pipelines.flow.display import Display
 from penstock.pipelines.flow.document import Flow, StageSpec
 from penstock.pipelines.flow.gates import flat_metrics
 from penstock.pipelines.flow.notify import notify
+from penstock.pipelines.flow.owners import (
+    is_other_publisher,
+    made_by,
+    output_problem,
+    target_problem,
+)
 from penstock.pipelines.flow.publishing import Item, Publication
 from penstock.pipelines.flow.records import (
     FOLDER,
@@ -81,11 +87,17 @@ class FlowRun:
     """A run under way; its methods are called from the threads of Dask's worker."""
 
     def __init__(
-        self, flow: Flow, choice: Choice, *, quiet: bool, replace_targets: bool = False
+        self,
+        flow: Flow,
+        choice: Choice,
+        *,
+        quiet: bool,
+        replace_targets: bool = False,
+        replace_outputs: bool = False,
     ) -> None:
         choice.check(flow)
         self.flow, self.choice, self.quiet = flow, choice, quiet
-        self._replace_targets = replace_targets
+        self._replace_targets, self._replace_outputs = replace_targets, replace_outputs
         self.chosen = choice.chosen(flow)
         self.needed = flow.before(self.chosen)
         self.state = FlowState(flow)
@@ -116,9 +128,9 @@ class FlowRun:
             self._note_process()
             self._recover_publication()
             try:
-                if not self.choice.only:
-                    self._refuse_strangers(flow.stages, urls=False)
-                self._execute()
+                running = self._running()
+                self._refuse_others(running)
+                self._execute(running)
                 self._publish()
             except BaseException as error:
                 ended = any(not isinstance(one, Exception) for one in causes(error))
@@ -165,27 +177,33 @@ class FlowRun:
                              "folder": str(self.flow.folder)})  # fmt: skip
         self.record.save()
 
-    def _execute(self) -> None:
+    def _execute(self, running: list[str]) -> None:
         flow = self.flow
         width = flow.parallel or min(PARALLEL, max(cores(), 1))
         with ExitStack() as stack:
             stack.callback(self._display.close)
             stack.callback(self.stop_processes)
-            if self._something_runs():
+            if running:  # so that the cluster is worth its start
                 stack.enter_context(self._cluster())
             from penstock.pipelines.flow.graph import run_graph
 
             run_graph(self, width, quiet=self.quiet)
 
-    def _something_runs(self) -> bool:
-        """Return whether a stage will run, so that the cluster is worth its start."""
+    def _running(self) -> list[str]:
+        """Return the stages that will run, as far as can be said before."""
         keys: dict[str, str] = {}
+        found: list[str] = []
         for name, stage in self.flow.stages.items():
-            made = self.state.made_of(stage, keys)
-            keys[name] = self.state.identity(name, made.key)
-            if name in self.chosen and (self.choice.force or self.state.why(stage, made)):
-                return True
-        return False
+            try:
+                made = self.state.made_of(stage, keys)
+            except OSError:  # an input that cannot be read: its stage says so
+                keys[name], runs = "", True
+            else:
+                keys[name] = self.state.identity(name, made.key)
+                runs = self.choice.force or bool(self.state.why(stage, made))
+            if name in self.chosen and (runs or set(stage.needs) & set(found)):
+                found.append(name)
+        return found
 
     @contextmanager
     def _cluster(self) -> Iterator[None]:
@@ -288,7 +306,7 @@ class FlowRun:
                 self._processes.add(process)
                 process.start()
             try:
-                self.state.begin(stage.name, made, process.identity())
+                self.state.begin(stage.name, made, process.identity(), self._by())
                 began = time.monotonic()
                 report = process.wait(stage.timeout)
             except PenstockError as error:
@@ -304,7 +322,7 @@ class FlowRun:
                     self._processes.discard(process)
             break
         metrics = flat_metrics(report)
-        self.state.end(stage, made, report, time.monotonic() - began)
+        self.state.end(stage, made, report, time.monotonic() - began, self._by())
         self.keys[stage.name] = self.state.identity(stage.name, made.key)
         append_metrics(self.record.folder, stage.name, metrics)
         outcome |= {"state": "done", "report": report if _small(report) else None}
@@ -375,29 +393,44 @@ class FlowRun:
             if any(stage.publish for stage in self.flow.stages.values()):
                 self._display.say(f"nothing is published, as {stale[0]} is not up to date")
             return
-        items = []
-        for name, stage in self.flow.stages.items():
+        items, flow = [], self.flow
+        for name, stage in flow.stages.items():
             for target in stage.publish:
-                place = self.flow.place(target)
+                place = flow.place(target)
                 key = self.keys.get(name)
-                if self.state.published(name, place) != key:
+                # A URL is looked at only when it may be written: it may be out of reach.
+                taken = self._replace_targets and is_other_publisher(flow, self.state, place)
+                if taken or self.state.published(name, place) != key:
                     self._display.say(f"{name}: publishing to {target}")
-                    items.append(Item(name, key, self.flow.output(name), place))
-        self._refuse_strangers({item.stage for item in items}, urls=True)
-        places = self._publication.publish(items, self.record.name, keep=self.flow.keep)
+                    items.append(Item(name, key, flow.output(name), place))
+        places = self._publication.publish(
+            items, self.record.name, keep=flow.keep, by=self._by(),
+            check=None if self._replace_targets else self._refuse_target,
+        )  # fmt: skip
         for item, where in zip(items, places, strict=True):
             self.record.body["published"].append(
                 {"stage": item.stage, "to": where, "key": item.key}
             )
 
-    def _refuse_strangers(self, stages: Iterable[str], *, urls: bool) -> None:
-        """Refuse places at which there is what this flow has not published.
-
-        urls  also look at URLs, which may be out of reach before the end, when they must not be
-        """
-        for name in () if self._replace_targets else stages:
-            if error := stranger_at(self.flow, self.state, name, urls=urls):
+    def _refuse_others(self, running: list[str]) -> None:
+        """Refuse to replace what this flow has neither made nor published."""
+        for name in () if self._replace_outputs else running:
+            if error := output_problem(self.flow, self.state, name):
                 raise error
+        if self._replace_targets or self.choice.only:
+            return
+        for name, stage in self.flow.stages.items():
+            for place in map(self.flow.place, stage.publish):
+                if error := target_problem(self.flow, self.state, name, place, urls=False):
+                    raise error
+
+    def _refuse_target(self, item: Item) -> None:
+        if error := target_problem(self.flow, self.state, item.stage, item.place, urls=True):
+            raise error
+
+    def _by(self) -> dict[str, Any]:
+        assert self.record is not None
+        return made_by(self.flow, self.record.name)
 
     def _recover_publication(self) -> None:
         """Complete or take back what a run was publishing when it was cut off."""
@@ -407,25 +440,6 @@ class FlowRun:
         except PenstockError as error:
             # A place that cannot be reached now may be at the end, when it must be.
             self._display.say(f"{error}; this run tries again when it publishes")
-
-
-def stranger_at(
-    flow: Flow, state: FlowState, stage: str, *, urls: bool = False
-) -> PenstockError | None:
-    """Return the error of a place of a stage at which there is what the flow has not published."""
-    for place in map(flow.place, flow.stages[stage].publish):
-        target = target_of(place, "")
-        local = isinstance(target, LocalTarget)
-        if (local or urls) and target.taken() and not state.is_own_place(place):
-            then = "keeps it as .previous" if flow.keep else "removes it, as keep: is 0"
-            then = then if local else "has latest.json name the new run"
-            return OutputExists(
-                f"stage {stage} would publish to {place}, where there is something already",
-                expected="nothing, an empty folder, or what this flow has published there",
-                remedy="Move it away, or name another place; or give --replace-targets, "
-                f"which {then}",
-            )
-    return None
 
 
 _WELL = ("done", "skipped")
@@ -438,15 +452,19 @@ def run_flow_checked(
     *,
     quiet: bool,
     replace_targets: bool = False,
+    replace_outputs: bool = False,
     failed: Callable[[Path], object] | None = None,
 ) -> FlowReport:
     """Run a flow that was read.
 
     replace_targets  publish also over what this flow has not published
+    replace_outputs  stages may also replace what this flow has not made
     failed  called with the run's folder where it fails as a whole, as by a publication
     """
     check_gpus(flow)
-    run = FlowRun(flow, choice, quiet=quiet, replace_targets=replace_targets)
+    run = FlowRun(
+        flow, choice, quiet=quiet, replace_targets=replace_targets, replace_outputs=replace_outputs
+    )
     try:
         return run.run()
     except Exception:

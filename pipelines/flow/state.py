@@ -20,15 +20,15 @@ from pathlib import Path
 from typing import Any
 
 from penstock import __version__
-from penstock.documents import parse_json
 from penstock.files import save_json
 from penstock.pipelines.flow.document import NOT_YET, Flow, StageSpec, without_stages
 from penstock.pipelines.flow.records import FOLDER, all_runs
+from penstock.pipelines.flow.targets import LocalTarget, read_record
 
 # A change of what jobs make of the same input and options is a new number here.
 FORMAT = 1
 _LARGE = 4 << 20
-_HIDDEN, _PUBLISHED = ".flow", "published.json"
+HIDDEN, _PUBLISHED = ".flow", "published.json"
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ class FlowState:
     """The records of a flow's folder."""
 
     def __init__(self, flow: Flow) -> None:
-        self.flow, self.folder = flow, flow.folder / _HIDDEN
+        self.flow, self.folder = flow, flow.folder / HIDDEN
         self._digests: dict[str, list[Any]] | None = None
 
     def made_of(self, stage: StageSpec, keys: dict[str, str]) -> Made:
@@ -177,19 +177,32 @@ class FlowState:
             return "its output was changed or removed"
         return None
 
-    def begin(self, stage: str, made: Made, process: dict[str, Any]) -> None:
-        """Note that a stage runs: its record is gone until it has ended well."""
+    def begin(
+        self, stage: str, made: Made, process: dict[str, Any], by: dict[str, Any] | None = None
+    ) -> None:
+        """Note that a stage runs: its record is gone until it has ended well.
+
+        by  who runs it: owners.py
+        """
         self.folder.mkdir(parents=True, exist_ok=True)
-        save_json(self.folder / f"{stage}.started", {"key": made.key, **process})
+        save_json(self.folder / f"{stage}.started", {"key": made.key, **process, "by": by})
         (self.folder / f"{stage}.json").unlink(missing_ok=True)
 
-    def end(self, stage: StageSpec, made: Made, report: Any, seconds: float) -> None:
+    def end(
+        self,
+        stage: StageSpec,
+        made: Made,
+        report: Any,
+        seconds: float,
+        by: dict[str, Any] | None = None,
+    ) -> None:
         """Note that the output of a stage is whole."""
         body = {
             "key": made.key,
             "turn": secrets.token_hex(8),
             "made": asdict(made),
             "report": report,
+            "by": by,
             "seconds": seconds,
             "stamp": _stamp(self.flow.output(stage.name), whole=not _in_place(stage)),
         }
@@ -198,9 +211,20 @@ class FlowState:
 
     def published(self, stage: str, place: str) -> str | None:
         """Return the key of what was published to a place, if it is there still."""
-        if "://" not in place and not Path(place).exists():
-            return None
-        return (self._read(self.folder / _PUBLISHED) or {}).get(f"{stage} {self._near(place)}")
+        key = (self._read(self.folder / _PUBLISHED) or {}).get(f"{stage} {self._near(place)}")
+        if "://" not in place:
+            record = LocalTarget(place).publisher() or {"key": key}
+            if not Path(place).exists() or record.get("key") != key:  # another flow's
+                return None
+        return key
+
+    def published_keys(self, place: str) -> set[str]:
+        """Return the keys of all that this flow is known to have published to a place."""
+        near = self._near(place)
+        known = (self._read(self.folder / _PUBLISHED) or {}).items()
+        found = {key for name, key in known if self._near(name.partition(" ")[2]) == near}
+        found |= {key for one, key in self._published_by_runs() if one == near}
+        return {key for key in found if isinstance(key, str)}
 
     def note_published(self, stage: str, place: str, key: str | None) -> None:
         """Note what was published to a place."""
@@ -216,16 +240,18 @@ class FlowState:
         begun = (self._read(self.journal) or {}).get("entries")
         known += [str(one.get("place")) for one in begun or [] if isinstance(one, dict)]
         near = self._near(place)
-        return near in map(self._near, known) or near in self._published_by_runs()
+        return near in map(self._near, known) or near in dict(self._published_by_runs())
 
-    def _published_by_runs(self) -> set[str]:
-        found = set()
+    def _published_by_runs(self) -> list[tuple[str, Any]]:
+        """Return places and keys that the records of runs name."""
+        found = []
         for run in all_runs(self.flow.home / FOLDER, self.flow.name):
             home = Path(str(run.body.get("file"))).parent  # elsewhere, where all of it was moved
             listed = run.body.get("published")
             for one in listed if isinstance(listed, list) else []:
                 to = str(one.get("to")) if isinstance(one, dict) else ""
-                found.add(to.removesuffix(f"/{run.name}") if "://" in to else _near(to, home))
+                place = to.removesuffix(f"/{run.name}") if "://" in to else _near(to, home)
+                found.append((place, one.get("key") if isinstance(one, dict) else None))
         return found
 
     def _near(self, place: str) -> str:
@@ -237,11 +263,7 @@ class FlowState:
         return all(now.get(name) == size for name, size in before.items())
 
     def _read(self, path: Path) -> dict[str, Any] | None:
-        try:
-            body = parse_json(path.read_bytes())
-        except (OSError, ValueError):
-            return None  # as if it were not there: it is made again
-        return body if isinstance(body, dict) else None
+        return read_record(path)  # where it cannot be read, what it tells of is made again
 
 
 def _near(place: str, home: Path) -> str:

@@ -1,15 +1,16 @@
 """Where an output is published: a path or a URL, each changed in steps that can be taken back.
 
 stage      what is new lies beside the target, and no reader sees it
-taken      something is there already
+taken      something is there already; publisher: who published it, as a record says
 swap       readers see what is new
 swap_back  readers see again what they saw before
 settle     what was there before is kept as the previous one, older ones are removed
 discard    what was staged and not swapped is removed
 
 A path: the output is copied beside the target under a hidden name, and the two change names; what
-was there before is kept as ``<name>.previous`` (and ``.previous-2`` and so on). A URL of fsspec: a
-folder with the run's name is written, and then ``latest.json``, which names it: readers look there.
+was there before is kept as ``<name>.previous`` (and ``.previous-2`` and so on), and
+``.<name>.published.json`` says whose all that is. A URL of fsspec: a folder with the run's name is
+written, and then ``latest.json``, which names it: readers look there.
 
 Each step may be taken again after a kill in the middle of it: what there is says how far it came.
 """
@@ -25,17 +26,20 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from penstock.documents import parse_json
 from penstock.errors import PenstockError, UsageError
-from penstock.files import exchange
+from penstock.files import exchange, save_json
 from penstock.output_lock import refuse_link
 from penstock.sizes import need_disk
 
+_BY = "published_by"
 
-def target_of(place: str, run: str) -> Target:
-    """Return the target at a path or URL, for a run of this name."""
+
+def target_of(place: str, run: str, by: dict[str, Any] | None = None) -> Target:
+    """Return the target at a path or URL, for a run of this name, which ``by`` tells more of."""
     if "://" in place and not place.startswith("file://"):
-        return RemoteTarget(place.rstrip("/"), run)
-    return LocalTarget(place.removeprefix("file://"))
+        return RemoteTarget(place.rstrip("/"), run, by=by)
+    return LocalTarget(place.removeprefix("file://"), by=by)
 
 
 def from_dict(body: dict[str, Any]) -> Target:
@@ -49,16 +53,19 @@ class LocalTarget:
     """A path.
 
     number  the inode of what was staged: what has it now is what is new; None: not staged yet
+    by      who publishes, for the record beside; None: no record
     """
 
     path: str
     number: int | None = None
+    by: dict[str, Any] | None = None
 
     def __post_init__(self) -> None:
         self.target = Path(self.path)
         self.copy = self.target.with_name(f".{self.target.name}.publishing")
         self._old = self.target.with_name(f".{self.target.name}.old")
         self._new = self.target.with_name(f".{self.target.name}.new")
+        self._record = self.target.with_name(f".{self.target.name}.published.json")
 
     def check(self, output: Path) -> None:
         """Refuse a link, and a place within the output."""
@@ -74,8 +81,16 @@ class LocalTarget:
 
     def taken(self) -> bool:
         """Return whether there is something, and not just an empty folder."""
-        target = self.target
-        return target.exists() and not (target.is_dir() and not any(target.iterdir()))
+        return is_taken(self.target)
+
+    def publisher(self) -> dict[str, Any] | None:
+        """Return who published here last, and what was kept then; None: nothing is known."""
+        return read_record(self._record)
+
+    def previous_names(self, keep: int) -> list[str]:
+        """Return the names under which what was there before is kept."""
+        before = f"{self.target.name}.previous"
+        return [before if n == 1 else f"{before}-{n}" for n in range(1, keep + 1)]
 
     def stage(self, output: Path) -> None:
         """Copy the output beside the target, to the disk."""
@@ -136,19 +151,30 @@ class LocalTarget:
     def settle(self, keep: int) -> None:
         """Keep what was published before: the newest as .previous, older ones with numbers.
 
-        Names move up only as far as the first that is free, so a kill in between loses none.
+        Names move up only as far as the first that is free, so a kill in between loses none. The
+        record beside comes first: after a kill it must not seem that others put them there.
         """
-        if not self.copy.exists():
-            return
+        names: list[Path] = []
+        if self.copy.exists():  # up to the first that is free
+            for name in self.previous_names(keep):
+                if not names or names[-1].exists():
+                    names.append(self.target.with_name(name))
         with explained(self.path):
-            self._keep(keep)
+            self._save_record(names)
+            if self.copy.exists():
+                self._keep(names)
 
-    def _keep(self, keep: int) -> None:
-        before = f"{self.target.name}.previous"
-        names: list[Path] = []  # up to the first that is free
-        while len(names) < keep and (not names or names[-1].exists()):
-            number = f"-{len(names) + 1}" if names else ""
-            names.append(self.target.with_name(f"{before}{number}"))
+    def _save_record(self, names: list[Path]) -> None:
+        if self.by is None:
+            return
+        before = (self.publisher() or {}).get("previous")
+        known = [one for one in before if isinstance(one, str)] if isinstance(before, list) else []
+        kept = {one for one in known if self.target.with_name(one).exists()}
+        save_json(
+            self._record, {**self.by, "previous": sorted({*kept, *(one.name for one in names)})}
+        )
+
+    def _keep(self, names: list[Path]) -> None:
         if not names:
             _remove(self.copy)
             return
@@ -181,12 +207,15 @@ class LocalTarget:
 class RemoteTarget:
     """A URL of fsspec.
 
-    before  the runs that latest.json named before, the newest first; None: not known yet
+    before     the runs that latest.json named before, the newest first; None: not known yet
+    by         who publishes, for latest.json; before_by: who it named before
     """
 
     url: str
     run: str
     before: list[str] | None = None
+    by: dict[str, Any] | None = None
+    before_by: dict[str, Any] | None = None
 
     def check(self, output: Path) -> None:
         """Refuse an address that fsspec cannot use."""
@@ -199,11 +228,16 @@ class RemoteTarget:
             system, root = self._system()
             return bool(system.exists(f"{root}/latest.json"))
 
+    def publisher(self) -> dict[str, Any] | None:
+        """Return who published here last; None: nothing is known."""
+        with self._explained():
+            return _latest(*self._system())[1]
+
     def stage(self, output: Path) -> None:
         """Write the folder of the run."""
         with self._explained():
             system, root = self._system()
-            self.before, place = _latest(system, root), f"{root}/{self.run}"
+            (self.before, self.before_by), place = _latest(system, root), f"{root}/{self.run}"
             if not output.is_dir():
                 system.makedirs(place, exist_ok=True)
                 system.put_file(str(output), f"{place}/{output.name}")
@@ -218,24 +252,25 @@ class RemoteTarget:
 
     def swap(self) -> None:
         """Have latest.json name the new folder: readers find the old one until then."""
-        self._point_to([self.run, *self._before()])
+        self._point_to([self.run, *self._before()], self.by)
 
     def swap_back(self) -> None:
         """Have latest.json name the runs that it named before."""
         with self._explained():
             system, root = self._system()
-            now = _latest(system, root)  # nothing of it may be there, where writing it was cut off
+            # Nothing of it may be there, where writing it was cut off.
+            now, _ = _latest(system, root)
             if self.before is None or (now[:1] != [self.run] and (now or not self.before)):
                 return
             if not self.before:
                 system.rm(f"{root}/latest.json")
                 return
-        self._point_to(self.before)
+        self._point_to(self.before, self.before_by)
 
     def settle(self, keep: int) -> None:
         """Remove the folders of runs that are no longer kept, and have nobody look for them."""
         kept = [self.run, *self._before()][: keep + 1]
-        self._point_to(kept)
+        self._point_to(kept, self.by)
         with self._explained():
             system, root = self._system()
             for one in self._before():
@@ -260,11 +295,12 @@ class RemoteTarget:
     def _before(self) -> list[str]:
         return [one for one in self.before or [] if one != self.run]
 
-    def _point_to(self, runs: list[str]) -> None:
+    def _point_to(self, runs: list[str], by: dict[str, Any] | None) -> None:
+        named = {} if by is None else {_BY: by}
         with self._explained():
             system, root = self._system()
             with system.open(f"{root}/latest.json", "w") as file:
-                json.dump({"run": runs[0], "previous": runs[1:]}, file)
+                json.dump({"run": runs[0], "previous": runs[1:], **named}, file)
 
     def _system(self) -> tuple[Any, str]:
         import fsspec
@@ -293,14 +329,30 @@ def explained(place: str) -> Iterator[None]:
         ) from error
 
 
-def _latest(system: Any, root: str) -> list[str]:
-    """Return the runs that readers are told of, the newest first."""
+def _latest(system: Any, root: str) -> tuple[list[str], dict[str, Any] | None]:
+    """Return the runs that readers are told of, the newest first, and who published the last."""
     try:
         with system.open(f"{root}/latest.json") as file:
             found = json.load(file)
-        return [str(found["run"]), *map(str, found.get("previous", []))]
-    except (FileNotFoundError, PermissionError, ValueError, KeyError, TypeError):
-        return []
+        by = found.get(_BY)
+        runs = [str(found["run"]), *map(str, found.get("previous", []))]
+        return runs, by if isinstance(by, dict) else None
+    except (FileNotFoundError, PermissionError, ValueError, KeyError, TypeError, AttributeError):
+        return [], None
+
+
+def is_taken(path: Path) -> bool:
+    """Return whether there is something at a path, and not just an empty folder."""
+    return path.exists() and not (path.is_dir() and not any(path.iterdir()))
+
+
+def read_record(path: Path) -> dict[str, Any] | None:
+    """Return a record of ours; None where there is none that can be read."""
+    try:
+        body = parse_json(path.read_bytes())
+    except (OSError, ValueError):
+        return None
+    return body if isinstance(body, dict) else None
 
 
 def _hidden(folder: str, names: list[str]) -> set[str]:

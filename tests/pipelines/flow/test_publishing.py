@@ -41,7 +41,8 @@ def publish(home: Path, output: Path, places: list[Path | str], run: str, keep: 
 
 
 def values(place: Path) -> dict[str, str]:
-    return {one.name: (one / "v").read_text() for one in place.iterdir()}
+    there = [one for one in place.iterdir() if not one.name.startswith(".")]
+    return {one.name: (one / "v").read_text() for one in there}
 
 
 @pytest.fixture

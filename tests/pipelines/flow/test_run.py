@@ -303,6 +303,19 @@ stages:
     assert failed["error"] == "InputError"
 
 
+@pytest.mark.slow
+def test_neighbours_of_all_are_an_output_that_is_made_anew(home):
+    import numpy as np
+
+    text = "stages: {near: {job: similar, input: vectors.npy, k: %d, publish: pub}}"
+    np.save(home / "vectors.npy", np.random.default_rng(0).normal(size=(20, 4)).astype("f4"))
+    for k in (2, 3):
+        report = run_flow(flow(home, text % k))
+        assert states(report) == {"near": "done"}, report.stages
+        assert report.stages["near"]["report"]["k"] == k
+        assert list((home / "pub").glob("*.parquet"))
+
+
 def test_a_plan_writes_nothing_and_says_what_would_run(home, capsys):
     path = home / "flow.yaml"
     assert run(["run", str(path), "--plan", "--json"]) == 0

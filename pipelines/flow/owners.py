@@ -1,0 +1,190 @@
+"""Whose outputs and published places are: a flow replaces nothing that it has not made itself.
+
+.<name>.published.json   beside a target: who published it, and which earlier ones were kept
+published_by             the same in latest.json at a URL
+by                       in <folder>/.flow/<stage>.json: who made the output of a stage
+
+    error = output_problem(flow, state, "walks")   # None: the stage may write there
+    error = target_problem(flow, state, "walks", place, urls=False)
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+from pathlib import Path
+from typing import Any
+
+from penstock.errors import OutputExists, PenstockError
+from penstock.pipelines.flow.document import Flow, StageSpec
+from penstock.pipelines.flow.records import same_file
+from penstock.pipelines.flow.state import HIDDEN, FlowState
+from penstock.pipelines.flow.targets import (
+    LocalTarget,
+    RemoteTarget,
+    is_taken,
+    read_record,
+    target_of,
+)
+
+Body = dict[str, Any]
+
+
+def made_by(flow: Flow, run: str) -> Body:
+    """Return what tells others who made something: kept with it."""
+    return {"flow": flow.name, "file": str(flow.path.absolute()), "run": run,
+            "host": platform.node(), "from_folder": _from_folder(flow)}  # fmt: skip
+
+
+def output_problem(flow: Flow, state: FlowState, stage: str) -> PenstockError | None:
+    """Return the error of a stage whose output would take the place of what is not the flow's."""
+    place = _written(flow, flow.stages[stage])
+    if place is None:
+        return None
+    record = state.record(stage) or state.interrupted(stage)
+    if record is None:
+        who = _around(flow, place)
+        if who is not None:
+            problem = f"in what {who}"
+        elif is_taken(place):
+            record = LocalTarget(str(place)).publisher()
+            who = "" if record is None else f", published by {_named(record)}"
+            problem = f"where there is something that this flow did not make{who}"
+        else:
+            return None
+    else:
+        by = record.get("by")
+        if not isinstance(by, dict) or not _is_other_maker(flow, by):
+            return None
+        problem = f"which {_named(by)} made"
+    return OutputExists(
+        f"stage {stage} would write {place}, {problem}",
+        expected="nothing, an empty folder, or what this flow has made there",
+        remedy="Move it away, or give this flow another folder:, or the stage another name; "
+        "or give --replace-outputs, with which the stage may replace it",
+    )
+
+
+def target_problem(
+    flow: Flow, state: FlowState, stage: str, place: str, *, urls: bool
+) -> PenstockError | None:
+    """Return the error of a place at which there is what this flow has not published.
+
+    urls  also look at URLs, which may be out of reach before the end, when they must not be
+    """
+    target = target_of(place, "")
+    if isinstance(target, RemoteTarget):
+        found = _taken_by(flow, state, target, place) if urls else None
+        then = "has latest.json name the new run"
+        return None if found is None else _refused(stage, place, found, then)
+    then = "keeps it as .previous" if flow.keep else "removes it, as keep: is 0"
+    if (found := _taken_by(flow, state, target, place)) is not None:
+        return _refused(stage, place, found, then)
+    if (who := _around(flow, target.target)) is not None:
+        return _refused(stage, place, f"in what {who}", "publishes there")
+    record = target.publisher()
+    kept = None if record is None else record.get("previous")
+    ours = isinstance(kept, list) and not is_other_publisher(flow, state, place)
+    for name in target.previous_names(flow.keep):
+        there = target.target.with_name(name)
+        own = ours and kept is not None and name in kept
+        if not own and (there.exists() or there.is_symlink()):
+            return OutputExists(
+                f"stage {stage} would publish to {place}, and keep what was there before as "
+                f"{there}, where there is something that this flow did not keep there",
+                remedy="Move it away, or publish elsewhere; or give --replace-targets, "
+                "which lets it be replaced",
+            )
+    return None
+
+
+def is_other_publisher(flow: Flow, state: FlowState, place: str) -> bool:
+    """Return whether another flow was the last to publish to a place."""
+    record = target_of(place, "").publisher()
+    return record is not None and _is_other_publisher(flow, state, place, record)
+
+
+def _refused(stage: str, place: str, found: str, then: str) -> PenstockError:
+    return OutputExists(
+        f"stage {stage} would publish to {place}, {found}",
+        expected="nothing, an empty folder, or what this flow has published there",
+        remedy=f"Move it away, or name another place; or give --replace-targets, which {then}",
+    )
+
+
+def _taken_by(
+    flow: Flow, state: FlowState, target: LocalTarget | RemoteTarget, place: str
+) -> str | None:
+    """Return what is at a place that this flow may not replace, in words."""
+    if not target.taken():
+        return None
+    record = target.publisher()
+    if not state.is_own_place(place):
+        who = "" if record is None else f", published by {_named(record)}"
+        return f"where there is something already{who}"
+    if record is not None and _is_other_publisher(flow, state, place, record):
+        return f"where {_named(record)} has published since"
+    return None
+
+
+def _is_other_publisher(flow: Flow, state: FlowState, place: str, record: Body) -> bool:
+    """Return whether a record beside a target is another flow's.
+
+    A flow that was moved, or runs in a new container every day, knows the key of what it published.
+    """
+    known = record.get("key") in list(state.published_keys(place))
+    return not known and _is_another(flow, record)
+
+
+def _is_other_maker(flow: Flow, by: Any) -> bool:
+    """Return whether the record of an output is another flow's that shares the folder.
+
+    The folder and the flow may have been moved together.
+    """
+    if not isinstance(by, dict) or by.get("from_folder") == _from_folder(flow):
+        return False
+    file = by.get("file")
+    if not isinstance(file, str) or same_file(file, str(flow.path)):
+        return False
+    if by.get("host") != platform.node():
+        return True
+    try:
+        return Path(file).exists()  # else this flow was renamed
+    except (OSError, ValueError):
+        return False
+
+
+def _is_another(flow: Flow, by: Body) -> bool:
+    here = by.get("host") == platform.node()
+    return not here or not same_file(by.get("file"), str(flow.path))
+
+
+def _from_folder(flow: Flow) -> str:
+    return os.path.relpath(os.path.realpath(flow.path), os.path.realpath(flow.folder))
+
+
+def _written(flow: Flow, stage: StageSpec) -> Path | None:
+    """Return what a stage replaces; None: nothing, or a part of what another stage has made."""
+    if stage.in_place and stage.inputs[0].stage is not None:
+        return None
+    return flow.written(stage.name)
+
+
+def _around(flow: Flow, place: Path) -> str | None:
+    """Return which other flow made what a place is or lies in, or publishes what it lies in."""
+    whole = Path(os.path.realpath(place.parent), place.name)
+    for path in (whole, *whole.parents[:-1]):
+        record = read_record(path.parent / HIDDEN / f"{path.name}.json")
+        if record is not None and path.exists() and _is_other_maker(flow, record.get("by")):
+            return f"{_named(record['by'])} made: {path}"
+        record = None if path == whole else LocalTarget(str(path)).publisher()
+        if record is not None and path.exists() and _is_another(flow, record):
+            return f"{_named(record)} published: {path}"
+    return None
+
+
+def _named(record: Body) -> str:
+    """Return who made something, as far as it is known."""
+    text = f"the flow {record.get('flow')} ({record.get('file')}, run {record.get('run')}"
+    here = record.get("host") in (None, platform.node())
+    return f"{text})" if here else f"{text}, on {record.get('host')})"
