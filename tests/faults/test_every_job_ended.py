@@ -43,7 +43,8 @@ def whole(given: Path, commands: Commands, tmp_path_factory: pytest.TempPathFact
 
 
 def case(job: str, how: str) -> object:
-    return pytest.param(job, how, marks=[] if how == "ctrl-c" else [pytest.mark.slow])
+    quick = how == "ctrl-c" and job in ("walk", "centrality", "embed")
+    return pytest.param(job, how, marks=[] if quick else [pytest.mark.slow])
 
 
 @pytest.mark.parametrize(
