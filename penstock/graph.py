@@ -10,6 +10,7 @@ graphs.parquet    a zoo only: graph i: the user's id, first node, nodes, label
 
 from __future__ import annotations
 
+import threading
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -279,17 +280,23 @@ class Graph:
         check_graph(self, quiet=quiet)
 
 
+# NumPy reads a header with Python's parser, which in Python 3.11 counts its depth for all threads
+# together: two at a time may end in "SystemError: AST constructor recursion depth mismatch".
+_PARSING = threading.Lock()
+
+
 def load_npy(
     path: Path, *, remedy: str = "Copy the graph again, or make it again with penstock etl"
 ) -> Array:
     """Map a .npy file read-only; a damaged one says so, and the remedy of what it belongs to."""
     try:
-        try:
-            array: Array = np.lib.format.open_memmap(path, mode="r")
-        except ValueError:
-            # An empty array cannot be mapped.
-            with path.open("rb") as file:
-                array = np.lib.format.read_array(file, allow_pickle=False)
+        with _PARSING:
+            try:
+                array: Array = np.lib.format.open_memmap(path, mode="r")
+            except ValueError:
+                # An empty array cannot be mapped.
+                with path.open("rb") as file:
+                    array = np.lib.format.read_array(file, allow_pickle=False)
     except (ValueError, EOFError) as error:
         raise CorruptFile(
             f"{path} is damaged", expected="an .npy array", got=str(error), remedy=remedy

@@ -11,6 +11,7 @@ import numpy as np
 from penstock.arrays import Array
 from penstock.errors import InputError
 from penstock.files import atomic, save_npy
+from penstock.graph import load_npy
 from penstock.sizes import format_count
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ class Vocabulary:
     @staticmethod
     def load(folder: Path) -> Vocabulary:
         """Read what was written."""
-        return Vocabulary(load_ids(folder), np.load(folder / COUNTS))
+        return Vocabulary(load_ids(folder), np.array(load_npy(folder / COUNTS)))
 
 
 def load_ids(folder: Path) -> pa.Array:

@@ -1,4 +1,5 @@
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import numpy as np
@@ -160,6 +161,27 @@ def test_a_file_that_is_no_array_says_so(tmp_path, content):
         load_npy(tmp_path / "a.npy")
     with pytest.raises(MissingFile):
         load_npy(tmp_path / "b.npy")
+
+
+def test_headers_are_parsed_one_at_a_time(tmp_path, monkeypatch):
+    """Python 3.11 may fail where two threads parse at once."""
+    np.save(tmp_path / "a.npy", np.arange(3))
+    parse, under_way, most = np.lib.format.open_memmap, [], []
+
+    def slow(path, mode):
+        under_way.append(path)
+        most.append(len(under_way))
+        time.sleep(0.005)
+        try:
+            return parse(path, mode=mode)
+        finally:
+            under_way.pop()
+
+    monkeypatch.setattr(np.lib.format, "open_memmap", slow)
+    with ThreadPoolExecutor(4) as pool:
+        arrays = list(pool.map(load_npy, [tmp_path / "a.npy"] * 12))
+    assert [list(each) for each in arrays] == [[0, 1, 2]] * 12
+    assert max(most) == 1
 
 
 # -- broken graphs: found by validate -----------------------------------------------------------

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.arrays import Array
+from penstock.graph import load_npy
 from penstock.kernels import kernel
 from penstock.workers.resources.device import frames, to_device, to_host
 
@@ -39,8 +40,7 @@ class SortedIds:
         """Map what ``save`` wrote."""
         path = folder / f"{name}.npy"
         if path.exists():
-            # np.load cannot map an empty array.
-            return SortedIds(np.load(path, mmap_mode="r" if path.stat().st_size > 128 else None))
+            return SortedIds(load_npy(path))
         with pa.memory_map(str(folder / f"{name}.arrow")) as source:
             ids = pa.ipc.open_file(source).read_all().column("id")
         return SortedIds(ids.chunk(0) if ids.num_chunks else pa.array([], ids.type))

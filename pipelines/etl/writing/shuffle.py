@@ -10,6 +10,7 @@ import numpy as np
 
 from penstock.arrays import Array
 from penstock.csr import id_dtype, offsets_of
+from penstock.graph import load_npy
 from penstock.kernels import kernel
 from penstock.pipelines.etl.nodes.encode import internal_ids
 from penstock.pipelines.etl.nodes.sorted_ids import SortedIds
@@ -100,7 +101,7 @@ def read_batch(folder: Path, number: int, rows: int, shape: Shape, numbering: Nu
     """Return the edges of a spilled batch by internal id; ``number`` is its place among all."""
     ids = internal_ids(number, list(numbering.ranges), list(numbering.bases), shape.dtype)
     if numbering.permutation is not None:
-        ids = np.load(numbering.permutation, mmap_mode="r")[ids]
+        ids = load_npy(numbering.permutation)[ids]
     codes = spill.take(folder, "codes", np.int32)
     relations = None
     if numbering.relations:

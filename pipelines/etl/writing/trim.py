@@ -90,7 +90,7 @@ def shuffle_shard(
 
     def make(folder: Path) -> dict[str, Any]:
         shard = load_shard(root, number, first_row, names)
-        ids = np.load(new_id, mmap_mode="r")
+        ids = load_npy(new_id)
         sources = ids[shard.sources()].astype(shape.dtype)
         targets = ids[shard.indices].astype(shape.dtype)
         columns = {name: np.asarray(a) for name, a in shard.columns() if name != "relations"}
