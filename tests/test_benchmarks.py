@@ -12,14 +12,18 @@ from types import ModuleType
 import pytest
 
 
-@pytest.fixture(scope="module")
-def compare(root: Path) -> ModuleType:
-    spec = importlib.util.spec_from_file_location("compare", root / "benchmarks/compare.py")
+def load(path: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(f"benchmarks_{path.stem}", path)
     assert spec is not None
     assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
+    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+@pytest.fixture(scope="module")
+def compare(root: Path) -> ModuleType:
+    return load(root / "benchmarks/compare.py")
 
 
 def results(**figures: float) -> dict:
@@ -45,6 +49,20 @@ def test_a_gate_that_fails_now_is_worse(compare):
     assert "its gate passed, and failed now: wrong" in compare.compared(results(), after, 0.1)[0]
 
 
+def test_what_a_benchmark_says_is_told_in_a_sentence(root):
+    module = load(root / "benchmarks/all.py")
+    says = {one.name: one.says for one in module.BENCHMARKS if one.says is not None}
+    etl = "polars   1.6 s     1.28 M edges/s  1 GB\npenstock etl  4.4 s   0.45 M edges/s\nratio 0.4"
+    assert says["etl"](etl).startswith("0.45 M edges/s of 2 M")
+    assert says["etl"]("nothing of the kind") == ""
+    times = {"seconds": 0.5, "networkx": 50.0, "igraph": 2.0}
+    found = {"graphs": 1000, "closeness": times, "betweenness": times | {"igraph": 1.0}}
+    assert says["centrality"](json.dumps(found)) == (
+        "1,000 graphs, one core: closeness 100 times NetworkX, 4.0 igraph; "
+        "betweenness 100 times NetworkX, 2.0 igraph"
+    )
+
+
 @pytest.mark.slow
 def test_all_runs_what_it_can_and_keeps_it(root, tmp_path):
     out = tmp_path / "results.json"
@@ -54,6 +72,7 @@ def test_all_runs_what_it_can_and_keeps_it(root, tmp_path):
         check=True,
     )  # fmt: skip
     assert "| order | passed |" in run.stdout
+    assert "256 partitions, three held: 16320 loads, no order has fewer" in run.stdout
     assert "| NCCL | skipped |" in run.stdout
     body = json.loads(out.read_text())
     assert body["results"]["order"]["state"] == "passed"

@@ -1,7 +1,9 @@
-"""What every job reads, made once for the tests of a file."""
+"""What every job reads, made once for the tests of a file; small disks."""
 
 from __future__ import annotations
 
+import subprocess
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -14,3 +16,19 @@ def given(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("given")
     make_inputs(folder)
     return folder
+
+
+@pytest.fixture
+def mount(tmp_path: Path) -> Iterator[Callable[[str], Path]]:
+    """Return what mounts a disk of 8 MB, or mounts it anew, with an option."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+
+    def mounted(option: str) -> Path:
+        command = ["mount", "-t", "tmpfs", "-o", option, "tmpfs", str(disk)]
+        if subprocess.run(command, capture_output=True, check=False).returncode:
+            pytest.skip("this machine lets nobody mount a disk")
+        return disk
+
+    yield mounted
+    subprocess.run(["umount", "-l", str(disk)], capture_output=True, check=False)

@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -54,22 +53,6 @@ def said_by(capsys: pytest.CaptureFixture[str]) -> str:
     assert "Traceback" not in said
     assert "This is a bug" not in said
     return said
-
-
-@pytest.fixture
-def mount(tmp_path: Path) -> Iterator[Callable[[str], Path]]:
-    """Return what mounts a disk of 8 MB, or mounts it anew, with an option."""
-    disk = tmp_path / "disk"
-    disk.mkdir()
-
-    def mounted(option: str) -> Path:
-        command = ["mount", "-t", "tmpfs", "-o", option, "tmpfs", str(disk)]
-        if subprocess.run(command, capture_output=True, check=False).returncode:
-            pytest.skip("this machine lets nobody mount a disk")
-        return disk
-
-    yield mounted
-    subprocess.run(["umount", "-l", str(disk)], capture_output=True, check=False)
 
 
 @root
