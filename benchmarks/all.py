@@ -73,11 +73,13 @@ def told(pattern: str, sentence: str) -> Callable[[str], str]:
 def centralities(text: str) -> str:
     """Say how many times as fast closeness and betweenness are as peers."""
     found = json.loads(text[text.index("{") :])
-    said = [
-        f"{name} {of['networkx'] / of['seconds']:.0f} times NetworkX, "
-        f"{of['igraph'] / of['seconds']:.1f} igraph"
-        for name, of in ((name, found[name]) for name in ("closeness", "betweenness"))
-    ]
+    said = []
+    for name in ("closeness", "betweenness"):
+        ours, theirs = found[name]["seconds"], found[name]
+        said.append(
+            f"{name} {theirs['networkx'] / ours:.0f} times NetworkX, "
+            f"{theirs['igraph'] / ours:.1f} igraph"
+        )
     return f"{found['graphs']:,} graphs, one core: {'; '.join(said)}"
 
 

@@ -7,6 +7,7 @@ gates        what metrics are expected to be
 state        of what outputs were made, so that what is unchanged is skipped
 stage        the process of a stage; process: what runs in it
 graph        the Dask graph of the stages
+places       where stages write and publish, no two of which meet
 display      what is seen of a run while it is under way
 run          one run: which stages, the cluster, gates, publishing
 publishing   moving outputs to where others read them

@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import contextlib
 import datetime as dt
-import itertools
 import os
 import re
 from collections.abc import Mapping
@@ -35,7 +34,7 @@ from penstock.errors import UsageError
 from penstock.paths import client_input
 from penstock.pipelines.flow.commands import StageCommand, command_of, job_name
 from penstock.pipelines.flow.gates import Gate, parse_gate
-from penstock.pipelines.flow.targets import LocalTarget
+from penstock.pipelines.flow.places import check_places
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
 _VARIABLE = re.compile(r"\{\{\s*([^{}]*?)\s*\}\}")
@@ -206,7 +205,7 @@ def read_flow(
             keep=_number(body, "keep", path, least=0) if "keep" in body else 1,  # type: ignore[arg-type]
             schedule=_schedule(body.get("schedule") or {}, path),
         )
-        _check_places(flow)
+        check_places(flow)
         return flow
 
 
@@ -230,86 +229,6 @@ def _parsed(path: Path) -> tuple[str, Any]:
     except IsADirectoryError as error:
         raise UsageError(f"{path} is a folder", expected="a YAML file with stages") from error
     return text, body
-
-
-def _check_places(flow: Flow) -> None:
-    """Refuse places of publishing that are the same, or one in the other, or that hold more.
-
-    What is at a place is moved aside and, a few runs later, removed: the flow itself, its inputs,
-    outputs and runs must not be in it.
-    """
-    runs = (flow.home / "runs").resolve()
-    outputs = {name: flow.output(name).resolve() for name in flow.stages}
-    for name, output in [("folder", flow.folder.resolve()), *outputs.items()]:
-        if output == runs or runs in output.parents:
-            raise UsageError(
-                f"{flow.path}: {name} would write {output}, where the records of runs are",
-                remedy="Give the flow another folder:, or the stage another name",
-            )
-    closed = (runs, flow.folder.resolve() / ".flow", *outputs.values())
-    needed = {"the flow itself": flow.path, "the flow's folder": flow.folder,
-              "the records of runs": runs, "what the flow knows of outputs": closed[1]}  # fmt: skip
-    needed |= {f"the output of stage {name}": output for name, output in outputs.items()}
-    for stage in flow.stages.values():
-        outside = [one.path for one in stage.inputs if one.stage is None and "://" not in one.path]
-        needed |= {f"the input {one}": Path(one) for one in outside}
-    _check_outputs(flow)
-    places: dict[Path, str] = {}
-    for stage in flow.stages.values():
-        for target in stage.publish:
-            place = flow.place(target)
-            used = _used_by(place, flow.keep)
-            for what, path in needed.items() if "://" not in place else ():
-                for one in used:
-                    within = path in closed and (path == one or path in one.parents)
-                    if one == path.resolve() or one in path.resolve().parents or within:
-                        raise UsageError(
-                            f"{flow.path}: stage {stage.name} would publish to {used[0]}"
-                            f"{'' if one == used[0] else f', and keep what was there as {one}'}, "
-                            f"which {'lies in' if within else 'is or holds'} {what}",
-                            remedy="Name a place of its own: what is there would be replaced",
-                        )
-            for (other, name), one in itertools.product(places.items(), used):
-                if _meet(one, other):
-                    raise UsageError(
-                        f"{flow.path}: publish names {name} and {target}, which are the same "
-                        "place, or one within the other, or where the other's earlier one is kept",
-                        remedy="Name a place of its own for each",
-                    )
-            places |= dict.fromkeys(used, target)
-
-
-def _used_by(place: str, keep: int) -> list[Path]:
-    """Return the paths that publishing to a place writes: itself, and what was there before."""
-    if "://" in place:
-        return [Path(os.path.normpath(place))]
-    whole = Path(place).resolve()
-    if not whole.name:  # the root, which holds all that is needed
-        return [whole]
-    return [whole, *map(whole.with_name, LocalTarget(str(whole)).previous_names(keep))]
-
-
-def _meet(one: Path, other: Path) -> bool:
-    return one == other or one in other.parents or other in one.parents
-
-
-def _check_outputs(flow: Flow) -> None:
-    """Refuse stages that write to one place: parts as many, or through links of the user's."""
-    written = {name: path.resolve() for name in flow.stages if (path := flow.written(name))}
-    for (one, place), (other, where) in itertools.combinations(written.items(), 2):
-        ends = [flow.stages[name] for name in (one, other)]
-        inside = any(stage.in_place and _reads(stage, name) and place != where
-                     for stage, name in zip(ends, (other, one), strict=True))  # fmt: skip
-        if _meet(place, where) and not inside:
-            raise UsageError(
-                f"{flow.path}: stages {one} and {other} would write {place} and {where}, which are "
-                "the same place, or one within the other",
-                remedy="Leave one of them away, or have each write a place of its own",
-            )
-
-
-def _reads(stage: StageSpec, name: str) -> bool:
-    return any(one.stage == name for one in stage.inputs)
 
 
 class _Variables:

@@ -277,10 +277,10 @@ def find_run(base: Path, name: str | None) -> RunRecord:
     near = [run.name for run in runs if run.name.startswith(name)]
     if len(near) == 1:
         return load_run(base / near[0])
-    known = [f"or the name of a run, such as {', '.join(run.name for run in runs[-5:])}"]
+    known = ", ".join(run.name for run in runs[-5:])
     raise UsageError(
         f"there is no run {name!r} in {base}",
-        expected=", ".join(["a run's folder", *(known if runs else [])]),
+        expected="a run's folder" + (f", or the name of a run, such as {known}" if runs else ""),
     )
 
 

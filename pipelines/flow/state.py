@@ -124,7 +124,7 @@ class FlowState:
         found = file.stat()
         stamp = [found.st_size, found.st_mtime_ns, found.st_ino]
         if self._digests is None:
-            self._digests = self._read(self.folder / "digests.json") or {}
+            self._digests = read_record(self.folder / "digests.json") or {}
         known = self._digests.get(str(file))
         if known is not None and known[:3] == stamp:
             return str(known[3])
@@ -147,7 +147,7 @@ class FlowState:
 
     def record(self, stage: str) -> dict[str, Any] | None:
         """Return what the output of a stage was made of, or None."""
-        return self._read(self.folder / f"{stage}.json")
+        return read_record(self.folder / f"{stage}.json")
 
     def identity(self, stage: str, key: str) -> str:
         """Return what tells an output from others made of the same, for what is made of it.
@@ -162,7 +162,7 @@ class FlowState:
 
     def interrupted(self, stage: str) -> dict[str, Any] | None:
         """Return what a run has begun to make and not ended, or None."""
-        return self._read(self.folder / f"{stage}.started")
+        return read_record(self.folder / f"{stage}.started")
 
     def why(self, stage: StageSpec, made: Made) -> str | None:
         """Return why a stage must run; None: its output is there, made of the same."""
@@ -211,7 +211,7 @@ class FlowState:
 
     def published(self, stage: str, place: str) -> str | None:
         """Return the key of what was published to a place, if it is there still."""
-        key = (self._read(self.folder / _PUBLISHED) or {}).get(f"{stage} {self._near(place)}")
+        key = (read_record(self.folder / _PUBLISHED) or {}).get(f"{stage} {self._near(place)}")
         if "://" not in place:
             record = LocalTarget(place).publisher() or {"key": key}
             if not Path(place).exists() or record.get("key") != key:  # another flow's
@@ -221,7 +221,7 @@ class FlowState:
     def published_keys(self, place: str) -> set[str]:
         """Return the keys of all that this flow is known to have published to a place."""
         near = self._near(place)
-        known = (self._read(self.folder / _PUBLISHED) or {}).items()
+        known = (read_record(self.folder / _PUBLISHED) or {}).items()
         found = {key for name, key in known if self._near(name.partition(" ")[2]) == near}
         found |= {key for one, key in self._published_by_runs() if one == near}
         return {key for key in found if isinstance(key, str)}
@@ -229,15 +229,15 @@ class FlowState:
     def note_published(self, stage: str, place: str, key: str | None) -> None:
         """Note what was published to a place."""
         path = self.folder / _PUBLISHED
-        save_json(path, (self._read(path) or {}) | {f"{stage} {self._near(place)}": key})
+        save_json(path, (read_record(path) or {}) | {f"{stage} {self._near(place)}": key})
 
     def is_own_place(self, place: str) -> bool:
         """Return whether this flow has published to a place before, from whichever stage.
 
         The records of runs know that too, where the flow's folder is another one every day.
         """
-        known = [one.partition(" ")[2] for one in self._read(self.folder / _PUBLISHED) or {}]
-        begun = (self._read(self.journal) or {}).get("entries")
+        known = [one.partition(" ")[2] for one in read_record(self.folder / _PUBLISHED) or {}]
+        begun = (read_record(self.journal) or {}).get("entries")
         known += [str(one.get("place")) for one in begun or [] if isinstance(one, dict)]
         near = self._near(place)
         return near in map(self._near, known) or near in dict(self._published_by_runs())
@@ -261,9 +261,6 @@ class FlowState:
         now = _stamp(self.flow.output(stage.name), whole=not _in_place(stage))
         before = record.get("stamp") or {}
         return all(now.get(name) == size for name, size in before.items())
-
-    def _read(self, path: Path) -> dict[str, Any] | None:
-        return read_record(path)  # where it cannot be read, what it tells of is made again
 
 
 def _near(place: str, home: Path) -> str:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -53,59 +53,49 @@ def states(home: Path) -> list[str]:
     return [json.loads(one.read_text())["state"] for one in records]
 
 
-def test_a_shard_that_was_cut_off(
-    tmp_path: Path, whole: dict[str, bytes], capsys: pytest.CaptureFixture[str]
-) -> None:
+@pytest.fixture
+def recovers(whole: dict[str, bytes], capsys: pytest.CaptureFixture[str]) -> Any:
+    """Return what runs a flow that fails, mends what it failed by, and runs it again."""
+
+    def fails_and_recovers(
+        flow: Path, said: str, mend: Callable[[], Any], place: Path | None = None
+    ) -> None:
+        place = place or flow.parent / "published"
+        words = ["run", str(flow), "-q", "--set", f"where={place}"]
+        assert run(words) == 1
+        assert said in capsys.readouterr().err
+        mend()
+        assert not place.exists()
+        assert run(words) == 0
+        assert files(place) == whole
+        assert states(flow.parent) == ["failed", "passed"]
+
+    return fails_and_recovers
+
+
+def test_a_shard_that_was_cut_off(tmp_path: Path, recovers: Any) -> None:
     flow = make(tmp_path / "home")
     shard = flow.parent / "edges/1.parquet"
     kept = shard.read_bytes()
     os.truncate(shard, len(kept) // 2)
-    assert run(["run", str(flow), "-q"]) == 1
-    assert str(shard) in capsys.readouterr().err
-    assert not (flow.parent / "published").exists()
-    shard.write_bytes(kept)
-    assert run(["run", str(flow), "-q"]) == 0
-    assert files(flow.parent / "published") == whole
-    assert states(flow.parent) == ["failed", "passed"]
+    recovers(flow, str(shard), lambda: shard.write_bytes(kept))
 
 
 @root
 @pytest.mark.slow
-def test_a_disk_that_is_full(
-    tmp_path: Path,
-    mount: Callable[[str], Path],
-    whole: dict[str, bytes],
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_a_disk_that_is_full(mount: Callable[[str], Path], recovers: Any) -> None:
     flow = make(mount("size=8m") / "home")
     found = os.statvfs(flow.parent)
     filler = flow.parent / "filler"
     filler.write_bytes(bytes(found.f_bavail * found.f_frsize - (1 << 20)))
-    assert run(["run", str(flow), "-q"]) == 1
-    assert "disk" in capsys.readouterr().err
-    assert not (flow.parent / "published").exists()
-    filler.unlink()
-    assert run(["run", str(flow), "-q"]) == 0
-    assert files(flow.parent / "published") == whole
-    assert states(flow.parent) == ["failed", "passed"]
+    recovers(flow, "disk", filler.unlink)
 
 
 @root
 @pytest.mark.slow
 def test_a_place_to_publish_that_is_read_only(
-    tmp_path: Path,
-    mount: Callable[[str], Path],
-    whole: dict[str, bytes],
-    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path, mount: Callable[[str], Path], recovers: Any
 ) -> None:
     flow, place = make(tmp_path / "home"), mount("size=8m") / "published"
-    shutil.rmtree(place, ignore_errors=True)
     mount("remount,ro")
-    words = ["run", str(flow), "-q", "--set", f"where={place}"]
-    assert run(words) == 1
-    assert "Read-only file system" in capsys.readouterr().err
-    mount("remount,rw")
-    assert not place.exists()
-    assert run(words) == 0
-    assert files(place) == whole
-    assert states(flow.parent) == ["failed", "passed"]
+    recovers(flow, "Read-only file system", lambda: mount("remount,rw"), place)

@@ -96,8 +96,7 @@ class GraphInput(Input):
     def held_bytes(self, workers: Workers, rows: int) -> int:
         """Return what the rows take, the tables of the sampler, and walks that are kept."""
         nodes, edges = self._graph.num_nodes, self._graph.num_edges
-        words = nodes * self.options.walks * self.options.length
-        kept = 4 * min(words, COUNTED_WORDS)
+        kept = 4 * min(self.tokens, COUNTED_WORDS)
         return self._spec(workers, rows).bytes(nodes, edges, id_dtype(nodes).itemsize) + kept
 
     def prepare(self, workers: Workers, rows: int, scratch: Path) -> Prepared:

@@ -1,0 +1,94 @@
+"""Where the stages of a flow write and publish: no two of these places may meet."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from penstock.errors import UsageError
+from penstock.pipelines.flow.targets import LocalTarget
+
+if TYPE_CHECKING:
+    from penstock.pipelines.flow.document import Flow, StageSpec
+
+
+def check_places(flow: Flow) -> None:
+    """Refuse stages that write to one place, and places of publishing that meet, or hold more.
+
+    What is at a place is moved aside and, a few runs later, removed: the flow itself, its inputs,
+    outputs and runs must not be in it.
+    """
+    runs = (flow.home / "runs").resolve()
+    outputs = {name: flow.output(name).resolve() for name in flow.stages}
+    for name, output in [("folder", flow.folder.resolve()), *outputs.items()]:
+        if output == runs or runs in output.parents:
+            raise UsageError(
+                f"{flow.path}: {name} would write {output}, where the records of runs are",
+                remedy="Give the flow another folder:, or the stage another name",
+            )
+    closed = (runs, flow.folder.resolve() / ".flow", *outputs.values())
+    needed = {"the flow itself": flow.path, "the flow's folder": flow.folder,
+              "the records of runs": runs, "what the flow knows of outputs": closed[1]}  # fmt: skip
+    needed |= {f"the output of stage {name}": output for name, output in outputs.items()}
+    for stage in flow.stages.values():
+        outside = [one.path for one in stage.inputs if one.stage is None and "://" not in one.path]
+        needed |= {f"the input {one}": Path(one) for one in outside}
+    _check_outputs(flow)
+    places: dict[Path, str] = {}
+    for stage in flow.stages.values():
+        for target in stage.publish:
+            place = flow.place(target)
+            used = _used_by(place, flow.keep)
+            for what, path in needed.items() if "://" not in place else ():
+                for one in used:
+                    within = path in closed and (path == one or path in one.parents)
+                    if one == path.resolve() or one in path.resolve().parents or within:
+                        raise UsageError(
+                            f"{flow.path}: stage {stage.name} would publish to {used[0]}"
+                            f"{'' if one == used[0] else f', and keep what was there as {one}'}, "
+                            f"which {'lies in' if within else 'is or holds'} {what}",
+                            remedy="Name a place of its own: what is there would be replaced",
+                        )
+            for (other, name), one in itertools.product(places.items(), used):
+                if _meet(one, other):
+                    raise UsageError(
+                        f"{flow.path}: publish names {name} and {target}, which are the same "
+                        "place, or one within the other, or where the other's earlier one is kept",
+                        remedy="Name a place of its own for each",
+                    )
+            places |= dict.fromkeys(used, target)
+
+
+def _used_by(place: str, keep: int) -> list[Path]:
+    """Return the paths that publishing to a place writes: itself, and what was there before."""
+    if "://" in place:
+        return [Path(os.path.normpath(place))]
+    whole = Path(place).resolve()
+    if not whole.name:  # the root, which holds all that is needed
+        return [whole]
+    return [whole, *map(whole.with_name, LocalTarget(str(whole)).previous_names(keep))]
+
+
+def _meet(one: Path, other: Path) -> bool:
+    return one == other or one in other.parents or other in one.parents
+
+
+def _check_outputs(flow: Flow) -> None:
+    """Refuse stages that write to one place: parts as many, or through links of the user's."""
+    written = {name: path.resolve() for name in flow.stages if (path := flow.written(name))}
+    for (one, place), (other, where) in itertools.combinations(written.items(), 2):
+        ends = [flow.stages[name] for name in (one, other)]
+        inside = any(stage.in_place and _reads(stage, name) and place != where
+                     for stage, name in zip(ends, (other, one), strict=True))  # fmt: skip
+        if _meet(place, where) and not inside:
+            raise UsageError(
+                f"{flow.path}: stages {one} and {other} would write {place} and {where}, which are "
+                "the same place, or one within the other",
+                remedy="Leave one of them away, or have each write a place of its own",
+            )
+
+
+def _reads(stage: StageSpec, name: str) -> bool:
+    return any(one.stage == name for one in stage.inputs)
