@@ -197,6 +197,7 @@ class _Attempt:
                 admitted["world"],
                 self.start_timeout,
                 self.wait_timeout,
+                getattr(getattr(function, "__code__", None), "co_filename", None),
             )
             future = self.client.submit(
                 run_member,

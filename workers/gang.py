@@ -19,6 +19,7 @@ import traceback
 from collections import deque
 from contextlib import suppress
 from dataclasses import dataclass, field
+from types import CodeType, FunctionType
 from typing import Any, Literal
 
 import numpy as np
@@ -32,6 +33,7 @@ from penstock.workers.resources import device as devices
 
 GRACE = 3.0  # seconds in which a member that was told to end may still do so
 _RAISE_EVERY = 0.25
+_NO_FILE = "<dynamic-code>"  # cloudpickle's, since 3.1.3; tracebacks quote lines by the file's name
 
 
 @dataclass(frozen=True)
@@ -45,6 +47,7 @@ class MemberTask:
     world: str
     start_timeout: float
     wait_timeout: float
+    file: str | None = None  # where the function is written, for tracebacks
 
     @property
     def tag(self) -> int:
@@ -90,7 +93,7 @@ def run_member(
     try:
         try:
             _enter(member)
-            value = _work(member, _unpickled(function), args, kwargs)
+            value = _work(member, _unpickled(function, plan.file), args, kwargs)
             outcome = Outcome(plan.rank, host, "done", value)
         except Cancelled:
             outcome = Outcome(plan.rank, host, "cancelled", text=traceback.format_exc())
@@ -103,9 +106,9 @@ def run_member(
     return outcome
 
 
-def _unpickled(function: bytes) -> Any:
+def _unpickled(pickled: bytes, file: str | None) -> Any:
     try:
-        return pickle.loads(function)
+        function = pickle.loads(pickled)
     except (ImportError, AttributeError) as error:
         raise ClusterError(
             "a worker cannot load the gang's function",
@@ -113,6 +116,15 @@ def _unpickled(function: bytes) -> Any:
             remedy="Install its module for the workers, put its folder on PYTHONPATH before the "
             "cluster starts, or define the function in the script itself",
         ) from error
+    code = function.__code__ if isinstance(function, FunctionType) else None
+    if code is not None and file is not None and code.co_filename == _NO_FILE:
+        function.__code__ = _code_of_file(code, file)
+    return function
+
+
+def _code_of_file(code: CodeType, file: str) -> CodeType:
+    within = (_code_of_file(c, file) if isinstance(c, CodeType) else c for c in code.co_consts)
+    return code.replace(co_filename=file, co_consts=tuple(within))
 
 
 def _work(member: _Member, function: Any, args: Any, kwargs: Any) -> Any:
