@@ -99,13 +99,21 @@ def kubernetes(entry: Entry, image: str) -> str:
     # A CronJob's name has at most 52 characters, and ends with a letter or digit.
     name = f"penstock-{entry.name}".lower().replace("_", "-")[:52].rstrip("-.")
     command = "".join(f"                - {json.dumps(word)}\n" for word in words)
+    failing = ""
+    if entry.retries:
+        failing = (
+            "      # A flow that is wrong in itself is so again.\n"
+            "      podFailurePolicy:\n        rules:\n          - action: FailJob\n"
+            "            onExitCodes:\n              containerName: penstock\n"
+            "              operator: In\n              values: [2]\n"
+        )
     return (
         "apiVersion: batch/v1\nkind: CronJob\n"
         f"metadata:\n  name: {name}\n"
         f"spec:\n  schedule: {json.dumps(entry.cron.text)}\n{zone}"
         "  concurrencyPolicy: Forbid\n  startingDeadlineSeconds: 3600\n"
         "  jobTemplate:\n    spec:\n"
-        f"      backoffLimit: {entry.retries}\n"
+        f"      backoffLimit: {entry.retries}\n{failing}"
         "      template:\n        spec:\n          restartPolicy: Never\n"
         "          containers:\n            - name: penstock\n"
         f"              image: {json.dumps(image)}\n"

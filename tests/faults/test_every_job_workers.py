@@ -83,6 +83,7 @@ def kill_one(client: Any, folder: Path, at: int) -> Path:
 
         sys.addaudithook(look)
 
+    client.wait_for_workers(2, timeout=60)  # the one that the test before killed is started again
     client.run(listen)
     return mark
 

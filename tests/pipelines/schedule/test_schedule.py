@@ -237,6 +237,15 @@ def test_entries_for_others_can_be_read_by_them(home, capsys):
     assert job["kind"] == "CronJob"
     assert job["spec"]["schedule"] == "30 2 * * 1-5"
     assert job["spec"]["concurrencyPolicy"] == "Forbid"
+    assert "podFailurePolicy" not in job["spec"]["jobTemplate"]["spec"]
+    again = yaml.safe_load(emitted(home, "k8s", capsys, "--retries", "2"))
+    again = again["spec"]["jobTemplate"]["spec"]
+    assert again["backoffLimit"] == 2
+    (rule,) = again["podFailurePolicy"]["rules"]
+    assert rule["action"] == "FailJob"
+    assert rule["onExitCodes"]["values"] == [2]
+    (container,) = again["template"]["spec"]["containers"]
+    assert rule["onExitCodes"]["containerName"] == container["name"]
     ast.parse(emitted(home, "airflow", capsys, "--retries", "2"))
     unit = emitted(home, "systemd", capsys, "--retries", "2")
     assert "\nRestartPreventExitStatus=2\n" in unit
