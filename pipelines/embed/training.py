@@ -272,7 +272,8 @@ def _diverged(out: Path, trained: Trained) -> PenstockError:
 def _warn_useless(out: Path, trained: Trained, training: Any) -> None:
     """Say so where zeros would have been better than what was trained."""
     zeros = training.loss_of_zeros(trained.nodes)
-    if trained.loss is not None and trained.edges and trained.loss > zeros:
+    # Hardly trained vectors are near 0, and so is their loss near that.
+    if trained.loss is not None and trained.edges and trained.loss > 1.01 * zeros:
         print(
             f"{out}: the loss, {trained.loss:.4g}, is above the {zeros:.4g} that vectors of zeros "
             "would have: train again with a lower --lr, or a smaller --batch",
