@@ -326,5 +326,7 @@ def _columns(n: int) -> Iterator[State]:
         evict = max(movable) if beyond else min(movable)
         kept = [p for p in buffer if p != evict]
         first = (sum(kept) + 2) % n
-        outside = (i % n for i in range(first, first + n) if i % n not in buffer)
-        yield swap(evict, max(outside, key=lambda i: sum(i in lacks[p] for p in kept)))
+        # What both that stay have not met, else one of them, else any; the next one from there on.
+        wanted = lacks[kept[0]] & lacks[kept[1]] or lacks[kept[0]] | lacks[kept[1]]
+        outside = (wanted or set(range(n))).difference(buffer)
+        yield swap(evict, min(outside, key=lambda i: (i - first) % n))

@@ -20,8 +20,8 @@ _HEADING = ("method", "capacity", "I/O", "bound", "volume", "hidden", "newest st
 class OrderOptions:
     """Options of ``penstock order``."""
 
-    partitions: Annotated[int, Field(ge=1), Parameter(alias="-k")]
-    """number of partitions the embedding table is cut into"""
+    partitions: Annotated[int, Field(ge=1, le=512), Parameter(alias="-k")]
+    """number of partitions the embedding table is cut into, at most 512"""
     method: Literal["prefetch", "beta", "cover", "legend"] = "prefetch"
     """prefetch: each swap hides behind training; beta: Marius; cover: GE2, for 4, 16, 64, ...;
     legend: the published prefetch order, to compare with"""

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import time
 
 import pytest
 
@@ -50,6 +51,7 @@ def test_json_holds_the_steps(capsys: pytest.CaptureFixture[str]) -> None:
     "arguments",
     [
         ["-k", "0"],
+        ["-k", "513"],
         ["-k", "12", "--method", "cover"],
         ["-k", "12", "--method", "alphabetical"],
         ["-k", "12", "--capacity", "5"],
@@ -70,3 +72,10 @@ def test_the_job_from_python() -> None:
     assert report.to_dict()["io"] == report.order.io
     with pytest.raises(UsageError):
         partition_order(OrderOptions(partitions=12, method="cover"))
+
+
+def test_hundreds_of_partitions_take_no_minutes() -> None:
+    started = time.monotonic()
+    report = partition_order(OrderOptions(partitions=384))
+    assert time.monotonic() - started < 15  # 1 s; it was half a minute
+    assert [other.name for other in report.others] == ["beta", "legend"]
