@@ -47,7 +47,7 @@ class TrainReport:
         loss = "" if done.loss is None else f", loss {done.loss:.4g}"
         why = f"; early stopping, best epoch {done.best_epoch}"
         lines.append(
-            f"  {done.epochs} epochs of {done.edges:,} edges{again}{loss}"
+            f"  {done.epochs} epoch{'s' * (done.epochs != 1)} of {done.edges:,} edges{again}{loss}"
             f"{why if done.stopped == 'patience' else ''}"
         )
         if done.validation is not None:
