@@ -269,12 +269,12 @@ def _as_ours(error: BaseException) -> PenstockError:
         return error
     if isinstance(error, CycloptsError):
         return usage_error(error)
-    if isinstance(error, Terminated):
-        return PenstockError(
-            f"ended by {error.number.name}", remedy="Nothing half-written was left in place"
-        )
     if isinstance(error, KeyboardInterrupt):
-        return PenstockError("interrupted", remedy="Nothing half-written was left in place")
+        what = f"ended by {error.number.name}" if isinstance(error, Terminated) else "interrupted"
+        notes = dict.fromkeys(getattr(error, "__notes__", ()))
+        return PenstockError(
+            what, remedy=". ".join(["Nothing half-written was left in place", *notes])
+        )
     return from_system(error) or PenstockError(
         f"penstock failed unexpectedly: {type(error).__name__}: {error}",
         remedy="This is a bug: please report it with the traceback that -v shows",

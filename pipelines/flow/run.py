@@ -49,6 +49,7 @@ from penstock.system_errors import from_system
 
 PARALLEL = 4
 _KEPT_RUNS = 100
+_GOES_ON = "The next run goes on from what is whole"
 _STARTED_KINDS = ("local", "mpi", "cuda", "slurm")
 
 
@@ -134,6 +135,9 @@ class FlowRun:
                 self._publish()
             except BaseException as error:
                 ended = any(not isinstance(one, Exception) for one in causes(error))
+                for one in causes(error):
+                    if isinstance(one, KeyboardInterrupt):  # the command's last line says so
+                        one.add_note(_GOES_ON)
                 record.body["state"] = "interrupted" if ended else "failed"
                 record.body["error"] = _told(error)
                 raise

@@ -104,6 +104,11 @@ stages:
         ("stages: {a: {job: walk, input: [g, h]}}", "takes 1 input"),
         ("stages: {a: {job: walk, input: b}, b: {job: walk, input: a}}", "wait for each other"),
         ("stages: {a: {job: walk, input: a}}", "its own output"),
+        ("stages: {a: {job: walk, input: g}, b: {job: walk, input: a/../x}}", "leads out of"),
+        (
+            "stages: {a: {job: walk, input: g}, b: {job: walk, input: '{{stage.a}}/../x'}}",
+            "leads out of",
+        ),
         ("stages: {a: {job: walk, input: g, after: z}}", "which there is not"),
         ("stages: {a: {job: evaluate, input: g}}", "follows a stage"),
         ("stages: {a: {job: walk, input: '{{nope}}'}}", "unknown variable 'nope'"),

@@ -229,7 +229,8 @@ def test_more_gpus_than_there_are_are_refused_before_anything_runs(home):
 
 def start(home: Path, *more: str) -> subprocess.Popen[bytes]:
     words = [sys.executable, "-P", "-m", "penstock", "run", str(home / "flow.yaml"), *more]
-    return subprocess.Popen(words, cwd=home.parent, stderr=subprocess.DEVNULL)
+    with (home / "said.txt").open("wb") as said:
+        return subprocess.Popen(words, cwd=home.parent, stderr=said)
 
 
 def wait_for(path: Path) -> None:
@@ -262,6 +263,9 @@ def test_a_flow_that_is_ended_takes_its_stages_along_and_runs_again(home, number
     process.wait(60)
     stage.wait(60)
     assert not stage.is_running()
+    if number != signal.SIGKILL:
+        last = (home / "said.txt").read_text().splitlines()[-1]
+        assert last.endswith("left in place. The next run goes on from what is whole."), last
     ended = all_runs(home / "runs")[-1]
     assert ended.state == ("killed" if number == signal.SIGKILL else "interrupted")
     assert ended.stages["a"]["state"] == ended.state  # it did nothing wrong: it has not failed
