@@ -276,14 +276,15 @@ class _Variables:
         return _VARIABLE.sub(value, text)
 
     def _value(self, name: str, where: str, depth: int) -> str:
+        if not where.startswith(f"{self.path}: "):  # of a variable within another one
+            where = f"{self.path}: {where}"
         if depth > 10:
-            raise UsageError(f"{self.path}: {where}", got=f"variables that name each other: {name}")
+            raise UsageError(where, got=f"variables that name each other: {name}")
         if name.startswith("env."):
             given = os.environ.get(name[4:])
             if given is None:
                 raise UsageError(
-                    f"{self.path}: {where} needs the environment variable {name[4:]}, "
-                    "which is not set"
+                    f"{where} needs the environment variable {name[4:]}, which is not set"
                 )
             return given
         if name in self.given:
@@ -295,7 +296,7 @@ class _Variables:
         else:
             known = ", ".join(["env.NAME", "stage.NAME", *self.built_in, *self.own])
             raise UsageError(
-                f"{self.path}: {where} has the unknown variable {name!r}",
+                f"{where} has the unknown variable {name!r}",
                 expected=f"one of {known}",
             )
         self.used[name] = found
