@@ -24,12 +24,30 @@ def read_recipe(path: Path, beside: dict[str, Any]) -> dict[str, Any]:
         declared = parse_yaml(path.read_bytes())
     except FileNotFoundError as error:
         raise MissingFile(f"there is no recipe {path}") from error
+    except OSError as error:
+        raise UsageError(
+            f"the recipe {path} cannot be read", expected="a file of YAML", got=str(error.strerror)
+        ) from error
     except ValueError as error:
         raise UsageError(f"{path} is not YAML", got=str(error)) from error
     if not isinstance(declared, dict) or not all(isinstance(name, str) for name in declared):
         raise UsageError(f"{path} is no recipe", expected="options and their values, as dim: 100")
     found = {name.replace("-", "_"): value for name, value in declared.items()}
+    if len(found) < len(declared):
+        twice = next(
+            name for name in declared if "-" in name and name.replace("-", "_") in declared
+        )
+        raise UsageError(
+            f"{path} gives an option twice",
+            expected=f"{twice} once",
+            got=f"{twice} and {twice.replace('-', '_')}",
+        )
     names = Training.__dataclass_fields__
+    strange = [name for name in found if name not in names]
+    if strange:
+        raise UsageError(
+            f"{path}: a recipe has no option {strange[0]!r}", expected=f"one of {', '.join(names)}"
+        )
     checked = Training(**found | {name: beside[name] for name in beside if name in names})
     return {name: getattr(checked, name) for name in found}
 
@@ -162,6 +180,13 @@ class PredictOptions(GraphOptions):
     """how many answers"""
     known: bool = False
     """list answers that the graph has as edges, too"""
+
+    def __post_init__(self) -> None:
+        if self.known and self.graph is not None:
+            raise UsageError(
+                "--graph has no meaning with --known, which needs no graph",
+                remedy="Leave one of them away",
+            )
 
 
 @options

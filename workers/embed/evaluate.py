@@ -87,6 +87,8 @@ def evaluate(comm: AnyCommunicator, task: EvaluateTask) -> Evaluated:
         if task.filtered:
             held = (translated.known(one) for one in all_edges(graph))
             given = [edges] if task.split is None else []
+            if given and not graph.manifest.directed:
+                given.append(Edges(edges.tails, edges.relations, edges.heads))
             known = known_answers(
                 chain(held, given), edges, rules.sides, source.layout, len(task.relations or ())
             )

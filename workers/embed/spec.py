@@ -86,7 +86,7 @@ class Training:
 
     optimizer: Literal["adagrad", "sgd", "adam"] = "adagrad"
     """optimizer"""
-    lr: Positive = 0.3
+    lr: Annotated[float, Field(gt=0, le=1e38)] = 0.3  # larger ones are infinite as float32
     """learning rate"""
     schedule: Literal["linear", "constant"] = "linear"
     """learning rate over the epochs: linearly to 0, or constant, which more --epochs can resume"""
@@ -153,6 +153,11 @@ class Training:
             )
         if self.negatives == "all" and self.by_degree:
             raise UsageError("--by-degree has no meaning with --negatives all")
+        if self.negatives == "all" and self.chunk is not None:
+            raise UsageError(
+                "--chunk has no meaning with --negatives all, which all edges share",
+                remedy="Leave --chunk away",
+            )
 
     @property
     def has_relations(self) -> bool:

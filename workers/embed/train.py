@@ -21,7 +21,7 @@ import numpy as np
 
 from penstock.arrays import Array
 from penstock.documents import parse_json
-from penstock.errors import UsageError
+from penstock.errors import CorruptFile, UsageError
 from penstock.files import append_text, save_text
 from penstock.graph import Graph
 from penstock.kernels import kernel
@@ -180,9 +180,17 @@ class Run:
 
     def _layout(self) -> NodeLayout:
         folder = self.task.checkpoints
-        if (folder / f"{LAST}.json").is_file():
-            return NodeLayout.open(folder)
         partitions = self.task.partitions_of(self.graph.num_nodes, self.comm.size)
+        if (folder / f"{LAST}.json").is_file():
+            found = NodeLayout.open(folder)
+            if found.partitions != partitions:  # the schedule would leave edges out
+                raise CorruptFile(
+                    f"{self.task.run / 'run.json'} and {folder} do not belong together",
+                    expected=f"{found.partitions:,} partitions, as the checkpoint has",
+                    got=f"{partitions:,}",
+                    remedy="Restore the file or train again with --overwrite",
+                )
+            return found
         layout = node_layout(self.graph.num_nodes, partitions, self.training.seed)
         if self.comm.rank == 0:
             layout.save(folder)
@@ -225,6 +233,8 @@ class Run:
             return
         found = self.checkpoints.load(LAST)
         about = found.about
+        path, edges = self.task.checkpoints / f"{LAST}.json", self.graph.num_edges
+        _check_position(path, about, len(self.schedule), edges)
         self.known = about.get("known", self.known)
         self.epoch, self.state, self.batches = about["epoch"], about["state"], about["batches"]
         self.best, self.best_epoch, self.bad = about["best"], about["best_epoch"], about["bad"]
@@ -533,6 +543,36 @@ class Run:
         self.table.close()
         if self.warm is not None:
             self.warm.close()
+
+
+def _check_position(path: Path, about: Any, states: int, edges: int) -> None:
+    """Raise where a checkpoint does not say where in a training it was written: it was edited.
+
+    states  of the buffer, in an epoch, which has so many ``edges``
+    """
+    count, number = (int,), (int, float)
+    types = {
+        "epoch": count, "state": count, "batches": count, "epoch_edges": count,
+        "best": number, "best_epoch": count, "bad": count, "scores": (dict, type(None)),
+        "loss": (*number, type(None)), "epoch_loss": number,
+    }  # fmt: skip
+    said = about if isinstance(about, dict) else {}
+    wrong = [
+        name
+        for name, kinds in types.items()
+        if name not in said or type(said[name]) not in kinds or (kinds is count and said[name] < 0)
+    ]
+    if not wrong:
+        wrong = ["state"] * (said["state"] >= states) + ["epoch_edges"] * (
+            said["epoch_edges"] > edges
+        )
+    if wrong:
+        raise CorruptFile(
+            f"{path} is damaged",
+            expected="where in a training of this graph it was written",
+            got=", ".join(f"{name}: {said.get(name)!r}" for name in wrong),
+            remedy="Restore the file or train again with --overwrite",
+        )
 
 
 def _check_batch(training: Training, most: int) -> None:

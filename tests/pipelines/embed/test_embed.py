@@ -278,6 +278,8 @@ def test_the_command_line(graph: Graph, tmp_path: Path, capsys: Any) -> None:
         ({"parts": 2, "partitions": 6}, "6 partitions cannot be dealt to 2 ranks"),
         ({"parts": 300}, "too few for 300 ranks"),
         ({"resume": True, "overwrite": True}, "cannot go together"),
+        ({"negatives": "all", "chunk": 10}, "--chunk has no meaning with --negatives all"),
+        ({"lr": 1e39}, "less than or equal to 1000"),
         ({"init": Path("nowhere")}, "is not a run of penstock embed"),
     ],
     ids=str,
@@ -304,6 +306,18 @@ def test_a_recipe_gives_options_and_flags_win(
         recipe.write_text(text)
         with pytest.raises(UsageError, match=said):
             embed.train(graph, tmp_path / "other", recipe=recipe, cluster=cluster)
+
+
+def test_a_recipe_that_cannot_be_meant_is_said_with_its_name(tmp_path: Path) -> None:
+    recipe = tmp_path / "recipe.yaml"
+    recipe.write_text("resume: true\n")
+    with pytest.raises(UsageError, match=r"recipe\.yaml: a recipe has no option 'resume'"):
+        embed.EmbedOptions(recipe=recipe)
+    recipe.write_text("init-scale: 1\ninit_scale: 2\n")
+    with pytest.raises(UsageError, match="gives an option twice.*init-scale and init_scale"):
+        embed.EmbedOptions(recipe=recipe)
+    with pytest.raises(UsageError, match=f"{tmp_path} cannot be read.*Is a directory"):
+        embed.EmbedOptions(recipe=tmp_path)
 
 
 @pytest.mark.parametrize("dim", [100, 8])

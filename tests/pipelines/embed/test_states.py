@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from penstock import CSR, ClusterSpec, Graph, embed, generate
+from penstock import CSR, ClusterSpec, Graph, embed, etl, generate
 from penstock.errors import CapacityError, CorruptFile, OutputExists, PenstockError, UsageError
 from penstock.files import save_json
 from penstock.pipelines.cli import run as cli
@@ -247,6 +247,32 @@ def test_a_checkpoint_that_names_no_places_is_refused(
         embed.evaluate(mine, cluster=cluster)
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("epoch", "x"), ("epoch", -1), ("state", 99), ("batches", None), ("epoch_edges", 10**9),
+     ("best", "a"), ("loss", "q")],
+)  # fmt: skip
+def test_a_checkpoint_that_is_nowhere_in_a_training_is_refused(
+    mine: Path, graph: Graph, cluster: ClusterSpec, name: str, value: Any
+) -> None:
+    edit(mine / "run.json", lambda body: body.update(state="interrupted"))
+    edit(mine / "checkpoints/last.json", lambda body: body["about"].update({name: value}))
+    again: dict[str, Any] = {"dim": 16, "epochs": 10, "batch": 200, "resume": True}
+    with pytest.raises(CorruptFile, match=rf"last\.json is damaged.*{name}: "):
+        embed.train(graph, mine, cluster=cluster, **again)
+
+
+def test_a_run_of_other_partitions_than_its_checkpoint_is_refused(
+    graph: Graph, tmp_path: Path, cluster: ClusterSpec
+) -> None:
+    """Edges of partitions that the schedule does not have would never be trained."""
+    run, more = tmp_path / "run", {**SMALL, "batch": 10}
+    embed.train(graph, run, partitions=12, epochs=1, cluster=cluster, **more)
+    edit(run / "run.json", lambda body: body["training"].update(partitions=8))
+    with pytest.raises(CorruptFile, match=r"12 partitions, as the checkpoint has, got 8"):
+        embed.train(graph, run, epochs=2, resume=True, cluster=cluster, **more)
+
+
 def test_places_that_are_not_there_are_refused(
     graph: Graph, tmp_path: Path, cluster: ClusterSpec
 ) -> None:
@@ -303,6 +329,21 @@ def test_known_answers_need_no_graph(mine: Path, tmp_path: Path, cluster: Cluste
         embed.predict(mine, cluster=cluster, **asked)
 
 
+def test_triples_of_an_undirected_graph_answer_both_ways(
+    tmp_path: Path, cluster: ClusterSpec
+) -> None:
+    """With every pair of nodes known, in one direction, no candidate is left to rank above."""
+    edges = tmp_path / "edges.csv"
+    edges.write_text("source,target\na,b\nb,c\n")
+    etl(edges, tmp_path / "g", directed=False, cluster=cluster)
+    more: dict[str, Any] = {"dim": 4, "batch": 2, "epochs": 1, "model": "dot"}
+    embed.train(tmp_path / "g", tmp_path / "run", cluster=cluster, **more)
+    triples = tmp_path / "triples"
+    triples.write_text("a\ta\nb\tb\nc\tc\na\tb\nb\tc\nc\ta\n")
+    found = embed.evaluate(tmp_path / "run", triples=triples, filtered=True, cluster=cluster)
+    assert found.scores["mr"] == 1
+
+
 def test_a_run_on_a_disk_that_is_only_read_is_ranked(
     trained: Trained, cluster: ClusterSpec, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -357,6 +398,8 @@ def test_a_plan_tells_of_a_disk_that_is_too_small(
 def test_options_that_would_be_ignored_are_refused(trained: Trained, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no option 'graph'"):
         embed.export(trained[0], tmp_path / "v", graph=tmp_path)
+    with pytest.raises(UsageError, match="--graph has no meaning with --known"):
+        embed.predict(trained[0], head="e1", relation="r0", known=True, graph=tmp_path)
     with pytest.raises(UsageError, match="--split and --triples cannot go together"):
         embed.evaluate(trained[0], split="test", triples=tmp_path / "t")
 
