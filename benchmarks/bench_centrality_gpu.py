@@ -1,6 +1,8 @@
 """Centralities of a million small graphs on one GPU, computing only.
 
     python -P benchmarks/bench_centrality_gpu.py [--graphs 1000000] [--batch 20000] [--json]
+    python -P benchmarks/bench_centrality_gpu.py --devices 2 [--batches 8]
+    python -P benchmarks/bench_centrality_gpu.py --parquet FOLDER [--cluster local -n 4 --threads 4]
 
 The graphs are those of table 3 of the SwarmGraph paper: 32 to 1,024 nodes in its shares, an average
 degree between 8 and 16, about half of them R-MAT, undirected. They are drawn on the GPU, a batch at
@@ -9,15 +11,33 @@ kernels' functions, from a batch in device memory to values there; of distances,
 holds for all graphs, the sum is taken on the device. Before a metric is timed, its values of a
 sample of graphs are compared with those of cores.
 
+With --devices the same batches, which all fit into the memory of one, are computed on one GPU and
+on several, by a process each: packed by predicted cost, largest first, and timed from a barrier to
+the last value. With --parquet the command is timed from Parquet to Parquet; in one process (the
+kind threads) with the seconds that reading, copying, computing and writing of all threads took,
+elapsed and CPU time.
+
 The floor counts what every source must do at least: look at each edge once, and for betweenness
 once more on the way back, 32 lanes an instruction, four instructions a cycle and multiprocessor.
 """
 
 import argparse
 import json
+import multiprocessing
+import os
+import shutil
+import sys
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
 
 import cupy as cp
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from penstock.kernels.centrality_rules import GraphBatch
 from penstock.kernels.cpu import centrality as cpu
@@ -119,14 +139,241 @@ def floor(batch: GraphBatch, metric: str) -> float:
     return looks / rate
 
 
+# -- several GPUs ---------------------------------------------------------------------------------
+
+
+def cost(batch: GraphBatch) -> float:
+    sizes = np.diff(batch.ptr.get())
+    return float((sizes * np.diff(batch.indptr[batch.ptr].get())).sum())
+
+
+def packed(costs: list[float], parts: int) -> list[list[int]]:
+    """Return the numbers of batches of each part: the most costly first, to whom has least."""
+    found, loads = [list[int]() for _ in range(parts)], [0.0] * parts
+    for number in sorted(range(len(costs)), key=lambda n: -costs[n]):
+        at = loads.index(min(loads))
+        found[at].append(number)
+        loads[at] += costs[number]
+    return found
+
+
+def on_one_of_several(
+    device: int, numbers: list[int], size: int, names: list[str], barrier: Any, told: Any
+) -> None:
+    with cp.cuda.Device(device):
+        batches = [draw(size, number) for number in numbers]
+        for name in names:
+            metric, dtype = name.removesuffix("32"), np.float32 if "32" in name else np.float64
+            call(batches[0], metric, dtype)
+            for _ in range(3):
+                cp.cuda.Device().synchronize()
+                barrier.wait()
+                for batch in batches:
+                    call(batch, metric, dtype)
+                cp.cuda.Device().synchronize()
+                told.put((name, time.time()))
+                barrier.wait()
+
+
+def on_devices(
+    count: int, size: int, shares: list[list[int]], names: list[str]
+) -> dict[str, float]:
+    """Return the least seconds of three from the start of all to the end of the last."""
+    context = multiprocessing.get_context("spawn")
+    barrier, told = context.Barrier(count + 1), context.Queue()
+    processes = [
+        context.Process(target=on_one_of_several, args=(n, shares[n], size, names, barrier, told))
+        for n in range(count)
+    ]
+    for process in processes:
+        process.start()
+    found = {}
+    for name in names:
+        least = np.inf
+        for _ in range(3):
+            barrier.wait(300)
+            begun = time.time()
+            ends = [told.get(timeout=300)[1] for _ in range(count)]
+            least = min(least, max(ends) - begun)
+            barrier.wait(300)
+        found[name] = float(least)
+    for process in processes:
+        process.join()
+    return found
+
+
+def several_devices(given: argparse.Namespace, names: list[str]) -> dict[str, Any]:
+    costs = []
+    for number in range(given.batches):
+        costs.append(cost(draw(given.batch, number)))
+    cp.get_default_memory_pool().free_all_blocks()
+    found = {
+        count: on_devices(count, given.batch, packed(costs, count), names)
+        for count in (1, given.devices)
+    }
+    return {
+        "graphs": given.batches * given.batch,
+        **{
+            name: {
+                "one": found[1][name],
+                "all": found[given.devices][name],
+                "ratio": found[1][name] / found[given.devices][name],
+            }
+            for name in names
+        },
+    }
+
+
+# -- from Parquet to Parquet ----------------------------------------------------------------------
+
+ROW_GROUP = 1 << 20
+FILES_AT_ONCE = 8
+
+
+def write_table(folder: Path, graphs: int, size: int) -> None:
+    """Write graphs as edges, each once: a file a batch, and row groups of a million."""
+    folder.mkdir(parents=True)
+
+    def write(number: int, columns: list[Any]) -> None:
+        names = ["graph_id", "source", "target"]
+        table = pa.table(dict(zip(names, columns, strict=True)))
+        pq.write_table(table, folder / f"part-{number:05d}.parquet", row_group_size=ROW_GROUP)
+
+    with ThreadPoolExecutor(FILES_AT_ONCE) as pool:
+        made = []
+        for number in range(-(-graphs // size)):
+            batch = draw(size, number)
+            rows = cp.searchsorted(batch.indptr, cp.arange(len(batch.indices)), side="right") - 1
+            once = rows < batch.indices
+            tails, heads = rows[once], batch.indices[once].astype(cp.int64)
+            graph = cp.searchsorted(batch.ptr, tails, side="right") - 1
+            first = batch.ptr[graph]
+            columns = [number * size + graph, tails - first, heads - first]
+            if len(made) >= FILES_AT_ONCE:
+                made[-FILES_AT_ONCE].result()
+            made.append(pool.submit(write, number, [column.get() for column in columns]))
+        for one in made:
+            one.result()
+
+
+class Phases:
+    """Seconds that functions took in all threads of this process: elapsed, and of the CPU."""
+
+    def __init__(self) -> None:
+        self._lock, self.spent = threading.Lock(), dict[str, list[float]]()
+
+    def watch(self, owner: Any, name: str, phase: str) -> None:
+        function: Callable[..., Any] = getattr(owner, name)
+
+        def timed(*given: Any, **options: Any) -> Any:
+            begun, cpu = time.perf_counter(), time.thread_time()
+            try:
+                return function(*given, **options)
+            finally:
+                with self._lock:
+                    sums = self.spent.setdefault(phase, [0.0, 0.0])
+                    sums[0] += time.perf_counter() - begun
+                    sums[1] += time.thread_time() - cpu
+
+        setattr(owner, name, timed)
+
+
+def from_parquet(given: argparse.Namespace) -> dict[str, Any]:
+    from penstock import ClusterSpec, centrality
+    from penstock.pipelines.centrality import tasks
+    from penstock.pipelines.centrality.inputs.table_piece import TablePiece
+    from penstock.pipelines.centrality.output import CentralityWriter
+
+    folder = Path(given.parquet)
+    edges, out = folder / f"edges-{given.graphs}", folder / "out"
+    report: dict[str, Any] = {"graphs": given.graphs}
+    begun = time.perf_counter()
+    if not edges.exists():
+        write_table(edges, given.graphs, given.batch)
+        cp.get_default_memory_pool().free_all_blocks()
+        report["drawn"] = time.perf_counter() - begun
+        print(f"drawn in {report['drawn']:.1f} s", flush=True)
+    warm = folder / "edges-1"
+    if not warm.exists():
+        warm.mkdir()
+        table = pq.read_table(sorted(edges.glob("*.parquet"))[0]).slice(0, 3 << 20)
+        pq.write_table(table, warm / "part-00000.parquet", row_group_size=ROW_GROUP)
+    cluster = ClusterSpec(cluster=given.cluster, workers=given.workers, threads=given.threads)
+    phases = Phases()
+    phases.watch(TablePiece, "read", "reading")
+    phases.watch(tasks, "_computed", "on the GPU, with waiting for it")
+    phases.watch(tasks, "on_device", "of that copying to it")
+    phases.watch(tasks, "compute", "of that launching, computing and copying back")
+    phases.watch(CentralityWriter, "save", "writing")
+    for name in given.metrics.split(","):
+        metric, dtype = name.removesuffix("32"), "float32" if "32" in name else "float64"
+        options: dict[str, Any] = {"metrics": WHOLE[metric], "dtype": dtype, "cluster": cluster}
+        centrality(warm, out, overwrite=True, **options)
+        phases.spent.clear()
+        before, begun = os.times(), time.perf_counter()
+        done = centrality(edges, out, overwrite=True, **options)
+        seconds, after = time.perf_counter() - begun, os.times()
+        most = WHOLE_AT_MOST[metric] * given.graphs / 1e6
+        cpu = {"user": after.user - before.user, "system": after.system - before.system}
+        report[name] = {
+            "seconds": seconds, "at_most": most, "stages": done.stage_seconds, "cpu": cpu,
+            "phases": phases.spent.copy(), "pieces": done.pieces,
+        }  # fmt: skip
+        if not given.json:
+            verdict = "kept" if seconds <= most else "NOT KEPT"
+            print(
+                f"{name:14} {seconds:7.2f} s for {done.graphs:,} graphs in {done.pieces} pieces; "
+                f"at most {most:.1f} s: {verdict}; {done.devices}; user {cpu['user']:.1f}, system "
+                f"{cpu['system']:.1f} s; "
+                + ", ".join(f"{stage} {took:.1f}" for stage, took in done.stage_seconds.items())
+            )
+            for phase, (elapsed, used) in phases.spent.items():
+                print(f"    {phase:48} {elapsed:8.1f} s, CPU {used:8.1f} s", flush=True)
+        shutil.rmtree(out)
+    return report
+
+
+WHOLE = {
+    "closeness": "closeness",
+    "betweenness": "betweenness",
+    "distances": "eccentricity,diameter",
+}
+WHOLE_AT_MOST = {"betweenness": 60.0, "closeness": 30.0, "distances": 40.0}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--graphs", type=int, default=1_000_000)
     parser.add_argument("--batch", type=int, default=20_000)
     parser.add_argument("--metrics", default="closeness,betweenness,betweenness32,distances")
     parser.add_argument("--json", action="store_true")
+    parser.add_argument("--devices", type=int, help="compare one GPU with so many")
+    parser.add_argument("--batches", type=int, default=8, help="of --devices")
+    parser.add_argument("--parquet", metavar="FOLDER", help="time the whole command there")
+    parser.add_argument("--cluster", default="auto", help="of --parquet, as -n and --threads are")
+    parser.add_argument("-n", "--workers", type=int)
+    parser.add_argument("--threads", type=int)
     given = parser.parse_args()
     metrics = given.metrics.split(",")
+    if given.parquet:
+        report = from_parquet(given)
+        if given.json:
+            print(json.dumps(report))
+        return
+    if given.devices:
+        if cp.cuda.runtime.getDeviceCount() < given.devices:
+            sys.exit(f"{given.devices} GPUs are asked for; there are fewer")
+        report = several_devices(given, metrics)
+        if given.json:
+            print(json.dumps(report))
+            return
+        for name in metrics:
+            one, several, ratio = report[name].values()
+            print(
+                f"{name:14} {report['graphs']:,} graphs: {one:.2f} s on one GPU, {several:.2f} s "
+                f"on {given.devices}: {ratio:.2f} times as fast"
+            )
+        return
     spent, floors = dict.fromkeys(metrics, 0.0), dict.fromkeys(metrics, 0.0)
     sampled = draw(1000, 12345)
     for name in metrics:

@@ -7,6 +7,7 @@ so that CI can compile it without a GPU.
 
 from __future__ import annotations
 
+import threading
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
@@ -18,6 +19,8 @@ FOLDER = Path(__file__).parent
 
 _THREADS = 256
 _MOST_BLOCKS = 1 << 16  # beyond, a thread takes several elements
+
+_preparing = threading.RLock()
 
 
 def launch(file: str, instance: str, count: int, *arguments: Any) -> None:
@@ -47,9 +50,10 @@ def launch_blocks(
     """
     import cupy as cp
 
-    kernel = _kernel(cp.cuda.Device().id, file, instance, prologue)
-    if shared > kernel.max_dynamic_shared_size_bytes:
-        kernel.max_dynamic_shared_size_bytes = shared
+    with _preparing:  # threads of one GPU launch on streams of their own
+        kernel = _kernel(cp.cuda.Device().id, file, instance, prologue)
+        if shared > kernel.max_dynamic_shared_size_bytes:
+            kernel.max_dynamic_shared_size_bytes = shared
     kernel((blocks,), (threads,), arguments, shared_mem=shared)
 
 

@@ -180,6 +180,12 @@ def without_bad_weights(weights: Array, starts: Array) -> tuple[Array, dict[int,
     return weights, failed
 
 
+def device_bytes(batch: GraphBatch) -> int:
+    """Return about what a batch and the values of its nodes take on a GPU."""
+    arrays = (batch.ptr, batch.indptr, batch.indices, batch.weights)
+    return sum(array.nbytes for array in arrays if array is not None) + 64 * batch.nodes
+
+
 def on_device(batch: GraphBatch) -> GraphBatch:
     """Return a copy of a batch on this worker's GPU."""
     import cupy

@@ -22,6 +22,7 @@ from penstock.pipelines.centrality.pieces import (
     PieceSpec,
     bad_weight,
     bad_weights,
+    device_bytes,
     matrix_bytes,
     on_device,
 )
@@ -65,21 +66,50 @@ class _MemoryBudget:
                 self._changed.notify_all()
 
 
+class _Streams:
+    """Streams of this process' GPU: so many pieces compute at once, each in one of its own.
+
+    A piece by itself does not fill a GPU: its largest graphs end last, a launch a size.
+    """
+
+    def __init__(self, count: int) -> None:
+        self._turns = threading.BoundedSemaphore(count)
+        self._memory, self._idle = _MemoryBudget(), list[Any]()
+
+    @contextmanager
+    def hold(self, size: int, most: int) -> Iterator[None]:
+        """Launch on a stream that is idle until the end of the block; ``size`` bytes are needed."""
+        import cupy
+
+        with self._memory.hold(size, most), self._turns:
+            try:
+                stream = self._idle.pop()
+            except IndexError:
+                stream = cupy.cuda.Stream(non_blocking=True)
+            try:
+                with stream:
+                    yield
+            finally:
+                self._idle.append(stream)
+
+
+_STREAMS = 8
+_LAUNCH_BYTES = 1 << 27  # of a piece on the GPU, besides its graphs: path counts of running blocks
 _budget = _MemoryBudget()
-_gpu = threading.Lock()  # one piece at a time computes there; others are read and written meanwhile
+_streams = _Streams(_STREAMS)
 AHEAD = 2  # pieces that a task on a core reads or writes while it computes another; 0: none
 
 
 def compute_pieces(task: CentralityTask, several: list[tuple[int, PieceSpec]]) -> None:
     """Compute pieces and write them; reading, computing and writing overlap.
 
-    One piece at a time computes: on the worker's GPU, or on the core that is this task's. A worker
-    with a GPU has as many pieces at hand as it has cores, whether as tasks at once or within one;
-    a task on a core has ``AHEAD`` besides the one that it computes.
+    On the core that is this task's one piece at a time computes, and ``AHEAD`` others are read or
+    written. A worker with a GPU has as many pieces at hand as it has cores, whether as tasks at
+    once or within one, of which some compute at once.
     """
     threads, turn = 1 + AHEAD, threading.Lock()
     if resources().device is not None:
-        threads, turn = max(1, cores() // _threads_of_worker()), _gpu
+        threads = max(1, cores() // _threads_of_worker())
     threads = min(len(several), threads)
     if threads == 1:
         for number, spec in several:
@@ -127,8 +157,7 @@ def finish_graph(
         found = from_shares(records, number, shares, piece.batch, task.options)
         rest, distances = task.options.wanted - OF_PATHS, None
         if rest or task.options.distances:
-            turn = nullcontext() if resources().device is None else _gpu
-            more, distances = _computed(task, piece, task.options.rest(), turn)
+            more, distances = _computed(task, piece, task.options.rest(), nullcontext())
             if rest:
                 found = Columns(
                     found.nodes | more.nodes,
@@ -148,7 +177,7 @@ def _computed(
 ) -> tuple[Columns, Array | None]:
     """Return the columns of a piece and, if asked, its distances; on the worker's GPU if any.
 
-    turn  held while it computes
+    turn  held while it computes on a core
     """
     if options.distances:
         size, graphs = matrix_bytes(piece.batch.sizes, options), piece.batch.graphs
@@ -157,9 +186,14 @@ def _computed(
             what = what if graphs == 1 else f"those of {graphs} graphs"
             remedy = f"{REMEDY}; or leave --distances away"
             raise does_not_fit(what, "in a worker's memory", size, task.memory, remedy=remedy)
-    with turn:
-        batch = piece.batch if resources().device is None else on_device(piece.batch)
-        return _of_batch(batch, options)
+    if resources().device is None:
+        with turn:
+            return _of_batch(piece.batch, options)
+    size = device_bytes(piece.batch) + _LAUNCH_BYTES
+    if options.distances:
+        size += matrix_bytes(piece.batch.sizes, options)
+    with _streams.hold(size, resources().memory_bytes() // 2):
+        return _of_batch(on_device(piece.batch), options)
 
 
 def _of_batch(batch: Any, options: CentralityOptions) -> tuple[Columns, Array | None]:

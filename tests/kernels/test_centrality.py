@@ -1,5 +1,6 @@
 """Centralities of many small graphs: the twins against each other, and all against NetworkX."""
 
+import itertools
 import warnings
 
 import networkx as nx
@@ -345,6 +346,29 @@ def test_numbers_of_paths_beyond_64_bits(backend, diamonds, dtype):
         assert np.isfinite(arcs).all()
 
 
+@pytest.mark.parametrize("backend", [pytest.param(Large(), id="large"), GPU])
+@DIRECTED
+@pytest.mark.parametrize("edges", [False, True], ids=["nodes", "edges"])
+def test_numbers_of_paths_about_24_bits(backend, directed, edges):
+    """Layers of which each multiplies the paths by its width: 8 ** 8 is no exact float32 sum."""
+    graphs = []
+    for width, layers in ((8, 9), (8, 10), (8, 12), (7, 11), (20, 20), (4, 3)):
+        ends = np.arange(width * layers).reshape(layers, width)
+        pairs = [
+            (int(a), int(b), 1.0)
+            for near, far in itertools.pairwise(ends)
+            for a in near
+            for b in far
+        ]
+        graphs.append(graph_of(width * layers, pairs, directed=directed))
+    batch = batch_of(graphs, weighted=False)
+    nodes, arcs = backend.betweenness(batch, edges=edges)
+    wanted, of_arcs = cpu.betweenness(batch, edges=edges)
+    np.testing.assert_allclose(nodes, wanted, **CLOSE)
+    if edges:
+        np.testing.assert_allclose(arcs, of_arcs, **CLOSE)
+
+
 @FAST
 def test_more_paths_than_a_float_counts_are_no_number(backend):
     """2 ** 1100 paths: what is not known must not look like a value."""
@@ -409,6 +433,9 @@ def test_every_size_class_is_the_cpus():
         513,
         1024,
         1025,
+        1400,
+        2570,
+        2600,
         3000,
         9000,
         13_000,

@@ -22,7 +22,7 @@ class _DeviceArray(np.ndarray):
 
 
 class _NumpyAsCupy(ModuleType):
-    cuda = SimpleNamespace(Device=lambda: SimpleNamespace(id=0, attributes=_H200))
+    cuda = SimpleNamespace(Device=lambda device=0: SimpleNamespace(id=device, attributes=_H200))
     asnumpy = staticmethod(np.asarray)
 
     @staticmethod

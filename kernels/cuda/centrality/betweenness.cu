@@ -8,13 +8,21 @@
 // that have a share. Values of even levels are positive, those of odd ones negative, and 0 says
 // that there is none yet. Path counts of the forward pass wait in device memory for the backward one.
 //
-// instance: betweenness<int, float, unsigned char, 32, true, false, false>
-// instance: betweenness<int, float, unsigned char, 32, false, false, false>
-// instance: betweenness<int, double, unsigned char, 16, true, false, true>
-// instance: betweenness<int, double, unsigned char, 16, false, false, false>
-// instance: betweenness<int, double, unsigned char, 8, false, false, true>
-// instance: betweenness<int, double, unsigned int, 32, false, true, false>
-// instance: betweenness<long long, double, unsigned int, 32, false, true, true>
+// Loads of shared memory bound both passes, so counts may be narrower than shares: as floats, whole
+// numbers below 2^24, they are exact. Then the forward pass has all SOURCES at once, and the
+// backward one as many at a time as fit into the same memory.
+//
+// instance: betweenness<int, float, float, unsigned char, 32, true, false, false>
+// instance: betweenness<int, float, float, unsigned char, 32, false, false, false>
+// instance: betweenness<int, float, double, unsigned char, 32, true, false, false>
+// instance: betweenness<int, float, double, unsigned char, 32, false, false, false>
+// instance: betweenness<int, float, double, unsigned char, 32, false, false, true>
+// instance: betweenness<int, float, double, unsigned char, 16, false, false, false>
+// instance: betweenness<int, double, double, unsigned char, 16, true, false, true>
+// instance: betweenness<int, double, double, unsigned char, 16, false, false, false>
+// instance: betweenness<int, double, double, unsigned char, 8, false, false, true>
+// instance: betweenness<int, double, double, unsigned int, 32, false, true, false>
+// instance: betweenness<long long, double, double, unsigned int, 32, false, true, true>
 #include "centrality/team.cuh"
 
 using penstock::Item;
@@ -113,6 +121,14 @@ struct Rows {
   }
 };
 
+// Whether a count of paths is exact, where shares have more digits, or else a number at all.
+template <bool EXACT>
+__device__ __forceinline__ bool counted(float count) {
+  return EXACT ? count < 16777216.0f : isfinite(count);
+}
+template <bool EXACT>
+__device__ __forceinline__ bool counted(double count) { return isfinite(count); }
+
 __device__ __forceinline__ double inverse(double value) { return __drcp_rn(value); }
 __device__ __forceinline__ float inverse(float value) { return __frcp_rn(value); }
 
@@ -163,10 +179,10 @@ __device__ int sort_rows(const long long* in, const long long* out, int n, int* 
 // stashes       for path counts: `stash_stride` bytes a team
 // nodes         a value for each node of an item, at its slot
 // arcs          of the outgoing edges, added to; a graph must be one item
-// failed        of each graph, set where its paths are more than a Real can count, or its levels
+// failed        of each graph, set where its paths are more than a Count can tell, or its levels
 //               more than a Level
-template <typename Id, typename Real, typename Level, int SOURCES, bool WARP, bool GLOBAL,
-          bool EDGES>
+template <typename Id, typename Count, typename Real, typename Level, int SOURCES, bool WARP,
+          bool GLOBAL, bool EDGES>
 __global__ void __launch_bounds__(1024)
     betweenness(const Item* items, long long count, const long long* in_indptr,
                 const Id* in_indices, const long long* out_indptr, const Id* out_indices,
@@ -177,19 +193,20 @@ __global__ void __launch_bounds__(1024)
   // Of an edge or a value in a graph; one whose nodes fit in a block has fewer edges than 2^31.
   typedef typename Choose<GLOBAL, unsigned long long, unsigned>::type Offset;
   typedef typename Choose<GLOBAL, unsigned, unsigned short>::type Node;
-  constexpr int SLOTS = 32 / SOURCES;
+  constexpr int BACK = SOURCES * sizeof(Count) / sizeof(Real);  // sources of a backward pass
   constexpr Level UNSEEN = static_cast<Level>(~0u);
   extern __shared__ char shared[];
   char* memory = GLOBAL ? scratch + blockIdx.x * stride : shared + T::place(stride);
-  Real* stash = reinterpret_cast<Real*>(stashes + T::item() * stash_stride);
+  Count* stash = reinterpret_cast<Count*>(stashes + T::item() * stash_stride);
   for (long long number = T::item(); number < count; number += T::items()) {
     const Item item = items[number];
     const int n = item.nodes;
     T::sync();  // with what is read of the item before
     const Offset cells = static_cast<Offset>(n) * SOURCES;
     double* sums = reinterpret_cast<double*>(memory);
-    Real* values = reinterpret_cast<Real*>(sums + n);  // and those of a node that is not there: 0
-    int* reach = reinterpret_cast<int*>(values + cells + SOURCES);
+    Count* counts = reinterpret_cast<Count*>(sums + n);  // and those of a node that is not there: 0
+    Real* values = reinterpret_cast<Real*>(counts);
+    int* reach = reinterpret_cast<int*>(counts + cells + SOURCES);
     Node* order = reinterpret_cast<Node*>(reach + SOURCES);
     Level* levels = reinterpret_cast<Level*>(order + n);
     const int rank = T::rank(), size = T::size();
@@ -203,23 +220,23 @@ __global__ void __launch_bounds__(1024)
       order = nullptr;
     } else {
       __shared__ int bins[GLOBAL ? BINS : 1];
-      int* heads = GLOBAL ? bins : reinterpret_cast<int*>(values);  // which are free as yet
+      int* heads = GLOBAL ? bins : reinterpret_cast<int*>(counts);  // which are free as yet
       known = sort_rows(in_indptr + item.first_node, out_indptr + item.first_node, n, heads, order);
     }
     for (long long first = item.first_source; first < item.last_source; first += SOURCES) {
       const int width =
           static_cast<int>(min(static_cast<long long>(SOURCES), item.last_source - first));
       const bool used = mine < width;
-      const int source = used ? static_cast<int>(sources[first + mine] - item.first_node) : -1;
       T::sync();
-      for (Offset i = rank; i < cells + SOURCES; i += size) values[i] = 0;
+      for (Offset i = rank; i < cells + SOURCES; i += size) counts[i] = 0;
       for (Offset i = rank; i < cells; i += size) levels[i] = UNSEEN;
       if (rank < SOURCES) reach[rank] = 0;
       T::sync();
       if (rank < width) {
-        const Offset cell = static_cast<Offset>(source) * SOURCES + rank;
+        const Offset its = static_cast<Offset>(sources[first + rank] - item.first_node);
+        const Offset cell = its * SOURCES + rank;
         levels[cell] = 0;
-        values[cell] = 1;
+        counts[cell] = 1;
       }
       T::sync();
 
@@ -231,7 +248,7 @@ __global__ void __launch_bounds__(1024)
           if (out_indices[e] == its) continue;
           const Offset cell = static_cast<Offset>(out_indices[e] - item.first_node) * SOURCES + i;
           levels[cell] = 1;
-          values[cell] = -1;
+          counts[cell] = -1;
           ++found;
         }
         if (found) any = true;
@@ -248,26 +265,26 @@ __global__ void __launch_bounds__(1024)
         in.start();
         for (int turn = 0; turn * warps < known; ++turn, in.shift()) {
           const Offset cell = static_cast<Offset>(in.node) * SOURCES + mine;
-          const bool open = used && in.node < n && values[cell] == 0;
+          const bool open = used && in.node < n && counts[cell] == 0;
           in.ahead(turn);
           if (!__any_sync(WARP_LANES, open)) continue;
-          Real sum = 0;
+          Count sum = 0;
           unsigned other = in.other;
           for (Offset e = in.begin; e < in.stop; e += 32) {
             const int many = min(static_cast<Offset>(32), in.stop - e);
             if (e > in.begin) other = in.load(e, in.stop);
-            sum += gather<Real, Offset, SOURCES>(level & 1, values, other, many);
+            sum += gather<Count, Offset, SOURCES>(level & 1, counts, other, many);
           }
           for (int step = SOURCES; step < 32; step *= 2)
             sum += __shfl_xor_sync(WARP_LANES, sum, step);
           if (open && sum > 0) {
             any = true;
             if (slot == 0) {
-              values[cell] = level & 1 ? -sum : sum;
+              counts[cell] = level & 1 ? -sum : sum;
               levels[cell] = level;
               stash[cell] = sum;
               ++reached;
-              wrong |= !isfinite(sum);
+              wrong |= !counted<(sizeof(Count) < sizeof(Real))>(sum);
             }
           }
         }
@@ -275,55 +292,63 @@ __global__ void __launch_bounds__(1024)
       // So many nodes are ends of the source's paths: whole numbers, as their order may differ.
       if (endpoints && reached) atomicAdd(&reach[mine], reached);
       if (T::any(wrong)) break;
-      if (rank < width) sums[source] += reach[rank];  // sources are distinct
-      for (Offset i = rank; i < cells; i += size) values[i] = 0;
-      T::sync();
+      if (rank < width)  // sources are distinct
+        sums[sources[first + rank] - item.first_node] += reach[rank];
 
       const int deepest = level - 1;
-      Rows<Id, Offset, Node> out(out_indptr, out_indices, item, order, n, warps, warp, lane);
-      for (level = deepest; level >= (EDGES ? 0 : 1); --level) {
-        out.start();
-        for (int turn = 0; turn * warps < (level ? known : n); ++turn, out.shift()) {
-          const int node = out.node;
-          const Offset cell = static_cast<Offset>(node) * SOURCES + mine;
-          const bool here = node < n && levels[cell] == level;
-          out.ahead(turn);
-          if (!__any_sync(WARP_LANES, here)) continue;
-          Real own = 1;
-          if (here && level > 1) own = stash[cell];
-          Real sum = 0;
-          if (level < deepest) {
-            unsigned other = out.other;
-            for (Offset e = out.begin; e < out.stop; e += 32) {
-              const int many = min(static_cast<Offset>(32), out.stop - e);
-              if (e > out.begin) other = out.load(e, out.stop);
-              sum += gather<Real, Offset, SOURCES>(level & 1, values, other, many);
-              if (EDGES)
-                for (int i = 0; i < many; i += SLOTS) {
-                  const unsigned far = __shfl_sync(WARP_LANES, other, i + slot);
-                  const Real share = values[static_cast<Offset>(far) * SOURCES + mine];
-                  double part = 0;
-                  if (here && (level & 1 ? above(share) : below(share)))
-                    part = static_cast<double>(own) * fabs(static_cast<double>(share));
-                  for (int step = SOURCES / 2; step > 0; step /= 2)
-                    part += __shfl_xor_sync(WARP_LANES, part, step);
-                  if (mine == 0 && part != 0) arcs[out_indptr[item.first_node] + e + i + slot] += part;
-                }
-            }
-            for (int step = SOURCES; step < 32; step *= 2)
-              sum += __shfl_xor_sync(WARP_LANES, sum, step);
-          }
-          if (here && slot == 0) {
-            const Real share = inverse(own) + sum;  // (1 + dependency) / own
-            values[cell] = level & 1 ? -share : share;
-          }
-          double added =
-              here && node != source ? own * sum + (endpoints ? 1.0 : 0.0) : 0.0;
-          for (int step = SOURCES / 2; step > 0; step /= 2)
-            added += __shfl_xor_sync(WARP_LANES, added, step);
-          if (lane == 0) sums[node] += added;
-        }
+      for (int part = 0; BACK < SOURCES ? part < width : part == 0; part += BACK) {
+        T::sync();  // with counts, or with the sums and shares of the part before
+        for (Offset i = rank; i < static_cast<Offset>(n) * BACK; i += size) values[i] = 0;
+        const int its = part + lane % BACK;  // the lane's source, of the first one's batch
+        const int source =
+            its < width ? static_cast<int>(sources[first + its] - item.first_node) : -1;
         T::sync();
+        Rows<Id, Offset, Node> out(out_indptr, out_indices, item, order, n, warps, warp, lane);
+        for (level = deepest; level >= (EDGES ? 0 : 1); --level) {
+          out.start();
+          for (int turn = 0; turn * warps < (level ? known : n); ++turn, out.shift()) {
+            const int node = out.node;
+            const Offset cell = static_cast<Offset>(node) * SOURCES + its;
+            const bool here = node < n && levels[cell] == level;
+            out.ahead(turn);
+            if (!__any_sync(WARP_LANES, here)) continue;
+            Real own = 1;
+            if (here && level > 1) own = stash[cell];
+            Real sum = 0;
+            if (level < deepest) {
+              unsigned other = out.other;
+              for (Offset e = out.begin; e < out.stop; e += 32) {
+                const int many = min(static_cast<Offset>(32), out.stop - e);
+                if (e > out.begin) other = out.load(e, out.stop);
+                sum += gather<Real, Offset, BACK>(level & 1, values, other, many);
+                if (EDGES)
+                  for (int i = 0; i < many; i += 32 / BACK) {
+                    const int at = i + lane / BACK;
+                    const unsigned far = __shfl_sync(WARP_LANES, other, at);
+                    const Real share = values[static_cast<Offset>(far) * BACK + lane % BACK];
+                    double added = 0;
+                    if (here && (level & 1 ? above(share) : below(share)))
+                      added = static_cast<double>(own) * fabs(static_cast<double>(share));
+                    for (int step = BACK / 2; step > 0; step /= 2)
+                      added += __shfl_xor_sync(WARP_LANES, added, step);
+                    if (lane % BACK == 0 && added != 0)
+                      arcs[out_indptr[item.first_node] + e + at] += added;
+                  }
+              }
+              for (int step = BACK; step < 32; step *= 2)
+                sum += __shfl_xor_sync(WARP_LANES, sum, step);
+            }
+            if (here && lane < BACK) {
+              const Real share = inverse(own) + sum;  // (1 + dependency) / own
+              values[static_cast<Offset>(node) * BACK + lane] = level & 1 ? -share : share;
+            }
+            double added = here && node != source ? own * sum + (endpoints ? 1.0 : 0.0) : 0.0;
+            for (int step = BACK / 2; step > 0; step /= 2)
+              added += __shfl_xor_sync(WARP_LANES, added, step);
+            if (lane == 0) sums[node] += added;
+          }
+          T::sync();
+        }
       }
     }
     if (wrong) failed[item.graph] = 1;

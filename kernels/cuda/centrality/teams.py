@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any
 
 import cupy as cp
@@ -16,7 +17,7 @@ from penstock.kernels.cuda.module import launch_blocks
 
 C_IDS = {"int32": "int", "int64": "long long"}
 NULL = np.uint64(0)
-_BUSY = 8  # items a multiprocessor
+_BUSY = 2  # items a multiprocessor; a batch of more graphs has one item each
 _WARPS = 8  # graphs of a block that a warp each takes
 _THREADS = 2048  # that a multiprocessor runs at a time, at most
 
@@ -58,7 +59,7 @@ def run(
     memory   bytes of a graph of so many nodes
     stash    bytes of device memory that each team has besides, for such a graph
     """
-    fits = _that_fit(classes, memory)
+    fits = that_fit(classes, memory)
     for number, chosen in by_size(items, tuple(each.nodes for each in fits)):
         teams = fits[number] if number < len(fits) else LARGEST
         most = int(chosen["nodes"].max())
@@ -106,7 +107,7 @@ def launch_teams(
     )
 
 
-def _that_fit(classes: tuple[Teams, ...], memory: Callable[[Teams, int], int]) -> tuple[Teams, ...]:
+def that_fit(classes: tuple[Teams, ...], memory: Callable[[Teams, int], int]) -> tuple[Teams, ...]:
     """Return the classes whose memory a block has, the last one cut to that."""
     if not classes:
         return ()
@@ -190,4 +191,10 @@ def shared_memory() -> int:
 
 
 def _attribute(name: str) -> int:
-    return int(cp.cuda.Device().attributes[name])
+    return _attributes(cp.cuda.Device().id)[name]
+
+
+@cache
+def _attributes(device: int) -> dict[str, int]:
+    """Return what CuPy asks the driver for, a hundred attributes each time."""
+    return {name: int(value) for name, value in cp.cuda.Device(device).attributes.items()}

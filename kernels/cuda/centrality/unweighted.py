@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import cupy as cp
@@ -22,6 +23,7 @@ from penstock.kernels.cuda.centrality.teams import (
     shared_memory,
     sources_of,
     summed,
+    that_fit,
     words,
 )
 
@@ -46,6 +48,38 @@ _TEAMS = (
     Teams(1 << 15, 1024, 16),
 )
 _LANES = 32  # as many sources as any team takes at once
+
+
+@dataclass(frozen=True)
+class _Numbers:
+    """In which numbers betweenness is computed: of paths, and of shares (1 + dependency) / paths.
+
+    bytes  of a count
+    """
+
+    count: str
+    share: str
+    bytes: int
+
+    def sources(self, teams: Teams) -> int:
+        """Return how many sources a team takes: as many counts as fit into a row of 128 bytes."""
+        return teams.sources // (1 if teams.anywhere else self.bytes // 4)
+
+    def row_bytes(self, teams: Teams) -> int:
+        """Return what the counts of a node take, and its shares of as many sources as fit."""
+        return self.sources(teams) * self.bytes
+
+    def memory(self, teams: Teams, nodes: int) -> int:
+        """Return what a team's graph of so many nodes takes."""
+        # A sum and a place a node; of every source its value and its level; a row of no node.
+        row, sources = self.row_bytes(teams), self.sources(teams)
+        rest = (4 + 4 * sources) if teams.anywhere else (2 + sources)
+        return padded(nodes * (8 + row + rest) + row + 4 * sources)
+
+
+_SINGLE = _Numbers("float", "float", 4)
+_MIXED = _Numbers("float", "double", 4)  # with counts below 2^24, which are exact
+_DOUBLE = _Numbers("double", "double", 8)
 
 # Sparse graphs have many levels, of which each costs a look at every node: they are searched with a
 # queue, a source at a time.
@@ -145,20 +179,10 @@ def unweighted_betweenness(
             return summed(planned, nodes, batch.nodes), arcs if edges else None
     given = (*incoming(batch)[:2], batch.indptr, batch.indices, listed)
 
-    def compute(items: Array, real: str, value_bytes: int, classes: tuple[Teams, ...]) -> None:
-        def cells(teams: Teams) -> int:
-            # As many values as fit into a row of 128 bytes.
-            return teams.sources // (1 if teams.anywhere else value_bytes // 4)
-
-        def memory(teams: Teams, nodes: int) -> int:
-            # A sum and a place a node; of every source its value and its level; a row of no node.
-            row = cells(teams) * value_bytes
-            rest = (4 + 4 * cells(teams)) if teams.anywhere else (2 + cells(teams))
-            return padded(nodes * (8 + row + rest) + row + 4 * cells(teams))
-
+    def compute(items: Array, numbers: _Numbers, classes: tuple[Teams, ...]) -> None:
         def arguments(teams: Teams) -> str:
             level = "unsigned int" if teams.anywhere else "unsigned char"
-            return f"{name}, {real}, {level}, {cells(teams)}"
+            return f"{name}, {numbers.count}, {numbers.share}, {level}, {numbers.sources(teams)}"
 
         run(
             _BETWEENNESS_FILE,
@@ -166,18 +190,23 @@ def unweighted_betweenness(
             arguments,
             items,
             classes,
-            memory,
+            numbers.memory,
             given,
             outputs,
             edges,
-            stash=lambda teams, nodes: padded(nodes * cells(teams) * value_bytes),
+            stash=lambda teams, nodes: padded(nodes * numbers.row_bytes(teams)),
         )
 
     if np.dtype(dtype) == np.float32:
-        compute(items, "float", 4, _TEAMS)
+        compute(items, _SINGLE, _TEAMS)
         items = left(items)
-    compute(items, "double", 8, _TEAMS)
-    compute(left(items), "double", 8, ())
+    else:
+        # Larger graphs have more paths than a float counts too often to try.
+        small = items["nodes"] <= that_fit(_TEAMS, _MIXED.memory)[-1].nodes
+        compute(items[small], _MIXED, _TEAMS)
+        items = np.concatenate([items[~small], left(items[small])])
+    compute(items, _DOUBLE, _TEAMS)
+    compute(left(items), _DOUBLE, ())
     for graph in np.flatnonzero(failed.get()):  # more paths than a float64 counts, as on cores
         first, stop = (int(node) for node in ptr[graph : graph + 2])
         nodes[first:stop] = np.nan

@@ -563,3 +563,18 @@ def test_samples_of_any_epsilon(epsilon):
         size = sample_size(nodes, options)
         assert 0 < size <= nodes
         assert size == nodes or error_bound(nodes, size) <= epsilon * (1 + 1e-12)
+
+
+@pytest.mark.multigpu
+def test_two_gpus_write_what_one_does(tmp_path, monkeypatch):
+    monkeypatch.setattr("penstock.pipelines.centrality.pieces._LEAST_COST", 1e5)
+    generate("zoo", tmp_path / "zoo", graphs=600, seed=3)
+    files = []
+    for name, cluster in (("one", "threads"), ("two", "mpi")):
+        spec = ClusterSpec(cluster=cluster, workers=2 if name == "two" else None)
+        report = centrality(
+            tmp_path / "zoo", tmp_path / name, metrics="closeness,betweenness", cluster=spec
+        )
+        assert report.devices == ("1 GPU" if name == "one" else "2 GPUs")
+        files.append(json.loads((tmp_path / name / "centrality.json").read_text())["files"])
+    assert files[0] == files[1]
