@@ -5,6 +5,7 @@
     python benchmarks/bench_word2vec.py graph [--shared-windows 1 8] --pecanpy VENV/bin/python
     python benchmarks/bench_word2vec.py zipf [--epochs 20]
     python benchmarks/bench_word2vec.py whole [--scale 22]
+    PENSTOCK_DATA=... python benchmarks/bench_word2vec.py ranks [--ranks 1 2] [--long 650]
 
 Quality is checked before any time is told: on text the rank correlations of both with ws353 and
 SimLex999 and Google's analogies, on BlogCatalog micro and macro F1 at half of the labels. All have
@@ -12,6 +13,10 @@ the same parameters and as many threads; gensim draws windows up to ``--window``
 at half of it. BlogCatalog is trained on streamed walks, then on the same walks from the disk. Times
 are of training alone for text, and of whole commands for a graph, where PecanPy's SparseOTF walks
 and gensim trains, in an environment of their own.
+
+``ranks`` trains the whole text on one and on several GPUs: for three epochs, whose qualities are
+compared with gensim's of the same parameters (its means of five seeds, as results/word2vec.md has
+them), and for so many that one GPU takes half a minute, whose speed and loss are compared.
 """
 
 from __future__ import annotations
@@ -36,6 +41,9 @@ from penstock.pipelines.word2vec.evaluation import evaluate
 # By which ours may be below gensim's: rank correlations, then the share of answers (3CosAdd).
 LEAST = {"ws353.txt": 0.02, "SimLex999.txt": 0.02, "google.txt": 0.01}
 ZIPF_WORDS = 71_291
+GENSIM = {"ws353.txt": 0.5956, "SimLex999.txt": 0.2823, "google.txt": 0.1768}
+SPEEDUPS = {2: 1.7}  # of GPUs
+WORSE = 0.01  # by which the loss of several ranks may be above that of one, of itself
 MICRO, MACRO = 0.40, 0.26  # of BlogCatalog at half of the labels
 
 PEER = """
@@ -64,6 +72,9 @@ def main() -> None:
     parser.add_argument("--shared-windows", type=int, nargs="+", default=[1])
     parser.add_argument("--seeds", type=int, default=1, help="of which qualities are means")
     parser.add_argument("--ranks", type=int, nargs="+", default=[1], help="of text: that train")
+    parser.add_argument("--long", type=int, default=650, help="epochs of ranks for its speed")
+    parser.add_argument("--device", choices=("cpu", "gpu"), default="gpu", help="of ranks")
+    parser.add_argument("--sync-words", type=int, help="of ranks; as many as follow without it")
     parser.add_argument("--no-gensim", action="store_true", help="of text: ours alone")
     given = parser.parse_args()
     print(f"{cores()} cores, {given}")
@@ -78,13 +89,9 @@ def data() -> Path:
     return Path(folder)
 
 
-def text(given: argparse.Namespace, folder: Path) -> None:
-    """Compare correlations, analogies and words per second on text."""
-    if not given.no_gensim:
-        from gensim.models import Word2Vec
-        from gensim.models.word2vec import LineSentence
-
-    corpus, left = folder / "text.txt", given.words or sys.maxsize
+def write_text(corpus: Path, most: int) -> Path:
+    """Write so many words of the text, 0 for all, in sentences of 1,000."""
+    left = most or sys.maxsize
     with (
         gzip.open(data() / "words/wikipedia-text8-style.txt.gz", "rt") as whole,
         corpus.open("w") as some,
@@ -96,6 +103,16 @@ def text(given: argparse.Namespace, folder: Path) -> None:
             left -= len(words)
             if not left:
                 break
+    return corpus
+
+
+def text(given: argparse.Namespace, folder: Path) -> None:
+    """Compare correlations, analogies and words per second on text."""
+    if not given.no_gensim:
+        from gensim.models import Word2Vec
+        from gensim.models.word2vec import LineSentence
+
+    corpus = write_text(folder / "text.txt", given.words)
     *pairs, analogies = [data() / "words" / name for name in LEAST]
     found: dict[str, list[list[float]]] = defaultdict(list)
     rates: dict[str, list[float]] = defaultdict(list)
@@ -153,6 +170,50 @@ def text(given: argparse.Namespace, folder: Path) -> None:
         print(
             f"{name}: {one / 1e6:.3f} M words/s, gensim {other / 1e6:.3f}: {one / other:.2f} times"
         )
+    if bad:
+        sys.exit("; ".join(bad))
+
+
+def ranks(given: argparse.Namespace, folder: Path) -> None:
+    """Compare several GPUs with one: quality of a short training, speed and loss of a long one."""
+    corpus = write_text(folder / "text.txt", given.words)
+    *pairs, analogies = [data() / "words" / name for name in LEAST]
+    first: dict[int, tuple[float, float]] = {}
+    bad = []
+    print("| ranks | epochs | M words/s | s | loss | ws353 | SimLex999 | Google |\n|" + "---|" * 8)
+    for epochs, count in itertools.product((3, given.long), given.ranks):
+        kind = {} if count == 1 else {"cluster": "mpi", "workers": count}
+        more = {} if count == 1 else {"sync_words": given.sync_words}
+        out = folder / f"{epochs}-{count}"
+        report = penstock.word2vec(
+            corpus, out, dim=given.dim, epochs=epochs, parts=count, quiet=True,
+            cluster=penstock.ClusterSpec(device=given.device, **kind), **more,
+        )  # fmt: skip
+        result = evaluate(out, pairs=pairs, analogies=[analogies])
+        total = result.analogies[0].total
+        found = [each.spearman or 0.0 for each in result.pairs]
+        found.append(total.right_add / len(total.questions))
+        rate = report.words / report.train_seconds / 1e6
+        scores = " | ".join(f"{score:.4f}" for score in found)
+        print(
+            f"| {count} | {epochs} | {rate:.1f} | {report.train_seconds:.2f} | {report.loss:.4f} | "
+            f"{scores} |",
+            flush=True,
+        )
+        if epochs == 3:
+            for (test, least), score in zip(LEAST.items(), found, strict=True):
+                if given.words == 0 and score < GENSIM[test] - least:
+                    bad.append(f"{count} ranks: {test} is {score:.4f}, gensim {GENSIM[test]:.4f}")
+            continue
+        one_rate, one_loss = first.setdefault(epochs, (rate, report.loss))
+        if count > 1:
+            worse, faster = report.loss / one_loss - 1, rate / one_rate
+            asked = SPEEDUPS.get(count, 0.0)
+            print(f"{count} ranks: {faster:.2f} times as fast, {asked} asked; loss {worse:+.2%}")
+            if worse > WORSE:
+                bad.append(f"the loss of {count} ranks is {worse:.1%} above that of one")
+            if faster < asked:
+                bad.append(f"{count} ranks are {faster:.2f} times as fast, {asked} asked")
     if bad:
         sys.exit("; ".join(bad))
 
@@ -294,7 +355,10 @@ def whole(given: argparse.Namespace, folder: Path) -> None:
             )
 
 
-WHAT = {"text": text, "blogcatalog": blogcatalog, "graph": graph, "zipf": zipf, "whole": whole}
+WHAT = {
+    "text": text, "blogcatalog": blogcatalog, "graph": graph, "zipf": zipf, "whole": whole,
+    "ranks": ranks,
+}  # fmt: skip
 
 if __name__ == "__main__":
     main()

@@ -74,8 +74,8 @@ def test_what_does_not_fit_is_said(dimension, rules, device, wrong):
 @given(st.integers(1, 10**11), st.integers(2, 3000))
 def test_pieces_are_short_enough_for_all(words, teams):
     piece = made.piece_length(words, teams)
-    assert 256 <= piece <= 10_000
-    assert words // piece >= teams or piece == 256
+    assert 128 <= piece <= 10_000
+    assert words // piece >= 8 * teams or piece == 128
     assert made.piece_length(words, 1) >= words or words > 2**31
 
 

@@ -76,6 +76,18 @@ class Corpus(ABC):
             last -= 1
         return min(max(last, first + 1), self.sentences)
 
+    def even_cut(self, first: int, words: int) -> int:
+        """Return where a range ends that begins at ``first``, were the epoch cut into equal ones.
+
+        They are as few as have about ``words`` words each, or less.
+        """
+        count = max(1, -(-self.words // words))
+        number, end = int(self.before(first)) * count // max(self.words, 1), first
+        while end <= first:
+            number += 1
+            end = self.sentence_at(self.words * number // count)
+        return end
+
     def pieces(self, first: int, last: int, words: int) -> Iterator[tuple[int, int]]:
         """Cut a range of sentences into ranges of so many words."""
         while first < last:

@@ -14,11 +14,14 @@ follows from how often a word is. The curvatures of all directions add up to the
 rows that it is multiplied with, but are far from alike: rows have much in common. So h is that of
 most directions, their mean; and the share is bounded so that even where all the curvature lay in
 one direction a row would go beyond its best by less than it was away from it.
+
+On GPUs all of it stays on the device: while one piece of a table travels, the next is subtracted,
+and the host waits for none of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections import deque
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -32,7 +35,9 @@ if TYPE_CHECKING:
 _CURVATURE = 0.25
 # How far a row may go, of its way to where it is best; beyond 2 every exchange would lead away.
 _FURTHEST = 1.8
-_CHUNK_VALUES = 1 << 22  # of vectors that are combined at a time
+# Of vectors that are combined at a time: on cores what stays in caches, between GPUs what is large
+# enough for the rate of their links (64 MB). Two of them are under way at once.
+_CHUNK_VALUES, _DEVICE_CHUNK_VALUES = 1 << 22, 1 << 24
 
 Pair = tuple[Any, Any]  # input and output vectors
 
@@ -68,53 +73,90 @@ class Shards:
         """Move the vectors by what all shards have changed, and start all copies from there.
 
         words  of all shards since the last time; rate: at which they were trained
+        On a GPU it is launched, and done when the current stream is: ``comm.synchronize()``.
         """
         shares = self._shares(words, rate)
-        for which, base in enumerate(self.vectors):
-            copies = [copy[which] for copy in self.copies]
-            size = max(1, _CHUNK_VALUES // base.shape[1])
-            chunks = [slice(at, at + size) for at in range(0, len(base), size)]
-            if self.comm.size == 1 and isinstance(base, np.ndarray):
-                spread(self._combiner(base, copies, shares[which]), chunks, self.threads)
-            else:  # exchanges, in the same order on all ranks
-                for chunk in chunks:
-                    self._combiner(base, copies, shares[which])(chunk)
+        on_host = isinstance(self.vectors[0], np.ndarray)
+        size = max(1, (_CHUNK_VALUES if on_host else _DEVICE_CHUNK_VALUES) // self._dimension)
+        chunks = [
+            (which, slice(at, at + size))
+            for which, base in enumerate(self.vectors)
+            for at in range(0, len(base), size)
+        ]
 
-    def _combiner(self, base: Any, copies: Sequence[Any], shares: Any) -> Callable[[slice], None]:
-        def combine(chunk: slice) -> None:
-            rows = base[chunk]
-            moved = np.zeros_like(rows)
-            if self.ordered and self.comm.rank > 0:
-                self.comm.wait([self.comm.irecv(moved, self.comm.rank - 1)])
-            for copy in copies:
-                moved += copy[chunk] - rows
-            self._reduce(moved)
-            rows += moved * shares[chunk]
-            for copy in copies:
-                copy[chunk] = rows
+        def combine(chunk: tuple[int, slice]) -> None:
+            self._apply(*chunk, self._changes(*chunk)[0], shares)
 
-        return combine
-
-    def _shares(self, words: int, rate: float) -> Pair:
-        """Return the share of the sums by which each row moves: (V, 1) of both vectors."""
-        found = []
-        for pairs, others in zip(self.pairs, reversed(self.vectors), strict=True):
-            square = float((self.weights * (others * others).sum(axis=1)).sum())
-            most = pairs * np.float32(_CURVATURE * square * rate * words / self.count)
-            most = np.maximum(most, np.float32(1e-6))
-            way = np.maximum(most / np.float32(others.shape[1]), np.float32(1e-6))
-            share = np.expm1(-self.count * way) / (self.count * np.expm1(-way))
-            bound = np.float32(-_FURTHEST / self.count) / np.expm1(-most)
-            found.append(np.minimum(share, bound).reshape(-1, 1))
-        return found[0], found[1]
-
-    def _reduce(self, moved: Any) -> None:
-        comm = self.comm
-        if not self.ordered:
-            comm.allreduce(moved)
+        if self.comm.size == 1 and on_host:
+            spread(combine, chunks, self.threads)
             return
+        waiting: deque[tuple[int, slice, Any, Any]] = deque()
+        for which, rows in chunks:  # in the same order on all ranks
+            waiting.append((which, rows, *self._changes(which, rows)))
+            if len(waiting) > 1:
+                self._finish(*waiting.popleft(), shares)
+        while waiting:
+            self._finish(*waiting.popleft(), shares)
+
+    @property
+    def _dimension(self) -> int:
+        return int(self.vectors[0].shape[1])
+
+    def _changes(self, which: int, rows: slice) -> tuple[Any, Any]:
+        """Return what all shards have changed, and the requests after which it is that."""
+        base, comm = self.vectors[which][rows], self.comm
+        copies = [copy[which][rows] for copy in self.copies]
+        # What diverged is not a number: the losses say so, and training stops.
+        with np.errstate(invalid="ignore", over="ignore"):
+            if not self.ordered:
+                moved = copies[0] - base
+                for copy in copies[1:]:
+                    moved += copy - base
+                return moved, comm.iallreduce(moved)
+            moved = np.zeros_like(base)
+            if comm.rank > 0:
+                comm.wait([comm.irecv(moved, comm.rank - 1)])
+            for copy in copies:
+                moved += copy - base
         last = comm.size - 1
         if comm.rank < last:
             comm.wait([comm.isend(moved, comm.rank + 1)])
         if last > 0:
             comm.broadcast(moved, last)
+        return moved, []
+
+    def _finish(self, which: int, rows: slice, moved: Any, requests: Any, shares: Pair) -> None:
+        self.comm.follow(requests)
+        self._apply(which, rows, moved, shares)
+
+    def _apply(self, which: int, rows: slice, moved: Any, shares: Pair) -> None:
+        base = self.vectors[which][rows]
+        with np.errstate(invalid="ignore", over="ignore"):
+            moved *= shares[which][rows]
+            base += moved
+        for copy in self.copies:
+            copy[which][rows] = base
+
+    def _shares(self, words: int, rate: float) -> Pair:
+        """Return the share of the sums by which each row moves: (V, 1) of both vectors."""
+        found = []
+        for pairs, others in zip(self.pairs, reversed(self.vectors), strict=True):
+            square = self._mean_square(others)
+            steepest = (_CURVATURE * square * rate * words / self.count).astype(np.float32)
+            most = np.maximum(pairs * steepest, 1e-6)
+            way = np.maximum(most / others.shape[1], 1e-6)
+            share = np.expm1(-self.count * way) / (self.count * np.expm1(-way))
+            bound = (-_FURTHEST / self.count) / np.expm1(-most)
+            found.append(np.minimum(share, bound).reshape(-1, 1))
+        return found[0], found[1]
+
+    def _mean_square(self, vectors: Any) -> Any:
+        """Return the mean square of rows, by how often they are multiplied with, as a float64.
+
+        It stays on the device, for which the host does not wait.
+        """
+        squares, size = self.weights.copy(), max(1, _DEVICE_CHUNK_VALUES // self._dimension)
+        for at in range(0, len(vectors), size):
+            rows = vectors[at : at + size]
+            squares[at : at + size] *= (rows * rows).sum(axis=1)
+        return squares.sum().astype(np.float64)

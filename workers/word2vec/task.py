@@ -14,8 +14,9 @@ GPU_BLOCK_WORDS = 1 << 25
 FLOAT = 4
 # Words between two exchanges for each word of the vocabulary: the shards' changes then add up about
 # as well as they would one by one, and exchanging takes a small share of the time. GPUs need more
-# words at a time to be busy.
-SYNC, SYNC_GPU, SYNC_LEAST = 5, 50, 100_000
+# words at a time to be busy, which a long training stands and a short one does not: they exchange
+# SYNC_ROUNDS times at least in all.
+SYNC, SYNC_GPU, SYNC_LEAST, SYNC_ROUNDS = 5, 100, 100_000, 50
 
 
 @dataclass(frozen=True)
@@ -49,11 +50,17 @@ class Training:
             return -(-self.shards // ranks)
         return 0 if ranks == 1 else 1
 
-    def words_between_exchanges(self, vocabulary: int, *, on_gpu: bool) -> int:
-        """Return the words of all ranks or shards between two exchanges."""
+    def words_between_exchanges(self, vocabulary: int, words: int, *, on_gpu: bool) -> int:
+        """Return the words of all ranks or shards between two exchanges.
+
+        words  of all epochs
+        """
         if self.sync_words is not None:
             return self.sync_words
-        return max((SYNC_GPU if on_gpu else SYNC) * vocabulary, SYNC_LEAST)
+        few = SYNC * vocabulary
+        if on_gpu:
+            few = max(few, min(SYNC_GPU * vocabulary, words // SYNC_ROUNDS))
+        return max(few, SYNC_LEAST)
 
     def vector_bytes(self) -> int:
         """Return the bytes of a word's input and output vectors, of one copy."""

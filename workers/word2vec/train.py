@@ -211,7 +211,9 @@ class _Run:
         ordered, count = training.deterministic, comm.size
         if ordered:
             count = training.shards
-        words = training.words_between_exchanges(self.task.words, on_gpu=gpu())
+        words = training.words_between_exchanges(
+            self.task.words, training.epochs * self.corpus.words, on_gpu=gpu()
+        )
         pairs, weights = self._pairs()
         shards = Shards(
             comm, self.vectors, pairs, weights, count, ordered=ordered, threads=self.threads
@@ -223,7 +225,7 @@ class _Run:
                     return "nan"
             return "epochs"
         sums = Losses()
-        for step, tokens in self._ahead(self._steps(words)):
+        for step, tokens in self._ahead(self._steps(words, even=True)):
             sums += self._train(shards.copies[0], step, tokens, self.threads)
             if step.end is not None:
                 if not self._after_exchange(shards, [sums], step.end):
@@ -247,15 +249,18 @@ class _Run:
 
     def _after_exchange(self, shards: Shards, found: list[Losses], last: int) -> bool:
         """Combine what all shards have changed; return whether to go on."""
-        total = Losses()
+        position, corpus, total = self.position, self.corpus, Losses()
+        words = int(corpus.before(last)) - int(corpus.before(position.sentence))
+        rate = float(self._rates(position.epoch, position.sentence, position.sentence + 1)[0])
+        # Before losses are known, which travel while GPUs combine: what is no number by now is
+        # thrown away after it too.
+        shards.combine(words, rate)
         for of_rank in self.comm.allgather(found):
             for losses in of_rank:
                 total += losses
-        if math.isfinite(total.loss):
-            position, corpus = self.position, self.corpus
-            words = int(corpus.before(last)) - int(corpus.before(position.sentence))
-            rate = float(self._rates(position.epoch, position.sentence, position.sentence + 1)[0])
-            shards.combine(words, rate)
+        # Here, where it ends with the gang, and not in the kernel to come, which would wait for
+        # what a lost rank never sends.
+        self.comm.synchronize()
         return self._after_round(total, last)
 
     def _after_round(self, losses: Losses, last: int) -> bool:
@@ -320,12 +325,15 @@ class _Run:
             first = self.position.sentence
             yield first, self.corpus.cut(first, words)
 
-    def _steps(self, words: int) -> Iterator[_Step]:
-        """Yield the blocks of this rank in rounds of so many words."""
+    def _steps(self, words: int, *, even: bool = False) -> Iterator[_Step]:
+        """Yield the blocks of this rank in rounds of so many words.
+
+        even  make all rounds of an epoch about as long, instead of the last one shorter
+        """
         corpus, rank = self.corpus, self.comm.rank
         epoch, first = self.position.epoch, self.position.sentence
         while epoch < self.training.epochs:
-            end = corpus.cut(first, words)
+            end = corpus.even_cut(first, words) if even else corpus.cut(first, words)
             mine = corpus.shares(first, end, self.comm.size)[rank : rank + 2]
             pieces = list(corpus.pieces(mine[0], mine[1], self.block)) or [(end, end)]
             for i, piece in enumerate(pieces, 1):

@@ -17,8 +17,8 @@ _LISTS = 32 + 3 * 64  # words of train.cu's contexts, words, places and negative
 _WARPS = 16  # of a multiprocessor: train.cu's launch bounds leave each thread 128 registers
 _RESERVED = 1024  # bytes of shared memory that a block takes besides
 _ENOUGH = 8  # warps of a multiprocessor, before output vectors are copied a window ahead
-_CUTS = 4  # pieces of each team, so that the last ones do not wait long
-_SHORTEST, _LONGEST = 256, 10_000  # places of a piece
+_CUTS = 8  # pieces of each team: at the end teams wait for half of one
+_SHORTEST, _LONGEST = 128, 10_000  # places of a piece
 _TAKEN = 256  # places that are worth asking for
 
 MAX_HALF_WINDOW = 15  # a lane has a place of the window, and one that comes next

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import cache
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import cupy as cp
 import numpy as np
@@ -19,6 +20,7 @@ from penstock.kernels.word2vec_rules import SENTENCE_BITS, Losses, Noise, Rules,
 _FILE = "word2vec/train"
 _LANES = 32
 _NULL = np.uint64(0)
+_of_noise: WeakKeyDictionary[Noise, Any] = WeakKeyDictionary()  # what shares() has of it
 _CROWD = 0.4  # times 1 / rate: rows under way at once, of one word, whose changes add up
 
 
@@ -99,6 +101,25 @@ def shares(
     How often a word comes is ``noise.counts``; without it, it follows from the table of noise,
     which then has its counts to the power 0.75.
     """
+    most = _CROWD / cp.maximum(rates.max(), 1e-12) / teams
+    return tuple(
+        cp.minimum(1, most / under_way).astype(cp.float32) for under_way in _under_way(noise, rules)
+    )
+
+
+def _under_way(noise: Noise, rules: Rules) -> tuple[DeviceArray, DeviceArray]:
+    """Return how many rows of each word a team is expected to have, of input and output vectors.
+
+    It is computed once for all blocks of a training: short ones would wait for it.
+    """
+    found = _of_noise.get(noise)
+    if found is None or found[0] != (rules.half_window, rules.negatives):
+        found = (rules.half_window, rules.negatives), _expected(noise, rules)
+        _of_noise[noise] = found
+    return found[1]
+
+
+def _expected(noise: Noise, rules: Rules) -> tuple[DeviceArray, DeviceArray]:
     chance = cp.asarray(noise.chance, cp.float64) / 2**32
     drawn = chance + cp.bincount(noise.alias, 1 - chance, len(chance))
     drawn /= drawn.sum()
@@ -106,12 +127,9 @@ def shares(
     if noise.keep is not None:
         kept = kept * (cp.asarray(noise.keep, cp.float64) / 2**32)
     kept = kept / cp.maximum(kept.sum(), 1e-300)
-    most = _CROWD / cp.maximum(rates.max(), 1e-12) / teams
     windows = 2 * rules.half_window + 1  # in which a row of the input stays
-    return tuple(
-        cp.minimum(1, most / cp.maximum(under_way, 1e-300)).astype(cp.float32)
-        for under_way in (windows * kept, rules.negatives * drawn + kept)
-    )
+    into, out = windows * kept, rules.negatives * drawn + kept
+    return cp.maximum(into, 1e-300), cp.maximum(out, 1e-300)
 
 
 def _pieces(sentences: Sentences, tokens: DeviceArray, piece: int) -> tuple[Any, int, Any, int]:

@@ -56,6 +56,13 @@ def test_ranges_of_an_encoded_corpus(
             assert sum(map(len, every[a:b])) <= words or b == a + 1
             covered += every[a:b]
         assert covered == every
+        # As many of about the same length, from wherever a run goes on.
+        evenly, end = 0, 0
+        while end < len(every):
+            begin, end, evenly = end, corpus.even_cut(end, words), evenly + 1
+            assert end > begin
+        assert end == len(every)
+        assert evenly <= -(-corpus.words // words)
         shares = corpus.shares(first, last, 3)
         assert shares[0] == first
         assert shares[-1] == last

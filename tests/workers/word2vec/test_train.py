@@ -214,6 +214,24 @@ def test_rows_move_by_a_share_of_what_shards_changed() -> None:
         np.testing.assert_array_equal(copy[0], shards.vectors[0])
 
 
+@pytest.mark.parametrize(
+    ("vocabulary", "words", "on_gpu", "between"),
+    [
+        (71_291, 51_000_000, False, 356_455),
+        (71_291, 51_000_000, True, 1_020_000),  # 50 times in all
+        (71_291, 10_000_000_000, True, 7_129_100),
+        (71_291, 1_000_000, True, 356_455),  # never more often than cores
+        (100, 51_000_000, False, 100_000),
+    ],
+)
+def test_short_trainings_exchange_more_often(
+    vocabulary: int, words: int, on_gpu: bool, between: int
+) -> None:
+    assert TRAINING.words_between_exchanges(vocabulary, words, on_gpu=on_gpu) == between
+    told = replace(TRAINING, sync_words=5000)
+    assert told.words_between_exchanges(vocabulary, words, on_gpu=on_gpu) == 5000
+
+
 @pytest.mark.parametrize("count", [2, 5])
 def test_rows_go_most_of_the_way_of_shards_but_not_far_beyond(count: int) -> None:
     """Rows that are drawn to a place: what shards have of the way adds up where it is little."""

@@ -1,0 +1,96 @@
+"""Word vectors of two ranks, each with a GPU of its own: what they combine, and what they learn."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import penstock
+from penstock import ClusterSpec, connect, gang
+from penstock.pipelines.vectors import Vectors
+
+pytestmark = [pytest.mark.mpi, pytest.mark.gpu, pytest.mark.multigpu]
+TWO = ClusterSpec(cluster="mpi", workers=2, device="gpu")
+ONE = ClusterSpec(device="gpu")
+# The vocabularies are so small that a row of a shard would go all its way between two exchanges.
+OFTEN: dict[str, Any] = {"parts": 2, "sync_words": 20_000, "cluster": TWO}
+
+
+@pytest.fixture(scope="module")
+def client() -> Iterator[Any]:
+    with connect("mpi", workers=2, device="gpu") as client:
+        yield client
+
+
+def test_rows_are_combined_on_the_devices(client: Any) -> None:
+    """Three pieces of 1000 rows, of which two are under way at once."""
+
+    def combined(comm: Any) -> dict[str, Any]:
+        import cupy
+        import numpy
+
+        from penstock.workers.word2vec import deltas
+
+        deltas._DEVICE_CHUNK_VALUES = 1000 * 64
+        random = numpy.random.default_rng(1)
+        base = [random.normal(size=(3000, 64)).astype(numpy.float32) for _ in range(2)]
+        moved = random.normal(size=(2, 2, 3000, 64)).astype(numpy.float32)  # by rank and table
+        pairs = random.random(3000).astype(numpy.float32)
+        weights = numpy.full(3000, 1 / 3000, numpy.float32)
+        put = cupy.asarray
+        vectors = put(base[0]), put(base[1])
+        of_rows = put(pairs), put(pairs)
+        shards = deltas.Shards(comm, vectors, of_rows, put(weights), 2, ordered=False, threads=1)
+        for copy, change in zip(shards.copies[0], moved[comm.rank], strict=True):
+            copy += put(change)
+        shards.combine(words=20_000, rate=0.025)
+        comm.synchronize()
+        mine = [table.get() for table in (*shards.vectors, *shards.copies[0])]
+        return {
+            "transport": comm.transport(vectors[0]),
+            "tables": mine,
+            "base": base,
+            "moved": moved,
+        }
+
+    one, other = gang.run(client, combined)
+    assert one["transport"] == other["transport"] == "NCCL"
+    for which in range(2):
+        base, sums = one["base"][which], one["moved"][:, which].sum(axis=0)
+        vectors, copy = one["tables"][which], one["tables"][2 + which]
+        np.testing.assert_array_equal(vectors, copy)
+        np.testing.assert_array_equal(vectors, other["tables"][which])
+        np.testing.assert_array_equal(vectors, other["tables"][2 + which])
+        shares = ((vectors - base) * sums).sum(axis=1) / (sums * sums).sum(axis=1)
+        np.testing.assert_allclose(vectors, base + shares[:, None] * sums, atol=1e-4)
+        assert shares.min() > 0.45  # between the mean and the sum
+        assert shares.max() < 1.001
+
+
+def test_two_ranks_learn_as_much_as_one(tmp_path: Path) -> None:
+    random = np.random.default_rng(1)
+    groups = random.integers(0, 20, 20_000)
+    words = 10 * groups[:, None] + random.integers(0, 10, (20_000, 20))
+    text = tmp_path / "text.txt"
+    text.write_text("\n".join(" ".join(f"w{word}" for word in line) for line in words))
+    how = {"dim": 32, "epochs": 5, "quiet": True}
+    one = penstock.word2vec(text, tmp_path / "one", cluster=ONE, **how)
+    two = penstock.word2vec(text, tmp_path / "two", **OFTEN, **how)
+    assert two.ranks == 2
+    assert two.words == one.words
+    assert two.loss == pytest.approx(one.loss, rel=0.1)
+
+
+def test_walks_are_shared_by_ranks(tmp_path: Path) -> None:
+    """Every walk is trained once, by the rank that walked it."""
+    penstock.generate("sbm", tmp_path / "g", nodes=1000, blocks=4, quiet=True)
+    how = {"dim": 32, "length": 20, "epochs": 3, "quiet": True}
+    one = penstock.word2vec(tmp_path / "g", tmp_path / "one", cluster=ONE, **how)
+    two = penstock.word2vec(tmp_path / "g", tmp_path / "two", **OFTEN, **how)
+    assert (two.words, two.pairs) == (one.words, one.pairs)
+    assert two.loss == pytest.approx(one.loss, rel=0.1)
+    assert np.isfinite(Vectors.open(tmp_path / "two").values).all()
