@@ -105,7 +105,8 @@ def main():
     print(f"{platform.machine()}, Python {platform.python_version()}, {time.strftime('%Y-%m-%d')}")
     print(
         f"{given.partitions} partitions: {len(shares)} swaps an epoch, each beside "
-        f"{shares.min():.4f} of its edges or more: theorem 3 holds up to I / C = {len(shares) * shares.min():.3f}"
+        f"{shares.min():.4f} of its edges or more: theorem 3 holds up to I / C = "
+        f"{len(shares) * shares.min():.3f}"
     )
     with tempfile.TemporaryDirectory(dir=given.folder) as name:
         folder = Path(name)

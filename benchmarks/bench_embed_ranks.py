@@ -1,6 +1,6 @@
 """Training embeddings on several GPUs: how many times as fast as on one, and what is waited for.
 
-    python -P benchmarks/bench_embed_ranks.py [--ranks 1,2] [--triples 44000000] [--device gpu]
+    python -P benchmarks/bench_embed_ranks.py [--ranks 1,2] [--triples 52000000] [--device gpu]
     python -P benchmarks/bench_embed_ranks.py --device cpu --triples 400000 --entities 20000 \
         --dim 32 --negatives 200 --batch 2000
 
@@ -118,7 +118,7 @@ def main():
     parser.add_argument("--folder", type=Path, help="where the graph and runs are written")
     parser.add_argument("--entities", type=int, default=2_000_000)
     parser.add_argument("--relations", type=int, default=1000)
-    parser.add_argument("--triples", type=int, default=44_000_000)
+    parser.add_argument("--triples", type=int, default=52_000_000)
     parser.add_argument("--model", default="rotate")
     parser.add_argument("--dim", type=int, default=200)
     parser.add_argument("--negatives", type=int, default=2000)
