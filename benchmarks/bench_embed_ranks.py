@@ -134,7 +134,8 @@ def main():
         folder = Path(name)
         small = make(folder / "small", given, min(SMALL_TRIPLES, given.triples))
         losses = {}
-        small_given = argparse.Namespace(**{**vars(given), "batch": min(given.batch, 5000)})
+        most = 5000 if given.partitions is None else 500  # a batch lies in a bucket
+        small_given = argparse.Namespace(**{**vars(given), "batch": min(given.batch, most)})
         for ranks in counts:
             trained, took = train(small, folder / "run", ranks, small_given, SMALL_EPOCHS)
             losses[ranks] = trained.loss
