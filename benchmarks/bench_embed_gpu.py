@@ -1,11 +1,13 @@
 """Steps of training embeddings on a GPU, beside PyTorch's and the GPU's ceilings.
 
     python -P benchmarks/bench_embed_gpu.py [--torch PYTHON] [--models DOT,COMPLEX] [--quick]
+    python -P benchmarks/bench_embed_gpu.py --models TRANSE_L1,TRANSE_L2,ROTATE
 
 First checked: on fresh random data, a step changes rows as the naive one does. Then timed, with
 negatives drawn: batches of 100,000 edges that share 1,000 negatives, 100 values, softmax, Adagrad,
 5 million nodes and 1,000 relations on the GPU; with tails replaced, and with tails and heads.
-PyTorch does the same with TF32 products, ``torch.unique`` and ``index_add``, in the same run.
+PyTorch does the same with TF32 products, ``torch.unique`` and ``index_add``, in the same run;
+distances with ``torch.cdist``, RotatE's with differences of 5,000 edges at a time, a few GB.
 
 What a step must do, whoever does it:
 
@@ -40,12 +42,12 @@ INSTRUCTIONS = {Model.TRANSE_L1: 10, Model.TRANSE_L2: 6, Model.ROTATE: 16}
 
 PEER = """
 import json, sys, torch
-nodes, relations, edges, negatives, dim, steps, rounds = json.loads(sys.argv[1])
+nodes, relations, edges, negatives, dim, steps, rounds, models = json.loads(sys.argv[1])
 torch.backends.cuda.matmul.allow_tf32 = True
 device = torch.device("cuda")
 
 def timed(work, steps, rounds):
-    for _ in range(3):
+    for _ in range(3 if steps > 2 else 1):
         work()
     found = []
     for _ in range(rounds):
@@ -76,7 +78,13 @@ def times(x, r, conj, model):
         return x
     if model == "DISTMULT":
         return x * r
-    a, b, c, d = x[:, :half], x[:, half:], r[:, :half], r[:, half:]
+    if model.startswith("TRANSE"):
+        return x - r if conj else x + r
+    a, b = x[:, :half], x[:, half:]
+    if model == "ROTATE":
+        c, d = torch.cos(r[:, :half]), torch.sin(r[:, :half])
+    else:
+        c, d = r[:, :half], r[:, half:]
     if conj:
         d = -d
     return torch.cat([a * c - b * d, a * d + b * c], 1)
@@ -95,6 +103,23 @@ batches = [(draw(edges, nodes), draw(edges, relations), draw(edges, nodes)) for 
 target = torch.zeros(edges, dtype=torch.long, device=device)
 at = 0
 
+def away(a, b, model):
+    if model == "ROTATE":
+        return ((a[..., :half] - b[..., :half]) ** 2 + (a[..., half:] - b[..., half:]) ** 2
+                + 1e-20).sqrt().sum(-1)
+    return (a - b).norm(p=1 if model == "TRANSE_L1" else 2, dim=-1)
+
+def scores_of(query, answer, other, model):
+    if not distance(model):
+        return (query * answer).sum(1, keepdim=True), query @ other.T
+    positive = -away(query, answer, model)[:, None]
+    if model == "ROTATE":
+        return positive, -away(query[:, None], other[None], model)
+    return positive, -torch.cdist(query, other, p=1.0 if model == "TRANSE_L1" else 2.0)
+
+def distance(model):
+    return model in ("TRANSE_L1", "TRANSE_L2", "ROTATE")
+
 def step(model, sides):
     global at
     at += 1
@@ -105,22 +130,32 @@ def step(model, sides):
     y = R[r].requires_grad_()
     xh, xt, *others = x.split([edges, edges] + [negatives] * sides)
     loss = 0.0
+    piece = 5000 if model in ("ROTATE", "TRANSE_L1") else edges  # differences of a few GB
     both = (xh, xt, others[0], False), (xt, xh, others[-1], True)
     for given, answer, other, conj in both[:sides]:
         query = times(given, y, conj, model)
-        scores = torch.cat([(query * answer).sum(1, keepdim=True), query @ other.T], 1)
-        loss = loss + torch.nn.functional.cross_entropy(scores, target, reduction="sum")
-    loss.backward()
+        if piece == edges:
+            scores = torch.cat(scores_of(query, answer, other, model), 1)
+            loss = loss + torch.nn.functional.cross_entropy(scores, target, reduction="sum")
+            continue
+        for first in range(0, edges, piece):
+            part = slice(first, first + piece)
+            scores = torch.cat(scores_of(query[part], answer[part], other, model), 1)
+            loss = torch.nn.functional.cross_entropy(scores, target[part], reduction="sum")
+            loss.backward(retain_graph=True)
+    if piece == edges:
+        loss.backward()
     update(E, SE, rows, x.grad)
     if model != "DOT":
         update(R, SR, r, y.grad)
 
 found = {}
-for model in ("DOT", "DISTMULT", "COMPLEX"):
+for model in models:
+    few = distance(model)
     for sides in (1, 2):
         torch.cuda.reset_peak_memory_stats()
         before = torch.cuda.memory_allocated()
-        seconds = timed(lambda: step(model, sides), steps, rounds)
+        seconds = timed(lambda: step(model, sides), 1 if few else steps, 3 if few else rounds)
         found[f"{model} {sides}"] = seconds, torch.cuda.max_memory_allocated() - before
 print(json.dumps([rates, found, torch.__version__]))
 """
@@ -241,7 +276,8 @@ def main() -> int:
     )
     rates, peers = {}, {}
     if args.torch and not args.quick:
-        given = [NODES, RELATIONS, EDGES, NEGATIVES, DIM, 10, 5]
+        names = args.models.split(",")
+        given = [NODES, RELATIONS, EDGES, NEGATIVES, DIM, 10, 5, names]
         done = subprocess.run(
             [args.torch, "-c", PEER, json.dumps(given)], check=True, capture_output=True, text=True
         )

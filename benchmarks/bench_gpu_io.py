@@ -90,16 +90,23 @@ class Device:
         return cp.cuda.runtime.getDeviceProperties(cp.cuda.Device().id)["name"].decode()
 
 
-def check(device, queues, data, producer):
+def check(device, queues, data, producer, patience):
     """Write and read fresh data; raise if a byte differs."""
-    fresh = np.random.default_rng(int(producer)).integers(0, 256, data.size, np.uint8)
-    sent = queues.transfer(Operation.WRITE, 0, 0, device.put(fresh), producer=producer)
-    back = device.put(np.full(data.size, 7, np.uint8))
-    read = queues.transfer(Operation.READ, 0, 0, back, producer=producer)
-    for result in (sent, read):
-        if device.get(result)[0]:
-            raise SystemExit(f"{producer.name}: status {device.get(result)[0]}")
+    fresh = np.random.default_rng(int(producer)).bytes(data.size)
+    fresh = np.frombuffer(fresh, np.uint8)
+    given = {"producer": producer, "patience": patience}
+    there, back = device.put(fresh), device.put(np.full(data.size, 7, np.uint8))
+    for operation, memory in ((Operation.WRITE, there), (Operation.READ, back)):
+        done(device, queues.transfer(operation, 0, 0, memory, **given), producer, data.size, queues)
     np.testing.assert_array_equal(device.get(back), fresh)
+
+
+def done(device, result, producer, size, queues):
+    """Raise unless a transfer moved all its pages."""
+    status, pages = device.get(result).tolist()
+    expected = -(-size // queues.shared.form.page_bytes)
+    if status or pages != expected:
+        raise SystemExit(f"{producer.name}: status {status}, {pages} of {expected} pages moved")
 
 
 def direct(path, size, operation, threads, memory):
@@ -137,7 +144,7 @@ def compare(device, path, size, form, given):
     found = {}
     with Controller(made.shared, [path], threads=given.threads) as controller:
         for producer in device.producers:
-            check(device, made, data, producer)
+            check(device, made, data, producer, given.patience)
         on_device = device.put(data)
         for _ in range(given.rounds):
             for operation in Operation:
@@ -146,11 +153,10 @@ def compare(device, path, size, form, given):
                 for producer in device.producers:
                     took, result = device.seconds(
                         lambda how=producer, what=operation: made.transfer(
-                            what, 0, 0, on_device, producer=how
+                            what, 0, 0, on_device, producer=how, patience=given.patience
                         )
                     )
-                    if device.get(result)[0]:
-                        raise SystemExit(f"{producer.name}: status {device.get(result)[0]}")
+                    done(device, result, producer, size, made)
                     key = producer.name.lower(), operation.name.lower()
                     found.setdefault(key, []).append(took)
         went_direct = controller.direct
@@ -189,17 +195,24 @@ def beside_training(device, path, size, form, given):
 
         def run(steps, reads):
             events = [[cp.cuda.Event(), cp.cuda.Event()] for _ in streams]
+            results = []
             device.wait()
             for stream, (start, stop), wanted in zip(streams, events, (reads, steps), strict=True):
                 with stream:
                     start.record()
                     for _ in range(wanted):
                         if stream is streams[0]:
-                            made.transfer(Operation.READ, 0, 0, on_device)
+                            results.append(
+                                made.transfer(
+                                    Operation.READ, 0, 0, on_device, patience=given.patience
+                                )
+                            )
                         else:
                             step()
                     stop.record()
             device.wait()
+            for result in results:
+                done(device, result, Producer.BATCH, size, made)
             return [cp.cuda.get_elapsed_time(*pair) / 1e3 for pair in events]
 
         run(10, 0)
@@ -234,6 +247,9 @@ def main():
     parser.add_argument("--entries", type=int, default=64)
     parser.add_argument("--page", type=int, default=128 << 10)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument(
+        "--patience", type=float, default=10.0, help="seconds of a round, after which it is a hang"
+    )
     parser.add_argument("--host", action="store_true")
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args()

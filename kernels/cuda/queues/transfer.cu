@@ -94,11 +94,20 @@ __device__ __forceinline__ void unlock(u32* word) {
 // data and everything else begin at multiples of 16 bytes, and are such multiples long.
 template <bool kToStaging>
 __device__ void copy(uint4* data, uint4* staging, i64 count) {
-  for (i64 i = threadIdx.x; i < count; i += blockDim.x) {
-    if (kToStaging) {
-      staging[i] = data[i];
-    } else {
-      data[i] = penstock::load_host(staging + i);
+  // Several at once: a thread waits a microsecond and more for the host's memory.
+  constexpr int kAtOnce = 8;
+  const i64 step = blockDim.x;
+  for (i64 first = threadIdx.x; first < count; first += kAtOnce * step) {
+    uint4 moved[kAtOnce];
+#pragma unroll
+    for (int k = 0; k < kAtOnce; ++k) {
+      const i64 i = first + k * step;
+      if (i < count) moved[k] = kToStaging ? data[i] : penstock::load_host(staging + i);
+    }
+#pragma unroll
+    for (int k = 0; k < kAtOnce; ++k) {
+      const i64 i = first + k * step;
+      if (i < count) (kToStaging ? staging : data)[i] = moved[k];
     }
   }
 }

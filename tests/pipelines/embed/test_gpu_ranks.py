@@ -30,3 +30,29 @@ def test_two_ranks_on_gpus_learn_what_two_on_cores_learn(
     assert ours["mrr"] == pytest.approx(theirs["mrr"], rel=0.1)
     evaluated = embed.evaluate(tmp_path / "gpu", filtered=True, split="valid", checkpoint="last")
     assert evaluated.scores["mrr"] == pytest.approx(ours["mrr"], rel=1e-3)
+
+
+@pytest.mark.multigpu
+@pytest.mark.gpu
+@pytest.mark.mpi
+@pytest.mark.parametrize("more", [{}, {"partitions": 12, "batch": 25}], ids=["memory", "disk"])
+@pytest.mark.parametrize("model", ["complex", "rotate"])
+def test_ranks_with_a_gpu_each_learn_what_one_learns(
+    graph: Graph, tmp_path: Path, more: dict[str, Any], model: str
+) -> None:
+    found = {}
+    options: dict[str, Any] = {"model": model, "dim": 16, "batch": 100, "epochs": 8} | more
+    options["lr"] = 0.3 if model == "complex" else 0.05
+    for ranks in (1, 2):
+        cluster = ClusterSpec(cluster="mpi", workers=ranks, device="gpu")
+        run = tmp_path / str(ranks)
+        found[ranks] = embed.train(graph, run, cluster=cluster, parts=ranks, **options).trained
+    assert found[2].ranks == 2
+    assert found[2].bytes_exchanged > 0
+    assert found[2].loss == pytest.approx(found[1].loss, rel=0.1)
+    if model == "rotate":
+        return  # learns too little in so few epochs to be ranked
+    ours, theirs = (found[ranks].validation for ranks in (2, 1))
+    assert ours is not None
+    assert theirs is not None
+    assert ours["mrr"] > 0.5 * theirs["mrr"] > 0.05  # of a random order: 0.016
