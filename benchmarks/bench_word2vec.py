@@ -5,7 +5,8 @@
     python benchmarks/bench_word2vec.py graph [--shared-windows 1 8] --pecanpy VENV/bin/python
     python benchmarks/bench_word2vec.py zipf [--epochs 20]
     python benchmarks/bench_word2vec.py whole [--scale 22]
-    PENSTOCK_DATA=... python benchmarks/bench_word2vec.py ranks [--ranks 1 2] [--long 650]
+    PENSTOCK_DATA=... python benchmarks/bench_word2vec.py ranks [--ranks 1 2] [--seeds 3] [--long 0]
+    python benchmarks/bench_word2vec.py ranks --graph 22 --epochs 6 --ranks 1 2
 
 Quality is checked before any time is told: on text the rank correlations of both with ws353 and
 SimLex999 and Google's analogies, on BlogCatalog micro and macro F1 at half of the labels. All have
@@ -14,9 +15,12 @@ at half of it. BlogCatalog is trained on streamed walks, then on the same walks 
 are of training alone for text, and of whole commands for a graph, where PecanPy's SparseOTF walks
 and gensim trains, in an environment of their own.
 
-``ranks`` trains the whole text on one and on several GPUs: for three epochs, whose qualities are
-compared with gensim's of the same parameters (its means of five seeds, as results/word2vec.md has
-them), and for so many that one GPU takes half a minute, whose speed and loss are compared.
+``ranks`` trains the whole text on one and on several GPUs for three epochs, whose qualities, means
+of seeds, are compared with gensim's of the same parameters (its means of five seeds, as
+results/word2vec.md has them), and then, with ``--long``, for so many epochs that one GPU takes half
+a minute, whose speed and loss are compared. With ``--graph`` it trains walks of an R-MAT graph of
+that scale instead, and compares speed, loss, and how often edges are nearer than random pairs of
+the same degrees.
 """
 
 from __future__ import annotations
@@ -25,12 +29,14 @@ import argparse
 import gzip
 import itertools
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
 import time
 from collections import defaultdict
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -43,7 +49,9 @@ LEAST = {"ws353.txt": 0.02, "SimLex999.txt": 0.02, "google.txt": 0.01}
 ZIPF_WORDS = 71_291
 GENSIM = {"ws353.txt": 0.5956, "SimLex999.txt": 0.2823, "google.txt": 0.1768}
 SPEEDUPS = {2: 1.7}  # of GPUs
+LONG_ENOUGH = 30.0  # seconds of one GPU, by which speeds of several are told
 WORSE = 0.01  # by which the loss of several ranks may be above that of one, of itself
+FARTHER = 0.01  # by which edges of several ranks may be nearer than random pairs less often
 MICRO, MACRO = 0.40, 0.26  # of BlogCatalog at half of the labels
 
 PEER = """
@@ -72,7 +80,8 @@ def main() -> None:
     parser.add_argument("--shared-windows", type=int, nargs="+", default=[1])
     parser.add_argument("--seeds", type=int, default=1, help="of which qualities are means")
     parser.add_argument("--ranks", type=int, nargs="+", default=[1], help="of text: that train")
-    parser.add_argument("--long", type=int, default=650, help="epochs of ranks for its speed")
+    parser.add_argument("--long", type=int, default=650, help="epochs of text for its speed")
+    parser.add_argument("--graph", type=int, default=0, help="scale of ranks' graph; 0: text")
     parser.add_argument("--device", choices=("cpu", "gpu"), default="gpu", help="of ranks")
     parser.add_argument("--sync-words", type=int, help="of ranks; as many as follow without it")
     parser.add_argument("--no-gensim", action="store_true", help="of text: ours alone")
@@ -175,20 +184,48 @@ def text(given: argparse.Namespace, folder: Path) -> None:
 
 
 def ranks(given: argparse.Namespace, folder: Path) -> None:
-    """Compare several GPUs with one: quality of a short training, speed and loss of a long one."""
+    """Compare several GPUs with one, on text or on the walks of a graph."""
+    bad = (ranks_of_graph if given.graph else ranks_of_text)(given, folder)
+    if bad:
+        sys.exit("; ".join(bad))
+
+
+def on_ranks(given: argparse.Namespace, count: int, source: Path, out: Path, **how: Any) -> Any:
+    """Train on so many GPUs."""
+    kind = {} if count == 1 else {"cluster": "mpi", "workers": count}
+    more = {} if count == 1 else {"sync_words": given.sync_words}
+    return penstock.word2vec(
+        source, out, dim=given.dim, parts=count, quiet=True,
+        cluster=penstock.ClusterSpec(device=given.device, **kind), **more, **how,
+    )  # fmt: skip
+
+
+def compared(count: int, report: Any, one: Any, rate: float, rate_of_one: float) -> list[str]:
+    """Say how several ranks compare with one; return what is not as it is asked for."""
+    if count == 1:
+        return []
+    worse, faster, asked = report.loss / one.loss - 1, rate / rate_of_one, SPEEDUPS.get(count, 0.0)
+    print(
+        f"{count} ranks: {faster:.2f} times as fast, {asked} asked; loss {worse:+.2%}", flush=True
+    )
+    bad = []
+    if worse > WORSE:
+        bad.append(f"the loss of {count} ranks is {worse:.1%} above that of one")
+    if faster < asked:
+        bad.append(f"{count} ranks are {faster:.2f} times as fast, {asked} asked")
+    return bad
+
+
+def ranks_of_text(given: argparse.Namespace, folder: Path) -> list[str]:
+    """Compare quality of a short training, then speed and loss of a long one."""
     corpus = write_text(folder / "text.txt", given.words)
     *pairs, analogies = [data() / "words" / name for name in LEAST]
-    first: dict[int, tuple[float, float]] = {}
-    bad = []
+    bad: list[str] = []
     print("| ranks | epochs | M words/s | s | loss | ws353 | SimLex999 | Google |\n|" + "---|" * 8)
-    for epochs, count in itertools.product((3, given.long), given.ranks):
-        kind = {} if count == 1 else {"cluster": "mpi", "workers": count}
-        more = {} if count == 1 else {"sync_words": given.sync_words}
-        out = folder / f"{epochs}-{count}"
-        report = penstock.word2vec(
-            corpus, out, dim=given.dim, epochs=epochs, parts=count, quiet=True,
-            cluster=penstock.ClusterSpec(device=given.device, **kind), **more,
-        )  # fmt: skip
+
+    def trained(count: int, epochs: int, seed: int) -> tuple[Any, float, list[float]]:
+        out = folder / f"{epochs}-{count}-{seed}"
+        report = on_ranks(given, count, corpus, out, epochs=epochs, seed=seed)
         result = evaluate(out, pairs=pairs, analogies=[analogies])
         total = result.analogies[0].total
         found = [each.spearman or 0.0 for each in result.pairs]
@@ -200,22 +237,54 @@ def ranks(given: argparse.Namespace, folder: Path) -> None:
             f"{scores} |",
             flush=True,
         )
-        if epochs == 3:
-            for (test, least), score in zip(LEAST.items(), found, strict=True):
-                if given.words == 0 and score < GENSIM[test] - least:
-                    bad.append(f"{count} ranks: {test} is {score:.4f}, gensim {GENSIM[test]:.4f}")
-            continue
-        one_rate, one_loss = first.setdefault(epochs, (rate, report.loss))
-        if count > 1:
-            worse, faster = report.loss / one_loss - 1, rate / one_rate
-            asked = SPEEDUPS.get(count, 0.0)
-            print(f"{count} ranks: {faster:.2f} times as fast, {asked} asked; loss {worse:+.2%}")
-            if worse > WORSE:
-                bad.append(f"the loss of {count} ranks is {worse:.1%} above that of one")
-            if faster < asked:
-                bad.append(f"{count} ranks are {faster:.2f} times as fast, {asked} asked")
-    if bad:
-        sys.exit("; ".join(bad))
+        return report, rate, found
+
+    for count in given.ranks:
+        seeds = [trained(count, 3, seed)[2] for seed in range(1, given.seeds + 1)]
+        means = np.mean(seeds, axis=0)
+        print(f"{count} ranks, means of {given.seeds} seeds: {np.round(means, 4)}", flush=True)
+        for (test, least), score in zip(LEAST.items(), means, strict=True):
+            if given.words == 0 and score < GENSIM[test] - least:
+                bad.append(f"{count} ranks: {test} is {score:.4f}, gensim {GENSIM[test]:.4f}")
+    one: tuple[Any, float, list[float]] | None = None
+    for count in given.ranks if given.long else ():
+        report, rate, _ = found = trained(count, given.long, 1)
+        one = one or found
+        bad += compared(count, report, one[0], rate, one[1])
+    return bad
+
+
+def ranks_of_graph(given: argparse.Namespace, folder: Path) -> list[str]:
+    """Compare speed, loss and nearness of edges of walks by node2vec."""
+    made, began = folder / "graph", time.perf_counter()
+    penstock.generate("rmat", made, scale=given.graph, quiet=True)
+    opened = penstock.Graph.open(made)
+    seconds = time.perf_counter() - began
+    print(f"{opened.num_nodes:,} nodes, {opened.num_edges:,} edges, made in {seconds:.1f} s")
+    print("| ranks | M words/s | s | loss | edges nearer | whole job, s |\n|" + "---|" * 6)
+    bad: list[str] = []
+    one: tuple[Any, float, float] | None = None
+    for count in given.ranks:
+        out, began = folder / f"out-{count}", time.perf_counter()
+        report = on_ranks(
+            given, count, made, out, app="node2vec", p=0.5, q=2.0, walks=10, length=80,
+            epochs=given.epochs,
+        )  # fmt: skip
+        whole = time.perf_counter() - began
+        near, rate = near_edges(out, opened), report.words / report.train_seconds / 1e6
+        print(
+            f"| {count} | {rate:.1f} | {report.train_seconds:.2f} | {report.loss:.4f} | "
+            f"{near:.4f} | {whole:.1f} |",
+            flush=True,
+        )
+        shutil.rmtree(out)
+        one = one or (report, rate, near)
+        bad += compared(count, report, one[0], rate, one[1])
+        if count > 1 and near < one[2] - FARTHER:
+            bad.append(f"edges of {count} ranks are nearer in {near:.4f}, of one in {one[2]:.4f}")
+        if count == 1 and report.train_seconds < LONG_ENOUGH:
+            bad.append(f"one GPU trains for {report.train_seconds:.1f} s, {LONG_ENOUGH} asked")
+    return bad
 
 
 def blogcatalog(given: argparse.Namespace, folder: Path) -> None:

@@ -30,6 +30,10 @@ each was before its window. NaN vectors make it NaN, and infinite ones may.
 Philox's ``step`` has 32 bits: a sentence of more than ``Rules.places`` words (1.4e9 where K is 5)
 sees its first draws again.
 
+**Shards** train copies of the vectors, and then move them together. A row of the vectors moves by a
+share of the sum of what they changed it, which follows from how many pairs brought it there
+(``apply_changes``; why, workers/word2vec/deltas.py says).
+
 **The start.** Column c of word w's input vector is ``(uniform - 0.5) / dimension`` of word c % 4 of
 the draw (WORD2VEC_INIT, which = w, step = c // 4). Output vectors are 0.
 """
@@ -45,6 +49,12 @@ MAX_EPOCHS = 1 << (64 - SENTENCE_BITS)
 MAX_WORDS = (1 << 31) - 1  # of a vocabulary: words are int32
 MAX_DIMENSION = 1024
 ALWAYS = 2**32 - 1  # as a threshold: the word is kept
+
+# Of the square of the other rows: a sigmoid's is 1/4 at most.
+CURVATURE = 0.25
+# How far a row may go, of its way to where it is best; beyond 2 every exchange would lead away.
+FURTHEST = 1.8
+LEAST_WAY = 1e-6
 
 
 @dataclass(frozen=True, eq=False)
@@ -132,3 +142,21 @@ class Losses:
             self.words + other.words,
             self.kept + other.kept,
         )
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """What was trained between two exchanges of shards.
+
+    count  of the shards
+    words  of the corpus that all of them trained
+    rate   the learning rate at which they did
+    """
+
+    count: int
+    words: int
+    rate: float
+
+    def steepest(self, square: Any) -> Any:
+        """Return the rate of a pair times its curvature in one direction, of a shard's words."""
+        return CURVATURE * square * self.rate * self.words / self.count

@@ -5,6 +5,8 @@ What a draw decides and what a window is stands in kernels/word2vec_rules.py.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from penstock.arrays import Array
@@ -12,7 +14,10 @@ from penstock.kernels.naive.philox import philox4x32, uniform
 from penstock.kernels.streams import Stream
 from penstock.kernels.word2vec_rules import (
     ALWAYS,
+    FURTHEST,
+    LEAST_WAY,
     SENTENCE_BITS,
+    Exchange,
     Losses,
     Noise,
     Rules,
@@ -138,3 +143,43 @@ def _window(
 
 def _which(sentences: Sentences, number: int) -> int:
     return sentences.first + number | sentences.epoch << SENTENCE_BITS
+
+
+# -- shards ----------------------------------------------------------------------------------------
+
+
+def changes(base: Array, copies: Sequence[Array]) -> Array:
+    """Return the sum of what copies of vectors have changed: (rows, dimension) float32."""
+    moved = copies[0] - base
+    for copy in copies[1:]:
+        moved += copy - base
+    return moved
+
+
+def mean_square(weights: Array, vectors: Array) -> np.float64:
+    """Return the mean square of vectors, by how often each is multiplied with: (rows,) float32."""
+    return np.float64((weights * (vectors * vectors).sum(axis=1)).sum())
+
+
+def apply_changes(
+    base: Array,
+    copies: Sequence[Array],
+    moved: Array,
+    pairs: Array,
+    square: np.float64,
+    exchange: Exchange,
+) -> None:
+    """Move vectors by a share of what shards have changed, and start the copies from there.
+
+    moved   the changes of all shards; what is in it afterwards is nobody's
+    pairs   (rows,) float32: how many pairs a word of the corpus brings to each row
+    square  of the other vectors: mean_square
+    """
+    count, dimension = exchange.count, base.shape[1]
+    most = np.maximum(pairs * np.float32(exchange.steepest(square)), np.float32(LEAST_WAY))
+    way = np.maximum(most / dimension, np.float32(LEAST_WAY))
+    share = np.expm1(-count * way) / (count * np.expm1(-way))
+    bound = (-FURTHEST / count) / np.expm1(-most)
+    base += np.minimum(share, bound).reshape(-1, 1) * moved
+    for copy in copies:
+        copy[...] = base

@@ -11,7 +11,7 @@ from scipy.stats import chisquare
 from penstock.arrays import Array
 from penstock.kernels.cpu import word2vec as cpu
 from penstock.kernels.naive import word2vec as naive
-from penstock.kernels.word2vec_rules import ALWAYS, Losses, Noise, Rules, Sentences
+from penstock.kernels.word2vec_rules import ALWAYS, Exchange, Losses, Noise, Rules, Sentences
 
 
 def noise_of(counts: Array, sample: float | None = None) -> Noise:
@@ -296,3 +296,31 @@ def test_without_pairs_nothing_moves(lists: Any) -> None:
 def test_rules_say_how_long_a_sentence_has_draws_of_its_own() -> None:
     assert Rules(negatives=5).places == 2**32 // 3
     assert Rules(negatives=2).places == Rules(negatives=0).places == 2**32
+
+
+# -- shards ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("rows", "dimension", "count"), [(1, 1, 2), (40_000, 3, 2), (7, 128, 5)])
+def test_shards_change_vectors_as_naive_ones_do(rows: int, dimension: int, count: int) -> None:
+    random = np.random.default_rng(4)
+    base, *copies = random.normal(size=(1 + count, rows, dimension)).astype(np.float32)
+    pairs = random.random(rows).astype(np.float32)
+    weights = random.random(rows).astype(np.float32)
+    exchange = Exchange(count, 1000, 0.025)
+    truth, ours = (
+        [base.copy(), [copy.copy() for copy in copies], module] for module in (naive, cpu)
+    )
+    for each in (truth, ours):
+        vectors, of_shards, module = each
+        moved = module.changes(vectors, of_shards)
+        square = module.mean_square(weights, vectors)
+        module.apply_changes(vectors, of_shards, moved.copy(), pairs, square, exchange)
+        each += [moved, square]
+    np.testing.assert_array_equal(ours[3], truth[3])
+    assert ours[4] == pytest.approx((weights[:, None] * base**2).sum(dtype=np.float64), rel=1e-5)
+    assert ours[4] == truth[4]
+    np.testing.assert_array_equal(ours[0], truth[0])
+    for copy in ours[1]:
+        np.testing.assert_array_equal(copy, ours[0])
+    assert not np.array_equal(ours[0], base)

@@ -11,7 +11,7 @@ import pytest
 from penstock.arrays import Array
 from penstock.errors import UsageError
 from penstock.kernels.naive import word2vec as naive
-from penstock.kernels.word2vec_rules import Losses, Noise, Rules, Sentences
+from penstock.kernels.word2vec_rules import Exchange, Losses, Noise, Rules, Sentences
 
 pytestmark = pytest.mark.gpu
 
@@ -226,3 +226,54 @@ def test_vectors_of_another_type_are_refused():
             Noise(*naive.noise_table(counts)),
             Rules(),
         )
+
+
+@pytest.mark.parametrize("count", [1, 3])
+@pytest.mark.parametrize("dimension", [1, 7, 100, 128, 300])
+def test_shards_change_vectors_as_naive_ones_do(dimension: int, count: int) -> None:
+    import cupy as cp
+
+    from penstock.kernels.cuda import word2vec
+
+    rows, random = 5000, np.random.default_rng(4)
+    base, *copies = random.normal(size=(1 + count, rows, dimension)).astype(np.float32)
+    pairs = random.random(rows).astype(np.float32)
+    weights = random.random(rows).astype(np.float32) / rows
+    exchange = Exchange(2, 3000, 0.025)
+    # Rows of a table, which begin where vectors of four values cannot be loaded.
+    first = 3
+    tables = [cp.asarray(np.concatenate([np.zeros((first, dimension)), table]), cp.float32)
+              for table in (base, *copies)]  # fmt: skip
+    there, *others = [table[first:] for table in tables]
+    moved = word2vec.changes(there, others)
+    wanted = naive.changes(base, copies)
+    np.testing.assert_allclose(moved.get(), wanted, rtol=1e-5, atol=1e-5)
+    square = word2vec.mean_square(cp.asarray(weights), there)
+    truth = naive.mean_square(weights, base)
+    assert float(square) == pytest.approx(float(truth), rel=1e-5)
+    word2vec.apply_changes(there, others, moved, cp.asarray(pairs), square, exchange)
+    naive.apply_changes(base, copies, wanted, pairs, truth, exchange)
+    np.testing.assert_allclose(there.get(), base, rtol=1e-4, atol=1e-4)
+    for other in others:
+        np.testing.assert_array_equal(other.get(), there.get())
+    for table in tables:
+        assert not table[:first].any()
+
+
+def test_blocks_are_launched_before_the_losses_of_one_are_read() -> None:
+    import cupy as cp
+
+    from penstock.kernels.cuda import word2vec
+
+    sentences, counts = corpus(300, lengths=(900, 0, 3, 1200))
+    noise, start = Noise(*naive.noise_table(counts)), vectors(300, 64)
+    block, there = on_gpu(sentences, noise)
+    ours, in_turn = ([cp.asarray(table) for table in start] for _ in range(2))
+    begun = [word2vec.begin(*ours, block, there, Rules(), teams=1) for _ in range(3)]
+    found = [losses() for losses in begun]
+    assert found == [word2vec.train(*in_turn, block, there, Rules(), teams=1) for _ in range(3)]
+    assert found[0].loss != found[1].loss
+    for one, other in zip(ours, in_turn, strict=True):
+        np.testing.assert_array_equal(one.get(), other.get())
+    nothing = replace(block, tokens=block.tokens[:0], rates=block.rates[:0])
+    assert word2vec.begin(*ours, nothing, there, Rules())() == Losses()

@@ -173,14 +173,28 @@ class Communicator:
         Like ``wait`` it ends with the gang. What the stream waits for, in ``follow``, may take its
         time-out each, from when the one before was there; computing may take as long as it does.
         """
+        self.reach(self.mark())
+
+    def mark(self) -> Any:
+        """Return where the GPU's current stream is now, for ``reach``."""
         if self._device is None:
-            return
+            return None
         import cupy
 
         self._device.start()
         end = cupy.cuda.Event(disable_timing=True)
         end.record()
-        for reached in self._device.followed():
+        return self._device.followed(), end
+
+    def reach(self, mark: Any) -> None:
+        """Return when the GPU is where the stream was: ``synchronize``, but for what came after.
+
+        Marks are reached in their order, and so the host can stay some way ahead of the GPU.
+        """
+        if mark is None:
+            return
+        followed, end = mark
+        for reached in followed:
             self.waiter.wait_until(reached, self.wait_timeout, spin=_GPU_SPIN_SECONDS)
         self.waiter.wait_until(lambda: bool(end.done), math.inf, spin=_GPU_SPIN_SECONDS)
 

@@ -100,6 +100,23 @@ class SingleRank:
         if gpu():
             wait_for_gpu()
 
+    def mark(self) -> Any:
+        """Return where the GPU's current stream is now, for ``reach``."""
+        from penstock.workers.resources.device import gpu
+
+        if not gpu():
+            return None
+        import cupy
+
+        end = cupy.cuda.Event(disable_timing=True)
+        end.record()
+        return end
+
+    def reach(self, mark: Any) -> None:
+        """Return when the GPU is where the stream was."""
+        if mark is not None:
+            mark.synchronize()
+
     def check(self) -> None:
         """End here if nobody waits for the result any more."""
         if self._cancelled is not None and self._cancelled():

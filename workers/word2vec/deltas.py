@@ -16,7 +16,8 @@ most directions, their mean; and the share is bounded so that even where all the
 one direction a row would go beyond its best by less than it was away from it.
 
 On GPUs all of it stays on the device: while one piece of a table travels, the next is subtracted,
-and the host waits for none of them.
+and the host waits for none of them. The arithmetic is the kernels': ``changes``, ``mean_square``
+and ``apply_changes`` of naive/word2vec.py.
 """
 
 from __future__ import annotations
@@ -26,15 +27,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from penstock.kernels import kernel
+from penstock.kernels.word2vec_rules import Exchange
 from penstock.partition.threads import spread
 
 if TYPE_CHECKING:
     from penstock.workers.comm.single import AnyCommunicator
 
-# Of the square of the other rows: a sigmoid's is 1/4 at most.
-_CURVATURE = 0.25
-# How far a row may go, of its way to where it is best; beyond 2 every exchange would lead away.
-_FURTHEST = 1.8
 # Of vectors that are combined at a time: on cores what stays in caches, between GPUs what is large
 # enough for the rate of their links (64 MB). Two of them are under way at once.
 _CHUNK_VALUES, _DEVICE_CHUNK_VALUES = 1 << 22, 1 << 24
@@ -68,6 +67,7 @@ class Shards:
         ranks, rank = comm.size, comm.rank
         self.numbers = range(count * rank // ranks, count * (rank + 1) // ranks)
         self.copies: list[Pair] = [(vectors[0].copy(), vectors[1].copy()) for _ in self.numbers]
+        self._kernels = kernel("word2vec", vectors[0])
 
     def combine(self, words: int, rate: float) -> None:
         """Move the vectors by what all shards have changed, and start all copies from there.
@@ -75,47 +75,60 @@ class Shards:
         words  of all shards since the last time; rate: at which they were trained
         On a GPU it is launched, and done when the current stream is: ``comm.synchronize()``.
         """
-        shares = self._shares(words, rate)
+        exchange = Exchange(self.count, words, rate)
+        # Of the others: an input vector is multiplied with output vectors.
+        squares = [
+            self._kernels.mean_square(self.weights, vectors) for vectors in reversed(self.vectors)
+        ]
         on_host = isinstance(self.vectors[0], np.ndarray)
-        size = max(1, (_CHUNK_VALUES if on_host else _DEVICE_CHUNK_VALUES) // self._dimension)
+        dimension = int(self.vectors[0].shape[1])
+        size = max(1, (_CHUNK_VALUES if on_host else _DEVICE_CHUNK_VALUES) // dimension)
         chunks = [
             (which, slice(at, at + size))
             for which, base in enumerate(self.vectors)
             for at in range(0, len(base), size)
         ]
 
+        def apply(which: int, rows: slice, moved: Any) -> None:
+            base, copies = self._rows(which, rows)
+            pairs = self.pairs[which][rows]
+            self._kernels.apply_changes(base, copies, moved, pairs, squares[which], exchange)
+
         def combine(chunk: tuple[int, slice]) -> None:
-            self._apply(*chunk, self._changes(*chunk)[0], shares)
+            apply(*chunk, self._changes(*chunk)[0])
 
         if self.comm.size == 1 and on_host:
             spread(combine, chunks, self.threads)
             return
         waiting: deque[tuple[int, slice, Any, Any]] = deque()
+
+        def finish() -> None:
+            which, rows, moved, requests = waiting.popleft()
+            self.comm.follow(requests)
+            apply(which, rows, moved)
+
         for which, rows in chunks:  # in the same order on all ranks
             waiting.append((which, rows, *self._changes(which, rows)))
             if len(waiting) > 1:
-                self._finish(*waiting.popleft(), shares)
+                finish()
         while waiting:
-            self._finish(*waiting.popleft(), shares)
+            finish()
 
-    @property
-    def _dimension(self) -> int:
-        return int(self.vectors[0].shape[1])
+    def _rows(self, which: int, rows: slice) -> tuple[Any, list[Any]]:
+        return self.vectors[which][rows], [copy[which][rows] for copy in self.copies]
 
     def _changes(self, which: int, rows: slice) -> tuple[Any, Any]:
         """Return what all shards have changed, and the requests after which it is that."""
-        base, comm = self.vectors[which][rows], self.comm
-        copies = [copy[which][rows] for copy in self.copies]
+        comm = self.comm
+        base, copies = self._rows(which, rows)
+        if not self.ordered:
+            moved = self._kernels.changes(base, copies)
+            return moved, comm.iallreduce(moved)
+        moved = np.zeros_like(base)
+        if comm.rank > 0:
+            comm.wait([comm.irecv(moved, comm.rank - 1)])
         # What diverged is not a number: the losses say so, and training stops.
         with np.errstate(invalid="ignore", over="ignore"):
-            if not self.ordered:
-                moved = copies[0] - base
-                for copy in copies[1:]:
-                    moved += copy - base
-                return moved, comm.iallreduce(moved)
-            moved = np.zeros_like(base)
-            if comm.rank > 0:
-                comm.wait([comm.irecv(moved, comm.rank - 1)])
             for copy in copies:
                 moved += copy - base
         last = comm.size - 1
@@ -124,39 +137,3 @@ class Shards:
         if last > 0:
             comm.broadcast(moved, last)
         return moved, []
-
-    def _finish(self, which: int, rows: slice, moved: Any, requests: Any, shares: Pair) -> None:
-        self.comm.follow(requests)
-        self._apply(which, rows, moved, shares)
-
-    def _apply(self, which: int, rows: slice, moved: Any, shares: Pair) -> None:
-        base = self.vectors[which][rows]
-        with np.errstate(invalid="ignore", over="ignore"):
-            moved *= shares[which][rows]
-            base += moved
-        for copy in self.copies:
-            copy[which][rows] = base
-
-    def _shares(self, words: int, rate: float) -> Pair:
-        """Return the share of the sums by which each row moves: (V, 1) of both vectors."""
-        found = []
-        for pairs, others in zip(self.pairs, reversed(self.vectors), strict=True):
-            square = self._mean_square(others)
-            steepest = (_CURVATURE * square * rate * words / self.count).astype(np.float32)
-            most = np.maximum(pairs * steepest, 1e-6)
-            way = np.maximum(most / others.shape[1], 1e-6)
-            share = np.expm1(-self.count * way) / (self.count * np.expm1(-way))
-            bound = (-_FURTHEST / self.count) / np.expm1(-most)
-            found.append(np.minimum(share, bound).reshape(-1, 1))
-        return found[0], found[1]
-
-    def _mean_square(self, vectors: Any) -> Any:
-        """Return the mean square of rows, by how often they are multiplied with, as a float64.
-
-        It stays on the device, for which the host does not wait.
-        """
-        squares, size = self.weights.copy(), max(1, _DEVICE_CHUNK_VALUES // self._dimension)
-        for at in range(0, len(vectors), size):
-            rows = vectors[at : at + size]
-            squares[at : at + size] *= (rows * rows).sum(axis=1)
-        return squares.sum().astype(np.float64)

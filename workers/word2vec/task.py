@@ -15,8 +15,10 @@ FLOAT = 4
 # Words between two exchanges for each word of the vocabulary: the shards' changes then add up about
 # as well as they would one by one, and exchanging takes a small share of the time. GPUs need more
 # words at a time to be busy, which a long training stands and a short one does not: they exchange
-# SYNC_ROUNDS times at least in all.
-SYNC, SYNC_GPU, SYNC_LEAST, SYNC_ROUNDS = 5, 100, 100_000, 50
+# SYNC_ROUNDS times at least in all, and more often if they train SHORT words at most, which takes
+# seconds however often they exchange.
+SYNC, SYNC_GPU, SYNC_LEAST = 5, 100, 100_000
+SYNC_ROUNDS, SYNC_ROUNDS_SHORT, SHORT = 50, 150, 1_000_000_000
 
 
 @dataclass(frozen=True)
@@ -59,7 +61,8 @@ class Training:
             return self.sync_words
         few = SYNC * vocabulary
         if on_gpu:
-            few = max(few, min(SYNC_GPU * vocabulary, words // SYNC_ROUNDS))
+            rounds = SYNC_ROUNDS_SHORT if words <= SHORT else SYNC_ROUNDS
+            few = min(SYNC_GPU * vocabulary, words // rounds)
         return max(few, SYNC_LEAST)
 
     def vector_bytes(self) -> int:

@@ -3,13 +3,18 @@
 One rank trains its vectors in place, block after block, on all its threads or its GPU. Several
 ranks, or the shards of ``--deterministic``, train copies, each on words of its own, which are
 combined every so many words: see deltas.py.
+
+A GPU is launched a round ahead: what it found in one is read, told to the other ranks and noted
+while it trains the next, so that it never waits for the host. Only before a checkpoint is it waited
+for, which needs vectors of just the words that were noted.
 """
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -33,6 +38,8 @@ if TYPE_CHECKING:
 
 _START_ROWS = 1 << 16  # that are drawn at a time
 _SAY_EVERY = 0.1  # seconds
+# That are launched before the losses of one are read. Cores have nothing to hide it behind.
+_ROUNDS_AHEAD, _ROUNDS_AHEAD_ON_CORES = 1, 0
 # The noise is drawn by counts to this power, the ``counts**0.75`` of the kernels' tables.
 _NOISE_POWER = 0.75
 
@@ -46,12 +53,24 @@ def train(comm: AnyCommunicator, task: TrainTask) -> Trained:
 
 
 class _Step(NamedTuple):
-    """A block that this rank trains; ``end``: of the round that it ends, if it does."""
+    """A block that this rank trains.
+
+    begin, end  of its round, on all ranks; end is None but for the last block of the round
+    """
 
     epoch: int
     first: int
     last: int
+    begin: int
     end: int | None
+
+
+class _Round(NamedTuple):
+    """A round that was launched: what gives its losses, from when the stream was at ``mark``."""
+
+    found: list[Callable[[], Losses]]
+    mark: Any
+    last: int
 
 
 class _Run:
@@ -69,6 +88,8 @@ class _Run:
         self.checkpoints = Checkpoints(task.folder, training.checkpoint_minutes)
         self.module = kernel("word2vec", self.vectors[0])
         self._said, self._before = 0.0, 0
+        self._launched: deque[_Round] = deque()
+        self._ahead_by = _ROUNDS_AHEAD if gpu() else _ROUNDS_AHEAD_ON_CORES
 
     def run(self) -> Trained:
         """Run the epochs that are left."""
@@ -196,44 +217,48 @@ class _Run:
     def _epochs(self) -> str:
         """Run what is left; return what ended it."""
         self._epoch_begun = time.monotonic()
-        training = self.training
-        if training.deterministic or self.comm.size > 1:
-            return self._shared()
-        for step, tokens in self._ahead(self._steps(self.block)):
-            losses = self._train(self.vectors, step, tokens, self.threads)
-            if not self._after_round(losses, step.last):
+        if self.training.deterministic:
+            return self._in_order()
+        words, vectors, shards = self.block, self.vectors, None
+        if self.comm.size > 1:
+            words, shards = self._words_of_round(), self._shards(self.comm.size)
+            vectors = shards.copies[0]
+        found: list[Callable[[], Losses]] = []
+        for step, tokens in self._ahead(self._steps(words, even=shards is not None)):
+            found.append(self._train(vectors, step, tokens, self.threads))
+            if step.end is None:
+                continue
+            launched, found = _Round(found, self.comm.mark(), step.end), []
+            if shards is not None:
+                self._combine(shards, step.epoch, step.begin, step.end)
+            if not self._note(launched, self._ahead_by):
+                return "nan"
+        return "epochs" if self._note(None, 0) else "nan"
+
+    def _in_order(self) -> str:
+        """Train shards of rounds, each in order by one thread."""
+        shards = self._shards(self.training.shards)
+        for first, last in self._rounds(self._words_of_round()):
+            found = self._round_of_shards(shards, first, last)
+            self._combine(shards, self.position.epoch, first, last)
+            if not self._note(_Round(found, None, last), 0):
                 return "nan"
         return "epochs"
 
-    def _shared(self) -> str:
-        """Train copies, which are combined after every round."""
-        training, comm = self.training, self.comm
-        ordered, count = training.deterministic, comm.size
-        if ordered:
-            count = training.shards
-        words = training.words_between_exchanges(
+    def _words_of_round(self) -> int:
+        training = self.training
+        return training.words_between_exchanges(
             self.task.words, training.epochs * self.corpus.words, on_gpu=gpu()
         )
-        pairs, weights = self._pairs()
-        shards = Shards(
-            comm, self.vectors, pairs, weights, count, ordered=ordered, threads=self.threads
-        )
-        if ordered:
-            for first, last in self._rounds(words):
-                found = self._round_of_shards(shards, first, last)
-                if not self._after_exchange(shards, found, last):
-                    return "nan"
-            return "epochs"
-        sums = Losses()
-        for step, tokens in self._ahead(self._steps(words, even=True)):
-            sums += self._train(shards.copies[0], step, tokens, self.threads)
-            if step.end is not None:
-                if not self._after_exchange(shards, [sums], step.end):
-                    return "nan"
-                sums = Losses()
-        return "epochs"
 
-    def _round_of_shards(self, shards: Shards, first: int, last: int) -> list[Losses]:
+    def _shards(self, count: int) -> Shards:
+        pairs, weights = self._pairs()
+        ordered, threads = self.training.deterministic, self.threads
+        return Shards(
+            self.comm, self.vectors, pairs, weights, count, ordered=ordered, threads=threads
+        )
+
+    def _round_of_shards(self, shards: Shards, first: int, last: int) -> list[Callable[[], Losses]]:
         """Train this rank's shards of a round, each in order by one thread."""
         cuts = self.corpus.shares(first, last, shards.count)
         found = [Losses() for _ in shards.numbers]
@@ -241,27 +266,49 @@ class _Run:
         def train(i: int) -> None:
             number = shards.numbers[i]
             for piece in self.corpus.pieces(cuts[number], cuts[number + 1], self.block):
-                step = _Step(self.position.epoch, *piece, None)
-                found[i] += self._train(shards.copies[i], step, self._read(step), 1)
+                step = _Step(self.position.epoch, *piece, first, None)
+                found[i] += self._train(shards.copies[i], step, self._read(step), 1)()
 
         spread(train, range(len(found)), self.threads)
-        return found
+        return [_given(each) for each in found]
 
-    def _after_exchange(self, shards: Shards, found: list[Losses], last: int) -> bool:
-        """Combine what all shards have changed; return whether to go on."""
-        position, corpus, total = self.position, self.corpus, Losses()
-        words = int(corpus.before(last)) - int(corpus.before(position.sentence))
-        rate = float(self._rates(position.epoch, position.sentence, position.sentence + 1)[0])
-        # Before losses are known, which travel while GPUs combine: what is no number by now is
-        # thrown away after it too.
-        shards.combine(words, rate)
-        for of_rank in self.comm.allgather(found):
-            for losses in of_rank:
-                total += losses
-        # Here, where it ends with the gang, and not in the kernel to come, which would wait for
-        # what a lost rank never sends.
-        self.comm.synchronize()
-        return self._after_round(total, last)
+    def _combine(self, shards: Shards, epoch: int, first: int, last: int) -> None:
+        """Combine what all shards have changed.
+
+        Before losses are known: what is no number by now is thrown away after it too.
+        """
+        words = int(self.corpus.before(last)) - int(self.corpus.before(first))
+        shards.combine(words, float(self._rates(epoch, first, first + 1)[0]))
+
+    def _note(self, launched: _Round | None, ahead: int) -> bool:
+        """Take note of rounds, but for so many of the last; return whether to go on.
+
+        All ranks call it at the same places. The GPU is waited for here, where it ends with the
+        gang, and nowhere else: it would wait for ever for what a lost rank never sends.
+        """
+        if launched is not None:
+            self._launched.append(launched)
+        due = False
+        while len(self._launched) > (0 if due else ahead):
+            one, total = self._launched.popleft(), Losses()
+            self.comm.reach(one.mark)
+            mine = [found() for found in one.found]
+            for found, first_says in self.comm.allgather((mine, self._checkpoint_due)):
+                due |= first_says
+                for losses in found:
+                    total += losses
+            if not self._after_round(total, one.last):
+                return False
+        if due:
+            self.comm.synchronize()
+            if self.comm.rank == 0 and self._finite():
+                self.checkpoints.save(self.position, self.vectors, self.corpus.sentences)
+        return True
+
+    @property
+    def _checkpoint_due(self) -> bool:
+        """Whether rank 0, which writes them, is to write a checkpoint."""
+        return self.comm.rank == 0 and self.checkpoints.due
 
     def _after_round(self, losses: Losses, last: int) -> bool:
         """Take note of a round, and of an epoch that it ends; return whether to go on."""
@@ -287,8 +334,6 @@ class _Run:
                 total=position.total + sums,
             )
         self._say(losses)
-        if self.comm.rank == 0 and self.checkpoints.due and self._finite():
-            self.checkpoints.save(self.position, self.vectors, corpus.sentences)
         return True
 
     def _finite(self) -> bool:
@@ -337,7 +382,7 @@ class _Run:
             mine = corpus.shares(first, end, self.comm.size)[rank : rank + 2]
             pieces = list(corpus.pieces(mine[0], mine[1], self.block)) or [(end, end)]
             for i, piece in enumerate(pieces, 1):
-                yield _Step(epoch, *piece, end if i == len(pieces) else None)
+                yield _Step(epoch, *piece, first, end if i == len(pieces) else None)
             epoch, first = (epoch, end) if end < corpus.sentences else (epoch + 1, 0)
 
     def _ahead(self, steps: Iterable[_Step]) -> Iterator[tuple[_Step, Tokens]]:
@@ -366,11 +411,23 @@ class _Run:
         rates = training.lr - (training.lr - training.min_lr) * done
         return rates.astype(np.float32)
 
-    def _train(self, vectors: Pair, step: _Step, tokens: Tokens, threads: int) -> Losses:
+    def _train(
+        self, vectors: Pair, step: _Step, tokens: Tokens, threads: int
+    ) -> Callable[[], Losses]:
+        """Train a block, or launch it on the GPU; return what gives its losses."""
         if step.first == step.last:
-            return Losses()
+            return Losses
         rates = to_device(self._rates(step.epoch, step.first, step.last))
         block = Sentences(*tokens, rates, first=step.first, epoch=step.epoch)
-        more = {} if gpu() else {"threads": threads}
-        found: Losses = self.module.train(*vectors, block, self.noise, self.training.rules, **more)
-        return found
+        if gpu():
+            begun: Callable[[], Losses]
+            begun = self.module.begin(*vectors, block, self.noise, self.training.rules)
+            return begun
+        found: Losses = self.module.train(
+            *vectors, block, self.noise, self.training.rules, threads=threads
+        )
+        return _given(found)
+
+
+def _given(losses: Losses) -> Callable[[], Losses]:
+    return lambda: losses

@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
+from penstock.kernels.cpu.word2vec.shards import apply_changes, changes, mean_square
 from penstock.kernels.cpu.word2vec.tables import keep_thresholds, noise_table, start_rows
 from penstock.kernels.cpu.word2vec.training import train
 
-__all__ = ["keep_thresholds", "noise_table", "start_rows", "train"]
+__all__ = [
+    "apply_changes",
+    "changes",
+    "keep_thresholds",
+    "mean_square",
+    "noise_table",
+    "start_rows",
+    "train",
+]

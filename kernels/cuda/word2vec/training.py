@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 from typing import Any
@@ -24,6 +25,26 @@ _of_noise: WeakKeyDictionary[Noise, Any] = WeakKeyDictionary()  # what shares() 
 _CROWD = 0.4  # times 1 / rate: rows under way at once, of one word, whose changes add up
 
 
+class Launched:
+    """What training on a block gives, once the GPU is there: called, it waits for that."""
+
+    def __init__(self, losses: DeviceArray, counts: DeviceArray) -> None:
+        self._sums = losses.sum(), counts.sum(axis=1)
+        # Page-locked: else the host would wait for the copies here.
+        self._memory = cp.cuda.alloc_pinned_memory(4 * 8)
+        self._host = np.frombuffer(self._memory, np.uint64, 4)
+        for array, place in zip(self._sums, (0, 1), strict=True):
+            array.data.copy_to_host_async(self._host[place:].ctypes.data, array.nbytes)
+        self._end = cp.cuda.Event(disable_timing=True)
+        self._end.record()
+
+    def __call__(self) -> Losses:
+        """Return it."""
+        self._end.synchronize()
+        pairs, seen, kept = (int(each) for each in self._host[1:])
+        return Losses(float(self._host[:1].view(np.float64)[0]), pairs, seen, kept)
+
+
 def train(
     vectors_in: DeviceArray,
     vectors_out: DeviceArray,
@@ -34,7 +55,21 @@ def train(
     teams: int | None = None,
     piece: int | None = None,
 ) -> Losses:
-    """Train on a block of sentences, in place.
+    """Train on a block of sentences, in place, and wait for it: see ``begin``."""
+    return begin(vectors_in, vectors_out, sentences, noise, rules, teams=teams, piece=piece)()
+
+
+def begin(
+    vectors_in: DeviceArray,
+    vectors_out: DeviceArray,
+    sentences: Sentences,
+    noise: Noise,
+    rules: Rules,
+    *,
+    teams: int | None = None,
+    piece: int | None = None,
+) -> Callable[[], Losses]:
+    """Start to train on a block of sentences, in place; return what waits for its losses.
 
     Teams do not wait for each other: each reads vectors that others add to, and two runs differ.
     A word that very many have at once gets a share of what they would add (shares).
@@ -51,7 +86,7 @@ def train(
     rates = cp.ascontiguousarray(cp.asarray(sentences.rates, cp.float32))
     count, words = len(rates), int(tokens.size)
     if not count or not words:
-        return Losses()
+        return Losses
     dimension = vectors_in.shape[1]
     device = _device(cp.cuda.Device().id)
     aligned = not (int(vectors_in.data.ptr) | int(vectors_out.data.ptr)) % 16
@@ -86,8 +121,7 @@ def train(
         *(np.int32(chosen.a_warp), losses, counts),
         shared=chosen.shared_memory,
     )
-    pairs, seen, kept = (int(each) for each in counts.sum(axis=1).get())
-    return Losses(float(losses.sum()), pairs, seen, kept)
+    return Launched(losses, counts)
 
 
 def shares(

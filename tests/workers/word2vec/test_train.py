@@ -217,10 +217,11 @@ def test_rows_move_by_a_share_of_what_shards_changed() -> None:
 @pytest.mark.parametrize(
     ("vocabulary", "words", "on_gpu", "between"),
     [
-        (71_291, 51_000_000, False, 356_455),
-        (71_291, 51_000_000, True, 1_020_000),  # 50 times in all
-        (71_291, 10_000_000_000, True, 7_129_100),
-        (71_291, 1_000_000, True, 356_455),  # never more often than cores
+        (56_700, 31_000_000, False, 283_500),
+        (56_700, 31_000_000, True, 206_666),  # 150 times in all
+        (56_700, 6_700_000_000, True, 5_670_000),
+        (2_400_000, 11_500_000_000, True, 230_000_000),  # 50 times in all
+        (56_700, 1_000_000, True, 100_000),
         (100, 51_000_000, False, 100_000),
     ],
 )
@@ -230,6 +231,64 @@ def test_short_trainings_exchange_more_often(
     assert TRAINING.words_between_exchanges(vocabulary, words, on_gpu=on_gpu) == between
     told = replace(TRAINING, sync_words=5000)
     assert told.words_between_exchanges(vocabulary, words, on_gpu=on_gpu) == 5000
+
+
+def test_rounds_that_are_launched_ahead_end_in_the_same_bytes(
+    corpus: Encoded, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a GPU a round is noted when the next was launched: the notes and vectors are the same."""
+    monkeypatch.setattr(loop, "BLOCK_WORDS", 60)
+    monkeypatch.setattr(loop, "cores_of_rank", lambda comm: 1)
+    found, lines = [], []
+    for ahead in (0, 1, 3):
+        monkeypatch.setattr(loop, "_ROUNDS_AHEAD_ON_CORES", ahead)
+        found.append(run(corpus, tmp_path / f"{ahead}"))
+        text = (tmp_path / f"{ahead}/epochs.jsonl").read_text().splitlines()
+        lines.append([{**json.loads(line), "seconds": 0} for line in text])
+    assert lines[0] == lines[1] == lines[2]
+    for other in found[1:]:
+        np.testing.assert_array_equal(np.load(found[0].vectors), np.load(other.vectors))
+        assert (found[0].loss, found[0].words) == (other.loss, other.words)
+
+
+def test_a_checkpoint_of_rounds_that_are_launched_ahead_is_of_the_words_it_names(
+    corpus: Encoded, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loop, "BLOCK_WORDS", 60)
+    monkeypatch.setattr(loop, "cores_of_rank", lambda comm: 1)
+    monkeypatch.setattr(loop, "_ROUNDS_AHEAD_ON_CORES", 1)
+    whole = run(corpus, tmp_path / "whole")
+    save, saved = Checkpoints.save, []
+
+    def stop_soon(self: Checkpoints, *given: Any) -> None:
+        save(self, *given)
+        saved.append(given[0])
+        if len(saved) == 5:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(Checkpoints, "save", stop_soon)
+    with pytest.raises(KeyboardInterrupt):
+        run(corpus, tmp_path / "r", replace(TRAINING, checkpoint_minutes=1e-9))
+    monkeypatch.setattr(Checkpoints, "save", save)
+    assert saved[-1].epoch + saved[-1].sentence > 0
+    resumed = run(corpus, tmp_path / "r")
+    assert 0 < resumed.resumed < 1
+    np.testing.assert_array_equal(np.load(whole.vectors), np.load(resumed.vectors))
+    assert (resumed.words, resumed.pairs) == (whole.words, whole.pairs)
+
+
+def test_a_loss_that_is_no_number_ends_rounds_that_were_launched_ahead(
+    corpus: Encoded, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loop, "BLOCK_WORDS", 60)
+    monkeypatch.setattr(loop, "_ROUNDS_AHEAD_ON_CORES", 1)
+    start = tmp_path / "start"
+    start.mkdir()
+    np.save(start / "words.npy", np.arange(WORDS))
+    np.save(start / "in.npy", np.full((WORDS, 16), np.nan, np.float32))
+    trained = run(corpus, tmp_path / "r", start=start)
+    assert (trained.stopped, trained.words) == ("nan", 0)
+    assert not (tmp_path / "r/checkpoints").exists()
 
 
 @pytest.mark.parametrize("count", [2, 5])
@@ -296,3 +355,35 @@ def test_places_beyond_the_ends_of_walks_are_no_words(corpus: Encoded, tmp_path:
     assert trained.run_words == trained.words == 2 * np.count_nonzero(tokens >= 0)
     again = train(SingleRank(), task)
     assert (again.run_words, again.words) == (0, trained.words)
+
+
+@pytest.mark.mpi
+def test_ranks_that_are_launched_ahead_train_all_words_and_write_checkpoints(
+    corpus: Encoded, tmp_path: Path
+) -> None:
+    from penstock import connect, gang
+
+    training = replace(
+        TRAINING, sync_words=60, lr=1e-12, min_lr=0, checkpoint_minutes=1e-9, epochs=3
+    )
+    for ahead in (0, 1):
+        (tmp_path / f"{ahead}").mkdir()
+
+    def trained(comm: Any) -> list[Any]:
+        from penstock.workers.word2vec import train as loop
+
+        found = []
+        for ahead in (0, 1):
+            loop._ROUNDS_AHEAD_ON_CORES = ahead
+            counts, folder = corpus.folder / "counts.npy", tmp_path / f"{ahead}"
+            found.append(loop.train(comm, TrainTask(corpus, WORDS, counts, training, folder)))
+        return found
+
+    with connect("mpi", workers=2, device="cpu") as client:
+        (one, ahead), (other, _) = gang.run(client, trained)
+    assert one.words == ahead.words == 3 * SENTENCES * LENGTH
+    # Rates are so small that the losses are those of the first vectors, of the same pairs.
+    assert (ahead.pairs, ahead.kept) == (one.pairs, one.kept)
+    assert ahead.loss == pytest.approx(one.loss, rel=1e-6)
+    assert (other.loss, other.words) == (one.loss, one.words)
+    assert Checkpoints(tmp_path / "1", 0).number == Checkpoints(tmp_path / "0", 0).number > 5

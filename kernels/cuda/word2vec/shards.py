@@ -1,0 +1,92 @@
+"""What shards have changed, on the GPU: a pass over the vectors each (shards.cu).
+
+The host waits for none of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+import cupy as cp
+import numpy as np
+
+from penstock.arrays import DeviceArray
+from penstock.kernels.cuda.module import launch_blocks
+from penstock.kernels.word2vec_rules import FURTHEST, LEAST_WAY, Exchange
+
+_FILE = "word2vec/shards"
+_THREADS = 256  # of a block: square_sums has 8 warps
+_BLOCKS = 8  # of a multiprocessor: as many threads as it holds
+_LANES = 32
+
+
+def changes(base: DeviceArray, copies: Sequence[DeviceArray]) -> DeviceArray:
+    """Return the sum of what copies of vectors have changed: (rows, dimension) float32."""
+    moved = cp.empty_like(base)
+    for number, copy in enumerate(copies):
+        vec = _columns_together(base.size, base, copy, moved)
+        size = base.size // vec
+        launch_blocks(
+            _FILE, f"changes<{vec}>", _blocks(size), _THREADS,
+            base, copy, np.int64(size), np.int32(number > 0), moved,
+        )  # fmt: skip
+    return moved
+
+
+def mean_square(weights: DeviceArray, vectors: DeviceArray) -> DeviceArray:
+    """Return the mean square of vectors, by how often each is multiplied with: (rows,) float32.
+
+    It is () float64.
+    """
+    rows, dimension = vectors.shape
+    blocks = _blocks(rows * _LANES)
+    sums = cp.empty(blocks, cp.float64)
+    launch_blocks(
+        _FILE, "square_sums", blocks, _THREADS,
+        weights, vectors, np.int64(rows), np.int32(dimension), sums,
+    )  # fmt: skip
+    return sums.sum()
+
+
+def apply_changes(
+    base: DeviceArray,
+    copies: Sequence[DeviceArray],
+    moved: DeviceArray,
+    pairs: DeviceArray,
+    square: DeviceArray,
+    exchange: Exchange,
+) -> None:
+    """Move vectors by a share of what shards have changed, and start the copies from there.
+
+    moved   the changes of all shards; what is in it afterwards is nobody's
+    pairs   (rows,) float32: how many pairs a word of the corpus brings to each row
+    square  of the other vectors: mean_square
+    """
+    rows, dimension = base.shape
+    vec = _columns_together(dimension, base, copies[0], moved)
+    launch_blocks(
+        _FILE, f"apply_changes<{vec}>", _blocks(rows * _LANES), _THREADS,
+        base, copies[0], moved, pairs, square, np.float64(exchange.steepest(1.0)),
+        np.int32(exchange.count), np.float32(FURTHEST), np.float32(LEAST_WAY), np.int64(rows),
+        np.int32(dimension // vec),
+    )  # fmt: skip
+    for copy in copies[1:]:
+        copy[...] = base
+
+
+def _columns_together(count: int, *arrays: Any) -> int:
+    """Return how many values a thread loads at once: 4 where they lie side by side, else 1."""
+    aligned = not count % 4 and not any(int(array.data.ptr) % 16 for array in arrays)
+    return 4 if aligned else 1
+
+
+def _blocks(threads: int) -> int:
+    most = _multiprocessors(cp.cuda.Device().id) * _BLOCKS
+    return max(1, min(-(-threads // _THREADS), most))
+
+
+@cache
+def _multiprocessors(device: int) -> int:
+    return int(cp.cuda.Device(device).attributes["MultiProcessorCount"])
