@@ -7,7 +7,8 @@
         comm.allreduce(gradient)            # in place, over all ranks
 
 On GPUs ``comm.follow(requests)`` lets the current stream wait in place of the host, which goes on
-launching; ``comm.synchronize()`` waits for all of it.
+launching; ``comm.synchronize()`` waits for all of it, ``comm.reach(mark)`` for what was launched
+before ``mark = comm.mark()``.
 
 NumPy arrays travel through MPI, CuPy arrays through NCCL where every rank has a GPU of its own,
 else through CUDA-aware MPI or pinned host memory. Arrays are contiguous, and sender and receiver

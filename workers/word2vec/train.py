@@ -98,6 +98,7 @@ class _Run:
         before = self._before = self._done()
         trained = self._trained()
         stopped = self._epochs()
+        self.comm.synchronize()  # with the last exchange, which a lost rank would never end
         if not self._finite():  # a loss is that from before the step
             stopped = "nan"
         seconds = time.monotonic() - begun

@@ -56,6 +56,12 @@ def test_persistent_messages_bring_what_the_array_holds_then(comm: SingleRank) -
     messages.close()
 
 
+def test_without_a_gpu_every_mark_is_reached(comm: SingleRank) -> None:
+    mark = comm.mark()
+    comm.reach(mark)
+    comm.reach(mark)
+
+
 def test_collectives_of_one(comm: SingleRank) -> None:
     values = np.arange(3.0)
     for operation in ("sum", "min", "max", "prod"):

@@ -386,4 +386,6 @@ def test_ranks_that_are_launched_ahead_train_all_words_and_write_checkpoints(
     assert (ahead.pairs, ahead.kept) == (one.pairs, one.kept)
     assert ahead.loss == pytest.approx(one.loss, rel=1e-6)
     assert (other.loss, other.words) == (one.loss, one.words)
-    assert Checkpoints(tmp_path / "1", 0).number == Checkpoints(tmp_path / "0", 0).number > 5
+    # Each waits for the round that is under way, and so notes two.
+    numbers = [Checkpoints(tmp_path / f"{ahead}", 0).number for ahead in (0, 1)]
+    assert numbers[0] > numbers[1] > numbers[0] // 3
