@@ -15,7 +15,7 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 import psutil
@@ -40,6 +40,9 @@ from penstock.cluster.supervisor import Supervised
 from penstock.errors import SilentScheduler
 from penstock.workers.comm.segments import sweep_segments
 from penstock.workers.rank import STARTS
+
+if TYPE_CHECKING:
+    from distributed import Client
 
 _TRIES = 3  # worlds in a row that end before they are whole, then it is given up
 _CLOSE_SECONDS = 1.5  # for mpiexec to end by itself once the scheduler has gone, then it is told
@@ -84,7 +87,7 @@ class World:
         """What the ranks of the latest generation write."""
         return self._folder / f"world-{self._generation}.log"
 
-    def start(self, client: Any) -> None:
+    def start(self, client: Client) -> None:
         """Start the ranks as workers of the client's scheduler, again and again until ``close``."""
         # Of a cluster that somebody else made they may be texts, which nobody else may read.
         self._security = as_files(client.security, self._folder / "tls-of-client")

@@ -16,6 +16,7 @@ from typing import Any
 import dask
 import numpy as np
 
+from penstock.arrays import AnyArray, DeviceArray
 from penstock.caches import keep_cupy_kernels
 from penstock.errors import MissingExtra, UsageError
 
@@ -211,7 +212,7 @@ def _decide_again() -> None:
     frames.cache_clear()
 
 
-def to_device(array: Any) -> Any:
+def to_device(array: AnyArray) -> AnyArray:
     """Return ``array`` where this worker computes: on its GPU if it has one."""
     if not gpu():
         return array
@@ -236,7 +237,7 @@ def wait_for_gpu() -> None:
     cupy.cuda.get_current_stream().synchronize()
 
 
-def to_host(array: Any) -> Any:
+def to_host(array: DeviceArray) -> Any:
     """Return ``array`` as NumPy."""
     return array.get() if hasattr(array, "__cuda_array_interface__") else array
 
