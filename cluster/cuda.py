@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import Any
 
 from penstock.cluster.addresses import scheduler_addresses
-from penstock.cluster.credentials import credentials
 from penstock.cluster.dashboard import serve_dashboard
 from penstock.cluster.local import close as close_local
 from penstock.cluster.local import first_lines, start_resource_tracker
 from penstock.cluster.running import Running
+from penstock.cluster.security.credentials import credentials
 from penstock.cluster.spec import ClusterSpec
 from penstock.cluster.temporary import make_folder, remove_folder
 from penstock.errors import ClusterError, MissingExtra, UsageError

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 import psutil
 
 from penstock.cluster.addresses import scheduler_addresses
-from penstock.cluster.credentials import credentials
 from penstock.cluster.dashboard import serve_dashboard
 from penstock.cluster.running import Running
+from penstock.cluster.security.credentials import credentials
 from penstock.cluster.spec import ClusterSpec
 from penstock.cluster.temporary import temporary_folder
 from penstock.workers.profiling import without_profile

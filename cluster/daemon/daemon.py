@@ -26,12 +26,12 @@ from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 import psutil
 
-from penstock.cluster.credentials import make_credentials
 from penstock.cluster.daemon import registry
 from penstock.cluster.daemon.registry import CREDENTIALS, TOKEN, Registered
 from penstock.cluster.daemon.stop import STOP_TIMEOUT, end, end_rest
 from penstock.cluster.running import log_tail
 from penstock.cluster.security import security
+from penstock.cluster.security.credentials import make_credentials
 from penstock.cluster.spec import ClusterSpec
 from penstock.errors import ClusterError, PenstockError
 

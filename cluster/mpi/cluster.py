@@ -8,9 +8,9 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from penstock.cluster.addresses import scheduler_addresses
-from penstock.cluster.credentials import credentials
 from penstock.cluster.dashboard import serve_dashboard
 from penstock.cluster.running import Running
+from penstock.cluster.security.credentials import credentials
 from penstock.cluster.spec import ClusterSpec
 from penstock.cluster.temporary import temporary_folder
 
@@ -55,7 +55,7 @@ def open_mpi(spec: ClusterSpec, *, ranks: int | None = None) -> Iterator[Running
 
 
 def _attach(client: Client, world: Any) -> None:
-    from penstock.cluster.coordinator import install
+    from penstock.cluster.gang.coordinator import install
 
     install(client)
     world.start(client)

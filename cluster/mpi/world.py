@@ -20,7 +20,6 @@ from uuid import uuid4
 
 import psutil
 
-from penstock.cluster.credentials import as_files
 from penstock.cluster.mpi.hosts import Host, check_hosts, host_of_ranks, parse_hosts
 from penstock.cluster.mpi.mpiexec import (
     Launcher,
@@ -32,11 +31,12 @@ from penstock.cluster.mpi.mpiexec import (
     rank_lines,
 )
 from penstock.cluster.mpi.rank_command import WorldPlan, rank_program, world_environment
+from penstock.cluster.mpi.supervisor import Supervised
 from penstock.cluster.query import ask_scheduler
 from penstock.cluster.running import log_tail
+from penstock.cluster.security.credentials import as_files
 from penstock.cluster.spec import ClusterSpec
 from penstock.cluster.startup import worker_names
-from penstock.cluster.supervisor import Supervised
 from penstock.errors import SilentScheduler
 from penstock.workers.comm.segments import sweep_segments
 from penstock.workers.rank import STARTS

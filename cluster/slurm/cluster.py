@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import Any
 
 from penstock.cluster.addresses import scheduler_addresses
-from penstock.cluster.credentials import credentials
 from penstock.cluster.dashboard import serve_dashboard
 from penstock.cluster.running import Running
+from penstock.cluster.security.credentials import credentials
 from penstock.cluster.slurm.jobs import Jobs
 from penstock.cluster.spec import ClusterSpec
 from penstock.cluster.temporary import temporary_folder

@@ -25,7 +25,7 @@ from weakref import WeakKeyDictionary
 
 from distributed.protocol.pickle import dumps
 
-from penstock.cluster.coordinator import install
+from penstock.cluster.gang.coordinator import install
 from penstock.cluster.query import SILENT_SECONDS, ask, scheduler_gone
 from penstock.errors import ClusterError, GangError, PenstockError, UsageError
 from penstock.progress import Progress
