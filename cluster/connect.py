@@ -119,7 +119,7 @@ def connect(
 def _log_as_dask(loop: Any, context: dict[str, Any]) -> None:
     """Log what nobody waits for as Dask's own: where its log is silent, a traceback helps nobody.
 
-    A message to a rank that has just been killed is no error at all: who lost it is told anyway.
+    A message to a rank that has just been killed is no error at all: the loss is reported anyway.
     """
     said, error = context.get("message", "an error in the event loop"), context.get("exception")
     level = logging.DEBUG if isinstance(error, OSError) else logging.ERROR
@@ -176,7 +176,7 @@ def _client(running: Running, spec: ClusterSpec) -> Client:
 
 @contextmanager
 def _closing(client: Client) -> Iterator[Client]:
-    """Close ``client`` in the end, also where its scheduler has hung and will not take leave."""
+    """Close ``client`` in the end, also where its scheduler hangs and does not answer."""
     with client.as_current():
         try:
             yield client

@@ -55,7 +55,7 @@ def cuda_options(spec: ClusterSpec, gpus: Sequence[str], used: Any = None) -> di
         "memory_limit": replace(spec, workers=count).worker_memory(),
         "device_memory_limit": device_share(spec.device_limit) if spec.device_limit else "default",
         "security": used,
-        # A worker that does not start is told after this time, in place of waiting for ever.
+        # A worker that does not start is reported after this time, in place of waiting for ever.
         "death_timeout": spec.start_timeout,
         # A failed task is reported once, by the job, with its remedy.
         "silence_logs": logging.CRITICAL,

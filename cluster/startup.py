@@ -101,7 +101,7 @@ def check_versions(client: Client) -> None:
     scheduler = ask(client, client.scheduler.versions)
     _compare("the scheduler", {"python": _minor(scheduler["host"]["python"])}, ours)
     # What a worker of another Python would make of our functions nobody knows: ask for the
-    # versions that it told when it registered.
+    # versions that it gave when it registered.
     for address, python in ask_scheduler(client, _pythons).items():
         _compare(f"the worker at {address}", {"python": _minor(python)}, ours)
     for address, version in ask_workers(client, _penstock, on_error="return").items():

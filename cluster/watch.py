@@ -39,7 +39,7 @@ class Heartbeat:
 
     cpu     seconds that it has computed, None where that is not to be seen
     silent  seconds since then, as far as this process was awake to see them
-    named   whether the user was told
+    named   whether the user was warned of it
     """
 
     seen: float
@@ -185,7 +185,7 @@ def _signs(dask_scheduler: Any) -> tuple[dict[str, tuple[float, str, int, str]],
 
 @by_value
 async def _restart(address: str, dask_scheduler: Any) -> None:
-    # Ends a worker by its nanny, which starts another; without a nanny it only takes leave of it.
+    # Ends a worker by its nanny, which starts another; without a nanny it is only removed.
     await dask_scheduler.restart_workers(
         [address],
         timeout=15,

@@ -219,7 +219,7 @@ def register_plugin(
         client.unregister_worker_plugin(NAME)
         raise
     except OSError:
-        # A worker ended meanwhile: nobody knows who was told, so the next try tells everyone.
+        # A worker ended meanwhile: which workers have it is unknown, so the next try asks all.
         with suppress(OSError, TimeoutError):
             client.run_on_scheduler(_forget, callback_timeout=_FORGET_SECONDS)
         raise

@@ -166,7 +166,7 @@ class GangCoordinator(SchedulerPlugin):  # type: ignore[misc]
             self._tell({w: r for w, r in gang.members.items() if w != worker}, end, name)
 
     async def _give_up(self, worker: str, how: str) -> None:
-        """Take leave of a worker that cannot be told anything; its world is no longer whole."""
+        """Forget a worker that cannot be reached any more; its world is no longer whole."""
         for name, gang in self.gangs.items():
             if worker in gang.members:
                 self._lost(name, gang, worker, how)

@@ -164,7 +164,7 @@ def _start(command: Sequence[str]) -> int:
 
 
 def _ended(child: int) -> int | None:
-    """Return how ``child`` ended, if it did; take leave of whatever else ended."""
+    """Return how ``child`` ended, if it did; reap whatever else ended."""
     with suppress(ChildProcessError):
         while (found := os.waitpid(-1, os.WNOHANG))[0]:
             if found[0] == child:

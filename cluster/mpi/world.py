@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from distributed import Client
 
 _TRIES = 3  # worlds in a row that end before they are whole, then it is given up
-_CLOSE_SECONDS = 1.5  # for mpiexec to end by itself once the scheduler has gone, then it is told
+_CLOSE_SECONDS = 1.5  # for mpiexec to end once the scheduler has gone; SIGTERM follows
 _KILL_SECONDS = 1.0
 _POLL = 0.03
 _LOOK_EVERY = 0.3

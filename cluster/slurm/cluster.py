@@ -58,7 +58,7 @@ def slurm_options(spec: ClusterSpec, used: Any = None) -> dict[str, Any]:
     if spec.dashboard != ClusterSpec().dashboard or "dashboard_address" not in scheduler:
         scheduler["dashboard_address"] = spec.dashboard
     if scheduler["dashboard_address"] == "none":
-        # Told no address, Dask would serve something at its usual port.
+        # Given no address, Dask would serve something at its usual port.
         scheduler |= {"dashboard_address": "localhost:0", "dashboard": False}
     if spec.scheduler_port:
         scheduler["port"] = spec.scheduler_port

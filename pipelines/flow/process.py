@@ -1,4 +1,4 @@
-"""The process of one stage: a command of ours, or a user's function, told what to do by a file.
+"""The process of one stage: a command of ours, or a user's function, with its order in a file.
 
     python -P -m penstock.pipelines.flow.process order.json <alive>
 

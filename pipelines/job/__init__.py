@@ -105,7 +105,7 @@ class Job(ABC, Generic[R]):
 
     @abstractmethod
     def report(self, seconds: float) -> R:
-        """Return what is told of the run, which is published by now."""
+        """Return what is reported of the run, which is published by now."""
 
     def amount(self) -> tuple[str, float] | None:
         """Return by what runs take longer or shorter: a kind of work, and how much of it.

@@ -124,7 +124,7 @@ class Communicator:
         return self._persistent[-1]
 
     def start(self) -> None:
-        """Let what was posted travel while this rank computes: NCCL starts it only when told."""
+        """Let what was posted travel while this rank computes: NCCL starts it only on request."""
         if self._device is not None:
             self._device.start()
 
