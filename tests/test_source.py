@@ -95,3 +95,24 @@ def test_folders_have_rooms(root):
     assert not {
         name: count for name, count in counts.items() if count > MODULES and name not in LISTS
     }
+
+
+# What one module does for all, and where it may stand besides.
+SAID_ONCE = [
+    # Ranks are given the plan that the client made of a model.
+    (r"import .*\blower\b|partial\(lower\b", {"pipelines/gnn/planning.py"}),
+    # One rank is a gang of one, with a communicator.
+    (r"\bcomm(unicator)? is (not )?None", set()),
+    # The doctor tries whether a disk has locks at all.
+    (r"fcntl\.(flock|lockf)\(", {"penstock/locks.py", "pipelines/doctor/disk.py"}),
+]
+
+
+@pytest.mark.parametrize(("pattern", "places"), SAID_ONCE)
+def test_it_is_said_once(root, pattern, places):
+    found = {
+        str(file.relative_to(root))
+        for file in sources(root, ".py")
+        if re.search(pattern, file.read_text())
+    }
+    assert found == places
