@@ -1,4 +1,4 @@
-"""What CONTRIBUTING asks of the source, where it can be counted: words, types, and rooms."""
+"""What CONTRIBUTING asks of the source, where it can be counted: words, types, and sizes of folders."""
 
 import ast
 import re
@@ -89,7 +89,7 @@ def test_clients_have_a_type(root):
     assert any_clients("def ask(client: Any) -> None: ...") == ["ask(client: Any)"]
 
 
-def test_folders_have_rooms(root):
+def test_folders_hold_few_modules(root):
     counts = Counter(str(file.parent.relative_to(root)) for file in sources(root, ".py"))
     assert counts["cluster"] > 10
     assert not {
