@@ -1,4 +1,4 @@
-"""What CONTRIBUTING asks of the source, where it can be counted: words, types, and sizes of folders."""
+"""What CONTRIBUTING asks of the source, where it can be counted: words, types, sizes of folders."""
 
 import ast
 import re
