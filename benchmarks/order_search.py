@@ -1,4 +1,4 @@
-"""The search that found the orders of partition/order_table.py. It runs offline, for minutes.
+"""The search that found the orders of partition/order/table.py. It runs offline, for minutes.
 
     python -P benchmarks/order_search.py 5 7 8 9 10 11 12 14 15 18 19 22 23 26 27 30 31
 
@@ -309,7 +309,7 @@ def _search(n: int, seed: Any, rounds: int, strip: Array) -> tuple[int, Array]:
 
 def main(arguments: list[str]) -> None:
     """Print the lines of order_table.py for the numbers of partitions asked for."""
-    from penstock.partition.order_table import ALPHABET
+    from penstock.partition.order.table import ALPHABET
 
     for partitions in map(int, arguments):
         strip = search(partitions)

@@ -22,7 +22,7 @@ def scheduler_addresses(
     """
     dashboard = dashboard and spec.dashboard != "none"
     addresses: dict[str, Any] = {
-        # Dask would serve something at its usual port if it were told nothing.
+        # Dask would serve something at its usual port if it were given nothing.
         "dashboard_address": spec.dashboard if dashboard else "localhost:0",
         # Its pages take over a second to load: see dashboard.py.
         "scheduler_kwargs": {"dashboard": False, "local_directory": folder},

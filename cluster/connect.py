@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from penstock.caches import have_home
 from penstock.cluster.count import check_count, check_ranks
@@ -27,6 +27,9 @@ from penstock.cluster.spec import KINDS, ClusterSpec
 from penstock.documents import parse_json
 from penstock.errors import ClusterError, UsageError
 
+if TYPE_CHECKING:
+    from distributed import Client
+
 # Starting processes costs about two seconds; below this much input it is not worth it.
 SMALL_INPUT = 256 << 20
 _CLOSE_SECONDS = 10.0
@@ -41,7 +44,7 @@ def connect(
     on_gpu: bool = False,
     quiet: bool = True,
     **options: Any,
-) -> Iterator[Any]:
+) -> Iterator[Client]:
     """Connect to a cluster, which is started if need be and closed at the end of the block.
 
     Parameters
@@ -116,14 +119,14 @@ def connect(
 def _log_as_dask(loop: Any, context: dict[str, Any]) -> None:
     """Log what nobody waits for as Dask's own: where its log is silent, a traceback helps nobody.
 
-    A message to a rank that has just been killed is no error at all: who lost it is told anyway.
+    A message to a rank that has just been killed is no error at all: the loss is reported anyway.
     """
     said, error = context.get("message", "an error in the event loop"), context.get("exception")
     level = logging.DEBUG if isinstance(error, OSError) else logging.ERROR
     logging.getLogger("distributed").log(level, said, exc_info=error)
 
 
-def _give_resources(client: Any, spec: ClusterSpec) -> None:
+def _give_resources(client: Client, spec: ClusterSpec) -> None:
     """Have workers find their devices, caches and scratch."""
     from penstock.workers.plugin import register_plugin
 
@@ -139,7 +142,7 @@ def _give_resources(client: Any, spec: ClusterSpec) -> None:
         )
 
 
-def leave_interrupts_to_client(client: Any) -> None:
+def leave_interrupts_to_client(client: Client) -> None:
     """Have the workers, now and later, ignore Ctrl-C: the client ends them."""
     from penstock.workers.interrupts import LeaveInterruptsToClient
 
@@ -153,7 +156,7 @@ def leave_interrupts_to_client(client: Any) -> None:
 
 
 def _watched(
-    client: Any, kind: str, spec: ClusterSpec, *, quiet: bool
+    client: Client, kind: str, spec: ClusterSpec, *, quiet: bool
 ) -> AbstractContextManager[None]:
     from penstock.cluster.watch import watching
 
@@ -162,7 +165,7 @@ def _watched(
     return watching(client, spec.worker_timeout, quiet=quiet)
 
 
-def _client(running: Running, spec: ClusterSpec) -> Any:
+def _client(running: Running, spec: ClusterSpec) -> Client:
     from distributed import Client
 
     try:
@@ -172,8 +175,8 @@ def _client(running: Running, spec: ClusterSpec) -> Any:
 
 
 @contextmanager
-def _closing(client: Any) -> Iterator[Any]:
-    """Close ``client`` in the end, also where its scheduler has hung and will not take leave."""
+def _closing(client: Client) -> Iterator[Client]:
+    """Close ``client`` in the end, also where its scheduler hangs and does not answer."""
     with client.as_current():
         try:
             yield client

@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import Any
 
 from penstock.cluster.addresses import scheduler_addresses
-from penstock.cluster.credentials import credentials
 from penstock.cluster.dashboard import serve_dashboard
 from penstock.cluster.local import close as close_local
 from penstock.cluster.local import first_lines, start_resource_tracker
 from penstock.cluster.running import Running
+from penstock.cluster.security.credentials import credentials
 from penstock.cluster.spec import ClusterSpec
 from penstock.cluster.temporary import make_folder, remove_folder
 from penstock.errors import ClusterError, MissingExtra, UsageError
@@ -55,7 +55,7 @@ def cuda_options(spec: ClusterSpec, gpus: Sequence[str], used: Any = None) -> di
         "memory_limit": replace(spec, workers=count).worker_memory(),
         "device_memory_limit": device_share(spec.device_limit) if spec.device_limit else "default",
         "security": used,
-        # A worker that does not start is told after this time, in place of waiting for ever.
+        # A worker that does not start is reported after this time, in place of waiting for ever.
         "death_timeout": spec.start_timeout,
         # A failed task is reported once, by the job, with its remedy.
         "silence_logs": logging.CRITICAL,

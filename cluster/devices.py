@@ -6,17 +6,20 @@ A worker whose GPU cannot be used computes on its CPU, and the client warns.
 from __future__ import annotations
 
 import warnings
-from typing import Any
+from typing import TYPE_CHECKING
 
 from penstock.cluster.query import ask_workers
 from penstock.errors import PenstockWarning
 from penstock.workers.resources import device
 from penstock.workers.resources.device import Gpu
 
+if TYPE_CHECKING:
+    from distributed import Client
+
 _NAMED = 4  # hosts, each with its reason
 
 
-def warn_of_unused_gpus(client: Any) -> None:
+def warn_of_unused_gpus(client: Client) -> None:
     """Warn where workers compute on the CPU of a host that has a GPU, and say why."""
     found = list(ask_workers(client, device.unused_gpu, on_error="return").values())
     unused = [gpu for gpu in found if isinstance(gpu, Gpu)]  # a worker that went is no GPU's fault

@@ -11,17 +11,20 @@ from collections.abc import Iterator
 from concurrent.futures import Future
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import psutil
 
 from penstock.cluster.addresses import scheduler_addresses
-from penstock.cluster.credentials import credentials
 from penstock.cluster.dashboard import serve_dashboard
 from penstock.cluster.running import Running
+from penstock.cluster.security.credentials import credentials
 from penstock.cluster.spec import ClusterSpec
 from penstock.cluster.temporary import temporary_folder
 from penstock.workers.profiling import without_profile
+
+if TYPE_CHECKING:
+    from distributed import Client
 
 CLOSE_TIMEOUT = 5
 _STARTING = 0.5  # seconds that a process which is being started may take to be seen
@@ -86,7 +89,7 @@ class LocalWorkers:
         self.cluster, self.count = cluster, count
         self._started: Future[None] | None = None
 
-    def start(self, client: Any) -> None:
+    def start(self, client: Client) -> None:
         """Start them; a client that connects later would wait for them without end."""
         self.cluster.worker_spec.update(dict.fromkeys(range(self.count), self.cluster.new_spec))
 

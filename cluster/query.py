@@ -10,9 +10,12 @@ import asyncio
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from penstock.errors import ClusterError, SilentScheduler
+
+if TYPE_CHECKING:
+    from distributed import Client
 
 SILENT_SECONDS = 30.0
 _WHO_SECONDS = 5.0  # for the scheduler to say which of its workers are silent
@@ -21,7 +24,7 @@ _NAMED = 4
 
 
 def ask_scheduler(
-    client: Any, function: Callable[..., Any], *, timeout: float | None = None
+    client: Client, function: Callable[..., Any], *, timeout: float | None = None
 ) -> Any:
     """Return what ``function`` returns in the scheduler; raise if that takes too long."""
     seconds = SILENT_SECONDS if timeout is None else timeout
@@ -32,7 +35,7 @@ def ask_scheduler(
 
 
 def ask_workers(
-    client: Any, function: Callable[..., Any], *, on_error: str = "raise"
+    client: Client, function: Callable[..., Any], *, on_error: str = "raise"
 ) -> dict[str, Any]:
     """Return what ``function`` returns in each worker; ``on_error`` is that of ``client.run``."""
     with answers_in_time(client) as seconds:
@@ -41,7 +44,12 @@ def ask_workers(
 
 
 def ask(
-    client: Any, question: Callable[..., Any], /, *, within: float | None = None, **arguments: Any
+    client: Client,
+    question: Callable[..., Any],
+    /,
+    *,
+    within: float | None = None,
+    **arguments: Any,
 ) -> Any:
     """Return what a coroutine function of the client or its scheduler returns; raise if too late.
 
@@ -57,7 +65,7 @@ def ask(
 
 
 @contextmanager
-def answers_in_time(client: Any, timeout: float | None = None) -> Iterator[float]:
+def answers_in_time(client: Client, timeout: float | None = None) -> Iterator[float]:
     """Give the seconds that a question may take, and say who is silent when it has timed out."""
     seconds = SILENT_SECONDS if timeout is None else timeout
     try:
@@ -78,7 +86,7 @@ def answers_in_time(client: Any, timeout: float | None = None) -> Iterator[float
 
 
 @contextmanager
-def loss_explained(client: Any) -> Iterator[None]:
+def loss_explained(client: Client) -> Iterator[None]:
     """Say who has gone where Dask only says that a connection broke.
 
     A worker that ends while the scheduler speaks to it on our behalf looks like the scheduler's own
@@ -99,7 +107,7 @@ def loss_explained(client: Any) -> Iterator[None]:
         raise scheduler_gone(address=client.scheduler.address) from error
 
 
-def answers(client: Any) -> bool:
+def answers(client: Client) -> bool:
     """Return whether the scheduler still answers."""
     if client.status != "running":
         return False
@@ -133,7 +141,7 @@ def worker_gone(*, got: str | None = None) -> ClusterError:
     )
 
 
-def _silent_scheduler(client: Any, seconds: float) -> SilentScheduler:
+def _silent_scheduler(client: Client, seconds: float) -> SilentScheduler:
     return SilentScheduler(
         f"the scheduler at {client.scheduler.address} hangs, or cannot be reached",
         expected=f"an answer within {seconds:g} s",

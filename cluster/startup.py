@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from penstock import __version__
 from penstock.cluster.query import answers, ask, ask_scheduler, ask_workers, by_value, worker_gone
@@ -13,13 +13,16 @@ from penstock.cluster.running import Running
 from penstock.errors import ClusterError
 from penstock.progress import Progress
 
+if TYPE_CHECKING:
+    from distributed import Client
+
 _POLL = 0.02
 _LAST_WORD = 1.0  # seconds that a scheduler has to answer when the time is over
 _NAMED = 8  # of the workers that are missing
 
 
 def prepare_workers(
-    client: Any,
+    client: Client,
     running: Running,
     timeout: float,
     steps: Sequence[Callable[[], None]],
@@ -54,7 +57,7 @@ def prepare_workers(
 
 
 def wait_for_workers(
-    client: Any, running: Running, timeout: float, *, quiet: bool, began: float | None = None
+    client: Client, running: Running, timeout: float, *, quiet: bool, began: float | None = None
 ) -> None:
     """Return when every worker has connected; else say who did not, where, and what they wrote.
 
@@ -92,13 +95,13 @@ def not_all(running: Running, names: set[str], failure: str | None, timeout: flo
     )
 
 
-def check_versions(client: Any) -> None:
+def check_versions(client: Client) -> None:
     """Refuse scheduler and workers of another Python, or another penstock, than this one."""
     ours = {"python": _minor(".".join(map(str, sys.version_info[:3]))), "penstock": __version__}
     scheduler = ask(client, client.scheduler.versions)
     _compare("the scheduler", {"python": _minor(scheduler["host"]["python"])}, ours)
     # What a worker of another Python would make of our functions nobody knows: ask for the
-    # versions that it told when it registered.
+    # versions that it gave when it registered.
     for address, python in ask_scheduler(client, _pythons).items():
         _compare(f"the worker at {address}", {"python": _minor(python)}, ours)
     for address, version in ask_workers(client, _penstock, on_error="return").items():
@@ -115,7 +118,7 @@ def check_versions(client: Any) -> None:
         _compare(f"the worker at {address}", {"penstock": found}, ours)
 
 
-def _has_left(client: Any, address: str) -> bool:
+def _has_left(client: Client, address: str) -> bool:
     """Return whether the scheduler has given a worker up, or does so in a moment."""
     deadline = time.monotonic() + _LAST_WORD
     while address in ask_scheduler(client, _pythons):

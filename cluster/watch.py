@@ -21,9 +21,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from penstock.cluster.query import by_value
+
+if TYPE_CHECKING:
+    from distributed import Client
 
 _ANSWER = 10.0  # seconds for the scheduler to say what it knows; it may be busy
 _COMPUTES = 0.01  # share of the time
@@ -36,7 +39,7 @@ class Heartbeat:
 
     cpu     seconds that it has computed, None where that is not to be seen
     silent  seconds since then, as far as this process was awake to see them
-    named   whether the user was told
+    named   whether the user was warned of it
     """
 
     seen: float
@@ -87,7 +90,7 @@ def _own_addresses() -> set[str]:
 
 
 @contextmanager
-def watching(client: Any, timeout: float, *, quiet: bool) -> Iterator[None]:
+def watching(client: Client, timeout: float, *, quiet: bool) -> Iterator[None]:
     """Watch the workers of ``client``'s cluster while the block runs.
 
     timeout  seconds without a heartbeat after which a worker is lost; after half of them it is
@@ -115,7 +118,7 @@ def watching(client: Any, timeout: float, *, quiet: bool) -> Iterator[None]:
 class Watch:
     """What is known of the heartbeats of each worker."""
 
-    def __init__(self, client: Any, timeout: float, notify: Callable[[str], None]) -> None:
+    def __init__(self, client: Client, timeout: float, notify: Callable[[str], None]) -> None:
         self._client, self._timeout, self._notify = client, timeout, notify
         self._signs: dict[str, Heartbeat] = {}
 
@@ -182,7 +185,7 @@ def _signs(dask_scheduler: Any) -> tuple[dict[str, tuple[float, str, int, str]],
 
 @by_value
 async def _restart(address: str, dask_scheduler: Any) -> None:
-    # Ends a worker by its nanny, which starts another; without a nanny it only takes leave of it.
+    # Ends a worker by its nanny, which starts another; without a nanny it is only removed.
     await dask_scheduler.restart_workers(
         [address],
         timeout=15,

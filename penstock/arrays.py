@@ -8,3 +8,4 @@ import numpy as np
 
 Array = np.ndarray[Any, Any]
 DeviceArray = Any  # a cupy.ndarray; CuPy has no types, and is imported only where there is a GPU
+AnyArray = Array | DeviceArray  # either, where what is done is the same

@@ -15,7 +15,7 @@ from cyclopts import App, CycloptsError, Group
 
 from penstock import __version__
 from penstock.errors import PenstockError, PenstockWarning, causes
-from penstock.pipelines.help_page import HelpPage
+from penstock.pipelines.help_page import OPTIONS, HelpPage
 from penstock.pipelines.signals import Terminated, ignore_more, raise_terminations
 from penstock.pipelines.usage import usage_error
 from penstock.system_errors import from_system
@@ -25,7 +25,7 @@ app = App(
     version=__version__,
     help="Large graphs in; embeddings, walks, GNN predictions and centralities out.\n\n"
     "penstock COMMAND --help tells about one command and its options.",
-    group_parameters=Group("Options", sort_key=5),
+    group_parameters=OPTIONS,
     help_format="plaintext",
     help_formatter=HelpPage(),
     result_action="return_value",
@@ -41,154 +41,74 @@ _SHELL = Group("This program", sort_key=9)
 for _flag, _help in (("--help", "Show this page"), ("--version", "Print the version")):
     app[_flag].group, app[_flag].help = _SHELL, _help
 
-# One line each, so that `penstock --help` is a table of contents.
-app.command(
-    "penstock.pipelines.demo:command",
-    name="demo",
-    group=_START,
-    sort_key=1,
-    help="Try everything once, small: in about a minute, from nothing",
-)
-app.command(
-    "penstock.pipelines.doctor.command:command",
-    name="doctor",
-    group=_START,
-    sort_key=2,
-    help="What this machine has, what that allows, how to mend the rest",
-)
-app.command(
-    "penstock.pipelines.etl.command:command",
-    name="etl",
-    group=_GRAPHS,
-    sort_key=1,
-    help="Edges in, graph out: Parquet, CSV, text, triples, zoos",
-)
-app.command(
-    "penstock.pipelines.generate.command:app",
-    name="generate",
-    group=_GRAPHS,
-    sort_key=2,
-    help="Make a graph: R-MAT, stochastic blocks, triples, a zoo",
-)
-app.command(
-    "penstock.pipelines.info:command",
-    name="info",
-    group=_GRAPHS,
-    sort_key=3,
-    help="Show counts, degrees, components, features and size",
-)
-app.command(
-    "penstock.pipelines.validate:command",
-    name="validate",
-    group=_GRAPHS,
-    sort_key=4,
-    help="Read a whole graph and check every file and row",
-)
-app.command(
-    "penstock.pipelines.partition:command",
-    name="partition",
-    group=_GRAPHS,
-    sort_key=5,
-    help="Cut a graph into k parts, balanced by work",
-)
-app.command(
-    "penstock.pipelines.order:command",
-    name="order",
-    group=_GRAPHS,
-    sort_key=6,
-    help="Show in which order partitions meet in a GPU's buffer",
-)
-app.command(
-    "penstock.pipelines.walk.command:command",
-    name="walk",
-    group=_JOBS,
-    sort_key=1,
-    help="Random walks: DeepWalk, PPR, Node2Vec, MetaPath, your own",
-)
-app.command(
-    "penstock.pipelines.gnn.command:app",
-    name="gnn",
-    group=_JOBS,
-    sort_key=2,
-    help="Train a GNN, predict, evaluate: GCN, SAGE, GIN, GAT",
-)
-app.command(
-    "penstock.pipelines.word2vec.command:app",
-    name="word2vec",
-    group=_JOBS,
-    sort_key=3,
-    help="Vectors of nodes and words: DeepWalk, Node2Vec, skip-gram",
-)
-app.command(
-    "penstock.pipelines.embed.command:app",
-    name="embed",
-    group=_JOBS,
-    sort_key=3.5,
-    help="Train vectors of nodes and relations, rank, predict: ComplEx, TransE, RotatE",
-)
-app.command(
-    "penstock.pipelines.centrality.command:command",
-    name="centrality",
-    group=_JOBS,
-    sort_key=4,
-    help="Closeness, betweenness, PageRank and more, of one graph or many small ones",
-)
-app.command(
-    "penstock.pipelines.similar.command:command",
-    name="similar",
-    group=_JOBS,
-    sort_key=5,
-    help="Nearest neighbours among vectors: of some ids, or everyone's",
-)
-app.command(
-    "penstock.pipelines.flow.command:command",
-    name="run",
-    group=_NIGHT,
-    sort_key=1,
-    help="Run a flow: jobs as stages of one YAML file, gates, publishing",
-)
-app.command(
-    "penstock.pipelines.runs:app",
-    name="runs",
-    group=_NIGHT,
-    sort_key=2,
-    help="List, show, serve and clean the runs of flows",
-)
-app.command(
-    "penstock.pipelines.report.command:command",
-    name="report",
-    group=_NIGHT,
-    sort_key=3,
-    help="Write one HTML page about a run of a flow",
-)
-app.command(
-    "penstock.pipelines.schedule.command:app",
-    name="schedule",
-    group=_NIGHT,
-    sort_key=4,
-    help="Run flows by cron expression, or for systemd, cron, k8s, Airflow",
-)
-app.command(
-    "penstock.pipelines.flow.command:schema",
-    name="schema",
-    group=_NIGHT,
-    sort_key=9,
-    help="Print the JSON schema of flows, for editors",
-)
-app.command(
-    "penstock.pipelines.cluster:app",
-    name="cluster",
-    group=_CLUSTERS,
-    sort_key=1,
-    help="Start a cluster that stays, look at it, stop it",
-)
-app.command(
-    "penstock.pipelines.completion:command",
-    name="completion",
-    group=_SHELL,
-    sort_key=1,
-    help="Print the completion script of bash, zsh or fish",
-)
+# A line each, so that `penstock --help` is a table of contents: where a command is, and its help.
+_COMMANDS: dict[Group, dict[str, tuple[str, str]]] = {
+    _START: {
+        "demo": ("demo:command", "Try everything once, small: in about a minute, from nothing"),
+        "doctor": (
+            "doctor.command:command",
+            "What this machine has, what that allows, how to mend the rest",
+        ),
+    },
+    _GRAPHS: {
+        "etl": ("etl.command:command", "Edges in, graph out: Parquet, CSV, text, triples, zoos"),
+        "generate": (
+            "generate.command:app",
+            "Make a graph: R-MAT, stochastic blocks, triples, a zoo",
+        ),
+        "info": ("info:command", "Show counts, degrees, components, features and size"),
+        "validate": ("validate:command", "Read a whole graph and check every file and row"),
+        "partition": ("partition:command", "Cut a graph into k parts, balanced by work"),
+        "order": ("order:command", "Show in which order partitions meet in a GPU's buffer"),
+    },
+    _JOBS: {
+        "walk": (
+            "walk.command:command",
+            "Random walks: DeepWalk, PPR, Node2Vec, MetaPath, your own",
+        ),
+        "gnn": ("gnn.command:app", "Train a GNN, predict, evaluate: GCN, SAGE, GIN, GAT"),
+        "word2vec": (
+            "word2vec.command:app",
+            "Vectors of nodes and words: DeepWalk, Node2Vec, skip-gram",
+        ),
+        "embed": (
+            "embed.command:app",
+            "Train vectors of nodes and relations, rank, predict: ComplEx, TransE, RotatE",
+        ),
+        "centrality": (
+            "centrality.command:command",
+            "Closeness, betweenness, PageRank and more, of one graph or many small ones",
+        ),
+        "similar": (
+            "similar.command:command",
+            "Nearest neighbours among vectors: of some ids, or everyone's",
+        ),
+    },
+    _NIGHT: {
+        "run": (
+            "flow.command:command",
+            "Run a flow: jobs as stages of one YAML file, gates, publishing",
+        ),
+        "runs": ("runs:app", "List, show, serve and clean the runs of flows"),
+        "report": ("report.command:command", "Write one HTML page about a run of a flow"),
+        "schedule": (
+            "schedule.command:app",
+            "Run flows by cron expression, or for systemd, cron, k8s, Airflow",
+        ),
+        "schema": ("flow.command:schema", "Print the JSON schema of flows, for editors"),
+    },
+    _CLUSTERS: {
+        "cluster": ("cluster:app", "Start a cluster that stays, look at it, stop it"),
+    },
+    _SHELL: {
+        "completion": ("completion:command", "Print the completion script of bash, zsh or fish"),
+    },
+}
+for _group, _commands in _COMMANDS.items():
+    for _place, (_name, (_where, _help)) in enumerate(_commands.items(), start=1):
+        app.command(
+            f"penstock.pipelines.{_where}", name=_name, group=_group, sort_key=_place, help=_help
+        )
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -7,7 +7,7 @@ import time
 from dataclasses import replace
 from typing import Annotated
 
-from cyclopts import App, Group, Parameter
+from cyclopts import App, Parameter
 
 from penstock.cluster.daemon.registry import Registered, all_registered, check_name, find, type_this
 from penstock.cluster.daemon.status import Status, query
@@ -17,15 +17,10 @@ from penstock.cluster.spec import KINDS, ClusterSpec
 from penstock.errors import ClusterError, PenstockError, UsageError
 from penstock.options import ClientPath
 from penstock.pipelines.cluster_report import StartReport, StatusReport, StopReport
+from penstock.pipelines.help_page import OPTIONS
 from penstock.pipelines.output import Output
 
-app = App(
-    name="cluster",
-    help="Start a cluster that stays, query at it, stop it. Jobs use it with --cluster NAME.",
-    help_format="plaintext",
-    group_parameters=Group("Options", sort_key=5),
-    result_action="return_value",
-)
+app = App(name="cluster", group_parameters=OPTIONS)
 
 Name = Annotated[str, Parameter(help="what jobs call it: --cluster NAME")]
 

@@ -5,10 +5,13 @@ from __future__ import annotations
 import textwrap
 from typing import TYPE_CHECKING, Any
 
+from cyclopts import Group
+
 if TYPE_CHECKING:
     from cyclopts.help import HelpEntry, HelpPanel
     from rich.console import Console, ConsoleOptions
 
+OPTIONS = Group("Options", sort_key=5)  # every command's own, where its options have no headings
 _UNSAID = ("", "None", "False", "()", '""', "''")  # defaults that say nothing
 _WIDEST = 26  # a longer name has a line of its own
 

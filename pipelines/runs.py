@@ -22,12 +22,7 @@ from penstock.pipelines.flow.records import (
 from penstock.pipelines.flow.report import FlowReport
 from penstock.pipelines.output import Output
 
-app = App(
-    name="runs",
-    help="The runs of flows: list, show, serve, clean.",
-    help_format="plaintext",
-    result_action="return_value",
-)
+app = App(name="runs")
 
 Base = Annotated[ClientPath, Parameter(name="--folder", help="the folder of runs")]
 

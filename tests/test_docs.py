@@ -28,6 +28,7 @@ def test_diagrams_name_modules_that_are_there(root, pages):
         for block in re.findall(r"```mermaid\n(flowchart TD.*?)```", text, re.DOTALL):
             found += [(page, path) for path in re.findall(r"\b(?:\w+/)+\w+(?:\.py)?\b", block)]
     assert len({page for page, _ in found}) == 2
+    assert len(set(found)) == len(found)  # a reader opens no file twice
     for page, path in found:
         there = (root / path).exists() or (root / f"{path}.py").exists()
         assert there, f"{page.name}: {path}"

@@ -17,8 +17,9 @@ from typing import Any
 import pytest
 import yaml
 
-from penstock.cluster import coordinator, gang, query
+from penstock.cluster import gang, query
 from penstock.cluster.daemon import daemon, status, stop
+from penstock.cluster.gang import coordinator
 from penstock.cluster.mpi import world
 from penstock.cluster.slurm.script import SlurmScript
 from penstock.cluster.spec import KINDS, ClusterSpec

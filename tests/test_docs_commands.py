@@ -25,7 +25,7 @@ from cyclopts import CycloptsError, MissingArgumentError, UnknownCommandError, U
 
 from penstock.pipelines.cli import app, run
 from penstock.pipelines.flow.document import read_flow
-from penstock.pipelines.flow.schema import flow_schema
+from penstock.pipelines.flow.document.schema import flow_schema
 
 ROOT = Path(__file__).parent.parent
 PAGES = {page.stem: page for page in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]}

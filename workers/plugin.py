@@ -6,7 +6,7 @@ import os
 import threading
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from distributed import WorkerPlugin, get_worker
 
@@ -18,6 +18,9 @@ from penstock.workers.resources.cache import DeviceCache
 from penstock.workers.resources.pool import pool_bytes, take_pool, taken_bytes
 from penstock.workers.resources.scratch import Scratch, find_scratch
 from penstock.workers.staging import Staging
+
+if TYPE_CHECKING:
+    from distributed import Client
 
 NAME = "penstock"
 # Of the device's memory, or of a worker's: the rest is for what the jobs compute.
@@ -178,7 +181,7 @@ def resources(worker: Any = None) -> Resources:
 
 
 def register_plugin(
-    client: Any,
+    client: Client,
     *,
     device: str = "auto",
     device_pool: str | None = None,
@@ -216,7 +219,7 @@ def register_plugin(
         client.unregister_worker_plugin(NAME)
         raise
     except OSError:
-        # A worker ended meanwhile: nobody knows who was told, so the next try tells everyone.
+        # A worker ended meanwhile: which workers have it is unknown, so the next try asks all.
         with suppress(OSError, TimeoutError):
             client.run_on_scheduler(_forget, callback_timeout=_FORGET_SECONDS)
         raise
@@ -229,7 +232,7 @@ def _forget(dask_scheduler: Any) -> None:
 _forget.__module__ = "__main__"  # by value, to a scheduler that may run without penstock
 
 
-def _registered(client: Any, timeout: float | None) -> dict[str, str | None] | None:
+def _registered(client: Client, timeout: float | None) -> dict[str, str | None] | None:
     """Return the options of the plugin that the cluster has, or None where it has none."""
     from distributed.protocol.pickle import loads
 

@@ -22,18 +22,21 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 import psutil
 
-from penstock.cluster.credentials import make_credentials
 from penstock.cluster.daemon import registry
 from penstock.cluster.daemon.registry import CREDENTIALS, TOKEN, Registered
 from penstock.cluster.daemon.stop import STOP_TIMEOUT, end, end_rest
 from penstock.cluster.running import log_tail
 from penstock.cluster.security import security
+from penstock.cluster.security.credentials import make_credentials
 from penstock.cluster.spec import ClusterSpec
 from penstock.errors import ClusterError, PenstockError
+
+if TYPE_CHECKING:
+    from distributed import Client
 
 # Before a cluster starts to start, Python and its libraries are loaded, maybe from a shared disk.
 _LOADING = 30.0
@@ -243,7 +246,7 @@ def _end_launched(process: subprocess.Popen[bytes], name: str, token: str, patie
         registry.release(there, keep_log=True)
 
 
-def _write_scheduler_file(path: Path, client: Any) -> None:
+def _write_scheduler_file(path: Path, client: Client) -> None:
     from penstock.files import save_json
 
     # What a Dask worker or client reads of the file that a scheduler writes.

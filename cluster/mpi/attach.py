@@ -6,7 +6,7 @@ import atexit
 import threading
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from penstock.cluster.count import NEEDS_PROCESSES
@@ -19,10 +19,13 @@ from penstock.cluster.temporary import make_folder, remove_folder
 from penstock.errors import ClusterError
 from penstock.workers.locks import FileLock
 
+if TYPE_CHECKING:
+    from distributed import Client
+
 _POLL = 0.02
 
 
-def start_world(client: Any, ranks: int | None, timeout: float) -> None:
+def start_world(client: Client, ranks: int | None, timeout: float) -> None:
     """Start ``ranks`` ranks on this host as further workers of the client's scheduler.
 
     They end with the scheduler, or with this process.
@@ -55,7 +58,7 @@ def start_world(client: Any, ranks: int | None, timeout: float) -> None:
     _wait(client, world, timeout)
 
 
-def _wait(client: Any, world: World, timeout: float) -> None:
+def _wait(client: Client, world: World, timeout: float) -> None:
     running = Running(None, world.size, log=world.tail, missing=world.missing)
     deadline = time.monotonic() + timeout
     while not world.connected():

@@ -5,14 +5,17 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from penstock.cluster.addresses import scheduler_addresses
-from penstock.cluster.credentials import credentials
 from penstock.cluster.dashboard import serve_dashboard
 from penstock.cluster.running import Running
+from penstock.cluster.security.credentials import credentials
 from penstock.cluster.spec import ClusterSpec
 from penstock.cluster.temporary import temporary_folder
+
+if TYPE_CHECKING:
+    from distributed import Client
 
 CLOSE_TIMEOUT = 2
 
@@ -51,8 +54,8 @@ def open_mpi(spec: ClusterSpec, *, ranks: int | None = None) -> Iterator[Running
                 world.close()
 
 
-def _attach(client: Any, world: Any) -> None:
-    from penstock.cluster.coordinator import install
+def _attach(client: Client, world: Any) -> None:
+    from penstock.cluster.gang.coordinator import install
 
     install(client)
     world.start(client)

@@ -65,8 +65,8 @@ def _use_credentials(spec: ClusterSpec, world: Any) -> bool:
     """
     import dask
 
-    from penstock.cluster.credentials import certificate
     from penstock.cluster.security import security
+    from penstock.cluster.security.credentials import certificate
 
     used = security(spec)
     if used is not None:

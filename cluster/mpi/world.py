@@ -15,12 +15,11 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 import psutil
 
-from penstock.cluster.credentials import as_files
 from penstock.cluster.mpi.hosts import Host, check_hosts, host_of_ranks, parse_hosts
 from penstock.cluster.mpi.mpiexec import (
     Launcher,
@@ -32,17 +31,21 @@ from penstock.cluster.mpi.mpiexec import (
     rank_lines,
 )
 from penstock.cluster.mpi.rank_command import WorldPlan, rank_program, world_environment
+from penstock.cluster.mpi.supervisor import Supervised
 from penstock.cluster.query import ask_scheduler
 from penstock.cluster.running import log_tail
+from penstock.cluster.security.credentials import as_files
 from penstock.cluster.spec import ClusterSpec
 from penstock.cluster.startup import worker_names
-from penstock.cluster.supervisor import Supervised
 from penstock.errors import SilentScheduler
 from penstock.workers.comm.segments import sweep_segments
 from penstock.workers.rank import STARTS
 
+if TYPE_CHECKING:
+    from distributed import Client
+
 _TRIES = 3  # worlds in a row that end before they are whole, then it is given up
-_CLOSE_SECONDS = 1.5  # for mpiexec to end by itself once the scheduler has gone, then it is told
+_CLOSE_SECONDS = 1.5  # for mpiexec to end once the scheduler has gone; SIGTERM follows
 _KILL_SECONDS = 1.0
 _POLL = 0.03
 _LOOK_EVERY = 0.3
@@ -84,7 +87,7 @@ class World:
         """What the ranks of the latest generation write."""
         return self._folder / f"world-{self._generation}.log"
 
-    def start(self, client: Any) -> None:
+    def start(self, client: Client) -> None:
         """Start the ranks as workers of the client's scheduler, again and again until ``close``."""
         # Of a cluster that somebody else made they may be texts, which nobody else may read.
         self._security = as_files(client.security, self._folder / "tls-of-client")

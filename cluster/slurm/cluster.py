@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import Any
 
 from penstock.cluster.addresses import scheduler_addresses
-from penstock.cluster.credentials import credentials
 from penstock.cluster.dashboard import serve_dashboard
 from penstock.cluster.running import Running
+from penstock.cluster.security.credentials import credentials
 from penstock.cluster.slurm.jobs import Jobs
 from penstock.cluster.spec import ClusterSpec
 from penstock.cluster.temporary import temporary_folder
@@ -58,7 +58,7 @@ def slurm_options(spec: ClusterSpec, used: Any = None) -> dict[str, Any]:
     if spec.dashboard != ClusterSpec().dashboard or "dashboard_address" not in scheduler:
         scheduler["dashboard_address"] = spec.dashboard
     if scheduler["dashboard_address"] == "none":
-        # Told no address, Dask would serve something at its usual port.
+        # Given no address, Dask would serve something at its usual port.
         scheduler |= {"dashboard_address": "localhost:0", "dashboard": False}
     if spec.scheduler_port:
         scheduler["port"] = spec.scheduler_port

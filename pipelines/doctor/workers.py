@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from penstock.cluster.query import answers_in_time, ask_workers
 from penstock.pipelines.doctor.examine import TIMEOUTS, examine
@@ -15,6 +15,9 @@ from penstock.pipelines.doctor.finding import Answer, Finding
 from penstock.pipelines.doctor.judge import judge, usable_gpus
 from penstock.sizes import format_bytes
 from penstock.workers.resources.scratch import host_name
+
+if TYPE_CHECKING:
+    from distributed import Client
 
 # Figures that are the same on like machines up to this share.
 _ALIKE_MEMORY = 0.05
@@ -33,7 +36,7 @@ class WorkerAnswers:
 
 
 def ask_all(
-    client: Any, folder: Path | None, *, timeout: float | None, bandwidth: bool
+    client: Client, folder: Path | None, *, timeout: float | None, bandwidth: bool
 ) -> list[WorkerAnswers]:
     """Return what every worker of a cluster finds; the disk is measured by one of each host."""
     hosts = {

@@ -84,7 +84,7 @@ def schema(
     out: Annotated[ClientPath | None, Parameter(help="a file to write, not the terminal")] = None,
 ) -> None:
     """Print the JSON schema of flows, with which editors complete and check them."""
-    from penstock.pipelines.flow.schema import flow_schema
+    from penstock.pipelines.flow.document.schema import flow_schema
 
     text = json.dumps(flow_schema(), indent=1)
     if out is None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from penstock.errors import PenstockError
 from penstock.pipelines.flow.document import Flow
-from penstock.pipelines.flow.owners import output_problem, target_problem
+from penstock.pipelines.flow.publishing.owners import output_problem, target_problem
 from penstock.pipelines.flow.run import Choice, check_gpus
 from penstock.pipelines.flow.stage import StageProcess
 from penstock.pipelines.flow.state import FlowState

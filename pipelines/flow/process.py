@@ -1,4 +1,4 @@
-"""The process of one stage: a command of ours, or a user's function, told what to do by a file.
+"""The process of one stage: a command of ours, or a user's function, with its order in a file.
 
     python -P -m penstock.pipelines.flow.process order.json <alive>
 
@@ -92,7 +92,7 @@ def call_command(order: dict[str, Any]) -> None:
     """Call a command's function as the command line does."""
     from penstock.cluster.spec import ClusterSpec
     from penstock.paths import client_input
-    from penstock.pipelines.flow.commands import command_of
+    from penstock.pipelines.flow.document.commands import command_of
     from penstock.pipelines.output import Output
 
     command = command_of(order["job"])

@@ -1,4 +1,4 @@
-"""What is told of a run: a line a stage, the gates that broke, where the outputs are."""
+"""What is reported of a run: a line a stage, the gates that broke, where the outputs are."""
 
 from __future__ import annotations
 

@@ -26,13 +26,14 @@ from penstock.pipelines.flow.display import Display
 from penstock.pipelines.flow.document import Flow, StageSpec
 from penstock.pipelines.flow.gates import flat_metrics
 from penstock.pipelines.flow.notify import notify
-from penstock.pipelines.flow.owners import (
+from penstock.pipelines.flow.publishing import Item, Publication
+from penstock.pipelines.flow.publishing.owners import (
     is_other_publisher,
     made_by,
     output_problem,
     target_problem,
 )
-from penstock.pipelines.flow.publishing import Item, Publication
+from penstock.pipelines.flow.publishing.targets import LocalTarget, target_of
 from penstock.pipelines.flow.records import (
     FOLDER,
     RunRecord,
@@ -44,7 +45,6 @@ from penstock.pipelines.flow.records import (
 from penstock.pipelines.flow.report import FlowReport
 from penstock.pipelines.flow.stage import StageProcess, wait_for_older
 from penstock.pipelines.flow.state import FlowState, Made
-from penstock.pipelines.flow.targets import LocalTarget, target_of
 from penstock.system_errors import from_system
 
 PARALLEL = 4
@@ -217,7 +217,7 @@ class FlowRun:
             yield
             return
         from penstock.cluster.connect import connect
-        from penstock.cluster.credentials import make_credentials
+        from penstock.cluster.security.credentials import make_credentials
 
         with tempfile.TemporaryDirectory(prefix="penstock-flow-") as folder:
             if spec.tls is None and not spec.no_tls:

@@ -22,8 +22,8 @@ from typing import Any
 from penstock import __version__
 from penstock.files import save_json
 from penstock.pipelines.flow.document import NOT_YET, Flow, StageSpec, without_stages
+from penstock.pipelines.flow.publishing.targets import LocalTarget, read_record
 from penstock.pipelines.flow.records import FOLDER, all_runs
-from penstock.pipelines.flow.targets import LocalTarget, read_record
 
 # A change of what jobs make of the same input and options is a new number here.
 FORMAT = 1

@@ -19,8 +19,8 @@ from penstock.files import FileEntry
 from penstock.kernels.cpu import csr as csr_kernels
 from penstock.kernels.cpu.rmat import mark_ends
 from penstock.manifest import ShardEntry
+from penstock.pipelines.generate.budget import Budget, each
 from penstock.pipelines.generate.source import CHUNK, Built, Chunk, EdgeRules, EdgeSource, ShardPlan
-from penstock.pipelines.generate.threads import Budget, each
 from penstock.progress import Progress
 from penstock.writer import SHARD_EDGES, row_cuts, write_shard
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any
 
-from cyclopts import App, Group, Parameter
+from cyclopts import App, Parameter
 
 from penstock.options import ClientPath
 from penstock.pipelines.generate import job_of
@@ -15,17 +15,12 @@ from penstock.pipelines.generate.options import (
     SbmOptions,
     ZooOptions,
 )
+from penstock.pipelines.help_page import OPTIONS
 from penstock.pipelines.job import run_command
 from penstock.pipelines.job.plan import PlanFlag
 from penstock.pipelines.output import Output
 
-app = App(
-    name="generate",
-    help="Make a graph: R-MAT, stochastic blocks, a knowledge graph, a zoo of small graphs.",
-    help_format="plaintext",
-    group_parameters=Group("Options", sort_key=5),
-    result_action="return_value",
-)
+app = App(name="generate", group_parameters=OPTIONS)
 
 Out = Annotated[ClientPath, Parameter(help="the graph directory to write")]
 

@@ -7,9 +7,9 @@ from dataclasses import asdict
 from typing import Any, ClassVar
 
 from penstock.graph import Graph
+from penstock.pipelines.generate.budget import Budget
 from penstock.pipelines.generate.pieces import Pieces
 from penstock.pipelines.generate.report import GenerateReport
-from penstock.pipelines.generate.threads import Budget
 from penstock.pipelines.job import Job
 from penstock.pipelines.job.following import after_graph
 from penstock.pipelines.job.partial import PartialOutput

@@ -14,12 +14,12 @@ from penstock.kernels.cpu import knowledge as kernels
 from penstock.kernels.cpu.philox import random_words
 from penstock.kernels.cpu.rmat import mark_ends
 from penstock.kernels.streams import Stream
+from penstock.pipelines.generate.budget import shuffle
 from penstock.pipelines.generate.build import ShardBuilder
 from penstock.pipelines.generate.job import GenerateJob
 from penstock.pipelines.generate.options import KnowledgeOptions
 from penstock.pipelines.generate.pieces import Pieces
 from penstock.pipelines.generate.source import EdgeRules, EdgeSource, Ends
-from penstock.pipelines.generate.threads import shuffle
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -12,13 +12,13 @@ from penstock.kernels import generate_rules
 from penstock.kernels.cpu import rmat as kernels
 from penstock.kernels.cpu.philox import random_words
 from penstock.kernels.streams import Stream
+from penstock.pipelines.generate.budget import each, shuffle
 from penstock.pipelines.generate.build import ShardBuilder
 from penstock.pipelines.generate.job import GenerateJob
 from penstock.pipelines.generate.options import RmatOptions, weight_range
 from penstock.pipelines.generate.pieces import Pieces, write_table
 from penstock.pipelines.generate.report import GenerateReport
 from penstock.pipelines.generate.source import CHUNK, EdgeRules, EdgeSource, Ends
-from penstock.pipelines.generate.threads import each, shuffle
 from penstock.pipelines.job.following import beside
 from penstock.pipelines.job.partial import PartialOutput
 from penstock.pipelines.output import Command

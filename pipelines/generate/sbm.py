@@ -11,12 +11,12 @@ import numpy as np
 from penstock.arrays import Array
 from penstock.kernels.cpu import sbm as kernels
 from penstock.kernels.streams import Stream
+from penstock.pipelines.generate.budget import shuffle
 from penstock.pipelines.generate.build import ShardBuilder
 from penstock.pipelines.generate.job import GenerateJob
 from penstock.pipelines.generate.options import SbmOptions
 from penstock.pipelines.generate.pieces import Pieces, node_splits
 from penstock.pipelines.generate.source import CHUNK, EdgeRules, EdgeSource, Ends
-from penstock.pipelines.generate.threads import shuffle
 from penstock.writer import FEATURE_FILE_BYTES
 
 if TYPE_CHECKING:

@@ -14,10 +14,10 @@ from penstock.kernels import generate_rules
 from penstock.kernels.cpu import zoo as kernels
 from penstock.kernels.streams import Stream
 from penstock.manifest import ShardEntry
+from penstock.pipelines.generate.budget import each, shuffle
 from penstock.pipelines.generate.job import GenerateJob
 from penstock.pipelines.generate.options import ZooOptions
 from penstock.pipelines.generate.pieces import Pieces
-from penstock.pipelines.generate.threads import each, shuffle
 from penstock.progress import Progress
 from penstock.writer import SHARD_EDGES, row_cuts, write_parquet, write_shard
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import Annotated
 
-from cyclopts import App, Group, Parameter
+from cyclopts import App, Parameter
 
 from penstock.cluster.spec import ClusterSpec
 from penstock.graph import Graph
@@ -16,17 +16,12 @@ from penstock.pipelines.gnn.options import (
     ModelOptions,
     PredictOptions,
 )
+from penstock.pipelines.help_page import OPTIONS
 from penstock.pipelines.job import run_command
 from penstock.pipelines.job.plan import PlanFlag
 from penstock.pipelines.output import Output
 
-app = App(
-    name="gnn",
-    help="Full-batch graph neural networks: GCN, SAGE, GIN and GAT, on CPU, GPU and several ranks.",
-    help_format="plaintext",
-    group_parameters=Group("Options", sort_key=5),
-    result_action="return_value",
-)
+app = App(name="gnn", group_parameters=OPTIONS)
 
 GraphAt = Annotated[ClientPath, Parameter(help="directory of a graph")]
 RunAt = Annotated[ClientPath, Parameter(help="directory of a run")]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from penstock.cluster.spec import ClusterSpec
 from penstock.errors import UsageError
@@ -34,6 +34,9 @@ from penstock.pipelines.output import Command
 from penstock.sizes import need_disk
 from penstock.workers.gnn.data.kept_split import SplitFile
 from penstock.workers.gnn.task import Predicted, PredictTask
+
+if TYPE_CHECKING:
+    from penstock.workers.comm.single import AnyCommunicator
 
 KIND = "predictions"
 FORMAT = Format(
@@ -209,7 +212,7 @@ class PredictJob(WeightsJob[PredictReport]):
         return [("gnn", "evaluate", self.at, *self.elsewhere)]
 
 
-def _predict(comm: Any, task: PredictTask) -> Predicted:
+def _predict(comm: AnyCommunicator, task: PredictTask) -> Predicted:
     from penstock.workers.gnn.predict import predict
 
     return predict(comm, task)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from penstock.cluster.spec import ClusterSpec
 from penstock.errors import PenstockError, UsageError
@@ -34,6 +34,9 @@ from penstock.pipelines.job.ranks import open_ranks
 from penstock.pipelines.output import Command
 from penstock.workers.gnn.plan.spec import Model
 from penstock.workers.gnn.task import Trained, TrainTask
+
+if TYPE_CHECKING:
+    from penstock.workers.comm.single import AnyCommunicator
 
 
 class TrainJob(Job[TrainReport]):
@@ -187,7 +190,7 @@ class TrainJob(Job[TrainReport]):
         return [("gnn", "evaluate", self.out), ("gnn", "predict", self.out, predictions)]
 
 
-def _train(comm: Any, task: TrainTask) -> Trained:
+def _train(comm: AnyCommunicator, task: TrainTask) -> Trained:
     from penstock.workers.gnn.train import train
 
     return train(comm, task)

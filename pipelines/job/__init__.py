@@ -47,6 +47,8 @@ from penstock.pipelines.output import Command, Output, Report
 from penstock.sizes import need_disk
 
 if TYPE_CHECKING:
+    from distributed import Client
+
     from penstock.formats import Format
     from penstock.graph import Graph
     from penstock.pipelines.job.capacity import Capacity, TaskCapacity
@@ -103,7 +105,7 @@ class Job(ABC, Generic[R]):
 
     @abstractmethod
     def report(self, seconds: float) -> R:
-        """Return what is told of the run, which is published by now."""
+        """Return what is reported of the run, which is published by now."""
 
     def amount(self) -> tuple[str, float] | None:
         """Return by what runs take longer or shorter: a kind of work, and how much of it.
@@ -213,7 +215,7 @@ class Job(ABC, Generic[R]):
 class Workers:
     """The workers of a job: what they have, and how they are given work."""
 
-    def __init__(self, client: Any, cluster: ClusterSpec, *, quiet: bool) -> None:
+    def __init__(self, client: Client, cluster: ClusterSpec, *, quiet: bool) -> None:
         self.client, self.cluster, self.quiet = client, cluster, quiet
 
     @cached_property

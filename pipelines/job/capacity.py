@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from penstock.cluster.query import ask_scheduler, ask_workers
 from penstock.cluster.spec import ClusterSpec
@@ -11,6 +11,9 @@ from penstock.errors import CapacityError, ClusterError
 from penstock.limits import usable_memory
 from penstock.sizes import does_not_fit
 from penstock.workers.plugin import resources
+
+if TYPE_CHECKING:
+    from distributed import Client
 
 
 @dataclass(frozen=True)
@@ -71,7 +74,7 @@ class TaskCapacity:
         return TaskCapacity(sum(threads for threads, _ in workers), memory, len(workers))
 
 
-def task_capacity(client: Any, spec: ClusterSpec) -> TaskCapacity:
+def task_capacity(client: Client, spec: ClusterSpec) -> TaskCapacity:
     """Ask the scheduler what tasks can have; workers are not asked, nor their devices."""
 
     def workers(dask_scheduler: Any) -> list[tuple[int, int]]:
@@ -80,7 +83,7 @@ def task_capacity(client: Any, spec: ClusterSpec) -> TaskCapacity:
     return TaskCapacity.of(ask_scheduler(client, workers), spec)
 
 
-def capacity_of(client: Any) -> Capacity:
+def capacity_of(client: Client) -> Capacity:
     """Ask every worker what it has."""
 
     def held_by(dask_worker: Any) -> tuple[int, int, bool]:

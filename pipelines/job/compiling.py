@@ -9,10 +9,13 @@ import sys
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from penstock.workers.comm.reports import Reports
 from penstock.workers.compiling import notice_compiling
+
+if TYPE_CHECKING:
+    from penstock.workers.comm.single import AnyCommunicator
 
 _COMPILING = "compiling kernels"
 
@@ -57,7 +60,7 @@ def of_ranks(
     return partial(_as_rank, function), heard
 
 
-def _as_rank(function: Callable[..., Any], comm: Any, *arguments: Any) -> Any:
+def _as_rank(function: Callable[..., Any], comm: AnyCommunicator, *arguments: Any) -> Any:
     def say() -> None:
         with suppress(Exception):  # of a gang that is given up: its own thread raises that
             comm.log(**{_COMPILING: 1})

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from penstock.cluster.connect import connect, kind_for
@@ -22,6 +22,9 @@ from penstock.pipelines.job.tasks import run_tasks
 from penstock.progress import Progress
 from penstock.workers.comm.single import run_single
 
+if TYPE_CHECKING:
+    from distributed import Client
+
 # A rank that dies takes its world with it, which is started again. What ranks have written stays.
 RETRIES = 2
 
@@ -30,7 +33,7 @@ RETRIES = 2
 class Ranks:
     """Where ranks run: a client, how many, the parts that they read, and what a worker has."""
 
-    client: Any
+    client: Client
     count: int
     partition: Path | None
     capacity: Capacity
@@ -86,7 +89,7 @@ def open_ranks(
 
 
 def run_ranks(
-    client: Any,
+    client: Client,
     function: Callable[..., Any],
     arguments: Callable[[], tuple[Any, ...]],
     *,
@@ -131,7 +134,7 @@ def run_ranks(
 
 
 def _run_one(
-    client: Any,
+    client: Client,
     function: Callable[..., Any],
     arguments: tuple[Any, ...],
     title: str,

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from penstock.cluster.query import ask_scheduler, scheduler_gone
@@ -15,6 +15,9 @@ from penstock.pipelines.job.compiling import CompilingNotice, as_task
 from penstock.progress import Progress
 from penstock.sizes import format_bytes
 from penstock.system_errors import MORE_MEMORY, from_system
+
+if TYPE_CHECKING:
+    from distributed import Client
 
 # A worker that died is back within a few seconds.
 NO_WORKER_TIMEOUT = 60
@@ -25,7 +28,7 @@ _POLL = 0.005
 
 
 def run_tasks(
-    client: Any,
+    client: Client,
     title: str,
     step: Callable[..., Any],
     calls: Sequence[tuple[Any, ...]],
@@ -69,7 +72,7 @@ def run_tasks(
     return results
 
 
-def _watched(done: Any, client: Any, title: str) -> Iterator[Any]:
+def _watched(done: Any, client: Client, title: str) -> Iterator[Any]:
     """Yield futures as they are done; raise once nobody could work on them for a while.
 
     Dask itself would wait for ever: for workers that cannot even load a task and leave without a

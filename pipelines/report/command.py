@@ -14,8 +14,8 @@ from penstock.paths import shown
 from penstock.pipelines.flow.records import FOLDER, RunRecord, find_run
 from penstock.pipelines.output import Output
 from penstock.pipelines.report.data import gather
-from penstock.pipelines.report.outputs import job_record, manifest_of
 from penstock.pipelines.report.page import page
+from penstock.pipelines.report.sections.outputs import job_record, manifest_of
 
 NAME = "report.html"
 

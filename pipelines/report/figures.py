@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterable
 
 from penstock.pipelines.report.charts import Chart, Section, Series, Table, finite, table
 from penstock.pipelines.report.data import RunFacts, Trend
-from penstock.pipelines.report.embeddings import embedding_section
-from penstock.pipelines.report.evaluations import evaluation_section
-from penstock.pipelines.report.graphs import degree_section, partition_section
-from penstock.pipelines.report.outputs import StageOutput, stage_outputs
-from penstock.pipelines.report.times import times_section
-from penstock.pipelines.report.training import training_section
+from penstock.pipelines.report.sections.embeddings import embedding_section
+from penstock.pipelines.report.sections.evaluations import evaluation_section
+from penstock.pipelines.report.sections.graphs import degree_section, partition_section
+from penstock.pipelines.report.sections.outputs import StageOutput, stage_outputs
+from penstock.pipelines.report.sections.times import times_section
+from penstock.pipelines.report.sections.training import training_section
 from penstock.pipelines.report.values import shown_number, text
 
 _MOST_CHARTS = 16  # of one section: the rest of a flow of a hundred trainings has its tables

@@ -17,12 +17,7 @@ from penstock.pipelines.schedule import emit
 from penstock.pipelines.schedule.entry import changes, entry_of, given_of, stored
 from penstock.pipelines.schedule.options import EmitOptions, ScheduleOptions, StateOptions
 
-app = App(
-    name="schedule",
-    help="Run flows by cron expression; or write the entry of a scheduler of yours: --emit.",
-    help_format="plaintext",
-    result_action="return_value",
-)
+app = App(name="schedule")
 
 Flow = Annotated[ClientPath, Parameter(help="a YAML file of stages")]
 

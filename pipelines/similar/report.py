@@ -42,7 +42,7 @@ class SimilarReport:
 
 @dataclass
 class AllReport(CountsReport):
-    """What is told of everyone's neighbours."""
+    """What is reported of everyone's neighbours."""
 
     out: str
     metric: str

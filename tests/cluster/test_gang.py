@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 
 from penstock import connect, gang
-from penstock.cluster import coordinator
+from penstock.cluster.gang import coordinator
 from penstock.errors import ClusterError, GangError, InputError, UsageError
 
 pytestmark = pytest.mark.mpi

@@ -19,7 +19,7 @@ from every_job import JOBS, VISIBLE, results, run_again, words_of
 from penstock import sizes
 from penstock.formats import Format
 from penstock.pipelines.cli import run
-from penstock.pipelines.flow.commands import command_of, job_names
+from penstock.pipelines.flow.document.commands import command_of, job_names
 
 GRAPH = "graph/shards/00000/indices.npy"
 # What of an input is cut off.

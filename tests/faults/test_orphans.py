@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from penstock.cluster.mpi.mpiexec import find_launcher, launch_environment, loaded_library
-from penstock.cluster.supervisor import Supervised
+from penstock.cluster.mpi.supervisor import Supervised
 from penstock.workers.comm.segments import sweep_segments
 
 # What every rank runs first of all, so that it stays where it is: loading its libraries, in
@@ -152,7 +152,7 @@ def test_a_death_in_mpi_init_leaves_no_shared_memory(
     elif who == "mpiexec":
         next(one for one in family if one.name() == "mpiexec").kill()
     elif who == "supervisor":
-        next(one for one in family if "penstock.cluster.supervisor" in one.cmdline()).kill()
+        next(one for one in family if "penstock.cluster.mpi.supervisor" in one.cmdline()).kill()
     else:
         next(one for one in family if is_rank(one)).kill()
     _, alive = psutil.wait_procs(family, timeout=ENDED_WITHIN)
@@ -206,7 +206,7 @@ def test_ranks_end_with_the_second_interrupt(edges: Path, temporary: Path) -> No
 def test_ranks_end_with_what_is_between(edges: Path, temporary: Path, victim: str) -> None:
     process, family = command_with_ranks(edges, temporary, "register")
     found = psutil.Process(process.pid).children()
-    supervisor = next(one for one in found if "penstock.cluster.supervisor" in one.cmdline())
+    supervisor = next(one for one in found if "penstock.cluster.mpi.supervisor" in one.cmdline())
     one = supervisor if victim == "supervisor" else supervisor.children()[0]
     one.kill()
     _, alive = psutil.wait_procs(family, timeout=ENDED_WITHIN)

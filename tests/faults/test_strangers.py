@@ -301,7 +301,7 @@ def of_test(name: str) -> Any:
 
 def test_credentials_that_somebody_waits_for(tmp_path: Path) -> None:
     """Nobody can have put a link, or a file, where the key is written."""
-    from penstock.cluster.credentials import make_credentials
+    from penstock.cluster.security.credentials import make_credentials
 
     (tmp_path / "tls").symlink_to(tempfile.gettempdir())
     with pytest.raises(FileExistsError):

@@ -1,4 +1,4 @@
-"""Rows of uniform random numbers: both backends agree, and the numbers are spread evenly."""
+"""Rows of uniform random numbers: all backends agree, and the numbers are spread evenly."""
 
 from __future__ import annotations
 
@@ -22,6 +22,14 @@ def test_backends_agree(seed, which, width, step):
     np.testing.assert_array_equal(
         uniform_rows(seed, 90, numbers, width, step), truth(seed, 90, numbers, width, step)
     )
+
+
+@pytest.mark.parametrize("width", [1, 4, 7, 200])
+@pytest.mark.parametrize("seed", [3, 2**64 - 1])
+def test_every_backend_draws_the_same(backend, same, width, seed):
+    which = np.random.default_rng(width).integers(0, 2**40, 3000)
+    rows = backend.module("uniform_rows").uniform_rows(seed, 90, backend.put(which), width, 2)
+    same(rows, truth(seed, 90, which, width, 2))
 
 
 def test_a_row_depends_on_its_own_number_only():

@@ -203,7 +203,7 @@ def some_graph(nodes=200, edges=1500, k=3, **columns):
 @pytest.mark.parametrize("sparse", [False, True])
 def test_features_are_the_owned_rows_of_every_file(sparse, monkeypatch):
     monkeypatch.setattr("penstock.writer.FEATURE_FILE_BYTES", 2000)
-    monkeypatch.setattr("penstock.partition.node_data._CHUNK_BYTES", 100)
+    monkeypatch.setattr("penstock.partition.build.node_data._CHUNK_BYTES", 100)
     csr, parts, k = some_graph()
     features = np.random.default_rng(0).random((200, 7)).astype(np.float32)
     features[features < 0.6] = 0

@@ -22,7 +22,7 @@ from penstock.partition.order import (
     order,
     prefetch,
 )
-from penstock.partition.order_table import ALPHABET, LOADS
+from penstock.partition.order.table import ALPHABET, LOADS
 
 SIZES = (6, 8, 10, 12, 14, 16)
 

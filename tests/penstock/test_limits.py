@@ -102,7 +102,7 @@ def test_a_limit_of_resident_memory(system: Path) -> None:
 
 def test_every_estimate_goes_by_them(system: Path) -> None:
     from penstock.partition.assign import _Work
-    from penstock.pipelines.generate.threads import Budget
+    from penstock.pipelines.generate.budget import Budget
     from penstock.workers.plugin import Resources
 
     write(system / "proc/self/cgroup", "0::/job\n")

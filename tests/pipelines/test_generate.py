@@ -19,7 +19,7 @@ from penstock.kernels.naive import zoo as naive_zoo
 from penstock.kernels.naive.scramble import scramble
 from penstock.kernels.streams import Stream
 from penstock.pipelines.cli import run
-from penstock.pipelines.generate import build, threads
+from penstock.pipelines.generate import budget, build
 from penstock.pipelines.generate import zoo as zoo_job
 from penstock.pipelines.generate.rmat import RmatSource
 from penstock.pipelines.generate.zoo import SHARES, SIZES, scaled
@@ -186,7 +186,7 @@ def test_threads_do_not_matter(
 ) -> None:
     several = made(kind, tmp_path / "several", **options)
     assert several.num_shards > 3
-    monkeypatch.setattr(threads, "_MOST_THREADS", 1)
+    monkeypatch.setattr(budget, "_MOST_THREADS", 1)
     alone = made(kind, tmp_path / "alone", **options)
     assert checksums(alone) == checksums(several)
     other = made(kind, tmp_path / "other", seed=1, **options)
@@ -224,7 +224,7 @@ def test_the_least_memory_gives_the_same_graph(
     plenty = made("rmat", tmp_path / "plenty", scale=12)
     once, most = draws, 0
     refused = 0
-    for memory in range(threads._INTERPRETER, threads._INTERPRETER + 2_000_000, 100_000):
+    for memory in range(budget._INTERPRETER, budget._INTERPRETER + 2_000_000, 100_000):
         draws = 0
         path = tmp_path / str(memory)
         try:

@@ -147,7 +147,7 @@ def test_a_disk_that_fills_up_leaves_the_old_partition(path, monkeypatch):
     def full(*_, **__):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("penstock.partition.columns.GrowingArray.append", full)
+    monkeypatch.setattr("penstock.partition.build.columns.GrowingArray.append", full)
     with pytest.raises(CapacityError, match="the disk is full"):
         partition_graph(path, k=2, method="random", overwrite=True, quiet=True)
     assert [found.name for found in (path / "partition").iterdir()] == ["k2"]

@@ -26,6 +26,7 @@ from typing import Any
 import numpy as np
 from numpy import ndarray
 
+from penstock.arrays import AnyArray
 from penstock.errors import UsageError
 from penstock.workers.comm.exchange import (
     Exchange,
@@ -77,7 +78,7 @@ class Communicator:
 
     # Point to point
 
-    def isend(self, array: Any, to: int, tag: int = 0) -> Any:
+    def isend(self, array: AnyArray, to: int, tag: int = 0) -> Any:
         """Start to send; the array must not change until the request was waited for."""
         # The common case is written out: a message costs little more than MPI's own.
         if type(array) is ndarray and 0 <= to < self.size and 0 <= tag < TAGS:
@@ -96,7 +97,7 @@ class Communicator:
         self._sends.append(request)
         return request
 
-    def irecv(self, array: Any, source: int, tag: int = 0) -> Any:
+    def irecv(self, array: AnyArray, source: int, tag: int = 0) -> Any:
         """Start to receive into ``array``, which has the type and size of what is sent."""
         if type(array) is ndarray and 0 <= source < self.size and 0 <= tag < TAGS:
             try:
@@ -124,7 +125,7 @@ class Communicator:
         return self._persistent[-1]
 
     def start(self) -> None:
-        """Let what was posted travel while this rank computes: NCCL starts it only when told."""
+        """Let what was posted travel while this rank computes: NCCL starts it only on request."""
         if self._device is not None:
             self._device.start()
 
@@ -219,19 +220,19 @@ class Communicator:
 
     # Collectives: every rank calls them, in the same order
 
-    def iallreduce(self, array: Any, operation: str = "sum") -> Any:
+    def iallreduce(self, array: AnyArray, operation: str = "sum") -> Any:
         """Start to combine the arrays of all ranks: sum, min, max or prod, in place."""
         check_operation(operation)
         request = self._reduce(array, operation)
         self._sends.append(request)
         return request
 
-    def allreduce(self, array: Any, operation: str = "sum") -> Any:
+    def allreduce(self, array: AnyArray, operation: str = "sum") -> Any:
         """Combine the arrays of all ranks in place, and return it."""
         self.wait(self.iallreduce(array, operation))
         return array
 
-    def broadcast(self, array: Any, root: int = 0) -> Any:
+    def broadcast(self, array: AnyArray, root: int = 0) -> Any:
         """Copy the array of rank ``root`` into those of all ranks, and return it."""
         self.check_message(root, 0)
         request = self._exchange(array).ibroadcast(array, root)
@@ -264,7 +265,7 @@ class Communicator:
         self.wait(self.ialltoallv(outgoing, incoming))
         return incoming
 
-    def alltoall(self, array: Any) -> Any:
+    def alltoall(self, array: AnyArray) -> Any:
         """Send row r to rank r; return what came, rank by rank: counts before an alltoallv."""
         if len(array) != self.size:
             raise UsageError(
@@ -294,7 +295,7 @@ class Communicator:
         """Return when every rank has come here."""
         self.wait([self._host.ibarrier()])
 
-    def transport(self, array: Any) -> str:
+    def transport(self, array: AnyArray) -> str:
         """Return by what arrays like this one travel: MPI messages, NCCL, ..."""
         return self._exchange(array).transport
 
@@ -310,7 +311,7 @@ class Communicator:
         if self._report is not None:
             self._report({"metrics": metrics})
 
-    def _exchange(self, array: Any) -> Exchange:
+    def _exchange(self, array: AnyArray) -> Exchange:
         if isinstance(array, np.ndarray):
             return self._host
         if not hasattr(array, "__cuda_array_interface__"):
@@ -322,7 +323,7 @@ class Communicator:
             )
         return self._device
 
-    def _reduce(self, array: Any, operation: str) -> Any:
+    def _reduce(self, array: AnyArray, operation: str) -> Any:
         exchange = self._exchange(array)
         if exchange is not self._host:
             return exchange.iallreduce(array, operation)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
 
+from penstock.arrays import AnyArray
+
 
 class Exchange(Protocol):
     """How arrays of one kind of memory travel; requests are MPI's, lists of them, or Pending."""
@@ -12,16 +14,16 @@ class Exchange(Protocol):
     transport: str
     """what people call it"""
 
-    def isend(self, array: Any, to: int, tag: int) -> Any:
+    def isend(self, array: AnyArray, to: int, tag: int) -> Any:
         """Start to send."""
 
-    def irecv(self, array: Any, source: int, tag: int) -> Any:
+    def irecv(self, array: AnyArray, source: int, tag: int) -> Any:
         """Start to receive."""
 
-    def iallreduce(self, array: Any, operation: str) -> Any:
+    def iallreduce(self, array: AnyArray, operation: str) -> Any:
         """Start to reduce over all ranks, in place."""
 
-    def ibroadcast(self, array: Any, root: int) -> Any:
+    def ibroadcast(self, array: AnyArray, root: int) -> Any:
         """Start to copy the root's array to all ranks."""
 
     def ialltoallv(self, outgoing: Sequence[Any], incoming: Sequence[Any]) -> Any:

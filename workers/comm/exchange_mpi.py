@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from penstock.arrays import AnyArray
 from penstock.errors import UsageError
 from penstock.workers.comm.exchange import Pending
 from penstock.workers.comm.mpi import load_mpi
@@ -21,7 +22,7 @@ _EXCHANGE = TAGS + 1
 _unfinished: list[Any] = []
 
 
-def pieces(array: Any, size: int | None = None) -> list[Any]:
+def pieces(array: AnyArray, size: int | None = None) -> list[Any]:
     """Return a flat array as consecutive views of at most ``size`` elements."""
     size = size or PIECE
     if array.ndim == 1 and array.size <= size:
@@ -30,7 +31,7 @@ def pieces(array: Any, size: int | None = None) -> list[Any]:
     return [flat[i : i + size] for i in range(0, max(flat.size, 1), size)]
 
 
-def as_bytes(array: Any) -> Any:
+def as_bytes(array: AnyArray) -> Any:
     """Return the memory of a contiguous array as a flat view of bytes."""
     if not array.flags.c_contiguous:
         raise UsageError(
@@ -55,15 +56,15 @@ class MpiExchange:
         self._mpi, self._comm = load_mpi(), comm
         self.rank, self.size = int(comm.rank), int(comm.size)
 
-    def isend(self, array: Any, to: int, tag: int) -> Any:
+    def isend(self, array: AnyArray, to: int, tag: int) -> Any:
         """Start to send; the array must not change until the request is done."""
         return [self._comm.Isend(piece, to, tag) for piece in pieces(as_bytes(array))]
 
-    def irecv(self, array: Any, source: int, tag: int) -> Any:
+    def irecv(self, array: AnyArray, source: int, tag: int) -> Any:
         """Start to receive into an array of the very size that is sent."""
         return [self._comm.Irecv(piece, source, tag) for piece in pieces(as_bytes(array))]
 
-    def iallreduce(self, array: Any, operation: str) -> Pending:
+    def iallreduce(self, array: AnyArray, operation: str) -> Pending:
         """Start to reduce over all ranks, in place."""
         how = getattr(self._mpi, operation.upper())
         as_bytes(array)  # says what is wrong where it is not contiguous
@@ -73,7 +74,7 @@ class MpiExchange:
         # mpi4py's requests keep their arrays alive, but not those of a reduction.
         return Pending(requests, keep=array)
 
-    def ibroadcast(self, array: Any, root: int) -> list[Any]:
+    def ibroadcast(self, array: AnyArray, root: int) -> list[Any]:
         """Start to copy the root's array to all ranks."""
         return [self._comm.Ibcast(piece, root=root) for piece in pieces(as_bytes(array))]
 

@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from penstock.arrays import DeviceArray
 from penstock.errors import UsageError
 from penstock.workers.comm.exchange import Pending
 from penstock.workers.comm.exchange_mpi import TAGS
@@ -63,7 +64,7 @@ def to_everyone(arrays: Sequence[Any]) -> list[Message]:
     return [(0, peer, array) for peer, array in enumerate(arrays) if array.nbytes]
 
 
-def on_device(array: Any) -> Any:
+def on_device(array: DeviceArray) -> Any:
     """Return a contiguous array of any library as CuPy's, without a copy."""
     import cupy
 
@@ -122,11 +123,11 @@ class NcclExchange:
 
     # Messages
 
-    def isend(self, array: Any, to: int, tag: int) -> Any:
+    def isend(self, array: DeviceArray, to: int, tag: int) -> Any:
         """Collect a message to be sent; the array must not change until it was waited for."""
         return self._post(self._batch.sends, array, to, tag)
 
-    def irecv(self, array: Any, source: int, tag: int) -> Any:
+    def irecv(self, array: DeviceArray, source: int, tag: int) -> Any:
         """Collect a message to be received."""
         return self._post(self._batch.receives, array, source, tag)
 
@@ -140,7 +141,7 @@ class NcclExchange:
             self._exchange(by_tag(batch.sends), by_tag(batch.receives))
             self._batch, batch.end = _Batch(), self._end()
 
-    def _post(self, messages: list[Message], array: Any, peer: int, tag: int) -> Any:
+    def _post(self, messages: list[Message], array: DeviceArray, peer: int, tag: int) -> Any:
         array = on_device(array)
         if not array.nbytes:
             return Pending()
@@ -202,7 +203,7 @@ class NcclExchange:
 
     # Collectives
 
-    def iallreduce(self, array: Any, operation: str) -> Any:
+    def iallreduce(self, array: DeviceArray, operation: str) -> Any:
         """Start to reduce over all ranks, in place."""
         array = on_device(array)
         name, wider = reduced_as(array.dtype)
@@ -226,7 +227,7 @@ class NcclExchange:
 
         return self._until_end([wide], None if wider is None else narrow)
 
-    def ibroadcast(self, array: Any, root: int) -> Any:
+    def ibroadcast(self, array: DeviceArray, root: int) -> Any:
         """Start to copy the root's array to all ranks."""
         array = on_device(array)
         self.start()

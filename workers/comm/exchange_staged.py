@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from penstock.arrays import DeviceArray
 from penstock.workers.comm.exchange import Pending
 from penstock.workers.comm.exchange_mpi import MpiExchange
 from penstock.workers.comm.exchange_nccl import on_device, parts_of_all, reduced_as
@@ -30,17 +31,17 @@ class StagedExchange:
         self._stream = cupy.cuda.Stream(non_blocking=True)
         self._draining: list[tuple[Any, Any]] = []  # event, and what is read until then
 
-    def isend(self, array: Any, to: int, tag: int) -> Any:
+    def isend(self, array: DeviceArray, to: int, tag: int) -> Any:
         """Copy to the host and start to send."""
         return self._mpi.isend(self._to_host([on_device(array)]), to, tag)
 
-    def irecv(self, array: Any, source: int, tag: int) -> Any:
+    def irecv(self, array: DeviceArray, source: int, tag: int) -> Any:
         """Start to receive; what came is copied to the GPU when the request is waited for."""
         array = on_device(array)
         host = self._pinned(array.nbytes)
         return self._then_to_device(self._mpi.irecv(host, source, tag), [array], host)
 
-    def iallreduce(self, array: Any, operation: str) -> Any:
+    def iallreduce(self, array: DeviceArray, operation: str) -> Any:
         """Start to reduce over all ranks, in place; half precision in single."""
         array = on_device(array)
         name, _ = reduced_as(array.dtype)
@@ -55,7 +56,7 @@ class StagedExchange:
         requests = self._mpi.iallreduce(host.view(wide.dtype), operation)
         return self._then_to_device(requests, [wide], host, None if wide is array else narrow)
 
-    def ibroadcast(self, array: Any, root: int) -> Any:
+    def ibroadcast(self, array: DeviceArray, root: int) -> Any:
         """Start to copy the root's array to all ranks."""
         array = on_device(array)
         if self.size == 1 or not array.nbytes:
@@ -148,11 +149,11 @@ class AwareExchange(StagedExchange):
 
     transport = "MPI messages from GPU memory"
 
-    def isend(self, array: Any, to: int, tag: int) -> Any:
+    def isend(self, array: DeviceArray, to: int, tag: int) -> Any:
         """Start to send, once the caller's stream made the array: MPI knows no streams."""
         return self._mpi.isend(self._settled([array])[0], to, tag)
 
-    def irecv(self, array: Any, source: int, tag: int) -> Any:
+    def irecv(self, array: DeviceArray, source: int, tag: int) -> Any:
         """Start to receive, once the caller's stream has read what the array held before."""
         return self._mpi.irecv(self._settled([array])[0], source, tag)
 

@@ -1,4 +1,4 @@
-"""An exchange that is made again and again with the same arrays, such as that of a halo.
+"""An exchange that is repeated with the same arrays, such as that of a halo.
 
     halo = comm.persistent(sends=[(border, right, 0)], receives=[(ghosts, left, 0)])
     for step in range(steps):

@@ -12,6 +12,7 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from penstock.arrays import AnyArray
 from penstock.errors import UsageError
 from penstock.workers.comm.reports import Reports, given_up
 
@@ -56,14 +57,14 @@ class SingleRank:
 
     # Point to point: from this rank to itself
 
-    def isend(self, array: Any, to: int, tag: int = 0) -> list[Any]:
+    def isend(self, array: AnyArray, to: int, tag: int = 0) -> list[Any]:
         """Send to rank 0; the array is copied."""
         _check_rank(to)
         self._sent[tag].append(array.copy())
         self._deliver(tag)
         return []
 
-    def irecv(self, array: Any, source: int, tag: int = 0) -> list[Any]:
+    def irecv(self, array: AnyArray, source: int, tag: int = 0) -> list[Any]:
         """Receive what rank 0 sends, now or later."""
         _check_rank(source)
         self._awaited[tag].append(array)
@@ -124,17 +125,17 @@ class SingleRank:
 
     # Collectives
 
-    def iallreduce(self, array: Any, operation: str = "sum") -> list[Any]:
+    def iallreduce(self, array: AnyArray, operation: str = "sum") -> list[Any]:
         """Leave the array as it is: it is the sum, minimum, maximum or product of one."""
         check_operation(operation)
         return []
 
-    def allreduce(self, array: Any, operation: str = "sum") -> Any:
+    def allreduce(self, array: AnyArray, operation: str = "sum") -> Any:
         """Return the array."""
         self.iallreduce(array, operation)
         return array
 
-    def broadcast(self, array: Any, root: int = 0) -> Any:
+    def broadcast(self, array: AnyArray, root: int = 0) -> Any:
         """Return the array."""
         _check_rank(root)
         return array
@@ -150,7 +151,7 @@ class SingleRank:
         self.ialltoallv(outgoing, incoming)
         return incoming
 
-    def alltoall(self, array: Any) -> Any:
+    def alltoall(self, array: AnyArray) -> Any:
         """Return a copy of the array, which has one row."""
         return array.copy()
 
@@ -161,7 +162,7 @@ class SingleRank:
     def barrier(self) -> None:
         """Return at once."""
 
-    def transport(self, array: Any) -> str:
+    def transport(self, array: AnyArray) -> str:
         """Return by what arrays travel: they do not."""
         return "one rank"
 

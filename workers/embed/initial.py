@@ -7,13 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from penstock.arrays import Array
+from penstock.arrays import Array, DeviceArray
 from penstock.kernels.cpu.uniform_rows import uniform_rows
 from penstock.kernels.embed_rules import EmbedRules, Model
 from penstock.kernels.streams import Stream
 from penstock.partition.threads import spread
 
 _ROWS = 1 << 14  # that a thread draws at a time
+_DEVICE_BYTES = 64 << 20  # of vectors that a GPU draws at a time
 _NODES, _RELATIONS = 0, 1  # the ``step`` of draws
 
 
@@ -23,17 +24,29 @@ def fill_nodes(seed: int, nodes: Array, out: Any, scale: float) -> None:
     They are uniform, of standard deviation ``scale``.
     """
     factor = np.float32(scale * math.sqrt(3))
+    if not isinstance(out, np.ndarray):
+        _fill_on_device(seed, nodes, out, factor)
+        return
 
     def fill(first: int) -> None:
         some = nodes[first : first + _ROWS]
-        rows = uniform_rows(seed, Stream.EMBED_INIT, some, out.shape[1], _NODES) * factor
-        if isinstance(out, np.ndarray):
-            out[first : first + len(rows)] = rows
-        else:
-            out[first : first + len(rows)].set(rows)
+        rows = uniform_rows(seed, Stream.EMBED_INIT, some, out.shape[1], _NODES)
+        np.multiply(rows, factor, out=out[first : first + len(rows)])
 
-    pieces = range(0, len(nodes), _ROWS)
-    spread(fill, pieces, None if isinstance(out, np.ndarray) else 1)
+    spread(fill, range(0, len(nodes), _ROWS))
+    out[len(nodes) :] = 0
+
+
+def _fill_on_device(seed: int, nodes: Array, out: DeviceArray, factor: np.float32) -> None:
+    import cupy as cp
+
+    from penstock.kernels.cuda.uniform_rows import uniform_rows as drawn
+
+    rows = max(1, _DEVICE_BYTES // (4 * out.shape[1]))
+    for first in range(0, len(nodes), rows):
+        some = cp.asarray(nodes[first : first + rows])
+        numbers = drawn(seed, Stream.EMBED_INIT, some, out.shape[1], _NODES)
+        cp.multiply(numbers, factor, out=out[first : first + len(some)])
     out[len(nodes) :] = 0
 
 

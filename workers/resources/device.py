@@ -16,6 +16,7 @@ from typing import Any
 import dask
 import numpy as np
 
+from penstock.arrays import AnyArray, DeviceArray
 from penstock.caches import keep_cupy_kernels
 from penstock.errors import MissingExtra, UsageError
 
@@ -24,8 +25,8 @@ _DEVICES = ("auto", "cpu", "gpu")
 # The driver of the host, where Linux runs under Windows and has no files of devices.
 _WSL_DRIVER = Path("/usr/lib/wsl/lib/libcuda.so.1")
 
-# What the plugins of the workers in this process were told, the latest last; those of one cluster
-# were told the same.
+# The settings of the plugins of the workers in this process, the latest last; those of one cluster
+# have the same.
 _asked: list[str] = []
 
 # Where a starter of ranks says which of its host a process is. That of SLURM comes last: under an
@@ -146,7 +147,7 @@ def _first_line(error: BaseException) -> str:
 def this_gpu() -> Gpu:
     """Return the GPU of this worker, or why it computes on the CPU."""
     if _wanted() == "cpu":
-        return Gpu(socket.gethostname(), used=False, reason="it was told to use its CPU")
+        return Gpu(socket.gethostname(), used=False, reason="its settings say to use the CPU")
     gpu()  # which raises where a GPU was asked for and there is none
     return look()
 
@@ -154,7 +155,7 @@ def this_gpu() -> Gpu:
 def unused_gpu() -> Gpu | None:
     """Return the GPU that this worker does not use though its host shows one; else None.
 
-    Where a worker was told to use its CPU there is nothing to say.
+    Where settings say that a worker uses its CPU there is nothing to say.
     """
     if _wanted() == "cpu" or not shows_gpu() or gpu():
         return None
@@ -211,7 +212,7 @@ def _decide_again() -> None:
     frames.cache_clear()
 
 
-def to_device(array: Any) -> Any:
+def to_device(array: AnyArray) -> AnyArray:
     """Return ``array`` where this worker computes: on its GPU if it has one."""
     if not gpu():
         return array
@@ -236,7 +237,7 @@ def wait_for_gpu() -> None:
     cupy.cuda.get_current_stream().synchronize()
 
 
-def to_host(array: Any) -> Any:
+def to_host(array: DeviceArray) -> Any:
     """Return ``array`` as NumPy."""
     return array.get() if hasattr(array, "__cuda_array_interface__") else array
 

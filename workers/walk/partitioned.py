@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from penstock.arrays import Array
+from penstock.arrays import AnyArray, Array
 from penstock.csr import id_dtype
 from penstock.errors import UsageError
 from penstock.kernels import kernel
@@ -114,7 +114,7 @@ def _opened(comm: Communicator, task: PartitionedWalk) -> Iterator[_Here]:
         )
 
 
-def _put(array: Any) -> Any:
+def _put(array: AnyArray) -> Any:
     return to_device(np.asarray(array))
 
 

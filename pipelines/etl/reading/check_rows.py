@@ -1,4 +1,4 @@
-"""Rows that cannot be used: found column by column, told row by row."""
+"""Rows that cannot be used: found column by column, reported row by row."""
 
 from __future__ import annotations
 

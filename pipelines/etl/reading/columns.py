@@ -1,4 +1,4 @@
-"""Columns as files have them become columns as batches have them; what will not go is told."""
+"""Columns of files become columns of batches; what cannot be converted is reported."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ def find_pieces(
 ) -> list[Piece]:
     """Return the pieces of every file, by path and then by position.
 
-    Files that disagree with ``layout`` are told now, by their schemas and headers.
+    Files that disagree with ``layout`` are reported now, by their schemas and headers.
     """
     files = find_files(paths, kind)
     found: list[Piece] = []

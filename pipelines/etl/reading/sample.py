@@ -165,7 +165,8 @@ def is_number(text: str) -> bool:
 def id_type_of(values: Sequence[str], path: str) -> str:
     """Return the type of ids that look like ``values``: integers if at least half of them are.
 
-    Texts among integers are told as bad rows later; leading zeros would be lost, so they are texts.
+    Texts among integers are reported as bad rows later. Leading zeros, which would be lost, make
+    them texts.
     """
     integers = [value.strip() for value in values if INTEGER.fullmatch(value)]
     if 2 * len(integers) < len(values) or any(re.match(r"[+-]?0[0-9]", v) for v in integers):

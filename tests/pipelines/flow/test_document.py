@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from penstock.errors import UsageError
-from penstock.pipelines.flow.commands import command_of, job_names
 from penstock.pipelines.flow.document import Input, read_flow
+from penstock.pipelines.flow.document.commands import command_of, job_names
 from penstock.pipelines.flow.state import FlowState
 
 

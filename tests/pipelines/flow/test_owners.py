@@ -12,9 +12,10 @@ import pytest
 
 from penstock.errors import OutputExists, UsageError
 from penstock.pipelines.cli import run as main
-from penstock.pipelines.flow import owners, run_flow
+from penstock.pipelines.flow import run_flow
 from penstock.pipelines.flow.document import read_flow
-from penstock.pipelines.flow.owners import output_problem, target_problem
+from penstock.pipelines.flow.publishing import owners
+from penstock.pipelines.flow.publishing.owners import output_problem, target_problem
 from penstock.pipelines.flow.records import all_runs
 from penstock.pipelines.flow.state import FlowState
 

@@ -15,11 +15,11 @@ import pytest
 
 from penstock.errors import OutputExists, PenstockError, UsageError
 from penstock.pipelines.cli import run as main
-from penstock.pipelines.flow import run_flow, targets
+from penstock.pipelines.flow import run_flow
 from penstock.pipelines.flow.document import read_flow
-from penstock.pipelines.flow.publishing import Item, Publication
+from penstock.pipelines.flow.publishing import Item, Publication, targets
+from penstock.pipelines.flow.publishing.targets import LocalTarget, RemoteTarget
 from penstock.pipelines.flow.records import all_runs
-from penstock.pipelines.flow.targets import LocalTarget, RemoteTarget
 
 NAMES = ("a", "b", "c")
 
@@ -256,7 +256,7 @@ def test_what_cannot_be_completed_is_taken_back(
 
 MODULE = """
 import json, os, signal
-from penstock.pipelines.flow.targets import LocalTarget
+from penstock.pipelines.flow.publishing.targets import LocalTarget
 
 def make(out, value=1, kill=0):
     out.mkdir(parents=True, exist_ok=True)

@@ -11,13 +11,13 @@ import pytest
 from penstock.pipelines.flow.records import load_run
 from penstock.pipelines.report.charts import Chart, Table, thinned
 from penstock.pipelines.report.command import find_record
-from penstock.pipelines.report.communities import communities
 from penstock.pipelines.report.data import gather
 from penstock.pipelines.report.drawing import Drawings, plain
-from penstock.pipelines.report.embeddings import principal_plane
 from penstock.pipelines.report.figures import sections, trend_charts
-from penstock.pipelines.report.graphs import Degrees, degrees_of
 from penstock.pipelines.report.page import page
+from penstock.pipelines.report.sections.communities import communities
+from penstock.pipelines.report.sections.embeddings import principal_plane
+from penstock.pipelines.report.sections.graphs import Degrees, degrees_of
 
 
 def parts_of(folder, title):

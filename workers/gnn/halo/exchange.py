@@ -12,10 +12,10 @@ that they are there. An aggregation over ghosts alone reads them where they were
     halo.wait()
     halo.ghosts(x)          (ghosts, width), until the next start
 
-Between hosts, what arrives is received in place; what is sent home is sent from where it lies, and
-so are rows that lie together. MPI makes no progress by itself, so messages travel while somebody
-tests them. Between GPUs that NCCL connects, rows travel in a stream of their own: ``wait`` lets the
-stream that computes wait for them, and the host goes on launching.
+Between hosts, what arrives is received in place; what is returned to owners is sent from where it
+lies, and so are rows that lie together. MPI makes no progress by itself, so messages travel while
+somebody tests them. Between GPUs that NCCL connects, rows travel in a stream of their own: ``wait``
+lets the stream that computes wait for them, and the host goes on launching.
 """
 
 from __future__ import annotations

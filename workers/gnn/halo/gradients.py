@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from penstock.arrays import AnyArray
 from penstock.workers.gnn.clock import Clock
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ class GradientReducer:
         self._requests: list[Any] = []
         self.sent_bytes = 0  # summed so far; what MPI sends for that depends on its algorithm
 
-    def start(self, array: Any) -> None:
+    def start(self, array: AnyArray) -> None:
         """Start to sum an array."""
         if self._comm.size == 1 or self.skip_exchange:
             return
@@ -63,7 +64,7 @@ class GradientReducer:
         if not self.overlap:
             self.wait()
 
-    def later(self, array: Any) -> Callable[[], None]:
+    def later(self, array: AnyArray) -> Callable[[], None]:
         """Start to sum an array; return what waits for it alone."""
         if self._comm.size == 1 or self.skip_exchange:
             return _nothing
@@ -75,7 +76,7 @@ class GradientReducer:
         finish()
         return _nothing
 
-    def total(self, array: Any) -> Any:
+    def total(self, array: AnyArray) -> Any:
         """Sum an array, and return it."""
         self.later(array)()
         return array

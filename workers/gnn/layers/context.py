@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from penstock.arrays import AnyArray
 from penstock.kernels import kernel
 from penstock.kernels.gnn_rules import Dropout, ScaledCSR
 from penstock.kernels.streams import Stream
@@ -62,7 +63,7 @@ def _within(flat: Any, other: Any) -> bool:
     return start <= _address(other) < start + int(flat.nbytes)
 
 
-def _address(array: Any) -> int:
+def _address(array: AnyArray) -> int:
     return int(array.ctypes.data if isinstance(array, np.ndarray) else array.data.ptr)
 
 
@@ -124,7 +125,7 @@ class Context:
         """Whether there are no other ranks."""
         return self.comm.size == 1
 
-    def put(self, array: Any) -> Any:
+    def put(self, array: AnyArray) -> Any:
         """Copy an array to where this rank computes."""
         return array if isinstance(self.like, np.ndarray) else to_device(np.asarray(array))
 

@@ -22,7 +22,6 @@ from penstock.workers.gnn.thread_pool import ThreadPool, edge_cuts
 from penstock.workers.resources.device import to_device
 
 _VERSION = 2
-_TAU = 0.8  # where nothing was measured
 
 
 @dataclass(frozen=True)

@@ -135,7 +135,8 @@ def test_rates_are_measured_once_and_kept(tmp_path, monkeypatch) -> None:
     assert machine_rates("cpu", measure=False) == GUESS["cpu"]
     first = machine_rates("cpu")
     assert first.measured
-    assert 0 < first.tau < 1
+    assert min(first.dense, first.sparse, first.gather, first.stream) > 1e6
+    assert 0 <= first.tau < 1  # 0 where the machine was busy during the dense product
     assert machine_rates("cpu") == first
     next((tmp_path / "penstock").iterdir()).write_text("half a fi")
     assert machine_rates("cpu").measured

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass, field
 from time import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from distributed import SchedulerPlugin
 from distributed.core import Status
@@ -18,6 +18,9 @@ from distributed.protocol.pickle import dumps
 from penstock.cluster.query import ask, ask_scheduler
 from penstock.workers.comm.reports import TOPIC
 from penstock.workers.gang import end
+
+if TYPE_CHECKING:
+    from distributed import Client
 
 NAME = "penstock-gangs"
 _TELL_TIMEOUT = 3  # seconds for a worker to hear that its gang ends; it may be deaf
@@ -163,7 +166,7 @@ class GangCoordinator(SchedulerPlugin):  # type: ignore[misc]
             self._tell({w: r for w, r in gang.members.items() if w != worker}, end, name)
 
     async def _give_up(self, worker: str, how: str) -> None:
-        """Take leave of a worker that cannot be told anything; its world is no longer whole."""
+        """Forget a worker that cannot be reached any more; its world is no longer whole."""
         for name, gang in self.gangs.items():
             if worker in gang.members:
                 self._lost(name, gang, worker, how)
@@ -293,7 +296,7 @@ def _base(world: str) -> str:
     return world.partition(".")[0]  # mpi-1a2b.3 is the third start of mpi-1a2b
 
 
-def install(client: Any) -> None:
+def install(client: Client) -> None:
     """Have the client's scheduler coordinate gangs, if it does not yet."""
     if not ask_scheduler(client, _coordinates):
         ask(

@@ -10,8 +10,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from penstock.pipelines.report.charts import Chart, Section, Series, table
-from penstock.pipelines.report.outputs import StageOutput
-from penstock.pipelines.report.training import epoch_lines
+from penstock.pipelines.report.sections.outputs import StageOutput
+from penstock.pipelines.report.sections.training import epoch_lines
 from penstock.pipelines.report.values import amount, mapping, shown_seconds, text
 
 _KINDS = (

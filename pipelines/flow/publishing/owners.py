@@ -17,15 +17,15 @@ from typing import Any
 
 from penstock.errors import OutputExists, PenstockError
 from penstock.pipelines.flow.document import Flow, StageSpec
-from penstock.pipelines.flow.records import same_file
-from penstock.pipelines.flow.state import HIDDEN, FlowState
-from penstock.pipelines.flow.targets import (
+from penstock.pipelines.flow.publishing.targets import (
     LocalTarget,
     RemoteTarget,
     is_taken,
     read_record,
     target_of,
 )
+from penstock.pipelines.flow.records import same_file
+from penstock.pipelines.flow.state import HIDDEN, FlowState
 
 Body = dict[str, Any]
 

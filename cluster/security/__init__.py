@@ -174,7 +174,7 @@ def _configured() -> Any:
 def _check(used: Any, source: str) -> None:
     """Load what was found, and let both ends of a connection meet in memory.
 
-    A certificate that ran out, or that another authority signed, is told here and now; across a
+    A certificate that ran out, or that another authority signed, is reported here and now; across a
     network both ends would only see that the other one hung up.
     """
     remedy = "Make the three files again, or name another folder: --tls DIR"

@@ -22,8 +22,8 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from penstock.errors import UsageError
-from penstock.partition.order_ring import ring
-from penstock.partition.order_table import ALPHABET, LOADS
+from penstock.partition.order.ring import ring
+from penstock.partition.order.table import ALPHABET, LOADS
 
 Bucket = tuple[int, int]
 State = tuple[int, ...]
@@ -140,7 +140,7 @@ def prefetch(partitions: int, capacity: int = 3) -> PartitionOrder:
     """Return an order in which every swap can hide, with as few states as we know how.
 
     Up to 32 partitions it comes from a table (see benchmarks/order_search.py), above from a
-    construction (see order_ring). Both keep property 1 in every state.
+    construction (see ring). Both keep property 1 in every state.
     """
     _check(partitions, capacity, exactly=3)
     if partitions <= 3:

@@ -26,7 +26,13 @@ from penstock.documents import parse_json
 from penstock.errors import PenstockError
 from penstock.files import save_json
 from penstock.output_lock import output_lock
-from penstock.pipelines.flow.targets import LocalTarget, Target, explained, from_dict, target_of
+from penstock.pipelines.flow.publishing.targets import (
+    LocalTarget,
+    Target,
+    explained,
+    from_dict,
+    target_of,
+)
 
 
 @dataclass(frozen=True)

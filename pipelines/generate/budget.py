@@ -1,4 +1,4 @@
-"""Many pieces of work on a few threads, within a limit of memory."""
+"""The memory and the threads of a run that generates, and pieces of work on these threads."""
 
 from __future__ import annotations
 
@@ -29,14 +29,7 @@ def each(task: Callable[[Item], Result], items: Iterable[Item], threads: int) ->
     The tasks are kernels that release the GIL. A failure or Ctrl-C drops what has not begun.
     """
     with ThreadPoolExecutor(threads, thread_name_prefix="penstock-generate") as pool:
-        waiting = [pool.submit(task, item) for item in items]
-        waiting.reverse()
-        try:
-            while waiting:
-                yield waiting.pop().result()
-        finally:
-            for future in waiting:
-                future.cancel()
+        yield from pool.map(task, items)
 
 
 def shuffle(seed: int, stream: int, size: int, threads: int) -> Array:

@@ -18,9 +18,9 @@ from penstock.csr import id_dtype
 from penstock.files import FileEntry, save_npy
 from penstock.graph import Graph
 from penstock.kernels import kernel
-from penstock.partition.columns import GrowingArray, Spool
+from penstock.partition.build.columns import GrowingArray, Spool
 from penstock.partition.manifest import PartEntry
-from penstock.partition.node_data import write_features, write_labels
+from penstock.partition.build.node_data import write_features, write_labels
 from penstock.partition.part import part_folder
 from penstock.partition.threads import spread
 from penstock.progress import Progress

@@ -7,7 +7,7 @@ from pathlib import PurePath
 from typing import Any
 
 from penstock.pipelines.report.charts import Section, Table, table
-from penstock.pipelines.report.outputs import StageOutput
+from penstock.pipelines.report.sections.outputs import StageOutput
 from penstock.pipelines.report.values import (
     amount,
     mapping,

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock.errors import UsageError
-from penstock.pipelines.flow.targets import LocalTarget
+from penstock.pipelines.flow.publishing.targets import LocalTarget
 
 if TYPE_CHECKING:
     from penstock.pipelines.flow.document import Flow, StageSpec

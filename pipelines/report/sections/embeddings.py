@@ -14,8 +14,12 @@ import numpy as np
 from penstock.arrays import Array
 from penstock.limits import available_memory
 from penstock.pipelines.report.charts import Chart, Section, Series, table, thinned
-from penstock.pipelines.report.communities import groups_of_ids, groups_of_nodes, open_graph
-from penstock.pipelines.report.outputs import StageOutput
+from penstock.pipelines.report.sections.communities import (
+    groups_of_ids,
+    groups_of_nodes,
+    open_graph,
+)
+from penstock.pipelines.report.sections.outputs import StageOutput
 from penstock.pipelines.report.values import text
 
 _FITTED, _DRAWN = 20_000, 2_000  # vectors that decide the plane; points
@@ -122,7 +126,7 @@ def _of_predictions(name: str, folder: Path, manifest: dict[str, Any]) -> Chart:
 
 
 def _graph_of(run: Path) -> tuple[str, str]:
-    from penstock.pipelines.report.outputs import manifest_of
+    from penstock.pipelines.report.sections.outputs import manifest_of
 
     body = manifest_of(run)
     return text(body.get("graph")), text(body.get("graph_sha256"))

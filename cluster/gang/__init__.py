@@ -20,17 +20,20 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from distributed.protocol.pickle import dumps
 
-from penstock.cluster.coordinator import install
+from penstock.cluster.gang.coordinator import install
 from penstock.cluster.query import SILENT_SECONDS, ask, scheduler_gone
 from penstock.errors import ClusterError, GangError, PenstockError, UsageError
 from penstock.progress import Progress
 from penstock.workers.comm.reports import TOPIC
 from penstock.workers.gang import GRACE, MemberTask, Outcome, describe, run_member
+
+if TYPE_CHECKING:
+    from distributed import Client
 
 _POLL = 0.25
 _ASK_EVERY = 5.0  # seconds, whether the scheduler still answers
@@ -42,7 +45,7 @@ _END_SECONDS = GRACE + 1.5
 
 
 def run(
-    client: Any,
+    client: Client,
     function: Callable[..., Any],
     args: Sequence[Any] | Callable[[], Sequence[Any]] = (),
     kwargs: Mapping[str, Any] | None = None,
@@ -132,7 +135,7 @@ class _Attempt:
 
     def __init__(
         self,
-        client: Any,
+        client: Client,
         progress: Progress,
         on_metrics: Callable[[int, dict[str, Any]], None] | None,
         wait_timeout: float,
@@ -363,7 +366,7 @@ _listeners = WeakKeyDictionary()
 
 @contextmanager
 def listening(
-    client: Any, gang: str, on_report: Callable[[dict[str, Any]], None]
+    client: Client, gang: str, on_report: Callable[[dict[str, Any]], None]
 ) -> Iterator[None]:
     """Call ``on_report`` with every report of a gang, and with what the coordinator says of it."""
     listeners = _listeners.get(client)
@@ -386,7 +389,7 @@ def listening(
 # Admission: workers for a gang
 
 
-def _admit(client: Any, ranks: int | None, timeout: float) -> dict[str, Any]:
+def _admit(client: Client, ranks: int | None, timeout: float) -> dict[str, Any]:
     """Return the workers of a gang, once they are free; start ranks where there are none."""
     install(client)
     answer = _ask_admission(client, ranks, timeout)
@@ -418,7 +421,7 @@ def _admit(client: Any, ranks: int | None, timeout: float) -> dict[str, Any]:
     )
 
 
-def _ask_admission(client: Any, ranks: int | None, timeout: float) -> dict[str, Any]:
+def _ask_admission(client: Client, ranks: int | None, timeout: float) -> dict[str, Any]:
     admitted: dict[str, Any] = ask(
         client,
         client.scheduler.gang_admit,

@@ -62,7 +62,7 @@ def make_credentials(folder: Path) -> Path:
 
 
 def as_files(used: Any, folder: Path) -> Any:
-    """Return what ``used`` says with files in place of texts, which another process can be told."""
+    """Return ``used`` with files in place of texts, which can be passed to another process."""
     from distributed import Security
 
     if used is None or not any("\n" in str(text) for _, text in _parts(used)):

@@ -15,7 +15,7 @@ from typing import Any
 
 from penstock.documents import parse_json
 from penstock.pipelines.report.charts import Chart, Section, Series, Table, line, table, thinned
-from penstock.pipelines.report.outputs import StageOutput
+from penstock.pipelines.report.sections.outputs import StageOutput
 from penstock.pipelines.report.values import amount, mapping, mappings, number, shown_number
 
 _LARGEST = 64 << 20  # bytes read of one file: more epochs than a curve can show

@@ -32,9 +32,9 @@ from penstock.cluster.spec import ClusterSpec
 from penstock.documents import parse_yaml
 from penstock.errors import UsageError
 from penstock.paths import client_input
-from penstock.pipelines.flow.commands import StageCommand, command_of, job_name
+from penstock.pipelines.flow.document.commands import StageCommand, command_of, job_name
+from penstock.pipelines.flow.document.places import check_places
 from penstock.pipelines.flow.gates import Gate, parse_gate
-from penstock.pipelines.flow.places import check_places
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
 _VARIABLE = re.compile(r"\{\{\s*([^{}]*?)\s*\}\}")

@@ -10,7 +10,7 @@ from penstock.arrays import Array
 from penstock.arrow import as_numpy
 from penstock.files import FileEntry, save_npy
 from penstock.graph import Graph
-from penstock.partition.columns import GrowingArray
+from penstock.partition.build.columns import GrowingArray
 from penstock.partition.part import part_folder
 
 _CHUNK_BYTES = 1 << 26

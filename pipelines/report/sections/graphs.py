@@ -12,7 +12,7 @@ import numpy as np
 from penstock.arrays import Array
 from penstock.graph import Graph, load_npy
 from penstock.pipelines.report.charts import Chart, Section, Series, Table, table, thinned
-from penstock.pipelines.report.outputs import StageOutput
+from penstock.pipelines.report.sections.outputs import StageOutput
 from penstock.pipelines.report.values import amount, mappings, shown_number, text
 
 _EXACT = 16  # degrees below have a bin of their own; above, bins are wider by their share

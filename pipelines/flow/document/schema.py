@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from penstock.cluster.spec import ClusterSpec
-from penstock.pipelines.flow.commands import _SHORT, StageCommand, command_of, job_names
 from penstock.pipelines.flow.document import STAGE_KEYS
+from penstock.pipelines.flow.document.commands import _SHORT, StageCommand, command_of, job_names
 from penstock.pipelines.schedule.options import ScheduleOptions
 
 _TEXT = {"type": "string"}

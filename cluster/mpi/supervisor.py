@@ -1,6 +1,6 @@
 """Run a command that ends when the process which started it ends, however that ends.
 
-    python -P -m penstock.cluster.supervisor FD FOLDER mpiexec -n 4 ...
+    python -P -m penstock.cluster.mpi.supervisor FD FOLDER mpiexec -n 4 ...
 
 FD is the read end of a pipe whose write end the starting process alone holds: the kernel closes
 that with the process, after ``kill -9`` too. Then, or after SIGTERM, the command is told to end,
@@ -164,7 +164,7 @@ def _start(command: Sequence[str]) -> int:
 
 
 def _ended(child: int) -> int | None:
-    """Return how ``child`` ended, if it did; take leave of whatever else ended."""
+    """Return how ``child`` ended, if it did; reap whatever else ended."""
     with suppress(ChildProcessError):
         while (found := os.waitpid(-1, os.WNOHANG))[0]:
             if found[0] == child:

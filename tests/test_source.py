@@ -1,0 +1,118 @@
+"""What CONTRIBUTING asks of the source, where it can be counted: words, types, sizes of folders."""
+
+import ast
+import re
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+CODE = ("penstock", "kernels", "partition", "workers", "cluster", "pipelines")
+
+# What was said before the field's own word took its place; see the glossary in CONTRIBUTING.
+REPLACED = {
+    r"(edges?|graph|rows) turned round": "transposed",
+    r"(kept|values) for the way back": "saved activations",
+    r"on (the|their) way back": "in the backward pass",
+    r"how often all nodes are looked at": "number of epochs",
+    r"what is made small": "loss function",
+    r"how (the )?weights move": "optimizer",
+    r"pulled to (0|zero)": "L2 penalty",
+    r"rows are asked for ahead": "prefetched",
+    r"waited in vain": "timed out",
+    r"(workforce|workplace|surroundings)": "thread_pool, the frame, context",
+}
+# Where "way back" means that of Brandes' algorithm, not of a network.
+OTHERS = {"kernels/cuda/centrality/brandes.cu"}
+
+# A folder may hold this many modules; these are lists of nouns, one module each.
+MODULES = 16
+LISTS = {"kernels", "kernels/naive", "kernels/cpu", "kernels/cuda", "penstock", "workers/embed"}
+
+
+def sources(root: Path, *endings: str) -> Iterator[Path]:
+    for folder in CODE:
+        for ending in endings:
+            yield from (root / folder).rglob(f"*{ending}")
+
+
+def replaced_words(text: str) -> list[str]:
+    text = " ".join(text.split())  # a sentence may go on in the next line
+    return [f"{old}: say {new}" for old, new in REPLACED.items() if re.search(old, text, re.I)]
+
+
+def any_clients(source: str) -> list[str]:
+    """Return the functions with a client, or a communicator of ours, that may be anything."""
+    return [
+        f"{node.name}({one.arg}: Any)"
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.FunctionDef)
+        for one in [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
+        if one.arg == "client" and ast.unparse(one.annotation or ast.Constant("")) == "Any"
+    ]
+
+
+def test_the_fields_own_words(root):
+    files = [*sources(root, ".py", ".cu", ".cuh"), *(root / "docs").glob("*.md")]
+    assert len(files) > 400
+    found = {
+        name: words
+        for file in files
+        if (name := str(file.relative_to(root))) not in OTHERS
+        if (words := replaced_words(file.read_text()))
+    }
+    assert not found
+
+
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [
+        ("The graph\nturned round, as rows.", 1),
+        ("5.5 ms on their way back", 1),
+        ("how often all nodes are looked at", 1),
+        ("the backward pass of the transposed graph", 0),
+        ("a place in memory is turned into bytes", 0),
+    ],
+)
+def test_words_are_found(text, count):
+    assert len(replaced_words(text)) == count
+
+
+def test_clients_have_a_type(root):
+    found = {
+        str(file.relative_to(root)): names
+        for file in sources(root, ".py")
+        if (names := any_clients(file.read_text()))
+    }
+    assert not found
+    assert any_clients("def ask(client: Any) -> None: ...") == ["ask(client: Any)"]
+
+
+def test_folders_hold_few_modules(root):
+    counts = Counter(str(file.parent.relative_to(root)) for file in sources(root, ".py"))
+    assert counts["cluster"] > 10
+    assert not {
+        name: count for name, count in counts.items() if count > MODULES and name not in LISTS
+    }
+
+
+# What one module does for all, and where it may stand besides.
+SAID_ONCE = [
+    # Ranks are given the plan that the client made of a model.
+    (r"import .*\blower\b|partial\(lower\b", {"pipelines/gnn/planning.py"}),
+    # One rank is a gang of one, with a communicator.
+    (r"\bcomm(unicator)? is (not )?None", set()),
+    # The doctor tries whether a disk has locks at all.
+    (r"fcntl\.(flock|lockf)\(", {"penstock/locks.py", "pipelines/doctor/disk.py"}),
+]
+
+
+@pytest.mark.parametrize(("pattern", "places"), SAID_ONCE)
+def test_it_is_said_once(root, pattern, places):
+    found = {
+        str(file.relative_to(root))
+        for file in sources(root, ".py")
+        if re.search(pattern, file.read_text())
+    }
+    assert found == places
