@@ -1,6 +1,7 @@
-"""What shards have changed, on cores: pieces of tables that stay in caches, a thread each.
+"""What shards have changed, on cores; names and meaning are naive/word2vec.py's.
 
-It is little beside training, and memory's rate is what it takes: NumPy's passes will do.
+It is little beside training, and takes the memory's rate: NumPy's passes over rows that stay in
+caches will do, which who calls it gives to a thread each.
 """
 
 from __future__ import annotations
@@ -10,22 +11,27 @@ from collections.abc import Sequence
 import numpy as np
 
 from penstock.arrays import Array
-from penstock.kernels.naive import word2vec as naive
-from penstock.kernels.word2vec_rules import Exchange
+from penstock.kernels.word2vec_rules import FURTHEST, LEAST_WAY, Exchange
+
+_ROWS = 1 << 14  # whose squares are computed at a time
 
 
 def changes(base: Array, copies: Sequence[Array]) -> Array:
     """Return the sum of what copies of vectors have changed: (rows, dimension) float32."""
     with _diverging():
-        return naive.changes(base, copies)
+        moved: Array = copies[0] - base
+        for copy in copies[1:]:
+            moved += copy - base
+    return moved
 
 
 def mean_square(weights: Array, vectors: Array) -> np.float64:
     """Return the mean square of vectors, by how often each is multiplied with: (rows,) float32."""
     squares = weights.copy()
     with _diverging():
-        for at in range(0, len(vectors), _ROWS):  # without a second table
-            squares[at : at + _ROWS] *= (vectors[at : at + _ROWS] ** 2).sum(axis=1)
+        for at in range(0, len(vectors), _ROWS):
+            rows = vectors[at : at + _ROWS]
+            squares[at : at + _ROWS] *= (rows * rows).sum(axis=1)
         return np.float64(squares.sum())
 
 
@@ -43,11 +49,16 @@ def apply_changes(
     pairs   (rows,) float32: how many pairs a word of the corpus brings to each row
     square  of the other vectors: mean_square
     """
+    count, least = exchange.count, np.float32(LEAST_WAY)
     with _diverging():
-        naive.apply_changes(base, copies, moved, pairs, square, exchange)
-
-
-_ROWS = 1 << 14
+        most = np.maximum(pairs * np.float32(exchange.steepest(square)), least)
+        way = np.maximum(most / base.shape[1], least)
+        share = np.expm1(-count * way) / (count * np.expm1(-way))
+        share = np.minimum(share, (-FURTHEST / count) / np.expm1(-most))
+        moved *= share.reshape(-1, 1)
+        base += moved
+    for copy in copies:
+        copy[...] = base
 
 
 def _diverging() -> np.errstate:

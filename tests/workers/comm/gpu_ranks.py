@@ -264,6 +264,27 @@ def followed(c: Communicator) -> None:
     assert not c._receives
 
 
+def marked(c: Communicator) -> None:
+    """What was launched before a mark is there when it is reached; the host is a round ahead."""
+    import cupy
+
+    other, launched = cupy.cuda.Stream(non_blocking=True), []
+    for round_ in range(8):
+        total = cupy.full(1 << 16, c.rank + round_, np.float32)
+        c.follow(c.iallreduce(total))
+        total += 1
+        launched.append((c.mark(), total))
+        if round_:
+            mark, before = launched[round_ - 1]
+            c.reach(mark)
+            with other:  # it waits for nothing else
+                came = before.get()
+            every = sum(rank + round_ - 1 for rank in range(c.size))
+            assert (came == every + 1).all(), round_
+    c.synchronize()
+    c.reach(launched[-1][0])  # long there
+
+
 def overlapped(c: Communicator) -> None:
     """What NCCL moves is there before a sum ends that was launched before it could begin."""
     import cupy
