@@ -1,5 +1,5 @@
-// Clusters of blocks, which wait for each other and read each other's shared memory: the PTX behind
-// names. GPUs have them from compute capability 9.0 on; before, nothing launches such kernels.
+// Thread block clusters, whose blocks wait for each other and read each other's shared memory: the
+// PTX behind names. GPUs have them from compute capability 9.0 on; on others nothing launches these.
 #pragma once
 
 #include "embed/tensor_cores.cuh"

@@ -3,7 +3,7 @@
 A group is a side and a chunk of the batch. Of each group, tiles of queries meet its negatives and
 tiles of negatives its queries; where that makes too few blocks, splits share the others of a tile.
 Slices share the values of its rows: of products columns of sums, of distances what is wider than
-``WIDEST``, in clusters of blocks.
+``WIDEST``, in thread block clusters.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _STAGES = 3  # of product.cu
 NOTE, WEIGHTS = 16, 16  # bytes of notes.cuh's Note and of batch_edges.cuh's RowWeights
 WIDEST = 512  # values of a row: tiles of rows lie in shared memory, whole
 _SLICES = 8  # blocks of a cluster, of which every GPU that has clusters takes as many
-_CLUSTERS = 90  # compute capability from which there are clusters
+_CLUSTERS = 90  # compute capability from which there are thread block clusters
 _GPC = 16  # processors of a GPC, at least: a cluster runs on those of one
 
 
