@@ -7,8 +7,8 @@
 // are of weighted others, and the row that stays is taken off at the end by its sum of weights.
 //
 // Rows too wide for a block's shared memory and registers are cut in slices, one for each block of
-// a thread block cluster. Scores are sums over values: a block computes what its slice adds to them, reads from
-// shared memory what the others' slices add, and keeps the sums of its own slice.
+// a thread block cluster. Scores are sums over values: a block computes what its slice adds to them,
+// reads from shared memory what the others' slices add, and keeps the sums of its own slice.
 #include "embed/clusters.cuh"
 #include "embed/losses.cuh"
 #include "embed/models.cuh"
