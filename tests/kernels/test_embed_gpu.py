@@ -103,6 +103,8 @@ def compare_gradients(
     got_loss, *got_slopes = cuda.gradients(*map(put, tables), put(batch), rules)
     close = 2e-5 if rules.is_distance else 2e-3
     assert float(got_loss) == pytest.approx(loss, rel=close)
+    if rules.model == Model.ROTATE and rules.dim > 512:
+        close = 5e-4  # of so many complex numbers some nearly meet, and rounding turns their unit
     for got, slope in zip(got_slopes, slopes, strict=True):
         if slope.size:
             largest = np.abs(slope).max()
