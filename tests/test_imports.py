@@ -203,8 +203,9 @@ UNUSED = {"pandas", "pyarrow.dataset", "scipy.linalg", "bokeh", "cryptography", 
     [
         "walk {graph} {out} --length 5 --cluster threads -q",
         "gnn train {graph} {out} --epochs 1 --hidden 4 --cluster threads -q",
+        "word2vec train {graph} {out} --length 5 --dim 4 --cluster threads -q",
     ],
-    ids=["walk", "gnn train"],
+    ids=["walk", "gnn train", "word2vec train"],
 )
 def test_a_job_on_threads_loads_what_it_needs(command, make_graph, tmp_path):
     graph = make_graph(features="dense", labels=4)

@@ -236,9 +236,9 @@ def wait_for_gpu() -> None:
     cupy.cuda.get_current_stream().synchronize()
 
 
-def to_host(array: Any) -> Any:
-    """Return ``array`` as NumPy."""
-    return array.get() if hasattr(array, "__cuda_array_interface__") else array
+def to_host(array: Any, out: Any = None) -> Any:
+    """Return ``array`` as NumPy; from a GPU it is copied, to ``out`` where that is given."""
+    return array.get(out=out) if hasattr(array, "__cuda_array_interface__") else array
 
 
 @cache

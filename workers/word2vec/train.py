@@ -10,13 +10,14 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from penstock.files import save_npy
+from penstock.arrow import one_array, read_column
+from penstock.files import FileEntry, save_npy
 from penstock.graph import load_npy
 from penstock.kernels import kernel
 from penstock.kernels.word2vec_rules import Losses, Noise, Sentences
@@ -25,7 +26,13 @@ from penstock.workers.cores import cores_of_rank
 from penstock.workers.resources.device import arrays_of_device, gpu, to_device
 from penstock.workers.word2vec.corpus import Corpus, Tokens, WalkCorpus
 from penstock.workers.word2vec.deltas import Pair, Shards
-from penstock.workers.word2vec.state import Checkpoints, Position, cut_epochs, note_epoch
+from penstock.workers.word2vec.state import (
+    Checkpoints,
+    Parts,
+    Position,
+    cut_epochs,
+    note_epoch,
+)
 from penstock.workers.word2vec.task import BLOCK_WORDS, GPU_BLOCK_WORDS, Trained, TrainTask
 
 if TYPE_CHECKING:
@@ -72,18 +79,25 @@ class _Run:
 
     def run(self) -> Trained:
         """Run the epochs that are left."""
+        with ThreadPoolExecutor(1) as beside:
+            parts = beside.submit(self._parts) if self.comm.rank == 0 else None
+            return self._run(parts)
+
+    def _run(self, parts: Future[Parts | None] | None) -> Trained:
         self._resume()
-        first_rank, begun = self.comm.rank == 0, time.monotonic()
+        begun = time.monotonic()
         before = self._before = self._done()
         trained = self._trained()
         stopped = self._epochs()
         if not self._finite():  # a loss is that from before the step
             stopped = "nan"
         seconds = time.monotonic() - begun
-        if first_rank and stopped != "nan":
-            if self.checkpoints.load() is None or self._done() > before:
-                self.checkpoints.save(self.position, self.vectors, self.corpus.sentences)
-            save_npy(self.task.folder, "counts.npy", self.counts)
+        written: list[FileEntry] = []
+        if parts is not None and stopped != "nan":
+            found = parts.result()
+            if not self.checkpoints.number or self._done() > before:
+                last = self.position, self.vectors, self.corpus.sentences
+                written = self.checkpoints.save(*last, found)
         self.comm.barrier()
         position, folder = self.position, self.task.folder
         number = Checkpoints(folder, 0).number
@@ -103,7 +117,16 @@ class _Run:
             unseen=int(np.count_nonzero(self.counts == 0)),
             threads=self.threads,
             saved=self.checkpoints.said,
+            parts=tuple(written),
         )
+
+    def _parts(self) -> Parts | None:
+        """Save the counts, and return what the Parquet files will hold: while others train."""
+        save_npy(self.task.folder, "counts.npy", self.counts)
+        if self.task.parts is None or self.task.ids is None:
+            return None
+        ids = one_array(read_column(self.task.ids, "id"))
+        return Parts(self.task.parts, ids, self.counts, self.threads)
 
     # -- what stands before the first word ---------------------------------------------------------
 
