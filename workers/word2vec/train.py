@@ -143,21 +143,17 @@ class _Run:
 
     def _noise(self) -> Noise:
         training, counts = self.training, self.counts
-        module = kernel("word2vec", counts)
         drawn = counts
         if training.ns_exponent != _NOISE_POWER:
             with np.errstate(divide="ignore"):
                 powered = counts.astype(np.float64) ** (training.ns_exponent / _NOISE_POWER)
             drawn = np.where(counts > 0, powered, 0.0)  # what is never seen is never drawn
+        shares = (counts / max(counts.sum(), 1)).astype(np.float32)
+        counts, drawn = to_device(counts), to_device(drawn)
+        module = kernel("word2vec", counts)
         chance, alias = module.noise_table(drawn)
         keep = module.keep_thresholds(counts, training.sample) if training.sample else None
-        shares = (counts / max(counts.sum(), 1)).astype(np.float32)
-        return Noise(
-            to_device(chance),
-            to_device(alias),
-            None if keep is None else to_device(keep),
-            to_device(shares),
-        )
+        return Noise(chance, alias, keep, to_device(shares))
 
     def _pairs(self) -> tuple[Pair, Any]:
         """Return how many pairs a word of the corpus brings to rows, and how often rows are met."""
