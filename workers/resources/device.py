@@ -6,7 +6,9 @@ import errno
 import os
 import re
 import socket
+import threading
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
@@ -132,6 +134,42 @@ def look() -> Gpu:
     else:
         remedy = "Run it on a machine with a GPU"
     return Gpu(host, used=False, shown=shown, reason=reason, remedy=remedy)
+
+
+def begin(device: str) -> threading.Thread | None:
+    """Have this process begin with its GPU in a thread, if it will compute on one.
+
+    The driver takes some tenths of a second to make a context, and the compiler to start, and they
+    need Python for none of it: others may be imported meanwhile. What goes wrong is said where the
+    GPU is used.
+
+    device  what was asked for, as ``ask`` will be told
+    """
+    wanted = _wanted() if device == "auto" else device
+    if wanted == "cpu" or not shows_gpu() or find_spec("cupy") is None:
+        return None
+    thread = threading.Thread(target=_begin, name="penstock-begin-gpu", daemon=True)
+    thread.start()
+    return thread
+
+
+def _begin() -> None:
+    with suppress(Exception):
+        if _make_context():
+            from penstock.kernels.cuda.module import start_compiler
+
+            start_compiler()
+
+
+def _make_context() -> bool:
+    """Make the context that CuPy will find: by the driver, which asks nothing of Python."""
+    import ctypes
+
+    driver = ctypes.CDLL("libcuda.so.1")
+    device, context = ctypes.c_int(), ctypes.c_void_p()
+    if driver.cuInit(0) != 0 or driver.cuDeviceGet(ctypes.byref(device), 0) != 0:
+        return False
+    return bool(driver.cuDevicePrimaryCtxRetain(ctypes.byref(context), device) == 0)
 
 
 def _first_line(error: BaseException) -> str:

@@ -6,14 +6,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from penstock.graph import Graph
 from penstock.kernels.walk_rules import WalkGraph
-from penstock.workers.plugin import Resources, resources
 from penstock.workers.walk.rows import WalkGraphSpec
+
+if TYPE_CHECKING:
+    from penstock.workers.plugin import Resources
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,6 +29,8 @@ class _Kept:
 @contextmanager
 def held_rows(graph: Path, version: str, spec: WalkGraphSpec) -> Iterator[WalkGraph]:
     """Give the rows of a graph, which this worker keeps for the tasks to come."""
+    from penstock.workers.plugin import resources
+
     held = resources()
     key = ("walk rows", str(graph), version, spec)
     with held.cache.hold(key, lambda: _load(held, graph, spec)) as kept:
