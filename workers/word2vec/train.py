@@ -24,7 +24,7 @@ from penstock.kernels.word2vec_rules import Losses, Noise, Sentences
 from penstock.partition.threads import spread
 from penstock.workers.cores import cores_of_rank
 from penstock.workers.resources.device import arrays_of_device, gpu, to_device
-from penstock.workers.word2vec.corpus import Corpus, Tokens, WalkCorpus
+from penstock.workers.word2vec.corpus import Corpus, WalkCorpus
 from penstock.workers.word2vec.deltas import Pair, Shards
 from penstock.workers.word2vec.state import (
     Checkpoints,
@@ -218,8 +218,8 @@ class _Run:
         training = self.training
         if training.deterministic or self.comm.size > 1:
             return self._shared()
-        for step, tokens in self._ahead(self._steps(self.block)):
-            losses = self._train(self.vectors, step, tokens, self.threads)
+        for step, block in self._ahead(self._steps(self.block)):
+            losses = self._train(self.vectors, block, self.threads)
             if not self._after_round(losses, step.last):
                 return "nan"
         return "epochs"
@@ -244,8 +244,8 @@ class _Run:
                     return "nan"
             return "epochs"
         sums = Losses()
-        for step, tokens in self._ahead(self._steps(words, even=True)):
-            sums += self._train(shards.copies[0], step, tokens, self.threads)
+        for step, block in self._ahead(self._steps(words, even=True)):
+            sums += self._train(shards.copies[0], block, self.threads)
             if step.end is not None:
                 if not self._after_exchange(shards, [sums], step.end):
                     return "nan"
@@ -261,7 +261,7 @@ class _Run:
             number = shards.numbers[i]
             for piece in self.corpus.pieces(cuts[number], cuts[number + 1], self.block):
                 step = _Step(self.position.epoch, *piece, None)
-                found[i] += self._train(shards.copies[i], step, self._read(step), 1)
+                found[i] += self._train(shards.copies[i], self._read(step), 1)
 
         spread(train, range(len(found)), self.threads)
         return found
@@ -359,10 +359,11 @@ class _Run:
                 yield _Step(epoch, *piece, end if i == len(pieces) else None)
             epoch, first = (epoch, end) if end < corpus.sentences else (epoch + 1, 0)
 
-    def _ahead(self, steps: Iterable[_Step]) -> Iterator[tuple[_Step, Tokens]]:
-        """Yield blocks with their tokens; the next is read, or walked, meanwhile.
+    def _ahead(self, steps: Iterable[_Step]) -> Iterator[tuple[_Step, Sentences | None]]:
+        """Yield steps with their blocks; the next is read, or walked, meanwhile.
 
-        A GPU walks and trains in the order of its stream; what the host does for it is hidden.
+        A GPU walks and trains in the order of its stream; what the host does for it is hidden, so
+        that between two blocks it only waits for the second to be launched.
         """
         with ThreadPoolExecutor(1) as pool:
             waiting = None
@@ -374,8 +375,13 @@ class _Run:
             if waiting is not None:
                 yield waiting[0], waiting[1].result()
 
-    def _read(self, step: _Step) -> Tokens:
-        return self.corpus.read(step.epoch, step.first, step.last)
+    def _read(self, step: _Step) -> Sentences | None:
+        if step.first == step.last:
+            return None
+        # First what comes from the host, which would wait for the walks that are launched.
+        rates = to_device(self._rates(step.epoch, step.first, step.last))
+        tokens, offsets = self.corpus.read(step.epoch, step.first, step.last)
+        return Sentences(tokens, offsets, rates, first=step.first, epoch=step.epoch)
 
     def _rates(self, epoch: int, first: int, last: int) -> Any:
         """Return the learning rate of each sentence: it falls by words, those before it."""
@@ -385,11 +391,9 @@ class _Run:
         rates = training.lr - (training.lr - training.min_lr) * done
         return rates.astype(np.float32)
 
-    def _train(self, vectors: Pair, step: _Step, tokens: Tokens, threads: int) -> Losses:
-        if step.first == step.last:
+    def _train(self, vectors: Pair, block: Sentences | None, threads: int) -> Losses:
+        if block is None:
             return Losses()
-        rates = to_device(self._rates(step.epoch, step.first, step.last))
-        block = Sentences(*tokens, rates, first=step.first, epoch=step.epoch)
         more = {} if gpu() else {"threads": threads}
         found: Losses = self.module.train(*vectors, block, self.noise, self.training.rules, **more)
         return found
