@@ -28,6 +28,7 @@ NOTE, WEIGHTS = 16, 16  # bytes of notes.cuh's Note and of batch_edges.cuh's Row
 WIDEST = 512  # values of a row: tiles of rows lie in shared memory, whole
 _SLICES = 8  # blocks of a cluster, of which every GPU that has clusters takes as many
 _CLUSTERS = 90  # compute capability from which there are thread block clusters
+_SLICE_BYTES = 222_720  # of shared memory that a block of a cluster takes at most
 _GPC = 16  # processors of a GPC, at least: a cluster runs on those of one
 
 
@@ -162,14 +163,25 @@ def distance_slices(dim: int) -> int:
 
 
 def widest_distance() -> int:
-    """Return the most values of a row, of a model whose scores are distances, on this GPU."""
-    return WIDEST * (_SLICES if _capability(cp.cuda.Device().id) >= _CLUSTERS else 1)
+    """Return the most values of a row, of a model whose scores are distances, on this GPU.
+
+    GPUs for desktops that are newer than Hopper have clusters, but not the shared memory of one.
+    """
+    device = cp.cuda.Device().id
+    in_slices = _capability(device) >= _CLUSTERS and _shared_bytes(device) >= _SLICE_BYTES
+    return WIDEST * (_SLICES if in_slices else 1)
 
 
 @cache
 def _capability(device: int) -> int:
     """Return a GPU's compute capability: 90 is 9.0."""
     return int(cp.cuda.Device(device).compute_capability)
+
+
+@cache
+def _shared_bytes(device: int) -> int:
+    """Return the most shared memory that a block can ask for."""
+    return int(cp.cuda.Device(device).attributes["MaxSharedMemoryPerBlockOptin"])
 
 
 @cache
