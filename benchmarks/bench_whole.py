@@ -24,7 +24,8 @@ from pathlib import Path
 
 import numpy as np
 
-PHASES = ("imports", "start", "load", "compile", "read", "tasks", "write", "close", "client")
+PHASES = ("imports", "start", "load", "compile", "read", "rows", "counts", "tables", "vectors")
+PHASES += ("train", "save", "tasks", "write", "publish", "close", "client")
 
 
 def penstock(*arguments: str) -> list[str]:

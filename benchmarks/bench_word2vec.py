@@ -4,7 +4,7 @@
     PENSTOCK_DATA=... python benchmarks/bench_word2vec.py blogcatalog [--shared-windows 1 8]
     python benchmarks/bench_word2vec.py graph [--shared-windows 1 8] --pecanpy VENV/bin/python
     python benchmarks/bench_word2vec.py zipf [--epochs 20]
-    python benchmarks/bench_word2vec.py whole [--scale 22]
+    python benchmarks/bench_word2vec.py whole [--scale 22] [--rounds 2]
     PENSTOCK_DATA=... python benchmarks/bench_word2vec.py ranks [--ranks 1 2] [--seeds 3] [--long 0]
     python benchmarks/bench_word2vec.py ranks --graph 22 --epochs 6 --ranks 1 2
 
@@ -28,6 +28,7 @@ from __future__ import annotations
 import argparse
 import gzip
 import itertools
+import json
 import os
 import shutil
 import subprocess
@@ -76,6 +77,7 @@ def main() -> None:
     parser.add_argument("--dim", type=int, default=128)
     parser.add_argument("--walks", type=int, default=80)
     parser.add_argument("--scale", type=int, default=16)
+    parser.add_argument("--rounds", type=int, default=2, help="of whole: warm runs")
     parser.add_argument("--pecanpy", help="a Python that has PecanPy and gensim")
     parser.add_argument("--shared-windows", type=int, nargs="+", default=[1])
     parser.add_argument("--seeds", type=int, default=1, help="of which qualities are means")
@@ -405,23 +407,39 @@ def zipf(given: argparse.Namespace, folder: Path) -> None:
 
 
 def whole(given: argparse.Namespace, folder: Path) -> None:
-    """Time the whole command on a large graph, cold and warm."""
-    made = folder / "graph"
+    """Time the whole command on a large graph, cold and warm, and say where its time goes."""
+    made, out = folder / "graph", folder / "out"
     penstock.generate("rmat", made, scale=given.scale)
-    words = ["word2vec", "train", made, folder / "out", "--app", "node2vec", "--p", "0.5"]
-    words += ["--q", "2", "--walks", "10", "--length", "80", "--dim", given.dim, "--overwrite"]
+    words = ["word2vec", "train", made, out, "--app", "node2vec", "--p", "0.5", "--q", "2"]
+    words += ["--walks", "10", "--length", "80", "--dim", given.dim]
+    plain, phases = ["-m", "penstock"], [str(Path(__file__).with_name("whole_phases.py"))]
     for windows in given.shared_windows:
         more = [*words, "--shared-windows", windows]
-        for run in ("cold", "warm"):
+        for run in ("cold", *["warm"] * given.rounds, "phases"):
+            shutil.rmtree(out, ignore_errors=True)
             began = time.perf_counter()
-            subprocess.run([sys.executable, "-P", "-m", "penstock", *map(str, more)], check=True)
+            start = [sys.executable, "-P", *(phases if run == "phases" else plain)]
+            env = os.environ | {"PHASES": str(folder / "phases.json")}
+            subprocess.run([*start, *map(str, more)], check=True, env=env)
             seconds = time.perf_counter() - began
-            near = near_edges(folder / "out", penstock.Graph.open(made))
+            near = near_edges(out, penstock.Graph.open(made))
             print(
-                f"--shared-windows {windows}, {run}: {seconds:.1f} s; edges nearer than random "
+                f"--shared-windows {windows}, {run}: {seconds:.2f} s; edges nearer than random "
                 f"pairs: {near:.3f}",
                 flush=True,
             )
+        show_phases(folder / "phases.json")
+
+
+def show_phases(path: Path) -> None:
+    """Print what whole_phases.py found: sums of the client and of other threads, and when."""
+    body = json.loads(path.read_text())
+    for who in ("client", "threads"):
+        spent = sorted(body[who].items(), key=lambda each: -each[1])
+        print(f"{who}: " + ", ".join(f"{name} {of:.2f}" for name, of in spent if of >= 0.005))
+    print("from s to s, thread, what")
+    for begun, ended, thread, what in body["spans"]:
+        print(f"{begun:6.2f} {ended:6.2f} {thread:3d} {what}")
 
 
 WHAT = {

@@ -1,7 +1,9 @@
 """Runs ``penstock`` with the arguments given and writes where its time went, as JSON, to $PHASES.
 
-Used by bench_whole.py. The client's thread is cut into phases without overlap; what other threads
-of the process do (tasks on threads) is added up apart. Processes of workers are not looked into.
+Used by bench_whole.py and bench_word2vec.py. The client's thread is cut into phases without
+overlap; what other threads of the process do (tasks on threads) is added up apart. ``spans`` lists
+what was timed and when, of every thread, so that what happens at once is seen. Processes of workers
+are not looked into. What is launched on a GPU counts where the host waits for it.
 """
 
 import atexit
@@ -29,7 +31,16 @@ CALLS = (
     ("penstock.pipelines.walk.output", "WalkWriter.__call__", "write"),
     ("penstock.files", "file_entry", "write"),
     ("penstock.workers.gnn.checkpoint", "save", "write"),
+    ("penstock.workers.walk.held", "_load", "rows"),
+    ("penstock.workers.word2vec.train", "_Run._counts", "counts"),
+    ("penstock.workers.word2vec.train", "_Run._noise", "tables"),
+    ("penstock.workers.word2vec.train", "_Run._vectors", "vectors"),
+    ("penstock.workers.word2vec.train", "_Run._epochs", "train"),
+    ("penstock.workers.word2vec.state", "Checkpoints.save", "save"),
+    ("penstock.pipelines.vectors.store", "write_vectors", "write"),
+    ("penstock.pipelines.job.partial", "publish", "publish"),
 )
+_SHORT = 0.02  # seconds; shorter spans are left out
 
 
 class Clock(threading.local):
@@ -37,22 +48,33 @@ class Clock(threading.local):
 
     def __init__(self) -> None:
         self.stack, self.since, self.spent = ["client"], time.perf_counter(), Counter()
+        self.begun: list[tuple[str, float]] = []
         EVERY.append((threading.current_thread() is threading.main_thread(), self.spent))
+        self.thread = len(EVERY) - 1
 
-    def enter(self, phase: str | None) -> None:
+    def enter(self, phase: str | None, name: str = "") -> None:
         now = time.perf_counter()
         self.spent[self.stack[-1]] += now - self.since
         self.since = now
-        self.stack.append(phase) if phase else self.stack.pop()
+        if phase:
+            self.stack.append(phase)
+            self.begun.append((name or phase, now))
+            return
+        self.stack.pop()
+        if self.begun:
+            said, begun = self.begun.pop()
+            if now - begun >= _SHORT:
+                SPANS.append((begun - BEGUN, now - BEGUN, self.thread, said))
 
 
 EVERY: list[tuple[bool, Counter]] = []
+SPANS: list[tuple[float, float, int, str]] = []  # from and to, in seconds; thread; what
 CLOCK = Clock()
 
 
-def timed(call, phase):
+def timed(call, phase, name=""):
     def inner(*args, **options):
-        CLOCK.enter(phase)
+        CLOCK.enter(phase, name)
         try:
             return call(*args, **options)
         finally:
@@ -92,7 +114,9 @@ def patch(module: str, name: str, wrap) -> None:
         setattr(owner, last, wrap(found))
 
 
-WAITING = {(m, n): (lambda call, p=p: timed(call, p)) for m, n, p in CALLS}
+WAITING = {
+    (m, n): (lambda call, p=p, n=n: timed(call, p, f"{p}: {n.split('.')[-1]}")) for m, n, p in CALLS
+}
 WAITING["penstock.cluster.connect", "connect"] = timed_connect
 
 
@@ -103,7 +127,7 @@ def patching(load):
     def inner(*args, **options):
         depth.now = getattr(depth, "now", 0) + 1
         if depth.now == 1:
-            CLOCK.enter("imports")
+            CLOCK.enter("imports", f"import {args[0]}")
         try:
             return load(*args, **options)
         finally:
@@ -125,6 +149,7 @@ def report() -> None:
     tasks.pop("client", None)
     seconds = time.perf_counter() - BEGUN
     body = {"seconds": seconds, "client": client, "threads": tasks, "modules": len(sys.modules)}
+    body["spans"] = sorted(SPANS)
     Path(os.environ["PHASES"]).write_text(json.dumps(body))
 
 

@@ -11,6 +11,7 @@ from dataclasses import replace
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
+from threading import Thread
 from typing import TYPE_CHECKING, Any
 
 from penstock.caches import have_home
@@ -84,18 +85,21 @@ def connect(
     >>> with connect("tcp://10.0.0.1:8786") as client: ...
     >>> with connect(ClusterSpec(cluster="local", workers=2, memory_limit="4GB")) as client: ...
     """
-    from penstock.cluster.devices import warn_of_unused_gpus
-    from penstock.cluster.ended import forgotten_at_the_end
-    from penstock.cluster.startup import check_versions, prepare_workers
-
     have_home()
     spec = cluster if isinstance(cluster, ClusterSpec) else ClusterSpec(cluster=cluster, **options)
     spec = spec.configured()
     kind = kind_for(spec, input_bytes, ranks, on_gpu=on_gpu)
+    # Here, as Dask's modules are imported next, and take long.
+    beginning = _begin_with_gpu(spec) if kind == "threads" and on_gpu else None
+    from penstock.cluster.devices import warn_of_unused_gpus
+    from penstock.cluster.ended import forgotten_at_the_end
+    from penstock.cluster.startup import check_versions, prepare_workers
+
     if ranks is not None:
         check_ranks(kind, spec.workers, ranks)
     check_count(spec, kind, ranks)
     with (
+        _awaited(beginning),
         forgotten_at_the_end(),
         _opened(replace(spec, cluster=kind), ranks, quiet) as running,
         _closing(_client(running, spec)) as client,
@@ -124,6 +128,23 @@ def _log_as_dask(loop: Any, context: dict[str, Any]) -> None:
     said, error = context.get("message", "an error in the event loop"), context.get("exception")
     level = logging.DEBUG if isinstance(error, OSError) else logging.ERROR
     logging.getLogger("distributed").log(level, said, exc_info=error)
+
+
+def _begin_with_gpu(spec: ClusterSpec) -> Thread | None:
+    """Have the GPU that this process will compute on got ready."""
+    from penstock.workers.resources.device import begin
+
+    return begin(spec.device)
+
+
+@contextmanager
+def _awaited(thread: Thread | None) -> Iterator[None]:
+    """Wait in the end for a thread that only matters to what is done meanwhile."""
+    try:
+        yield
+    finally:
+        if thread is not None:
+            thread.join()
 
 
 def _give_resources(client: Client, spec: ClusterSpec) -> None:

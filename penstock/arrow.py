@@ -41,6 +41,15 @@ def as_numpy(column: pa.Array | pa.ChunkedArray, null: Any = None) -> Array:
     return np.concatenate(parts) if parts else np.empty(0, _dtype(column.type))
 
 
+def one_array(column: pa.ChunkedArray) -> pa.Array:
+    """Return the chunks of a column as one array; a single one is not copied."""
+    import pyarrow as pa
+
+    if column.num_chunks == 1:
+        return column.chunk(0)
+    return pa.concat_arrays([*column.chunks, pa.nulls(0, column.type)])
+
+
 def take(values: pa.Array, numbers: Array) -> pa.Array:
     """Return ``values.take(numbers)``; of plain numbers without Arrow's functions of tables."""
     if values.null_count or not _numbers(values.type):

@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -32,6 +32,9 @@ from penstock.output_lock import (
 )
 from penstock.progress import Progress
 from penstock.system_errors import full_disk_explained
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future, ThreadPoolExecutor
 
 _CHUNK = 1 << 22
 _TEMPORARY = re.compile(r"\..*\.[0-9a-f]{8}\.tmp")  # the names that atomic() gives
@@ -123,27 +126,65 @@ def atomic(path: Path) -> Iterator[Path]:
 
 def save_npy(root: Path, name: str, array: np.ndarray[Any, Any]) -> FileEntry:
     """Write ``root/name`` atomically as .npy and return its entry, hashed while it is written."""
-    path = root / name
     array = np.ascontiguousarray(array)
-    digest = hashlib.sha256()
-    with atomic(path) as temporary, temporary.open("wb") as file:
-        header = _npy_header(array)
-        digest.update(header)
-        file.write(header)
-        body = array.reshape(-1).view(np.uint8).data
-        if len(body) < _CHUNK:  # not worth a thread
-            digest.update(body)
-            file.write(body)
-        else:  # neither hashing nor writing holds the GIL
-            from concurrent.futures import ThreadPoolExecutor
+    with npy_writer(root, name, array.shape, array.dtype) as writer:
+        writer.add(array)
+    return writer.entry
 
-            with ThreadPoolExecutor(1) as pool:
-                hashed = pool.submit(digest.update, body)
-                for start in range(0, len(body), _CHUNK):
-                    file.write(body[start : start + _CHUNK])
-                hashed.result()
-        size = file.tell()
-    return FileEntry(name, size, digest.hexdigest())
+
+class NpyWriter:
+    """A .npy file that is made piece by piece: one thread hashes it and another one writes it."""
+
+    entry: FileEntry  # once it is whole
+
+    def __init__(self, file: Any) -> None:
+        self._file, self._digest = file, hashlib.sha256()
+        self._threads: list[ThreadPoolExecutor] = []
+        self._under_way: list[Future[Any]] = []
+
+    def add(self, piece: np.ndarray[Any, Any]) -> list[Future[Any]]:
+        """Append numbers in the order of memory; they must stay until what is returned is done."""
+        return self._add(piece.reshape(-1).view(np.uint8).data)
+
+    def _add(self, data: Any) -> list[Future[Any]]:
+        if len(data) < _CHUNK and not self._threads:  # not worth a thread
+            self._digest.update(data)
+            self._file.write(data)
+            return []
+        from concurrent.futures import ThreadPoolExecutor
+
+        if not self._threads:  # neither hashing nor writing holds the GIL
+            self._threads = [ThreadPoolExecutor(1), ThreadPoolExecutor(1)]
+        hashing, writing = self._threads
+        made = [hashing.submit(self._digest.update, data), writing.submit(self._write, data)]
+        self._under_way += made
+        return made
+
+    def _write(self, data: Any) -> None:
+        for start in range(0, len(data), _CHUNK):
+            self._file.write(data[start : start + _CHUNK])
+
+    def _end(self, name: str) -> None:
+        for one in self._under_way:
+            one.result()
+        self.entry = FileEntry(name, self._file.tell(), self._digest.hexdigest())
+
+    def _close(self) -> None:
+        for thread in self._threads:
+            thread.shutdown(wait=True, cancel_futures=True)
+
+
+@contextmanager
+def npy_writer(root: Path, name: str, shape: tuple[int, ...], dtype: Any) -> Iterator[NpyWriter]:
+    """Give what writes ``root/name`` atomically as .npy, whose entry it has after the block."""
+    with atomic(root / name) as temporary, temporary.open("wb") as file:
+        writer = NpyWriter(file)
+        try:
+            writer._add(_npy_header(shape, dtype))
+            yield writer
+            writer._end(name)
+        finally:
+            writer._close()
 
 
 def file_entry(root: Path, name: str) -> FileEntry:
@@ -343,9 +384,10 @@ def exchange(one: Path, other: Path) -> bool:
     return bool(renameat2(*arguments) == 0)
 
 
-def _npy_header(array: np.ndarray[Any, Any]) -> bytes:
+def _npy_header(shape: tuple[int, ...], dtype: Any) -> bytes:
     from io import BytesIO
 
     buffer = BytesIO()
-    np.lib.format.write_array_header_1_0(buffer, np.lib.format.header_data_from_array_1_0(array))
+    described = {"descr": np.lib.format.dtype_to_descr(np.dtype(dtype)), "fortran_order": False}
+    np.lib.format.write_array_header_1_0(buffer, {**described, "shape": shape})
     return buffer.getvalue()

@@ -152,7 +152,12 @@ class Graph:
         """Return a column of nodes.parquet: ``id``, ``label``, ``split``, ``graph``."""
         from penstock.arrow import read_column
 
-        return read_column(self.path / "nodes.parquet", name)
+        return read_column(self.ids_file, name)
+
+    @property
+    def ids_file(self) -> Path:
+        """The Parquet file with a row a node, in order, whose column ``id`` has the user's ids."""
+        return self.path / "nodes.parquet"
 
     def user_ids(self, nodes: Any = None) -> pa.Array | pa.ChunkedArray:
         """Return the user's ids of internal ids ``nodes`` (default: of all, in order)."""

@@ -194,6 +194,15 @@ def test_a_job_that_computes_on_a_gpu_needs_no_numba(tmp_path):
     assert not loaded & {"numba", "scipy", "pandas", "bokeh", "cupy"}
 
 
+def test_options_of_vectors_need_no_dask_of_several_processes(tmp_path):
+    modules = ["penstock.pipelines.word2vec.command", "penstock.pipelines.word2vec.job"]
+    modules += ["penstock.pipelines.word2vec.inputs.graph", "penstock.pipelines.walk"]
+    loaded = loaded_by(f"import {', '.join(modules)}", tmp_path)
+    assert set(modules) <= loaded
+    # Imported while the GPU's context is made, which takes as long.
+    assert not loaded & {"distributed", "numba", "scipy", "pandas", "pyarrow", "cupy"}
+
+
 # What a job of numbers, on threads, has no use for; a second of every small job.
 UNUSED = {"pandas", "pyarrow.dataset", "scipy.linalg", "bokeh", "cryptography", "cupy"}
 
@@ -203,8 +212,9 @@ UNUSED = {"pandas", "pyarrow.dataset", "scipy.linalg", "bokeh", "cryptography", 
     [
         "walk {graph} {out} --length 5 --cluster threads -q",
         "gnn train {graph} {out} --epochs 1 --hidden 4 --cluster threads -q",
+        "word2vec train {graph} {out} --length 5 --dim 4 --cluster threads -q",
     ],
-    ids=["walk", "gnn train"],
+    ids=["walk", "gnn train", "word2vec train"],
 )
 def test_a_job_on_threads_loads_what_it_needs(command, make_graph, tmp_path):
     graph = make_graph(features="dense", labels=4)

@@ -57,6 +57,19 @@ def launch_blocks(
     kernel((blocks,), (threads,), arguments, shared_mem=shared)
 
 
+def start_compiler() -> None:
+    """Have CuPy start the compiler and find out what it is, which it does once for our options."""
+    keep_cupy_kernels()
+    import cupy as cp
+
+    source = 'extern "C" __global__ void nothing() {}'
+    cp.RawModule(code=source, options=_options()).get_function("nothing")
+
+
+def _options() -> tuple[str, ...]:
+    return ("-std=c++17", f"-I{FOLDER}", f"-DPENSTOCK_HEADERS=0x{_headers()}")
+
+
 @cache
 def _kernel(device: int, file: str, instance: str, prologue: str) -> Any:
     keep_cupy_kernels()
@@ -64,7 +77,7 @@ def _kernel(device: int, file: str, instance: str, prologue: str) -> Any:
 
     module = cp.RawModule(
         code=f"{prologue}#line 1\n{(FOLDER / f'{file}.cu').read_text()}",
-        options=("-std=c++17", f"-I{FOLDER}", f"-DPENSTOCK_HEADERS=0x{_headers()}"),
+        options=_options(),
         name_expressions=[instance],
     )
     return module.get_function(instance)

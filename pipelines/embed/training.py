@@ -247,9 +247,9 @@ def _train(comm: Any, task: TrainTask) -> Trained:
 
 def _widest(dask_worker: Any) -> int:
     """Return how many values a vector may have whose distances a GPU's kernels train."""
-    from penstock.kernels.cuda.embed.tiles import WIDEST
+    from penstock.kernels.cuda.embed.tiles import widest_distance
 
-    return int(WIDEST)
+    return widest_distance()
 
 
 def _sum_of_newest(run: Path) -> str:

@@ -10,7 +10,6 @@ from penstock.cluster.spec import ClusterSpec
 from penstock.errors import CapacityError, ClusterError
 from penstock.limits import usable_memory
 from penstock.sizes import does_not_fit
-from penstock.workers.plugin import resources
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -87,6 +86,8 @@ def capacity_of(client: Client) -> Capacity:
     """Ask every worker what it has."""
 
     def held_by(dask_worker: Any) -> tuple[int, int, bool]:
+        from penstock.workers.plugin import resources
+
         held = resources(dask_worker)
         return held.cache.limit_bytes, held.memory_bytes(), held.device is not None
 

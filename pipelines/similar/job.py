@@ -31,7 +31,8 @@ from penstock.pipelines.output import Command
 from penstock.pipelines.similar.options import SimilarOptions
 from penstock.pipelines.similar.report import AllReport
 from penstock.pipelines.vectors import Vectors
-from penstock.pipelines.vectors.store import as_ids, save_table
+from penstock.pipelines.vectors.store import as_ids
+from penstock.vector_parts import save_table
 from penstock.workers.plugin import resources
 from penstock.workers.resources.device import to_host
 

@@ -9,7 +9,7 @@ context.npy           word2vec's output vectors, from which a training can go on
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -19,12 +19,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from penstock.arrays import Array
-from penstock.arrow import as_arrow
+from penstock.arrow import as_arrow, as_numpy, one_array
 from penstock.errors import CorruptFile, InputError
-from penstock.files import FileEntry, atomic, file_entry, file_table, read_file_table, save_npy
+from penstock.files import FileEntry, atomic, file_table, read_file_table, save_npy
 from penstock.formats import Format
 from penstock.graph import load_npy
 from penstock.partition.threads import spread
+from penstock.vector_parts import rows_of_part, save_part
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -40,8 +41,6 @@ FORMAT = Format(
 )
 VALUES, CONTEXT = "vectors.npy", "context.npy"
 
-_PART_BYTES = 1 << 27
-
 
 def write_vectors(
     folder: Path,
@@ -51,6 +50,7 @@ def write_vectors(
     counts: Array | None = None,
     context: Array | None = None,
     written: Mapping[str, tuple[Path, FileEntry]] | None = None,
+    parts: Sequence[FileEntry] = (),
     files: Iterable[FileEntry] = (),
     **about: Any,
 ) -> int:
@@ -71,6 +71,8 @@ def write_vectors(
     written
         By name, VALUES or CONTEXT: a .npy file of the same disk that holds these very values and
         never changes, and its entry. It gets a second name instead of a copy.
+    parts
+        The Parquet files, where ``save_part`` has written all of them to ``folder`` already.
     files
         Other files of the folder that the manifest lists.
     **about
@@ -90,9 +92,10 @@ def write_vectors(
     values = np.ascontiguousarray(values, np.float32)
     if values.ndim != 2:
         raise InputError("vectors have a row an id", expected="two axes", got=f"{values.ndim}")
-    rows = max(1, _PART_BYTES // max(values.shape[1] * 4, 1))
+    rows = rows_of_part(values.shape[1])
     starts = range(0, max(len(values), 1), rows)
-    entries: dict[str, FileEntry] = {}
+    assert len(parts) in (0, len(starts))
+    entries = {entry.name: entry for entry in parts}
 
     def keep(make: Callable[[], FileEntry]) -> None:
         entry = make()
@@ -105,10 +108,10 @@ def write_vectors(
     for name, array in arrays.items():
         there = (written or {}).get(name)
         pieces.append(partial(_save_values, folder, name, array, there))
-    for number, start in enumerate(starts):
+    for number, start in enumerate(() if parts else starts):
         cut = slice(start, start + rows)
         some = None if counts is None else counts[cut]
-        pieces.append(partial(_save_part, folder, number, ids[cut], values[cut], some))
+        pieces.append(partial(save_part, folder, number, ids[cut], values[cut], some))
     spread(keep, pieces)
     listed = [*(entries[name] for name in sorted(entries)), *files]
     body = {
@@ -183,7 +186,7 @@ def as_ids(ids: Any) -> pa.Array:
     import pyarrow as pa
 
     if isinstance(ids, pa.ChunkedArray):
-        return pa.concat_arrays([*ids.chunks, pa.array([], ids.type)])
+        return one_array(ids)
     if isinstance(ids, pa.Array):
         return ids
     return as_arrow(ids) if isinstance(ids, np.ndarray) else pa.array(ids)
@@ -191,8 +194,6 @@ def as_ids(ids: Any) -> pa.Array:
 
 def checked_ids(ids: pa.Array, rows: int, where: str) -> pa.Array:
     """Return ``ids``; InputError where they are not one for each row, null, or there twice."""
-    import pyarrow.compute as pc
-
     if len(ids) != rows:
         raise InputError(
             f"{where} has {len(ids):,} ids for {rows:,} vectors", expected="an id for each vector"
@@ -204,6 +205,10 @@ def checked_ids(ids: pa.Array, rows: int, where: str) -> pa.Array:
             got=f"null in row {first}",
             remedy="Leave these rows out",
         )
+    if _ascending(ids):
+        return ids
+    import pyarrow.compute as pc
+
     if len(pc.unique(ids)) != rows:
         first_row = np.asarray(pc.index_in(ids, value_set=ids))
         again = np.flatnonzero(first_row != np.arange(rows))
@@ -217,12 +222,14 @@ def checked_ids(ids: pa.Array, rows: int, where: str) -> pa.Array:
     return ids
 
 
-def vector_lists(values: Array) -> pa.Array:
-    """Return rows of numbers as Arrow lists of a fixed size, which share their memory."""
+def _ascending(ids: pa.Array) -> bool:
+    """Return whether ids are whole numbers, each larger than the one before: so none is twice."""
     import pyarrow as pa
 
-    flat = as_arrow(values.reshape(-1))
-    return pa.FixedSizeListArray.from_arrays(flat, int(values.shape[1]))
+    if not pa.types.is_integer(ids.type):
+        return False
+    numbers = as_numpy(ids)
+    return bool((numbers[1:] > numbers[:-1]).all())
 
 
 def _save_values(
@@ -234,28 +241,3 @@ def _save_values(
             os.link(path, temporary)
             return replace(entry, name=name)
     return save_npy(folder, name, array)
-
-
-def _save_part(
-    folder: Path, number: int, ids: pa.Array, values: Array, counts: Array | None
-) -> FileEntry:
-    import pyarrow as pa
-
-    columns = {"id": ids, "vector": vector_lists(values)}
-    if counts is not None:
-        columns["count"] = as_arrow(np.asarray(counts))
-    return save_table(folder, f"part-{number:05d}.parquet", pa.table(columns))
-
-
-def save_table(folder: Path, name: str, table: pa.Table) -> FileEntry:
-    """Write ids and vectors as Parquet; floats are as good as random, and not compressed."""
-    import pyarrow.parquet as pq
-
-    compression = dict.fromkeys(table.column_names, "zstd")
-    if compression.pop("vector", None):
-        compression["vector.list.element"] = "none"
-    with atomic(folder / name) as temporary:
-        pq.write_table(
-            table, temporary, compression=compression, use_dictionary=False, row_group_size=1 << 18
-        )
-    return file_entry(folder, name)

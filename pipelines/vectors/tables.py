@@ -14,6 +14,7 @@ from penstock.files import save_npy
 from penstock.graph import load_npy
 from penstock.pipelines.vectors import store
 from penstock.sizes import need_memory
+from penstock.vector_parts import save_table, vector_lists
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -203,7 +204,7 @@ def write_npy(path: Path, ids: pa.Array, values: Array) -> None:
     import pyarrow as pa
 
     name = f"{path.with_suffix('').name}{_IDS[0]}"
-    store.save_table(path.parent, name, pa.table({"id": ids}))
+    save_table(path.parent, name, pa.table({"id": ids}))
     save_npy(path.parent, path.name, values)
 
 
@@ -211,5 +212,5 @@ def write_parquet(path: Path, ids: pa.Array, values: Array) -> None:
     """Write one Parquet file: ``id``, ``vector``."""
     import pyarrow as pa
 
-    table = pa.table({"id": ids, "vector": store.vector_lists(values)})
-    store.save_table(path.parent, path.name, table)
+    table = pa.table({"id": ids, "vector": vector_lists(values)})
+    save_table(path.parent, path.name, table)

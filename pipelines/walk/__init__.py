@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from penstock.arrays import Array
 from penstock.cluster.spec import ClusterSpec
-from penstock.csr import CSR
-from penstock.graph import Graph
 from penstock.paths import client_path
-from penstock.pipelines.job import run
-from penstock.pipelines.walk.job import WalkJob
 from penstock.pipelines.walk.options import WalkOptions
 from penstock.pipelines.walk.report import WalkReport
+
+if TYPE_CHECKING:
+    from penstock.csr import CSR
+    from penstock.graph import Graph
 
 __all__ = ["WalkOptions", "WalkReport", "walk", "walk_array"]
 
@@ -62,6 +62,11 @@ def walk(
     >>> walk("follows", "walks", app="node2vec", p=2, q=0.5, walks=10)
     >>> walk("kg", "walks", app="metapath", schema="born_in,part_of")
     """
+    # Options of walks are other jobs' too, which need nothing of what follows.
+    from penstock.graph import Graph
+    from penstock.pipelines.job import run
+    from penstock.pipelines.walk.job import WalkJob
+
     given = WalkOptions(**options)
     known = graph.path if isinstance(graph, Graph) else graph
     opened = Graph.open(known, verify=given.verify, quiet=quiet)

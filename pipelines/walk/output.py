@@ -19,7 +19,6 @@ from penstock.files import FileEntry, atomic, file_entry, file_table, save_npy
 from penstock.formats import Format
 from penstock.graph import Graph
 from penstock.pipelines.job.partial import Records
-from penstock.workers.plugin import resources
 
 KIND = "walks"
 FORMAT = Format(
@@ -118,6 +117,8 @@ class WalkWriter:
         if self.graph is None:
             return as_arrow(nodes)
         key = ("user ids", str(self.graph), self.version)
+        from penstock.workers.plugin import resources
+
         with resources().cache.hold(key, self._ids) as ids:
             return take(ids, nodes)
 

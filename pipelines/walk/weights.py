@@ -13,7 +13,6 @@ from penstock.graph import Graph
 from penstock.kernels import kernel
 from penstock.pipelines.job import Workers
 from penstock.pipelines.walk.options import WalkingOptions
-from penstock.workers.plugin import resources
 from penstock.workers.walk.rows import single
 
 
@@ -82,6 +81,8 @@ def combined(
 
 def inspect_shard(graph: str, number: int) -> dict[str, Any]:
     """Return what the weights of one shard are like; runs on a worker."""
+    from penstock.workers.plugin import resources
+
     with resources().stage.hold(Path(graph), f"shards/{number:05d}") as path:
         csr = Graph.open(path).shard(number)
         assert csr.weights is not None

@@ -147,7 +147,14 @@ class Word2vecJob(Job[Word2vecReport]):
             prepared = self.input.prepare(workers, has.rows, scratch)
             self._say_size(vocabulary.words, prepared.tokens, memory, has)
             task = TrainTask(
-                prepared.corpus, vocabulary.words, prepared.counts, training, scratch, start
+                prepared.corpus,
+                vocabulary.words,
+                prepared.counts,
+                training,
+                scratch,
+                start,
+                parts=partial.result,
+                ids=vocabulary.file,
             )
             total = prepared.tokens * training.epochs
             with WordsBar(total, quiet=self.quiet) as bar:
@@ -171,6 +178,7 @@ class Word2vecJob(Job[Word2vecReport]):
             counts=load_npy(trained.counts),
             context=load_npy(trained.context),
             written=_checkpoint_files(scratch),
+            parts=trained.parts,
             files=[file_entry(partial.result, EPOCHS)],
             made_by=self.command,
             **self._about(),

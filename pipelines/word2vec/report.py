@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from penstock.paths import shown
 from penstock.progress import Progress
 from penstock.sizes import format_bytes, format_count
-from penstock.workers.word2vec.task import Trained
+
+if TYPE_CHECKING:
+    from penstock.workers.word2vec.task import Trained
 
 
 @dataclass

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from penstock.arrays import Array
+from penstock.arrow import one_array, read_column
 from penstock.errors import InputError
 from penstock.files import atomic, save_npy
 from penstock.graph import load_npy
@@ -71,11 +72,7 @@ class Vocabulary:
 
 def load_ids(folder: Path) -> pa.Array:
     """Return the ids of a vocabulary that was written."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    found = pq.read_table(folder / IDS)["id"]
-    return pa.concat_arrays([*found.chunks, pa.array([], found.type)])
+    return one_array(read_column(folder / IDS, "id"))
 
 
 def empty(what: str) -> InputError:

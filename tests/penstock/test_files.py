@@ -40,6 +40,8 @@ def test_an_array_reads_back_and_its_checksum_is_that_of_the_file(tmp_path, arra
     assert entry.sha256 == hashlib.sha256(path.read_bytes()).hexdigest() == sha256_of(path)
     assert entry.bytes == path.stat().st_size
     assert entry == file_entry(tmp_path, "deep/a.npy")
+    np.save(tmp_path / "b.npy", np.ascontiguousarray(array))
+    assert path.read_bytes() == (tmp_path / "b.npy").read_bytes()
 
 
 def test_a_failure_leaves_what_was_there(tmp_path):

@@ -6,7 +6,9 @@ import errno
 import os
 import re
 import socket
+import threading
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
@@ -135,6 +137,42 @@ def look() -> Gpu:
     return Gpu(host, used=False, shown=shown, reason=reason, remedy=remedy)
 
 
+def begin(device: str) -> threading.Thread | None:
+    """Have this process begin with its GPU in a thread, if it will compute on one.
+
+    The driver takes some tenths of a second to make a context, and the compiler to start, and they
+    need Python for none of it: others may be imported meanwhile. What goes wrong is said where the
+    GPU is used.
+
+    device  what was asked for, as ``ask`` will be told
+    """
+    wanted = _wanted() if device == "auto" else device
+    if wanted == "cpu" or not shows_gpu() or find_spec("cupy") is None:
+        return None
+    thread = threading.Thread(target=_begin, name="penstock-begin-gpu", daemon=True)
+    thread.start()
+    return thread
+
+
+def _begin() -> None:
+    with suppress(Exception):
+        if _make_context():
+            from penstock.kernels.cuda.module import start_compiler
+
+            start_compiler()
+
+
+def _make_context() -> bool:
+    """Make the context that CuPy will find: by the driver, which asks nothing of Python."""
+    import ctypes
+
+    driver = ctypes.CDLL("libcuda.so.1")
+    device, context = ctypes.c_int(), ctypes.c_void_p()
+    if driver.cuInit(0) != 0 or driver.cuDeviceGet(ctypes.byref(device), 0) != 0:
+        return False
+    return bool(driver.cuDevicePrimaryCtxRetain(ctypes.byref(context), device) == 0)
+
+
 def _first_line(error: BaseException) -> str:
     """Return what an error says in a line: that of its cause, as CuPy tells its own at length."""
     while error.__cause__ is not None:
@@ -237,9 +275,9 @@ def wait_for_gpu() -> None:
     cupy.cuda.get_current_stream().synchronize()
 
 
-def to_host(array: DeviceArray) -> Any:
-    """Return ``array`` as NumPy."""
-    return array.get() if hasattr(array, "__cuda_array_interface__") else array
+def to_host(array: DeviceArray, out: Any = None) -> Any:
+    """Return ``array`` as NumPy; from a GPU it is copied, to ``out`` where that is given."""
+    return array.get(out=out) if hasattr(array, "__cuda_array_interface__") else array
 
 
 @cache

@@ -6,14 +6,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from penstock.graph import Graph
 from penstock.kernels.walk_rules import WalkGraph
-from penstock.workers.plugin import Resources, resources
 from penstock.workers.walk.rows import WalkGraphSpec
+
+if TYPE_CHECKING:
+    from penstock.workers.plugin import Resources
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,6 +29,8 @@ class _Kept:
 @contextmanager
 def held_rows(graph: Path, version: str, spec: WalkGraphSpec) -> Iterator[WalkGraph]:
     """Give the rows of a graph, which this worker keeps for the tasks to come."""
+    from penstock.workers.plugin import resources
+
     held = resources()
     key = ("walk rows", str(graph), version, spec)
     with held.cache.hold(key, lambda: _load(held, graph, spec)) as kept:
@@ -39,15 +43,42 @@ def _load(held: Resources, path: Path, spec: WalkGraphSpec) -> _Kept:
     if held.device is not None:
         import cupy
 
-        put = cupy.asarray
-    columns = columns_of(graph, spec)
+        put, columns = cupy.asarray, columns_on_gpu(graph, spec)
+    else:
+        columns = columns_of(graph, spec)
     size = spec.bytes(graph.num_nodes, graph.num_edges, columns["indices"].itemsize)
     return _Kept(spec.build(columns, put), size)
 
 
+def columns_on_gpu(graph: Graph, spec: WalkGraphSpec) -> dict[str, Any]:
+    """Return the columns of a graph that a spec reads, the neighbours on the GPU."""
+    if spec.weighted or spec.relations or spec.times:  # which are made ready on the host
+        return columns_of(graph, spec)
+    import cupy
+
+    from penstock.workers.resources.upload import upload
+
+    indptr = np.zeros(graph.num_nodes + 1, np.int64)
+    indices = cupy.empty(graph.num_edges, graph.manifest.dtypes["indices"])
+
+    def shards() -> Iterator[tuple[Any, Any]]:
+        row = edge = 0
+        for number in range(graph.num_shards):  # one is checked while others are copied
+            shard = graph.shard(number)
+            indptr[row + 1 : row + 1 + shard.rows] = shard.indptr[1:] + edge
+            yield shard.indices, indices[edge : edge + shard.edges]
+            row, edge = row + shard.rows, edge + shard.edges
+
+    upload(shards())
+    return _with_nodes({"indptr": indptr, "indices": indices}, graph, spec)
+
+
 def columns_of(graph: Graph, spec: WalkGraphSpec) -> dict[str, Any]:
     """Return the columns of a graph that a spec reads."""
-    columns: dict[str, Any] = dict(graph.csr().arrays())
+    return _with_nodes(dict(graph.csr().arrays()), graph, spec)
+
+
+def _with_nodes(columns: dict[str, Any], graph: Graph, spec: WalkGraphSpec) -> dict[str, Any]:
     if spec.degrees:
         columns["degrees"] = np.diff(columns["indptr"]).astype(np.int32)
     if spec.labels:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -25,12 +26,13 @@ class Starts:
     nodes: int
     file: Path | None = None  # the starts' internal ids; None: all nodes in order
 
-    def of(self, first: int, last: int) -> Array:
-        """Return the first nodes of walks ``first .. last``."""
-        places = np.arange(first, last, dtype=np.int64) % max(self.count, 1)
-        if self.file is None:
-            return places.astype(id_dtype(self.nodes))
-        return np.asarray(self._listed[places])
+    def of(self, first: int, last: int, arrays: Any = np) -> Any:
+        """Return the first nodes of walks ``first .. last``, as arrays of NumPy or CuPy."""
+        if self.file is not None:
+            places = np.arange(first, last, dtype=np.int64) % max(self.count, 1)
+            return arrays.asarray(self._listed[places])
+        places = arrays.arange(first, last, dtype=np.int64) % max(self.count, 1)
+        return places.astype(id_dtype(self.nodes))
 
     @cached_property
     def _listed(self) -> Array:

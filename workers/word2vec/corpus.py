@@ -39,9 +39,9 @@ _RESIDENT_SHARE = 0.5
 # at nodes of few visits; with ten by 1 and 10 %. A GPU walks some 20 times as fast as it
 # trains; cores, for which it is about four times by node2vec, keep these walks.
 COUNTED_WORDS = 1 << 24
-_VISITS_WORDS = 1 << 22  # walked at a time
+_VISITS_WORDS, _VISITS_WORDS_GPU = 1 << 22, 1 << 25  # walked at a time
 
-Tokens = tuple[Any, Any]  # numbers of words, and where each sentence begins: see Sentences
+Tokens = tuple[Any, Any]  # tokens and offsets of Sentences
 
 
 class Corpus(ABC):
@@ -159,12 +159,13 @@ class WalkCorpus(Corpus):
         """Walk, where the rows lie."""
         shift = 0 if self.same else epoch * self.sentences
         module = kernel("walk", self.rows.indptr)
-        starts, length = self.starts.of(first, last), self.rules.length
-        numbers = np.arange(first + shift, last + shift, dtype=np.int64)
+        arrays, length = arrays_of_device(), self.rules.length
+        starts = self.starts.of(first, last, arrays)
+        numbers = arrays.arange(first + shift, last + shift, dtype=np.int64)
+        if gpu():  # which trains on rows as they are
+            paths = module.walk(self.rows, self.rules, numbers, starts)
+            return paths.astype(np.int32, copy=False), None
         offsets = np.arange(last - first + 1, dtype=np.int64) * length
-        if gpu():
-            paths = module.walk(self.rows, self.rules, to_device(numbers), to_device(starts))
-            return paths.reshape(-1).astype(np.int32, copy=False), to_device(offsets)
         paths = np.empty((last - first, length), np.int32)
         begin, end = self._take_kept(epoch, first, last, paths)
         size = max(1, _BATCH_IDS // length)
@@ -197,9 +198,11 @@ class WalkCorpus(Corpus):
         counts = arrays.zeros(nodes, np.int64)
         few = (last - first) * self.rules.length <= COUNTED_WORDS
         kept = np.empty((last - first, self.rules.length), np.int32) if few and not gpu() else None
-        for begin, end in self.pieces(first, last, max(_VISITS_WORDS, nodes)):
+        at_once = max(_VISITS_WORDS_GPU if gpu() else _VISITS_WORDS, nodes)
+        for begin, end in self.pieces(first, last, at_once):
             tokens, _ = self.read(0, begin, end)
-            counts += arrays.bincount(tokens[tokens >= 0], minlength=nodes)
+            # Those beyond a walk's end are counted as -1: to leave them out first takes longer.
+            counts += arrays.bincount((tokens + 1).ravel(), minlength=nodes + 1)[1:]
             if kept is not None:
                 kept[begin - first : end - first] = tokens.reshape(end - begin, -1)
         self.kept, self.kept_from = kept, first

@@ -3,6 +3,9 @@
 checkpoints/last.json   how far it was, and the files that hold its vectors, by name and SHA-256
 checkpoints/in-N.npy, out-N.npy
 epochs.jsonl            a line an epoch: the loss, words, pairs, the rate
+
+With the last checkpoint the Parquet files of the vectors are written: rows that come from a GPU are
+hashed, written and encoded while the next come.
 """
 
 from __future__ import annotations
@@ -11,7 +14,9 @@ import json
 import math
 import operator
 import time
-from concurrent.futures import ThreadPoolExecutor
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,14 +25,17 @@ import numpy as np
 
 from penstock.documents import parse_json
 from penstock.errors import CorruptFile
-from penstock.files import FileEntry, append_text, save_json, save_npy, save_text
+from penstock.files import FileEntry, append_text, npy_writer, save_json, save_text
 from penstock.graph import load_npy
 from penstock.kernels.word2vec_rules import Losses
 from penstock.output_lock import refuse_link
+from penstock.vector_parts import rows_of_part, save_part
 from penstock.workers.resources.device import gpu, to_host, wait_for_gpu
 
 FOLDER, LAST, EPOCHS = "checkpoints", "checkpoints/last.json", "epochs.jsonl"
 _ANEW = "Run without --resume to start anew"
+# Pieces of an array that are copied ahead. Hashing one is what takes longest.
+_AHEAD = 6
 
 
 @dataclass
@@ -67,6 +75,25 @@ class Position:
         return f"epoch {self.epoch + 1}, {100 * self.sentence // max(sentences, 1)} %"
 
 
+@dataclass(frozen=True)
+class Parts:
+    """What the Parquet files of vectors hold beside them, and where they go; threads: that encode.
+
+    ids  an Arrow array; counts: (words,) int64
+    """
+
+    folder: Path
+    ids: Any
+    counts: Any
+    threads: int
+
+    def save(self, number: int, values: Any) -> FileEntry:
+        """Write one of the files."""
+        some = slice(number * rows_of_part(values.shape[1]), None)
+        ids, counts = (each[some][: len(values)] for each in (self.ids, self.counts))
+        return save_part(self.folder, number, ids, values, counts)
+
+
 class Checkpoints:
     """The last checkpoint of a training, which one rank writes and all read."""
 
@@ -80,18 +107,40 @@ class Checkpoints:
         """Whether so many minutes have passed."""
         return self.minutes > 0 and time.monotonic() - self._saved_at > 60 * self.minutes
 
-    def save(self, position: Position, vectors: tuple[Any, Any], sentences: int) -> None:
-        """Write one; the one before is there until this one is whole."""
+    def save(
+        self,
+        position: Position,
+        vectors: tuple[Any, Any],
+        sentences: int,
+        parts: Parts | None = None,
+    ) -> list[FileEntry]:
+        """Write one; the one before is there until this one is whole.
+
+        parts  write the Parquet files of the input vectors too, whose entries are returned
+        """
         refuse_link(self.folder / FOLDER)
         number = self.number + 1
+        made: list[Future[FileEntry]] = []
 
         def write(name: str, array: Any) -> FileEntry:
-            return save_npy(self.folder, f"{FOLDER}/{name}-{number}.npy", to_host(array))
+            return _save_rows(self.folder, f"{FOLDER}/{name}-{number}.npy", array, None)
 
         if gpu():
             wait_for_gpu()  # the threads below have streams of their own
-        with ThreadPoolExecutor(2) as pool:  # what takes long is hashing, on a core each
-            files = list(pool.map(write, ("in", "out"), vectors))
+        with (
+            ThreadPoolExecutor(1) as beside,
+            ThreadPoolExecutor(1 if parts is None else parts.threads) as encoding,
+        ):
+            context = beside.submit(write, "out", vectors[1])
+
+            def encode(number: int, values: Any) -> Future[FileEntry]:
+                assert parts is not None
+                made.append(encoding.submit(parts.save, number, values))
+                return made[-1]
+
+            name = f"{FOLDER}/in-{number}.npy"
+            first = _save_rows(self.folder, name, vectors[0], None if parts is None else encode)
+            files = [first, context.result()]
         save_json(
             self.folder / LAST,
             {"number": number, **position.to_dict(), "files": [asdict(file) for file in files]},
@@ -102,6 +151,7 @@ class Checkpoints:
                 old.unlink(missing_ok=True)
         self.said = position.text(sentences)
         self._saved_at = time.monotonic()
+        return [each.result() for each in made]
 
     def load(self) -> tuple[Position, tuple[Any, Any]] | None:
         """Return the last one, if there is one: its vectors are mapped."""
@@ -153,6 +203,35 @@ class Checkpoints:
             return int(parse_json((self.folder / LAST).read_bytes())["number"])
         except (OSError, ValueError, KeyError, TypeError):
             return 0
+
+
+def _save_rows(
+    folder: Path, name: str, array: Any, encode: Callable[[int, Any], Future[FileEntry]] | None
+) -> FileEntry:
+    """Write an array as .npy, rows of a part at a time: the next are copied while some are hashed.
+
+    encode  starts what else is made of a piece, which stays until that is done
+    """
+    rows = rows_of_part(array.shape[1])
+    under_way: deque[tuple[Any, list[Future[Any]]]] = deque()
+    with npy_writer(folder, name, array.shape, array.dtype) as writer:
+        for number, start in enumerate(range(0, len(array), rows)):
+            memory = None
+            if len(under_way) == _AHEAD:  # whose memory, which the system has given, is used again
+                memory, futures = under_way.popleft()
+                for future in futures:
+                    future.result()
+            some = array[start : start + rows]
+            memory = memory if memory is None else memory[: len(some)]
+            piece = to_host(some, memory)
+            started: list[Future[Any]] = list(writer.add(piece))
+            if encode is not None:
+                started.append(encode(number, piece))
+            under_way.append((piece, started))
+        for _, futures in under_way:
+            for future in futures:
+                future.result()
+    return writer.entry
 
 
 def note_epoch(folder: Path, position: Position, rate: float, seconds: float) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from penstock.files import FileEntry
 from penstock.kernels.word2vec_rules import Rules
 from penstock.limits import cores
 from penstock.workers.word2vec.corpus import Encoded, GraphWalks
@@ -92,6 +93,8 @@ class TrainTask:
     counts  a file of how often each of them is, .npy; None: counted in the walks
     start   a folder with words.npy, in.npy and maybe out.npy, of words that have vectors already
     folder  rank 0 writes there: epochs.jsonl, checkpoints, and in the end the vectors
+    parts   where rank 0 writes the Parquet files of the vectors with the last checkpoint; None: not
+    ids     a Parquet file with a column id, of the words in their order, for these files
     """
 
     corpus: Encoded | GraphWalks
@@ -100,6 +103,8 @@ class TrainTask:
     training: Training
     folder: Path
     start: Path | None = None
+    parts: Path | None = None
+    ids: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -112,6 +117,7 @@ class Trained:
     seconds  of training in this run alone; run_words: the words of these seconds
     stopped  why it ended: epochs, or nan
     resumed  the share of the words that were there from the run before
+    parts    the Parquet files that rank 0 wrote; none where there was nothing left to train
     """
 
     vectors: Path
@@ -129,3 +135,4 @@ class Trained:
     unseen: int = 0
     threads: int = 1
     saved: str = ""
+    parts: tuple[FileEntry, ...] = ()

@@ -15,22 +15,29 @@ import math
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from penstock.files import save_npy
+from penstock.arrow import one_array, read_column
+from penstock.files import FileEntry, save_npy
 from penstock.graph import load_npy
 from penstock.kernels import kernel
 from penstock.kernels.word2vec_rules import Losses, Noise, Sentences
 from penstock.partition.threads import spread
 from penstock.workers.cores import cores_of_rank
 from penstock.workers.resources.device import arrays_of_device, gpu, to_device
-from penstock.workers.word2vec.corpus import Corpus, Tokens, WalkCorpus
+from penstock.workers.word2vec.corpus import Corpus, WalkCorpus
 from penstock.workers.word2vec.deltas import Pair, Shards
-from penstock.workers.word2vec.state import Checkpoints, Position, cut_epochs, note_epoch
+from penstock.workers.word2vec.state import (
+    Checkpoints,
+    Parts,
+    Position,
+    cut_epochs,
+    note_epoch,
+)
 from penstock.workers.word2vec.task import BLOCK_WORDS, GPU_BLOCK_WORDS, Trained, TrainTask
 
 if TYPE_CHECKING:
@@ -93,8 +100,13 @@ class _Run:
 
     def run(self) -> Trained:
         """Run the epochs that are left."""
+        with ThreadPoolExecutor(1) as beside:
+            parts = beside.submit(self._parts) if self.comm.rank == 0 else None
+            return self._run(parts)
+
+    def _run(self, parts: Future[Parts | None] | None) -> Trained:
         self._resume()
-        first_rank, begun = self.comm.rank == 0, time.monotonic()
+        begun = time.monotonic()
         before = self._before = self._done()
         trained = self._trained()
         stopped = self._epochs()
@@ -102,10 +114,12 @@ class _Run:
         if not self._finite():  # a loss is that from before the step
             stopped = "nan"
         seconds = time.monotonic() - begun
-        if first_rank and stopped != "nan":
-            if self.checkpoints.load() is None or self._done() > before:
-                self.checkpoints.save(self.position, self.vectors, self.corpus.sentences)
-            save_npy(self.task.folder, "counts.npy", self.counts)
+        written: list[FileEntry] = []
+        if parts is not None and stopped != "nan":
+            found = parts.result()
+            if not self.checkpoints.number or self._done() > before:
+                last = self.position, self.vectors, self.corpus.sentences
+                written = self.checkpoints.save(*last, found)
         self.comm.barrier()
         position, folder = self.position, self.task.folder
         number = Checkpoints(folder, 0).number
@@ -125,7 +139,16 @@ class _Run:
             unseen=int(np.count_nonzero(self.counts == 0)),
             threads=self.threads,
             saved=self.checkpoints.said,
+            parts=tuple(written),
         )
+
+    def _parts(self) -> Parts | None:
+        """Save the counts, and return what the Parquet files will hold: while others train."""
+        save_npy(self.task.folder, "counts.npy", self.counts)
+        if self.task.parts is None or self.task.ids is None:
+            return None
+        ids = one_array(read_column(self.task.ids, "id"))
+        return Parts(self.task.parts, ids, self.counts, self.threads)
 
     # -- what stands before the first word ---------------------------------------------------------
 
@@ -142,21 +165,17 @@ class _Run:
 
     def _noise(self) -> Noise:
         training, counts = self.training, self.counts
-        module = kernel("word2vec", counts)
         drawn = counts
         if training.ns_exponent != _NOISE_POWER:
             with np.errstate(divide="ignore"):
                 powered = counts.astype(np.float64) ** (training.ns_exponent / _NOISE_POWER)
             drawn = np.where(counts > 0, powered, 0.0)  # what is never seen is never drawn
+        shares = (counts / max(counts.sum(), 1)).astype(np.float32)
+        counts, drawn = to_device(counts), to_device(drawn)
+        module = kernel("word2vec", counts)
         chance, alias = module.noise_table(drawn)
         keep = module.keep_thresholds(counts, training.sample) if training.sample else None
-        shares = (counts / max(counts.sum(), 1)).astype(np.float32)
-        return Noise(
-            to_device(chance),
-            to_device(alias),
-            None if keep is None else to_device(keep),
-            to_device(shares),
-        )
+        return Noise(chance, alias, keep, to_device(shares))
 
     def _pairs(self) -> tuple[Pair, Any]:
         """Return how many pairs a word of the corpus brings to rows, and how often rows are met."""
@@ -225,8 +244,8 @@ class _Run:
             words, shards = self._words_of_round(), self._shards(self.comm.size)
             vectors = shards.copies[0]
         found: list[Callable[[], Losses]] = []
-        for step, tokens in self._ahead(self._steps(words, even=shards is not None)):
-            found.append(self._train(vectors, step, tokens, self.threads))
+        for step, block in self._ahead(self._steps(words, even=shards is not None)):
+            found.append(self._train(vectors, block, self.threads))
             if step.end is None:
                 continue
             launched, found = _Round(found, self.comm.mark(), step.end), []
@@ -268,7 +287,7 @@ class _Run:
             number = shards.numbers[i]
             for piece in self.corpus.pieces(cuts[number], cuts[number + 1], self.block):
                 step = _Step(self.position.epoch, *piece, first, None)
-                found[i] += self._train(shards.copies[i], step, self._read(step), 1)()
+                found[i] += self._train(shards.copies[i], self._read(step), 1)()
 
         spread(train, range(len(found)), self.threads)
         return [_given(each) for each in found]
@@ -386,10 +405,11 @@ class _Run:
                 yield _Step(epoch, *piece, first, end if i == len(pieces) else None)
             epoch, first = (epoch, end) if end < corpus.sentences else (epoch + 1, 0)
 
-    def _ahead(self, steps: Iterable[_Step]) -> Iterator[tuple[_Step, Tokens]]:
-        """Yield blocks with their tokens; the next is read, or walked, meanwhile.
+    def _ahead(self, steps: Iterable[_Step]) -> Iterator[tuple[_Step, Sentences | None]]:
+        """Yield steps with their blocks; the next is read, or walked, meanwhile.
 
-        A GPU walks and trains in the order of its stream; what the host does for it is hidden.
+        A GPU walks and trains in the order of its stream; what the host does for it is hidden, so
+        that between two blocks it only waits for the second to be launched.
         """
         with ThreadPoolExecutor(1) as pool:
             waiting = None
@@ -401,8 +421,13 @@ class _Run:
             if waiting is not None:
                 yield waiting[0], waiting[1].result()
 
-    def _read(self, step: _Step) -> Tokens:
-        return self.corpus.read(step.epoch, step.first, step.last)
+    def _read(self, step: _Step) -> Sentences | None:
+        if step.first == step.last:
+            return None
+        # First what comes from the host, which would wait for the walks that are launched.
+        rates = to_device(self._rates(step.epoch, step.first, step.last))
+        tokens, offsets = self.corpus.read(step.epoch, step.first, step.last)
+        return Sentences(tokens, offsets, rates, first=step.first, epoch=step.epoch)
 
     def _rates(self, epoch: int, first: int, last: int) -> Any:
         """Return the learning rate of each sentence: it falls by words, those before it."""
@@ -412,14 +437,10 @@ class _Run:
         rates = training.lr - (training.lr - training.min_lr) * done
         return rates.astype(np.float32)
 
-    def _train(
-        self, vectors: Pair, step: _Step, tokens: Tokens, threads: int
-    ) -> Callable[[], Losses]:
+    def _train(self, vectors: Pair, block: Sentences | None, threads: int) -> Callable[[], Losses]:
         """Train a block, or launch it on the GPU; return what gives its losses."""
-        if step.first == step.last:
+        if block is None:
             return Losses
-        rates = to_device(self._rates(step.epoch, step.first, step.last))
-        block = Sentences(*tokens, rates, first=step.first, epoch=step.epoch)
         if gpu():
             begun: Callable[[], Losses]
             begun = self.module.begin(*vectors, block, self.noise, self.training.rules)

@@ -14,7 +14,7 @@ with the H200's 411 TFLOP/s of TF32 and 4.25 TB/s:
 that is 0.33 ms (300 M edges/s) one after the other, as they run. With both sides it is 0.39 ms and
 0.17 ms. Rows that tiles read again are counted once: they come from the L2 cache. How near steps
 come is in benchmarks/results/embed.md. Rows of products wider than tiles hold go through cuBLAS,
-with scores in memory (wide.py).
+with scores in memory (wide.py); those of distances are cut in slices (distance.cu).
 
 Scores of products are computed of halves with a scale a row (notes.cuh) while training, which have
 as many bits of mantissa as TF32; of distances in float32; ranks in float64. Sums are made in an

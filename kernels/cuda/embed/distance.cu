@@ -5,6 +5,11 @@
 // lanes' registers. Sums are of minus the weight times the unit vector from the other to the row
 // that stays, which is the gradient of either. TRANSE_L2's, but for the distance, is linear: sums
 // are of weighted others, and the row that stays is taken off at the end by its sum of weights.
+//
+// Rows too wide for a block's shared memory and registers are cut in slices, one for each block of
+// a thread block cluster. Scores are sums over values: a block computes what its slice adds to them,
+// reads from shared memory what the others' slices add, and keeps the sums of its own slice.
+#include "embed/clusters.cuh"
 #include "embed/losses.cuh"
 #include "embed/models.cuh"
 #include "embed/notes.cuh"
@@ -17,6 +22,11 @@
 // instance: distance_tiles<ROTATE, 2, 64, SELF_ADVERSARIAL, true>
 // instance: distance_tiles<ROTATE, 2, 64, SELF_ADVERSARIAL, false>
 // instance: distance_tiles<ROTATE, 8, 32, CONTRASTIVE, true>
+// instance: distance_slices<TRANSE_L1, 16, 32, MARGIN, true, 2>
+// instance: distance_slices<TRANSE_L2, 16, 32, SOFTMAX, true, 4>
+// instance: distance_slices<TRANSE_L2, 16, 32, LOGISTIC, false, 8>
+// instance: distance_slices<ROTATE, 8, 32, SELF_ADVERSARIAL, true, 8>
+// instance: distance_slices<ROTATE, 8, 32, CONTRASTIVE, false, 4>
 
 using namespace penstock;
 using i64 = long long;
@@ -50,18 +60,53 @@ __device__ __forceinline__ void add_other(float (&out)[kParts], Value mine, Valu
   }
 }
 
+// Add to scores what the other blocks of a cluster have of them; the same bits in all blocks.
+//   shared  (4 kColumns, kThreads), of which the others may still read what was there before last
+template <int kSlices, int kColumns>
+__device__ __forceinline__ void add_slices(float (&score)[4][kColumns], float* shared) {
+  float* mine = shared + threadIdx.x;
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+#pragma unroll
+    for (int j = 0; j < kColumns; ++j) {
+      mine[(i * kColumns + j) * kThreads] = score[i][j];
+      score[i][j] = 0.0f;
+    }
+  }
+  cluster_wait();
+#pragma unroll
+  for (int slice = 0; slice < kSlices; ++slice) {
+    const unsigned at = cluster_address(mine, slice);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+#pragma unroll
+      for (int j = 0; j < kColumns; ++j) {
+        score[i][j] += cluster_read(at + (i * kColumns + j) * kThreads * sizeof(float));
+      }
+    }
+  }
+}
+
 // Arguments are those of product.cu, but that rows have ``dim`` values and are not rounded.
-// kPieces: how many values a lane has of a row, or complex numbers.
-template <int kModel, int kPieces, int kOthers, int kLoss, bool kQueries>
-__global__ void __launch_bounds__(kThreads, kPieces <= 4 ? 2 : 1)
-    distance_tiles(const float* __restrict__ queries, const Note* __restrict__ query_notes,
-                   const float* __restrict__ negatives, const Note* __restrict__ negative_notes,
-                   int dim, i64 edges, i64 chunk, int chunks, i64 count, int sides,
-                   int negative_sides, int splits, int tiles, float margin, float temperature,
-                   float share, float* __restrict__ vectors, float* __restrict__ sums) {
+// kPieces: how many values a lane has of a row, or complex numbers; of a slice where there are
+// several.
+template <int kModel, int kPieces, int kOthers, int kLoss, bool kQueries, int kSlices>
+__device__ __forceinline__ void add_tiles(
+    const float* __restrict__ queries, const Note* __restrict__ query_notes,
+    const float* __restrict__ negatives, const Note* __restrict__ negative_notes,
+    int dim, i64 edges, i64 chunk, int chunks, i64 count, int sides,
+    int negative_sides, int splits, int tiles, float margin, float temperature,
+    float share, float* __restrict__ vectors, float* __restrict__ sums) {
   constexpr int kParts = is_complex<kModel> ? 2 : 1, kColumns = kOthers / 16;
+  constexpr bool kWhole = kSlices == 1;
   const int half = dim / 2, values = is_complex<kModel> ? half : dim;
-  const int stride = dim | 1;  // rows begin in different banks
+  i64 block = blockIdx.x;
+  const int slice = block % kSlices;
+  block /= kSlices;
+  // In shared memory a row has the values of the slice; imaginary parts begin at ``im``.
+  const int most = kWhole ? values : (values + kSlices - 1) / kSlices, im = kWhole ? half : most;
+  const int begin = slice * most, size = kWhole || begin + most < values ? most : values - begin;
+  const int stride = (kWhole ? dim : kParts * most) | 1;  // rows begin in different banks
   float* staying = dynamic_shared();
   float* coming = staying + kRows * stride;
   float* weights = coming + kOthers * stride;           // (kOthers, kWeightStride)
@@ -69,9 +114,9 @@ __global__ void __launch_bounds__(kThreads, kPieces <= 4 ? 2 : 1)
   int* coming_ids = reinterpret_cast<int*>(shrinks + kRows);
   float* coming_norm = reinterpret_cast<float*>(coming_ids + kOthers);
   float* coming_positive = coming_norm + kOthers;
+  float* slices = coming_positive + kOthers;  // of several: (2, kRows * kOthers)
   const LossNumbers numbers = {margin, temperature, share};
 
-  i64 block = blockIdx.x;
   const int tile = block % tiles;
   block /= tiles;
   const int split = block % splits;
@@ -95,10 +140,21 @@ __global__ void __launch_bounds__(kThreads, kPieces <= 4 ? 2 : 1)
   const int thread = threadIdx.x, lane = thread & 31, warp_row = thread / 32 * kWarpRows;
   const int x = thread % 16, y = thread / 16 * 4;  // columns x, x + 16, ..., rows y .. y + 4
 
-  auto load = [&](float* at, const float* source, i64 left, int size) {
-    for (int row = thread / 32; row < size; row += kThreads / 32) {
-      for (int k = lane; k < dim; k += 32) {
-        at[row * stride + k] = row < left ? source[static_cast<i64>(row) * dim + k] : 0.0f;
+  auto load = [&](float* at, const float* source, i64 left, int number) {
+    for (int row = thread / 32; row < number; row += kThreads / 32) {
+      if constexpr (kWhole) {
+        for (int k = lane; k < dim; k += 32) {
+          at[row * stride + k] = row < left ? source[static_cast<i64>(row) * dim + k] : 0.0f;
+        }
+      } else {
+#pragma unroll
+        for (int part = 0; part < kParts; ++part) {
+          const float* from = source + static_cast<i64>(row) * dim + part * half + begin;
+#pragma unroll 4
+          for (int k = lane; k < size; k += 32) {
+            at[row * stride + part * im + k] = row < left ? from[k] : 0.0f;
+          }
+        }
       }
     }
   };
@@ -141,16 +197,19 @@ __global__ void __launch_bounds__(kThreads, kPieces <= 4 ? 2 : 1)
 
     float score[4][kColumns] = {};
 #pragma unroll 2
-    for (int k = 0; k < values; ++k) {
+    for (int k = 0; k < size; ++k) {
       Value b[kColumns];
 #pragma unroll
-      for (int j = 0; j < kColumns; ++j) b[j] = value_of<kModel>(coming + (x + 16 * j) * stride, k, half);
+      for (int j = 0; j < kColumns; ++j) b[j] = value_of<kModel>(coming + (x + 16 * j) * stride, k, im);
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
-        const Value a = value_of<kModel>(staying + (y + i) * stride, k, half);
+        const Value a = value_of<kModel>(staying + (y + i) * stride, k, im);
 #pragma unroll
         for (int j = 0; j < kColumns; ++j) score[i][j] += term<kModel>(a, b[j]);
       }
+    }
+    if constexpr (!kWhole) {
+      add_slices<kSlices>(score, slices + (number - from) % 2 * (kRows * kOthers));
     }
 
 #pragma unroll
@@ -210,15 +269,15 @@ __global__ void __launch_bounds__(kThreads, kPieces <= 4 ? 2 : 1)
 #pragma unroll
     for (int j = 0; j < kPieces; ++j) {
       const int k = lane + 32 * j;
-      if (k >= values) continue;
+      if (k >= size) continue;
       Value mine[kWarpRows];
 #pragma unroll
       for (int r = 0; r < kWarpRows; ++r) {
-        mine[r] = value_of<kModel>(staying + (warp_row + r) * stride, k, half);
+        mine[r] = value_of<kModel>(staying + (warp_row + r) * stride, k, im);
       }
 #pragma unroll 4
       for (int o = 0; o < kOthers; ++o) {
-        const Value other = value_of<kModel>(coming + o * stride, k, half);
+        const Value other = value_of<kModel>(coming + o * stride, k, im);
         const float* at = weights + o * kWeightStride + warp_row;
         const float4 low = *reinterpret_cast<const float4*>(at);
         const float4 high = *reinterpret_cast<const float4*>(at + 4);
@@ -238,6 +297,8 @@ __global__ void __launch_bounds__(kThreads, kPieces <= 4 ? 2 : 1)
     }
   }
 
+  if constexpr (!kWhole) cluster_wait();  // shared memory is there until all have read it
+
   if (kQueries) {
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
@@ -246,7 +307,7 @@ __global__ void __launch_bounds__(kThreads, kPieces <= 4 ? 2 : 1)
         extra[i] += __shfl_xor_sync(0xFFFFFFFFu, extra[i], apart);
       }
       const i64 row = first_row + y + i;
-      if (x == 0 && row < row_count) {
+      if (x == 0 && row < row_count && slice == 0) {
         const i64 at = static_cast<i64>(split) * sides * edges + query_at + row;
         sums[at * 3] = largest[i];
         sums[at * 3 + 1] = sum[i];
@@ -268,11 +329,36 @@ __global__ void __launch_bounds__(kThreads, kPieces <= 4 ? 2 : 1)
 #pragma unroll
     for (int j = 0; j < kPieces; ++j) {
       const int k = lane + 32 * j;
-      if (k >= values) continue;
+      if (k >= size) continue;
       float sum_of_row = out[r][j][0];
       if (kModel == TRANSE_L2) sum_of_row -= taken[r] * staying[(warp_row + r) * stride + k];
-      vectors[at * dim + k] = sum_of_row;
-      if (is_complex<kModel>) vectors[at * dim + k + half] = out[r][j][kParts - 1];
+      vectors[at * dim + begin + k] = sum_of_row;
+      if (is_complex<kModel>) vectors[at * dim + begin + k + half] = out[r][j][kParts - 1];
     }
   }
+}
+
+template <int kModel, int kPieces, int kOthers, int kLoss, bool kQueries>
+__global__ void __launch_bounds__(kThreads, kPieces <= 4 ? 2 : 1)
+    distance_tiles(const float* __restrict__ queries, const Note* __restrict__ query_notes,
+                   const float* __restrict__ negatives, const Note* __restrict__ negative_notes,
+                   int dim, i64 edges, i64 chunk, int chunks, i64 count, int sides,
+                   int negative_sides, int splits, int tiles, float margin, float temperature,
+                   float share, float* __restrict__ vectors, float* __restrict__ sums) {
+  add_tiles<kModel, kPieces, kOthers, kLoss, kQueries, 1>(
+      queries, query_notes, negatives, negative_notes, dim, edges, chunk, chunks, count, sides,
+      negative_sides, splits, tiles, margin, temperature, share, vectors, sums);
+}
+
+// A cluster has a tile, and a block a slice of its rows.
+template <int kModel, int kPieces, int kOthers, int kLoss, bool kQueries, int kSlices>
+PENSTOCK_CLUSTER(kSlices) __global__ void __launch_bounds__(kThreads, 1)
+    distance_slices(const float* __restrict__ queries, const Note* __restrict__ query_notes,
+                    const float* __restrict__ negatives, const Note* __restrict__ negative_notes,
+                    int dim, i64 edges, i64 chunk, int chunks, i64 count, int sides,
+                    int negative_sides, int splits, int tiles, float margin, float temperature,
+                    float share, float* __restrict__ vectors, float* __restrict__ sums) {
+  add_tiles<kModel, kPieces, kOthers, kLoss, kQueries, kSlices>(
+      queries, query_notes, negatives, negative_notes, dim, edges, chunk, chunks, count, sides,
+      negative_sides, splits, tiles, margin, temperature, share, vectors, sums);
 }

@@ -2,6 +2,8 @@
 
 A group is a side and a chunk of the batch. Of each group, tiles of queries meet its negatives and
 tiles of negatives its queries; where that makes too few blocks, splits share the others of a tile.
+Slices share the values of its rows: of products columns of sums, of distances what is wider than
+``WIDEST``, in thread block clusters.
 """
 
 from __future__ import annotations
@@ -24,6 +26,10 @@ _PRODUCT_BLOCKS, _DISTANCE_BLOCKS = 2, 2  # that a processor runs at once
 _STAGES = 3  # of product.cu
 NOTE, WEIGHTS = 16, 16  # bytes of notes.cuh's Note and of batch_edges.cuh's RowWeights
 WIDEST = 512  # values of a row: tiles of rows lie in shared memory, whole
+_SLICES = 8  # blocks of a cluster, of which every GPU that has clusters takes as many
+_CLUSTERS = 90  # compute capability from which there are thread block clusters
+_SLICE_BYTES = 222_720  # of shared memory that a block of a cluster takes at most
+_GPC = 16  # processors of a GPC, at least: a cluster runs on those of one
 
 
 class Tiles:
@@ -42,15 +48,22 @@ class Tiles:
         self.chunk, self.chunks, self.negative_sides = chunk, chunks, negative_sides
         self.sides = len(rules.sides)
         self.width = self.packed_width(rules)
-        self.pieces = pieces_of(rules.dim // 2 if rules.is_complex else rules.dim)
+        self.slices = distance_slices(rules.dim) if rules.is_distance else 1
+        parts = 2 if rules.is_complex else 1
+        values = -(-(rules.dim // parts) // self.slices)  # of a slice
+        self.pieces = pieces_of(values)
         if rules.is_distance:
             self.file = _DISTANCE_FILE
             self.rows, self.others = _DISTANCE_ROWS, 64 if rules.dim <= _SLICE[1] else 32
-            shape = f"{rules.model.name}, {self.pieces}, {self.others}"
-            self._name = f"distance_tiles<{shape}, {rules.loss.name}, {{}}>"
-            self.slices, self.threads = 1, _DISTANCE_THREADS
-            stride = rules.dim | 1
+            shape = f"{rules.model.name}, {self.pieces}, {self.others}, {rules.loss.name}, {{}}"
+            self.threads = _DISTANCE_THREADS
+            stride = parts * values | 1
             words = (self.rows + self.others) * stride + self.others * (self.rows + 4) + self.rows
+            if self.slices > 1:
+                self._name = f"distance_slices<{shape}, {self.slices}>"
+                words += 2 * self.rows * self.others
+            else:
+                self._name = f"distance_tiles<{shape}>"
             self.shared = 4 * (words + 3 * self.others)
             self.resident = _DISTANCE_BLOCKS if self.pieces <= 4 else 1
             return
@@ -106,7 +119,10 @@ class Tiles:
         coming = self.count if queries else min(self.chunk, self.edges)
         most = -(-coming // (4 * self.others))  # a few tiles each, or starting costs more
         blocks = self.sides * self.chunks * self._staying(queries) * self.slices
-        wanted = self.resident * processors(cp.cuda.Device().id) // max(blocks, 1)
+        there = processors(cp.cuda.Device().id)
+        if self.rules.is_distance and self.slices > 1:
+            there -= there % _GPC
+        wanted = self.resident * there // max(blocks, 1)
         return max(1, min(most, wanted))  # fewer than can run at once: none comes after all others
 
     def run(
@@ -139,6 +155,33 @@ class Tiles:
 def pieces_of(values: int) -> int:
     """Return how many values a lane has of a row, rounded up to a power of 2."""
     return 1 << max(-(-values // 32) - 1, 0).bit_length()
+
+
+def distance_slices(dim: int) -> int:
+    """Return how many blocks share rows of distances: a power of 2, so that few of a GPC idle."""
+    return 1 << (-(-dim // WIDEST) - 1).bit_length()
+
+
+def widest_distance() -> int:
+    """Return the most values of a row, of a model whose scores are distances, on this GPU.
+
+    GPUs for desktops that are newer than Hopper have clusters, but not the shared memory of one.
+    """
+    device = cp.cuda.Device().id
+    in_slices = _capability(device) >= _CLUSTERS and _shared_bytes(device) >= _SLICE_BYTES
+    return WIDEST * (_SLICES if in_slices else 1)
+
+
+@cache
+def _capability(device: int) -> int:
+    """Return a GPU's compute capability: 90 is 9.0."""
+    return int(cp.cuda.Device(device).compute_capability)
+
+
+@cache
+def _shared_bytes(device: int) -> int:
+    """Return the most shared memory that a block can ask for."""
+    return int(cp.cuda.Device(device).attributes["MaxSharedMemoryPerBlockOptin"])
 
 
 @cache

@@ -14,7 +14,15 @@ from penstock.errors import UsageError
 from penstock.kernels.cuda.embed import wide
 from penstock.kernels.cuda.embed.cuda_graphs import Branch, Workspace, side_stream
 from penstock.kernels.cuda.embed.sort import SortedRows, sort_rows
-from penstock.kernels.cuda.embed.tiles import NOTE, WEIGHTS, WIDEST, Tiles, pieces_of, processors
+from penstock.kernels.cuda.embed.tiles import (
+    NOTE,
+    WEIGHTS,
+    WIDEST,
+    Tiles,
+    pieces_of,
+    processors,
+    widest_distance,
+)
 from penstock.kernels.cuda.gnn.launch import matrix
 from penstock.kernels.cuda.module import launch, launch_blocks
 from penstock.kernels.embed_rules import Batch, EmbedRules, Loss, Model, Optimizer, Side, Table
@@ -255,28 +263,13 @@ def _tiled(
     )
     model, loss = rules.model.name, rules.loss.name
     asked, others = tiles.rows_of(sides * edges), tiles.rows_of(negatives.size)
-    query_notes, negative_notes = _notes(sides * edges), _notes(negatives.size)
-    packed = np.int32(tiles.width)
-    launch(
-        _EDGES_FILE,
-        f"pack_queries<{model}, {tiles.pieces}>",
-        32 * edges,
-        *(values, stride, np.int32(dim), *relations, *ends, np.int64(edges), np.int32(sides)),
-        *(np.int32(head_sides), packed, asked, query_notes),
-    )
-    halves = str(not rules.is_distance).lower()
-    launch(
-        _EDGES_FILE,
-        f"pack_rows<{halves}, {pieces_of(tiles.width)}>",
-        32 * negatives.size,
-        *(values, stride, np.int32(dim), negatives, np.int64(negatives.size), packed),
-        *(others, negative_notes),
-    )
+    tile_rows = asked, _notes(sides * edges), others, _notes(negatives.size)
+    pack = wide.pack if dim > WIDEST else _pack
+    pack(values, stride, relations, ends, negatives, tiles, head_sides, *tile_rows)
 
     splits = tiles.splits(queries=True)
     vectors = cp.empty((splits, sides * edges, dim), cp.float32)
     sums = cp.empty((splits, sides * edges, 3), cp.float32)
-    tile_rows = asked, query_notes, others, negative_notes
     tiles.run(True, splits, tile_rows, vectors, sums)
 
     weights = cp.empty((sides * edges, WEIGHTS // 4), cp.float32)
@@ -285,7 +278,7 @@ def _tiled(
         f"finish_rows<{model}, {loss}>",
         sides * edges,
         *(sums, np.int64(sides * edges), np.int32(splits), *tiles.loss_numbers()),
-        *(query_notes, weights),
+        *(tile_rows[1], weights),
     )
     sorted_too.wait()
     # Neither these tiles nor gradients of edges need the other: small batches leave room for both.
@@ -304,6 +297,38 @@ def _tiled(
                 in_negatives,
             )
     return splits, vectors, sums, weights, tiled_too, (*tile_rows, pieces)
+
+
+def _pack(
+    values: DeviceArray,
+    stride: Any,
+    relations: tuple[Any, Any],
+    ends: tuple[Any, ...],
+    negatives: DeviceArray,
+    tiles: Tiles,
+    head_sides: int,
+    queries: DeviceArray,
+    query_notes: DeviceArray,
+    others: DeviceArray,
+    negative_notes: DeviceArray,
+) -> None:
+    """Write queries and negatives as tiles read them, a row's values in registers at once."""
+    rules, edges, width = tiles.rules, tiles.edges, np.int32(tiles.width)
+    of_nodes = values, stride, np.int32(rules.dim)
+    launch(
+        _EDGES_FILE,
+        f"pack_queries<{rules.model.name}, {tiles.pieces}>",
+        32 * edges,
+        *(*of_nodes, *relations, *ends, np.int64(edges), np.int32(tiles.sides)),
+        *(np.int32(head_sides), width, queries, query_notes),
+    )
+    halves = str(not rules.is_distance).lower()
+    launch(
+        _EDGES_FILE,
+        f"pack_rows<{halves}, {pieces_of(tiles.width)}>",
+        32 * negatives.size,
+        *(*of_nodes, negatives, np.int64(negatives.size), width, others, negative_notes),
+    )
 
 
 def _update(
@@ -368,7 +393,7 @@ def _bits(flags: list[bool]) -> int:
 
 
 def _check(nodes: Table, relations: Table | None, rules: EmbedRules) -> None:
-    widest = WIDEST if rules.is_distance else WIDEST_PRODUCT
+    widest = widest_distance() if rules.is_distance else WIDEST_PRODUCT
     if not 1 <= rules.dim <= widest:
         raise UsageError(
             "embeddings of this dimension cannot be trained on a GPU",

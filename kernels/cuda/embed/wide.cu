@@ -1,5 +1,5 @@
-// Beside cuBLAS, for scores that are products of rows wider than product.cu holds: queries and
-// negatives as they are multiplied, and what becomes of a row of scores.
+// Rows wider than tiles hold: queries and negatives one after another; and, beside cuBLAS, what
+// becomes of a row of scores that are products.
 #include "embed/batch_edges.cuh"
 #include "embed/losses.cuh"
 #include "embed/models.cuh"
@@ -9,6 +9,9 @@
 // instance: wide_queries<DOT>
 // instance: wide_queries<DISTMULT>
 // instance: wide_queries<COMPLEX>
+// instance: wide_queries<TRANSE_L1>
+// instance: wide_queries<TRANSE_L2>
+// instance: wide_queries<ROTATE>
 // instance: wide_negatives
 // instance: weigh_scores<SOFTMAX>
 // instance: weigh_scores<CONTRASTIVE>
@@ -58,15 +61,17 @@ __global__ void wide_queries(const float* __restrict__ nodes, i64 stride, int di
   }
 }
 
-// The rows that ``ids`` names, one after another.
+// The rows that ``ids`` names, one after another. notes: out, or null.
 __global__ void wide_negatives(const float* __restrict__ nodes, i64 stride, int dim,
-                               const int* __restrict__ ids, i64 count, float* __restrict__ out) {
+                               const int* __restrict__ ids, i64 count, float* __restrict__ out,
+                               Note* __restrict__ notes) {
   const int lane = threadIdx.x & 31;
   const i64 warps = thread_count() / 32;
   for (i64 i = thread_number() / 32; i < count; i += warps) {
     const float* row = nodes + ids[i] * stride;
 #pragma unroll 4
     for (int k = lane; k < dim; k += 32) out[i * dim + k] = row[k];
+    if (notes && lane == 0) notes[i] = {ids[i], 1.0f, 0.0f, 0.0f};
   }
 }
 

@@ -1,9 +1,11 @@
-"""Scores that are products of wide rows: cuBLAS multiplies, some edges at a time.
+"""Rows too wide for tiles: of products cuBLAS makes scores and sums, some edges at a time.
 
 Rows of more than ``tiles.WIDEST`` values do not lie in shared memory, as product.cu wants them.
 Each of their scores costs so many operations that writing it is little beside them: it lies in
 memory, becomes its slope in place, and both sums are products with these slopes: three products in
 all where tiles, which score twice, need four. They are of TF32 values.
+
+Distances of such rows are tiled in slices (distance.cu): only ``pack`` is for them.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from penstock.kernels.cuda.product import product
 from penstock.kernels.embed_rules import EmbedRules
 
 _FILE, _PRODUCT_FILE = "embed/wide", "embed/product"
+_NULL = np.uint64(0)
 _THREADS, _MOST_BLOCKS = 256, 1 << 16
 _SCORES = 1 << 26  # in memory at a time: 256 MiB
 
@@ -28,6 +31,36 @@ def prepare() -> None:
     """Make what products need on the current stream; before its launches are captured."""
     one = cp.ones((1, 1), cp.float32)
     product(one, one, cp.empty_like(one), tf32=True)  # the first on a stream makes it
+
+
+def pack(
+    values: DeviceArray,
+    stride: Any,
+    relations: tuple[Any, Any],
+    ends: tuple[Any, ...],
+    negatives: DeviceArray,
+    tiles: Tiles,
+    head_sides: int,
+    queries: DeviceArray,
+    query_notes: DeviceArray,
+    others: DeviceArray,
+    negative_notes: Any = _NULL,
+) -> None:
+    """Write queries and negatives one after another, rows of any width, and what is to be known."""
+    edges, of_nodes = tiles.edges, (values, stride, np.int32(tiles.rules.dim))
+    launch(
+        _FILE,
+        f"wide_queries<{tiles.rules.model.name}>",
+        32 * edges,
+        *(*of_nodes, *relations, *ends, np.int64(edges), np.int32(tiles.sides)),
+        *(np.int32(head_sides), queries, query_notes),
+    )
+    launch(
+        _FILE,
+        "wide_negatives",
+        32 * negatives.size,
+        *(*of_nodes, negatives, np.int64(negatives.size), others, negative_notes),
+    )
 
 
 def multiply(
@@ -50,19 +83,7 @@ def multiply(
     queries = cp.empty((sides * edges, dim), cp.float32)
     notes = cp.empty((sides * edges, NOTE // 4), cp.float32)
     others = cp.empty((negatives.size, dim), cp.float32)
-    launch(
-        _FILE,
-        f"wide_queries<{rules.model.name}>",
-        32 * edges,
-        *(values, stride, np.int32(dim), *relations, *ends, np.int64(edges), np.int32(sides)),
-        *(np.int32(head_sides), queries, notes),
-    )
-    launch(
-        _FILE,
-        "wide_negatives",
-        32 * negatives.size,
-        *(values, stride, np.int32(dim), negatives, np.int64(negatives.size), others),
-    )
+    pack(values, stride, relations, ends, negatives, tiles, head_sides, queries, notes, others)
     vectors = cp.empty((sides * edges, dim), cp.float32)
     weights = cp.empty((sides * edges, WEIGHTS // 4), cp.float32)
     most = min(chunk, edges)

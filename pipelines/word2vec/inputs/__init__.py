@@ -21,7 +21,7 @@ from penstock.errors import UsageError
 from penstock.graph import Graph
 from penstock.pipelines.job.partial import Records, file_stamp
 from penstock.pipelines.vectors.store import FORMAT as VECTORS
-from penstock.pipelines.word2vec.vocabulary import load_ids
+from penstock.pipelines.word2vec.vocabulary import IDS, load_ids
 from penstock.workers.word2vec.corpus import Encoded, GraphWalks
 
 if TYPE_CHECKING:
@@ -35,10 +35,14 @@ CORPUS = "corpus"  # of the scratch folder: the vocabulary, and the numbers of w
 
 @dataclass(frozen=True)
 class Counted:
-    """How many words the vocabulary has, and the user's ids in their order."""
+    """How many words the vocabulary has, and the user's ids in their order.
+
+    file  a Parquet file that has them in its column id
+    """
 
     words: int
     ids: Callable[[], pa.Array]
+    file: Path
 
 
 @dataclass(frozen=True)
@@ -124,14 +128,14 @@ class Input(ABC):
     def counted(self, workers: Workers, scratch: Path) -> Counted:
         """Return the vocabulary: the nodes of the graph, or what is counted in the input."""
         if self.graph is not None:
-            return Counted(self.graph.num_nodes, self.graph.user_ids)
+            return Counted(self.graph.num_nodes, self.graph.user_ids, self.graph.ids_file)
         folder = scratch / CORPUS
         records = Records(folder, folder)
         if not records.done("counted"):
             self.count(workers, folder)
             records.save("counted", {}, [])
         ids = load_ids(folder)
-        return Counted(len(ids), lambda: ids)
+        return Counted(len(ids), lambda: ids, folder / IDS)
 
     def count(self, workers: Workers, folder: Path) -> None:
         """Count the words of an input without a graph, and write the vocabulary."""

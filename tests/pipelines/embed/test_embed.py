@@ -573,7 +573,7 @@ def test_distances_of_vectors_too_wide_for_a_gpu_are_refused_at_first(
     )
     # As on a worker with a GPU, which this one may not be.
     room, kernels = (ModuleType(f"penstock.kernels.cuda.{name}") for name in ("embed", "training"))
-    kernels.WIDEST = 32  # type: ignore[attr-defined]
+    kernels.widest_distance = lambda: 32  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "penstock.kernels.cuda.embed", room)
     monkeypatch.setitem(sys.modules, "penstock.kernels.cuda.embed.tiles", kernels)
     options: dict[str, Any] = {**SMALL, "model": model, "epochs": 1, "cluster": cluster}

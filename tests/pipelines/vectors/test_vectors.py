@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock import vector_parts
 from penstock.errors import CorruptFile, InputError, OutputExists, TruncatedFile, UsageError
 from penstock.files import save_npy
 from penstock.pipelines.vectors import Vectors, store, tables, word2vec, write_vectors
@@ -63,7 +64,7 @@ def test_what_is_written_is_read(written, ids):
 
 
 def test_many_parts(tmp_path, monkeypatch):
-    monkeypatch.setattr(store, "_PART_BYTES", 4 * 5 * 30)
+    monkeypatch.setattr(vector_parts, "PART_BYTES", 4 * 5 * 30)
     write_vectors(tmp_path, np.arange(100), values_of(100, 5))
     assert len(list(tmp_path.glob("part-*.parquet"))) == 4
     found = Vectors.open(tmp_path)

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import penstock
-from penstock import ClusterSpec
+from penstock import ClusterSpec, vector_parts
+from penstock.files import read_file_table
 from penstock.pipelines.vectors import Vectors
 
 pytestmark = pytest.mark.gpu
@@ -71,3 +77,40 @@ def test_a_resumed_training_ends_as_it_would(tmp_path: Path) -> None:
     )
     one, two = (Vectors.open(tmp_path / name) for name in ("one", "two"))
     np.testing.assert_allclose(two.values, one.values, atol=1e-5)
+
+
+def test_a_graph_on_a_gpu_needs_no_numba(tmp_path: Path) -> None:
+    penstock.generate("sbm", tmp_path / "g", nodes=500, quiet=True)
+    words = ["word2vec", "train", str(tmp_path / "g"), str(tmp_path / "v"), "-q", "--dim", "8"]
+    words += ["--length", "9", "--device", "gpu"]
+    code = (
+        f"import sys; from penstock.pipelines.cli import run; assert run({words!r}) == 0\n"
+        "print(*{'numba', 'pandas', 'scipy'} & set(sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert not done.stdout.splitlines()[-1].strip()
+
+
+def test_parts_of_a_graph_are_written_while_vectors_are_copied(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(vector_parts, "PART_BYTES", 100 * 16 * 4)
+    penstock.generate("sbm", tmp_path / "g", nodes=2050, quiet=True)
+    penstock.word2vec(tmp_path / "g", tmp_path / "v", cluster=GPU, quiet=True, dim=16, length=20)
+    files = sorted((tmp_path / "v").glob("part-*.parquet"))
+    assert len(files) == 21
+    found = pa.concat_tables([pq.read_table(file) for file in files])
+    vectors = Vectors.open(tmp_path / "v")
+    assert found["id"].combine_chunks().equals(vectors.ids)
+    np.testing.assert_array_equal(np.array(found["vector"].to_pylist(), np.float32), vectors.values)
+    assert check_vectors(tmp_path / "v") == len(files) + 3
+    assert found["count"].to_numpy().sum() == 2050 * 10 * 20  # in all walks, as these are few
+
+
+def check_vectors(folder: Path) -> int:
+    """Compare the files of vectors with their sums, and return how many there are."""
+    listed = read_file_table(json.loads((folder / "vectors.json").read_text())["files"])
+    for entry in listed.values():
+        entry.check_size(folder, listed_in="", remedy="")
+        entry.check_sum(folder, remedy="")
+    return len(listed)

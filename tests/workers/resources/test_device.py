@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -132,6 +133,45 @@ def test_nothing_is_said_where_there_is_no_gpu(monkeypatch: pytest.MonkeyPatch) 
     assert not device.this_gpu().used
     with pytest.raises(MissingExtra, match="CuPy is not installed"):
         device.computes_on_gpu("gpu")
+
+
+def test_a_gpu_is_begun_with_where_it_will_be_used(
+    pretend_gpu: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as nothing_there:
+        nothing_there.setattr(device, "devices_here", lambda: 0)
+        assert device.begin("auto") is None
+    pretend_gpu("raise OSError('broken')")
+    made: list[str] = []
+    monkeypatch.setattr(device, "_make_context", lambda: not made.append("context"))
+    assert device.begin("cpu") is None
+    with dask.config.set({"penstock.device": "cpu"}):
+        assert device.begin("auto") is None
+    assert not made
+    for wanted in ("auto", "gpu"):
+        thread = device.begin(wanted)
+        assert thread is not None
+        thread.join()  # it does not say that CuPy is broken; who uses it will
+    assert made == ["context"] * 2
+    assert not device.gpu()
+
+
+@pytest.mark.gpu
+def test_the_context_that_is_begun_with_is_the_one_that_cupy_uses() -> None:
+    code = (
+        "import ctypes, sys; from penstock.workers.resources import device\n"
+        "device.begin('auto').join()\n"
+        "driver, flags, active = ctypes.CDLL('libcuda.so.1'), ctypes.c_uint(), ctypes.c_int()\n"
+        "driver.cuDevicePrimaryCtxGetState(0, ctypes.byref(flags), ctypes.byref(active))\n"
+        "import cupy\n"
+        "mine, theirs = ctypes.c_void_p(), ctypes.c_void_p()\n"
+        "assert cupy.arange(4).sum().get() == 6\n"
+        "driver.cuDevicePrimaryCtxRetain(ctypes.byref(mine), 0)\n"
+        "driver.cuCtxGetCurrent(ctypes.byref(theirs))\n"
+        "print(active.value, mine.value == theirs.value)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["1", "True"]
 
 
 @pytest.mark.gpu

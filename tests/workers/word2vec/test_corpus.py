@@ -133,3 +133,31 @@ def test_many_walks_that_were_counted_are_not_kept(
     assert corpus.counted == 100
     corpus.visits(100, 0, corpus.counted)
     assert corpus.kept is None
+
+
+@pytest.mark.parametrize("listed", [False, True])
+def test_a_gpu_gets_the_same_walks_as_rows(
+    make_graph: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, listed: bool
+) -> None:
+    csr = make_graph(edges=150, directed=True).csr()  # where most walks end early
+    rows = WalkGraph(np.asarray(csr.indptr), np.asarray(csr.indices))
+    starts = Starts(100, 100)
+    if listed:
+        np.save(tmp_path / "starts.npy", np.array([7, 3, 99], np.int32))
+        starts = Starts(3, 100, tmp_path / "starts.npy")
+    given: tuple[Any, ...] = (rows, Rules(length=7, seed=5), starts, 3, False, 1)
+    truth, corpus = WalkCorpus(*given), WalkCorpus(*given)
+    count = truth.sentences
+    tokens, offsets = truth.read(1, 2, count)
+    visits = truth.visits(100, 0, count)
+    assert visits.sum() < count * 7
+    monkeypatch.setattr(corpora, "gpu", lambda: True)
+    monkeypatch.setattr(corpora, "arrays_of_device", lambda: np)
+    monkeypatch.setattr(corpora, "_VISITS_WORDS_GPU", 70)
+    found, places = corpus.read(1, 2, count)
+    assert places is None
+    assert found.dtype == tokens.dtype
+    np.testing.assert_array_equal(found, tokens.reshape(-1, 7))
+    np.testing.assert_array_equal(np.diff(offsets), 7)
+    np.testing.assert_array_equal(corpus.visits(100, 0, count), visits)
+    assert corpus.kept is None

@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import json
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
+from penstock import files, vector_parts
 from penstock.errors import CorruptFile
 from penstock.kernels.naive import word2vec as naive
 from penstock.kernels.word2vec_rules import Losses, Noise, Rules, Sentences
 from penstock.workers.comm.single import SingleRank
+from penstock.workers.word2vec import state
 from penstock.workers.word2vec import train as loop
 from penstock.workers.word2vec.corpus import Encoded, EncodedPiece
 from penstock.workers.word2vec.deltas import Shards
-from penstock.workers.word2vec.state import Checkpoints, Position
+from penstock.workers.word2vec.state import Checkpoints, Parts, Position
 from penstock.workers.word2vec.task import Training, TrainTask
 from penstock.workers.word2vec.train import train
 
@@ -135,6 +140,113 @@ def test_a_training_goes_on_from_its_checkpoint(
     assert (resumed.loss, resumed.words, resumed.pairs) == (whole.loss, whole.words, whole.pairs)
     kept = list((tmp_path / "r/checkpoints").iterdir())
     assert len(kept) == 3  # the vectors of the last, and what names them
+
+
+def with_ids(corpus: Encoded, folder: Path) -> dict[str, Path]:
+    folder.mkdir()
+    ids = pa.array([f"word {number}" for number in range(WORDS)])
+    pq.write_table(pa.table({"id": ids}), folder / "ids.parquet")
+    return {"parts": folder, "ids": folder / "ids.parquet"}
+
+
+def test_parquet_is_written_with_the_last_checkpoint(
+    corpus: Encoded, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(vector_parts, "PART_BYTES", 7 * 16 * 4)
+    more = with_ids(corpus, tmp_path / "parts")
+    trained = run(corpus, tmp_path / "r", in_order(TRAINING), **more)
+    assert [entry.name for entry in trained.parts] == [f"part-{n:05d}.parquet" for n in range(5)]
+    for entry in trained.parts:
+        entry.check_size(tmp_path / "parts", listed_in="", remedy="")
+        entry.check_sum(tmp_path / "parts", remedy="")
+    tables = [pq.read_table(tmp_path / "parts" / entry.name) for entry in trained.parts]
+    assert [len(table) for table in tables] == [7, 7, 7, 7, 2]
+    found = pa.concat_tables(tables)
+    assert found["id"].to_pylist() == [f"word {number}" for number in range(WORDS)]
+    assert found["count"].to_pylist() == np.load(trained.counts).tolist()
+    values = np.load(trained.vectors)
+    np.testing.assert_array_equal(found["vector"].to_pylist(), values)
+    np.testing.assert_array_equal(np.load(corpus.folder / "counts.npy"), np.load(trained.counts))
+    # Nothing is left to train: what writes the vectors then writes these files too.
+    again = run(corpus, tmp_path / "r", in_order(TRAINING), **more)
+    assert again.parts == ()
+    np.testing.assert_array_equal(np.load(again.vectors), values)
+
+
+class OnDevice:
+    """Rows as they lie on a GPU: they are copied when they are asked for."""
+
+    __cuda_array_interface__: Any = None
+
+    def __init__(self, rows: Any, given: list[Any]) -> None:
+        self.rows, self.given = rows, given
+        self.shape, self.dtype = rows.shape, rows.dtype
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, some: slice) -> OnDevice:
+        return OnDevice(self.rows[some], self.given)
+
+    def get(self, out: Any = None) -> Any:
+        self.given.append(out)
+        found = np.empty_like(self.rows) if out is None else out
+        assert found.shape == self.shape
+        found[...] = self.rows
+        return found
+
+
+@pytest.mark.parametrize("slow", ["hashing", "encoding"])
+def test_memory_is_used_again_when_a_piece_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, slow: str
+) -> None:
+    monkeypatch.setattr(vector_parts, "PART_BYTES", 10 * 4 * 4)
+    monkeypatch.setattr(files, "_CHUNK", 64)  # threads for pieces as small as these
+    rows = np.random.default_rng(0).normal(size=(205, 4)).astype(np.float32)
+    save, write = state.save_part, files.NpyWriter._write
+
+    def save_slowly(*given: Any) -> Any:
+        time.sleep(0.02)
+        return save(*given)
+
+    def write_slowly(self: Any, data: Any) -> None:
+        time.sleep(0.02)
+        write(self, data)
+
+    if slow == "encoding":
+        monkeypatch.setattr(state, "save_part", save_slowly)
+    else:
+        monkeypatch.setattr(files.NpyWriter, "_write", write_slowly)
+    given: list[Any] = []
+    counts = np.arange(205)
+    parts = Parts(tmp_path, pa.array(counts), counts, threads=4)
+    checkpoints, zeros = Checkpoints(tmp_path, 0), OnDevice(np.zeros_like(rows), [])
+    made = checkpoints.save(Position(), (OnDevice(rows, given), zeros), 1, parts)
+    assert len(made) == len(given) == 21
+    assert sum(out is None for out in given) == 6  # the memory of six pieces is all that it takes
+    loaded = checkpoints.load()
+    assert loaded is not None  # and the sums are those of the files
+    np.testing.assert_array_equal(loaded[1][0], rows)
+    np.testing.assert_array_equal(loaded[1][1], np.zeros_like(rows))
+    table = pa.concat_tables([pq.read_table(tmp_path / entry.name) for entry in made])
+    np.testing.assert_array_equal(table["vector"].to_pylist(), rows)
+    assert table["id"].to_pylist() == table["count"].to_pylist() == counts.tolist()
+
+
+def test_a_part_that_cannot_be_written_is_no_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*given: Any) -> Any:
+        raise OSError("no more")
+
+    monkeypatch.setattr(state, "save_part", fail)
+    rows, ids = np.ones((5, 4), np.float32), pa.array(np.arange(5))
+    parts = Parts(tmp_path, ids, np.arange(5), threads=2)
+    checkpoints = Checkpoints(tmp_path, 0)
+    with pytest.raises(OSError, match="no more"):
+        checkpoints.save(Position(), (rows, rows), 1, parts)
+    assert checkpoints.load() is None
+    assert not list(tmp_path.rglob("*.tmp"))
 
 
 def test_a_damaged_checkpoint_is_no_start(tmp_path: Path) -> None:

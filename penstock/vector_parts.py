@@ -1,0 +1,69 @@
+"""The Parquet files of vectors, ``part-00000.parquet`` and so on: some rows each.
+
+Written by who exports vectors, and by ranks that trained them while the .npy files are written.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from penstock.arrays import Array
+from penstock.arrow import as_arrow
+from penstock.files import FileEntry, atomic, file_entry
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+PART_BYTES = 1 << 27  # of the vectors in one file
+
+
+def rows_of_part(dimension: int) -> int:
+    """Return how many rows a file has, but for the last one."""
+    return max(1, PART_BYTES // max(dimension * 4, 1))
+
+
+def save_part(
+    folder: Path, number: int, ids: pa.Array, values: Array, counts: Array | None
+) -> FileEntry:
+    """Write the rows of one file: columns id, vector, and count where there are counts."""
+    import pyarrow as pa
+
+    columns = {"id": ids, "vector": vector_lists(values)}
+    if counts is not None:
+        columns["count"] = as_arrow(np.asarray(counts))
+    return save_table(folder, f"part-{number:05d}.parquet", pa.table(columns))
+
+
+def vector_lists(values: Array) -> pa.Array:
+    """Return rows of numbers as Arrow lists of a fixed size, which share their memory."""
+    import pyarrow as pa
+
+    flat = as_arrow(values.reshape(-1))
+    return pa.FixedSizeListArray.from_arrays(flat, int(values.shape[1]))
+
+
+def save_table(folder: Path, name: str, table: pa.Table) -> FileEntry:
+    """Write ids and vectors as Parquet.
+
+    Floats are as good as random: they are not compressed, and nobody asks for the least and the
+    largest number of a page of them.
+    """
+    import pyarrow.parquet as pq
+
+    names = table.column_names
+    compression = dict.fromkeys(names, "zstd")
+    if compression.pop("vector", None):
+        compression["vector.list.element"] = "none"
+    with atomic(folder / name) as temporary:
+        pq.write_table(
+            table,
+            temporary,
+            compression=compression,
+            use_dictionary=False,
+            write_statistics=[each for each in names if each != "vector"],
+            row_group_size=1 << 18,
+        )
+    return file_entry(folder, name)
