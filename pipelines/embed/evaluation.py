@@ -16,6 +16,7 @@ from penstock.csr import id_dtype
 from penstock.errors import InputError, MissingFile, UsageError
 from penstock.graph import Graph
 from penstock.pipelines.embed.options import EvaluateOptions, GraphOptions
+from penstock.pipelines.embed.planning import memory_to_rank
 from penstock.pipelines.embed.report import EvaluateReport
 from penstock.pipelines.embed.run import Run, checkpoint_name
 from penstock.pipelines.job import Job, R
@@ -25,6 +26,8 @@ from penstock.pipelines.job.ranks import open_ranks
 from penstock.workers.embed.evaluate import SHOWN, Evaluated, EvaluateTask, unknown
 from penstock.workers.embed.versions import Checkpoints
 from penstock.workers.embed.warm import IDS
+
+_KNOWN = 40  # of a known answer, while all of them are sorted
 
 
 class VectorsJob(Job[R]):
@@ -115,6 +118,19 @@ class EvaluateJob(VectorsJob[EvaluateReport]):
         self.skipped = 0
         if options.triples is not None:
             self.triples = self._read(options.triples)
+
+    def memory(self) -> int:
+        """Return the bytes that a worker needs, about: queries and known answers, too."""
+        held = self.graph.manifest.heldout
+        edges = self.graph.num_edges if self.split == "train" else held.get(self.split, 0)
+        if self.triples is not None:
+            edges = self.triples.shape[1]
+        nodes, filtered = self.run.nodes, self.options.filtered
+        needed = super().memory()
+        needed += memory_to_rank(edges, self.run.training.dim, nodes, filtered=filtered)
+        if filtered:  # every edge answers one query of a side at most
+            needed += min(self.graph.num_edges + sum(held.values()), edges * nodes) * _KNOWN
+        return needed
 
     def _read(self, path: Path) -> Array:
         """Return the edges of a file as numbers of the run."""

@@ -9,11 +9,14 @@ from penstock.graph import Graph
 from penstock.kernels.cpu.embed.step import pieces_of
 from penstock.partition.order import order
 from penstock.sizes import does_not_fit
+from penstock.workers.embed import ranking
 from penstock.workers.embed.ranks.rounds import partitions_of
 from penstock.workers.embed.spec import BATCH, DISTANCES, Training
 from penstock.workers.embed.storage import Geometry
 
 _INTERPRETER = 400_000_000  # Python, NumPy, Numba, Dask and what they compile
+_RANKED = 32  # bytes of an edge that is ranked, and of its ranks
+_VALUE = 16  # of a value of a query: the query, its answer, and the nodes of both
 _EDGE = 12  # bytes of an edge in its bucket
 _ID = 24  # bytes of a node's id, about
 _PLACE = 16  # bytes of a node's place in the layout, and while it is made
@@ -98,8 +101,17 @@ def memory_to_train(graph: Graph, training: Training, ranks: int = 1) -> int:
     # Of several ranks each has a copy, and what it was before.
     copies = 3 if ranks == 1 else 8
     work = 4 * (2 * rows + relations * copies) * training.dim + 8 * batch * min(negatives, 4096)
+    if ranked := min(graph.manifest.heldout.get("valid", 0), training.validate_sample):
+        work += memory_to_rank(ranked, training.dim, graph.num_nodes)
     needed: int = table.slot_bytes(slots) + graph.num_nodes * _PLACE + work + _INTERPRETER
     return needed
+
+
+def memory_to_rank(edges: int, dim: int, nodes: int, *, filtered: bool = True) -> int:
+    """Return what ranking edges takes beside the vectors, and beside all known answers."""
+    block = min(edges, ranking.BLOCK, max(1, ranking.VALUES // dim))
+    known = min(ranking.ANSWERS, block * nodes) if filtered else 0
+    return edges * _RANKED + block * dim * _VALUE + known * 4
 
 
 def disk_to_train(graph: Graph, training: Training, ranks: int = 1) -> int:

@@ -16,6 +16,8 @@ from penstock import CSR, ClusterSpec, Graph, embed, etl, generate
 from penstock.errors import CapacityError, CorruptFile, OutputExists, PenstockError, UsageError
 from penstock.files import save_json
 from penstock.pipelines.cli import run as cli
+from penstock.pipelines.embed.evaluation import EvaluateJob
+from penstock.pipelines.embed.options import EvaluateOptions
 from penstock.pipelines.embed.planning import check_graph, fewest_partitions, memory_to_train
 from penstock.pipelines.embed.run import Run
 from penstock.pipelines.vectors import Vectors
@@ -466,3 +468,19 @@ def test_a_full_disk_is_told_of_where_it_was_met(
     with pytest.raises(CapacityError, match="could not write a line"):
         embed.train(graph, tmp_path / "run", epochs=3, cluster=cluster, **SMALL)
     assert "The run is kept" in capsys.readouterr().err
+
+
+def test_a_plan_of_an_evaluation_counts_queries_and_known_answers(
+    tmp_path: Path, cluster: ClusterSpec
+) -> None:
+    generate("kg", tmp_path / "g", entities=60, triples=900, relations=2, valid=0.0, quiet=True)
+    embed.train(tmp_path / "g", tmp_path / "run", epochs=1, cluster=cluster, **SMALL)
+    needs = []
+    for options in ({}, {"filtered": True}, {"filtered": True, "split": "train"}):
+        given = EvaluateOptions(**options)
+        job = EvaluateJob(tmp_path / "run", tmp_path / "run", given, cluster, quiet=True)
+        job.check()
+        needs.append(job.memory())
+    edges = Graph.open(tmp_path / "g").num_edges
+    assert needs[1] - needs[0] > 12 * edges  # places of answers and their offsets, at least
+    assert needs[2] - needs[1] > 16 * edges * 16 / 2
