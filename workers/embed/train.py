@@ -40,7 +40,13 @@ from penstock.workers.embed.negatives import Draw, Negatives
 from penstock.workers.embed.ranking import Scores, known_answers, rank, sample
 from penstock.workers.embed.ranks.rounds import order_in_memory
 from penstock.workers.embed.schedule import Schedule, Share
-from penstock.workers.embed.source import BufferSource, TableSource, VectorSource, geometry_of
+from penstock.workers.embed.source import (
+    BufferSource,
+    TableSource,
+    VectorSource,
+    geometry_of,
+    open_checkpoint,
+)
 from penstock.workers.embed.spec import BATCH, Training
 from penstock.workers.embed.storage import Geometry, Slot, open_table
 from penstock.workers.embed.task import Trained, TrainTask
@@ -246,6 +252,32 @@ class Run:
         if self.relations is not None:
             self.relations.values[:] = to_device(found.tensors["relations"])
             self.relations.state[:] = to_device(found.tensors["relations_state"])
+        self._compare_alike()
+
+    def _compare_alike(self) -> None:
+        """Rank the best vectors again, where they were ranked by another sample of edges."""
+        if self.validation is None or self.best_scores is None:
+            return
+        edges, known = self.validation
+        if self.best_scores.get("ranks") == edges.count * len(self.rules.sides):
+            return
+        if not self.checkpoints.has(BEST):
+            self.best, self.best_epoch, self.bad, self.best_scores = -1.0, 0, 0, None
+            return
+        self.buffer.receive(0)  # nothing else is in the buffer yet
+        folder, slot = self.task.checkpoints, self.buffer.slot(0)
+        source, _ = open_checkpoint(folder, BEST, device=gpu(), slot=slot)
+        try:
+            ranks = rank(source, self.rules, edges, known=known, work=self.work)
+        finally:
+            source.close()
+            self.buffer.forget(0)
+        self.best_scores = self._agreed(Scores.of(np.concatenate(list(ranks.values()))).to_dict())
+        self.best = self.best_scores["mrr"]
+
+    def _agreed(self, scores: dict[str, Any]) -> dict[str, Any]:
+        """Return what all ranks take for the scores that each has found."""
+        return scores
 
     # -- epochs ----------------------------------------------------------------------------------
 

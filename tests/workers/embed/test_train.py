@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -22,7 +23,9 @@ from penstock.kernels.naive import embed as naive
 from penstock.workers.embed import train as module
 from penstock.workers.embed.buffer import state_rows
 from penstock.workers.embed.busy import BusyTime
+from penstock.workers.embed.edges import all_edges, split_edges
 from penstock.workers.embed.negatives import Negatives
+from penstock.workers.embed.ranking import Scores, known_answers, rank, sample
 from penstock.workers.embed.source import open_checkpoint
 from penstock.workers.embed.spec import Training
 from penstock.workers.embed.storage import Version
@@ -350,6 +353,38 @@ def test_patience_ends_a_training(graph: Graph, tmp_path: Path) -> None:
     assert found.epochs == found.best_epoch + 2
     best = vectors(tmp_path / "r", "best")[2]
     assert best["epoch"] == found.best_epoch
+
+
+@pytest.mark.parametrize("more", [{}, OUT_OF_CORE], ids=["in memory", "out of core"])
+def test_the_best_vectors_are_ranked_again_by_another_sample(
+    graph: Graph, tmp_path: Path, more: dict[str, Any]
+) -> None:
+    """MRRs of different samples cannot be compared: of one edge it is anything."""
+    one = run(graph, tmp_path / "r", epochs=2, validate_sample=1, **more)
+    assert one.validation is not None
+    assert one.validation["ranks"] == 2
+    shutil.copytree(tmp_path / "r", tmp_path / "copy")
+    same_ = run(graph, tmp_path / "copy", epochs=2, validate_sample=100, **more)
+    source, found = open_checkpoint(tmp_path / "r/checkpoints", "best")
+    edges = sample(split_edges(graph, "valid"), 100, 0)
+    rules = Training(**{**SMALL, **more}).rules(5)
+    known = known_answers(all_edges(graph), edges, rules.sides, source.layout, 5)
+    ranks = rank(source, rules, edges, known=known)
+    source.close()
+    wanted = Scores.of(np.concatenate(list(ranks.values()))).to_dict()
+    assert same_.validation == wanted
+    assert same_.validated == edges.count > 1
+    assert same_.best_epoch == found.about["epoch"]
+    # What is trained is the same, and is compared with the best as it ranks now.
+    run(graph, tmp_path / "whole", epochs=4, validate_sample=100, **more)
+    after = run(graph, tmp_path / "r", epochs=4, validate_sample=100, **more)
+    assert after.validation is not None
+    assert after.validation["ranks"] == 2 * edges.count
+    scores = {line["epoch"]: line["valid"]["mrr"] for line in lines(tmp_path / "r")}
+    best = max(wanted["mrr"], scores[3], scores[4])
+    assert after.validation["mrr"] == pytest.approx(best)
+    (ours, _, _), (theirs, _, _) = vectors(tmp_path / "r"), vectors(tmp_path / "whole")
+    np.testing.assert_array_equal(ours[0], theirs[0])
 
 
 def test_a_loss_that_is_no_number_ends_a_training(graph: Graph, tmp_path: Path) -> None:

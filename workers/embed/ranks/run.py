@@ -88,6 +88,9 @@ class RankRun(Run):
         every = batches_between(every, self.training.batch or BATCH)
         self.shared = SharedRelations(self.comm, self.relations, self.rules, every)
 
+    def _agreed(self, scores: dict[str, Any]) -> dict[str, Any]:
+        return dict(self.comm.allgather(scores)[0])
+
     def _buckets(self) -> EdgeBuckets:
         """Return the edges, which rank 0 sorts for all; that may take longer than other waits."""
         comm, folder = self.comm, self.task.run / BUCKETS
