@@ -218,7 +218,7 @@ class TrainJob(Job[TrainReport]):
         return training.partitions or fewest_partitions(self.graph, training, there, self.ranks)
 
     def report(self, seconds: float) -> TrainReport:
-        """Return loss, scores and speed; raise where the loss became NaN."""
+        """Return loss, scores and speed; raise where it, or a vector, became NaN."""
         if self.trained.stopped == "nan":
             raise _diverged(self.out, self.trained)
         _warn_useless(self.out, self.trained, self.run.training)
@@ -262,7 +262,7 @@ def _diverged(out: Path, trained: Trained) -> PenstockError:
     again = "train again with a lower --lr, or with a penalty: --n3 or --l2"
     kept = (out / "checkpoints/last.json").is_file()
     return PenstockError(
-        f"the loss became NaN or infinite in epoch {trained.epochs + 1}",
+        f"the loss or a vector became NaN or infinite in epoch {trained.epochs + 1}",
         remedy=f"{out} holds the vectors of the last checkpoint; {again}"
         if kept
         else again.capitalize(),

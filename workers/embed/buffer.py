@@ -36,6 +36,7 @@ from penstock.workers.embed.storage import Moved, Slot, Table
 from penstock.workers.embed.storage.direct import aligned_bytes
 from penstock.workers.embed.versions import Versions
 
+_LOOKED_AT = 1 << 20  # values at a time
 Initial = Callable[[int, Slot], None]
 """Fills a slot with the initial version of a partition: values drawn, states zero."""
 
@@ -146,6 +147,7 @@ class PartitionBuffer:
         self.traffic = Traffic()
         self._slot_of: dict[int, int] = {}
         self._pending: list[Future[Moved]] = []
+        self._found: list[Any] = []  # whether partitions that left were numbers, as ``finite`` says
 
     # -- what is in memory -----------------------------------------------------------------------
 
@@ -215,6 +217,20 @@ class PartitionBuffer:
         for version, _ in writes:
             self.versions.wrote(version)
 
+    def finite(self) -> bool:
+        """Return whether all vectors and states that were trained since the last call are numbers.
+
+        Those of partitions in the buffer, and of those that left it.
+        """
+        for partition in self._slot_of:
+            self._look_at(partition)
+        found, self._found = self._found, []
+        return all(bool(one) for one in found)
+
+    def _look_at(self, partition: int) -> None:
+        """Look whether a partition is of numbers; a GPU says it when it is asked."""
+        self._found += [are_finite(array) for array in self.arrays(partition) if array.size]
+
     def wait(self) -> None:
         """Wait for swaps that are under way."""
         pending, self._pending = self._pending, []
@@ -242,6 +258,7 @@ class PartitionBuffer:
     def swap(self, pairs: Sequence[tuple[int, int]]) -> None:
         """Begin to write each evicted partition, and to load another into its slot."""
         for evict, load in pairs:
+            self._look_at(evict)
             slot = self.slot(evict)
             store, wanted = self.versions.next(evict), self.versions.current(load)
             number = self._slot_of.pop(evict)
@@ -291,6 +308,8 @@ class PartitionBuffer:
 
     def empty(self) -> None:
         """Write every partition in the buffer, and forget them."""
+        for partition in self._slot_of:
+            self._look_at(partition)
         self.flush()
         self._slot_of.clear()
 
@@ -390,6 +409,20 @@ class BufferVisit:
         if not self._swapped:
             self._swapped = True
             self._buffer.swap(self.swaps)
+
+
+def are_finite(array: Array | DeviceArray) -> Any:
+    """Return whether all values are numbers: a bool, or a GPU's array of one."""
+    flat, found = array.reshape(-1), True
+    for begin in range(0, flat.size, _LOOKED_AT):
+        some = flat[begin : begin + _LOOKED_AT]
+        if isinstance(some, np.ndarray):
+            with np.errstate(over="ignore", invalid="ignore"):
+                # A finite sum of squares has finite values, and is quicker made.
+                found = found and bool(np.isfinite(some @ some) or np.isfinite(some).all())
+        else:
+            found = np.isfinite(some).all() & found
+    return found
 
 
 def state_rows(slot: Slot) -> Array | DeviceArray:

@@ -30,7 +30,7 @@ from penstock.kernels.embed_rules import Batch, Table
 from penstock.kernels.streams import Stream
 from penstock.partition.order import order
 from penstock.workers.cores import cores_of_rank
-from penstock.workers.embed.buffer import BufferVisit, PartitionBuffer, Phase
+from penstock.workers.embed.buffer import BufferVisit, PartitionBuffer, Phase, are_finite
 from penstock.workers.embed.busy import BusyTime
 from penstock.workers.embed.edges import all_edges, split_edges
 from penstock.workers.embed.initial import fill_nodes, relation_rows
@@ -373,17 +373,24 @@ class Run:
                 return "nan"
             self.loss = self.epoch_loss / max(self.epoch_edges, 1)
             took = EpochTime(time.perf_counter() - begun - paused, self.busy.seconds - busy, share)
+            last = self.epoch + 1 == training.epochs
+            validates = self.validation is not None and (
+                last or (self.epoch + 1) % training.validate_every == 0
+            )
+            due = self._save_due()
+            if (last or validates or due) and not self._finite():
+                return "nan"
             if share:
                 done.append(took)
             self.epoch, self.state = self.epoch + 1, 0
             self.epoch_loss, self.epoch_edges = 0.0, 0
-            self._finish_epoch(took)
+            self._finish_epoch(took, validates=validates, due=due)
         return "epochs"
 
     def _states(self, epoch: int) -> float | None:
         """Train the states of an epoch that are left; return the seconds of checkpoints.
 
-        None: the loss is no number.
+        None: the loss is no number, or a vector is none.
         """
         paused = 0.0
         for visit in self.buffer.states(epoch, start=self.state):
@@ -396,6 +403,8 @@ class Run:
                 visit.swap()
                 self.buffer.wait()
                 begun = time.perf_counter()
+                if not self._finite():
+                    return None
                 self._save()
                 states = len(self.schedule)
                 self._note({"epoch": epoch + 1, "state": self.state, "states": states})
@@ -498,6 +507,14 @@ class Run:
         self.busy.settle()
         return math.isfinite(self.epoch_loss)
 
+    def _finite(self) -> bool:
+        """Return whether all vectors are numbers: the last update comes after the last loss."""
+        found = self.buffer.finite()
+        if self.relations is not None:
+            tables = self.relations.values, self.relations.state
+            found = all(bool(are_finite(one)) for one in tables) and found
+        return found
+
     def _share(self) -> float:
         """Return the share of the training that is done."""
         edges = max(self.graph.num_edges, 1)
@@ -505,13 +522,12 @@ class Run:
 
     # -- after an epoch --------------------------------------------------------------------------
 
-    def _finish_epoch(self, took: EpochTime) -> None:
-        training = self.training
-        last = self.epoch == training.epochs
+    def _finish_epoch(self, took: EpochTime, *, validates: bool, due: bool) -> None:
+        """Note an epoch, rank the held-out edges and save a checkpoint where it is time."""
         line: dict[str, Any] = {"epoch": self.epoch, "loss": round(self.loss, 6)}
         shown: dict[str, Any] = {"epoch": self.epoch, "edges": self.done, "loss": self.loss}
         names: tuple[str, ...] = (LAST,)
-        if self.validation is not None and (last or self.epoch % training.validate_every == 0):
+        if validates:
             scores = self._validate()
             line["valid"] = scores
             shown["mrr"] = scores["mrr"]
@@ -525,7 +541,7 @@ class Run:
         line["utilization"] = round(took.busy / took.seconds, 4) if took.seconds else 0.0
         self._note(line)
         self._log(**shown)
-        if BEST in names or self._save_due():
+        if BEST in names or due:
             self._save(names)
 
     def _validate(self) -> dict[str, Any]:

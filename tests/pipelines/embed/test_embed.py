@@ -349,6 +349,21 @@ def test_a_loss_that_is_no_number_is_an_error(
     assert json.loads((tmp_path / "run/run.json").read_text())["state"] == "diverged"
 
 
+@pytest.mark.parametrize(
+    "options", [{"optimizer": "sgd", "init_scale": 1.0}, {"model": "transe"}], ids=str
+)
+def test_vectors_that_are_no_numbers_after_the_last_update_are_an_error(
+    graph: Graph, tmp_path: Path, cluster: ClusterSpec, options: dict[str, Any]
+) -> None:
+    """The loss of a batch is of the vectors before its update: of one batch it is always fine."""
+    options |= {"dim": 8, "epochs": 1, "batch": graph.num_edges, "lr": 1e38}
+    with pytest.raises(PenstockError, match="NaN or infinite in epoch 1") as error:
+        embed.train(graph, tmp_path / "run", cluster=cluster, **options)
+    assert "lower --lr" in str(error.value)
+    assert json.loads((tmp_path / "run/run.json").read_text())["state"] == "diverged"
+    assert not list((tmp_path / "run/checkpoints").glob("*.json"))
+
+
 @pytest.mark.parametrize(("lr", "told"), [(30.0, True), (0.3, False)])
 def test_vectors_that_are_worse_than_zeros_are_told(
     graph: Graph,

@@ -393,6 +393,29 @@ def test_a_loss_that_is_no_number_ends_a_training(graph: Graph, tmp_path: Path) 
     assert not (tmp_path / "r/checkpoints/last.json").exists()
 
 
+@pytest.mark.parametrize("more", [{}, OUT_OF_CORE], ids=["in memory", "out of core"])
+def test_vectors_that_are_no_numbers_are_not_saved(
+    graph: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, more: dict[str, Any]
+) -> None:
+    """The checkpoint before is kept, whether losses have shown it yet or not."""
+    run(graph, tmp_path / "r", epochs=1, **more)
+    settle = module.Run._settle
+
+    def spoilt(training: module.Run) -> bool:
+        found = settle(training)
+        if training.epoch_edges == graph.num_edges:  # all are trained: no loss will tell
+            training.buffer.values[next(iter(training.buffer.first_rows.values()))] = np.inf
+        return found
+
+    monkeypatch.setattr(module.Run, "_settle", spoilt)
+    found = run(graph, tmp_path / "r", epochs=2, **more)
+    assert (found.stopped, found.epochs) == ("nan", 1)
+    for name in ("last", "best"):
+        (ours, *_), _, about = vectors(tmp_path / "r", name)
+        assert np.isfinite(ours).all()
+        assert about["epoch"] == 1
+
+
 def test_a_batch_larger_than_the_largest_bucket_is_refused(graph: Graph, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="larger than the largest bucket"):
         run(graph, tmp_path / "r", partitions=5, batch=2000)

@@ -196,6 +196,9 @@ class RankRun(Run):
     def _after_batch(self) -> None:
         self.shared.trained()
 
+    def _finite(self) -> bool:
+        return all(self.comm.allgather(super()._finite()))
+
     def _share(self) -> float:
         """Return the share of the training that is done, if others are as far as this rank."""
         here = self.epoch_edges / max(self._mine, 1) * self._all
