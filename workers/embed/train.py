@@ -52,7 +52,7 @@ from penstock.workers.embed.storage import Geometry, Slot, open_table
 from penstock.workers.embed.task import Trained, TrainTask
 from penstock.workers.embed.theorem import Condition, Machine
 from penstock.workers.embed.versions import BEST, LAST, Checkpoints, Versions, table_path
-from penstock.workers.embed.warm import WarmStart
+from penstock.workers.embed.warm import WarmStart, steps_before
 from penstock.workers.resources.device import arrays_of_device, gpu, to_device, to_host
 
 if TYPE_CHECKING:
@@ -140,6 +140,7 @@ class Run:
         if task.init is not None:
             self.warm = WarmStart(task.init, task.init_relations, graph, self.rules)
         self.known = {} if self.warm is None else self.warm.known
+        self.steps = 0 if self.warm is None else self.warm.steps  # the optimizer's, before this
         if self.warm is not None and len(first := self._unwritten()) > 1:
             self.warm.copy(self.layout, first, task.run)
         self.buffer = PartitionBuffer(
@@ -242,6 +243,7 @@ class Run:
         path, edges = self.task.checkpoints / f"{LAST}.json", self.graph.num_edges
         _check_position(path, about, len(self.schedule), edges)
         self.known = about.get("known", self.known)
+        self.steps = steps_before(about)
         self.epoch, self.state, self.batches = about["epoch"], about["state"], about["batches"]
         self.best, self.best_epoch, self.bad = about["best"], about["best_epoch"], about["bad"]
         self.best_scores, self.loss = about["scores"], about["loss"]
@@ -440,8 +442,9 @@ class Run:
                 batch = Batch(to_device(heads), typed, to_device(tails), negatives)
                 rate = self.training.rate(self._share())
                 self.batches += 1
+                number = self.steps + self.batches
                 loss = self.kernels.step(
-                    nodes, self.relations, batch, self.rules, rate, self.batches, self.work
+                    nodes, self.relations, batch, self.rules, rate, number, self.work
                 )
             self._after_batch()  # which waits for other ranks, and does not count as training
             self._losses.append(loss)
@@ -583,6 +586,7 @@ class Run:
             "epoch_loss": self.epoch_loss,
             "epoch_edges": self.epoch_edges,
             "known": self.known,
+            "steps": self.steps,
         }
 
     def close(self) -> None:
@@ -602,9 +606,9 @@ def _check_position(path: Path, about: Any, states: int, edges: int) -> None:
     types = {
         "epoch": count, "state": count, "batches": count, "epoch_edges": count,
         "best": number, "best_epoch": count, "bad": count, "scores": (dict, type(None)),
-        "loss": (*number, type(None)), "epoch_loss": number,
+        "loss": (*number, type(None)), "epoch_loss": number, "steps": count,
     }  # fmt: skip
-    said = about if isinstance(about, dict) else {}
+    said = {"steps": 0} | about if isinstance(about, dict) else {}  # it is new in checkpoints
     wrong = [
         name
         for name, kinds in types.items()

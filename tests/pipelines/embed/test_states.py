@@ -153,6 +153,14 @@ def test_a_warm_start_that_was_killed_before_a_checkpoint_begins_anew(
         embed.train(graph, tmp_path / "run", cluster=cluster, resume=True, **options)
 
 
+def test_a_warm_start_from_a_checkpoint_that_was_edited_is_refused(
+    mine: Path, graph: Graph, tmp_path: Path, cluster: ClusterSpec
+) -> None:
+    edit(mine / "checkpoints/best.json", lambda body: body["about"].update(batches="many"))
+    with pytest.raises(CorruptFile, match="best.json is damaged"):
+        embed.train(graph, tmp_path / "run", init=mine, cluster=cluster, **SMALL)
+
+
 def test_a_run_goes_on_without_the_one_it_began_with(
     mine: Path, graph: Graph, tmp_path: Path, cluster: ClusterSpec
 ) -> None:

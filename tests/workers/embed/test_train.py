@@ -476,6 +476,31 @@ def test_a_warm_start_keeps_what_is_known(graph: Graph, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("optimizer", ["adagrad", "sgd", "adam"])
+def test_a_warm_start_goes_on_as_the_other_run_would(
+    graph: Graph, tmp_path: Path, optimizer: str
+) -> None:
+    """Adam divides what it has summed up by how many steps it took, of the other run as well."""
+    from penstock.pipelines.embed.run import keep_ids
+
+    # Batches of all edges and nodes: the numbers of epochs and batches decide nothing.
+    more = {"batch": graph.num_edges, "negatives": "all", "optimizer": optimizer, "lr": 0.01}
+    more |= {"validate_every": 100, "dim": 16}
+    run(graph, tmp_path / "first", epochs=5, **more)
+    keep_ids(tmp_path / "first", graph)
+    shutil.copytree(tmp_path / "first", tmp_path / "same")
+    run(graph, tmp_path / "same", epochs=8, **more)
+    options = {**more, "init": tmp_path / "first", "init_relations": graph.manifest.relations}
+    run(graph, tmp_path / "second", epochs=1, **options)
+    run(graph, tmp_path / "second", epochs=2, **options)
+    keep_ids(tmp_path / "second", graph)
+    run(graph, tmp_path / "third", epochs=1, **{**options, "init": tmp_path / "second"})
+    (ours, *_), tensors, _ = vectors(tmp_path / "third")
+    (theirs, *_), others, _ = vectors(tmp_path / "same")
+    np.testing.assert_allclose(ours, theirs, atol=1e-4)
+    np.testing.assert_allclose(tensors["relations"], others["relations"], atol=1e-4)
+
+
+@pytest.mark.parametrize("optimizer", ["adagrad", "sgd", "adam"])
 @pytest.mark.parametrize("copied", [False, True])
 def test_a_warm_start_fills_several_partitions_at_once(
     graph: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, optimizer: str, copied: bool
