@@ -464,6 +464,37 @@ def test_another_graph_is_matched_by_id(
         embed.evaluate(run, graph=tmp_path / "g2", **options)
 
 
+def test_edges_of_another_graph_are_filtered_by_both(
+    trained: Trained, graph: Graph, tmp_path: Path, cluster: ClusterSpec
+) -> None:
+    """What a run was trained on is known, whatever graph new edges come from."""
+    shutil.copytree(graph.path, tmp_path / "own")
+    shutil.copytree(trained[0], tmp_path / "run")
+    held = graph.heldout("test")
+    ids, names = graph.user_ids().to_pylist(), graph.manifest.relations
+    assert names is not None
+    columns = (held["sources"], held["relations"], held["targets"])
+    triples = [(ids[h], names[r], ids[t]) for h, r, t in zip(*columns, strict=True)]
+    path = tmp_path / "new.tsv"
+    path.write_text("".join("\t".join(triple) + "\n" for triple in triples))
+    etl(path, tmp_path / "new", format="triples", quiet=True)
+    manifest = tmp_path / "run/run.json"
+    body = json.loads(manifest.read_text())
+    manifest.write_text(json.dumps(body | {"graph": str(tmp_path / "own")}))
+    options: dict[str, Any] = {"cluster": cluster, "filtered": True}
+    theirs = embed.evaluate(tmp_path / "run", **options)
+    options |= {"graph": tmp_path / "new", "split": "train"}
+    ours = embed.evaluate(tmp_path / "run", **options)
+    assert ours.scores == pytest.approx(theirs.scores)
+    assert ours.filters == [str(tmp_path / "new"), str(tmp_path / "own")]
+    assert "filtered by the edges of" in ours.text()
+    assert "filtered by the edges of" not in theirs.text()
+    shutil.rmtree(tmp_path / "own")
+    alone = embed.evaluate(tmp_path / "run", **options)
+    assert alone.scores["mrr"] < ours.scores["mrr"]
+    assert f"{tmp_path / 'own'} is not there any more" in alone.text()
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [
