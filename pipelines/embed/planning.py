@@ -10,9 +10,12 @@ from penstock.kernels.cpu.embed.step import pieces_of
 from penstock.partition.order import order
 from penstock.sizes import does_not_fit
 from penstock.workers.embed import ranking
+from penstock.workers.embed.batch_size import edges_of_round, too_large_batch
+from penstock.workers.embed.layout.buckets import largest_bucket
 from penstock.workers.embed.ranks.rounds import partitions_of
 from penstock.workers.embed.spec import BATCH, DISTANCES, Training
 from penstock.workers.embed.storage import Geometry
+from penstock.workers.embed.train import node_layout
 
 _INTERPRETER = 400_000_000  # Python, NumPy, Numba, Dask and what they compile
 _RANKED = 32  # bytes of an edge that is ranked, and of its ranks
@@ -42,7 +45,7 @@ def check_graph(graph: Graph, training: Training, ranks: int = 1) -> None:
         )
     if training.batch is not None and training.batch > graph.num_edges:
         raise UsageError(
-            f"a batch is larger than the largest bucket of edges of {graph.path}",
+            f"a batch is larger than all edges of {graph.path}",
             expected=f"--batch {graph.num_edges:,} or less",
             got=f"--batch {training.batch:,}",
         )
@@ -140,6 +143,29 @@ def fewest_partitions(graph: Graph, training: Training, there: int, ranks: int =
         if memory_to_train(graph, replace(training, partitions=count), ranks) <= there:
             return count
     return training.partitions or 1
+
+
+def batch_problem(
+    graph: Graph, training: Training, ranks: int = 1, *, partitions_given: bool = True
+) -> UsageError | None:
+    """Return the error of a batch that no bucket or round has as many edges as, None if one has.
+
+    training  with as many partitions as there will be
+    """
+    count, edges, batch = training.partitions or 1, graph.num_edges, training.batch
+    if batch is None:
+        return None
+    if ranks > 1 and count > 1 and len(order(training.order, count // ranks).states) == 1:
+        count = 1  # memory holds what a rank has of them
+    if count == 1:
+        most = edges if ranks == 1 else edges_of_round(edges, ranks)
+    elif batch <= -(-edges // count**2):  # a mean bucket has as many, and so has the largest
+        return None
+    else:
+        most = largest_bucket(graph, node_layout(graph.num_nodes, count, training.seed))
+    return too_large_batch(
+        batch, most, partitions=count, ranks=ranks, partitions_given=partitions_given
+    )
 
 
 def too_wide(training: Training, widest: int) -> UsageError | None:

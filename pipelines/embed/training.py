@@ -15,6 +15,7 @@ from penstock.files import sha256_of
 from penstock.graph import Graph
 from penstock.pipelines.embed.options import EmbedOptions
 from penstock.pipelines.embed.planning import (
+    batch_problem,
     check_graph,
     disk_to_begin,
     disk_to_train,
@@ -91,6 +92,8 @@ class TrainJob(Job[TrainReport]):
             ranks=self.ranks,
             init_sha256=init_sha256,
         )
+        if training.partitions is not None and (problem := self._batch_problem(training)):
+            raise problem
         if self.options.partitions is not None:
             # Last: a plan says of the rest what would be done on a larger disk.
             need = self._disk(training)
@@ -148,6 +151,7 @@ class TrainJob(Job[TrainReport]):
         if self.ranks > 1:
             where += f", on {self.ranks} ranks"
         problem = problem or too_large(graph, training, there, worker, self.ranks)
+        problem = problem or self._batch_problem(training)
         return Plan(
             self.command,
             str(self.out),
@@ -177,6 +181,7 @@ class TrainJob(Job[TrainReport]):
             problem = problem or too_large(
                 graph, training, capacity.memory, capacity.worker, self.ranks
             )
+            problem = problem or self._batch_problem(training)
             if problem is not None:
                 raise problem
             nodes = f"the vectors of {graph.num_nodes:,} nodes in {folder}"
@@ -205,6 +210,11 @@ class TrainJob(Job[TrainReport]):
         if not (ranks.capacity.on_gpu and training.model in DISTANCES):
             return None
         return too_wide(training, min(ask_workers(ranks.client, _widest).values()))
+
+    def _batch_problem(self, training: Training) -> PenstockError | None:
+        """Return the error of a batch that is too large, of as many partitions as there will be."""
+        given = self.options.partitions is not None
+        return batch_problem(self.graph, training, self.ranks, partitions_given=given)
 
     def _disk(self, training: Training) -> int:
         """Return what a run still takes of the disk: one that is resumed has its files."""

@@ -21,7 +21,7 @@ import numpy as np
 
 from penstock.arrays import Array
 from penstock.documents import parse_json
-from penstock.errors import CorruptFile, UsageError
+from penstock.errors import CorruptFile
 from penstock.files import append_text, save_text
 from penstock.graph import Graph
 from penstock.kernels import kernel
@@ -30,6 +30,7 @@ from penstock.kernels.embed_rules import Batch, Table
 from penstock.kernels.streams import Stream
 from penstock.partition.order import order
 from penstock.workers.cores import cores_of_rank
+from penstock.workers.embed.batch_size import too_large_batch
 from penstock.workers.embed.buffer import BufferVisit, PartitionBuffer, Phase, are_finite
 from penstock.workers.embed.busy import BusyTime
 from penstock.workers.embed.edges import all_edges, split_edges
@@ -47,7 +48,7 @@ from penstock.workers.embed.source import (
     geometry_of,
     open_checkpoint,
 )
-from penstock.workers.embed.spec import BATCH, Training
+from penstock.workers.embed.spec import BATCH
 from penstock.workers.embed.storage import Geometry, Slot, open_table
 from penstock.workers.embed.task import Trained, TrainTask
 from penstock.workers.embed.theorem import Condition, Machine
@@ -289,7 +290,12 @@ class Run:
         first_epoch, first_batch = self.epoch, self.batches
         self.buckets = self._buckets()
         self._columns = _columns_on_device(self.buckets)
-        _check_batch(self.training, self._most_edges())
+        most, partitions = self._batch_limit()
+        problem = too_large_batch(
+            self.training.batch, most, partitions=partitions, ranks=self.comm.size
+        )
+        if problem is not None:
+            raise problem
         left = self.graph.num_edges * (self.training.epochs - self.epoch) - self.epoch_edges
         self._log(left=left, edges=0)
         epochs: list[EpochTime] = []
@@ -329,9 +335,9 @@ class Run:
         folder = self.task.run / BUCKETS
         return build_buckets(self.graph, self.layout, folder, seed=self.training.seed)
 
-    def _most_edges(self) -> int:
-        """Return how large a batch may be."""
-        return self.buckets.largest
+    def _batch_limit(self) -> tuple[int, int]:
+        """Return how large a batch may be, and of how many partitions the bucket is that it is."""
+        return self.buckets.largest, self.layout.partitions
 
     def _drop_buckets(self) -> None:
         shutil.rmtree(self.task.run / BUCKETS, ignore_errors=True)
@@ -624,17 +630,6 @@ def _check_position(path: Path, about: Any, states: int, edges: int) -> None:
             expected="where in a training of this graph it was written",
             got=", ".join(f"{name}: {said.get(name)!r}" for name in wrong),
             remedy="Restore the file or train again with --overwrite",
-        )
-
-
-def _check_batch(training: Training, most: int) -> None:
-    """Raise where a batch that was asked for is larger than every bucket."""
-    if training.batch is not None and training.batch > most:
-        raise UsageError(
-            "a batch is larger than the largest bucket of edges",
-            expected=f"--batch {most:,} or less",
-            got=f"--batch {training.batch:,}",
-            remedy="Take a smaller batch, or fewer --partitions",
         )
 
 

@@ -262,8 +262,9 @@ def test_the_command_line(graph: Graph, tmp_path: Path, capsys: Any) -> None:
     [
         ({"dim": 7}, "--dim 7 is odd"),
         ({"model": "rotate", "dim": 33}, "Take --dim 34"),
-        ({"batch": 10**6}, "larger than the largest bucket"),
-        ({"partitions": 8, "batch": 3000}, "larger than the largest bucket"),
+        ({"batch": 10**6}, "larger than all edges of"),
+        ({"partitions": 8, "batch": 3000}, "the largest bucket of edges, between two of 8 partit"),
+        ({"parts": 2, "batch": 3000}, "larger than what each of 2 ranks trains in a round"),
         ({"partitions": 500}, "cannot lie in 500 partitions"),
         ({"partitions": 9, "order": "cover"}, "cover cannot arrange 9 partitions"),
         ({"optimizer": "sgd", "epsilon": 1.0}, "--epsilon needs --optimizer adagrad or adam"),

@@ -17,14 +17,21 @@ from penstock.errors import CapacityError, CorruptFile, OutputExists, PenstockEr
 from penstock.files import save_json
 from penstock.pipelines.cli import run as cli
 from penstock.pipelines.embed.evaluation import EvaluateJob
-from penstock.pipelines.embed.options import EvaluateOptions
-from penstock.pipelines.embed.planning import check_graph, fewest_partitions, memory_to_train
+from penstock.pipelines.embed.options import EmbedOptions, EvaluateOptions
+from penstock.pipelines.embed.planning import (
+    batch_problem,
+    check_graph,
+    fewest_partitions,
+    memory_to_train,
+)
 from penstock.pipelines.embed.run import Run
+from penstock.pipelines.embed.training import TrainJob
 from penstock.pipelines.vectors import Vectors
+from penstock.workers.embed.layout.buckets import build_buckets, largest_bucket
 from penstock.workers.embed.source import TableSource, open_checkpoint, read_checkpoint
 from penstock.workers.embed.spec import Training
 from penstock.workers.embed.task import TrainTask
-from penstock.workers.embed.train import train
+from penstock.workers.embed.train import node_layout, train
 
 Trained = tuple[Path, embed.TrainReport]
 SMALL: dict[str, Any] = {"dim": 16, "batch": 200, "negatives": 16, "schedule": "constant"}
@@ -492,3 +499,44 @@ def test_a_plan_of_an_evaluation_counts_queries_and_known_answers(
     edges = Graph.open(tmp_path / "g").num_edges
     assert needs[1] - needs[0] > 12 * edges  # places of answers and their offsets, at least
     assert needs[2] - needs[1] > 16 * edges * 16 / 2
+
+
+@pytest.mark.parametrize(
+    ("options", "said", "remedy"),
+    [
+        ({"partitions": 5}, "bucket of edges, between two of 5 partitions", "--partitions"),
+        ({"parts": 2}, "what each of 2 ranks trains in a round", "--parts"),
+        ({"parts": 2, "partitions": 4}, "what each of 2 ranks trains in a round", "--parts"),
+        ({"parts": 2, "partitions": 16}, "between two of 16 partitions", "--partitions"),
+    ],
+    ids=str,
+)
+def test_a_batch_is_refused_by_the_plan_as_by_the_training(
+    graph: Graph,
+    tmp_path: Path,
+    cluster: ClusterSpec,
+    options: dict[str, Any],
+    said: str,
+    remedy: str,
+) -> None:
+    """Before anything is written, and by what was asked for: up to the largest that is fine."""
+    ranks, partitions = options.get("parts", 1), options.get("partitions", 1)
+    if "bucket" in said or partitions == 16:
+        most = largest_bucket(graph, node_layout(graph.num_nodes, partitions, 0))
+        built = build_buckets(graph, node_layout(graph.num_nodes, partitions, 0), tmp_path / "b")
+        assert most == built.largest
+    else:
+        most = graph.num_edges // 6
+    fine = Training(partitions=options.get("partitions"), batch=most)
+    assert batch_problem(graph, fine, ranks) is None
+    given = {"batch": most + 1, "dim": 8, "epochs": 1, **options}
+    with pytest.raises(UsageError) as error:
+        embed.train(graph, tmp_path / "run", cluster=cluster, **given)
+    assert said in str(error.value)
+    assert f"--batch {most:,} or less" in str(error.value)
+    assert remedy in str(error.value)
+    assert not (tmp_path / "run").exists()
+    if "partitions" not in options:  # how many there are is known of the workers' memory
+        job = TrainJob(graph, tmp_path / "run", EmbedOptions(**given), cluster, quiet=True)
+        job.check()
+        assert said in str(job.plan().problem)

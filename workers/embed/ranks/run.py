@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from penstock.errors import UsageError
+from penstock.workers.embed.batch_size import edges_of_round
 from penstock.workers.embed.buffer import BufferVisit
 from penstock.workers.embed.layout.buckets import FORMAT as BUCKETS_FORMAT
 from penstock.workers.embed.layout.buckets import EdgeBuckets
@@ -114,11 +115,11 @@ class RankRun(Run):
         if self.comm.rank == 0:
             super()._drop_buckets()
 
-    def _most_edges(self) -> int:
-        """Return how many edges a rank trains in a round, about, where they are all mixed."""
+    def _batch_limit(self) -> tuple[int, int]:
+        """Return the same; all edges of a round are mixed where memory holds its partitions."""
         if not self.whole:
-            return super()._most_edges()
-        return max(1, self.graph.num_edges // (self.comm.size * len(self.schedule)))
+            return super()._batch_limit()
+        return edges_of_round(self.graph.num_edges, self.comm.size), 1
 
     # -- epochs ----------------------------------------------------------------------------------
 

@@ -273,7 +273,7 @@ def test_other_ranks_cannot_go_on(run: Any, tmp_path: Path) -> None:
 
 
 def test_a_batch_that_no_round_has_is_refused(run: Any, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="larger than the largest bucket"):
+    with pytest.raises(UsageError, match="larger than what each of 3 ranks trains in a round"):
         run(tmp_path / "r", 3, batch=2000)
 
 
