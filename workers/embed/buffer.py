@@ -59,7 +59,7 @@ class Phase:
 
 @dataclass
 class Traffic:
-    """What swaps, fillings and flushes cost since this was made.
+    """What swaps and fillings cost since this was made, or what flushes did.
 
     io_seconds       in which at least one request was in flight
     exposed_seconds  in which the training waited for one
@@ -120,6 +120,7 @@ class PartitionBuffer:
     state : (slots * rows, states * width) float32, the optimizer's of each row, as kernels take it
     first_rows : dict of the first row of each partition that is in the buffer
     traffic : what was moved, and what it cost; may be replaced by a new one, an epoch each
+    flushed : the same of flushes, before checkpoints and evaluations
     """
 
     def __init__(
@@ -144,7 +145,7 @@ class PartitionBuffer:
         rows, width = self.slots * geometry.rows, geometry.width
         self.values: Array | DeviceArray = _zeros(xp, rows, width)
         self.state: Array | DeviceArray = _zeros(xp, rows, geometry.states * width)
-        self.traffic = Traffic()
+        self.traffic, self.flushed = Traffic(), Traffic()
         self._slot_of: dict[int, int] = {}
         self._pending: list[Future[Moved]] = []
         self._found: list[Any] = []  # whether partitions that left were numbers, as ``finite`` says
@@ -208,12 +209,15 @@ class PartitionBuffer:
 
     def flush(self) -> None:
         """Write every partition in the buffer, and wait: a checkpoint may follow."""
+        self._write(self.flushed)
+
+    def _write(self, traffic: Traffic) -> None:
         self.wait()
         writes = []
         for partition in self._slot_of:
             version = self.versions.next(partition)
             writes.append((version, self.table.write(self.slot(partition), version)))
-        self._wait_for([future for _, future in writes])
+        self._wait_for([future for _, future in writes], traffic)
         for version, _ in writes:
             self.versions.wrote(version)
 
@@ -234,7 +238,7 @@ class PartitionBuffer:
     def wait(self) -> None:
         """Wait for swaps that are under way."""
         pending, self._pending = self._pending, []
-        self._wait_for(pending)
+        self._wait_for(pending, self.traffic)
 
     def close(self) -> None:
         """Wait for what is in flight, whatever comes of it; the table stays open."""
@@ -310,7 +314,7 @@ class PartitionBuffer:
         """Write every partition in the buffer, and forget them."""
         for partition in self._slot_of:
             self._look_at(partition)
-        self.flush()
+        self._write(self.traffic)
         self._slot_of.clear()
 
     def forget(self, partition: int) -> None:
@@ -352,16 +356,16 @@ class PartitionBuffer:
         writing.add_done_callback(fill)  # runs in the thread that ended the write
         return done
 
-    def _wait_for(self, futures: Sequence[Future[Moved]]) -> None:
+    def _wait_for(self, futures: Sequence[Future[Moved]], traffic: Traffic) -> None:
         """Wait for all, count what they moved, and raise the first error."""
         began = time.perf_counter()
         errors = [future.exception() for future in futures]
-        self.traffic.exposed_seconds += time.perf_counter() - began if futures else 0.0
+        traffic.exposed_seconds += time.perf_counter() - began if futures else 0.0
         for error in errors:
             if error is not None:
                 raise error
         for moved in sorted((f.result() for f in futures), key=lambda moved: moved.started):
-            self.traffic.add(moved)
+            traffic.add(moved)
 
     def _ranges(self, partitions: State) -> tuple[tuple[int, int], ...]:
         first = self.first_rows

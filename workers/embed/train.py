@@ -165,6 +165,7 @@ class Run:
         self.busy = BusyTime(device=gpu())
         self._losses: list[Any] = []  # of batches that a GPU may still train
         self._saved = time.monotonic()
+        self._saved_batches = -1  # that were trained when the last checkpoint was written
         self._looked = 0.0
         self.done = 0  # edges, in this process
 
@@ -246,6 +247,7 @@ class Run:
         self.known = about.get("known", self.known)
         self.steps = steps_before(about)
         self.epoch, self.state, self.batches = about["epoch"], about["state"], about["batches"]
+        self._saved_batches = self.batches
         self.best, self.best_epoch, self.bad = about["best"], about["best_epoch"], about["bad"]
         self.best_scores, self.loss = about["scores"], about["loss"]
         self.loss = math.nan if self.loss is None else self.loss
@@ -287,7 +289,7 @@ class Run:
     def train(self, started: float) -> Trained:
         """Run the epochs that are left."""
         self._resume()
-        first_epoch, first_batch = self.epoch, self.batches
+        first_epoch = self.epoch
         self.buckets = self._buckets()
         self._columns = _columns_on_device(self.buckets)
         most, partitions = self._batch_limit()
@@ -303,7 +305,7 @@ class Run:
         seconds = sum(epoch.seconds for epoch in epochs)
         # The first one may have compiled kernels; one that was begun before is a part of one.
         whole = [epoch.seconds / epoch.share for epoch in epochs]
-        if stopped != "nan" and (self.batches > first_batch or not self.checkpoints.has(LAST)):
+        if stopped != "nan" and self._saved_batches != self.batches:
             self._save()
         self._drop_buckets()
         traffic = self.buffer.traffic
@@ -551,16 +553,21 @@ class Run:
         self._note(line)
         self._log(**shown)
         if BEST in names or due:
-            self._save(names)
+            self._save(names, flushed=validates and self._on_disk)
 
     def _validate(self) -> dict[str, Any]:
         edges, known = self.validation
         ranks = rank(self._source(), self.rules, edges, known=known, work=self.work)
         return Scores.of(np.concatenate(list(ranks.values()))).to_dict()
 
+    @property
+    def _on_disk(self) -> bool:
+        """Whether vectors are ranked from the disk, to which all are written for that."""
+        return self.layout.partitions > 1
+
     def _source(self) -> VectorSource:
         relations = None if self.relations is None else self.relations.values
-        if self.layout.partitions == 1:
+        if not self._on_disk:
             return BufferSource(self.buffer, self.layout, relations)
         self.buffer.flush()
         return TableSource(self.table, self.versions.newest, self.layout, relations, device=gpu())
@@ -568,11 +575,16 @@ class Run:
     def _save_due(self) -> bool:
         return time.monotonic() - self._saved > 60 * self.training.checkpoint_minutes
 
-    def _save(self, names: tuple[str, ...] = (LAST,)) -> None:
-        self.buffer.flush()
+    def _save(self, names: tuple[str, ...] = (LAST,), *, flushed: bool = False) -> None:
+        """Write a checkpoint.
+
+        flushed  whether the buffer was written since the last batch
+        """
+        if not flushed:
+            self.buffer.flush()
         tensors, about = self._beside()
         self.checkpoints.save(self.table, self.versions, tensors, about, names=names)
-        self._saved = time.monotonic()
+        self._saved, self._saved_batches = time.monotonic(), self.batches
 
     def _beside(self) -> tuple[dict[str, Array], dict[str, Any]]:
         """Return what a checkpoint holds beside the partitions: relations, and where it is."""

@@ -388,7 +388,8 @@ def test_a_disk_that_is_too_small_is_refused_before_the_run(
 ) -> None:
     monkeypatch.setattr("penstock.sizes.free_disk", lambda folder: 50_000)
     with pytest.raises(CapacityError, match="vectors of 400 nodes.*Expected about .* got 50 kB"):
-        embed.train(graph, tmp_path / "run", cluster=cluster, partitions=partitions, **SMALL)
+        options = {**SMALL, "batch": 50, "partitions": partitions}
+        embed.train(graph, tmp_path / "run", cluster=cluster, **options)
     assert not (tmp_path / "run").exists()
 
 

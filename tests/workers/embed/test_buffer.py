@@ -171,18 +171,20 @@ def test_a_table_that_fits_touches_the_disk_at_checkpoints_only(small):
     one = small(partitions=1)
     for epoch in range(4):
         one.epoch(epoch)
-    assert (one.buffer.traffic.bytes_read, one.buffer.traffic.bytes_written) == (0, 0)
     one.save({"epoch": 4})
-    assert one.buffer.traffic.bytes_written == one.geometry.partition_bytes
+    assert (one.buffer.traffic.bytes_read, one.buffer.traffic.bytes_written) == (0, 0)
+    assert one.buffer.flushed.bytes_written == one.geometry.partition_bytes
 
 
 def test_bytes_are_counted(small):
     one = small(partitions=7)
     one.epoch(0)
+    one.buffer.flush()
     swaps, size = one.schedule.order.swaps, one.geometry.partition_bytes
     traffic = one.buffer.traffic
     assert traffic.swaps == swaps
     assert traffic.bytes_written == swaps * size
+    assert one.buffer.flushed.bytes_written == 3 * size  # is no swap
     # What was never written is computed, not read: 7 partitions.
     assert traffic.bytes_read == (swaps - 4) * size
     assert traffic.io_seconds > 0

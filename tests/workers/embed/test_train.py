@@ -21,7 +21,7 @@ from penstock.errors import UsageError
 from penstock.kernels.embed_rules import Batch, Side, Table
 from penstock.kernels.naive import embed as naive
 from penstock.workers.embed import train as module
-from penstock.workers.embed.buffer import state_rows
+from penstock.workers.embed.buffer import PartitionBuffer, state_rows
 from penstock.workers.embed.busy import BusyTime
 from penstock.workers.embed.edges import all_edges, split_edges
 from penstock.workers.embed.negatives import Negatives
@@ -135,6 +135,24 @@ def test_what_does_not_matter(graph: Graph, tmp_path: Path, other: dict[str, Any
     run(graph, tmp_path / "other", **OUT_OF_CORE, **other)
     (ours, _, _), (theirs, _, _) = vectors(tmp_path / "one"), vectors(tmp_path / "other")
     np.testing.assert_array_equal(ours[0], theirs[0])
+
+
+def test_evaluations_write_the_buffer_once_and_are_no_swaps(
+    graph: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flushes = []
+    flush = PartitionBuffer.flush
+
+    def counted(buffer: PartitionBuffer) -> None:
+        flushes.append(buffer)
+        flush(buffer)
+
+    monkeypatch.setattr(PartitionBuffer, "flush", counted)
+    found = run(graph, tmp_path / "one", **OUT_OF_CORE)
+    # Of each evaluation, whether it is a checkpoint or not; in the end, if the last was none.
+    assert len(flushes) == 3 + (found.best_epoch != 3)
+    other = run(graph, tmp_path / "other", **OUT_OF_CORE, validate_every=100)
+    assert (found.bytes_read, found.bytes_written) == (other.bytes_read, other.bytes_written)
 
 
 def test_another_seed_is_another_training(graph: Graph, tmp_path: Path) -> None:

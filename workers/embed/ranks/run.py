@@ -218,10 +218,14 @@ class RankRun(Run):
         if self.comm.rank == 0:
             super()._note(line)
 
+    @property
+    def _on_disk(self) -> bool:
+        return not self.whole
+
     def _source(self) -> VectorSource:
         relations = None if self.relations is None else self.relations.values
         held, versions = self.moves.held, None
-        if not self.whole:
+        if self._on_disk:
             self.buffer.flush()
             versions = self.versions.newest
         return RankSource(
@@ -234,10 +238,11 @@ class RankRun(Run):
         due = np.array([super()._save_due()], np.int8)
         return bool(self.comm.broadcast(due, 0)[0])
 
-    def _save(self, names: tuple[str, ...] = (LAST,)) -> None:
+    def _save(self, names: tuple[str, ...] = (LAST,), *, flushed: bool = False) -> None:
         """Write a checkpoint: every rank its partitions, and rank 0 what names them."""
         comm = self.comm
-        self.buffer.flush()
+        if not flushed:
+            self.buffer.flush()
         self.table.flush()
         newest: dict[int, Version] = {}
         for found in comm.allgather([self.versions.newest[p] for p in self.moves.held]):
@@ -249,4 +254,4 @@ class RankRun(Run):
         comm.barrier()  # until then no rank writes where the checkpoint before has something
         for name in names:
             self.versions.keep(name, versions)
-        self._saved = time.monotonic()
+        self._saved, self._saved_batches = time.monotonic(), self.batches
