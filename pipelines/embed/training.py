@@ -100,6 +100,7 @@ class TrainJob(Job[TrainReport]):
             need_disk(self.out.parent, need, f"the vectors of {graph.num_nodes:,} nodes")
         if not (self.resumes or self.quiet):
             _warn_ignored(graph, training)
+            _warn_patience(training)
 
     def _init(self, training: Training) -> Run | None:
         """Return the run to begin with, which has vectors of the same kind.
@@ -116,8 +117,10 @@ class TrainJob(Job[TrainReport]):
             )
         found = Run.load(folder)
         checkpoint_name(folder, "best", found)
-        for name in ("model", "dim", "optimizer", "is_reciprocal"):
+        for name in ("model", "dim", "norm", "optimizer", "is_reciprocal"):
             ours, theirs = getattr(training, name), getattr(found.training, name)
+            if name == "norm":
+                ours, theirs = ours or 1, theirs or 1
             if ours != theirs:
                 option = name.removeprefix("is_")
                 raise UsageError(
@@ -184,6 +187,8 @@ class TrainJob(Job[TrainReport]):
             problem = problem or self._batch_problem(training)
             if problem is not None:
                 raise problem
+            if not (self.resumes or self.quiet):
+                _warn_in_memory(training)
             nodes = f"the vectors of {graph.num_nodes:,} nodes in {folder}"
             need_disk(folder, self._disk(training), nodes)
             FORMAT.save(folder, run.to_dict())
@@ -282,11 +287,36 @@ def _diverged(out: Path, trained: Trained) -> PenstockError:
 def _warn_useless(out: Path, trained: Trained, training: Any) -> None:
     """Say so where zeros would have been better than what was trained."""
     zeros = training.loss_of_zeros(trained.nodes)
+    if zeros == 0:  # nothing is compared: what loss there is is the penalty's
+        return
     # Hardly trained vectors are near 0, and so is their loss near that.
     if trained.loss is not None and trained.edges and trained.loss > 1.01 * zeros:
         print(
             f"{out}: the loss, {trained.loss:.4g}, is above the {zeros:.4g} that vectors of zeros "
             "would have: train again with a lower --lr, or a smaller --batch",
+            file=sys.stderr,
+        )
+
+
+def _warn_in_memory(training: Training) -> None:
+    """Say so where options of partitions on the disk were given, and there are none."""
+    given = ["--no-prefetch"] * (not training.prefetch)
+    given += [f"--order {training.order}"] * (training.order != Training.order)
+    if (training.partitions or 1) == 1 and given:
+        print(
+            f"{' and '.join(given)}: of no effect, as all vectors are in memory; --partitions "
+            "divides them",
+            file=sys.stderr,
+        )
+
+
+def _warn_patience(training: Training) -> None:
+    """Say so where a training cannot stop early: a first evaluation is always the best so far."""
+    patience, every, epochs = training.patience, training.validate_every, training.epochs
+    if patience is not None and (patience + 1) * every >= epochs:
+        print(
+            f"--patience {patience}: of no effect, as {patience + 1} evaluations, one every "
+            f"{every} epochs, leave none of {epochs} epochs; take a smaller --validate-every",
             file=sys.stderr,
         )
 

@@ -281,6 +281,7 @@ def test_the_command_line(graph: Graph, tmp_path: Path, capsys: Any) -> None:
         ({"resume": True, "overwrite": True}, "cannot go together"),
         ({"negatives": "all", "chunk": 10}, "--chunk has no meaning with --negatives all"),
         ({"lr": 1e39}, "less than or equal to 1000"),
+        ({"batch": (1 << 23) + 1, "chunk": 1}, "Take --chunk 2 or more"),
         ({"init": Path("nowhere")}, "is not a run of penstock embed"),
     ],
     ids=str,
@@ -376,6 +377,23 @@ def test_vectors_that_are_worse_than_zeros_are_told(
 ) -> None:
     embed.train(graph, tmp_path / "run", model="distmult", lr=lr, n3=0, epochs=2, cluster=cluster)
     assert ("that vectors of zeros would have" in capsys.readouterr().err) == told
+
+
+@pytest.mark.parametrize("negatives", [8, "all"])
+def test_a_graph_of_one_node_is_not_told_so(
+    tmp_path: Path, cluster: ClusterSpec, capsys: pytest.CaptureFixture[str], negatives: Any
+) -> None:
+    """Without another node to compare with, all of the loss is the penalty's."""
+    with Graph.create(tmp_path / "g") as writer:
+        loop = np.zeros(1, np.int64)
+        writer.edges(CSR.from_edges(loop, loop, 1, relations=np.zeros(1, np.int32)))
+        writer.nodes(["alone"])
+        writer.manifest = replace(writer.manifest, relations=("r",))
+    options: dict[str, Any] = {"dim": 4, "init_scale": 1.0, "epochs": 1, "negatives": negatives}
+    found = embed.train(tmp_path / "g", tmp_path / "run", cluster=cluster, **options)
+    assert found.trained.loss is not None
+    assert found.trained.loss > 0
+    assert "zeros" not in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("partitions", [None, 6])
@@ -575,14 +593,14 @@ def test_a_killed_training_goes_on_and_ends_the_same(
     assert [line["epoch"] for line in kept if "loss" in line] == [1, 2, 3, 4, 5, 6]
 
 
-def test_patience_needs_edges_to_validate_on(tmp_path: Path, cluster: ClusterSpec) -> None:
+@pytest.mark.parametrize("option", ["patience", "validate_every", "validate_sample"])
+def test_validation_needs_edges(tmp_path: Path, cluster: ClusterSpec, option: str) -> None:
     generate(
         "sbm", tmp_path / "g", nodes=60, blocks=2, degree_inside=6, degree_outside=1, quiet=True
     )
-    with pytest.raises(UsageError, match="--patience needs"):
-        embed.train(
-            tmp_path / "g", tmp_path / "run", model="dot", dim=4, patience=1, cluster=cluster
-        )
+    options: dict[str, Any] = {"model": "dot", "dim": 4, option: 1, "cluster": cluster}
+    with pytest.raises(UsageError, match=f"--{option.replace('_', '-')} needs"):
+        embed.train(tmp_path / "g", tmp_path / "run", **options)
 
 
 def test_triples_are_ranked_of_a_run_that_is_not_written_to(

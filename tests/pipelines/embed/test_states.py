@@ -421,6 +421,44 @@ def test_options_that_would_be_ignored_are_refused(trained: Trained, tmp_path: P
         embed.evaluate(trained[0], split="test", triples=tmp_path / "t")
 
 
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"prefetch": False}, "--no-prefetch: of no effect, as all vectors are in memory"),
+        ({"order": "cover", "partitions": 1}, "--order cover: of no effect"),
+        ({"prefetch": False, "order": "beta"}, "--no-prefetch and --order beta: of no effect"),
+        ({"patience": 1, "validate_every": 100, "epochs": 6}, "--patience 1: of no effect"),
+        ({"patience": 1, "validate_every": 1, "epochs": 2}, "--patience 1: of no effect"),
+        ({"patience": 1, "validate_every": 1, "epochs": 3}, None),
+        ({"prefetch": False, "order": "beta", "partitions": 4}, None),
+    ],
+    ids=str,
+)
+def test_options_without_effect_are_told(
+    graph: Graph,
+    tmp_path: Path,
+    cluster: ClusterSpec,
+    capsys: pytest.CaptureFixture[str],
+    options: dict[str, Any],
+    said: str | None,
+) -> None:
+    options = {**SMALL, "batch": 50, "epochs": 1, **options}
+    embed.train(graph, tmp_path / "run", cluster=cluster, quiet=False, **options)
+    told = capsys.readouterr().err
+    assert ("of no effect" in told) == (said is not None)
+    assert (said or "") in told
+
+
+def test_a_warm_start_wants_the_same_norm(
+    graph: Graph, tmp_path: Path, cluster: ClusterSpec
+) -> None:
+    options = {**SMALL, "model": "transe", "epochs": 1, "cluster": cluster}
+    embed.train(graph, tmp_path / "one", **options)
+    with pytest.raises(UsageError, match="another --norm"):
+        embed.train(graph, tmp_path / "two", norm=2, init=tmp_path / "one", **options)
+    embed.train(graph, tmp_path / "two", norm=1, init=tmp_path / "one", **options)
+
+
 def test_a_recipe_is_checked_together_with_the_options_beside_it(tmp_path: Path) -> None:
     recipe = tmp_path / "recipe.yaml"
     recipe.write_text("margin: 2\ndim: 7\n")
