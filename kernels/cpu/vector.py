@@ -64,6 +64,26 @@ def moved(context: Any, pointer: Any, by: Any) -> Any:
     return pointer(pointer, types.intp), code
 
 
+@intrinsic
+def address(context: Any, pointer: Any) -> Any:
+    """Return a pointer as a whole number, which an array can hold."""
+
+    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.ptrtoint(arguments[0], context.get_value_type(types.intp))
+
+    return types.intp(pointer), code
+
+
+@intrinsic
+def at_address(context: Any, like: Any, address: Any) -> Any:
+    """Return the pointer, of the type of another one, that ``address`` made a number of."""
+
+    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.inttoptr(arguments[1], context.get_value_type(like))
+
+    return like(like, types.intp), code
+
+
 @intrinsic(prefer_literal=True)
 def zeros(context: Any, pointer: Any, lanes: Any) -> Any:
     """Return a tile of so many zeros, of the pointer's type."""

@@ -21,18 +21,11 @@ from penstock.arrays import Array
 from penstock.kernels.compiled import njit
 from penstock.kernels.cpu.activation.row import read_only
 from penstock.kernels.cpu.philox import philox4x32
-from penstock.kernels.cpu.vector import moved, pointer
+from penstock.kernels.cpu.vector import address, moved, pointer
+from penstock.kernels.cpu.word2vec.registers import LANES
 from penstock.kernels.cpu.word2vec.scratch import AHEAD, BATCH, Scratch, pointers, scratch_of
-from penstock.kernels.cpu.word2vec.tiles import BLOCK, LANES
-from penstock.kernels.cpu.word2vec.window import (
-    ask,
-    copy_row,
-    flush,
-    give,
-    put,
-    take,
-    train_window,
-)
+from penstock.kernels.cpu.word2vec.tiles import BLOCK
+from penstock.kernels.cpu.word2vec.window import ask, flush, give, take, train_window
 from penstock.kernels.streams import Stream
 from penstock.kernels.word2vec_rules import (
     ALWAYS,
@@ -159,9 +152,9 @@ def _train(
 ) -> tuple[float, int, int, int]:
     work = pointers(given)
     dimension = vectors_in.shape[1]
-    x_stride, y_stride = 2 * half + 2, (negatives + BLOCK) // BLOCK * BLOCK
     chunks = (dimension + LANES - 1) // LANES
-    x, x_first, y = work.x, work.x_first, work.y
+    width, slots = chunks * LANES, 2 * half + 1
+    x, x_first = work.x, work.x_first
     row_in, row_out = pointer(vectors_in), pointer(vectors_out)
     words, places, slot_of, groups = work.words, work.places, work.slot_of, work.groups
     words_in, uses = work.words_in, work.uses
@@ -171,14 +164,13 @@ def _train(
     flush(work.pairs)
     pairs = word_count = kept_count = 0
     capacity = len(given[_WORDS])
-    for slot in range(x_stride):
+    for slot in range(slots):
         words_in[slot] = -1
     for sentence in range(first, last):
         here = which + uint64(sentence)
         low, high = offsets[sentence], offsets[sentence + 1]
         at = low
         filled = centre = entered = left = zero
-        group, held = zero - 1, zero + 1  # no negatives are held beside the centre's row
         filling, next_group = zero, np.int64(shared)  # without a division for every place
         while at < high or centre < filled:
             # Words for a batch of windows, and their negatives.
@@ -215,31 +207,18 @@ def _train(
                     slot = slot_of[left]
                     uses[slot] -= 1
                     if uses[slot] == 0:
-                        give(
-                            moved(row_in, words_in[slot] * dimension),
-                            x,
-                            x_first,
-                            slot,
-                            x_stride,
-                            dimension,
-                        )
+                        row = moved(row_in, words_in[slot] * dimension)
+                        give(row, moved(x, slot * width), moved(x_first, slot * width), dimension)
                         words_in[slot] = -1
                     left += 1
                 while entered < min(centre + half + 1, filled):
-                    slot = _slot(words_in, words[entered], x_stride - 1)
+                    slot = _slot(words_in, words[entered], slots)
                     slot_of[entered] = slot
                     if words_in[slot] < 0:
                         words_in[slot], uses[slot] = words[entered], 0
-                        take(
-                            moved(row_in, words[entered] * dimension), x, slot, x_stride, dimension
-                        )
-                        take(
-                            moved(row_in, words[entered] * dimension),
-                            x_first,
-                            slot,
-                            x_stride,
-                            dimension,
-                        )
+                        row = moved(row_in, words[entered] * dimension)
+                        take(row, moved(x, slot * width), dimension)
+                        take(row, moved(x_first, slot * width), dimension)
                     uses[slot] += 1
                     entered += 1
                 # Ask for rows of later windows.
@@ -253,54 +232,17 @@ def _train(
                             ask(moved(row_out, later * dimension), dimension)
                 # The window.
                 if entered - left > 1:
-                    count, repeated_x = _context(
-                        slot_of, uses, left, centre, entered, work.slots, work.times_x
+                    count, most_x = _context(work, left, centre, entered, width)
+                    targets, total, most_y = _targets(
+                        work, words[centre], centre - first_centre, negatives, row_out, dimension
                     )
-                    found = zero
-                    if shared == 1:
-                        targets, total, repeated_y = _targets(
-                            words[centre],
-                            work.drawn,
-                            centre - first_centre,
-                            negatives,
-                            work.targets,
-                            work.times_y,
-                        )
+                    more, together = train_window(
+                        work, rates[sentence], count, targets, most_x * most_y, chunks, together
+                    )
+                    if width != dimension:
                         for j in range(targets):
                             row = moved(row_out, work.targets[j] * dimension)
-                            take(row, y, j, y_stride, dimension)
-                    else:
-                        if groups[centre] != group:
-                            group = groups[centre]
-                            _give_negatives(work, row_out, held, y_stride, dimension)
-                            window = centre - first_centre
-                            held = _take_negatives(
-                                work, row_out, window, negatives, y_stride, dimension
-                            )
-                        targets = held
-                        total, repeated_y, found = _shared_targets(work, words[centre], held)
-                        if found > 0:
-                            copy_row(y, found, y, 0, y_stride, chunks)
-                        else:
-                            row = moved(row_out, words[centre] * dimension)
-                            take(row, y, 0, y_stride, dimension)
-                    more, together = train_window(
-                        work,
-                        rates[sentence],
-                        count,
-                        targets,
-                        repeated_x or repeated_y,
-                        x_stride,
-                        y_stride,
-                        dimension,
-                        together,
-                    )
-                    if found > 0:
-                        copy_row(y, 0, y, found, y_stride, chunks)
-                    else:
-                        for j in range(targets if shared == 1 else 1):
-                            row = moved(row_out, work.targets[j] * dimension)
-                            put(row, y, j, y_stride, dimension)
+                            take(moved(work.y, j * width), row, dimension)
                     loss += more
                     pairs += (entered - left - 1) * total
             centre = ready
@@ -312,13 +254,11 @@ def _train(
                 slot_of[j - left] = slot_of[j]
             filled, centre, entered, left = filled - left, centre - left, entered - left, 0
         kept_count += filled
-        _give_negatives(work, row_out, held, y_stride, dimension)
         for j in range(entered):
             slot = slot_of[j]
             if words_in[slot] >= 0:
-                give(
-                    moved(row_in, words_in[slot] * dimension), x, x_first, slot, x_stride, dimension
-                )
+                row = moved(row_in, words_in[slot] * dimension)
+                give(row, moved(x, slot * width), moved(x_first, slot * width), dimension)
                 words_in[slot] = -1
     return loss + flush(work.pairs), pairs, word_count, kept_count
 
@@ -406,11 +346,10 @@ def _slot(words_in: Array, word: int, slots: int) -> int:
 
 
 @njit(cache=True)
-def _context(
-    slot_of: Array, uses: Array, left: int, centre: int, entered: int, slots: Array, times: Array
-) -> tuple[int, bool]:
-    """Write the slots of a window's context, each once; return their number, and if any is more."""
-    count, repeated = 0, False
+def _context(work: Any, left: int, centre: int, entered: int, width: int) -> tuple[int, int]:
+    """Find the rows of a window's context, each once; return their number, and the most places."""
+    slot_of, uses, slots, times = work.slot_of, work.uses, work.slots, work.times_x
+    count, most = 0, 1
     for j in range(left, entered):
         slot = slot_of[j]
         if j != centre:
@@ -421,22 +360,28 @@ def _context(
                     known += 1
             if known == count:
                 slots[count], times[count] = slot, 0
+                work.rows_x[count] = address(moved(work.x, slot * width))
                 count += 1
-            else:
-                repeated = True
             times[known] += 1
-    return count, repeated
+            most = max(most, times[known])
+    for i in range(count, (count + BLOCK - 1) // BLOCK * BLOCK):
+        work.rows_x[i], times[i] = address(work.empty), 0
+    return count, most
 
 
 @njit(cache=True)
 def _targets(
-    centre: int, drawn: Array, window: int, negatives: int, targets: Array, times: Array
-) -> tuple[int, int, bool]:
-    """Write a window's targets, each once; return their number, with repetitions, and if any is."""
+    work: Any, centre: int, window: int, negatives: int, row_out: Any, dimension: int
+) -> tuple[int, int, int]:
+    """Find the rows of a window's targets, each once.
+
+    Returns their number, the same with repetitions, and the most of these.
+    """
+    targets, times, rows = work.targets, work.times_y, work.rows_y
     targets[0], times[0] = centre, 1
-    count = total = 1
+    count = total = most = 1
     for k in range(negatives):
-        word = drawn[k * BATCH + window]
+        word = work.drawn[k * BATCH + window]
         known = 0
         while known < count and targets[known] != word:
             known += 1
@@ -446,60 +391,16 @@ def _targets(
             targets[count], times[count] = word, 0
             count += 1
         times[known] += 1
+        most = max(most, times[known])
         total += 1
-    return count, total, total > count
-
-
-# -- negatives that windows share ------------------------------------------------------------------
-
-
-@njit(cache=True)
-def _take_negatives(
-    work: Any, row_out: Any, window: int, negatives: int, y_stride: int, dimension: int
-) -> int:
-    """Copy the negatives of a window, each once, to the rows after the centre's; return where these
-    end.
-    """
-    targets, times = work.targets, work.held_times
-    count = 1
-    for k in range(negatives):
-        word = work.drawn[k * BATCH + window]
-        known = 1
-        while known < count and targets[known] != word:
-            known += 1
-        if known == count:
-            targets[count], times[count] = word, 0
-            row = moved(row_out, word * dimension)
-            take(row, work.y, count, y_stride, dimension)
-            take(row, work.y_first, count, y_stride, dimension)
-            count += 1
-        times[known] += 1
-    return count
-
-
-@njit(cache=True)
-def _give_negatives(work: Any, row_out: Any, held: int, y_stride: int, dimension: int) -> None:
-    """Add to the vectors of negatives what their rows gained."""
-    for j in range(1, held):
-        row = moved(row_out, work.targets[j] * dimension)
-        give(row, work.y, work.y_first, j, y_stride, dimension)
-
-
-@njit(cache=True)
-def _shared_targets(work: Any, centre: int, held: int) -> tuple[int, bool, int]:
-    """Write how often each target counts in a centre's window.
-
-    Returns the number of targets, with repetitions; whether any has a weight that is not 1; and the
-    centre's row among the negatives', 0 if it is none of these: there it is no negative.
-    """
-    targets, times = work.targets, work.times_y
-    targets[0], times[0] = centre, 1
-    found, total = 0, 1
-    weights = False
-    for j in range(1, held):
-        times[j] = work.held_times[j]
-        if targets[j] == centre:
-            found, times[j] = j, 0
-        weights = weights or times[j] != 1
-        total += times[j]
-    return total, weights, found
+    width = (dimension + LANES - 1) // LANES * LANES
+    for j in range(count):
+        row = moved(row_out, targets[j] * dimension)
+        if width != dimension:
+            copy = moved(work.y, j * width)
+            take(row, copy, dimension)
+            row = copy
+        rows[j] = address(row)
+    for j in range(count, (count + BLOCK - 1) // BLOCK * BLOCK):
+        rows[j], times[j] = address(work.empty), 0
+    return count, total, most
