@@ -226,7 +226,8 @@ def prefetch(context: Any, tile: Any, pointer: Any, at: Any) -> Any:
         how = [ir.Constant(ir.IntType(32), value) for value in (0, 3, 1)]
         first = builder.bitcast(builder.gep(arguments[1], [arguments[2]]), byte)
         # A tile need not begin with a line: its last number may lie in one more.
-        for offset in [*range(0, tile.lanes * size, LINE), tile.lanes * size - 1]:
+        last = [tile.lanes * size - 1] if tile.lanes > 1 else []
+        for offset in [*range(0, tile.lanes * size, LINE), *last]:
             place = builder.gep(first, [ir.Constant(ir.IntType(64), offset)])
             builder.call(call, [place, *how])
         return context.get_dummy_value()

@@ -31,12 +31,13 @@ class Scratch(NamedTuple):
                           first and where it is not there, weights, gradients, two parts of the
                           loss; weights of a full block; both parts over several windows
     words, slot_of        of places that are in the ring or will be: the kept word, its slot
-    places, groups        the same in the sentence as given, and which windows share its negatives
+    places                the same in the sentence as given, as draws of negatives count them
     words_in, uses        of a slot: its word, -1 for none; at how many places that stands
     slots, times_x        a window's context: slots, each once, and at how many places they are
     targets, times_y      words of a window, the centre first; how often each
     drawn                 negative k of the i-th of the next windows at ``k * BATCH + i``
-    ours, others          what Philox gave for it
+    random                what Philox gave for it: word k of all its draws at ``k * BATCH + i``
+    pool                  words that negatives are drawn from
     """
 
     x: Any
@@ -53,7 +54,6 @@ class Scratch(NamedTuple):
     words: Any
     slot_of: Any
     places: Any
-    groups: Any
     words_in: Any
     uses: Any
     slots: Any
@@ -61,8 +61,8 @@ class Scratch(NamedTuple):
     targets: Any
     times_y: Any
     drawn: Any
-    ours: Any
-    others: Any
+    random: Any
+    pool: Any
 
 
 def scratch_of(dimension: int, rules: Rules) -> Scratch:
@@ -77,7 +77,6 @@ def scratch_of(dimension: int, rules: Rules) -> Scratch:
     pairs = _aligned(10 * PADDED).reshape(10, PADDED)
     pairs[1:3, :PAIRS] = signs.reshape(2, PAIRS)
     pairs[7, :PAIRS], pairs[8] = 1, 1
-    draws = 2 * rules.draws * BATCH
     x_before, y_before = _aligned(context * width), _aligned(targets * width)
     return Scratch(
         x=_aligned(slots * width),
@@ -94,16 +93,15 @@ def scratch_of(dimension: int, rules: Rules) -> Scratch:
         words=np.zeros(queue, np.int64),
         slot_of=np.zeros(queue, np.int64),
         places=np.zeros(queue, np.int64),
-        groups=np.zeros(queue, np.int64),
         words_in=np.zeros(slots, np.int64),
         uses=np.zeros(slots, np.int64),
         slots=np.zeros(context, np.int64),
         times_x=np.zeros(context, np.int64),
         targets=np.zeros(targets, np.int64),
         times_y=np.zeros(targets, np.int64),
-        drawn=np.zeros(draws, np.int64),
-        ours=np.zeros(draws, np.uint32),
-        others=np.zeros(draws, np.uint32),
+        drawn=np.zeros(rules.negatives * BATCH, np.int64),
+        random=np.zeros(4 * rules.draws * BATCH, np.uint32),
+        pool=np.zeros(rules.pool, np.int64),
     )
 
 
@@ -133,7 +131,6 @@ def pointers(given: Any) -> Any:
         pointer(work.words),
         pointer(work.slot_of),
         pointer(work.places),
-        pointer(work.groups),
         pointer(work.words_in),
         pointer(work.uses),
         pointer(work.slots),
@@ -141,6 +138,6 @@ def pointers(given: Any) -> Any:
         pointer(work.targets),
         pointer(work.times_y),
         pointer(work.drawn),
-        pointer(work.ours),
-        pointer(work.others),
+        pointer(work.random),
+        pointer(work.pool),
     )
