@@ -94,7 +94,8 @@ def negatives(noise: Noise, rules: Rules, which: int, place: int) -> Array:
     if rules.pool == 0:
         return _words(noise, drawn)[: rules.negatives]
     halves = np.stack([drawn & 0xFFFF, drawn >> 16], axis=2).reshape(-1)[: rules.negatives]
-    return pool(noise, rules, which)[halves.astype(np.int64) * rules.pool >> 16]
+    words: Array = pool(noise, rules, which)[halves.astype(np.int64) * rules.pool >> 16]
+    return words
 
 
 def pool(noise: Noise, rules: Rules, which: int) -> Array:

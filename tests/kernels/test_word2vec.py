@@ -107,6 +107,28 @@ def test_negatives_come_as_often_as_their_counts_say(negatives: int) -> None:
     assert chisquare(seen[:5], expected / expected.sum() * seen.sum()).pvalue > 1e-4
 
 
+@pytest.mark.parametrize("pool", [2, 7, 300])
+def test_pools_are_of_words_as_counts_say_and_of_so_many_sentences(pool: int) -> None:
+    counts = np.array([1000, 500, 100, 10, 300, 0])
+    noise, rules = noise_of(counts), Rules(negatives=11, seed=3, pool=pool, pool_sentences=3)
+    pools = [naive.pool(noise, rules, which) for which in range(3 * (4000 // pool + 2))]
+    assert all(len(each) == pool for each in pools)
+    for first in range(0, len(pools), 3):
+        np.testing.assert_array_equal(pools[first], pools[first + 1])
+        np.testing.assert_array_equal(pools[first], pools[first + 2])
+    assert np.unique(np.stack(pools), axis=0).shape[0] > 1
+    seen = np.bincount(np.concatenate(pools[::3]), minlength=6)
+    expected = counts[:5] ** 0.75
+    assert seen[5] == 0
+    assert chisquare(seen[:5], expected / expected.sum() * seen.sum()).pvalue > 1e-4
+    # Windows draw each word of a pool as often as any other.
+    places = Noise(np.full(10**6, ALWAYS, np.uint32), np.arange(10**6, dtype=np.int32))
+    words = naive.pool(places, rules, 5)
+    drawn = np.concatenate([naive.negatives(places, rules, 5, t) for t in range(1000)])
+    often = (drawn[:, None] == words).sum(axis=0)
+    assert chisquare(often).pvalue > 1e-4
+
+
 # -- the step --------------------------------------------------------------------------------------
 
 

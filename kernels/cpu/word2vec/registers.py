@@ -76,7 +76,8 @@ def sums_of_neighbours(builder: Any, one: Any, other: Any, width: int) -> Any:
     are all of ``one`` and then all of ``other``: each is what registers pick in one instruction.
     """
     block = 4 if width == 1 else LANES
-    low, high = [], []
+    low: list[int] = []
+    high: list[int] = []
     for start in range(0, LANES, block):
         for base in (start, LANES + start):
             for group in range(base, base + block, 2 * width):

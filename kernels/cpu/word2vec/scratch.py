@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from penstock.arrays import Array
+from penstock.arrays import Array, empty_lines
 from penstock.kernels.compiled import njit
 from penstock.kernels.cpu.vector import pointer
 from penstock.kernels.cpu.word2vec.registers import LANES
@@ -107,9 +107,9 @@ def scratch_of(dimension: int, rules: Rules) -> Scratch:
 
 def _aligned(count: int) -> Array:
     """Return float32 zeros that begin with a cache line."""
-    whole = np.zeros(count + LANES, np.float32)
-    begin = -(whole.ctypes.data // 4) % LANES
-    return whole[begin : begin + count]
+    found = empty_lines((count,))
+    found[:] = 0
+    return found
 
 
 @njit(cache=True, inline="always")

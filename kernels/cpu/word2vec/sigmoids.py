@@ -117,6 +117,8 @@ def _exponential(builder: Any, value: Any) -> Any:
     power = constant(_POWERS[0])
     for each in _POWERS[1:]:
         power = plus_product(builder, constant(each), power, rest)
-    bits = builder.sub(builder.bitcast(shifted, WHOLE), ir.Constant(WHOLE, [_BITS_OF_ROUNDS] * LANES))
+    bits = builder.sub(
+        builder.bitcast(shifted, WHOLE), ir.Constant(WHOLE, [_BITS_OF_ROUNDS] * LANES)
+    )
     bits = builder.shl(bits, ir.Constant(WHOLE, [23] * LANES))
     return builder.bitcast(builder.add(builder.bitcast(power, WHOLE), bits), FLOATS)

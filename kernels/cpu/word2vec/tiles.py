@@ -90,8 +90,8 @@ def step_of_blocks(
     """Do as ``step`` does for one of several blocks: rows as they were are given apart."""
 
     def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        *rows, chunks, gradient = arguments
-        _step(builder, *(_rows(builder, each) for each in rows), chunks, gradient)
+        x_before, x, y_before, y = (_rows(builder, each) for each in arguments[:4])
+        _step(builder, x_before, x, y_before, y, *arguments[4:])
         return context.get_dummy_value()
 
     return types.void(*[_ADDRESSES] * 4, types.intp, _NUMBERS), code
@@ -151,13 +151,10 @@ class _Fours:
         self._write(vector, LANES)
 
     def end(self) -> None:
-        """Write what is left: whole fours."""
-        for level in (3, 2):
-            vector = self.waiting[level]
-            if vector is None:
-                continue
-            if level == 3:
-                raise NotImplementedError
+        """Write what is left: four sums or none."""
+        ones, twos, vector, eights = self.waiting
+        assert ones is twos is eights is None
+        if vector is not None:
             self._write(sum_of_fours(self.builder, vector), 4)
 
     def _write(self, vector: Any, count: int) -> None:

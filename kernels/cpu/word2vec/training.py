@@ -284,7 +284,7 @@ def _draw(
 
 
 @njit(cache=True, forceinline=True)
-def _word(chance: Array, alias: Array, one: Any, other: Any) -> int:
+def _word(chance: Array, alias: Array, one: Any, other: Any) -> Any:
     """Return the word that two random words draw of all."""
     slot = np.int64(uint64(one) * uint64(len(chance)) >> uint64(32))
     rest = np.int64(alias[slot])  # not only where it is needed: that would be guessed wrong
@@ -321,7 +321,7 @@ def _fill_pool(
     chance: Array,
     alias: Array,
     work: Any,
-) -> int:
+) -> Any:
     """Draw the words of a sentence's pool; return how many sentences from this one on have it."""
     epoch, sentence = which >> uint64(SENTENCE_BITS), np.int64(which & uint64(_SENTENCES))
     number = uint64(sentence // pool_sentences) | epoch << uint64(SENTENCE_BITS)
@@ -401,7 +401,7 @@ def _targets(
 
 
 @njit(cache=True, forceinline=True)
-def _row_of_target(work: Any, row_out: Any, word: int, target: int, dimension: int) -> int:
+def _row_of_target(work: Any, row_out: Any, word: int, target: int, dimension: int) -> Any:
     """Return the address of a word's vector, or of a copy that has whole chunks."""
     row = moved(row_out, word * dimension)
     if dimension % LANES == 0:
