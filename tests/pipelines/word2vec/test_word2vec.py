@@ -128,7 +128,7 @@ def test_pools_are_refused_where_they_would_be_ignored(blocks: Graph, tmp_path: 
         job._check_ranks(1, on_gpu=True)
     lines = tmp_path / "text.txt"
     lines.write_text("a b a b\n")
-    with pytest.raises(UsageError, match="--pools needs a graph"):
+    with pytest.raises(UsageError, match="--pools is not for text"):
         word2vec(lines, tmp_path / "v", pools=True, min_count=1)
 
 
