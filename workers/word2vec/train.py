@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from penstock.arrays import empty_lines
 from penstock.arrow import one_array, read_column
 from penstock.files import FileEntry, save_npy
 from penstock.graph import load_npy
@@ -69,6 +70,7 @@ class _Run:
     ) -> None:
         self.comm, self.task, self.corpus, self.threads = comm, task, corpus, threads
         self.training = training = task.training
+        self.rules = replace(training.rules, pool=0) if gpu() else training.rules
         self.block = GPU_BLOCK_WORDS if gpu() else BLOCK_WORDS
         self.counts = self._counts()
         self.noise = self._noise()
@@ -174,7 +176,7 @@ class _Run:
         """Return the vectors that training starts with."""
         words, dim, start = self.task.words, self.training.dim, self.task.start
         arrays = arrays_of_device()
-        found = arrays.empty((words, dim), np.float32)
+        found = arrays.empty((words, dim), np.float32) if gpu() else empty_lines((words, dim))
         module, seed = kernel("word2vec", found), self.training.rules.seed
 
         def draw(first: int) -> None:
@@ -188,7 +190,7 @@ class _Run:
         else:
             spread(draw, starts, self.threads)
         # Not zeros: the system would give small pages, where NumPy asks for huge ones.
-        context = arrays.empty((words, dim), np.float32)
+        context = arrays.empty_like(found) if gpu() else empty_lines((words, dim))
         context[:] = 0
         if start is not None:
             for into, where, what in ((found, "words", "in"), (context, "context_words", "out")):
@@ -395,5 +397,5 @@ class _Run:
         if block is None:
             return Losses()
         more = {} if gpu() else {"threads": threads}
-        found: Losses = self.module.train(*vectors, block, self.noise, self.training.rules, **more)
+        found: Losses = self.module.train(*vectors, block, self.noise, self.rules, **more)
         return found
