@@ -18,6 +18,15 @@ two, ``slot = a * V >> 32``, and the negative is ``slot`` if ``b < chance[slot]`
 With G = ``shared_windows`` above 1, windows share more: t is rounded down to a multiple of G, for
 this draw only.
 
+**Pools.** With P = ``pool`` above 0 negatives are words of a pool, P draws of negatives that many
+windows have together, so that few vectors are read again and again. ``pool_sentences`` = n
+sentences in a row have one: sentence ``first + s`` is of pool ``(first + s) // n``. Word j of a
+pool is what negatives are without one, of words 0, 1 (j even) or 2, 3 (j odd) of the draw
+(WORD2VEC_POOL, which = the pool's number | epoch << 40, step = j // 2). Negative k of the centre at
+t then is word ``h * P >> 16`` of the pool, h the lower (k even) or upper half of word k % 8 // 2 of
+the draw (WORD2VEC_NEGATIVE, which, step = t * ceil(K / 8) + k // 8); with ``shared_windows`` t is
+rounded as before. A GPU has no pools.
+
 **A step.** X are the input vectors of the context, one row for each place (a word that stands there
 twice has two), Y the output vectors of the centre, label 1, and the negatives, label 0, all as they
 are before the window. ``S = X Y^T``, ``G = rate * (label - sigmoid(S))``; ``G Y`` is added to the
@@ -48,6 +57,7 @@ MAX_SENTENCES = 1 << SENTENCE_BITS
 MAX_EPOCHS = 1 << (64 - SENTENCE_BITS)
 MAX_WORDS = (1 << 31) - 1  # of a vocabulary: words are int32
 MAX_DIMENSION = 1024
+MAX_POOL = 1 << 16  # words; what chooses one of them has 16 bits
 ALWAYS = 2**32 - 1  # as a threshold: the word is kept
 
 # Of the square of the other rows: a sigmoid's is 1/4 at most.
@@ -101,17 +111,22 @@ class Rules:
     half_window     places to each side of the centre, at least 1
     negatives       draws of negatives in a window, at least 0
     shared_windows  places in a row whose windows have the same draws, at least 1
+    pool            words that negatives are drawn from, at most MAX_POOL; 0: all
+    pool_sentences  sentences in a row that have the same pool, at least 1
     """
 
     half_window: int = 3
     negatives: int = 5
     seed: int = 0
     shared_windows: int = 1
+    pool: int = 0
+    pool_sentences: int = 1
 
     @property
     def draws(self) -> int:
         """Draws of Philox in a window."""
-        return (self.negatives + 1) // 2
+        a_draw = 8 if self.pool else 2
+        return -(-self.negatives // a_draw)
 
     @property
     def places(self) -> int:

@@ -64,6 +64,26 @@ def moved(context: Any, pointer: Any, by: Any) -> Any:
     return pointer(pointer, types.intp), code
 
 
+@intrinsic
+def address(context: Any, pointer: Any) -> Any:
+    """Return a pointer as a whole number, which an array can hold."""
+
+    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.ptrtoint(arguments[0], context.get_value_type(types.intp))
+
+    return types.intp(pointer), code
+
+
+@intrinsic
+def at_address(context: Any, like: Any, address: Any) -> Any:
+    """Return the pointer, of the type of another one, that ``address`` made a number of."""
+
+    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.inttoptr(arguments[1], context.get_value_type(like))
+
+    return like(like, types.intp), code
+
+
 @intrinsic(prefer_literal=True)
 def zeros(context: Any, pointer: Any, lanes: Any) -> Any:
     """Return a tile of so many zeros, of the pointer's type."""
@@ -206,7 +226,8 @@ def prefetch(context: Any, tile: Any, pointer: Any, at: Any) -> Any:
         how = [ir.Constant(ir.IntType(32), value) for value in (0, 3, 1)]
         first = builder.bitcast(builder.gep(arguments[1], [arguments[2]]), byte)
         # A tile need not begin with a line: its last number may lie in one more.
-        for offset in [*range(0, tile.lanes * size, LINE), tile.lanes * size - 1]:
+        last = [tile.lanes * size - 1] if tile.lanes > 1 else []
+        for offset in [*range(0, tile.lanes * size, LINE), *last]:
             place = builder.gep(first, [ir.Constant(ir.IntType(64), offset)])
             builder.call(call, [place, *how])
         return context.get_dummy_value()

@@ -16,6 +16,7 @@ from penstock.kernels.word2vec_rules import (
     ALWAYS,
     FURTHEST,
     LEAST_WAY,
+    MAX_SENTENCES,
     SENTENCE_BITS,
     Exchange,
     Losses,
@@ -92,11 +93,28 @@ def kept_places(sentences: Sentences, number: int, noise: Noise, rules: Rules) -
 
 def negatives(noise: Noise, rules: Rules, which: int, place: int) -> Array:
     """Return the negatives of the window whose centre stands at a place, its own word included."""
-    size = len(noise.chance)
     place -= place % rules.shared_windows
     steps = place * rules.draws + np.arange(rules.draws)
-    drawn = philox4x32(rules.seed, Stream.WORD2VEC_NEGATIVE, which, steps)
-    pairs = np.stack(drawn, axis=1).reshape(2 * rules.draws, 2)[: rules.negatives]
+    drawn = np.stack(philox4x32(rules.seed, Stream.WORD2VEC_NEGATIVE, which, steps), axis=1)
+    if rules.pool == 0:
+        return _words(noise, drawn)[: rules.negatives]
+    halves = np.stack([drawn & 0xFFFF, drawn >> 16], axis=2).reshape(-1)[: rules.negatives]
+    words: Array = pool(noise, rules, which)[halves.astype(np.int64) * rules.pool >> 16]
+    return words
+
+
+def pool(noise: Noise, rules: Rules, which: int) -> Array:
+    """Return the words of the pool that a sentence draws from: (pool,) int64."""
+    epoch, sentence = divmod(which, MAX_SENTENCES)
+    number = sentence // rules.pool_sentences | epoch << SENTENCE_BITS
+    steps = np.arange((rules.pool + 1) // 2)
+    drawn = philox4x32(rules.seed, Stream.WORD2VEC_POOL, number, steps)
+    return _words(noise, np.stack(drawn, axis=1))[: rules.pool]
+
+
+def _words(noise: Noise, drawn: Array) -> Array:
+    """Return the words that the two halves of each draw give: (2 * draws,) int64."""
+    size, pairs = len(noise.chance), drawn.reshape(-1, 2)
     slots = (pairs[:, 0].astype(np.uint64) * np.uint64(size) >> np.uint64(32)).astype(np.int64)
     return np.where(pairs[:, 1] < noise.chance[slots], slots, noise.alias[slots])
 

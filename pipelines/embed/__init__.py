@@ -84,7 +84,7 @@ def train(
     OutputExists
         ``run`` holds a run, and neither ``resume`` nor ``overwrite`` is set.
     PenstockError
-        The loss became NaN or infinite.
+        The loss, or a vector, became NaN or infinite.
 
     Examples
     --------

@@ -13,9 +13,10 @@ from penstock.arrays import Array
 from penstock.arrow import read_column
 from penstock.cluster.spec import ClusterSpec
 from penstock.csr import id_dtype
-from penstock.errors import InputError, MissingFile, UsageError
+from penstock.errors import InputError, MissingFile, PenstockError, UsageError
 from penstock.graph import Graph
 from penstock.pipelines.embed.options import EvaluateOptions, GraphOptions
+from penstock.pipelines.embed.planning import memory_to_rank
 from penstock.pipelines.embed.report import EvaluateReport
 from penstock.pipelines.embed.run import Run, checkpoint_name
 from penstock.pipelines.job import Job, R
@@ -25,6 +26,8 @@ from penstock.pipelines.job.ranks import open_ranks
 from penstock.workers.embed.evaluate import SHOWN, Evaluated, EvaluateTask, unknown
 from penstock.workers.embed.versions import Checkpoints
 from penstock.workers.embed.warm import IDS
+
+_KNOWN = 40  # of a known answer, while all of them are sorted
 
 
 class VectorsJob(Job[R]):
@@ -111,10 +114,37 @@ class EvaluateJob(VectorsJob[EvaluateReport]):
                 remedy="Hold some out with penstock etl --split-edges 0.9 0.05 0.05, or --valid "
                 "and --test, or rank those of a file with --triples",
             )
+        self.same = self.graph.digest == self.run.graph_sha256
+        self.own = None
+        if options.filtered and not self.same:
+            self.own = self._graph_of_the_run()
         self.triples: Array | None = None
         self.skipped = 0
         if options.triples is not None:
             self.triples = self._read(options.triples)
+
+    def _graph_of_the_run(self) -> Graph | None:
+        """Return the graph that was trained on, if it is still there as it was."""
+        try:
+            found = Graph.open(self.run.graph)
+        except (PenstockError, OSError):
+            return None
+        return found if found.digest == self.run.graph_sha256 else None
+
+    def memory(self) -> int:
+        """Return the bytes that a worker needs, about: queries and known answers, too."""
+        held = self.graph.manifest.heldout
+        edges = self.graph.num_edges if self.split == "train" else held.get(self.split, 0)
+        if self.triples is not None:
+            edges = self.triples.shape[1]
+        nodes, filtered = self.run.nodes, self.options.filtered
+        needed = super().memory()
+        needed += memory_to_rank(edges, self.run.training.dim, nodes, filtered=filtered)
+        if filtered:  # every edge answers one query of a side at most
+            graphs = [self.graph] if self.own is None else [self.graph, self.own]
+            every = sum(g.num_edges + sum(g.manifest.heldout.values()) for g in graphs)
+            needed += min(every, edges * nodes) * _KNOWN
+        return needed
 
     def _read(self, path: Path) -> Array:
         """Return the edges of a file as numbers of the run."""
@@ -184,12 +214,13 @@ class EvaluateJob(VectorsJob[EvaluateReport]):
             checkpoint=self.checkpoint,
             split=None if triples is not None else self.split,
             triples=triples,
-            same=self.graph.digest == run.graph_sha256,
+            same=self.same,
             filtered=options.filtered,
             candidates=options.candidates,
             sample=options.sample,
             skip_unknown=options.unknown == "skip",
             seed=options.seed,
+            own=None if self.own is None else self.own.path,
         )
         with open_ranks(self.graph, 1, self.given_cluster, quiet=self.quiet) as ranks:
             self.found: Evaluated = ranks.run(_evaluate, task, title="evaluate", quiet=self.quiet)[
@@ -200,11 +231,18 @@ class EvaluateJob(VectorsJob[EvaluateReport]):
         """Return the scores."""
         found, options = self.found, self.options
         split = self.split if options.triples is None else str(options.triples)
+        filters, unfiltered = None, None
+        if options.filtered:
+            filters = [str(graph.path) for graph in (self.graph, self.own) if graph is not None]
+            if not self.same and self.own is None:
+                unfiltered = self.run.graph
         return EvaluateReport(
             run=str(self.at),
             graph=str(self.graph.path),
             split=split,
             filtered=options.filtered,
+            filters=filters,
+            unfiltered=unfiltered,
             checkpoint=self.checkpoint,
             edges=found.edges,
             skipped=found.skipped + self.skipped,

@@ -7,13 +7,20 @@ from dataclasses import replace
 from penstock.errors import CapacityError, UsageError
 from penstock.graph import Graph
 from penstock.kernels.cpu.embed.step import pieces_of
+from penstock.options import flag
 from penstock.partition.order import order
 from penstock.sizes import does_not_fit
+from penstock.workers.embed import ranking
+from penstock.workers.embed.batch_size import edges_of_round, too_large_batch
+from penstock.workers.embed.layout.buckets import largest_bucket
 from penstock.workers.embed.ranks.rounds import partitions_of
 from penstock.workers.embed.spec import BATCH, DISTANCES, Training
 from penstock.workers.embed.storage import Geometry
+from penstock.workers.embed.train import node_layout
 
 _INTERPRETER = 400_000_000  # Python, NumPy, Numba, Dask and what they compile
+_RANKED = 32  # bytes of an edge that is ranked, and of its ranks
+_VALUE = 16  # of a value of a query: the query, its answer, and the nodes of both
 _EDGE = 12  # bytes of an edge in its bucket
 _ID = 24  # bytes of a node's id, about
 _PLACE = 16  # bytes of a node's place in the layout, and while it is made
@@ -39,15 +46,17 @@ def check_graph(graph: Graph, training: Training, ranks: int = 1) -> None:
         )
     if training.batch is not None and training.batch > graph.num_edges:
         raise UsageError(
-            f"a batch is larger than the largest bucket of edges of {graph.path}",
+            f"a batch is larger than all edges of {graph.path}",
             expected=f"--batch {graph.num_edges:,} or less",
             got=f"--batch {training.batch:,}",
         )
-    if training.patience is not None and not about.heldout.get("valid"):
-        raise UsageError(
-            f"{graph.path} holds out no edges to validate on, which --patience needs",
-            remedy="Hold some out with penstock etl --valid, or leave --patience away",
-        )
+    for name in ("patience", "validate_every", "validate_sample"):
+        given = getattr(training, name) != getattr(Training, name)
+        if given and not about.heldout.get("valid"):
+            raise UsageError(
+                f"{graph.path} holds out no edges to validate on, which {flag(name)} needs",
+                remedy=f"Hold some out with penstock etl --valid, or leave {flag(name)} away",
+            )
     if ranks > 1 and 2 * ranks > graph.num_nodes:
         raise UsageError(
             f"{graph.num_nodes:,} nodes are too few for {ranks} ranks, two blocks each",
@@ -98,8 +107,17 @@ def memory_to_train(graph: Graph, training: Training, ranks: int = 1) -> int:
     # Of several ranks each has a copy, and what it was before.
     copies = 3 if ranks == 1 else 8
     work = 4 * (2 * rows + relations * copies) * training.dim + 8 * batch * min(negatives, 4096)
+    if ranked := min(graph.manifest.heldout.get("valid", 0), training.validate_sample):
+        work += memory_to_rank(ranked, training.dim, graph.num_nodes)
     needed: int = table.slot_bytes(slots) + graph.num_nodes * _PLACE + work + _INTERPRETER
     return needed
+
+
+def memory_to_rank(edges: int, dim: int, nodes: int, *, filtered: bool = True) -> int:
+    """Return what ranking edges takes beside the vectors, and beside all known answers."""
+    block = min(edges, ranking.BLOCK, max(1, ranking.VALUES // dim))
+    known = min(ranking.ANSWERS, block * nodes) if filtered else 0
+    return edges * _RANKED + block * dim * _VALUE + known * 4
 
 
 def disk_to_train(graph: Graph, training: Training, ranks: int = 1) -> int:
@@ -128,6 +146,29 @@ def fewest_partitions(graph: Graph, training: Training, there: int, ranks: int =
         if memory_to_train(graph, replace(training, partitions=count), ranks) <= there:
             return count
     return training.partitions or 1
+
+
+def batch_problem(
+    graph: Graph, training: Training, ranks: int = 1, *, partitions_given: bool = True
+) -> UsageError | None:
+    """Return the error of a batch that no bucket or round has as many edges as, None if one has.
+
+    training  with as many partitions as there will be
+    """
+    count, edges, batch = training.partitions or 1, graph.num_edges, training.batch
+    if batch is None:
+        return None
+    if ranks > 1 and count > 1 and len(order(training.order, count // ranks).states) == 1:
+        count = 1  # memory holds what a rank has of them
+    if count == 1:
+        most = edges if ranks == 1 else edges_of_round(edges, ranks)
+    elif batch <= -(-edges // count**2):  # a mean bucket has as many, and so has the largest
+        return None
+    else:
+        most = largest_bucket(graph, node_layout(graph.num_nodes, count, training.seed))
+    return too_large_batch(
+        batch, most, partitions=count, ranks=ranks, partitions_given=partitions_given
+    )
 
 
 def too_wide(training: Training, widest: int) -> UsageError | None:

@@ -85,7 +85,11 @@ class TrainReport:
 
 @dataclass
 class EvaluateReport:
-    """The ranks of a split's edges."""
+    """The ranks of a split's edges.
+
+    filters     the graphs whose edges were no candidates; None: all were
+    unfiltered  the graph that was trained on, which is not there any more to filter by
+    """
 
     run: str
     graph: str
@@ -99,6 +103,8 @@ class EvaluateReport:
     scores: dict[str, Any]
     tail: dict[str, Any] | None = None
     head: dict[str, Any] | None = None
+    filters: list[str] | None = None
+    unfiltered: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything, for ``--json``."""
@@ -121,6 +127,13 @@ class EvaluateReport:
                 f"  {name or 'all':<9}{of['mrr']:>8.4f}{of['mr']:>10.1f}{of['hits1']:>9.4f}"
                 f"{of['hits3']:>9.4f}{of['hits10']:>9.4f}"
             )
+        if self.unfiltered is not None:
+            lines.append(
+                f"  {self.unfiltered} is not there any more as it was trained on: its edges were "
+                "candidates"
+            )
+        elif self.filters is not None and len(self.filters) > 1:
+            lines.append(f"  filtered by the edges of {' and '.join(map(shown, self.filters))}")
         if self.skipped:
             lines.append(f"  {self.skipped:,} edges with unknown nodes or relations were skipped")
         return "\n".join(lines)

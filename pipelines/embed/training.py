@@ -15,6 +15,7 @@ from penstock.files import sha256_of
 from penstock.graph import Graph
 from penstock.pipelines.embed.options import EmbedOptions
 from penstock.pipelines.embed.planning import (
+    batch_problem,
     check_graph,
     disk_to_begin,
     disk_to_train,
@@ -91,12 +92,15 @@ class TrainJob(Job[TrainReport]):
             ranks=self.ranks,
             init_sha256=init_sha256,
         )
+        if training.partitions is not None and (problem := self._batch_problem(training)):
+            raise problem
         if self.options.partitions is not None:
             # Last: a plan says of the rest what would be done on a larger disk.
             need = self._disk(training)
             need_disk(self.out.parent, need, f"the vectors of {graph.num_nodes:,} nodes")
         if not (self.resumes or self.quiet):
             _warn_ignored(graph, training)
+            _warn_patience(training)
 
     def _init(self, training: Training) -> Run | None:
         """Return the run to begin with, which has vectors of the same kind.
@@ -113,8 +117,10 @@ class TrainJob(Job[TrainReport]):
             )
         found = Run.load(folder)
         checkpoint_name(folder, "best", found)
-        for name in ("model", "dim", "optimizer", "is_reciprocal"):
+        for name in ("model", "dim", "norm", "optimizer", "is_reciprocal"):
             ours, theirs = getattr(training, name), getattr(found.training, name)
+            if name == "norm":
+                ours, theirs = ours or 1, theirs or 1
             if ours != theirs:
                 option = name.removeprefix("is_")
                 raise UsageError(
@@ -148,6 +154,7 @@ class TrainJob(Job[TrainReport]):
         if self.ranks > 1:
             where += f", on {self.ranks} ranks"
         problem = problem or too_large(graph, training, there, worker, self.ranks)
+        problem = problem or self._batch_problem(training)
         return Plan(
             self.command,
             str(self.out),
@@ -177,8 +184,11 @@ class TrainJob(Job[TrainReport]):
             problem = problem or too_large(
                 graph, training, capacity.memory, capacity.worker, self.ranks
             )
+            problem = problem or self._batch_problem(training)
             if problem is not None:
                 raise problem
+            if not (self.resumes or self.quiet):
+                _warn_in_memory(training)
             nodes = f"the vectors of {graph.num_nodes:,} nodes in {folder}"
             need_disk(folder, self._disk(training), nodes)
             FORMAT.save(folder, run.to_dict())
@@ -206,6 +216,11 @@ class TrainJob(Job[TrainReport]):
             return None
         return too_wide(training, min(ask_workers(ranks.client, _widest).values()))
 
+    def _batch_problem(self, training: Training) -> PenstockError | None:
+        """Return the error of a batch that is too large, of as many partitions as there will be."""
+        given = self.options.partitions is not None
+        return batch_problem(self.graph, training, self.ranks, partitions_given=given)
+
     def _disk(self, training: Training) -> int:
         """Return what a run still takes of the disk: one that is resumed has its files."""
         if self.resumes:
@@ -218,7 +233,7 @@ class TrainJob(Job[TrainReport]):
         return training.partitions or fewest_partitions(self.graph, training, there, self.ranks)
 
     def report(self, seconds: float) -> TrainReport:
-        """Return loss, scores and speed; raise where the loss became NaN."""
+        """Return loss, scores and speed; raise where it, or a vector, became NaN."""
         if self.trained.stopped == "nan":
             raise _diverged(self.out, self.trained)
         _warn_useless(self.out, self.trained, self.run.training)
@@ -262,7 +277,7 @@ def _diverged(out: Path, trained: Trained) -> PenstockError:
     again = "train again with a lower --lr, or with a penalty: --n3 or --l2"
     kept = (out / "checkpoints/last.json").is_file()
     return PenstockError(
-        f"the loss became NaN or infinite in epoch {trained.epochs + 1}",
+        f"the loss or a vector became NaN or infinite in epoch {trained.epochs + 1}",
         remedy=f"{out} holds the vectors of the last checkpoint; {again}"
         if kept
         else again.capitalize(),
@@ -272,11 +287,36 @@ def _diverged(out: Path, trained: Trained) -> PenstockError:
 def _warn_useless(out: Path, trained: Trained, training: Any) -> None:
     """Say so where zeros would have been better than what was trained."""
     zeros = training.loss_of_zeros(trained.nodes)
+    if zeros == 0:  # nothing is compared: what loss there is is the penalty's
+        return
     # Hardly trained vectors are near 0, and so is their loss near that.
     if trained.loss is not None and trained.edges and trained.loss > 1.01 * zeros:
         print(
             f"{out}: the loss, {trained.loss:.4g}, is above the {zeros:.4g} that vectors of zeros "
             "would have: train again with a lower --lr, or a smaller --batch",
+            file=sys.stderr,
+        )
+
+
+def _warn_in_memory(training: Training) -> None:
+    """Say so where options of partitions on the disk were given, and there are none."""
+    given = ["--no-prefetch"] * (not training.prefetch)
+    given += [f"--order {training.order}"] * (training.order != Training.order)
+    if (training.partitions or 1) == 1 and given:
+        print(
+            f"{' and '.join(given)}: of no effect, as all vectors are in memory; --partitions "
+            "divides them",
+            file=sys.stderr,
+        )
+
+
+def _warn_patience(training: Training) -> None:
+    """Say so where a training cannot stop early: a first evaluation is always the best so far."""
+    patience, every, epochs = training.patience, training.validate_every, training.epochs
+    if patience is not None and (patience + 1) * every >= epochs:
+        print(
+            f"--patience {patience}: of no effect, as {patience + 1} evaluations, one every "
+            f"{every} epochs, leave none of {epochs} epochs; take a smaller --validate-every",
             file=sys.stderr,
         )
 

@@ -200,6 +200,11 @@ class Word2vecJob(Job[Word2vecReport]):
     def _check_ranks(self, ranks: int, *, on_gpu: bool) -> None:
         """Refuse what so many ranks cannot do, before the input is read."""
         training = self.training
+        if on_gpu and self.options.pools:
+            raise UsageError(
+                "--pools is for CPUs: a GPU draws negative samples of all nodes",
+                remedy="Give --device cpu, or leave --pools away",
+            )
         if not training.deterministic:
             # A run of several ranks may be resumed on one, with the options that it had.
             if ranks == 1 and training.sync_words is not None and not self.options.resume:

@@ -15,7 +15,7 @@ from penstock.pipelines.walk.options import WalkingOptions
 Count = Annotated[int, Field(ge=1)]
 
 # What only some kinds of input have a meaning for.
-_OF_GRAPHS = frozenset(WalkingOptions.__dataclass_fields__) - {"seed"} | {"same_walks"}
+_OF_GRAPHS = frozenset(WalkingOptions.__dataclass_fields__) - {"seed"} | {"same_walks", "pools"}
 _OF_WORDS = ("min_count", "max_vocab", "max_sentence")
 
 
@@ -45,6 +45,9 @@ class Word2vecOptions(WalkingOptions):
     """negative samples of a window"""
     shared_windows: Annotated[int, Field(ge=1, le=64)] = 1
     """places in a row whose windows have the same negative samples: more reads fewer vectors"""
+    pools: Annotated[bool | None, Parameter(negative="--no-pools")] = None
+    """on cores, over a graph: negative samples of some walks in a row are of a pool that they have
+    together, which reads fewer vectors [default: with --shared-windows 1]"""
     epochs: Annotated[int, Field(ge=1, lt=MAX_EPOCHS)] | None = None
     """passes over the corpus [default: 5; over a graph, whose walks are --walks, 1]"""
     lr: Annotated[float, Field(gt=0)] = 0.025

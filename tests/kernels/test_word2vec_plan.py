@@ -62,6 +62,7 @@ def test_what_is_usual_fills_the_multiprocessor():
         (1025, Rules(), H200, "dimension"),
         (128, Rules(half_window=16), H200, "half window"),
         (128, Rules(negatives=32), H200, "number of negatives"),
+        (128, Rules(pool=1), H200, "pool of negatives"),
         (1024, Rules(15, 31), H200, "do not fit"),
         (1024, Rules(10, 20), A100, "do not fit"),
     ],

@@ -36,6 +36,7 @@ from penstock.workers.embed.storage import Moved, Slot, Table
 from penstock.workers.embed.storage.direct import aligned_bytes
 from penstock.workers.embed.versions import Versions
 
+_LOOKED_AT = 1 << 20  # values at a time
 Initial = Callable[[int, Slot], None]
 """Fills a slot with the initial version of a partition: values drawn, states zero."""
 
@@ -58,7 +59,7 @@ class Phase:
 
 @dataclass
 class Traffic:
-    """What swaps, fillings and flushes cost since this was made.
+    """What swaps and fillings cost since this was made, or what flushes did.
 
     io_seconds       in which at least one request was in flight
     exposed_seconds  in which the training waited for one
@@ -119,6 +120,7 @@ class PartitionBuffer:
     state : (slots * rows, states * width) float32, the optimizer's of each row, as kernels take it
     first_rows : dict of the first row of each partition that is in the buffer
     traffic : what was moved, and what it cost; may be replaced by a new one, an epoch each
+    flushed : the same of flushes, before checkpoints and evaluations
     """
 
     def __init__(
@@ -143,9 +145,10 @@ class PartitionBuffer:
         rows, width = self.slots * geometry.rows, geometry.width
         self.values: Array | DeviceArray = _zeros(xp, rows, width)
         self.state: Array | DeviceArray = _zeros(xp, rows, geometry.states * width)
-        self.traffic = Traffic()
+        self.traffic, self.flushed = Traffic(), Traffic()
         self._slot_of: dict[int, int] = {}
         self._pending: list[Future[Moved]] = []
+        self._found: list[Any] = []  # whether partitions that left were numbers, as ``finite`` says
 
     # -- what is in memory -----------------------------------------------------------------------
 
@@ -206,19 +209,36 @@ class PartitionBuffer:
 
     def flush(self) -> None:
         """Write every partition in the buffer, and wait: a checkpoint may follow."""
+        self._write(self.flushed)
+
+    def _write(self, traffic: Traffic) -> None:
         self.wait()
         writes = []
         for partition in self._slot_of:
             version = self.versions.next(partition)
             writes.append((version, self.table.write(self.slot(partition), version)))
-        self._wait_for([future for _, future in writes])
+        self._wait_for([future for _, future in writes], traffic)
         for version, _ in writes:
             self.versions.wrote(version)
+
+    def finite(self) -> bool:
+        """Return whether all vectors and states that were trained since the last call are numbers.
+
+        Those of partitions in the buffer, and of those that left it.
+        """
+        for partition in self._slot_of:
+            self._look_at(partition)
+        found, self._found = self._found, []
+        return all(bool(one) for one in found)
+
+    def _look_at(self, partition: int) -> None:
+        """Look whether a partition is of numbers; a GPU says it when it is asked."""
+        self._found += [are_finite(array) for array in self.arrays(partition) if array.size]
 
     def wait(self) -> None:
         """Wait for swaps that are under way."""
         pending, self._pending = self._pending, []
-        self._wait_for(pending)
+        self._wait_for(pending, self.traffic)
 
     def close(self) -> None:
         """Wait for what is in flight, whatever comes of it; the table stays open."""
@@ -242,6 +262,7 @@ class PartitionBuffer:
     def swap(self, pairs: Sequence[tuple[int, int]]) -> None:
         """Begin to write each evicted partition, and to load another into its slot."""
         for evict, load in pairs:
+            self._look_at(evict)
             slot = self.slot(evict)
             store, wanted = self.versions.next(evict), self.versions.current(load)
             number = self._slot_of.pop(evict)
@@ -291,7 +312,9 @@ class PartitionBuffer:
 
     def empty(self) -> None:
         """Write every partition in the buffer, and forget them."""
-        self.flush()
+        for partition in self._slot_of:
+            self._look_at(partition)
+        self._write(self.traffic)
         self._slot_of.clear()
 
     def forget(self, partition: int) -> None:
@@ -333,16 +356,16 @@ class PartitionBuffer:
         writing.add_done_callback(fill)  # runs in the thread that ended the write
         return done
 
-    def _wait_for(self, futures: Sequence[Future[Moved]]) -> None:
+    def _wait_for(self, futures: Sequence[Future[Moved]], traffic: Traffic) -> None:
         """Wait for all, count what they moved, and raise the first error."""
         began = time.perf_counter()
         errors = [future.exception() for future in futures]
-        self.traffic.exposed_seconds += time.perf_counter() - began if futures else 0.0
+        traffic.exposed_seconds += time.perf_counter() - began if futures else 0.0
         for error in errors:
             if error is not None:
                 raise error
         for moved in sorted((f.result() for f in futures), key=lambda moved: moved.started):
-            self.traffic.add(moved)
+            traffic.add(moved)
 
     def _ranges(self, partitions: State) -> tuple[tuple[int, int], ...]:
         first = self.first_rows
@@ -390,6 +413,20 @@ class BufferVisit:
         if not self._swapped:
             self._swapped = True
             self._buffer.swap(self.swaps)
+
+
+def are_finite(array: Array | DeviceArray) -> Any:
+    """Return whether all values are numbers: a bool, or a GPU's array of one."""
+    flat, found = array.reshape(-1), True
+    for begin in range(0, flat.size, _LOOKED_AT):
+        some = flat[begin : begin + _LOOKED_AT]
+        if isinstance(some, np.ndarray):
+            with np.errstate(over="ignore", invalid="ignore"):
+                # A finite sum of squares has finite values, and is quicker made.
+                found = found and bool(np.isfinite(some @ some) or np.isfinite(some).all())
+        else:
+            found = np.isfinite(some).all() & found
+    return found
 
 
 def state_rows(slot: Slot) -> Array | DeviceArray:

@@ -37,6 +37,8 @@ class EvaluateTask:
     split       of the graph; None: ``triples``
     triples     heads, relations and tails, as numbers of the run: (3, edges)
     same        whether the graph is that of the training, so that its numbers are the run's
+    own         of another graph: that of the training, whose edges are known as well; None: it is
+                not there
     candidates  rank among so many; None: all nodes
     """
 
@@ -53,6 +55,7 @@ class EvaluateTask:
     sample: int | None
     skip_unknown: bool
     seed: int
+    own: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -89,8 +92,15 @@ def evaluate(comm: AnyCommunicator, task: EvaluateTask) -> Evaluated:
             given = [edges] if task.split is None else []
             if given and not graph.manifest.directed:
                 given.append(Edges(edges.tails, edges.relations, edges.heads))
+            own = all_edges(Graph.open(task.own)) if task.own is not None else iter(())
+            if not task.training.has_relations:
+                own = (one.without_relations() for one in own)
             known = known_answers(
-                chain(held, given), edges, rules.sides, source.layout, len(task.relations or ())
+                chain(held, own, given),
+                edges,
+                rules.sides,
+                source.layout,
+                len(task.relations or ()),
             )
         first = next(source.parts())[1]
         with kernel("embed", first).workspace(cores()) as work:

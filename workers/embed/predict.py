@@ -58,7 +58,7 @@ def predict(comm: AnyCommunicator, task: PredictTask) -> list[tuple[int, float]]
                 held = (one.without_relations() for one in held)
             asked = Edges(node, relation, node)
             found = known_answers(held, asked, (task.side,), layout, task.relations)
-            known = found[task.side]
+            known = found[task.side].of(slice(None))
         row = source.gather(np.asarray(places))
         query = queries_of(source, rules, row, np.zeros(1, np.int64), relation, task.side)
         kernels, best = kernel("embed", query), None

@@ -7,7 +7,7 @@ as much.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -23,7 +23,9 @@ from penstock.workers.embed.edges import Edges
 from penstock.workers.embed.layout.nodes import NodeLayout
 from penstock.workers.embed.source import VectorSource
 
-BLOCK = 1 << 16  # queries that are ranked together
+BLOCK = 1 << 16  # queries that are ranked together, at most
+VALUES = 1 << 24  # of the vectors of such a block: 64 MiB
+ANSWERS = 1 << 24  # known ones that kernels are given at a time, at most
 _SAMPLE, _CANDIDATES = 0, 1 << 62  # where the draws of EMBED_CANDIDATE begin
 
 
@@ -59,19 +61,73 @@ def sample(edges: Edges, count: int | None, seed: int) -> Edges:
     return edges.take(np.sort(chosen))
 
 
+@dataclass(frozen=True, eq=False)
+class KnownAnswers:
+    """Answers that are known to be true of each query, once for those that ask the same.
+
+    A node that a thousand edges lead to by a relation is asked about a thousand times, and has a
+    thousand answers: by query that would be a million.
+
+    unique  the answers of different queries, as places
+    row     which of them each query is
+    """
+
+    unique: Known
+    row: Array
+
+    def take(self, queries: slice) -> KnownAnswers:
+        """Return those of some queries."""
+        return KnownAnswers(self.unique, self.row[queries])
+
+    def within(self, first: int, stop: int) -> KnownAnswers:
+        """Return those answers that are places from ``first`` up to ``stop``."""
+        indices = self.unique.indices
+        return self._kept((indices >= first) & (indices < stop), indices)
+
+    def among(self, chosen: Array) -> KnownAnswers:
+        """Return those answers that are among the chosen places, as where they are among them."""
+        at = _within(self.unique.indices, chosen)
+        return self._kept(at < len(chosen), at)
+
+    def pieces(self) -> Iterator[tuple[slice, Known]]:
+        """Yield some queries at a time, as many as have up to ANSWERS, with those of each."""
+        ends = offsets_of(np.diff(self.unique.indptr)[self.row])
+        begin = 0
+        while begin < len(self.row):
+            stop = int(np.searchsorted(ends, ends[begin] + ANSWERS, side="right")) - 1
+            queries = slice(begin, max(stop, begin + 1))
+            yield queries, self.of(queries)
+            begin = queries.stop
+
+    def of(self, queries: slice) -> Known:
+        """Return the answers of each of some queries."""
+        row, offsets = self.row[queries], self.unique.indptr
+        indptr = offsets_of(np.diff(offsets)[row])
+        indices = np.empty(indptr[-1], self.unique.indices.dtype)
+        for i, of in enumerate(row):
+            indices[indptr[i] : indptr[i + 1]] = self.unique.indices[offsets[of] : offsets[of + 1]]
+        return Known(indptr, indices)
+
+    def _kept(self, which: Array, indices: Array) -> KnownAnswers:
+        if which.all():
+            return KnownAnswers(Known(self.unique.indptr, indices), self.row)
+        before = offsets_of(which)
+        return KnownAnswers(Known(before[self.unique.indptr], indices[which]), self.row)
+
+
 def rank(
     source: VectorSource,
     rules: EmbedRules,
     edges: Edges,
     *,
-    known: dict[Side, Known] | None = None,
+    known: dict[Side, KnownAnswers] | None = None,
     candidates: int | None = None,
     seed: int = 0,
     work: Any = None,
 ) -> dict[Side, Array]:
     """Return the rank of every edge's tail and head: (edges,) float64 each.
 
-    known       true answers that are no candidates, of each side's queries, as places
+    known       true answers that are no candidates, of each side's queries
     candidates  rank among so many nodes, drawn for all edges; None: among all
     """
     ranks = {side: np.empty(edges.count, np.float64) for side in rules.sides}
@@ -79,10 +135,11 @@ def rank(
     if candidates is not None and candidates < source.layout.nodes:
         keys = random_keys(seed, Stream.EMBED_CANDIDATE, _CANDIDATES, source.layout.nodes)
         chosen = np.sort(np.argpartition(keys, candidates)[:candidates])
-    for begin in range(0, edges.count, BLOCK):
-        block = slice(begin, min(begin + BLOCK, edges.count))
+    size = max(1, min(BLOCK, VALUES // rules.dim))
+    for begin in range(0, edges.count, size):
+        block = slice(begin, min(begin + size, edges.count))
         for side in rules.sides:
-            mine = None if known is None else _rows_of(known[side], block)
+            mine = None if known is None else known[side].take(block)
             found = _rank_block(source, rules, edges.take(block), side, mine, chosen, work)
             ranks[side][block] = found
     return ranks
@@ -93,27 +150,32 @@ def _rank_block(
     rules: EmbedRules,
     edges: Edges,
     side: Side,
-    known: Known | None,
+    known: KnownAnswers | None,
     chosen: Array | None,
     work: Any,
 ) -> Array:
     asked, given, answers = _ask(source, rules, edges, side)
     kernels = kernel("embed", asked)
-    xp_like = asked
     scores = kernels.answer_scores(asked, given, rules)
-    counts = _like(xp_like, np.zeros((edges.count, 2), np.int64))
+    counts = _like(asked, np.zeros((edges.count, 2), np.int64))
+
+    def count(first: int, values: Any, answers: Array, known: KnownAnswers | None) -> None:
+        theirs = _like(asked, answers)
+        every: Iterable[tuple[slice, Known | None]] = [(slice(None), None)]
+        for some, of in every if known is None else known.pieces():
+            kernels.count(
+                asked[some], scores[some], theirs[some], values, rules, counts[some], first,
+                known_like(asked, of), work,
+            )  # fmt: skip
+
     if chosen is None:
         for first, values in source.parts():
-            kernels.count(
-                asked, scores, _like(xp_like, answers), values, rules, counts, first,
-                known_like(xp_like, known), work,
-            )  # fmt: skip
+            here = None if known is None else known.within(first, first + len(values))
+            count(first, values, answers, here)
         counts = source.total(counts)
     else:
-        kernels.count(
-            asked, scores, _like(xp_like, _within(answers, chosen)), source.gather(chosen), rules,
-            counts, 0, known_like(xp_like, _known_within(known, chosen)), work,
-        )  # fmt: skip
+        here = None if known is None else known.among(chosen)
+        count(0, source.gather(chosen), _within(answers, chosen), here)
     found = to_host(counts)
     ranks: Array = 1 + found[:, 0] + found[:, 1] / 2
     return ranks
@@ -144,8 +206,8 @@ def queries_of(
 
 def known_answers(
     held: Iterable[Edges], edges: Edges, sides: tuple[Side, ...], layout: NodeLayout, relations: int
-) -> dict[Side, Known]:
-    """Return all answers to the queries of ``edges`` that ``held`` has, as places.
+) -> dict[Side, KnownAnswers]:
+    """Return all answers to the queries of ``edges`` that ``held`` has.
 
     relations  how many the model has
     """
@@ -162,7 +224,7 @@ class _Asked:
     def __init__(self, edges: Edges, side: Side, layout: NodeLayout, relations: int) -> None:
         self.side, self.layout, self.relations = side, layout, relations
         self.unique, self.row = np.unique(_keys(edges, side, relations), return_inverse=True)
-        self.number = [np.empty(0, np.int64)]
+        self.number = [np.empty(0, id_dtype(len(self.unique)))]
         self.answers = [np.empty(0, id_dtype(layout.nodes))]
 
     def look_at(self, some: Edges) -> None:
@@ -173,31 +235,27 @@ class _Asked:
         at = np.minimum(np.searchsorted(self.unique, keys), len(self.unique) - 1)
         hit = np.flatnonzero(self.unique[at] == keys)
         answer = (some.tails if self.side == Side.TAIL else some.heads)[hit]
-        self.number.append(at[hit])
         places = self.layout.places
-        self.answers.append(answer if places is None else places[answer])
+        answer = answer if places is None else places[answer]
+        self.number.append(at[hit].astype(self.number[0].dtype))
+        self.answers.append(answer.astype(self.answers[0].dtype))
 
-    def known(self) -> Known:
-        """Return the answers of every query, the same ones for queries that are equal."""
+    def known(self) -> KnownAnswers:
+        """Return the answers of the different queries, each once, and which of them each is."""
         number, answer = np.concatenate(self.number), np.concatenate(self.answers)
+        self.number, self.answers = self.number[:1], self.answers[:1]
         order = np.lexsort((answer, number))
         number, answer = number[order], answer[order]
+        first = np.ones(len(number), bool)
+        first[1:] = (number[1:] != number[:-1]) | (answer[1:] != answer[:-1])
+        number, answer = number[first], answer[first]
         offsets = offsets_of(np.bincount(number, minlength=len(self.unique)))
-        sizes = np.diff(offsets)[self.row]
-        indptr = offsets_of(sizes)
-        begin = np.repeat(offsets[self.row], sizes)
-        at = np.arange(indptr[-1]) - np.repeat(indptr[:-1], sizes) + begin
-        return Known(indptr, answer[at].astype(id_dtype(self.layout.nodes)))
+        return KnownAnswers(Known(offsets, answer), self.row)
 
 
 def _keys(edges: Edges, side: Side, relations: int) -> Array:
     given = edges.heads if side == Side.TAIL else edges.tails
     return given.astype(np.int64) * relations + edges.relations
-
-
-def _rows_of(known: Known, block: slice) -> Known:
-    indptr = known.indptr[block.start : block.stop + 1]
-    return Known(indptr - indptr[0], known.indices[indptr[0] : indptr[-1]])
 
 
 def _within(places: Array, chosen: Array) -> Array:
@@ -206,15 +264,6 @@ def _within(places: Array, chosen: Array) -> Array:
     there = at < len(chosen)
     there[there] = chosen[at[there]] == places[there]
     return np.where(there, at, len(chosen))
-
-
-def _known_within(known: Known | None, chosen: Array) -> Known | None:
-    if known is None:
-        return None
-    at = _within(known.indices, chosen)
-    kept = at < len(chosen)
-    row = np.repeat(np.arange(len(known.indptr) - 1), np.diff(known.indptr))[kept]
-    return Known(offsets_of(np.bincount(row, minlength=len(known.indptr) - 1)), at[kept])
 
 
 def _like(array: Any, values: Array) -> Any:

@@ -13,7 +13,7 @@ from penstock.arrays import Array
 from penstock.errors import UsageError
 from penstock.workers.embed.buffer import PartitionBuffer
 from penstock.workers.embed.layout.nodes import NodeLayout
-from penstock.workers.embed.storage import Geometry, Table, Version, open_table
+from penstock.workers.embed.storage import Geometry, Slot, Table, Version, open_table
 from penstock.workers.embed.storage.direct import aligned_bytes
 from penstock.workers.embed.storage.joined import JoinedTable
 from penstock.workers.embed.versions import Checkpoint, Checkpoints, table_path
@@ -65,7 +65,10 @@ class BufferSource(VectorSource):
 
 
 class TableSource(VectorSource):
-    """Those of a table on disk, in the versions that are given: one partition in memory."""
+    """Those of a table on disk, in the versions that are given: one partition in memory.
+
+    slot  where that is [default: in memory of its own]
+    """
 
     def __init__(
         self,
@@ -75,9 +78,10 @@ class TableSource(VectorSource):
         relations: Any,
         *,
         device: bool = False,
+        slot: Slot | None = None,
     ) -> None:
         self.table, self.versions, self.device = table, versions, device
-        self.layout, self.relations = layout, relations
+        self.layout, self.relations, self._slot = layout, relations, slot
         self._held: tuple[int, list[Any]] | None = None
 
     def parts(self) -> Iterator[tuple[int, Any]]:
@@ -96,22 +100,21 @@ class TableSource(VectorSource):
     def _read(self, partition: int) -> list[Any]:
         if self._held is not None and self._held[0] == partition:
             return self._held[1]
-        geometry = self.table.geometry
-        if self._held is None:
-            shape = geometry.arrays, geometry.rows, geometry.width
-            if self.device:
-                import cupy
-
-                slot = list(cupy.empty(shape, np.float32))
-            else:
-                data = aligned_bytes(geometry.slot_bytes(1)).view(np.float32)
-                slot = list(data.reshape(shape))
-        else:
-            slot = self._held[1]
-        self._held = None
+        slot = self._own_slot() if self._slot is None else list(self._slot)
+        self._slot, self._held = slot, None
         self.table.read(self.versions[partition], slot).result()
         self._held = partition, slot
         return slot
+
+    def _own_slot(self) -> list[Any]:
+        geometry = self.table.geometry
+        shape = geometry.arrays, geometry.rows, geometry.width
+        if self.device:
+            import cupy
+
+            return list(cupy.empty(shape, np.float32))
+        data = aligned_bytes(geometry.slot_bytes(1)).view(np.float32)
+        return list(data.reshape(shape))
 
 
 def check_trained(folder: Path, found: Checkpoint) -> None:
@@ -125,18 +128,19 @@ def check_trained(folder: Path, found: Checkpoint) -> None:
 
 
 def open_checkpoint(
-    folder: Path, name: str, *, device: bool = False
+    folder: Path, name: str, *, device: bool = False, slot: Slot | None = None
 ) -> tuple[TableSource, Checkpoint]:
     """Return the vectors of checkpoint ``name`` in the folder of a run's checkpoints.
 
     device  whether they are read into this worker's GPU
+    slot    where a partition is read to [default: memory of its own]
     """
     found = Checkpoints(folder).load(name)
     check_trained(folder, found)
     layout = NodeLayout.open(folder)
     table = _open_files(folder, found.geometry, device=device)
-    relations = found.tensors.get("relations")
-    return TableSource(table, list(found.versions), layout, relations, device=device), found
+    relations, versions = found.tensors.get("relations"), list(found.versions)
+    return TableSource(table, versions, layout, relations, device=device, slot=slot), found
 
 
 def read_checkpoint(

@@ -9,7 +9,7 @@ import numpy as np
 from pydantic import BeforeValidator, Field
 
 from penstock.errors import UsageError
-from penstock.kernels.embed_rules import EmbedRules, Loss, Model, Optimizer, Side
+from penstock.kernels.embed_rules import CHUNK_BITS, EmbedRules, Loss, Model, Optimizer, Side
 from penstock.options import flag, options
 
 Count = Annotated[int, Field(ge=1)]
@@ -34,6 +34,7 @@ _BELONGS = {
     "epsilon": ("optimizer", ("adagrad", "adam")),
 }
 BATCH = 1000
+MOST_CHUNKS = 1 << CHUNK_BITS  # of all sides of a batch, whose negatives have numbers of their own
 SOFT = ("softmax", "contrastive")
 _N3 = 0.03
 _MARGINS = {"margin": 1.0, "self-adversarial": 9.0}
@@ -158,6 +159,16 @@ class Training:
                 "--chunk has no meaning with --negatives all, which all edges share",
                 remedy="Leave --chunk away",
             )
+        sides, batch = 2 if self.corrupt == "both" else 1, self.batch or BATCH
+        if self.chunk is not None and sides * -(-batch // self.chunk) > MOST_CHUNKS:
+            fits = -(-batch // (MOST_CHUNKS // sides))
+            raise UsageError(
+                "a batch has too many chunks for each to draw negatives of its own",
+                expected=f"at most {MOST_CHUNKS // sides:,} chunks"
+                + " for tails, and as many for heads" * (sides == 2),
+                got=f"{-(-batch // self.chunk):,}",
+                remedy=f"Take --chunk {fits} or more, or a smaller --batch",
+            )
 
     @property
     def has_relations(self) -> bool:
@@ -193,13 +204,17 @@ class Training:
         number, mean = self.negatives, 1.0
         if number == "all":
             number, mean = nodes - 1, (nodes - 1) / nodes  # the answer is none, but is counted
+        if nodes == 1:  # all negatives are the answer, and left out
+            number, mean = 0, 0.0
         margin = self.margin or _MARGINS.get(self.loss, 0.0)
         of_side = {
             "softmax": math.log1p(number),
             "contrastive": math.log(max(number, 1)),
             "logistic": (1 + mean) * math.log(2),
             "margin": mean * margin,
-            "self-adversarial": float(np.logaddexp(0, -margin) + np.logaddexp(0, margin)),
+            "self-adversarial": float(
+                np.logaddexp(0, -margin) + np.logaddexp(0, margin) * (number > 0)
+            ),
         }
         return (2 if self.corrupt == "both" else 1) * of_side[self.loss]
 

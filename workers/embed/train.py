@@ -21,7 +21,7 @@ import numpy as np
 
 from penstock.arrays import Array
 from penstock.documents import parse_json
-from penstock.errors import CorruptFile, UsageError
+from penstock.errors import CorruptFile
 from penstock.files import append_text, save_text
 from penstock.graph import Graph
 from penstock.kernels import kernel
@@ -30,7 +30,8 @@ from penstock.kernels.embed_rules import Batch, Table
 from penstock.kernels.streams import Stream
 from penstock.partition.order import order
 from penstock.workers.cores import cores_of_rank
-from penstock.workers.embed.buffer import BufferVisit, PartitionBuffer, Phase
+from penstock.workers.embed.batch_size import too_large_batch
+from penstock.workers.embed.buffer import BufferVisit, PartitionBuffer, Phase, are_finite
 from penstock.workers.embed.busy import BusyTime
 from penstock.workers.embed.edges import all_edges, split_edges
 from penstock.workers.embed.initial import fill_nodes, relation_rows
@@ -40,13 +41,19 @@ from penstock.workers.embed.negatives import Draw, Negatives
 from penstock.workers.embed.ranking import Scores, known_answers, rank, sample
 from penstock.workers.embed.ranks.rounds import order_in_memory
 from penstock.workers.embed.schedule import Schedule, Share
-from penstock.workers.embed.source import BufferSource, TableSource, VectorSource, geometry_of
-from penstock.workers.embed.spec import BATCH, Training
+from penstock.workers.embed.source import (
+    BufferSource,
+    TableSource,
+    VectorSource,
+    geometry_of,
+    open_checkpoint,
+)
+from penstock.workers.embed.spec import BATCH
 from penstock.workers.embed.storage import Geometry, Slot, open_table
 from penstock.workers.embed.task import Trained, TrainTask
 from penstock.workers.embed.theorem import Condition, Machine
 from penstock.workers.embed.versions import BEST, LAST, Checkpoints, Versions, table_path
-from penstock.workers.embed.warm import WarmStart
+from penstock.workers.embed.warm import WarmStart, steps_before
 from penstock.workers.resources.device import arrays_of_device, gpu, to_device, to_host
 
 if TYPE_CHECKING:
@@ -134,6 +141,7 @@ class Run:
         if task.init is not None:
             self.warm = WarmStart(task.init, task.init_relations, graph, self.rules)
         self.known = {} if self.warm is None else self.warm.known
+        self.steps = 0 if self.warm is None else self.warm.steps  # the optimizer's, before this
         if self.warm is not None and len(first := self._unwritten()) > 1:
             self.warm.copy(self.layout, first, task.run)
         self.buffer = PartitionBuffer(
@@ -157,6 +165,7 @@ class Run:
         self.busy = BusyTime(device=gpu())
         self._losses: list[Any] = []  # of batches that a GPU may still train
         self._saved = time.monotonic()
+        self._saved_batches = -1  # that were trained when the last checkpoint was written
         self._looked = 0.0
         self.done = 0  # edges, in this process
 
@@ -236,7 +245,9 @@ class Run:
         path, edges = self.task.checkpoints / f"{LAST}.json", self.graph.num_edges
         _check_position(path, about, len(self.schedule), edges)
         self.known = about.get("known", self.known)
+        self.steps = steps_before(about)
         self.epoch, self.state, self.batches = about["epoch"], about["state"], about["batches"]
+        self._saved_batches = self.batches
         self.best, self.best_epoch, self.bad = about["best"], about["best_epoch"], about["bad"]
         self.best_scores, self.loss = about["scores"], about["loss"]
         self.loss = math.nan if self.loss is None else self.loss
@@ -246,16 +257,47 @@ class Run:
         if self.relations is not None:
             self.relations.values[:] = to_device(found.tensors["relations"])
             self.relations.state[:] = to_device(found.tensors["relations_state"])
+        self._compare_alike()
+
+    def _compare_alike(self) -> None:
+        """Rank the best vectors again, where they were ranked by another sample of edges."""
+        if self.validation is None or self.best_scores is None:
+            return
+        edges, known = self.validation
+        if self.best_scores.get("ranks") == edges.count * len(self.rules.sides):
+            return
+        if not self.checkpoints.has(BEST):
+            self.best, self.best_epoch, self.bad, self.best_scores = -1.0, 0, 0, None
+            return
+        self.buffer.receive(0)  # nothing else is in the buffer yet
+        folder, slot = self.task.checkpoints, self.buffer.slot(0)
+        source, _ = open_checkpoint(folder, BEST, device=gpu(), slot=slot)
+        try:
+            ranks = rank(source, self.rules, edges, known=known, work=self.work)
+        finally:
+            source.close()
+            self.buffer.forget(0)
+        self.best_scores = self._agreed(Scores.of(np.concatenate(list(ranks.values()))).to_dict())
+        self.best = self.best_scores["mrr"]
+
+    def _agreed(self, scores: dict[str, Any]) -> dict[str, Any]:
+        """Return what all ranks take for the scores that each has found."""
+        return scores
 
     # -- epochs ----------------------------------------------------------------------------------
 
     def train(self, started: float) -> Trained:
         """Run the epochs that are left."""
         self._resume()
-        first_epoch, first_batch = self.epoch, self.batches
+        first_epoch = self.epoch
         self.buckets = self._buckets()
         self._columns = _columns_on_device(self.buckets)
-        _check_batch(self.training, self._most_edges())
+        most, partitions = self._batch_limit()
+        problem = too_large_batch(
+            self.training.batch, most, partitions=partitions, ranks=self.comm.size
+        )
+        if problem is not None:
+            raise problem
         left = self.graph.num_edges * (self.training.epochs - self.epoch) - self.epoch_edges
         self._log(left=left, edges=0)
         epochs: list[EpochTime] = []
@@ -263,7 +305,7 @@ class Run:
         seconds = sum(epoch.seconds for epoch in epochs)
         # The first one may have compiled kernels; one that was begun before is a part of one.
         whole = [epoch.seconds / epoch.share for epoch in epochs]
-        if stopped != "nan" and (self.batches > first_batch or not self.checkpoints.has(LAST)):
+        if stopped != "nan" and self._saved_batches != self.batches:
             self._save()
         self._drop_buckets()
         traffic = self.buffer.traffic
@@ -295,9 +337,9 @@ class Run:
         folder = self.task.run / BUCKETS
         return build_buckets(self.graph, self.layout, folder, seed=self.training.seed)
 
-    def _most_edges(self) -> int:
-        """Return how large a batch may be."""
-        return self.buckets.largest
+    def _batch_limit(self) -> tuple[int, int]:
+        """Return how large a batch may be, and of how many partitions the bucket is that it is."""
+        return self.buckets.largest, self.layout.partitions
 
     def _drop_buckets(self) -> None:
         shutil.rmtree(self.task.run / BUCKETS, ignore_errors=True)
@@ -341,17 +383,24 @@ class Run:
                 return "nan"
             self.loss = self.epoch_loss / max(self.epoch_edges, 1)
             took = EpochTime(time.perf_counter() - begun - paused, self.busy.seconds - busy, share)
+            last = self.epoch + 1 == training.epochs
+            validates = self.validation is not None and (
+                last or (self.epoch + 1) % training.validate_every == 0
+            )
+            due = self._save_due()
+            if (last or validates or due) and not self._finite():
+                return "nan"
             if share:
                 done.append(took)
             self.epoch, self.state = self.epoch + 1, 0
             self.epoch_loss, self.epoch_edges = 0.0, 0
-            self._finish_epoch(took)
+            self._finish_epoch(took, validates=validates, due=due)
         return "epochs"
 
     def _states(self, epoch: int) -> float | None:
         """Train the states of an epoch that are left; return the seconds of checkpoints.
 
-        None: the loss is no number.
+        None: the loss is no number, or a vector is none.
         """
         paused = 0.0
         for visit in self.buffer.states(epoch, start=self.state):
@@ -364,6 +413,8 @@ class Run:
                 visit.swap()
                 self.buffer.wait()
                 begun = time.perf_counter()
+                if not self._finite():
+                    return None
                 self._save()
                 states = len(self.schedule)
                 self._note({"epoch": epoch + 1, "state": self.state, "states": states})
@@ -399,8 +450,9 @@ class Run:
                 batch = Batch(to_device(heads), typed, to_device(tails), negatives)
                 rate = self.training.rate(self._share())
                 self.batches += 1
+                number = self.steps + self.batches
                 loss = self.kernels.step(
-                    nodes, self.relations, batch, self.rules, rate, self.batches, self.work
+                    nodes, self.relations, batch, self.rules, rate, number, self.work
                 )
             self._after_batch()  # which waits for other ranks, and does not count as training
             self._losses.append(loss)
@@ -466,6 +518,14 @@ class Run:
         self.busy.settle()
         return math.isfinite(self.epoch_loss)
 
+    def _finite(self) -> bool:
+        """Return whether all vectors are numbers: the last update comes after the last loss."""
+        found = self.buffer.finite()
+        if self.relations is not None:
+            tables = self.relations.values, self.relations.state
+            found = all(bool(are_finite(one)) for one in tables) and found
+        return found
+
     def _share(self) -> float:
         """Return the share of the training that is done."""
         edges = max(self.graph.num_edges, 1)
@@ -473,13 +533,12 @@ class Run:
 
     # -- after an epoch --------------------------------------------------------------------------
 
-    def _finish_epoch(self, took: EpochTime) -> None:
-        training = self.training
-        last = self.epoch == training.epochs
+    def _finish_epoch(self, took: EpochTime, *, validates: bool, due: bool) -> None:
+        """Note an epoch, rank the held-out edges and save a checkpoint where it is time."""
         line: dict[str, Any] = {"epoch": self.epoch, "loss": round(self.loss, 6)}
         shown: dict[str, Any] = {"epoch": self.epoch, "edges": self.done, "loss": self.loss}
         names: tuple[str, ...] = (LAST,)
-        if self.validation is not None and (last or self.epoch % training.validate_every == 0):
+        if validates:
             scores = self._validate()
             line["valid"] = scores
             shown["mrr"] = scores["mrr"]
@@ -493,17 +552,22 @@ class Run:
         line["utilization"] = round(took.busy / took.seconds, 4) if took.seconds else 0.0
         self._note(line)
         self._log(**shown)
-        if BEST in names or self._save_due():
-            self._save(names)
+        if BEST in names or due:
+            self._save(names, flushed=validates and self._on_disk)
 
     def _validate(self) -> dict[str, Any]:
         edges, known = self.validation
         ranks = rank(self._source(), self.rules, edges, known=known, work=self.work)
         return Scores.of(np.concatenate(list(ranks.values()))).to_dict()
 
+    @property
+    def _on_disk(self) -> bool:
+        """Whether vectors are ranked from the disk, to which all are written for that."""
+        return self.layout.partitions > 1
+
     def _source(self) -> VectorSource:
         relations = None if self.relations is None else self.relations.values
-        if self.layout.partitions == 1:
+        if not self._on_disk:
             return BufferSource(self.buffer, self.layout, relations)
         self.buffer.flush()
         return TableSource(self.table, self.versions.newest, self.layout, relations, device=gpu())
@@ -511,11 +575,16 @@ class Run:
     def _save_due(self) -> bool:
         return time.monotonic() - self._saved > 60 * self.training.checkpoint_minutes
 
-    def _save(self, names: tuple[str, ...] = (LAST,)) -> None:
-        self.buffer.flush()
+    def _save(self, names: tuple[str, ...] = (LAST,), *, flushed: bool = False) -> None:
+        """Write a checkpoint.
+
+        flushed  whether the buffer was written since the last batch
+        """
+        if not flushed:
+            self.buffer.flush()
         tensors, about = self._beside()
         self.checkpoints.save(self.table, self.versions, tensors, about, names=names)
-        self._saved = time.monotonic()
+        self._saved, self._saved_batches = time.monotonic(), self.batches
 
     def _beside(self) -> tuple[dict[str, Array], dict[str, Any]]:
         """Return what a checkpoint holds beside the partitions: relations, and where it is."""
@@ -535,6 +604,7 @@ class Run:
             "epoch_loss": self.epoch_loss,
             "epoch_edges": self.epoch_edges,
             "known": self.known,
+            "steps": self.steps,
         }
 
     def close(self) -> None:
@@ -554,9 +624,9 @@ def _check_position(path: Path, about: Any, states: int, edges: int) -> None:
     types = {
         "epoch": count, "state": count, "batches": count, "epoch_edges": count,
         "best": number, "best_epoch": count, "bad": count, "scores": (dict, type(None)),
-        "loss": (*number, type(None)), "epoch_loss": number,
+        "loss": (*number, type(None)), "epoch_loss": number, "steps": count,
     }  # fmt: skip
-    said = about if isinstance(about, dict) else {}
+    said = {"steps": 0} | about if isinstance(about, dict) else {}  # it is new in checkpoints
     wrong = [
         name
         for name, kinds in types.items()
@@ -572,17 +642,6 @@ def _check_position(path: Path, about: Any, states: int, edges: int) -> None:
             expected="where in a training of this graph it was written",
             got=", ".join(f"{name}: {said.get(name)!r}" for name in wrong),
             remedy="Restore the file or train again with --overwrite",
-        )
-
-
-def _check_batch(training: Training, most: int) -> None:
-    """Raise where a batch that was asked for is larger than every bucket."""
-    if training.batch is not None and training.batch > most:
-        raise UsageError(
-            "a batch is larger than the largest bucket of edges",
-            expected=f"--batch {most:,} or less",
-            got=f"--batch {training.batch:,}",
-            remedy="Take a smaller batch, or fewer --partitions",
         )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ import numpy as np
 
 from penstock.arrays import Array
 from penstock.arrow import read_column
+from penstock.errors import CorruptFile
 from penstock.graph import Graph
 from penstock.kernels.embed_rules import EmbedRules
 from penstock.system_errors import full_disk_explained
@@ -31,12 +32,14 @@ class WarmStart:
     """What of a graph another run knows.
 
     known  how many nodes and relations
+    steps  that the optimizer had taken, which Adam's state is divided by
     """
 
     def __init__(self, run: Path, names: tuple[str, ...], graph: Graph, rules: EmbedRules) -> None:
         folder = run / "checkpoints"
         self.source, found = open_checkpoint(folder, newest(folder))
         self.tensors = found.tensors
+        self.steps = _steps(folder / f"{found.name}.json", found.about)
         self._copied: _Copied | None = None
         nodes = numbers_of(graph.user_ids(), run)
         places = self.source.layout.places
@@ -208,6 +211,23 @@ def numbers_of(ids: Any, run: Path) -> Array:
         ids, old = ids.cast(pa.large_string()), old.cast(pa.large_string())
     found = pc.index_in(ids, value_set=old)
     return np.asarray(pc.fill_null(found.cast(pa.int64()), -1))
+
+
+def steps_before(about: Mapping[str, Any]) -> int:
+    """Return how many steps the optimizer had taken before a training, as its checkpoint says."""
+    return int(about.get("steps", 0))
+
+
+def _steps(path: Path, about: Mapping[str, Any]) -> int:
+    counts = about.get("batches"), about.get("steps", 0)
+    if not all(type(count) is int and count >= 0 for count in counts):
+        raise CorruptFile(
+            f"{path} is damaged",
+            expected="how many batches were trained",
+            got=f"batches: {counts[0]!r}, steps: {counts[1]!r}",
+            remedy="Restore the file, or begin with another run",
+        )
+    return sum(counts)
 
 
 def newest(folder: Path) -> str:

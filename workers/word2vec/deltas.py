@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from penstock.arrays import copy_in_lines
 from penstock.kernels import kernel
 from penstock.kernels.word2vec_rules import Exchange
 from penstock.partition.threads import spread
@@ -66,7 +67,9 @@ class Shards:
         self.pairs, self.weights = pairs, weights
         ranks, rank = comm.size, comm.rank
         self.numbers = range(count * rank // ranks, count * (rank + 1) // ranks)
-        self.copies: list[Pair] = [(vectors[0].copy(), vectors[1].copy()) for _ in self.numbers]
+        self.copies: list[Pair] = [
+            (copy_in_lines(vectors[0]), copy_in_lines(vectors[1])) for _ in self.numbers
+        ]
         self._kernels = kernel("word2vec", vectors[0])
 
     def combine(self, words: int, rate: float) -> None:

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from penstock.arrays import empty_lines
 from penstock.arrow import one_array, read_column
 from penstock.files import FileEntry, save_npy
 from penstock.graph import load_npy
@@ -88,6 +89,7 @@ class _Run:
     ) -> None:
         self.comm, self.task, self.corpus, self.threads = comm, task, corpus, threads
         self.training = training = task.training
+        self.rules = replace(training.rules, pool=0) if gpu() else training.rules
         self.block = GPU_BLOCK_WORDS if gpu() else BLOCK_WORDS
         self.counts = self._counts()
         self.noise = self._noise()
@@ -196,7 +198,7 @@ class _Run:
         """Return the vectors that training starts with."""
         words, dim, start = self.task.words, self.training.dim, self.task.start
         arrays = arrays_of_device()
-        found = arrays.empty((words, dim), np.float32)
+        found = arrays.empty((words, dim), np.float32) if gpu() else empty_lines((words, dim))
         module, seed = kernel("word2vec", found), self.training.rules.seed
 
         def draw(first: int) -> None:
@@ -210,7 +212,7 @@ class _Run:
         else:
             spread(draw, starts, self.threads)
         # Not zeros: the system would give small pages, where NumPy asks for huge ones.
-        context = arrays.empty((words, dim), np.float32)
+        context = arrays.empty_like(found) if gpu() else empty_lines((words, dim))
         context[:] = 0
         if start is not None:
             for into, where, what in ((found, "words", "in"), (context, "context_words", "out")):
@@ -443,11 +445,9 @@ class _Run:
             return Losses
         if gpu():
             begun: Callable[[], Losses]
-            begun = self.module.begin(*vectors, block, self.noise, self.training.rules)
+            begun = self.module.begin(*vectors, block, self.noise, self.rules)
             return begun
-        found: Losses = self.module.train(
-            *vectors, block, self.noise, self.training.rules, threads=threads
-        )
+        found: Losses = self.module.train(*vectors, block, self.noise, self.rules, threads=threads)
         return _given(found)
 
 

@@ -1,4 +1,4 @@
-"""What a thread works in while it trains: the ring, the targets of a window, words under way."""
+"""What a thread works in while it trains: the ring, the rows of a window, words under way."""
 
 from __future__ import annotations
 
@@ -6,64 +6,69 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from penstock.arrays import Array
+from penstock.arrays import Array, empty_lines
 from penstock.kernels.compiled import njit
 from penstock.kernels.cpu.vector import pointer
-from penstock.kernels.cpu.word2vec.tiles import BLOCK, LANES, PAIRS
+from penstock.kernels.cpu.word2vec.registers import LANES
+from penstock.kernels.cpu.word2vec.sigmoids import PADDED
+from penstock.kernels.cpu.word2vec.tiles import BLOCK, PAIRS
 from penstock.kernels.word2vec_rules import Rules
 
 BATCH = 128  # centres whose negatives are drawn at once
 AHEAD = 2  # windows before which vectors are asked for
-PADDED = -(-PAIRS // LANES) * LANES
 
 
 class Scratch(NamedTuple):
-    """What a thread works in. Rows of vectors are in chunks, see tiles.py.
+    """What a thread works in. Rows have whole chunks, see tiles.py.
 
-    x, x_first, x_before  the ring: as it is, as words came to it, as it was before the window
-    y, y_first, y_before  the targets of a window: as they are; as those that windows share were
-                          taken; as they were before the window
+    x, x_first            the ring: as it is, as words came to it
+    y                     the targets of a window, where vectors have no whole chunks
+    x_before, y_before    a window's context and targets before it, where these are several blocks
+    empty                 a row of zeros, for blocks that are not full
+    rows_x, rows_y        addresses of the rows of a window's context and targets
+    before_x, before_y    addresses in ``x_before`` and ``y_before``
     pairs                 of a block, PADDED each: scores, signs where the centre's column is the
                           first and where it is not there, weights, gradients, two parts of the
                           loss; weights of a full block; both parts over several windows
-    slots                 of the window's context, and the empty slot in blocks that are not full
     words, slot_of        of places that are in the ring or will be: the kept word, its slot
-    places, groups        the same in the sentence as given, and which windows share its negatives
+    places                the same in the sentence as given, as draws of negatives count them
     words_in, uses        of a slot: its word, -1 for none; at how many places that stands
-    times_x               of ``slots``: at how many places of the context
+    slots, times_x        a window's context: slots, each once, and at how many places they are
     targets, times_y      words of a window, the centre first; how often each
-    held_times            how often each negative was drawn for the windows that share them
     drawn                 negative k of the i-th of the next windows at ``k * BATCH + i``
-    ours, others          what Philox gave for it
+    random                what Philox gave for it: word k of all its draws at ``k * BATCH + i``
+    pool                  words that negatives are drawn from
     """
 
     x: Any
     x_first: Any
-    x_before: Any
     y: Any
-    y_first: Any
+    x_before: Any
     y_before: Any
+    empty: Any
+    rows_x: Any
+    rows_y: Any
+    before_x: Any
+    before_y: Any
     pairs: Any
-    slots: Any
     words: Any
     slot_of: Any
     places: Any
-    groups: Any
     words_in: Any
     uses: Any
+    slots: Any
     times_x: Any
     targets: Any
     times_y: Any
-    held_times: Any
     drawn: Any
-    ours: Any
-    others: Any
+    random: Any
+    pool: Any
 
 
 def scratch_of(dimension: int, rules: Rules) -> Scratch:
     """Return the scratch of one thread."""
-    chunks = -(-dimension // LANES)
-    slots = 2 * rules.half_window + 2
+    width = -(-dimension // LANES) * LANES
+    slots = 2 * rules.half_window + 1
     context = -(-2 * rules.half_window // BLOCK) * BLOCK
     targets = -(-(rules.negatives + 1) // BLOCK) * BLOCK
     queue = BATCH + 4 * rules.half_window + AHEAD + 1
@@ -72,37 +77,39 @@ def scratch_of(dimension: int, rules: Rules) -> Scratch:
     pairs = _aligned(10 * PADDED).reshape(10, PADDED)
     pairs[1:3, :PAIRS] = signs.reshape(2, PAIRS)
     pairs[7, :PAIRS], pairs[8] = 1, 1
-    draws = 2 * rules.draws * BATCH
+    x_before, y_before = _aligned(context * width), _aligned(targets * width)
     return Scratch(
-        x=_aligned(chunks * slots * LANES),
-        x_first=_aligned(chunks * slots * LANES),
-        x_before=_aligned(chunks * slots * LANES),
-        y=_aligned(chunks * targets * LANES),
-        y_first=_aligned(chunks * targets * LANES),
-        y_before=_aligned(chunks * targets * LANES),
+        x=_aligned(slots * width),
+        x_first=_aligned(slots * width),
+        y=_aligned(targets * width),
+        x_before=x_before,
+        y_before=y_before,
+        empty=_aligned(width),
+        rows_x=np.zeros(context, np.intp),
+        rows_y=np.zeros(targets, np.intp),
+        before_x=x_before.ctypes.data + 4 * width * np.arange(context, dtype=np.intp),
+        before_y=y_before.ctypes.data + 4 * width * np.arange(targets, dtype=np.intp),
         pairs=pairs.reshape(-1),
-        slots=np.zeros(context, np.int64),
         words=np.zeros(queue, np.int64),
         slot_of=np.zeros(queue, np.int64),
         places=np.zeros(queue, np.int64),
-        groups=np.zeros(queue, np.int64),
         words_in=np.zeros(slots, np.int64),
         uses=np.zeros(slots, np.int64),
+        slots=np.zeros(context, np.int64),
         times_x=np.zeros(context, np.int64),
         targets=np.zeros(targets, np.int64),
         times_y=np.zeros(targets, np.int64),
-        held_times=np.zeros(targets, np.int64),
-        drawn=np.zeros(draws, np.int64),
-        ours=np.zeros(draws, np.uint32),
-        others=np.zeros(draws, np.uint32),
+        drawn=np.zeros(rules.negatives * BATCH, np.int64),
+        random=np.zeros(4 * rules.draws * BATCH, np.uint32),
+        pool=np.zeros(rules.pool, np.int64),
     )
 
 
 def _aligned(count: int) -> Array:
     """Return float32 zeros that begin with a cache line."""
-    whole = np.zeros(count + LANES, np.float32)
-    begin = -(whole.ctypes.data // 4) % LANES
-    return whole[begin : begin + count]
+    found = empty_lines((count,))
+    found[:] = 0
+    return found
 
 
 @njit(cache=True, inline="always")
@@ -112,23 +119,25 @@ def pointers(given: Any) -> Any:
     return Scratch(
         pointer(work.x),
         pointer(work.x_first),
-        pointer(work.x_before),
         pointer(work.y),
-        pointer(work.y_first),
+        pointer(work.x_before),
         pointer(work.y_before),
+        pointer(work.empty),
+        pointer(work.rows_x),
+        pointer(work.rows_y),
+        pointer(work.before_x),
+        pointer(work.before_y),
         pointer(work.pairs),
-        pointer(work.slots),
         pointer(work.words),
         pointer(work.slot_of),
         pointer(work.places),
-        pointer(work.groups),
         pointer(work.words_in),
         pointer(work.uses),
+        pointer(work.slots),
         pointer(work.times_x),
         pointer(work.targets),
         pointer(work.times_y),
-        pointer(work.held_times),
         pointer(work.drawn),
-        pointer(work.ours),
-        pointer(work.others),
+        pointer(work.random),
+        pointer(work.pool),
     )

@@ -1,225 +1,162 @@
 """A window's two products, in vector registers.
 
-Rows are kept in chunks of LANES columns: chunk c of row r stands at ``(c * stride + r) * LANES``.
-Products are made for blocks of BLOCK rows of X and BLOCK rows of Y: twelve rows and as many sums
-are what the 32 registers of a processor with AVX-512 hold. The order of sums does not depend on the
-processor: where its registers are smaller or fewer, LLVM cuts tiles and spills.
+Rows are given by their addresses, and have whole chunks of LANES columns. Products are made for
+blocks of BLOCK rows of X and BLOCK rows of Y: twelve rows and as many sums are what the 32
+registers of a processor with AVX-512 hold. The order of sums does not depend on the processor:
+where its registers are smaller or fewer, LLVM cuts tiles and spills.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
-from llvmlite import ir
 from numba import types
-from numba.core import cgutils
 from numba.extending import intrinsic
 
-LANES = 16
+from penstock.kernels.cpu.word2vec.registers import (
+    FLOATS,
+    LANES,
+    constant,
+    integer,
+    load,
+    over,
+    plus_product,
+    splat,
+    store,
+    sum_of_fours,
+    sums_of_neighbours,
+    times_lanes,
+    variable,
+)
+
 BLOCK = 6
 PAIRS = BLOCK * BLOCK
-_PASS = 2  # rows of X for which ``scores`` reads Y once
+_PASS = 3  # rows of X for which ``scores`` reads Y once
 
-_FLOATS = types.CPointer(types.float32)
-_TILE = ir.VectorType(ir.FloatType(), LANES)
-_FMA = ("contract",)  # one instruction where the processor has it
+_NUMBERS = types.CPointer(types.float32)
+_ADDRESSES = types.CPointer(types.intp)
 
 
 @intrinsic
-def scores(
-    context: Any, x: Any, slots: Any, x_stride: Any, y: Any, y_stride: Any, chunks: Any, out: Any
-) -> Any:
+def scores(context: Any, x: Any, y: Any, chunks: Any, out: Any) -> Any:
     """Write the products of a block of X and one of Y: ``out[i * BLOCK + j]``.
 
-    x, y   pointers to rows in chunks; X's are ``slots[0 .. BLOCK]``, Y's are ``0 .. BLOCK``
+    x, y   addresses of BLOCK rows each
     """
 
     def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        x, slots, x_stride, y, y_stride, chunks, out = arguments
-        rows = _rows(builder, x, slots)
+        x, y, chunks, out = arguments
+        rows_x, rows_y = _rows(builder, x), _rows(builder, y)
+        fours = _Fours(builder, out)
         for first in range(0, BLOCK, _PASS):
-            sums = [_variable(builder, _zeros()) for _ in range(_PASS * BLOCK)]
-            with _over(builder, chunks) as chunk:
-                x_at = _times_lanes(builder, builder.mul(chunk, x_stride))
-                y_at = _times_lanes(builder, builder.mul(chunk, y_stride))
-                right = [_load(builder, y, y_at, j) for j in range(BLOCK)]
+            sums = [variable(builder, constant(0)) for _ in range(_PASS * BLOCK)]
+            with over(builder, chunks) as chunk:
+                at = times_lanes(builder, chunk)
+                right = [load(builder, row, at) for row in rows_y]
                 for i in range(_PASS):
-                    left = _load(builder, rows[first + i], x_at)
+                    left = load(builder, rows_x[first + i], at)
                     for j in range(BLOCK):
-                        _add_product(builder, sums[i * BLOCK + j], left, right[j])
-            for k in range(0, _PASS * BLOCK, 4):
-                four = _sums_of_four(builder, [builder.load(each) for each in sums[k : k + 4]])
-                place = builder.gep(out, [_int(first * BLOCK + k)])
-                builder.store(four, builder.bitcast(place, four.type.as_pointer()), align=4)
+                        place = sums[i * BLOCK + j]
+                        total = plus_product(builder, builder.load(place), left, right[j])
+                        builder.store(total, place)
+            for place in sums:
+                fours.add(builder.load(place))
+        fours.end()
         return context.get_dummy_value()
 
-    signed = types.intp
-    given = (_FLOATS, types.CPointer(types.int64), signed, _FLOATS, signed, signed, _FLOATS)
-    return types.void(*given), code
+    return types.void(_ADDRESSES, _ADDRESSES, types.intp, _NUMBERS), code
 
 
 @intrinsic
-def step(
-    context: Any,
-    x: Any,
-    slots: Any,
-    x_stride: Any,
-    y: Any,
-    y_stride: Any,
-    chunks: Any,
-    gradient: Any,
-) -> Any:
+def step(context: Any, x: Any, y: Any, chunks: Any, gradient: Any) -> Any:
     """Add ``gradient Y`` to a block of X and ``gradient^T X`` to one of Y, both as they were.
 
     Rows are given as to ``scores``, and gradient as its ``out``.
     """
 
     def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        x, slots, x_stride, y, y_stride, chunks, gradient = arguments
-        rows = _rows(builder, x, slots)
-        with _over(builder, chunks) as chunk:
-            x_at = _times_lanes(builder, builder.mul(chunk, x_stride))
-            y_at = _times_lanes(builder, builder.mul(chunk, y_stride))
-            right = [_load(builder, y, y_at, j) for j in range(BLOCK)]
-            after = list(right)
-            for i in range(BLOCK):
-                left = moved = _load(builder, rows[i], x_at)
-                for j in range(BLOCK):
-                    weight = _splat(builder, gradient, i * BLOCK + j)
-                    moved = _plus_product(builder, moved, weight, right[j])
-                    after[j] = _plus_product(builder, after[j], weight, left)
-                _store(builder, moved, rows[i], x_at)
-            for j in range(BLOCK):
-                _store(builder, after[j], y, y_at, j)
+        x, y, chunks, gradient = arguments
+        rows_x, rows_y = _rows(builder, x), _rows(builder, y)
+        _step(builder, rows_x, rows_x, rows_y, rows_y, chunks, gradient)
         return context.get_dummy_value()
 
-    signed = types.intp
-    given = (_FLOATS, types.CPointer(types.int64), signed, _FLOATS, signed, signed, _FLOATS)
-    return types.void(*given), code
+    return types.void(_ADDRESSES, _ADDRESSES, types.intp, _NUMBERS), code
 
 
 @intrinsic
 def step_of_blocks(
-    context: Any,
-    x_before: Any,
-    x: Any,
-    slots: Any,
-    x_stride: Any,
-    y_before: Any,
-    y: Any,
-    y_stride: Any,
-    chunks: Any,
-    gradient: Any,
+    context: Any, x_before: Any, x: Any, y_before: Any, y: Any, chunks: Any, gradient: Any
 ) -> Any:
     """Do as ``step`` does for one of several blocks: rows as they were are given apart."""
 
     def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        x_before, x, slots, x_stride, y_before, y, y_stride, chunks, gradient = arguments
-        rows, rows_before = _rows(builder, x, slots), _rows(builder, x_before, slots)
-        with _over(builder, chunks) as chunk:
-            x_at = _times_lanes(builder, builder.mul(chunk, x_stride))
-            y_at = _times_lanes(builder, builder.mul(chunk, y_stride))
-            right = [_load(builder, y_before, y_at, j) for j in range(BLOCK)]
-            after = [_load(builder, y, y_at, j) for j in range(BLOCK)]
-            for i in range(BLOCK):
-                left = _load(builder, rows_before[i], x_at)
-                moved = _load(builder, rows[i], x_at)
-                for j in range(BLOCK):
-                    weight = _splat(builder, gradient, i * BLOCK + j)
-                    moved = _plus_product(builder, moved, weight, right[j])
-                    after[j] = _plus_product(builder, after[j], weight, left)
-                _store(builder, moved, rows[i], x_at)
-            for j in range(BLOCK):
-                _store(builder, after[j], y, y_at, j)
+        x_before, x, y_before, y = (_rows(builder, each) for each in arguments[:4])
+        _step(builder, x_before, x, y_before, y, *arguments[4:])
         return context.get_dummy_value()
 
-    signed = types.intp
-    left, right = (_FLOATS, _FLOATS, types.CPointer(types.int64), signed), (_FLOATS, _FLOATS)
-    return types.void(*left, *right, signed, signed, _FLOATS), code
+    return types.void(*[_ADDRESSES] * 4, types.intp, _NUMBERS), code
 
 
-# -- what these are made of ------------------------------------------------------------------------
+def _step(
+    builder: Any,
+    rows_x_before: list[Any],
+    rows_x: list[Any],
+    rows_y_before: list[Any],
+    rows_y: list[Any],
+    chunks: Any,
+    gradient: Any,
+) -> None:
+    with over(builder, chunks) as chunk:
+        at = times_lanes(builder, chunk)
+        right = [load(builder, row, at) for row in rows_y_before]
+        after = list(right)
+        if rows_y is not rows_y_before:
+            after = [load(builder, row, at) for row in rows_y]
+        for i in range(BLOCK):
+            left = moved = load(builder, rows_x_before[i], at)
+            if rows_x is not rows_x_before:
+                moved = load(builder, rows_x[i], at)
+            for j in range(BLOCK):
+                weight = builder.load(builder.gep(gradient, [integer(i * BLOCK + j)]))
+                weight = splat(builder, weight)
+                moved = plus_product(builder, moved, weight, right[j])
+                after[j] = plus_product(builder, after[j], weight, left)
+            store(builder, moved, rows_x[i], at)
+        for row, vector in zip(rows_y, after, strict=True):
+            store(builder, vector, row, at)
 
 
-def _int(value: int) -> Any:
-    return ir.Constant(ir.IntType(64), value)
+def _rows(builder: Any, addresses: Any) -> list[Any]:
+    """Return pointers to a block's rows."""
+    numbers = [builder.load(builder.gep(addresses, [integer(i)])) for i in range(BLOCK)]
+    return [builder.inttoptr(number, FLOATS.element.as_pointer()) for number in numbers]
 
 
-def _zeros() -> Any:
-    return ir.Constant(_TILE, None)
+class _Fours:
+    """Sums of vectors, added up by pairs as they come, and written by LANES."""
 
+    def __init__(self, builder: Any, out: Any) -> None:
+        self.builder, self.out, self.written = builder, out, 0
+        # Of 1, 2, 4 and 8 vectors: what waits for as many more.
+        self.waiting: list[Any] = [None] * 4
 
-def _variable(builder: Any, value: Any) -> Any:
-    """Return a place for a tile; LLVM keeps it in a register."""
-    place = cgutils.alloca_once(builder, value.type)
-    builder.store(value, place)
-    return place
+    def add(self, vector: Any) -> None:
+        """Take one more vector."""
+        for level, width in enumerate((1, 1, 4, 4)):
+            if self.waiting[level] is None:
+                self.waiting[level] = vector
+                return
+            vector = sums_of_neighbours(self.builder, self.waiting[level], vector, width)
+            self.waiting[level] = None
+        self._write(vector, LANES)
 
+    def end(self) -> None:
+        """Write what is left: four sums or none."""
+        ones, twos, vector, eights = self.waiting
+        assert ones is twos is eights is None
+        if vector is not None:
+            self._write(sum_of_fours(self.builder, vector), 4)
 
-@contextmanager
-def _over(builder: Any, count: Any) -> Iterator[Any]:
-    with cgutils.for_range(builder, count) as loop:
-        yield loop.index
-
-
-def _times_lanes(builder: Any, value: Any) -> Any:
-    return builder.mul(value, _int(LANES))
-
-
-def _rows(builder: Any, x: Any, slots: Any) -> list[Any]:
-    """Return pointers to the first chunks of a block's rows."""
-    numbers = [builder.load(builder.gep(slots, [_int(i)])) for i in range(BLOCK)]
-    return [builder.gep(x, [_times_lanes(builder, number)]) for number in numbers]
-
-
-def _place(builder: Any, base: Any, at: Any, row: int) -> Any:
-    place = builder.gep(base, [builder.add(at, _int(row * LANES))])
-    return builder.bitcast(place, _TILE.as_pointer())
-
-
-def _load(builder: Any, base: Any, at: Any, row: int = 0) -> Any:
-    return builder.load(_place(builder, base, at, row), align=4)
-
-
-def _store(builder: Any, tile: Any, base: Any, at: Any, row: int = 0) -> None:
-    builder.store(tile, _place(builder, base, at, row), align=4)
-
-
-def _splat(builder: Any, base: Any, at: int) -> Any:
-    value = builder.load(builder.gep(base, [_int(at)]))
-    one = builder.insert_element(ir.Constant(_TILE, ir.Undefined), value, _int(0))
-    order = ir.Constant(ir.VectorType(ir.IntType(32), LANES), None)
-    return builder.shuffle_vector(one, ir.Constant(_TILE, ir.Undefined), order)
-
-
-def _plus_product(builder: Any, total: Any, one: Any, other: Any) -> Any:
-    return builder.fadd(total, builder.fmul(one, other, flags=_FMA), flags=_FMA)
-
-
-def _add_product(builder: Any, place: Any, one: Any, other: Any) -> None:
-    builder.store(_plus_product(builder, builder.load(place), one, other), place)
-
-
-def _sums_of_four(builder: Any, tiles: list[Any]) -> Any:
-    """Return the sums of four tiles, as a vector of four."""
-    while tiles[0].type.count > 4:  # halves: wide registers have no sums across
-        half = tiles[0].type.count // 2
-        low, high = range(half), range(half, 2 * half)
-        tiles = [
-            builder.fadd(_picked(builder, t, t, low), _picked(builder, t, t, high)) for t in tiles
-        ]
-    while len(tiles) > 1:  # every second number of two, and the others
-        even, odd = range(0, 8, 2), range(1, 8, 2)
-        tiles = [
-            builder.fadd(_picked(builder, a, b, even), _picked(builder, a, b, odd))
-            for a, b in zip(tiles[::2], tiles[1::2], strict=True)
-        ]
-    return tiles[0]
-
-
-def _picked(builder: Any, one: Any, other: Any, places: range) -> Any:
-    index = ir.IntType(32)
-    order = ir.Constant(ir.VectorType(index, len(places)), [index(place) for place in places])
-    return builder.shuffle_vector(one, other, order)
+    def _write(self, vector: Any, count: int) -> None:
+        store(self.builder, vector, self.out, integer(self.written))
+        self.written += count

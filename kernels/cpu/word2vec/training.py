@@ -21,21 +21,15 @@ from penstock.arrays import Array
 from penstock.kernels.compiled import njit
 from penstock.kernels.cpu.activation.row import read_only
 from penstock.kernels.cpu.philox import philox4x32
-from penstock.kernels.cpu.vector import moved, pointer
+from penstock.kernels.cpu.vector import address, moved, pointer
+from penstock.kernels.cpu.word2vec.registers import LANES
 from penstock.kernels.cpu.word2vec.scratch import AHEAD, BATCH, Scratch, pointers, scratch_of
-from penstock.kernels.cpu.word2vec.tiles import BLOCK, LANES
-from penstock.kernels.cpu.word2vec.window import (
-    ask,
-    copy_row,
-    flush,
-    give,
-    put,
-    take,
-    train_window,
-)
+from penstock.kernels.cpu.word2vec.tiles import BLOCK
+from penstock.kernels.cpu.word2vec.window import ask, flush, give, take, train_window
 from penstock.kernels.streams import Stream
 from penstock.kernels.word2vec_rules import (
     ALWAYS,
+    MAX_SENTENCES,
     SENTENCE_BITS,
     Losses,
     Noise,
@@ -44,6 +38,7 @@ from penstock.kernels.word2vec_rules import (
 )
 
 _SAMPLE, _NEGATIVE = int(Stream.WORD2VEC_SAMPLE), int(Stream.WORD2VEC_NEGATIVE)
+_POOL, _SENTENCES = int(Stream.WORD2VEC_POOL), MAX_SENTENCES - 1
 _ALWAYS = ALWAYS
 _WORDS = Scratch._fields.index("words")
 _PIECE = 20_000  # places that a thread takes at once
@@ -128,6 +123,8 @@ def _piece(
         rules.half_window,
         rules.negatives,
         rules.shared_windows,
+        rules.pool,
+        rules.pool_sentences,
         np.uint64(rules.seed),
         tuple(scratch),
     )
@@ -154,16 +151,19 @@ def _train(
     half: int,
     negatives: int,
     shared: int,
+    pooled: int,
+    pool_sentences: int,
     seed: Any,
     given: Any,
 ) -> tuple[float, int, int, int]:
     work = pointers(given)
     dimension = vectors_in.shape[1]
-    x_stride, y_stride = 2 * half + 2, (negatives + BLOCK) // BLOCK * BLOCK
     chunks = (dimension + LANES - 1) // LANES
-    x, x_first, y = work.x, work.x_first, work.y
+    width, slots = chunks * LANES, 2 * half + 1
+    draws = (negatives + 7) // 8 if pooled > 0 else (negatives + 1) // 2  # of a window
+    x, x_first = work.x, work.x_first
     row_in, row_out = pointer(vectors_in), pointer(vectors_out)
-    words, places, slot_of, groups = work.words, work.places, work.slot_of, work.groups
+    words, places, slot_of = work.words, work.places, work.slot_of
     words_in, uses = work.words_in, work.uses
     # Not plain 0: what is called with a literal first is compiled for that, and once more.
     zero: Any = np.int64(0)
@@ -171,15 +171,18 @@ def _train(
     flush(work.pairs)
     pairs = word_count = kept_count = 0
     capacity = len(given[_WORDS])
-    for slot in range(x_stride):
+    for slot in range(slots):
         words_in[slot] = -1
+    sentences_left = zero  # of a pool
     for sentence in range(first, last):
         here = which + uint64(sentence)
+        if pooled > 0 and sentences_left == 0:
+            sentences_left = _fill_pool(seed, here, pooled, pool_sentences, chance, alias, work)
+        sentences_left -= 1
         low, high = offsets[sentence], offsets[sentence + 1]
         at = low
         filled = centre = entered = left = zero
-        group, held = zero - 1, zero + 1  # no negatives are held beside the centre's row
-        filling, next_group = zero, np.int64(shared)  # without a division for every place
+        place, next_place = zero, np.int64(shared)  # without a division for every place
         while at < high or centre < filled:
             # Words for a batch of windows, and their negatives.
             while at < high and filled < capacity:
@@ -190,24 +193,20 @@ def _train(
                         a, _, _, _ = philox4x32(seed, uint32(_SAMPLE), here, uint64(at - low))
                     else:
                         a = uint32(0)
-                    if at - low >= next_group:
-                        filling = at - low if shared == 1 else (at - low) // shared
-                        next_group = (filling + 1) * shared
-                    words[filled], places[filled], groups[filled] = word, at - low, filling
+                    if at - low >= next_place:
+                        place = at - low if shared == 1 else (at - low) // shared * shared
+                        next_place = place + shared
+                    words[filled], places[filled] = word, place
                     if not sampling or a < keep[word] or keep[word] == uint32(_ALWAYS):
                         filled += 1
                 at += 1
             ready = filled if at == high else filled - half - AHEAD
             ready = min(ready, centre + BATCH)
-            if shared == 1:
-                _draw(seed, here, places, centre, ready, negatives, work.ours, work.others)
-                _choose(
-                    chance, alias, ready - centre, negatives, work.ours, work.others, work.drawn
-                )
+            _draw(seed, here, places, centre, ready, draws, work.random)
+            if pooled > 0:
+                _choose_of_pool(pooled, ready - centre, negatives, work)
             else:
-                _draw_shared(
-                    seed, here, groups, centre, ready, negatives, shared, chance, alias, work.drawn
-                )
+                _choose(chance, alias, ready - centre, negatives, work.random, work.drawn)
             first_centre = centre
             for centre in range(first_centre, ready):
                 # Words leave the ring and come to it.
@@ -215,31 +214,18 @@ def _train(
                     slot = slot_of[left]
                     uses[slot] -= 1
                     if uses[slot] == 0:
-                        give(
-                            moved(row_in, words_in[slot] * dimension),
-                            x,
-                            x_first,
-                            slot,
-                            x_stride,
-                            dimension,
-                        )
+                        row = moved(row_in, words_in[slot] * dimension)
+                        give(row, moved(x, slot * width), moved(x_first, slot * width), dimension)
                         words_in[slot] = -1
                     left += 1
                 while entered < min(centre + half + 1, filled):
-                    slot = _slot(words_in, words[entered], x_stride - 1)
+                    slot = _slot(words_in, words[entered], slots)
                     slot_of[entered] = slot
                     if words_in[slot] < 0:
                         words_in[slot], uses[slot] = words[entered], 0
-                        take(
-                            moved(row_in, words[entered] * dimension), x, slot, x_stride, dimension
-                        )
-                        take(
-                            moved(row_in, words[entered] * dimension),
-                            x_first,
-                            slot,
-                            x_stride,
-                            dimension,
-                        )
+                        row = moved(row_in, words[entered] * dimension)
+                        take(row, moved(x, slot * width), dimension)
+                        take(row, moved(x_first, slot * width), dimension)
                     uses[slot] += 1
                     entered += 1
                 # Ask for rows of later windows.
@@ -247,60 +233,23 @@ def _train(
                     ask(moved(row_in, words[entered + AHEAD - 1] * dimension), dimension)
                 if centre + AHEAD < ready:
                     ask(moved(row_out, words[centre + AHEAD] * dimension), dimension)
-                    if groups[centre + AHEAD] != groups[centre + AHEAD - 1]:
+                    if places[centre + AHEAD] != places[centre + AHEAD - 1]:
                         for k in range(negatives):
                             later = work.drawn[k * BATCH + centre + AHEAD - first_centre]
                             ask(moved(row_out, later * dimension), dimension)
                 # The window.
                 if entered - left > 1:
-                    count, repeated_x = _context(
-                        slot_of, uses, left, centre, entered, work.slots, work.times_x
+                    count, most_x = _context(work, left, centre, entered, width)
+                    targets, total, most_y = _targets(
+                        work, words[centre], centre - first_centre, negatives, row_out, dimension
                     )
-                    found = zero
-                    if shared == 1:
-                        targets, total, repeated_y = _targets(
-                            words[centre],
-                            work.drawn,
-                            centre - first_centre,
-                            negatives,
-                            work.targets,
-                            work.times_y,
-                        )
+                    more, together = train_window(
+                        work, rates[sentence], count, targets, most_x * most_y, chunks, together
+                    )
+                    if width != dimension:
                         for j in range(targets):
                             row = moved(row_out, work.targets[j] * dimension)
-                            take(row, y, j, y_stride, dimension)
-                    else:
-                        if groups[centre] != group:
-                            group = groups[centre]
-                            _give_negatives(work, row_out, held, y_stride, dimension)
-                            window = centre - first_centre
-                            held = _take_negatives(
-                                work, row_out, window, negatives, y_stride, dimension
-                            )
-                        targets = held
-                        total, repeated_y, found = _shared_targets(work, words[centre], held)
-                        if found > 0:
-                            copy_row(y, found, y, 0, y_stride, chunks)
-                        else:
-                            row = moved(row_out, words[centre] * dimension)
-                            take(row, y, 0, y_stride, dimension)
-                    more, together = train_window(
-                        work,
-                        rates[sentence],
-                        count,
-                        targets,
-                        repeated_x or repeated_y,
-                        x_stride,
-                        y_stride,
-                        dimension,
-                        together,
-                    )
-                    if found > 0:
-                        copy_row(y, 0, y, found, y_stride, chunks)
-                    else:
-                        for j in range(targets if shared == 1 else 1):
-                            row = moved(row_out, work.targets[j] * dimension)
-                            put(row, y, j, y_stride, dimension)
+                            take(moved(work.y, j * width), row, dimension)
                     loss += more
                     pairs += (entered - left - 1) * total
             centre = ready
@@ -308,92 +257,83 @@ def _train(
             kept_count += left
             for j in range(left, filled):
                 words[j - left], places[j - left] = words[j], places[j]
-                groups[j - left] = groups[j]
                 slot_of[j - left] = slot_of[j]
             filled, centre, entered, left = filled - left, centre - left, entered - left, 0
         kept_count += filled
-        _give_negatives(work, row_out, held, y_stride, dimension)
         for j in range(entered):
             slot = slot_of[j]
             if words_in[slot] >= 0:
-                give(
-                    moved(row_in, words_in[slot] * dimension), x, x_first, slot, x_stride, dimension
-                )
+                row = moved(row_in, words_in[slot] * dimension)
+                give(row, moved(x, slot * width), moved(x_first, slot * width), dimension)
                 words_in[slot] = -1
     return loss + flush(work.pairs), pairs, word_count, kept_count
 
 
 @njit(cache=True)
 def _draw(
-    seed: Any,
-    which: Any,
-    places: Array,
-    first: int,
-    last: int,
-    negatives: int,
-    ours: Array,
-    others: Array,
+    seed: Any, which: Any, places: Array, first: int, last: int, draws: int, random: Array
 ) -> None:
     """Write what Philox gives for the negatives of these windows."""
-    draws = (negatives + 1) // 2
     for k in range(draws):
         for i in range(first, last):
             at = uint64(places[i]) * uint64(draws) + uint64(k)
             a, b, c, d = philox4x32(seed, uint32(_NEGATIVE), which, at)
-            here = 2 * k * BATCH + i - first
-            ours[here], others[here] = a, b
-            ours[here + BATCH], others[here + BATCH] = c, d
+            here = 4 * k * BATCH + i - first
+            random[here], random[here + BATCH] = a, b
+            random[here + 2 * BATCH], random[here + 3 * BATCH] = c, d
 
 
-@njit(cache=True)
-def _draw_shared(
-    seed: Any,
-    which: Any,
-    groups: Array,
-    first: int,
-    last: int,
-    negatives: int,
-    shared: int,
-    chance: Array,
-    alias: Array,
-    drawn: Array,
-) -> None:
-    """Write the negatives of these windows, drawn once for those that share them."""
-    size, draws = uint64(len(chance)), uint64((negatives + 1) // 2)
-    for i in range(first, last):
-        window = i - first
-        if i > first and groups[i] == groups[i - 1]:
-            for k in range(negatives):
-                drawn[k * BATCH + window] = drawn[k * BATCH + window - 1]
-            continue
-        for k in range(0, negatives, 2):
-            at = uint64(groups[i] * shared) * draws + uint64(k // 2)
-            a, b, c, d = philox4x32(seed, uint32(_NEGATIVE), which, at)
-            slot = np.int64(uint64(a) * size >> uint64(32))
-            drawn[k * BATCH + window] = slot if b < chance[slot] else alias[slot]
-            slot = np.int64(uint64(c) * size >> uint64(32))
-            drawn[(k + 1) * BATCH + window] = slot if d < chance[slot] else alias[slot]
+@njit(cache=True, forceinline=True)
+def _word(chance: Array, alias: Array, one: Any, other: Any) -> Any:
+    """Return the word that two random words draw of all."""
+    slot = np.int64(uint64(one) * uint64(len(chance)) >> uint64(32))
+    rest = np.int64(alias[slot])  # not only where it is needed: that would be guessed wrong
+    return slot if other < chance[slot] else rest
 
 
 @njit(cache=True)
 def _choose(
-    chance: Array,
-    alias: Array,
-    count: int,
-    negatives: int,
-    ours: Array,
-    others: Array,
-    drawn: Array,
+    chance: Array, alias: Array, count: int, negatives: int, random: Array, drawn: Array
 ) -> None:
     """Write the negatives of so many windows."""
-    size = uint64(len(chance))
     for k in range(negatives):
         for i in range(count):
-            slot = np.int64(uint64(ours[k * BATCH + i]) * size >> uint64(32))
-            drawn[k * BATCH + i] = slot if others[k * BATCH + i] < chance[slot] else alias[slot]
+            one, other = random[2 * k * BATCH + i], random[(2 * k + 1) * BATCH + i]
+            drawn[k * BATCH + i] = _word(chance, alias, one, other)
 
 
 @njit(cache=True)
+def _choose_of_pool(pooled: int, count: int, negatives: int, work: Any) -> None:
+    """Write the negatives of so many windows, all of the pool."""
+    for k in range(negatives):
+        shift = uint32(16 * (k % 2))
+        for i in range(count):
+            half = work.random[k // 2 * BATCH + i] >> shift & uint32(0xFFFF)
+            work.drawn[k * BATCH + i] = work.pool[np.int64(half) * pooled >> 16]
+
+
+@njit(cache=True)
+def _fill_pool(
+    seed: Any,
+    which: Any,
+    pooled: int,
+    pool_sentences: int,
+    chance: Array,
+    alias: Array,
+    work: Any,
+) -> Any:
+    """Draw the words of a sentence's pool; return how many sentences from this one on have it."""
+    epoch, sentence = which >> uint64(SENTENCE_BITS), np.int64(which & uint64(_SENTENCES))
+    number = uint64(sentence // pool_sentences) | epoch << uint64(SENTENCE_BITS)
+    for j in range(0, pooled, 2):
+        a, b, c, d = philox4x32(seed, uint32(_POOL), number, uint64(j // 2))
+        work.pool[j] = _word(chance, alias, a, b)
+        if j + 1 < pooled:
+            work.pool[j + 1] = _word(chance, alias, c, d)
+    return pool_sentences - sentence % pool_sentences
+
+
+@njit(cache=True, forceinline=True)
 def _slot(words_in: Array, word: int, slots: int) -> int:
     """Return the slot of a word, or one that is free."""
     free = slots
@@ -405,12 +345,11 @@ def _slot(words_in: Array, word: int, slots: int) -> int:
     return free
 
 
-@njit(cache=True)
-def _context(
-    slot_of: Array, uses: Array, left: int, centre: int, entered: int, slots: Array, times: Array
-) -> tuple[int, bool]:
-    """Write the slots of a window's context, each once; return their number, and if any is more."""
-    count, repeated = 0, False
+@njit(cache=True, forceinline=True)
+def _context(work: Any, left: int, centre: int, entered: int, width: int) -> tuple[int, int]:
+    """Find the rows of a window's context, each once; return their number, and the most places."""
+    slot_of, uses, slots, times = work.slot_of, work.uses, work.slots, work.times_x
+    count, most = 0, 1
     for j in range(left, entered):
         slot = slot_of[j]
         if j != centre:
@@ -421,22 +360,29 @@ def _context(
                     known += 1
             if known == count:
                 slots[count], times[count] = slot, 0
+                work.rows_x[count] = address(moved(work.x, slot * width))
                 count += 1
-            else:
-                repeated = True
             times[known] += 1
-    return count, repeated
+            most = max(most, times[known])
+    for i in range(count, (count + BLOCK - 1) // BLOCK * BLOCK):
+        work.rows_x[i], times[i] = address(work.empty), 0
+    return count, most
 
 
-@njit(cache=True)
+@njit(cache=True, forceinline=True)
 def _targets(
-    centre: int, drawn: Array, window: int, negatives: int, targets: Array, times: Array
-) -> tuple[int, int, bool]:
-    """Write a window's targets, each once; return their number, with repetitions, and if any is."""
+    work: Any, centre: int, window: int, negatives: int, row_out: Any, dimension: int
+) -> tuple[int, int, int]:
+    """Find the rows of a window's targets, each once.
+
+    Returns their number, the same with repetitions, and the most of these.
+    """
+    targets, times, rows = work.targets, work.times_y, work.rows_y
     targets[0], times[0] = centre, 1
-    count = total = 1
+    rows[0] = _row_of_target(work, row_out, centre, 0, dimension)
+    count = total = most = 1
     for k in range(negatives):
-        word = drawn[k * BATCH + window]
+        word = work.drawn[k * BATCH + window]
         known = 0
         while known < count and targets[known] != word:
             known += 1
@@ -444,62 +390,22 @@ def _targets(
             continue
         if known == count:
             targets[count], times[count] = word, 0
+            rows[count] = _row_of_target(work, row_out, word, count, dimension)
             count += 1
         times[known] += 1
+        most = max(most, times[known])
         total += 1
-    return count, total, total > count
+    for j in range(count, (count + BLOCK - 1) // BLOCK * BLOCK):
+        rows[j], times[j] = address(work.empty), 0
+    return count, total, most
 
 
-# -- negatives that windows share ------------------------------------------------------------------
-
-
-@njit(cache=True)
-def _take_negatives(
-    work: Any, row_out: Any, window: int, negatives: int, y_stride: int, dimension: int
-) -> int:
-    """Copy the negatives of a window, each once, to the rows after the centre's; return where these
-    end.
-    """
-    targets, times = work.targets, work.held_times
-    count = 1
-    for k in range(negatives):
-        word = work.drawn[k * BATCH + window]
-        known = 1
-        while known < count and targets[known] != word:
-            known += 1
-        if known == count:
-            targets[count], times[count] = word, 0
-            row = moved(row_out, word * dimension)
-            take(row, work.y, count, y_stride, dimension)
-            take(row, work.y_first, count, y_stride, dimension)
-            count += 1
-        times[known] += 1
-    return count
-
-
-@njit(cache=True)
-def _give_negatives(work: Any, row_out: Any, held: int, y_stride: int, dimension: int) -> None:
-    """Add to the vectors of negatives what their rows gained."""
-    for j in range(1, held):
-        row = moved(row_out, work.targets[j] * dimension)
-        give(row, work.y, work.y_first, j, y_stride, dimension)
-
-
-@njit(cache=True)
-def _shared_targets(work: Any, centre: int, held: int) -> tuple[int, bool, int]:
-    """Write how often each target counts in a centre's window.
-
-    Returns the number of targets, with repetitions; whether any has a weight that is not 1; and the
-    centre's row among the negatives', 0 if it is none of these: there it is no negative.
-    """
-    targets, times = work.targets, work.times_y
-    targets[0], times[0] = centre, 1
-    found, total = 0, 1
-    weights = False
-    for j in range(1, held):
-        times[j] = work.held_times[j]
-        if targets[j] == centre:
-            found, times[j] = j, 0
-        weights = weights or times[j] != 1
-        total += times[j]
-    return total, weights, found
+@njit(cache=True, forceinline=True)
+def _row_of_target(work: Any, row_out: Any, word: int, target: int, dimension: int) -> Any:
+    """Return the address of a word's vector, or of a copy that has whole chunks."""
+    row = moved(row_out, word * dimension)
+    if dimension % LANES == 0:
+        return address(row)
+    copy = moved(work.y, target * ((dimension + LANES - 1) // LANES * LANES))
+    take(row, copy, dimension)
+    return address(copy)

@@ -137,6 +137,7 @@ def _check(dimension: int, rules: Rules) -> None:
         ("dimension", dimension, MAX_DIMENSION),
         ("half window", rules.half_window, MAX_HALF_WINDOW),
         ("number of negatives", rules.negatives, MAX_NEGATIVES),
+        ("pool of negatives", rules.pool, 0),
     )
     for name, value, most in limits:
         if value > most:

@@ -262,8 +262,9 @@ def test_the_command_line(graph: Graph, tmp_path: Path, capsys: Any) -> None:
     [
         ({"dim": 7}, "--dim 7 is odd"),
         ({"model": "rotate", "dim": 33}, "Take --dim 34"),
-        ({"batch": 10**6}, "larger than the largest bucket"),
-        ({"partitions": 8, "batch": 3000}, "larger than the largest bucket"),
+        ({"batch": 10**6}, "larger than all edges of"),
+        ({"partitions": 8, "batch": 3000}, "the largest bucket of edges, between two of 8 partit"),
+        ({"parts": 2, "batch": 3000}, "larger than what each of 2 ranks trains in a round"),
         ({"partitions": 500}, "cannot lie in 500 partitions"),
         ({"partitions": 9, "order": "cover"}, "cover cannot arrange 9 partitions"),
         ({"optimizer": "sgd", "epsilon": 1.0}, "--epsilon needs --optimizer adagrad or adam"),
@@ -280,6 +281,7 @@ def test_the_command_line(graph: Graph, tmp_path: Path, capsys: Any) -> None:
         ({"resume": True, "overwrite": True}, "cannot go together"),
         ({"negatives": "all", "chunk": 10}, "--chunk has no meaning with --negatives all"),
         ({"lr": 1e39}, "less than or equal to 1000"),
+        ({"batch": (1 << 23) + 1, "chunk": 1}, "Take --chunk 2 or more"),
         ({"init": Path("nowhere")}, "is not a run of penstock embed"),
     ],
     ids=str,
@@ -349,6 +351,21 @@ def test_a_loss_that_is_no_number_is_an_error(
     assert json.loads((tmp_path / "run/run.json").read_text())["state"] == "diverged"
 
 
+@pytest.mark.parametrize(
+    "options", [{"optimizer": "sgd", "init_scale": 1.0}, {"model": "transe"}], ids=str
+)
+def test_vectors_that_are_no_numbers_after_the_last_update_are_an_error(
+    graph: Graph, tmp_path: Path, cluster: ClusterSpec, options: dict[str, Any]
+) -> None:
+    """The loss of a batch is of the vectors before its update: of one batch it is always fine."""
+    options |= {"dim": 8, "epochs": 1, "batch": graph.num_edges, "lr": 1e38}
+    with pytest.raises(PenstockError, match="NaN or infinite in epoch 1") as error:
+        embed.train(graph, tmp_path / "run", cluster=cluster, **options)
+    assert "lower --lr" in str(error.value)
+    assert json.loads((tmp_path / "run/run.json").read_text())["state"] == "diverged"
+    assert not list((tmp_path / "run/checkpoints").glob("*.json"))
+
+
 @pytest.mark.parametrize(("lr", "told"), [(30.0, True), (0.3, False)])
 def test_vectors_that_are_worse_than_zeros_are_told(
     graph: Graph,
@@ -362,6 +379,23 @@ def test_vectors_that_are_worse_than_zeros_are_told(
     assert ("that vectors of zeros would have" in capsys.readouterr().err) == told
 
 
+@pytest.mark.parametrize("negatives", [8, "all"])
+def test_a_graph_of_one_node_is_not_told_so(
+    tmp_path: Path, cluster: ClusterSpec, capsys: pytest.CaptureFixture[str], negatives: Any
+) -> None:
+    """Without another node to compare with, all of the loss is the penalty's."""
+    with Graph.create(tmp_path / "g") as writer:
+        loop = np.zeros(1, np.int64)
+        writer.edges(CSR.from_edges(loop, loop, 1, relations=np.zeros(1, np.int32)))
+        writer.nodes(["alone"])
+        writer.manifest = replace(writer.manifest, relations=("r",))
+    options: dict[str, Any] = {"dim": 4, "init_scale": 1.0, "epochs": 1, "negatives": negatives}
+    found = embed.train(tmp_path / "g", tmp_path / "run", cluster=cluster, **options)
+    assert found.trained.loss is not None
+    assert found.trained.loss > 0
+    assert "zeros" not in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("partitions", [None, 6])
 def test_a_disk_that_is_too_small_is_refused_before_the_run(
     graph: Graph,
@@ -372,7 +406,8 @@ def test_a_disk_that_is_too_small_is_refused_before_the_run(
 ) -> None:
     monkeypatch.setattr("penstock.sizes.free_disk", lambda folder: 50_000)
     with pytest.raises(CapacityError, match="vectors of 400 nodes.*Expected about .* got 50 kB"):
-        embed.train(graph, tmp_path / "run", cluster=cluster, partitions=partitions, **SMALL)
+        options = {**SMALL, "batch": 50, "partitions": partitions}
+        embed.train(graph, tmp_path / "run", cluster=cluster, **options)
     assert not (tmp_path / "run").exists()
 
 
@@ -447,6 +482,37 @@ def test_another_graph_is_matched_by_id(
         writer.manifest = replace(writer.manifest, relations=graph.manifest.relations)
     with pytest.raises(InputError, match=r"1 unknown nodes \(stranger\)"):
         embed.evaluate(run, graph=tmp_path / "g2", **options)
+
+
+def test_edges_of_another_graph_are_filtered_by_both(
+    trained: Trained, graph: Graph, tmp_path: Path, cluster: ClusterSpec
+) -> None:
+    """What a run was trained on is known, whatever graph new edges come from."""
+    shutil.copytree(graph.path, tmp_path / "own")
+    shutil.copytree(trained[0], tmp_path / "run")
+    held = graph.heldout("test")
+    ids, names = graph.user_ids().to_pylist(), graph.manifest.relations
+    assert names is not None
+    columns = (held["sources"], held["relations"], held["targets"])
+    triples = [(ids[h], names[r], ids[t]) for h, r, t in zip(*columns, strict=True)]
+    path = tmp_path / "new.tsv"
+    path.write_text("".join("\t".join(triple) + "\n" for triple in triples))
+    etl(path, tmp_path / "new", format="triples", quiet=True)
+    manifest = tmp_path / "run/run.json"
+    body = json.loads(manifest.read_text())
+    manifest.write_text(json.dumps(body | {"graph": str(tmp_path / "own")}))
+    options: dict[str, Any] = {"cluster": cluster, "filtered": True}
+    theirs = embed.evaluate(tmp_path / "run", **options)
+    options |= {"graph": tmp_path / "new", "split": "train"}
+    ours = embed.evaluate(tmp_path / "run", **options)
+    assert ours.scores == pytest.approx(theirs.scores)
+    assert ours.filters == [str(tmp_path / "new"), str(tmp_path / "own")]
+    assert "filtered by the edges of" in ours.text()
+    assert "filtered by the edges of" not in theirs.text()
+    shutil.rmtree(tmp_path / "own")
+    alone = embed.evaluate(tmp_path / "run", **options)
+    assert alone.scores["mrr"] < ours.scores["mrr"]
+    assert f"{tmp_path / 'own'} is not there any more" in alone.text()
 
 
 @pytest.mark.parametrize(
@@ -527,14 +593,14 @@ def test_a_killed_training_goes_on_and_ends_the_same(
     assert [line["epoch"] for line in kept if "loss" in line] == [1, 2, 3, 4, 5, 6]
 
 
-def test_patience_needs_edges_to_validate_on(tmp_path: Path, cluster: ClusterSpec) -> None:
+@pytest.mark.parametrize("option", ["patience", "validate_every", "validate_sample"])
+def test_validation_needs_edges(tmp_path: Path, cluster: ClusterSpec, option: str) -> None:
     generate(
         "sbm", tmp_path / "g", nodes=60, blocks=2, degree_inside=6, degree_outside=1, quiet=True
     )
-    with pytest.raises(UsageError, match="--patience needs"):
-        embed.train(
-            tmp_path / "g", tmp_path / "run", model="dot", dim=4, patience=1, cluster=cluster
-        )
+    options: dict[str, Any] = {"model": "dot", "dim": 4, option: 1, "cluster": cluster}
+    with pytest.raises(UsageError, match=f"--{option.replace('_', '-')} needs"):
+        embed.train(tmp_path / "g", tmp_path / "run", **options)
 
 
 def test_triples_are_ranked_of_a_run_that_is_not_written_to(

@@ -138,7 +138,8 @@ def test_a_disk_that_is_too_small_is_refused(
 ) -> None:
     monkeypatch.setattr("penstock.sizes.free_disk", lambda folder: 50_000)
     with pytest.raises(CapacityError, match="vectors of 400 nodes"):
-        embed.train(graph, tmp_path / "run", parts=2, partitions=8, cluster=TWO, **SMALL)
+        options = {**SMALL, "batch": 50, "parts": 2, "partitions": 8}
+        embed.train(graph, tmp_path / "run", cluster=TWO, **options)
     assert not (tmp_path / "run").exists()
 
 

@@ -16,13 +16,22 @@ from penstock import CSR, ClusterSpec, Graph, embed, etl, generate
 from penstock.errors import CapacityError, CorruptFile, OutputExists, PenstockError, UsageError
 from penstock.files import save_json
 from penstock.pipelines.cli import run as cli
-from penstock.pipelines.embed.planning import check_graph, fewest_partitions, memory_to_train
+from penstock.pipelines.embed.evaluation import EvaluateJob
+from penstock.pipelines.embed.options import EmbedOptions, EvaluateOptions
+from penstock.pipelines.embed.planning import (
+    batch_problem,
+    check_graph,
+    fewest_partitions,
+    memory_to_train,
+)
 from penstock.pipelines.embed.run import Run
+from penstock.pipelines.embed.training import TrainJob
 from penstock.pipelines.vectors import Vectors
+from penstock.workers.embed.layout.buckets import build_buckets, largest_bucket
 from penstock.workers.embed.source import TableSource, open_checkpoint, read_checkpoint
 from penstock.workers.embed.spec import Training
 from penstock.workers.embed.task import TrainTask
-from penstock.workers.embed.train import train
+from penstock.workers.embed.train import node_layout, train
 
 Trained = tuple[Path, embed.TrainReport]
 SMALL: dict[str, Any] = {"dim": 16, "batch": 200, "negatives": 16, "schedule": "constant"}
@@ -149,6 +158,14 @@ def test_a_warm_start_that_was_killed_before_a_checkpoint_begins_anew(
     edit(mine / "checkpoints/best.json", lambda body: body["about"].update(note="trained further"))
     with pytest.raises(UsageError, match="mine has changed"):
         embed.train(graph, tmp_path / "run", cluster=cluster, resume=True, **options)
+
+
+def test_a_warm_start_from_a_checkpoint_that_was_edited_is_refused(
+    mine: Path, graph: Graph, tmp_path: Path, cluster: ClusterSpec
+) -> None:
+    edit(mine / "checkpoints/best.json", lambda body: body["about"].update(batches="many"))
+    with pytest.raises(CorruptFile, match="best.json is damaged"):
+        embed.train(graph, tmp_path / "run", init=mine, cluster=cluster, **SMALL)
 
 
 def test_a_run_goes_on_without_the_one_it_began_with(
@@ -404,6 +421,44 @@ def test_options_that_would_be_ignored_are_refused(trained: Trained, tmp_path: P
         embed.evaluate(trained[0], split="test", triples=tmp_path / "t")
 
 
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"prefetch": False}, "--no-prefetch: of no effect, as all vectors are in memory"),
+        ({"order": "cover", "partitions": 1}, "--order cover: of no effect"),
+        ({"prefetch": False, "order": "beta"}, "--no-prefetch and --order beta: of no effect"),
+        ({"patience": 1, "validate_every": 100, "epochs": 6}, "--patience 1: of no effect"),
+        ({"patience": 1, "validate_every": 1, "epochs": 2}, "--patience 1: of no effect"),
+        ({"patience": 1, "validate_every": 1, "epochs": 3}, None),
+        ({"prefetch": False, "order": "beta", "partitions": 4}, None),
+    ],
+    ids=str,
+)
+def test_options_without_effect_are_told(
+    graph: Graph,
+    tmp_path: Path,
+    cluster: ClusterSpec,
+    capsys: pytest.CaptureFixture[str],
+    options: dict[str, Any],
+    said: str | None,
+) -> None:
+    options = {**SMALL, "batch": 50, "epochs": 1, **options}
+    embed.train(graph, tmp_path / "run", cluster=cluster, quiet=False, **options)
+    told = capsys.readouterr().err
+    assert ("of no effect" in told) == (said is not None)
+    assert (said or "") in told
+
+
+def test_a_warm_start_wants_the_same_norm(
+    graph: Graph, tmp_path: Path, cluster: ClusterSpec
+) -> None:
+    options = {**SMALL, "model": "transe", "epochs": 1, "cluster": cluster}
+    embed.train(graph, tmp_path / "one", **options)
+    with pytest.raises(UsageError, match="another --norm"):
+        embed.train(graph, tmp_path / "two", norm=2, init=tmp_path / "one", **options)
+    embed.train(graph, tmp_path / "two", norm=1, init=tmp_path / "one", **options)
+
+
 def test_a_recipe_is_checked_together_with_the_options_beside_it(tmp_path: Path) -> None:
     recipe = tmp_path / "recipe.yaml"
     recipe.write_text("margin: 2\ndim: 7\n")
@@ -466,3 +521,60 @@ def test_a_full_disk_is_told_of_where_it_was_met(
     with pytest.raises(CapacityError, match="could not write a line"):
         embed.train(graph, tmp_path / "run", epochs=3, cluster=cluster, **SMALL)
     assert "The run is kept" in capsys.readouterr().err
+
+
+def test_a_plan_of_an_evaluation_counts_queries_and_known_answers(
+    tmp_path: Path, cluster: ClusterSpec
+) -> None:
+    generate("kg", tmp_path / "g", entities=60, triples=900, relations=2, valid=0.0, quiet=True)
+    embed.train(tmp_path / "g", tmp_path / "run", epochs=1, cluster=cluster, **SMALL)
+    needs = []
+    for options in ({}, {"filtered": True}, {"filtered": True, "split": "train"}):
+        given = EvaluateOptions(**options)
+        job = EvaluateJob(tmp_path / "run", tmp_path / "run", given, cluster, quiet=True)
+        job.check()
+        needs.append(job.memory())
+    edges = Graph.open(tmp_path / "g").num_edges
+    assert needs[1] - needs[0] > 12 * edges  # places of answers and their offsets, at least
+    assert needs[2] - needs[1] > 16 * edges * 16 / 2
+
+
+@pytest.mark.parametrize(
+    ("options", "said", "remedy"),
+    [
+        ({"partitions": 5}, "bucket of edges, between two of 5 partitions", "--partitions"),
+        ({"parts": 2}, "what each of 2 ranks trains in a round", "--parts"),
+        ({"parts": 2, "partitions": 4}, "what each of 2 ranks trains in a round", "--parts"),
+        ({"parts": 2, "partitions": 16}, "between two of 16 partitions", "--partitions"),
+    ],
+    ids=str,
+)
+def test_a_batch_is_refused_by_the_plan_as_by_the_training(
+    graph: Graph,
+    tmp_path: Path,
+    cluster: ClusterSpec,
+    options: dict[str, Any],
+    said: str,
+    remedy: str,
+) -> None:
+    """Before anything is written, and by what was asked for: up to the largest that is fine."""
+    ranks, partitions = options.get("parts", 1), options.get("partitions", 1)
+    if "bucket" in said or partitions == 16:
+        most = largest_bucket(graph, node_layout(graph.num_nodes, partitions, 0))
+        built = build_buckets(graph, node_layout(graph.num_nodes, partitions, 0), tmp_path / "b")
+        assert most == built.largest
+    else:
+        most = graph.num_edges // 6
+    fine = Training(partitions=options.get("partitions"), batch=most)
+    assert batch_problem(graph, fine, ranks) is None
+    given = {"batch": most + 1, "dim": 8, "epochs": 1, **options}
+    with pytest.raises(UsageError) as error:
+        embed.train(graph, tmp_path / "run", cluster=cluster, **given)
+    assert said in str(error.value)
+    assert f"--batch {most:,} or less" in str(error.value)
+    assert remedy in str(error.value)
+    assert not (tmp_path / "run").exists()
+    if "partitions" not in options:  # how many there are is known of the workers' memory
+        job = TrainJob(graph, tmp_path / "run", EmbedOptions(**given), cluster, quiet=True)
+        job.check()
+        assert said in str(job.plan().problem)

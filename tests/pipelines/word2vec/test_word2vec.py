@@ -27,6 +27,7 @@ from penstock.errors import (
     PenstockError,
     UsageError,
 )
+from penstock.kernels.word2vec_rules import MAX_POOL, Rules
 from penstock.pipelines.cli import run
 from penstock.pipelines.generate import generate
 from penstock.pipelines.job.capacity import Capacity
@@ -86,13 +87,14 @@ def test_nodes_of_a_group_are_near_each_other(blocks: Graph, tmp_path: Path) -> 
 
 def test_streamed_walks_train_as_written_ones(blocks: Graph, tmp_path: Path) -> None:
     more: dict[str, Any] = {"deterministic": True, "shards": 2, "sync_words": 5000, "dim": 16}
+    steps: dict[str, Any] = {"walks": 2, "length": 20, "pools": False}
     walk(blocks, tmp_path / "w", walks=2, length=20, seed=3)
-    word2vec(blocks, tmp_path / "a", walks=2, length=20, seed=3, same_walks=True, epochs=2, **more)
+    word2vec(blocks, tmp_path / "a", seed=3, same_walks=True, epochs=2, **steps, **more)
     found = word2vec(tmp_path / "w", tmp_path / "b", graph=blocks, seed=3, epochs=2, **more)
     assert "b: 400 nodes, 16 dimensions" in found.text()
     same(tmp_path / "a", tmp_path / "b")  # and nodes are counted in the same walks
     # Without the flag the second epoch has walks of its own.
-    word2vec(blocks, tmp_path / "c", walks=2, length=20, seed=3, epochs=2, **more)
+    word2vec(blocks, tmp_path / "c", seed=3, epochs=2, **steps, **more)
     assert (tmp_path / "c/vectors.npy").read_bytes() != (tmp_path / "a/vectors.npy").read_bytes()
 
 
@@ -103,6 +105,43 @@ def test_few_starts_are_counted_in_all_their_walks(blocks: Graph, tmp_path: Path
     counts = pq.read_table(tmp_path / "v/part-00000.parquet")["count"].to_numpy()
     assert counts.sum() == report.words == 500 * 20
     assert report.unseen == int((counts == 0).sum()) < 200
+
+
+def test_walks_draw_negatives_from_pools_unless_told_not_to(blocks: Graph, tmp_path: Path) -> None:
+    more: dict[str, Any] = {"deterministic": True, "walks": 2, "length": 20, "dim": 16}
+
+    def vectors(name: str, **options: Any) -> bytes:
+        word2vec(blocks, tmp_path / name, **more, **options)
+        return (tmp_path / name / "vectors.npy").read_bytes()
+
+    default, all_words = vectors("a"), vectors("b", pools=False)
+    assert vectors("c", pools=True) == default != all_words
+    shared = vectors("d", shared_windows=4)
+    assert vectors("e", shared_windows=4, pools=False) == shared
+    assert vectors("f", shared_windows=4, pools=True) != shared
+
+
+def test_pools_are_refused_where_they_would_be_ignored(blocks: Graph, tmp_path: Path) -> None:
+    job = Word2vecJob([blocks.path], tmp_path / "v", Word2vecOptions(pools=True), quiet=True)
+    job._check_ranks(1, on_gpu=False)
+    with pytest.raises(UsageError, match="--pools is for CPUs"):
+        job._check_ranks(1, on_gpu=True)
+    lines = tmp_path / "text.txt"
+    lines.write_text("a b a b\n")
+    with pytest.raises(UsageError, match="--pools is not for text"):
+        word2vec(lines, tmp_path / "v", pools=True, min_count=1)
+
+
+def test_a_pool_is_of_so_many_walks() -> None:
+    def rules(kind: str = "graph", **options: Any) -> Rules:
+        return training_of(Word2vecOptions(**options), kind).rules
+
+    found = rules(length=80)
+    assert (found.pool, found.pool_sentences) == (400, 8)
+    found = rules(length=2000, negatives=10)
+    assert (found.pool, found.pool_sentences) == (2500, 1)
+    assert rules(length=10**6, negatives=64).pool == MAX_POOL
+    assert rules("text").pool == rules("walks").pool == rules(pools=False).pool == 0
 
 
 @pytest.mark.mpi

@@ -171,18 +171,20 @@ def test_a_table_that_fits_touches_the_disk_at_checkpoints_only(small):
     one = small(partitions=1)
     for epoch in range(4):
         one.epoch(epoch)
-    assert (one.buffer.traffic.bytes_read, one.buffer.traffic.bytes_written) == (0, 0)
     one.save({"epoch": 4})
-    assert one.buffer.traffic.bytes_written == one.geometry.partition_bytes
+    assert (one.buffer.traffic.bytes_read, one.buffer.traffic.bytes_written) == (0, 0)
+    assert one.buffer.flushed.bytes_written == one.geometry.partition_bytes
 
 
 def test_bytes_are_counted(small):
     one = small(partitions=7)
     one.epoch(0)
+    one.buffer.flush()
     swaps, size = one.schedule.order.swaps, one.geometry.partition_bytes
     traffic = one.buffer.traffic
     assert traffic.swaps == swaps
     assert traffic.bytes_written == swaps * size
+    assert one.buffer.flushed.bytes_written == 3 * size  # is no swap
     # What was never written is computed, not read: 7 partitions.
     assert traffic.bytes_read == (swaps - 4) * size
     assert traffic.io_seconds > 0
@@ -296,3 +298,26 @@ def test_state_is_a_row_a_node_in_the_buffer_and_comes_back_as_such(small, state
     one.buffer.state[rows] = -1
     one.table.read(one.versions.current(partition), slot).result()
     np.testing.assert_array_equal(one.buffer.state[rows], wanted)
+
+
+def test_partitions_that_left_with_what_is_no_number_are_told(small):
+    """They are on the disk by then, and may not be read again before a checkpoint."""
+    one = small(partitions=4)
+    states = one.buffer.states(0)
+    visit = next(states)
+    assert one.buffer.finite()
+    one.buffer.slot(visit.swaps[0][0])[1][3, 2] = np.nan
+    next(states)
+    assert visit.swaps[0][0] not in one.buffer.first_rows
+    assert not one.buffer.finite()
+    assert one.buffer.finite()  # which it was told
+    one.buffer.slot(next(iter(one.buffer.first_rows)))[0][0, 0] = np.inf
+    assert not one.buffer.finite()
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_numbers_of_any_size_are_finite(bad):
+    values = np.full((1000, 7), 3e38, np.float32)
+    assert module.are_finite(values)
+    values[700, 3] = bad
+    assert not module.are_finite(values)

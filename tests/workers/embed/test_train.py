@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -20,9 +21,11 @@ from penstock.errors import UsageError
 from penstock.kernels.embed_rules import Batch, Side, Table
 from penstock.kernels.naive import embed as naive
 from penstock.workers.embed import train as module
-from penstock.workers.embed.buffer import state_rows
+from penstock.workers.embed.buffer import PartitionBuffer, state_rows
 from penstock.workers.embed.busy import BusyTime
+from penstock.workers.embed.edges import all_edges, split_edges
 from penstock.workers.embed.negatives import Negatives
+from penstock.workers.embed.ranking import Scores, known_answers, rank, sample
 from penstock.workers.embed.source import open_checkpoint
 from penstock.workers.embed.spec import Training
 from penstock.workers.embed.storage import Version
@@ -132,6 +135,24 @@ def test_what_does_not_matter(graph: Graph, tmp_path: Path, other: dict[str, Any
     run(graph, tmp_path / "other", **OUT_OF_CORE, **other)
     (ours, _, _), (theirs, _, _) = vectors(tmp_path / "one"), vectors(tmp_path / "other")
     np.testing.assert_array_equal(ours[0], theirs[0])
+
+
+def test_evaluations_write_the_buffer_once_and_are_no_swaps(
+    graph: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flushes = []
+    flush = PartitionBuffer.flush
+
+    def counted(buffer: PartitionBuffer) -> None:
+        flushes.append(buffer)
+        flush(buffer)
+
+    monkeypatch.setattr(PartitionBuffer, "flush", counted)
+    found = run(graph, tmp_path / "one", **OUT_OF_CORE)
+    # Of each evaluation, whether it is a checkpoint or not; in the end, if the last was none.
+    assert len(flushes) == 3 + (found.best_epoch != 3)
+    other = run(graph, tmp_path / "other", **OUT_OF_CORE, validate_every=100)
+    assert (found.bytes_read, found.bytes_written) == (other.bytes_read, other.bytes_written)
 
 
 def test_another_seed_is_another_training(graph: Graph, tmp_path: Path) -> None:
@@ -352,10 +373,65 @@ def test_patience_ends_a_training(graph: Graph, tmp_path: Path) -> None:
     assert best["epoch"] == found.best_epoch
 
 
+@pytest.mark.parametrize("more", [{}, OUT_OF_CORE], ids=["in memory", "out of core"])
+def test_the_best_vectors_are_ranked_again_by_another_sample(
+    graph: Graph, tmp_path: Path, more: dict[str, Any]
+) -> None:
+    """MRRs of different samples cannot be compared: of one edge it is anything."""
+    one = run(graph, tmp_path / "r", epochs=2, validate_sample=1, **more)
+    assert one.validation is not None
+    assert one.validation["ranks"] == 2
+    shutil.copytree(tmp_path / "r", tmp_path / "copy")
+    same_ = run(graph, tmp_path / "copy", epochs=2, validate_sample=100, **more)
+    source, found = open_checkpoint(tmp_path / "r/checkpoints", "best")
+    edges = sample(split_edges(graph, "valid"), 100, 0)
+    rules = Training(**{**SMALL, **more}).rules(5)
+    known = known_answers(all_edges(graph), edges, rules.sides, source.layout, 5)
+    ranks = rank(source, rules, edges, known=known)
+    source.close()
+    wanted = Scores.of(np.concatenate(list(ranks.values()))).to_dict()
+    assert same_.validation == wanted
+    assert same_.validated == edges.count > 1
+    assert same_.best_epoch == found.about["epoch"]
+    # What is trained is the same, and is compared with the best as it ranks now.
+    run(graph, tmp_path / "whole", epochs=4, validate_sample=100, **more)
+    after = run(graph, tmp_path / "r", epochs=4, validate_sample=100, **more)
+    assert after.validation is not None
+    assert after.validation["ranks"] == 2 * edges.count
+    scores = {line["epoch"]: line["valid"]["mrr"] for line in lines(tmp_path / "r")}
+    best = max(wanted["mrr"], scores[3], scores[4])
+    assert after.validation["mrr"] == pytest.approx(best)
+    (ours, _, _), (theirs, _, _) = vectors(tmp_path / "r"), vectors(tmp_path / "whole")
+    np.testing.assert_array_equal(ours[0], theirs[0])
+
+
 def test_a_loss_that_is_no_number_ends_a_training(graph: Graph, tmp_path: Path) -> None:
     found = run(graph, tmp_path / "r", optimizer="sgd", lr=1e30)
     assert found.stopped == "nan"
     assert not (tmp_path / "r/checkpoints/last.json").exists()
+
+
+@pytest.mark.parametrize("more", [{}, OUT_OF_CORE], ids=["in memory", "out of core"])
+def test_vectors_that_are_no_numbers_are_not_saved(
+    graph: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, more: dict[str, Any]
+) -> None:
+    """The checkpoint before is kept, whether losses have shown it yet or not."""
+    run(graph, tmp_path / "r", epochs=1, **more)
+    settle = module.Run._settle
+
+    def spoilt(training: module.Run) -> bool:
+        found = settle(training)
+        if training.epoch_edges == graph.num_edges:  # all are trained: no loss will tell
+            training.buffer.values[next(iter(training.buffer.first_rows.values()))] = np.inf
+        return found
+
+    monkeypatch.setattr(module.Run, "_settle", spoilt)
+    found = run(graph, tmp_path / "r", epochs=2, **more)
+    assert (found.stopped, found.epochs) == ("nan", 1)
+    for name in ("last", "best"):
+        (ours, *_), _, about = vectors(tmp_path / "r", name)
+        assert np.isfinite(ours).all()
+        assert about["epoch"] == 1
 
 
 def test_a_batch_larger_than_the_largest_bucket_is_refused(graph: Graph, tmp_path: Path) -> None:
@@ -415,6 +491,31 @@ def test_a_warm_start_keeps_what_is_known(graph: Graph, tmp_path: Path) -> None:
                     np.testing.assert_array_equal(begun.relations.values[ours], wanted)
     finally:
         begun.close()
+
+
+@pytest.mark.parametrize("optimizer", ["adagrad", "sgd", "adam"])
+def test_a_warm_start_goes_on_as_the_other_run_would(
+    graph: Graph, tmp_path: Path, optimizer: str
+) -> None:
+    """Adam divides what it has summed up by how many steps it took, of the other run as well."""
+    from penstock.pipelines.embed.run import keep_ids
+
+    # Batches of all edges and nodes: the numbers of epochs and batches decide nothing.
+    more = {"batch": graph.num_edges, "negatives": "all", "optimizer": optimizer, "lr": 0.01}
+    more |= {"validate_every": 100, "dim": 16}
+    run(graph, tmp_path / "first", epochs=5, **more)
+    keep_ids(tmp_path / "first", graph)
+    shutil.copytree(tmp_path / "first", tmp_path / "same")
+    run(graph, tmp_path / "same", epochs=8, **more)
+    options = {**more, "init": tmp_path / "first", "init_relations": graph.manifest.relations}
+    run(graph, tmp_path / "second", epochs=1, **options)
+    run(graph, tmp_path / "second", epochs=2, **options)
+    keep_ids(tmp_path / "second", graph)
+    run(graph, tmp_path / "third", epochs=1, **{**options, "init": tmp_path / "second"})
+    (ours, *_), tensors, _ = vectors(tmp_path / "third")
+    (theirs, *_), others, _ = vectors(tmp_path / "same")
+    np.testing.assert_allclose(ours, theirs, atol=1e-4)
+    np.testing.assert_allclose(tensors["relations"], others["relations"], atol=1e-4)
 
 
 @pytest.mark.parametrize("optimizer", ["adagrad", "sgd", "adam"])
@@ -553,3 +654,7 @@ def test_the_loss_of_zeros(model: str, loss: str, corrupt: Any, negatives: Any) 
     batch = Batch(np.array([1]), np.array([2]), np.array([3]), ids.astype(np.int32)[None, None])
     found, *_ = naive.gradients(zeros, relations, batch, rules)
     assert training.loss_of_zeros(nodes) == pytest.approx(float(found), rel=1e-6)
+    own = np.zeros((1, 1, 1 if negatives == "all" else negatives), np.int32)
+    batch = Batch(np.array([0]), np.array([2]), np.array([0]), own)
+    found, *_ = naive.gradients(zeros, relations, batch, rules)
+    assert training.loss_of_zeros(1) == pytest.approx(float(found), rel=1e-6)

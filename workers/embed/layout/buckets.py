@@ -14,6 +14,7 @@ from __future__ import annotations
 import hashlib
 import math
 import os
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -313,6 +314,20 @@ def build_buckets(
         save_npy(folder, "offsets.npy", offsets)
     FORMAT.save(folder, {"edges": edges, "relations": typed, "of": identity})
     return EdgeBuckets.open(folder, layout, relations)
+
+
+def largest_bucket(graph: Graph, layout: NodeLayout, threads: int | None = None) -> int:
+    """Return how many edges the largest bucket would have: one pass over the graph."""
+    total, lock = np.zeros(layout.partitions**2, np.int64), threading.Lock()
+
+    def count(piece: tuple[int, int, int]) -> None:
+        rows = rows_of(graph, piece)
+        found = count_edges(rows.indptr, rows.indices, rows.first_row, layout.starts, layout.places)
+        with lock:
+            total[:] += found
+
+    spread(count, row_pieces(graph), threads)
+    return int(total.max(initial=0))
 
 
 def row_pieces(graph: Graph) -> Iterator[tuple[int, int, int]]:

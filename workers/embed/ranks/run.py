@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from penstock.errors import UsageError
+from penstock.workers.embed.batch_size import edges_of_round
 from penstock.workers.embed.buffer import BufferVisit
 from penstock.workers.embed.layout.buckets import FORMAT as BUCKETS_FORMAT
 from penstock.workers.embed.layout.buckets import EdgeBuckets
@@ -88,6 +89,9 @@ class RankRun(Run):
         every = batches_between(every, self.training.batch or BATCH)
         self.shared = SharedRelations(self.comm, self.relations, self.rules, every)
 
+    def _agreed(self, scores: dict[str, Any]) -> dict[str, Any]:
+        return dict(self.comm.allgather(scores)[0])
+
     def _buckets(self) -> EdgeBuckets:
         """Return the edges, which rank 0 sorts for all; that may take longer than other waits."""
         comm, folder = self.comm, self.task.run / BUCKETS
@@ -111,11 +115,11 @@ class RankRun(Run):
         if self.comm.rank == 0:
             super()._drop_buckets()
 
-    def _most_edges(self) -> int:
-        """Return how many edges a rank trains in a round, about, where they are all mixed."""
+    def _batch_limit(self) -> tuple[int, int]:
+        """Return the same; all edges of a round are mixed where memory holds its partitions."""
         if not self.whole:
-            return super()._most_edges()
-        return max(1, self.graph.num_edges // (self.comm.size * len(self.schedule)))
+            return super()._batch_limit()
+        return edges_of_round(self.graph.num_edges, self.comm.size), 1
 
     # -- epochs ----------------------------------------------------------------------------------
 
@@ -193,6 +197,9 @@ class RankRun(Run):
     def _after_batch(self) -> None:
         self.shared.trained()
 
+    def _finite(self) -> bool:
+        return all(self.comm.allgather(super()._finite()))
+
     def _share(self) -> float:
         """Return the share of the training that is done, if others are as far as this rank."""
         here = self.epoch_edges / max(self._mine, 1) * self._all
@@ -211,10 +218,14 @@ class RankRun(Run):
         if self.comm.rank == 0:
             super()._note(line)
 
+    @property
+    def _on_disk(self) -> bool:
+        return not self.whole
+
     def _source(self) -> VectorSource:
         relations = None if self.relations is None else self.relations.values
         held, versions = self.moves.held, None
-        if not self.whole:
+        if self._on_disk:
             self.buffer.flush()
             versions = self.versions.newest
         return RankSource(
@@ -227,10 +238,11 @@ class RankRun(Run):
         due = np.array([super()._save_due()], np.int8)
         return bool(self.comm.broadcast(due, 0)[0])
 
-    def _save(self, names: tuple[str, ...] = (LAST,)) -> None:
+    def _save(self, names: tuple[str, ...] = (LAST,), *, flushed: bool = False) -> None:
         """Write a checkpoint: every rank its partitions, and rank 0 what names them."""
         comm = self.comm
-        self.buffer.flush()
+        if not flushed:
+            self.buffer.flush()
         self.table.flush()
         newest: dict[int, Version] = {}
         for found in comm.allgather([self.versions.newest[p] for p in self.moves.held]):
@@ -242,4 +254,4 @@ class RankRun(Run):
         comm.barrier()  # until then no rank writes where the checkpoint before has something
         for name in names:
             self.versions.keep(name, versions)
-        self._saved = time.monotonic()
+        self._saved, self._saved_batches = time.monotonic(), self.batches

@@ -244,6 +244,20 @@ def test_patience_ends_all_ranks(run: Any, tmp_path: Path) -> None:
 
 
 @WAYS
+def test_the_best_vectors_are_ranked_again_by_another_sample(
+    run: Any, tmp_path: Path, more: dict[str, Any]
+) -> None:
+    run(tmp_path / "whole", epochs=3, **more)
+    run(tmp_path / "r", epochs=2, validate_sample=1, **more)
+    for epochs in (2, 3):  # of those that are done already, too
+        found = run(tmp_path / "r", epochs=epochs, **more)
+        assert len({one.validation["mrr"] for one in found}) == 1
+        assert found[0].validation["ranks"] == 200
+    (ours, _, _), (theirs, _, _) = vectors(tmp_path / "r"), vectors(tmp_path / "whole")
+    np.testing.assert_array_equal(ours[0], theirs[0])
+
+
+@WAYS
 def test_a_loss_that_is_no_number_ends_all_ranks(
     run: Any, tmp_path: Path, more: dict[str, Any]
 ) -> None:
@@ -259,7 +273,7 @@ def test_other_ranks_cannot_go_on(run: Any, tmp_path: Path) -> None:
 
 
 def test_a_batch_that_no_round_has_is_refused(run: Any, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="larger than the largest bucket"):
+    with pytest.raises(UsageError, match="larger than what each of 3 ranks trains in a round"):
         run(tmp_path / "r", 3, batch=2000)
 
 

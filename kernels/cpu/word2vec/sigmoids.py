@@ -1,0 +1,124 @@
+"""From scores to gradients and losses of a block's pairs, in vector registers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
+
+from penstock.kernels.cpu.word2vec.registers import (
+    FLOATS,
+    LANES,
+    WHOLE,
+    constant,
+    integer,
+    load,
+    over,
+    plus_product,
+    splat,
+    store,
+    variable,
+)
+from penstock.kernels.cpu.word2vec.tiles import PAIRS
+
+PADDED = -(-PAIRS // LANES) * LANES
+
+_NUMBERS = types.CPointer(types.float32)
+_LOG2_E = 1.4426950408889634
+# ln 2 in two pieces: the first has so few digits that its product with a whole number is exact.
+_LN2_HIGH, _LN2_LOW = 0.693359375, -2.12194440054690583e-4
+# Added to a small number, it leaves that number, rounded, in the lowest bits.
+_ROUNDS, _BITS_OF_ROUNDS = 1.5 * 2**23, 0x4B400000
+_LOWEST = -87.3  # below, a power of two put together from bits would not be a float32
+_POWERS = (1 / 720, 1 / 120, 1 / 24, 1 / 6, 1 / 2, 1.0, 1.0)  # 1 / n!, from the sixth down
+
+
+@intrinsic
+def gradients(
+    context: Any,
+    score: Any,
+    sign: Any,
+    weight: Any,
+    rate: Any,
+    gradient: Any,
+    factor: Any,
+    excess: Any,
+) -> Any:
+    """Write what a block's pairs add, and their loss: ``log(factor) + excess``.
+
+    With ``z = sign * score`` the loss is ``log(1 + exp(z))`` and the gradient ``-sigmoid(z)``; both
+    count as often as ``weight`` says. PADDED numbers each.
+    """
+
+    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        score, sign, weight, rate, gradient, factor, excess = arguments
+        zero, one, rates = constant(0), constant(1), splat(builder, rate)
+        for at in range(0, PADDED, LANES):
+            place = integer(at)
+            signs, weights = load(builder, sign, place), load(builder, weight, place)
+            z = builder.fmul(signs, load(builder, score, place))
+            negative = builder.fcmp_ordered("<", z, zero)
+            e = _exponential(builder, builder.select(negative, z, builder.fneg(z)))
+            above = builder.fadd(one, e)
+            sigmoid = builder.fdiv(builder.select(negative, e, one), above)
+            counts = builder.fcmp_ordered(">", weights, zero)
+            least = builder.fneg(builder.fmul(builder.fmul(signs, weights), rates))
+            found = builder.select(counts, builder.fmul(least, sigmoid), zero)
+            store(builder, found, gradient, place)
+            store(builder, builder.select(counts, above, one), factor, place)
+            kept = builder.and_(counts, builder.fcmp_unordered(">=", z, zero))
+            store(builder, builder.select(kept, z, zero), excess, place)
+        return context.get_dummy_value()
+
+    numbers = [_NUMBERS] * 3
+    return types.void(*numbers, types.float32, *numbers), code
+
+
+@intrinsic
+def collect(
+    context: Any, factor: Any, excess: Any, weight: Any, times: Any, product: Any, total: Any
+) -> Any:
+    """Add a block's loss to that of others: ``log(product) + total``.
+
+    Sums across it, and logarithms, are left for later. No weight is above ``times``.
+    """
+
+    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        factor, excess, weight, times, product, total = arguments
+        places = [integer(at) for at in range(0, PADDED, LANES)]
+        for place in places:
+            losses = load(builder, total, place), load(builder, excess, place)
+            sums = plus_product(builder, losses[0], load(builder, weight, place), losses[1])
+            store(builder, sums, total, place)
+        products = [variable(builder, load(builder, product, place)) for place in places]
+        with over(builder, times) as time:
+            less = splat(builder, builder.sitofp(time, ir.FloatType()))
+            for place, into in zip(places, products, strict=True):
+                counts = builder.fcmp_ordered(">", load(builder, weight, place), less)
+                more = builder.select(counts, load(builder, factor, place), constant(1))
+                builder.store(builder.fmul(builder.load(into), more), into)
+        for place, found in zip(places, products, strict=True):
+            store(builder, builder.load(found), product, place)
+        return context.get_dummy_value()
+
+    return types.void(*[_NUMBERS] * 3, types.intp, *[_NUMBERS] * 2), code
+
+
+def _exponential(builder: Any, value: Any) -> Any:
+    """Return e to the power of numbers that are not above 0; NaN stays."""
+    low = constant(_LOWEST)
+    value = builder.select(builder.fcmp_ordered("<", value, low), low, value)
+    shifted = plus_product(builder, constant(_ROUNDS), value, constant(_LOG2_E))
+    whole = builder.fsub(shifted, constant(_ROUNDS))
+    rest = plus_product(builder, value, whole, constant(-_LN2_HIGH))
+    rest = plus_product(builder, rest, whole, constant(-_LN2_LOW))
+    power = constant(_POWERS[0])
+    for each in _POWERS[1:]:
+        power = plus_product(builder, constant(each), power, rest)
+    bits = builder.sub(
+        builder.bitcast(shifted, WHOLE), ir.Constant(WHOLE, [_BITS_OF_ROUNDS] * LANES)
+    )
+    bits = builder.shl(bits, ir.Constant(WHOLE, [23] * LANES))
+    return builder.bitcast(builder.add(builder.bitcast(power, WHOLE), bits), FLOATS)
