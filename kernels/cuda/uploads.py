@@ -22,6 +22,8 @@ def to_gpu(array: Array) -> DeviceArray:
     """
     array = np.ascontiguousarray(array)
     size = array.nbytes
+    if size == 0:
+        return cp.empty(array.shape, array.dtype)
     if size <= _FEW:
         padded = np.empty(_rounded(size), np.uint8)
         padded[:size] = array.reshape(-1).view(np.uint8)
