@@ -280,10 +280,16 @@ class Phases:
 
 def from_parquet(given: argparse.Namespace) -> dict[str, Any]:
     from penstock import ClusterSpec, centrality
-    from penstock.pipelines.centrality import tasks
+    from penstock.pipelines.centrality import pieces, tasks
+    from penstock.pipelines.centrality.inputs import layout
     from penstock.pipelines.centrality.inputs.table_piece import TablePiece
     from penstock.pipelines.centrality.output import CentralityWriter
 
+    if given.items is not None:
+        layout._LEAST_COST, pieces._MOST_ITEMS = 2e10, 1 << given.items
+        pieces._MOST_ITEMS_OF_LARGE = 1 << given.items
+    if given.switch is not None:
+        sys.setswitchinterval(given.switch)
     folder = Path(given.parquet)
     edges, out = folder / f"edges-{given.graphs}", folder / "out"
     report: dict[str, Any] = {"graphs": given.graphs}
@@ -352,6 +358,8 @@ def main() -> None:
     parser.add_argument("--parquet", metavar="FOLDER", help="time the whole command there")
     parser.add_argument("--cluster", default="auto", help="of --parquet, as -n and --threads are")
     parser.add_argument("-n", "--workers", type=int)
+    parser.add_argument("--items", type=int, help="of --parquet: pieces of 2 to the power of that")
+    parser.add_argument("--switch", type=float, help="of --parquet: sys.setswitchinterval, s")
     parser.add_argument("--threads", type=int)
     given = parser.parse_args()
     metrics = given.metrics.split(",")

@@ -274,5 +274,7 @@ def _self_loops(ptr: Array, indptr: Array, indices: Array, found: Array) -> None
         loops = 0
         for row in range(ptr[graph], ptr[graph + 1]):
             for edge in range(indptr[row], indptr[row + 1]):
-                loops += indices[edge] == row
+                if indices[edge] >= row:  # neighbours ascend
+                    loops += indices[edge] == row
+                    break
         found[graph] = loops

@@ -19,6 +19,14 @@ from penstock.kernels.centrality_rules import (
 from penstock.pipelines.centrality.options import OF_DISTANCES, OF_PATHS_THROUGH, CentralityOptions
 from penstock.workers.resources.device import to_host
 
+# What metrics need of the paths: no more is copied from a GPU.
+_NEEDED = {
+    "closeness": ("reached", "total"),
+    "harmonic": ("inverse",),
+    "eccentricity": ("eccentricity",),
+    "diameter": ("eccentricity",),
+}
+
 
 @dataclass(frozen=True)
 class Columns:
@@ -40,20 +48,23 @@ class Columns:
 def compute(batch: GraphBatch, options: CentralityOptions) -> Columns:
     """Return everything that was asked for of the graphs of a batch."""
     kernels, wanted = kernel("centrality", batch.indptr), options.wanted
-    sizes = np.diff(to_host(batch.ptr))
+    ptr = to_host(batch.ptr)
+    sizes = np.diff(ptr)
     nodes: dict[str, Array] = {}
     graphs: dict[str, Array] = {}
     edges, none = None, np.empty(0, np.int64)
     unfinished = uncounted = none
     if wanted & OF_DISTANCES:
-        paths = Paths(*map(to_host, kernels.shortest_paths(batch)))
-        nodes |= of_paths(paths, to_host(batch.ptr), options)
+        paths = kernels.shortest_paths(batch)
+        needed = {name for metric in wanted & OF_DISTANCES for name in _NEEDED[metric]}
+        paths = paths._replace(**{name: to_host(getattr(paths, name)) for name in needed})
+        nodes |= of_paths(paths, ptr, options)
         if "diameter" in wanted:
             graphs["diameter"] = _each(np.maximum, paths.eccentricity, sizes)
             graphs["radius"] = _each(np.minimum, paths.eccentricity, sizes)
     if wanted & OF_PATHS_THROUGH:
         found, edges = _betweenness(kernels, batch, options)
-        uncounted = uncounted_graphs(found, to_host(batch.ptr))
+        uncounted = uncounted_graphs(found, ptr)
         if "betweenness" in wanted:
             nodes["betweenness"] = found
     if "pagerank" in wanted:

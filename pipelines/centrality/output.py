@@ -49,14 +49,15 @@ class CentralityWriter:
         failed = np.zeros(len(sizes), bool)
         failed[list(piece.failed)] = True
         of_nodes = np.repeat(np.arange(len(sizes)), sizes)
-        unfinished = np.isin(of_nodes, found.unfinished)
-        uncounted = np.zeros(len(sizes), bool)
+        unfinished, uncounted = np.zeros(len(sizes), bool), np.zeros(len(sizes), bool)
+        unfinished[found.unfinished] = True
         uncounted[found.uncounted] = True
+        lacking = {"pagerank": unfinished, "betweenness": uncounted}
         columns = _named(piece, of_nodes) | {"node": piece.nodes}
         for metric, values in found.nodes.items():
-            missing = failed[of_nodes] | (unfinished & (metric == "pagerank"))
-            missing |= uncounted[of_nodes] & (metric == "betweenness")
-            columns[metric] = as_arrow(np.ascontiguousarray(values), missing)
+            missing = failed | lacking[metric] if metric in lacking else failed
+            each = missing[of_nodes] if missing.any() else None  # seldom: so many are looked up
+            columns[metric] = as_arrow(np.ascontiguousarray(values), each)
         files = [_write(result, f"nodes/{name}", columns)]
         edges = np.diff(piece.batch.indptr[piece.batch.ptr])
         columns = _named(piece, np.arange(len(sizes)))

@@ -17,7 +17,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _PIECES = 256  # about; they follow from the input alone, so that any cluster writes the same files
-_MOST_ITEMS = 1 << 22  # nodes and edges of a piece, unless a graph has more
+# Nodes and edges of a piece, unless a graph has more; of a large input up to so many: then what
+# every piece costs, whatever its size, is a smaller share, and there are still enough pieces.
+_MOST_ITEMS, _MOST_ITEMS_OF_LARGE = 1 << 22, 1 << 23
 _LEAST_COST = 1e7  # of a piece: some milliseconds
 # A graph beyond these is computed by several tasks, a share of its sources each.
 _LARGE_ITEMS = 1 << 23
@@ -116,6 +118,7 @@ def cut(
     """
     least = _LEAST_COST if least_cost is None else least_cost
     most = max(float(costs.sum()) / _PIECES, least)
+    most_items = min(max(int(items.sum()) // _PIECES, _MOST_ITEMS), _MOST_ITEMS_OF_LARGE)
     large = (items > _LARGE_ITEMS) | (costs > max(_LARGE_COST, 8 * most))
     before_costs = np.concatenate([[0.0], np.cumsum(costs)])
     before_items = np.concatenate([[0], np.cumsum(items)])
@@ -128,7 +131,7 @@ def cut(
             continue
         stop = min(
             int(np.searchsorted(before_costs, before_costs[first] + most, side="right")) - 1,
-            int(np.searchsorted(before_items, before_items[first] + _MOST_ITEMS, "right")) - 1,
+            int(np.searchsorted(before_items, before_items[first] + most_items, "right")) - 1,
             count,
         )
         at = int(np.searchsorted(larges, first))
@@ -144,7 +147,7 @@ def cut(
             elif (
                 most > least
                 and before_costs[ends] - before_costs[first] <= 2 * most
-                and before_items[ends] - before_items[first] <= _MOST_ITEMS
+                and before_items[ends] - before_items[first] <= most_items
                 and not large[first:ends].any()
             ):
                 stop = ends
@@ -188,10 +191,10 @@ def device_bytes(batch: GraphBatch) -> int:
 
 def on_device(batch: GraphBatch) -> GraphBatch:
     """Return a copy of a batch on this worker's GPU."""
-    import cupy
+    from penstock.kernels.cuda.uploads import to_gpu
 
     arrays: dict[str, Any] = {
-        name: None if array is None else cupy.asarray(array)
+        name: None if array is None else to_gpu(array)
         for name in ("ptr", "indptr", "indices", "weights")
         for array in [getattr(batch, name)]
     }

@@ -14,6 +14,7 @@ from penstock.arrays import Array, DeviceArray
 from penstock.kernels.centrality_rules import GraphBatch
 from penstock.kernels.cuda.centrality.items import Items, by_size
 from penstock.kernels.cuda.module import launch_blocks
+from penstock.kernels.cuda.uploads import to_gpu
 
 C_IDS = {"int32": "int", "int64": "long long"}
 NULL = np.uint64(0)
@@ -98,7 +99,7 @@ def launch_teams(
         instance,
         blocks or _blocks(len(items), teams),
         teams.threads or 32 * _WARPS,
-        cp.asarray(items.view(np.uint8)),
+        to_gpu(items.view(np.uint8)),
         np.int64(len(items)),
         *given,
         np.int64(size),

@@ -26,6 +26,7 @@ from penstock.kernels.cuda.centrality.teams import (
     that_fit,
     words,
 )
+from penstock.kernels.cuda.uploads import to_gpu
 
 _SEARCH_FILE = "centrality/breadth_first"
 _BETWEENNESS_FILE = "centrality/betweenness"
@@ -99,7 +100,7 @@ def unweighted_distances(batch: GraphBatch) -> DeviceArray:
     sizes = np.diff(cp.asnumpy(batch.ptr))
     starts = np.concatenate([[0], np.cumsum(sizes**2)])
     distances = cp.full(int(starts[-1]), -1, cp.int32)
-    _search(batch, None, distances, cp.asarray(starts))
+    _search(batch, None, distances, to_gpu(starts))
     return distances
 
 

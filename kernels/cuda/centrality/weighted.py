@@ -21,6 +21,7 @@ from penstock.kernels.cuda.centrality.teams import (
     sources_of,
     summed,
 )
+from penstock.kernels.cuda.uploads import to_gpu
 
 _FILE = "centrality/weighted"
 _TEAMS = (
@@ -43,7 +44,7 @@ def weighted_distances(batch: GraphBatch) -> DeviceArray:
     sizes = np.diff(cp.asnumpy(batch.ptr))
     starts = np.concatenate([[0], np.cumsum(sizes**2)])
     distances = cp.full(int(starts[-1]), cp.inf)
-    _search(batch, None, distances, cp.asarray(starts))
+    _search(batch, None, distances, to_gpu(starts))
     return distances
 
 

@@ -75,8 +75,16 @@ class Survey:
     too_many: bool = False
 
 
+def survey_chunks(chunks: list[Chunk], columns: ColumnNames, most: int) -> list[Survey]:
+    """Survey chunks one after another; runs on a worker.
+
+    most  graphs of a chunk that are told of
+    """
+    return [survey_chunk(chunk, columns, most) for chunk in chunks]
+
+
 def survey_chunk(chunk: Chunk, columns: ColumnNames, most: int) -> Survey:
-    """Say which graphs a chunk has, if these are ``most`` or fewer; runs on a worker."""
+    """Say which graphs a chunk has, if these are ``most`` or fewer."""
     import pyarrow as pa
 
     try:
@@ -161,8 +169,9 @@ def _row_group(
     words = [name for name in names if _is_word(columns, name)]
     options: dict[str, Any] = {"metadata": metadata, "memory_map": True, "read_dictionary": words}
     with pq.ParquetFile(chunk.path, **options) as file:
-        if low == 0 and high == chunk.rows:
-            return file.read_row_group(chunk.group, columns=names, use_threads=False)
+        if chunk.rows <= 2 * (high - low):  # in one call: each waits for the GIL when it returns
+            table = file.read_row_group(chunk.group, columns=names, use_threads=False)
+            return table.slice(low, high - low)
         # Pages behind the last row are not decoded.
         parts, at = [], 0
         size = min(max(high - low, 1024), _BATCH_ROWS) if low == 0 else _BATCH_ROWS

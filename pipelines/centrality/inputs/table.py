@@ -21,7 +21,7 @@ from penstock.pipelines.centrality.inputs.chunks import (
     ColumnNames,
     file_metadata,
     first_line,
-    survey_chunk,
+    survey_chunks,
     type_of,
 )
 from penstock.pipelines.centrality.inputs.ipc_files import (
@@ -47,6 +47,7 @@ if TYPE_CHECKING:
 # Graphs that this process is told of, counted in every chunk anew: some GB. What is in order is no
 # more than there are graphs.
 _TOLD, _TOLD_OF_CHUNK = 1 << 26, 1 << 12
+_SURVEYS_OF_WORKER = 8  # tasks of a core, at least, where there are so many chunks
 
 
 class TableInput(CentralityInput):
@@ -100,9 +101,13 @@ class TableInput(CentralityInput):
         if self.kind != "parquet":
             failed = self._parse(workers, output.scratch)
         most = max(_TOLD // max(len(self.chunks), 1), _TOLD_OF_CHUNK)
-        calls = [(chunk, self.columns, most) for chunk in self.chunks]
-        rows = [chunk.rows for chunk in self.chunks]
-        surveys = workers.tasks("survey", survey_chunk, calls, rows, "edges")
+        # A chunk takes milliseconds, and so does a task that begins.
+        size = max(len(self.chunks) // (_SURVEYS_OF_WORKER * workers.task_capacity.tasks), 1)
+        several = [self.chunks[n : n + size] for n in range(0, len(self.chunks), size)]
+        calls = [(each, self.columns, most) for each in several]
+        rows = [sum(chunk.rows for chunk in each) for each in several]
+        told = workers.tasks("survey", survey_chunks, calls, rows, "edges")
+        surveys = [one for each in told for one in each]
         if self.chunks and all(one.problem for one in surveys):
             raise InputError(f"{self.path} cannot be read", got=surveys[0].problem)
         if any(one.too_many for one in surveys):

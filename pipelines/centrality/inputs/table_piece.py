@@ -47,15 +47,18 @@ class TablePiece(PieceSpec):
         tables, failed = self._tables()
         unread = set(failed)
         failed = {**self.doubtful, **failed}
-        numbers = np.concatenate([np.empty(0, np.int64), *(one for one, _ in tables)])
+        runs = None if failed else _one_after_another([rows for rows, _ in tables], self.graphs)
+        numbers = np.empty(0, np.int64)
+        if runs is None:
+            numbers = np.concatenate([numbers, *(rows.numbers() for rows, _ in tables)])
         names = self.columns
         sources, targets, flags, known = _ends(
             [table for _, table in tables], names.source, names.target
         )
         weights = None
         if weighted:
-            weights = np.ones(len(numbers))
-            if names.weight is not None and len(numbers):
+            weights = np.ones(len(sources))
+            if names.weight is not None and len(sources):
                 parts = [_floats(table[names.weight]) for _, table in tables]
                 weights = np.concatenate(parts)
         if failed:
@@ -68,7 +71,9 @@ class TablePiece(PieceSpec):
             numbers, sources, targets = numbers[order], sources[order], targets[order]
             flags = flags[order]
             weights = None if weights is None else weights[order]
-        starts = np.searchsorted(numbers, np.arange(self.graphs + 1))
+        starts = runs
+        if starts is None:
+            starts = np.searchsorted(numbers, np.arange(self.graphs + 1))
         if weights is not None:
             weights[flags != 0] = 1  # of a row without an edge it means nothing
             weights, wrong = without_bad_weights(weights, starts)
@@ -95,25 +100,25 @@ class TablePiece(PieceSpec):
             unread=piece.unread,
         )  # fmt: skip
 
-    def _tables(self) -> tuple[list[tuple[Array, dict[str, Any]]], dict[int, str]]:
-        """Return the rows, with the number of the graph of each, and why graphs cannot be read."""
+    def _tables(self) -> tuple[list[tuple[_Runs, dict[str, Any]]], dict[int, str]]:
+        """Return the rows, with the graphs that they are of, and why graphs cannot be read."""
         import pyarrow as pa
 
-        found: list[tuple[Array, dict[str, Any]]] = []
+        found: list[tuple[_Runs, dict[str, Any]]] = []
         failed: dict[int, str] = {}
         names = self.columns.names()
         for read in self.reads:
             try:
                 if read.graphs is not None and read.counts is not None:
                     table = read_columns(read.chunk, self.columns, names[1:], read.low, read.high)
-                    found.append((np.repeat(read.graphs, read.counts), table))
+                    found.append((_Runs(read.graphs, read.counts), table))
                     continue
                 table = read_columns(read.chunk, self.columns, names, read.low, read.high)
                 numbers = self._numbers(table.pop(self.columns.graph))
                 if not (mine := numbers >= 0).all():  # among rows of other pieces
                     numbers, chosen = numbers[mine], pa.array(mine)
                     table = {name: column.filter(chosen) for name, column in table.items()}
-                found.append((numbers, table))
+                found.append((_Runs(numbers, None), table))
             except (OSError, pa.ArrowException) as error:
                 reason = f"{read.chunk.where} cannot be read: {first_line(error)}"
                 failed |= dict.fromkeys(self._graphs_in(read).tolist(), reason)
@@ -168,6 +173,35 @@ class KeptPiece(PieceSpec):
         batch = GraphBatch(**arrays, directed=self.directed)
         nodes = read_ids(str(self.folder / f"{self.stem}-nodes.arrow"))
         return Piece(batch, self.failed, self.ids, nodes, self.unread)
+
+
+@dataclass(frozen=True, eq=False)
+class _Runs:
+    """The number of the graph of each row: of so many rows each, or, without counts, of one."""
+
+    graphs: Array
+    counts: Array | None
+
+    def numbers(self) -> Array:
+        """Return a number a row."""
+        return self.graphs if self.counts is None else np.repeat(self.graphs, self.counts)
+
+
+def _one_after_another(several: list[_Runs], graphs: int) -> Array | None:
+    """Return where the rows of each graph begin, and end; None where they may be out of order.
+
+    Most tables lie in order. A number a row, to see that, would be as large as a column.
+    """
+    counts = [runs.counts for runs in several]
+    if any(each is None for each in counts):
+        return None
+    none = np.empty(0, np.int64)
+    of = np.concatenate([none, *(runs.graphs for runs in several)])
+    if (of[1:] < of[:-1]).any():
+        return None
+    rows = np.zeros(graphs + 1, np.int64)
+    np.add.at(rows, of + 1, np.concatenate([none, *(each for each in counts if each is not None)]))
+    return np.cumsum(rows)
 
 
 def _ends(

@@ -478,6 +478,21 @@ def test_many_pieces_are_whole_chunks():
     assert {stop - first for first, stop, _ in few} == {95, 5}
 
 
+def test_pieces_of_large_inputs_are_larger_but_bounded():
+    """What a piece takes whatever its size weighs less then; memory of workers does not grow."""
+    costs, items = np.full(20_000, 1e5), np.full(20_000, 1 << 16)
+
+    def most(count):
+        pieces = cut(costs[:count], items[:count], least_cost=1e12)
+        return max(int(items[first:stop].sum()) for first, stop, _ in pieces)
+
+    assert most(2_000) == 1 << 22
+    assert most(20_000) > 1 << 22
+    assert most(20_000) <= 1 << 23
+    items[:] = 1 << 20
+    assert most(20_000) == 1 << 23
+
+
 def test_the_plan_writes_nothing(tmp_path, capsys):
     generate("zoo", tmp_path / "zoo", graphs=20, seed=1)
     assert run(["centrality", str(tmp_path / "zoo"), str(tmp_path / "out"), "--plan"]) == 0

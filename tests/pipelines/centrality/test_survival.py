@@ -5,6 +5,7 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import nullcontext
 from types import SimpleNamespace
 
 import networkx as nx
@@ -158,8 +159,11 @@ def test_a_large_graph_survives_kills(one_graph, tmp_path, victim):
 
 
 def test_a_worker_with_a_gpu_reads_and_writes_while_it_computes(edges, tmp_path, monkeypatch):
-    """Pieces of a task run on several threads, of which one at a time computes."""
-    held = SimpleNamespace(device=0)
+    """Pieces of a task run on several threads, of which some at a time compute, on streams."""
+    made = SimpleNamespace(Stream=lambda *, non_blocking: nullcontext())
+    monkeypatch.setitem(sys.modules, "cupy", SimpleNamespace(cuda=made))
+    monkeypatch.setattr(tasks, "_streams", tasks._Streams(2))
+    held = SimpleNamespace(device=0, memory_bytes=lambda: 10**10)
     computing, most, threads = [], [0, 0], set()
     real = tasks._of_batch
 
@@ -181,7 +185,7 @@ def test_a_worker_with_a_gpu_reads_and_writes_while_it_computes(edges, tmp_path,
     monkeypatch.setattr("penstock.pipelines.centrality.job._TASKS_OF_WORKER", 1)
     centrality(edges / "edges.parquet", tmp_path / "out", metrics="closeness", cluster=THREADS)
     same(tmp_path / "out", edges / "out")
-    assert most[0] == 1
+    assert 1 <= most[0] <= 2
     assert len(threads) > 2
 
 

@@ -1,0 +1,44 @@
+"""Copies of arrays on the GPU, by way of pinned memory that is used again."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import cupy as cp
+import numpy as np
+
+from penstock.arrays import Array, DeviceArray
+
+_LEAST = 1 << 12  # bytes
+_FEW = 1 << 20  # bytes that the GPU is sent more of than there are, rather than waited for
+
+
+def to_gpu(array: Array) -> DeviceArray:
+    """Return a copy of ``array`` for what is launched on the current stream from now on.
+
+    CuPy's ``asarray`` pins memory of the array's size, and keeps it for arrays of that very size.
+    Where hardly two are of one size, each copy would pin memory of its own, which takes
+    milliseconds in which no other thread launches, copies or maps anything. Here sizes are rounded.
+    """
+    array = np.ascontiguousarray(array)
+    size = array.nbytes
+    if size == 0:
+        return cp.empty(array.shape, array.dtype)
+    if size <= _FEW:
+        padded = np.empty(_rounded(size), np.uint8)
+        padded[:size] = array.reshape(-1).view(np.uint8)
+        found: Any = cp.asarray(padded)[:size].view(array.dtype).reshape(array.shape)
+        return found
+    pinned = cp.cuda.alloc_pinned_memory(_rounded(size))
+    host = np.frombuffer(pinned, array.dtype, array.size).reshape(array.shape)
+    np.copyto(host, array)
+    found = cp.empty(array.shape, array.dtype)
+    stream = cp.cuda.get_current_stream()
+    found.set(host, stream=stream)
+    stream.synchronize()  # then CuPy may give the memory to another
+    return found
+
+
+def _rounded(size: int) -> int:
+    """Return the next power of two, at least a page."""
+    return 1 << (max(size, _LEAST) - 1).bit_length()
