@@ -2,9 +2,10 @@
 
 The input vector of a word is copied to a slot of a ring when the word comes within half a window of
 the centre, is trained there, and what it gained is added to the vectors when its last place leaves.
-A word that stands at several places has one slot. Output vectors are copied for their window;
-those of negatives that several windows share stay until the last of them, like the context's. What
-windows will need is known ahead, as draws are counted: it is asked for two windows before.
+A word that stands at several places has one slot. Output vectors are trained where they lie, and
+copied for their window only if they have no whole chunks (tiles.py): those that windows share, or
+that are of a pool, stay in the caches of the core. What windows will need is known ahead, as draws
+are counted: it is asked for two windows before.
 """
 
 from __future__ import annotations
