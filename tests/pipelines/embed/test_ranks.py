@@ -118,7 +118,7 @@ def test_a_killed_training_goes_on_and_ends_the_same(
 
 def test_a_plan_says_what_a_rank_needs(graph: Graph) -> None:
     large = Graph(graph.path, replace(graph.manifest, nodes=100_000_000, edges=10**9))
-    training = Training(dim=100)
+    training = Training(model="complex", dim=100)
     alone, four = (memory_to_train(large, training, ranks) for ranks in (1, 4))
     assert 0.25 * alone < four < 0.35 * alone
     assert disk_to_train(large, training, 4) == pytest.approx(
