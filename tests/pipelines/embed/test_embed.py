@@ -740,3 +740,18 @@ def test_a_norm_is_taken_from_the_command_line(
     assert cli([*words, "--norm", "3"]) == 2
     assert "option --norm has a bad value. Expected 1 or 2, got 3" in capsys.readouterr().err
     assert cli([*words, "--norm", "2", "--plan", "--cluster", str(cluster.cluster)]) == 0
+
+
+def test_help_and_plan_say_where_things_are(
+    graph: Graph,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert cli(["embed", "train", "--help"]) == 0
+    headings = capsys.readouterr().out.split("\n\n")
+    (found,) = (part for part in headings if "--parts" in part)
+    assert found.lstrip().startswith("Training:")
+    monkeypatch.chdir(tmp_path)
+    assert cli(["embed", "train", str(graph.path), "run", "--plan"]) == 0
+    assert "free on the disk of this folder" in capsys.readouterr().out

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from embed_runs import same, vectors
+from embed_runs import located, same, vectors
 
 from penstock import CSR, Graph
 from penstock.errors import UsageError
@@ -574,7 +574,7 @@ def test_a_warm_start_fills_several_partitions_at_once(
             old = np.concatenate([slot[0], np.asarray(state_rows(slot))], axis=1)[:size]
             assert old[:, dim:].any() == (found.geometry.states > 0)
             at = source.layout.nodes_of(partition)
-            given, rows = layout.locate(at)
+            given, rows = located(layout, at)
             new = np.stack([filled[p][row] for p, row in zip(given, rows, strict=True)])
             np.testing.assert_array_equal(new, old)
     finally:
