@@ -170,8 +170,9 @@ def test_the_context_that_is_begun_with_is_the_one_that_cupy_uses() -> None:
         "driver.cuCtxGetCurrent(ctypes.byref(theirs))\n"
         "print(active.value, mine.value == theirs.value)"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.split() == ["1", "True"]
+    # -P: the working directory may be the repository, whose folder ``penstock`` is not the package.
+    done = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True)
+    assert done.stdout.split() == ["1", "True"], done.stderr
 
 
 @pytest.mark.gpu
