@@ -31,6 +31,9 @@ _WSL_DRIVER = Path("/usr/lib/wsl/lib/libcuda.so.1")
 # have the same.
 _asked: list[str] = []
 
+# What begins with the GPU of this process, by what was asked for.
+_begun: dict[str, threading.Thread] = {}
+
 # Where a starter of ranks says which of its host a process is. That of SLURM comes last: under an
 # mpiexec inside a batch step it belongs to the step, and is 0 for every rank.
 _LOCAL_RANKS = (
@@ -142,31 +145,43 @@ def begin(device: str) -> threading.Thread | None:
 
     The driver takes some tenths of a second to make a context, and the compiler to start, and they
     need Python for none of it: others may be imported meanwhile. What goes wrong is said where the
-    GPU is used.
+    GPU is used. Who asks again is given the same thread.
 
     device  what was asked for, as ``ask`` will be told
     """
     wanted = _wanted() if device == "auto" else device
     if wanted == "cpu" or not shows_gpu() or find_spec("cupy") is None:
         return None
-    thread = threading.Thread(target=_begin, name="penstock-begin-gpu", daemon=True)
-    thread.start()
-    return thread
+    if wanted not in _begun:
+        _begun[wanted] = threading.Thread(target=_begin, name="penstock-begin-gpu", daemon=True)
+        _begun[wanted].start()
+    return _begun[wanted]
 
 
 def _begin() -> None:
+    """Make a context and import CuPy, both at once, then start the compiler."""
+    made: list[bool] = []
+    making = threading.Thread(target=lambda: made.append(_make_context()), daemon=True)
+    making.start()
     with suppress(Exception):
-        if _make_context():
+        import cupy  # noqa: F401
+
+        making.join()
+        if any(made):
             from penstock.kernels.cuda.module import start_compiler
 
             start_compiler()
+    making.join()
 
 
 def _make_context() -> bool:
     """Make the context that CuPy will find: by the driver, which asks nothing of Python."""
     import ctypes
 
-    driver = ctypes.CDLL("libcuda.so.1")
+    try:
+        driver = ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return False
     device, context = ctypes.c_int(), ctypes.c_void_p()
     if driver.cuInit(0) != 0 or driver.cuDeviceGet(ctypes.byref(device), 0) != 0:
         return False
@@ -242,6 +257,7 @@ def withdraw(device: str) -> None:
 def look_again() -> None:
     """Forget what was found, so that it is looked for again."""
     look.cache_clear()
+    _begun.clear()
     _decide_again()
 
 

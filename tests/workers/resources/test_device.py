@@ -151,6 +151,7 @@ def test_a_gpu_is_begun_with_where_it_will_be_used(
     for wanted in ("auto", "gpu"):
         thread = device.begin(wanted)
         assert thread is not None
+        assert device.begin(wanted) is thread
         thread.join()  # it does not say that CuPy is broken; who uses it will
     assert made == ["context"] * 2
     assert not device.gpu()
