@@ -24,6 +24,8 @@ from penstock.errors import MissingExtra, UsageError
 
 _DEVICES = ("auto", "cpu", "gpu")
 
+_NOT_READY = 600  # cudaErrorNotReady
+
 # The driver of the host, where Linux runs under Windows and has no files of devices.
 _WSL_DRIVER = Path("/usr/lib/wsl/lib/libcuda.so.1")
 
@@ -289,6 +291,19 @@ def wait_for_gpu() -> None:
     import cupy
 
     cupy.cuda.get_current_stream().synchronize()
+
+
+def has_come(event: Any) -> bool:
+    """Return whether a stream has come to an event of CuPy; raise what went wrong before it.
+
+    ``event.done`` would say False for ever of a stream that has failed.
+    """
+    import cupy
+
+    status = cupy.cuda.runtime.eventQuery(event.ptr)
+    if status not in (0, _NOT_READY):
+        raise cupy.cuda.runtime.CUDARuntimeError(status)
+    return bool(status == 0)
 
 
 def to_host(array: DeviceArray, out: Any = None) -> Any:

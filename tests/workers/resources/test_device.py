@@ -176,6 +176,22 @@ def test_the_context_that_is_begun_with_is_the_one_that_cupy_uses() -> None:
     assert done.stdout.split() == ["1", "True"], done.stderr
 
 
+def test_a_stream_that_has_failed_is_not_waited_for(pretend_gpu: Callable[[str], None]) -> None:
+    pretend_gpu(
+        "class cuda:\n    class runtime:\n        eventQuery = staticmethod(lambda event: event)\n"
+        "        class CUDARuntimeError(RuntimeError): pass"
+    )
+
+    class Event:
+        def __init__(self, status: int) -> None:
+            self.ptr = status
+
+    assert device.has_come(Event(0))
+    assert not device.has_come(Event(600))
+    with pytest.raises(RuntimeError, match="700"):  # an address that is not mapped
+        device.has_come(Event(700))
+
+
 @pytest.mark.gpu
 def test_a_gpu_is_used_where_there_is_one() -> None:
     assert device.gpu()
