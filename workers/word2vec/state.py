@@ -34,8 +34,9 @@ from penstock.workers.resources.device import gpu, to_host, wait_for_gpu
 
 FOLDER, LAST, EPOCHS = "checkpoints", "checkpoints/last.json", "epochs.jsonl"
 _ANEW = "Run without --resume to start anew"
-# Pieces of an array that are copied ahead. Hashing one is what takes longest.
-_AHEAD = 6
+# Pieces of an array that are copied ahead: hashing one takes longer than copying it, and to encode
+# one as Parquet several times as long, which as many threads do, up to so many.
+_AHEAD, _AHEAD_ENCODED = 6, 16
 
 
 @dataclass
@@ -122,8 +123,8 @@ class Checkpoints:
         number = self.number + 1
         made: list[Future[FileEntry]] = []
 
-        def write(name: str, array: Any) -> FileEntry:
-            return _save_rows(self.folder, f"{FOLDER}/{name}-{number}.npy", array, None)
+        def write(name: str, array: Any, *how: Any) -> FileEntry:
+            return _save_rows(self.folder, f"{FOLDER}/{name}-{number}.npy", array, *how)
 
         if gpu():
             wait_for_gpu()  # the threads below have streams of their own
@@ -138,8 +139,11 @@ class Checkpoints:
                 made.append(encoding.submit(parts.save, number, values))
                 return made[-1]
 
-            name = f"{FOLDER}/in-{number}.npy"
-            first = _save_rows(self.folder, name, vectors[0], None if parts is None else encode)
+            if parts is None:
+                first = write("in", vectors[0])
+            else:
+                ahead = min(max(_AHEAD, parts.threads), _AHEAD_ENCODED)
+                first = write("in", vectors[0], encode, ahead)
             files = [first, context.result()]
         save_json(
             self.folder / LAST,
@@ -206,18 +210,23 @@ class Checkpoints:
 
 
 def _save_rows(
-    folder: Path, name: str, array: Any, encode: Callable[[int, Any], Future[FileEntry]] | None
+    folder: Path,
+    name: str,
+    array: Any,
+    encode: Callable[[int, Any], Future[FileEntry]] | None = None,
+    ahead: int = _AHEAD,
 ) -> FileEntry:
     """Write an array as .npy, rows of a part at a time: the next are copied while some are hashed.
 
     encode  starts what else is made of a piece, which stays until that is done
+    ahead   pieces that are there at once, at most
     """
     rows = rows_of_part(array.shape[1])
     under_way: deque[tuple[Any, list[Future[Any]]]] = deque()
     with npy_writer(folder, name, array.shape, array.dtype) as writer:
         for number, start in enumerate(range(0, len(array), rows)):
             memory = None
-            if len(under_way) == _AHEAD:  # whose memory, which the system has given, is used again
+            if len(under_way) == ahead:  # whose memory, which the system has given, is used again
                 memory, futures = under_way.popleft()
                 for future in futures:
                     future.result()
