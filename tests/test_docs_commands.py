@@ -7,6 +7,7 @@ page, in a folder that holds what pages show as a file: a block whose first line
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 import shutil
@@ -283,3 +284,7 @@ def test_commands_run_also_slow_ones(
     page: str, folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run_all(page, {"runs", "runs, slow"}, capsys)
+    for manifest in folder.glob("*/run.json"):
+        results = json.loads(manifest.read_text()).get("results") or {}
+        if (scores := results.get("validation")) and "mrr" in scores:
+            assert scores["mrr"] > 0.1, manifest  # of vectors at random 0.007

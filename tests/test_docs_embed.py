@@ -43,5 +43,17 @@ def test_commands_can_be_typed(page, root):
         app.parse_args(shlex.split(line)[1:], exit_on_error=False, print_error=False)
 
 
+def test_examples_train_until_vectors_are_better_than_chance(page):
+    """Two epochs of the generated graph have an MRR of 0.001, and ten one of 0.32."""
+    lines = re.findall(r"^penstock embed train .*", page, re.MULTILINE)
+    epochs = [
+        int(re.search(r"--epochs (\d+)", line)[1])
+        for line in lines
+        if "--parts" in line or "--partitions" in line
+    ]
+    assert len(epochs) == 2
+    assert min(epochs) >= 10
+
+
 def test_recipes_are_where_the_page_says(root):
     assert len(list((root / "examples/fb15k-237").glob("*.yaml"))) == 5

@@ -5,13 +5,14 @@ from penstock import embed
 embed.train("g", "run", model="complex", dim=100, epochs=30)
 embed.evaluate("run", filtered=True).scores["mrr"]
 embed.predict("run", head="e12", relation="r3", top=10).answers
+embed.vectors("run")["e12"]
 embed.export("run", "vectors")
 """
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from penstock.cluster.spec import ClusterSpec
 from penstock.graph import Graph
@@ -30,6 +31,9 @@ from penstock.pipelines.embed.report import (
 )
 from penstock.pipelines.job import run as run_job
 
+if TYPE_CHECKING:
+    from penstock.pipelines.vectors import Vectors
+
 __all__ = [
     "EmbedOptions",
     "EvaluateOptions",
@@ -43,6 +47,7 @@ __all__ = [
     "export",
     "predict",
     "train",
+    "vectors",
 ]
 
 
@@ -207,3 +212,41 @@ def export(run: str | Path, out: str | Path, *, quiet: bool = True, **options: A
 
     given = ExportOptions(**options)
     return run_job(ExportJob(client_path(run), client_path(out), given, quiet=quiet))
+
+
+def vectors(
+    run: str | Path, *, checkpoint: Literal["best", "last"] = "best", relations: bool = False
+) -> Vectors:
+    """Return the vectors of a run with the user's ids, as ``penstock.similar`` takes them.
+
+    Those that were trained in memory are mapped from the checkpoint, and read where they are looked
+    at; a training that goes on writes over them. Those of several partitions are copied into
+    memory: where they do not fit, ``export`` them, and map these with ``Vectors.open``.
+
+    Parameters
+    ----------
+    run
+        Directory of a run that ``train`` wrote.
+    checkpoint
+        With the best validation MRR, or the last; where nothing was validated both are the last.
+    relations
+        The vectors of relations, not those of nodes.
+
+    Returns
+    -------
+    Vectors
+        ``ids`` and ``values``, a row a node in the order of the graph.
+
+    Raises
+    ------
+    UsageError
+        No such run, or no vectors of relations.
+
+    Examples
+    --------
+    >>> embed.vectors("run")["e12"]
+    >>> penstock.similar(embed.vectors("run"), "neighbours")
+    """
+    from penstock.pipelines.embed.exporting import open_vectors
+
+    return open_vectors(client_path(run), checkpoint, relations=relations)

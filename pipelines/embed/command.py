@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from cyclopts import App, Group, Parameter
+from cyclopts import App, Parameter
 
 from penstock.cluster.spec import ClusterSpec
 from penstock.graph import Graph
@@ -15,17 +15,12 @@ from penstock.pipelines.embed.options import (
     ExportOptions,
     PredictOptions,
 )
+from penstock.pipelines.help_page import OPTIONS
 from penstock.pipelines.job import run_command
 from penstock.pipelines.job.plan import PlanFlag
 from penstock.pipelines.output import Output
 
-app = App(
-    name="embed",
-    help="Vectors of nodes and relations: Dot, DistMult, ComplEx, TransE and RotatE.",
-    help_format="plaintext",
-    group_parameters=Group("Options", sort_key=5),
-    result_action="return_value",
-)
+app = App(name="embed", group_parameters=OPTIONS)
 
 RunAt = Annotated[ClientPath, Parameter(help="directory of a run")]
 

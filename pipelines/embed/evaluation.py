@@ -24,6 +24,7 @@ from penstock.pipelines.job.partial import PartialOutput
 from penstock.pipelines.job.plan import Need, Plan, disk_need
 from penstock.pipelines.job.ranks import open_ranks
 from penstock.workers.embed.evaluate import SHOWN, Evaluated, EvaluateTask, unknown
+from penstock.workers.embed.source import BLOCK_BYTES
 from penstock.workers.embed.versions import Checkpoints
 from penstock.workers.embed.warm import IDS
 
@@ -71,9 +72,9 @@ class VectorsJob(Job[R]):
         yield PartialOutput(self.at, self.at)
 
     def memory(self) -> int:
-        """Return the bytes that a worker needs, about: a partition, and what goes with it."""
+        """Return the bytes that a worker needs, about, of a partition or a block of one."""
         found = Checkpoints(self.at / "checkpoints").load(self.checkpoint)
-        return 2 * found.geometry.slot_bytes(1) + 500_000_000
+        return 2 * min(found.geometry.slot_bytes(1), BLOCK_BYTES) + 500_000_000
 
     def plan(self) -> Plan:
         """Say what memory it takes."""

@@ -9,17 +9,21 @@ import numpy as np
 from penstock.arrays import Array
 from penstock.arrow import read_column
 from penstock.errors import UsageError
+from penstock.files import FileEntry, file_entry
 from penstock.pipelines.embed.options import ExportOptions
 from penstock.pipelines.embed.report import ExportReport
 from penstock.pipelines.embed.run import Run, checkpoint_name
 from penstock.pipelines.job import Job
 from penstock.pipelines.job.partial import PartialOutput
 from penstock.pipelines.job.plan import Need, Plan, disk_need
-from penstock.pipelines.vectors.store import KIND, write_vectors
+from penstock.pipelines.vectors import Vectors
+from penstock.pipelines.vectors.store import KIND, VALUES, as_ids, write_vectors
 from penstock.sizes import need_disk
 from penstock.workers.embed.source import TableSource, read_checkpoint
 from penstock.workers.embed.versions import Checkpoint, Checkpoints
 from penstock.workers.embed.warm import IDS
+
+_MEMORY = 500_000_000  # of the process, with the blocks that are read and written
 
 
 class ExportJob(Job[ExportReport]):
@@ -56,7 +60,7 @@ class ExportJob(Job[ExportReport]):
             str(self.out),
             f"vectors of {self.count:,} {self.what}, {self.width} values each",
             (("export", f"the {self.checkpoint} checkpoint of {self.at}"),),
-            Need(2 * 4 * self.count * self.width),
+            Need(_MEMORY + 24 * self.count),
             disk_need(self.out.parent, self.bytes),
         )
 
@@ -65,16 +69,23 @@ class ExportJob(Job[ExportReport]):
         run = self.run
 
         def write(source: TableSource, found: Checkpoint) -> int:
+            written: dict[str, tuple[Path, FileEntry]] = {}
             if self.options.relations:
                 ids = list(run.relations or ())
                 values = found.tensors["relations"][: len(ids)]
             else:
                 ids = read_column(self.at / IDS, "id").combine_chunks()
-                values = _in_order(source, partial.scratch)
+                path = partial.scratch / VALUES
+                shape = run.nodes, source.table.geometry.width
+                values = np.lib.format.open_memmap(path, "w+", np.float32, shape)
+                _fill(values, source)
+                values.flush()
+                written = {VALUES: (path, file_entry(partial.scratch, VALUES))}
             return write_vectors(
                 partial.result,
                 ids,
                 values,
+                written=written,
                 made_by="penstock embed",
                 run=str(self.at),
                 checkpoint=self.checkpoint,
@@ -98,16 +109,34 @@ class ExportJob(Job[ExportReport]):
         )
 
 
-def _in_order(source: TableSource, scratch: Path) -> Array:
-    """Return all vectors by node: of one partition as they are, of several in a mapped file."""
-    layout = source.layout
-    if layout.partitions == 1:
-        whole: Array = next(source.parts())[1]
-        return whole
-    path = scratch / ".values.npy"
-    shape = layout.nodes, source.table.geometry.width
-    values = np.lib.format.open_memmap(path, "w+", np.float32, shape)
-    path.unlink()  # it stays as long as it is mapped, and cannot be left behind
-    for partition, (_, part) in enumerate(source.parts()):
-        values[layout.nodes_of(partition)] = part
-    return values
+def open_vectors(run_at: Path, checkpoint: str, *, relations: bool) -> Vectors:
+    """Return the vectors of a checkpoint: those of one partition mapped, others in memory."""
+    run = Run.load(run_at)
+    name = checkpoint_name(run_at, checkpoint, run)
+    if relations and run.relations is None:
+        raise UsageError(f"{run_at} has no vectors of relations")
+
+    def read(source: TableSource, found: Checkpoint) -> Vectors:
+        about = {"made_by": "penstock embed", "run": str(run_at), "checkpoint": name}
+        if relations:
+            names = run.relations or ()
+            values = found.tensors["relations"][: len(names)]
+            return Vectors(as_ids(list(names)), values, run_at, about)
+        ids = read_column(run_at / IDS, "id").combine_chunks()
+        if source.layout.partitions > 1:
+            values = np.empty((run.nodes, source.table.geometry.width), np.float32)
+            _fill(values, source)
+        else:
+            next(source.vectors(0))  # is it the version that the checkpoint names?
+            values = source.mapped(0)
+        return Vectors(ids, values, run_at, about)
+
+    return read_checkpoint(run_at / "checkpoints", name, read)
+
+
+def _fill(values: Array, source: TableSource) -> None:
+    """Write all vectors by node, some rows at a time."""
+    for partition in range(source.layout.partitions):
+        nodes = source.layout.nodes_of(partition)
+        for row, rows in source.vectors(partition):
+            values[nodes[row : row + len(rows)]] = rows

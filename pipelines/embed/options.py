@@ -60,7 +60,7 @@ def read_recipe(path: Path, beside: dict[str, Any]) -> dict[str, Any]:
     partitions="Out of core",
     recipe="Model",
     init="Validation and checkpoints",
-    parts="Out of core",
+    parts="Training",
 )
 class TrainingOptions(Training):
     """A training, what it begins with, and on how many ranks."""

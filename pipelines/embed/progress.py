@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 from penstock.progress import Progress
+from penstock.sizes import format_count
+
+_SHORT = 1.0  # seconds of training of which no rate is shown: kernels may still be compiled
 
 
 class EdgeBar(Progress):
@@ -15,6 +19,7 @@ class EdgeBar(Progress):
         self._epochs, self._figures = epochs, dict[str, Any]()
         self._edges: dict[int, int] = {}  # that each rank has trained
         self._before = 0  # edges that were trained before ranks were lost
+        self._begun = time.monotonic()  # when ranks had read the graph, and trained on
 
     def __enter__(self) -> EdgeBar:
         super().__enter__()
@@ -25,12 +30,16 @@ class EdgeBar(Progress):
         self._figures.update(metrics)
         if (left := metrics.get("left")) is not None:  # of a run that is resumed, or begun again
             self._edges.clear()
+            self._begun = time.monotonic()
             self._before, self.total = self.done, max(self.done + int(left), 1)
         self._edges[rank] = max(int(metrics.get("edges", 0)), self._edges.get(rank, 0))
         self.advance(max(self._before + sum(self._edges.values()) - self.done, 0))
 
     def _state(self, elapsed: float) -> str:
-        figures, found = self._figures, [super()._state(elapsed)]
+        figures, found = self._figures, [f"{min(100 * self.done // self.total, 100)} %"]
+        trained = time.monotonic() - self._begun
+        if trained >= _SHORT:
+            found.append(f"{format_count((self.done - self._before) / trained)} edges/s")
         if (epoch := figures.get("epoch")) is not None:
             found.append(f"{epoch} of {self._epochs} epochs")
         if (loss := figures.get("loss")) is not None:

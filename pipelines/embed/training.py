@@ -39,6 +39,9 @@ from penstock.workers.embed.task import Trained, TrainTask
 from penstock.workers.embed.versions import Checkpoints
 from penstock.workers.embed.warm import newest
 
+_HARDLY = 0.01  # of the loss of vectors of zeros: what is within is no better or worse than they
+_FALLS = 0.001  # of a loss: what it falls by within an epoch where more of them will help
+
 
 class TrainJob(Job[TrainReport]):
     """Trains vectors of nodes and relations, in a folder that is there from the first epoch on."""
@@ -64,18 +67,19 @@ class TrainJob(Job[TrainReport]):
 
     def check(self) -> None:
         """Raise where model, graph and the run to begin with do not go together."""
-        graph, training = self.graph, self.options.training
-        check_graph(graph, training, self.ranks)
+        graph, training, init_sha256 = self.graph, self.options.training, None
         self.resumes = self.options.resume and (self.out / FORMAT.file).is_file()
-        init_sha256 = None
         if self.resumes:
             before = Run.load(self.out)
             old, init_sha256 = before.training, before.init_sha256
             training = replace(
                 training,
+                model=training.model or old.model,
                 batch=training.batch or old.batch,
                 partitions=training.partitions or old.partitions,
             )
+        training = training.for_graph(has_relations=graph.manifest.relations is not None)
+        check_graph(graph, training, self.ranks)
         names = graph.manifest.relations if training.has_relations else None
         self.init = self._init(training)
         if self.init is not None:
@@ -284,18 +288,32 @@ def _diverged(out: Path, trained: Trained) -> PenstockError:
     )
 
 
-def _warn_useless(out: Path, trained: Trained, training: Any) -> None:
-    """Say so where zeros would have been better than what was trained."""
-    zeros = training.loss_of_zeros(trained.nodes)
-    if zeros == 0:  # nothing is compared: what loss there is is the penalty's
+def _warn_useless(out: Path, trained: Trained, training: Training) -> None:
+    """Say so where vectors of zeros would have been as good as what was trained, and what to try.
+
+    Losses are compared without penalties, which zeros do not have.
+    """
+    zeros, loss, before = training.loss_of_zeros(trained.nodes), trained.loss, trained.loss_before
+    # Without zeros nothing is compared: what loss there is is the penalty's.
+    if zeros == 0 or loss is None or not trained.edges or trained.penalty is None:
         return
-    # Hardly trained vectors are near 0, and so is their loss near that.
-    if trained.loss is not None and trained.edges and trained.loss > 1.01 * zeros:
-        print(
-            f"{out}: the loss, {trained.loss:.4g}, is above the {zeros:.4g} that vectors of zeros "
-            "would have: train again with a lower --lr, or a smaller --batch",
-            file=sys.stderr,
-        )
+    ours, (power, weight) = loss - trained.penalty, training.penalty
+    if ours < (1 - _HARDLY) * zeros:
+        return
+    slower = "a lower --lr, or a smaller --batch"
+    falls = before is not None and loss < (1 - _FALLS) * before
+    if falls or before is None:
+        remedy = "more --epochs" if falls else f"more --epochs; if the loss does not fall, {slower}"
+    elif ours > (1 + _HARDLY) * zeros or not weight:
+        remedy = slower
+    else:
+        remedy = f"a smaller --{'l2' if power == 2 else 'n3'}"
+    without = " without penalties" if weight else ""
+    print(
+        f"{out}: the loss{without}, {ours:.4g}, is no better than the {zeros:.4g} that vectors of "
+        f"zeros would have{' and falls' * falls}: train again with {remedy}",
+        file=sys.stderr,
+    )
 
 
 def _warn_in_memory(training: Training) -> None:

@@ -98,4 +98,6 @@ class Plan:
 
 def disk_need(folder: Path, size: int) -> Need:
     """Return what an output of ``size`` bytes takes of the disk of ``folder``."""
-    return Need(size, free_disk(folder), f"free on the disk of {shown(folder)}")
+    named = shown(folder)
+    where = "this folder" if named == "." else named
+    return Need(size, free_disk(folder), f"free on the disk of {where}")

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from penstock.workers.embed.layout.nodes import NodeLayout
 from penstock.workers.embed.source import open_checkpoint
 
 
@@ -22,6 +23,13 @@ def vectors(folder: Path, name: str = "last") -> tuple[Any, dict[str, Any], dict
         return [array[np.argsort(order)] for array in joined], found.tensors, found.about
     finally:
         source.close()
+
+
+def located(layout: NodeLayout, nodes: Any) -> tuple[Any, Any]:
+    """Return partition and row of each of ``nodes``."""
+    places = nodes if layout.places is None else layout.places[nodes]
+    found = np.searchsorted(layout.starts, places, side="right") - 1
+    return found, places - layout.starts[found]
 
 
 def same(one: Path, other: Path) -> None:

@@ -209,12 +209,20 @@ def known_answers(
 ) -> dict[Side, KnownAnswers]:
     """Return all answers to the queries of ``edges`` that ``held`` has.
 
+    Without relations every node scores highest with itself, or nearly so. Where no edge of ``held``
+    is a loop, a node is therefore known to be no answer to itself.
+
     relations  how many the model has
     """
     asked = [_Asked(edges, side, layout, max(relations, 1)) for side in sides]
+    loops = False
     for some in held:  # once: there may be more edges than fit into memory
+        loops = loops or (relations == 0 and bool((some.heads == some.tails).any()))
         for one in asked:
             one.look_at(some)
+    if relations == 0 and not loops:
+        for one in asked:
+            one.look_at(one.to_themselves())
     return {one.side: one.known() for one in asked}
 
 
@@ -239,6 +247,11 @@ class _Asked:
         answer = answer if places is None else places[answer]
         self.number.append(at[hit].astype(self.number[0].dtype))
         self.answers.append(answer.astype(self.answers[0].dtype))
+
+    def to_themselves(self) -> Edges:
+        """Return an edge of the only relation from each node that is asked about to itself."""
+        nodes = self.unique // self.relations
+        return Edges(nodes, np.zeros(len(nodes), np.int32), nodes)
 
     def known(self) -> KnownAnswers:
         """Return the answers of the different queries, each once, and which of them each is."""

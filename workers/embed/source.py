@@ -11,14 +11,17 @@ import numpy as np
 
 from penstock.arrays import Array
 from penstock.errors import UsageError
+from penstock.limits import available_memory
 from penstock.workers.embed.buffer import PartitionBuffer
 from penstock.workers.embed.layout.nodes import NodeLayout
-from penstock.workers.embed.storage import Geometry, Slot, Table, Version, open_table
+from penstock.workers.embed.storage import PAGE, Geometry, Slot, Table, Version, open_table
 from penstock.workers.embed.storage.direct import aligned_bytes
 from penstock.workers.embed.storage.joined import JoinedTable
 from penstock.workers.embed.versions import Checkpoint, Checkpoints, table_path
 
 R = TypeVar("R")
+BLOCK_BYTES = 1 << 28  # of the vectors that are read at once of a partition too large for memory
+_ROOM = 0.5  # of free memory, which a partition may take with the optimizer's state
 
 
 class VectorSource(ABC):
@@ -67,7 +70,8 @@ class BufferSource(VectorSource):
 class TableSource(VectorSource):
     """Those of a table on disk, in the versions that are given: one partition in memory.
 
-    slot  where that is [default: in memory of its own]
+    slot       where that is [default: in memory of its own]
+    in_blocks  whether partitions do not fit there, and a block of rows is in memory instead
     """
 
     def __init__(
@@ -79,15 +83,79 @@ class TableSource(VectorSource):
         *,
         device: bool = False,
         slot: Slot | None = None,
+        in_blocks: bool = False,
     ) -> None:
         self.table, self.versions, self.device = table, versions, device
+        self.in_blocks = in_blocks
         self.layout, self.relations, self._slot = layout, relations, slot
         self._held: tuple[int, list[Any]] | None = None
 
     def parts(self) -> Iterator[tuple[int, Any]]:
-        """Read and yield every partition."""
+        """Read and yield every partition, whole or in blocks."""
         for partition, size in enumerate(self.layout.sizes):
-            yield int(self.layout.starts[partition]), self._read(partition)[0][:size]
+            first = int(self.layout.starts[partition])
+            if self.in_blocks:
+                yield from ((first + row, rows) for row, rows in self._large_blocks(partition))
+            else:
+                yield first, self._read(partition)[0][:size]
+
+    def blocks(self, partition: int) -> Iterator[tuple[int, Array, bool]]:
+        """Read some rows of a partition at a time, in host memory until the next are asked for.
+
+        Yields the first of these rows, the rows, and whether they are of states, which come last.
+        Behind the partition's last node there may be rows of nobody.
+        """
+        geometry, row, was_state = self.table.geometry, 0, False
+        rest = np.empty(0, np.uint8)  # of a row that goes on in the next chunk
+        for array, data in self.table.stream(self.versions[partition]):
+            is_state = array > 0  # the arrays of states are one, of as many values a row
+            if is_state != was_state:
+                row, was_state = 0, is_state
+            width = geometry.width * (geometry.states if is_state else 1)
+            joined = np.concatenate([rest, data]) if len(rest) else data
+            count = len(joined) // (4 * width)
+            whole, rest = np.split(joined, [4 * width * count])
+            rest = rest.copy()
+            yield row, whole.view(np.float32).reshape(count, width), is_state
+            row += count
+
+    def vectors(self, partition: int) -> Iterator[tuple[int, Array]]:
+        """Read the vectors of a partition's nodes: the first row of some at a time, and these."""
+        size = self.layout.sizes[partition]
+        for row, rows, is_state in self.blocks(partition):
+            if is_state or row >= size:
+                return
+            yield row, rows[: size - row]
+
+    def mapped(self, partition: int) -> Array:
+        """Return the vectors of a partition's nodes as they lie in the file, which is mapped."""
+        table, version = self.table, self.versions[partition]
+        shape = self.layout.sizes[partition], table.geometry.width
+        at = table.offset(version) + PAGE
+        return np.memmap(table.path, np.float32, "r", at, shape)
+
+    def _large_blocks(self, partition: int) -> Iterator[tuple[int, Any]]:
+        """Yield the same in larger blocks, where this worker computes."""
+        width = self.table.geometry.width
+        first, count, most = 0, 0, max(BLOCK_BYTES // (4 * width), 1)
+        block = np.empty((most, width), np.float32)
+        for _, rows in self.vectors(partition):
+            while len(rows):
+                some = rows[: most - count]
+                block[count : count + len(some)] = some
+                count, rows = count + len(some), rows[len(some) :]
+                if count == most:
+                    yield first, self._placed(block)
+                    first, count = first + count, 0
+        if count:
+            yield first, self._placed(block[:count])
+
+    def _placed(self, block: Array) -> Any:
+        if not self.device:
+            return block
+        import cupy
+
+        return cupy.asarray(block)
 
     def states(self, partition: int) -> list[Any]:
         """Return a partition with the optimizer's arrays, whole."""
@@ -133,14 +201,27 @@ def open_checkpoint(
     """Return the vectors of checkpoint ``name`` in the folder of a run's checkpoints.
 
     device  whether they are read into this worker's GPU
-    slot    where a partition is read to [default: memory of its own]
+    slot    where a partition is read to [default: memory of its own, in blocks where it is short]
     """
     found = Checkpoints(folder).load(name)
     check_trained(folder, found)
     layout = NodeLayout.open(folder)
-    table = _open_files(folder, found.geometry, device=device)
+    in_blocks = slot is None and found.geometry.slot_bytes(1) > _ROOM * free_memory(device=device)
+    table = _open_files(folder, found.geometry, device=device and not in_blocks)
     relations, versions = found.tensors.get("relations"), list(found.versions)
-    return TableSource(table, versions, layout, relations, device=device, slot=slot), found
+    source = TableSource(
+        table, versions, layout, relations, device=device, slot=slot, in_blocks=in_blocks
+    )
+    return source, found
+
+
+def free_memory(*, device: bool) -> int:
+    """Return how many bytes this process may still take, of its GPU or of the host."""
+    if not device:
+        return available_memory()
+    import cupy
+
+    return int(cupy.cuda.runtime.memGetInfo()[0])
 
 
 def read_checkpoint(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -23,6 +24,7 @@ RESUMABLE = (
 )  # fmt: skip
 DISTANCES = ("transe", "rotate")  # models whose score is a distance
 PAIRED = ("complex", "rotate")  # models of complex numbers: a vector has two halves
+_UNGIVEN = ("complex", "dot")  # which model it is that was not given, the graph decides
 # Options that have a meaning with some choices of another option only.
 _BELONGS = {
     "norm": ("model", ("transe",)),
@@ -49,8 +51,8 @@ def _number(value: Any) -> Any:
 class Training:
     """A model, its loss, negatives and optimizer, and how it is computed."""
 
-    model: Literal["dot", "distmult", "complex", "transe", "rotate"] = "complex"
-    """score of an edge; dot is for graphs without relations"""
+    model: Literal["dot", "distmult", "complex", "transe", "rotate"] | None = None
+    """score of an edge [default: complex, or dot where edges have no relations]"""
     dim: Annotated[int, Field(ge=1, le=4096)] = 100
     """values in the vector of a node; for complex and rotate one half real, one imaginary"""
     norm: Annotated[Literal[1, 2] | None, BeforeValidator(_number)] = None
@@ -92,9 +94,9 @@ class Training:
     schedule: Literal["linear", "constant"] = "linear"
     """learning rate over the epochs: linearly to 0, or constant, which more --epochs can resume"""
     beta1: Annotated[float, Field(ge=0, lt=1)] = 0.9
-    """adam: decay of the mean of gradients"""
+    """adam: decay of the first moment"""
     beta2: Annotated[float, Field(ge=0, lt=1)] = 0.999
-    """adam: decay of the mean of their squares"""
+    """adam: decay of the second moment"""
     epsilon: Positive = 1e-10
     """adagrad, adam: added to the root that gradients are divided by"""
     epochs: Count = 30
@@ -129,12 +131,12 @@ class Training:
                 remedy=f"Take --dim {self.dim + 1}",
             )
         for name, (of, choices) in _BELONGS.items():
-            if getattr(self, name) != getattr(type(self), name) and (
-                getattr(self, of) not in choices
-            ):
+            given = getattr(self, of)
+            chosen = _UNGIVEN if given is None else (given,)
+            if getattr(self, name) != getattr(type(self), name) and not {*chosen} & {*choices}:
                 raise UsageError(
                     f"option {flag(name)} needs {flag(of)} {' or '.join(choices)}",
-                    got=f"{flag(of)} {getattr(self, of)}",
+                    got=f"no {flag(of)}" if given is None else f"{flag(of)} {given}",
                 )
         if self.n3 and self.l2:
             raise UsageError("--n3 and --l2 cannot go together", remedy="Leave one of them out")
@@ -169,6 +171,10 @@ class Training:
                 got=f"{-(-batch // self.chunk):,}",
                 remedy=f"Take --chunk {fits} or more, or a smaller --batch",
             )
+
+    def for_graph(self, *, has_relations: bool) -> Training:
+        """Return it with a model, which the graph decides where none was given."""
+        return self if self.model else replace(self, model="complex" if has_relations else "dot")
 
     @property
     def has_relations(self) -> bool:
@@ -224,6 +230,7 @@ class Training:
         relations  how many the graph has
         """
         sides = {"tail": (Side.TAIL,), "head": (Side.HEAD,), "both": (Side.TAIL, Side.HEAD)}
+        assert self.model is not None  # for_graph
         name = f"transe_l{self.norm or 1}" if self.model == "transe" else self.model
         power, weight = self.penalty
         return EmbedRules(

@@ -46,6 +46,8 @@ class Trained:
 
     best_epoch      with the best validation MRR; the last one where nothing was validated
     loss            mean of an edge in the last epoch; None: there is none, or it is no number
+    loss_before     that of the epoch before
+    penalty         how much of a loss of the last vectors is penalties; None: it is no number
     validation      of the best epoch: see ``Scores``; None: there are no edges to validate on
     epoch_seconds   the median epoch, evaluation and checkpoints not counted
     utilization     share of these seconds in which kernels trained
@@ -82,3 +84,5 @@ class Trained:
     ranks: int = 1
     bytes_exchanged: int = 0
     exchange_seconds: float = 0.0
+    loss_before: float | None = None
+    penalty: float | None = 0.0

@@ -17,7 +17,7 @@ The paper has S = 8 * V * d (values and Adagrad's state, both float32), and 2 * 
 for an exchange, where 2 * P are the bytes of one partition: E / V ** 2 >= 96 * d ** 2 /
 (M * t * (w + r)). Written and read together at w and r, an exchange takes at least twice that,
 since 2 * P go each way. Here x is what was measured of exchanges, and 1 / w + 1 / r where that is
-not known. ``paper`` has the formula as it was printed, to compare.
+not known.
 """
 
 from __future__ import annotations
@@ -25,7 +25,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-from penstock.sizes import format_bytes, format_count
 from penstock.workers.embed.storage import Geometry
 
 
@@ -127,36 +126,19 @@ class Condition:
             dim -= 1
         return dim
 
-    @property
-    def needed_density(self) -> float:
-        """What |E| / |V| ** 2 must be at least, by what was measured here."""
-        per_edge = self.buckets * self.machine.seconds_per_edge * self.memory
-        return self.machine.seconds_per_byte * self.slots * self.row_bytes**2 / per_edge
-
-    @property
-    def density(self) -> float:
-        """|E| / |V| ** 2."""
-        return self.edges / self.nodes**2
-
-    @property
-    def paper(self) -> float:
-        """What |E| / |V| ** 2 must be at least, by the formula as printed."""
-        both = self.machine.read + self.machine.write
-        return 96 * self.dim**2 / (self.memory * self.machine.seconds_per_edge * both)
-
     def describe(self, partitions: int) -> str:
-        """Return one line for people."""
+        """Return one or two sentences for people."""
         if partitions <= self.slots:
             return "theorem 3: the table fits into the buffer, nothing is swapped"
-        m = self.machine
-        said = "holds" if self.holds_for(partitions) else "does not hold"
+        most = f"{min(self.most, 1e9):,.3g}"
+        if self.holds_for(partitions):
+            return f"theorem 3 holds: swaps can hide behind training with up to {most} partitions"
+        remedy = f"They would with --dim {self.largest_dim}"
+        if self.fewest <= self.most:
+            remedy = f"Memory allows --partitions {self.fewest}"
         return (
-            f"theorem 3 {said} for {partitions} partitions: at "
-            f"{format_count(1 / m.seconds_per_edge)} edges/s and {format_bytes(m.read)}/s read, "
-            f"{format_bytes(m.write)}/s written, and with {self.buckets:.2g} buckets of edges "
-            "trained during a swap at the least, swaps hide with up to "
-            f"{min(self.most, 1e9):.3g}; {self.fewest} fit the buffer; "
-            f"it would hold up to dimension {self.largest_dim}"
+            f"theorem 3 does not hold: swaps can hide behind training with up to {most} "
+            f"partitions, not {partitions}. {remedy}"
         )
 
 

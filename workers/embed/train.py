@@ -38,6 +38,7 @@ from penstock.workers.embed.initial import fill_nodes, relation_rows
 from penstock.workers.embed.layout.buckets import EdgeBuckets, PhaseEdges, build_buckets
 from penstock.workers.embed.layout.nodes import NodeLayout
 from penstock.workers.embed.negatives import Draw, Negatives
+from penstock.workers.embed.penalty import mean_penalty
 from penstock.workers.embed.ranking import Scores, known_answers, rank, sample
 from penstock.workers.embed.ranks.rounds import order_in_memory
 from penstock.workers.embed.schedule import Schedule, Share
@@ -164,6 +165,8 @@ class Run:
         self.loss, self.epoch_loss, self.epoch_edges = math.nan, 0.0, 0
         self.busy = BusyTime(device=gpu())
         self._losses: list[Any] = []  # of batches that a GPU may still train
+        self._last: Batch | None = None  # that was trained, whose rows are in the buffer
+        self._before = math.nan  # the loss of the epoch before the last one
         self._saved = time.monotonic()
         self._saved_batches = -1  # that were trained when the last checkpoint was written
         self._looked = 0.0
@@ -305,6 +308,10 @@ class Run:
         seconds = sum(epoch.seconds for epoch in epochs)
         # The first one may have compiled kernels; one that was begun before is a part of one.
         whole = [epoch.seconds / epoch.share for epoch in epochs]
+        penalty = 0.0
+        if self._last is not None:
+            nodes = Table(self.buffer.values, self.buffer.state)
+            penalty = mean_penalty(nodes, self.relations, self._last, self.rules)
         if stopped != "nan" and self._saved_batches != self.batches:
             self._save()
         self._drop_buckets()
@@ -314,6 +321,8 @@ class Run:
             first_epoch=first_epoch,
             best_epoch=self.best_epoch or self.epoch,
             loss=self.loss if stopped != "nan" and math.isfinite(self.loss) else None,
+            loss_before=self._before if math.isfinite(self._before) else None,
+            penalty=penalty if math.isfinite(penalty) else None,
             nodes=self.graph.num_nodes,
             edges=self.graph.num_edges,
             relations=self.relation_count,
@@ -381,7 +390,7 @@ class Run:
             paused = self._states(self.epoch)
             if paused is None:
                 return "nan"
-            self.loss = self.epoch_loss / max(self.epoch_edges, 1)
+            self._before, self.loss = self.loss, self.epoch_loss / max(self.epoch_edges, 1)
             took = EpochTime(time.perf_counter() - begun - paused, self.busy.seconds - busy, share)
             last = self.epoch + 1 == training.epochs
             validates = self.validation is not None and (
@@ -456,6 +465,7 @@ class Run:
                 )
             self._after_batch()  # which waits for other ranks, and does not count as training
             self._losses.append(loss)
+            self._last = batch
             self.epoch_edges += len(heads)
             if not self._progress(len(heads)):
                 return False

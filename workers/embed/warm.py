@@ -98,28 +98,12 @@ class WarmStart:
             first, stop = int(layout.starts[partition]), int(layout.starts[partition + 1])
             if np.searchsorted(ordered, first) == np.searchsorted(ordered, stop):
                 continue
-            for row, rows, is_state in self._blocks(partition):
+            for row, rows, is_state in self.source.blocks(partition):
                 begin, end = min(first + row, stop), min(first + row + len(rows), stop)
                 low, high = np.searchsorted(ordered, [begin, end])
                 if low < high:
                     at = np.argsort(order[low:high], kind="stable") + low
                     yield order[at], rows[ordered[at] - begin], is_state
-
-    def _blocks(self, partition: int) -> Iterator[tuple[int, Array, bool]]:
-        """Yield the first row of some whole rows of a partition, these, and whether of states."""
-        geometry, row, was_state = self.source.table.geometry, 0, False
-        rest = np.empty(0, np.uint8)  # of a row that goes on in the next chunk
-        for array, data in self.source.table.stream(self.source.versions[partition]):
-            is_state = array > 0  # the arrays of states are one, of as many values a row
-            if is_state != was_state:
-                row, was_state = 0, is_state
-            width = geometry.width * (geometry.states if is_state else 1)
-            joined = np.concatenate([rest, data]) if len(rest) else data
-            count = len(joined) // (4 * width)
-            whole, rest = np.split(joined, [4 * width * count])
-            rest = rest.copy()
-            yield row, whole.view(np.float32).reshape(count, width), is_state
-            row += count
 
     def fill_relations(self, values: Array, state: Array) -> None:
         """Give known relations what they had, their inverses too."""

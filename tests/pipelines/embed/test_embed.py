@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
+import penstock
 from penstock import CSR, ClusterSpec, Graph, embed, etl, generate
 from penstock.errors import (
     CapacityError,
@@ -29,9 +30,12 @@ from penstock.pipelines.cli import app
 from penstock.pipelines.cli import run as cli
 from penstock.pipelines.embed.planning import fewest_partitions, memory_to_train
 from penstock.pipelines.embed.run import Run
+from penstock.pipelines.embed.training import _warn_useless
 from penstock.pipelines.vectors import Vectors
+from penstock.workers.embed import source
 from penstock.workers.embed.source import open_checkpoint
 from penstock.workers.embed.spec import Training
+from penstock.workers.embed.task import Trained as Result
 
 Trained = tuple[Path, embed.TrainReport]
 ROOT = Path(__file__).resolve().parents[3]
@@ -191,18 +195,56 @@ def test_out_of_core_gives_vectors_of_all_nodes(
     np.testing.assert_array_equal(exported.values[rows], values(run)[0])
 
 
+@pytest.mark.parametrize("partitions", [1, 6])
+def test_vectors_are_read_in_blocks(
+    graph: Graph, tmp_path: Path, partitions: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where a partition does not fit in memory; scores, answers and exports are the same."""
+    run, cluster = tmp_path / "run", ClusterSpec(cluster="threads", device="cpu")
+    embed.train(graph, run, cluster=cluster, partitions=partitions, **{**SMALL, "batch": 50})
+    asked: dict[str, Any] = {"head": "e1", "relation": "r0", "top": 3, "cluster": cluster}
+
+    def found() -> Any:
+        scores = embed.evaluate(run, filtered=True, cluster=cluster).scores
+        return scores, embed.predict(run, **asked).answers
+
+    whole = found()
+    monkeypatch.setattr(source, "free_memory", lambda *, device: 0)
+    monkeypatch.setattr(source, "BLOCK_BYTES", 32 * 13)
+
+    def not_whole(*_: Any) -> None:
+        raise AssertionError("a partition was read whole")
+
+    monkeypatch.setattr(source.TableSource, "_read", not_whole)
+    assert found() == whole
+    embed.export(run, tmp_path / "v")
+    exported, ours = Vectors.open(tmp_path / "v"), embed.vectors(run)
+    assert ours.ids.equals(exported.ids)
+    np.testing.assert_array_equal(ours.values, exported.values)
+    assert isinstance(ours.values, np.memmap) == (partitions == 1)
+    # By the same ids, of the same places as in a checkpoint that is read whole.
+    monkeypatch.undo()
+    np.testing.assert_array_equal(ours.values, values(run)[0])
+    embed.export(run, tmp_path / "r", relations=True)
+    np.testing.assert_array_equal(
+        embed.vectors(run, relations=True).values, Vectors.open(tmp_path / "r").values
+    )
+    near = penstock.similar(ours, ["e1"], k=2).neighbours
+    assert near == penstock.similar(exported, ["e1"], k=2).neighbours
+
+
 def test_a_graph_without_relations_takes_dot(tmp_path: Path, cluster: ClusterSpec) -> None:
     generate("sbm", tmp_path / "g", nodes=300, blocks=5, degree_inside=12, degree_outside=1)
-    report = embed.train(
-        tmp_path / "g", tmp_path / "run", model="dot", dim=16, epochs=20, cluster=cluster
-    )
+    report = embed.train(tmp_path / "g", tmp_path / "run", dim=16, epochs=20, cluster=cluster)
+    assert report.training.model == "dot"
     lines = [json.loads(x) for x in (tmp_path / "run/metrics.jsonl").read_text().splitlines()]
     assert lines[-1]["loss"] < 0.8 * lines[0]["loss"]
     assert report.trained.validation is None
     answers = embed.predict(tmp_path / "run", head="0", top=3, cluster=cluster).answers
     assert len(answers) == 3
+    assert "0" not in [str(answer["id"]) for answer in answers]  # the best answer to itself
     with pytest.raises(UsageError, match="has no relations.*Use --model dot"):
-        embed.train(tmp_path / "g", tmp_path / "other", cluster=cluster)
+        embed.train(tmp_path / "g", tmp_path / "other", model="complex", cluster=cluster)
 
 
 def test_more_epochs_resume_a_run(graph: Graph, tmp_path: Path, cluster: ClusterSpec) -> None:
@@ -325,16 +367,16 @@ def test_a_recipe_that_cannot_be_meant_is_said_with_its_name(tmp_path: Path) -> 
 @pytest.mark.parametrize("dim", [100, 8])
 def test_an_option_that_is_given_wins_also_at_its_default(tmp_path: Path, dim: int) -> None:
     recipe = tmp_path / "recipe.yaml"
-    recipe.write_text("dim: 8\nreciprocal: false\nmodel: rotate\nbatch: 10\n")
+    recipe.write_text("dim: 8\nreciprocal: false\nmodel: rotate\nloss: margin\nbatch: 10\n")
     plain = embed.EmbedOptions()
     assert plain.dim == 100, "or this test shows nothing"
-    made = embed.EmbedOptions(recipe=recipe, dim=dim, model=plain.model)
-    assert (made.dim, made.model, made.batch, made.reciprocal) == (dim, plain.model, 10, False)
+    made = embed.EmbedOptions(recipe=recipe, dim=dim, loss=plain.loss)
+    assert (made.dim, made.loss, made.batch, made.reciprocal) == (dim, plain.loss, 10, False)
     assert replace(made, epochs=2).dim == dim
-    words = f"embed train g run --recipe {recipe} --dim {dim} --model {plain.model}"
+    words = f"embed train g run --recipe {recipe} --dim {dim} --loss {plain.loss}"
     _, bound, _ = app.parse_args(words.split(), exit_on_error=False, print_error=False)
     typed = bound.arguments["options"]
-    assert (typed.dim, typed.model, typed.batch, typed.reciprocal) == (dim, plain.model, 10, False)
+    assert (typed.dim, typed.loss, typed.batch, typed.reciprocal) == (dim, plain.loss, 10, False)
 
 
 @pytest.mark.parametrize("recipe", sorted((ROOT / "examples/fb15k-237").glob("*.yaml")), ids=str)
@@ -366,6 +408,35 @@ def test_vectors_that_are_no_numbers_after_the_last_update_are_an_error(
     assert not list((tmp_path / "run/checkpoints").glob("*.json"))
 
 
+@pytest.mark.parametrize(
+    ("losses", "penalty", "more", "remedy"),
+    [
+        ((9.0, 8.9), 0.45, {}, None),  # what is above zeros is the penalty's
+        ((9.0, 8.9), 0.2, {}, "more --epochs"),
+        ((None, 8.9), 0.2, {}, "more --epochs; if the loss does not fall, a lower --lr"),
+        ((8.9, 9.0), 0.2, {}, "a lower --lr, or a smaller --batch"),
+        ((8.65, 8.65), 0.15, {}, "a smaller --n3"),
+        ((8.65, 8.65), 0.15, {"l2": 1.0}, "a smaller --l2"),
+        ((8.6, 8.6), 0.0, {"n3": 0.0}, "a lower --lr, or a smaller --batch"),
+    ],
+)
+def test_vectors_no_better_than_zeros_are_told_with_what_helps(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    losses: tuple[float | None, float],
+    penalty: float,
+    more: dict[str, Any],
+    remedy: str | None,
+) -> None:
+    training = Training(model="complex", negatives=72, **more)
+    trained = Result(2, 0, 2, losses[1], 9, 9, 1, 1, 9, 1.0, 1.0, "epochs")
+    trained = replace(trained, loss_before=losses[0], penalty=penalty)
+    _warn_useless(tmp_path, trained, training)  # of zeros: 8.58
+    said = capsys.readouterr().err
+    assert f"train again with {remedy}" in said if remedy else not said
+    assert ("without penalties" in said) == (remedy is not None and training.penalty[1] > 0)
+
+
 @pytest.mark.parametrize(("lr", "told"), [(30.0, True), (0.3, False)])
 def test_vectors_that_are_worse_than_zeros_are_told(
     graph: Graph,
@@ -375,7 +446,8 @@ def test_vectors_that_are_worse_than_zeros_are_told(
     lr: float,
     told: bool,
 ) -> None:
-    embed.train(graph, tmp_path / "run", model="distmult", lr=lr, n3=0, epochs=2, cluster=cluster)
+    options: dict[str, Any] = {"lr": lr, "n3": 0, "dim": 16, "batch": 200, "epochs": 3}
+    embed.train(graph, tmp_path / "run", model="distmult", cluster=cluster, **options)
     assert ("that vectors of zeros would have" in capsys.readouterr().err) == told
 
 
@@ -413,7 +485,7 @@ def test_a_disk_that_is_too_small_is_refused_before_the_run(
 
 def test_memory_decides_the_number_of_partitions(graph: Graph) -> None:
     large = Graph(graph.path, replace(graph.manifest, nodes=100_000_000, edges=10**9))
-    training = Training(dim=100)
+    training = Training(model="complex", dim=100)
     whole = memory_to_train(large, training)
     assert whole > 80e9
     assert fewest_partitions(large, training, 100 * 10**9) == 1
@@ -668,3 +740,18 @@ def test_a_norm_is_taken_from_the_command_line(
     assert cli([*words, "--norm", "3"]) == 2
     assert "option --norm has a bad value. Expected 1 or 2, got 3" in capsys.readouterr().err
     assert cli([*words, "--norm", "2", "--plan", "--cluster", str(cluster.cluster)]) == 0
+
+
+def test_help_and_plan_say_where_things_are(
+    graph: Graph,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert cli(["embed", "train", "--help"]) == 0
+    headings = capsys.readouterr().out.split("\n\n")
+    (found,) = (part for part in headings if "--parts" in part)
+    assert found.lstrip().startswith("Training:")
+    monkeypatch.chdir(tmp_path)
+    assert cli(["embed", "train", str(graph.path), "run", "--plan"]) == 0
+    assert "free on the disk of this folder" in capsys.readouterr().out

@@ -118,7 +118,7 @@ def test_a_killed_training_goes_on_and_ends_the_same(
 
 def test_a_plan_says_what_a_rank_needs(graph: Graph) -> None:
     large = Graph(graph.path, replace(graph.manifest, nodes=100_000_000, edges=10**9))
-    training = Training(dim=100)
+    training = Training(model="complex", dim=100)
     alone, four = (memory_to_train(large, training, ranks) for ranks in (1, 4))
     assert 0.25 * alone < four < 0.35 * alone
     assert disk_to_train(large, training, 4) == pytest.approx(
@@ -154,3 +154,22 @@ def test_progress_is_that_of_all_ranks() -> None:
         bar.on_metrics(0, {"left": 40, "edges": 0})  # a rank was lost
         bar.on_metrics(1, {"edges": 40})
         assert (bar.done, bar.total) == (120, 120)
+
+
+def test_the_rate_of_a_training_is_that_of_its_edges(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ranks start and read the graph before; and what was trained before ranks were lost is old."""
+    now = [100.0]
+    monkeypatch.setattr("penstock.pipelines.embed.progress.time.monotonic", lambda: now[0])
+    with EdgeBar(10_000, 2, quiet=True) as bar:
+        now[0] += 60
+        bar.on_metrics(0, {"left": 10_000, "edges": 0})
+        now[0] += 0.5
+        bar.on_metrics(0, {"edges": 1000})
+        assert bar._state(60.5) == "10 %"
+        now[0] += 1.5
+        bar.on_metrics(0, {"edges": 4000})
+        assert bar._state(62.0) == "40 %, 2 k edges/s"
+        bar.on_metrics(0, {"left": 6000, "edges": 0})
+        now[0] += 2
+        bar.on_metrics(0, {"edges": 2000})
+        assert bar._state(64.0) == "60 %, 1 k edges/s"

@@ -97,9 +97,9 @@ def test_a_run_that_trains_meanwhile_is_read_as_of_one_checkpoint(
     options: dict[str, Any] = {**SMALL, "batch": 20, "partitions": 4, "checkpoint_minutes": 1e-9}
     embed.train(tmp_path / "g", tmp_path / "run", epochs=1, cluster=cluster, **options)
     held = Run.load(tmp_path / "run")
-    read, trained = TableSource._read, []
+    whole, rows, trained = TableSource._read, TableSource.vectors, []
 
-    def read_slowly(source: TableSource, partition: int) -> Any:
+    def read_slowly(read: Any, source: TableSource, partition: int) -> Any:
         if partition == 2 and len(trained) < 2:
             trained.append(3 + 2 * len(trained))
             training = replace(held.training, epochs=trained[-1])
@@ -116,7 +116,8 @@ def test_a_run_that_trains_meanwhile_is_read_as_of_one_checkpoint(
         return Vectors.open(tmp_path / "out").values.tolist()
 
     with monkeypatch.context() as patched:
-        patched.setattr(TableSource, "_read", read_slowly)
+        patched.setattr(TableSource, "_read", lambda *a: read_slowly(whole, *a))
+        patched.setattr(TableSource, "vectors", lambda *a: read_slowly(rows, *a))
         found = ask()
     assert trained == [3, 5]
     assert found == ask()  # of the newest, which stays
@@ -475,7 +476,7 @@ def test_gradients_of_all_pieces_are_counted(graph: Graph) -> None:
     for edges, chunk in ((1, 1), (1000, 1000), (1000, 7), (5000, 999), (100_000, 100_000)):
         assert pieces_of(edges, chunk) == len(piece_cuts(edges, chunk))
     large = Graph(graph.path, replace(graph.manifest, nodes=10**6, edges=10**7))
-    training = Training(negatives="all", batch=100_000)
+    training = Training(model="complex", negatives="all", batch=100_000)
     held = len(piece_cuts(100_000, 100_000)) * 10**6 * 100 * 4
     assert memory_to_train(large, training) > held
 
@@ -493,7 +494,7 @@ def test_partitions_beyond_any_use_are_refused(graph: Graph) -> None:
     # However little memory there is, no more of them are chosen.
     huge = Graph(graph.path, replace(graph.manifest, nodes=10**11, edges=10**7))
     for order in ("prefetch", "cover"):
-        assert fewest_partitions(huge, Training(order=order), 10**9) == 1
+        assert fewest_partitions(huge, Training(model="complex", order=order), 10**9) == 1
 
 
 def test_a_full_disk_is_told_of_where_it_was_met(
@@ -565,7 +566,7 @@ def test_a_batch_is_refused_by_the_plan_as_by_the_training(
         assert most == built.largest
     else:
         most = graph.num_edges // 6
-    fine = Training(partitions=options.get("partitions"), batch=most)
+    fine = Training(model="complex", partitions=options.get("partitions"), batch=most)
     assert batch_problem(graph, fine, ranks) is None
     given = {"batch": most + 1, "dim": 8, "epochs": 1, **options}
     with pytest.raises(UsageError) as error:

@@ -147,3 +147,29 @@ def test_filtering_a_hub_takes_memory_for_its_answers_once(monkeypatch: pytest.M
     np.testing.assert_array_equal(
         found[Side.HEAD], 1 + (scores[count] > scores[:2000]).astype(float)
     )
+
+
+@pytest.mark.parametrize("partitions", [1, 3])
+@pytest.mark.parametrize("loops", [False, True])
+def test_without_relations_a_node_is_no_answer_to_itself(partitions: int, loops: bool) -> None:
+    """Unless the graph has loops, where it is as any other."""
+    rng = np.random.default_rng(partitions)
+    values = rng.normal(size=(NODES, 4)).astype(np.float32)
+    heads = rng.integers(0, NODES, 50)
+    tails = (heads + rng.integers(1, NODES, 50)) % NODES
+    held = [Edges(heads, np.zeros(50, np.int32), tails)]
+    if loops:
+        held.append(Edges(np.array([3]), np.zeros(1, np.int32), np.array([3])))
+    layout = NodeLayout.ranges(NODES, 1)
+    if partitions > 1:
+        layout = NodeLayout.of_assignment(rng.integers(0, partitions, NODES), partitions)
+    rules, asked = EmbedRules(Model.DOT, 4), held[0].take(slice(0, 20))
+    known = known_answers(held, asked, rules.sides, layout, 0)
+    found = rank(Held(values, None, layout), rules, asked, known=known)
+    every = values.astype(float) @ values.T.astype(float)
+    true = {(h, t) for some in held for h, t in zip(some.heads, some.tails, strict=True)}
+    for i, (h, t) in enumerate(zip(asked.heads, asked.tails, strict=True)):
+        others = [n for n in range(NODES) if (h, n) not in true and (loops or n != h)]
+        assert found[Side.TAIL][i] == 1 + np.sum(every[h, others] > every[h, t])
+        others = [n for n in range(NODES) if (n, t) not in true and (loops or n != t)]
+        assert found[Side.HEAD][i] == 1 + np.sum(every[t, others] > every[h, t])

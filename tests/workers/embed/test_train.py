@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from embed_runs import same, vectors
+from embed_runs import located, same, vectors
 
 from penstock import CSR, Graph
 from penstock.errors import UsageError
@@ -25,6 +25,7 @@ from penstock.workers.embed.buffer import PartitionBuffer, state_rows
 from penstock.workers.embed.busy import BusyTime
 from penstock.workers.embed.edges import all_edges, split_edges
 from penstock.workers.embed.negatives import Negatives
+from penstock.workers.embed.penalty import mean_penalty
 from penstock.workers.embed.ranking import Scores, known_answers, rank, sample
 from penstock.workers.embed.source import open_checkpoint
 from penstock.workers.embed.spec import Training
@@ -36,7 +37,7 @@ from penstock.workers.embed.versions import Checkpoints
 from penstock.workers.embed.warm import WarmStart
 
 SMALL: dict[str, Any] = {
-    "dim": 8, "batch": 64, "negatives": 16, "epochs": 3, "validate_sample": 100,
+    "model": "complex", "dim": 8, "batch": 64, "negatives": 16, "epochs": 3, "validate_sample": 100,
     "validate_every": 1, "lr": 0.3, "schedule": "constant",
 }  # fmt: skip
 
@@ -573,7 +574,7 @@ def test_a_warm_start_fills_several_partitions_at_once(
             old = np.concatenate([slot[0], np.asarray(state_rows(slot))], axis=1)[:size]
             assert old[:, dim:].any() == (found.geometry.states > 0)
             at = source.layout.nodes_of(partition)
-            given, rows = layout.locate(at)
+            given, rows = located(layout, at)
             new = np.stack([filled[p][row] for p, row in zip(given, rows, strict=True)])
             np.testing.assert_array_equal(new, old)
     finally:
@@ -634,8 +635,10 @@ def test_initial_vectors_do_not_depend_on_partitions(graph: Graph, tmp_path: Pat
 
 
 def test_sides_of_options(graph: Graph) -> None:
-    assert Training(corrupt="head", reciprocal=False).rules(5).sides == (Side.HEAD,)
-    assert Training().rules(5).inverse == 5
+    assert Training(model="complex", corrupt="head", reciprocal=False).rules(5).sides == (
+        Side.HEAD,
+    )
+    assert Training(model="complex").rules(5).inverse == 5
     assert Training(model="transe").rules(5).inverse == 0
 
 
@@ -658,3 +661,22 @@ def test_the_loss_of_zeros(model: str, loss: str, corrupt: Any, negatives: Any) 
     batch = Batch(np.array([0]), np.array([2]), np.array([0]), own)
     found, *_ = naive.gradients(zeros, relations, batch, rules)
     assert training.loss_of_zeros(1) == pytest.approx(float(found), rel=1e-6)
+
+
+@pytest.mark.parametrize("more", [{"n3": 0.7}, {"l2": 0.7}, {"corrupt": "tail"}], ids=str)
+@pytest.mark.parametrize("model", ["complex", "distmult", "transe", "rotate", "dot"])
+def test_the_penalty_in_a_loss(model: str, more: Any) -> None:
+    if "n3" in more and model not in ("complex", "distmult"):
+        return
+    rules = Training(model=model, dim=4, **more).rules(3)  # type: ignore[arg-type]
+    rng = np.random.default_rng(3)
+    nodes = Table(rng.normal(size=(9, 4)).astype(np.float32), None)
+    width = rules.relation_width
+    relations = Table(rng.normal(size=(6, width)).astype(np.float32), None) if width else None
+    heads, typed, tails = (rng.integers(0, count, 8).astype(np.int32) for count in (9, 3, 9))
+    drawn = rng.integers(0, 9, (len(rules.sides), 1, 5)).astype(np.int32)
+    batch = Batch(heads, typed if width else None, tails, drawn)
+    without = replace(rules, node_penalty=0.0, relation_penalty=0.0)
+    whole, data = (naive.gradients(nodes, relations, batch, one)[0] for one in (rules, without))
+    found = mean_penalty(nodes, relations, batch, rules)
+    assert found == pytest.approx((whole - data) / 8, rel=1e-5, abs=1e-9)

@@ -9,7 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -85,13 +84,6 @@ class NodeLayout:
         if self.order is None:
             return np.arange(start, stop, dtype=id_dtype(self.nodes))
         return self.order[start:stop]
-
-    def locate(self, nodes: Any) -> tuple[Array, Array]:
-        """Return partition and row of each of ``nodes``: int32, int64."""
-        nodes = np.asarray(nodes)
-        places = nodes if self.places is None else self.places[nodes]
-        found = np.searchsorted(self.starts, places, side="right") - 1
-        return found.astype(np.int32), places - self.starts[found]
 
     def save(self, folder: Path) -> list[FileEntry]:
         """Write it to ``folder``; return the files, for a manifest."""

@@ -103,10 +103,6 @@ class RankSchedule(Schedule):
         """How many states an epoch has."""
         return self.laps * len(self.rounds) * len(self.order.states)
 
-    def round_of(self, number: int) -> int:
-        """Return in which round a state of an epoch is."""
-        return number // len(self.order.states)
-
     def holders(self, epoch: int, number: int) -> tuple[int, ...]:
         """Return which rank has each partition in a state of an epoch."""
         found = [-1] * self.partitions

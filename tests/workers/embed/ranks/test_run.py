@@ -23,7 +23,7 @@ from penstock.workers.embed.train import train
 from penstock.workers.embed.versions import Checkpoints
 
 SMALL: dict[str, Any] = {
-    "dim": 8, "batch": 64, "negatives": 16, "epochs": 3, "validate_sample": 100,
+    "model": "complex", "dim": 8, "batch": 64, "negatives": 16, "epochs": 3, "validate_sample": 100,
     "validate_every": 1, "lr": 0.3, "schedule": "constant",
 }  # fmt: skip
 OUT_OF_CORE = {"partitions": 12, "batch": 8}

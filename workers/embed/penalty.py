@@ -1,0 +1,29 @@
+"""How much of a loss is its penalty: see the penalties of ``penstock.kernels.embed_rules``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from penstock.kernels.embed_rules import Batch, EmbedRules, Model, Side, Table
+
+
+def mean_penalty(nodes: Table, relations: Table | None, batch: Batch, rules: EmbedRules) -> float:
+    """Return the penalty in the loss of an edge, in the mean of a batch as the vectors are now."""
+    total = 0.0
+    for side in rules.sides:
+        for ends in (batch.heads, batch.tails):
+            total += _powers(nodes.values, ends, rules.node_penalty, rules)
+        if relations is not None and rules.model != Model.ROTATE:  # phases have none
+            rows = batch.relations + (rules.inverse if side == Side.HEAD else 0)
+            total += _powers(relations.values, rows, rules.relation_penalty, rules)
+    return total
+
+
+def _powers(values: Any, rows: Any, weight: float, rules: EmbedRules) -> float:
+    if weight == 0:
+        return 0.0
+    squares = values[rows] ** 2
+    if rules.is_complex:
+        half = rules.dim // 2
+        squares = squares[:, :half] + squares[:, half:]
+    return weight * float((squares ** (rules.power / 2)).sum(axis=1).mean())
