@@ -178,11 +178,13 @@ def holders_of(disk: Path) -> list[str]:
     """Return the processes that have files of a disk open or mapped, or work there."""
     found = []
     for process in Path("/proc").glob("[0-9]*"):
+        files = []
+        for link in [*process.glob("fd/*"), *process.glob("map_files/*"), process / "cwd"]:
+            with suppress(OSError):
+                files.append(link.readlink())
         with suppress(OSError):
-            files = [str(link.readlink()) for link in [*process.glob("fd/*"), process / "cwd"]]
-            files += [line.split()[-1] for line in (process / "maps").read_text().splitlines()]
             command = (process / "cmdline").read_text().replace("\0", " ")
-            found += [f"{command} ({name})" for name in files if name.startswith(str(disk))]
+            found += [f"{command}({file})" for file in files if file.is_relative_to(disk)]
     return found
 
 
