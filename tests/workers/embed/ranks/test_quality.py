@@ -1,7 +1,7 @@
 """Out of core and on two ranks vectors are as good as in one memory, within 2 %.
 
 The mean over seeds, of a graph that is large enough for it: the MRR of one seed is known to about
-0.0026 here, and so the mean of four to 0.4 %.
+0.0026 here, and so the mean of two to 0.6 %.
 """
 
 from __future__ import annotations
@@ -18,9 +18,10 @@ from penstock.workers.embed.spec import Training
 from penstock.workers.embed.task import TrainTask
 from penstock.workers.embed.train import train
 
-SEEDS = range(4)
+SEEDS = range(2)
 OPTIONS: dict[str, Any] = {
-    "dim": 32, "negatives": 64, "epochs": 30, "validate_every": 30, "validate_sample": 10_000,
+    "model": "complex", "dim": 32, "negatives": 64,
+    "epochs": 15, "validate_every": 15, "validate_sample": 10_000,
 }  # fmt: skip
 Mean = Callable[..., float]
 
@@ -59,8 +60,8 @@ def alone() -> dict[str, float]:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("ranks", "partitions"),
-    [(1, 12), (2, None), (2, 12)],
-    ids=["out of core", "two ranks", "two ranks out of core"],
+    [(1, 12), (2, None)],
+    ids=["out of core", "two ranks"],
 )
 def test_quality_is_within_two_percent(
     mean: Mean, alone: dict[str, float], ranks: int, partitions: int | None
