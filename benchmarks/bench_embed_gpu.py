@@ -15,7 +15,7 @@ What a step must do, whoever does it:
     operations  of products: 4 products (scores and sums, for queries and for negatives) of
                 2 S E N d each; of distances, instructions on S E N d values: TRANSE_L1 10,
                 TRANSE_L2 6, ROTATE 16 (32 for each complex number)
-    bytes       what has to go through memory once: see ``bytes_of``
+    bytes       what any step has to read and write once: see ``bytes_of``
 
 Shares are of rates measured in the same run: a product of TF32 matrices and one of half precision
 by cuBLAS (through PyTorch), a copy of memory; of distances, of one instruction a lane and clock.
@@ -191,7 +191,7 @@ def check(model: Model, dim: int) -> None:
     edges, count = (500, 200) if dim <= DIM else (150, 70)
     rules = EmbedRules(model, dim, sides=BOTH, chunk=300 * edges // 500)
     nodes, relations = tables(rules, 3000, 50)
-    nodes.values *= DIM / dim  # distances stay as they are, and what rounding makes of them
+    nodes.values[...] *= DIM / dim  # distances stay as they are, and what rounding makes of them
     for table in (nodes, relations):
         if table is not None:
             # From 0, Adagrad's first steps have the length of the rate, and the sign is all.
@@ -222,19 +222,12 @@ def check(model: Model, dim: int) -> None:
 
 
 def bytes_of(rules: EmbedRules) -> float:
-    """Return the bytes that a step reads and writes, rows that tiles read again counted once."""
-    sides, row = len(rules.sides), 4 * rules.dim
-    packed = row if rules.is_distance else 2 * -(-rules.dim // 8) * 8
-    edges = EDGES * (
-        2 * row  # nodes read for queries,
-        + sides * (2 * packed + row)  # which are written and read; sums written
-        + sides * (packed + row)  # queries read for negatives, sums for gradients
-        + 2 * 4 * row  # nodes and their state, read and written
-        + 2 * 8 * 8  # keys of two nodes, sorted in three passes and read
-    )
-    relations = EDGES * (2 * 4 * rules.relation_width + 8 * 8)  # gradients written and read, keys
-    negatives = sides * NEGATIVES * (3 * packed + 6 * row)
-    return edges + (relations if rules.relation_width else 0) + negatives
+    """Return the bytes that any step has to move, whoever does it.
+
+    Rows of nodes, negatives and relations, with Adagrad's state, each read and written once.
+    """
+    nodes = 2 * EDGES + len(rules.sides) * NEGATIVES
+    return 4 * 4 * (nodes * rules.dim + RELATIONS * rules.relation_width)
 
 
 def timed(rules: EmbedRules, steps: int, rounds: int) -> tuple[float, int]:

@@ -1,17 +1,21 @@
 """Trainings whose vectors are on the disk, with and without prefetch, where it matters.
 
-    python -P benchmarks/bench_embed_prefetch.py [--folder .] [--scale 19] [--edge-factor 160]
-    python -P benchmarks/bench_embed_prefetch.py --device cpu --scale 12 --edge-factor 16 --dim 64 \
-        --negatives 64 --batch 2000
+    python -P benchmarks/bench_embed_prefetch.py [--folder .] [--seconds 40]
+    python -P benchmarks/bench_embed_prefetch.py --device cpu --seconds 60
+    python -P benchmarks/bench_embed_prefetch.py --count
 
 An R-MAT graph, Dot with 100 values in 8 partitions, three of which are in memory; times of each
 epoch are of `penstock embed train`, the first epoch left out, which fills partitions and compiles.
 
 With C seconds of training an epoch, I of swaps and s swaps, each swap hides behind the edges that
 are trained meanwhile, h C at the least. Prefetch can be (1 + I/C) / (1 + exposed/C) times as fast,
-which the schedule decides: most where I / s is h C, as theorem 3 says. How much a swap takes is
-measured first, without prefetch; then the number of negatives is chosen for the ratios I / C of
---ratios, the first of which theorem 3 allows, and trainings with and without prefetch take turns.
+which the schedule decides: most where I / s is h C, as theorem 3 says. So the work is chosen by
+the disk: what the table's requests move a second is measured first, and gives the size of the graph
+(--scale at most) with which everything fits in --seconds; then the number of negatives is chosen
+for I / C = --ratio, by trainings without prefetch, and again where a training came out otherwise,
+as disks vary. Each training with prefetch follows one without, with which it is compared.
+
+--count trains nothing: it counts what orders of partitions and buffers move in an epoch.
 """
 
 import argparse
@@ -27,8 +31,10 @@ from pathlib import Path
 import numpy as np
 
 from penstock import ClusterSpec, Graph, embed, generate
+from penstock.errors import UsageError
 from penstock.partition.order import order
 from penstock.workers.embed.schedule import Schedule
+from penstock.workers.embed.storage.bandwidth import measure
 
 
 def hidden_shares(name, partitions):
@@ -49,9 +55,14 @@ def best_ratio(shares, ratio):
     return (1 + ratio) / (1 + exposed), 1 / (1 + exposed)
 
 
+def likely_best(shares):
+    """Return the ratio I / C at which prefetch gains most while kernels train 93 % of the time."""
+    ratios = [ratio for ratio in np.arange(0.05, 1.0, 0.005) if best_ratio(shares, ratio)[1] > 0.93]
+    return float(max(ratios, key=lambda ratio: best_ratio(shares, ratio)[0]))
+
+
 def train(graph, folder, given, negatives, *, prefetch):
     """Return what was measured of the epochs after the first."""
-    cluster = ClusterSpec(cluster="threads", device=given.device)
     begun = time.perf_counter()
     report = embed.train(
         graph,
@@ -60,123 +71,183 @@ def train(graph, folder, given, negatives, *, prefetch):
         dim=given.dim,
         negatives=negatives,
         batch=given.batch,
-        lr=0.1,
+        lr=0.01,
+        corrupt=given.corrupt,
         epochs=given.epochs,
         partitions=given.partitions,
         prefetch=prefetch,
         checkpoint_minutes=1000.0,
-        cluster=cluster,
+        cluster=ClusterSpec(cluster="threads", device=given.device),
         quiet=True,
     )
     took = time.perf_counter() - begun
     lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-    later = lines[1:]
-    seconds = statistics.median(line["seconds"] for line in later)
-    busy = statistics.median(line["seconds"] * line["utilization"] for line in later)
     shutil.rmtree(folder)
-    trained = report.trained
-    return {
-        "seconds": seconds,
-        "busy": busy,
-        "exposed": trained.exposed_seconds / given.epochs,
-        "rate": trained.bandwidth,
-        "loss": trained.loss,
-        "theorem": trained.theorem,
+    found = {
+        "seconds": statistics.median(line["seconds"] for line in lines[1:]),
+        "busy": statistics.median(line["seconds"] * line["utilization"] for line in lines[1:]),
+        "exposed": statistics.median(line["exposed_seconds"] for line in lines[1:]),
+        "rate": report.trained.bandwidth,
+        "loss": report.trained.loss,
         "whole": took,
+        "negatives": negatives,
     }
+    found["ratio"] = found["exposed"] / found["busy"]
+    how = "with prefetch   " if prefetch else "without prefetch"
+    print(
+        f"  {negatives:,} negatives, {how}: {found['seconds']:.3f} s an epoch, trains "
+        f"{found['busy']:.3f} s ({found['busy'] / found['seconds']:.1%}), waits "
+        f"{found['exposed']:.3f} s at {found['rate'] / 1e9:.2f} GB/s, loss {found['loss']:.4f}, "
+        f"{took:.1f} s in all",
+        flush=True,
+    )
+    return found
+
+
+def negatives_for(ratio, runs):
+    """Return with how many negatives swaps take ``ratio`` of training, by runs without prefetch."""
+    wanted = statistics.median(one["exposed"] for one in runs) / ratio  # seconds of training
+    (last, *before) = sorted(runs, key=lambda one: abs(one["busy"] - wanted))
+    slope = last["busy"] / last["negatives"]
+    others = [one for one in before if one["negatives"] != last["negatives"]]
+    if others:
+        steep = last["busy"] - others[0]["busy"]
+        slope = max(steep / (last["negatives"] - others[0]["negatives"]), slope / 4)
+    found = last["negatives"] + (wanted - last["busy"]) / slope
+    return max(8, round(min(found, 4 * wanted / last["busy"] * last["negatives"]) / 8) * 8)
+
+
+def scale_for(rate, ratio, swaps, given):
+    """Return how large a graph is of which seven trainings' epochs fill about half of the time."""
+    trains = 0.5 * given.seconds / (4 * given.epochs * (1 + ratio))
+    nodes = rate * ratio * trains * given.partitions / (swaps * 2 * 8 * given.dim)
+    return int(np.clip(np.log2(max(nodes, 1)), 10, given.scale))
 
 
 def main():
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--folder", type=Path, help="on the disk to be measured")
+    parser.add_argument("--folder", type=Path, default=Path(), help="on the disk to be measured")
     parser.add_argument("--device", choices=("cpu", "gpu"), default="gpu")
-    parser.add_argument("--scale", type=int, default=19)
-    parser.add_argument("--edge-factor", type=int, default=160)
+    parser.add_argument("--scale", type=int, default=19, help="2 ** SCALE nodes at most")
+    parser.add_argument("--edge-factor", type=float, help="edges a node [default: 160; on a CPU 0.5]")
     parser.add_argument("--dim", type=int, default=100)
-    parser.add_argument("--batch", type=int, default=100_000)
-    parser.add_argument("--negatives", type=int, default=1000, help="of the first measurement")
+    parser.add_argument("--batch", type=int, help="[default: 100,000; on a CPU 2,000]")
+    parser.add_argument("--negatives", type=int, help="of the first [default: 4,000; on a CPU 64]")
+    parser.add_argument(
+        "--corrupt", choices=("tail", "both"), help="[default: both; on a CPU tail]"
+    )
     parser.add_argument("--partitions", type=int, default=8)
     parser.add_argument("--epochs", type=int, default=3)
-    parser.add_argument("--ratios", default="0.26,0.32", help="seconds of swaps / of training")
-    parser.add_argument("--rounds", type=int, default=2, help="of each, in turns")
+    parser.add_argument("--ratio", type=float, help="seconds of swaps / of training")
+    parser.add_argument("--seconds", type=float, default=40.0, help="in all, about")
+    parser.add_argument(
+        "--count", action="store_true", help="count what is moved, and train nothing"
+    )
     given = parser.parse_args()
+    if given.count:
+        return count()
+    on_gpu = given.device == "gpu"
+    given.edge_factor = given.edge_factor or (160 if on_gpu else 0.5)
+    given.corrupt = given.corrupt or ("both" if on_gpu else "tail")
+    given.batch = given.batch or (100_000 if on_gpu else 2000)
+    given.negatives = given.negatives or (4000 if on_gpu else 64)
     shares, begun = hidden_shares("prefetch", given.partitions), time.perf_counter()
+    limit = len(shares) * shares.min()
+    ratio = given.ratio or likely_best(shares)
+    possible, utilization = best_ratio(shares, ratio)
     print(f"{platform.machine()}, Python {platform.python_version()}, {time.strftime('%Y-%m-%d')}")
     print(
         f"{given.partitions} partitions: {len(shares)} swaps an epoch, each beside "
-        f"{shares.min():.4f} of its edges or more: theorem 3 holds up to I / C = "
-        f"{len(shares) * shares.min():.3f}"
+        f"{shares.min():.4f} of its edges or more: theorem 3 holds up to I / C = {limit:.3f}; "
+        f"with {ratio:.3f}, which is tried for, prefetch can be {possible:.2f} times as fast, and "
+        f"train {utilization:.0%} of the time",
+        flush=True,
     )
     with tempfile.TemporaryDirectory(dir=given.folder) as name:
         folder = Path(name)
-        generate(
-            "rmat",
-            folder / "g",
-            scale=given.scale,
-            edge_factor=given.edge_factor,
-            quiet=True,
-        )
+        rate = measure(folder, 64 << 20).exchange
+        scale = scale_for(rate, ratio, len(shares), given)
+        generate("rmat", folder / "g", scale=scale, edge_factor=given.edge_factor, quiet=True)
         graph = Graph.open(folder / "g")
         print(
-            f"{graph.num_nodes:,} nodes, {graph.num_edges:,} edges, "
-            f"{time.perf_counter() - begun:.1f} s"
-        )
-        run = folder / "run"
-        alone = train(graph, run, given, given.negatives, prefetch=False)
-        ratio = alone["exposed"] / alone["busy"]
-        print(
-            f"{given.negatives:,} negatives: trains {alone['busy']:.3f} s an epoch, swaps "
-            f"{alone['exposed']:.3f} s at {alone['rate'] / 1e9:.2f} GB/s: I / C = {ratio:.3f}\n\n"
-            "| negatives | I / C | prefetch | s an epoch | trains | exposed, s | GB/s | times | "
-            "possible | loss | whole, s |\n|" + "---|" * 11,
+            f"the disk exchanges {rate / 1e9:.2f} GB/s; {graph.num_nodes:,} nodes, "
+            f"{graph.num_edges:,} edges; {time.perf_counter() - begun:.1f} s",
             flush=True,
         )
-        points = {given.negatives: {False: [alone], True: []}}
-        for wanted in map(float, given.ratios.split(",")):
-            negatives = max(8, round(given.negatives * ratio / wanted / 8) * 8)
-            points.setdefault(negatives, {False: [], True: []})
-        for number in range(given.rounds):
-            for negatives, found in points.items():
-                for prefetch in (True, False) if number % 2 else (False, True):
-                    if len(found[prefetch]) <= number:
-                        found[prefetch].append(
-                            train(graph, run, given, negatives, prefetch=prefetch)
-                        )
-        for negatives, found in points.items():
-            report(negatives, found, shares)
+        run, alone, pairs = folder / "run", [], []
+
+        def fits(trainings):
+            longest = max((one["whole"] for one in alone), default=0.0)
+            return time.perf_counter() - begun + trainings * longest < given.seconds
+
+        negatives = given.negatives
+        while not pairs or fits(2):
+            alone.append(train(graph, run, given, negatives, prefetch=False))
+            close = 0.85 * ratio < alone[-1]["ratio"] < 1.1 * ratio
+            better = negatives if close else negatives_for(ratio, alone)
+            if better == negatives or not fits(3):
+                beside = train(graph, run, given, negatives, prefetch=True)
+                np.testing.assert_allclose(beside["loss"], alone[-1]["loss"], rtol=0.01)
+                pairs.append((alone[-1], beside))
+            negatives = better
+        report(pairs, shares, limit)
     print(f"\n{time.perf_counter() - begun:.0f} s in all")
     return 0
 
 
-def report(negatives, found, shares):
-    """Print the rows of one number of negatives, of the median run each."""
-    middle = {
-        prefetch: sorted(runs, key=lambda one: one["seconds"])[(len(runs) - 1) // 2]
-        for prefetch, runs in found.items()
-    }
-    without = middle[False]
-    ratio = without["exposed"] / without["busy"]
-    possible, utilization = best_ratio(shares, ratio)
-    for prefetch, one in middle.items():
+def report(pairs, shares, limit):
+    """Print a row of every two trainings."""
+    print(
+        "\n| negatives | I / C | theorem 3 | s an epoch, without | with | times | possible | "
+        "kernels train, without | with | possible |\n|" + "---|" * 10
+    )
+    for without, beside in pairs:
+        possible, utilization = best_ratio(shares, without["ratio"])
         cells = [
-            f"{negatives:,}",
-            f"{ratio:.3f}",
-            "yes" if prefetch else "no",
-            f"{one['seconds']:.3f}",
-            f"{one['busy'] / one['seconds']:.1%}",
-            f"{one['exposed']:.3f}",
-            f"{one['rate'] / 1e9:.2f}",
-            f"{without['seconds'] / one['seconds']:.2f}" if prefetch else "",
-            f"{possible:.2f}, {utilization:.0%}" if prefetch else "",
-            f"{one['loss']:.4f}",
-            f"{one['whole']:.1f}",
+            f"{without['negatives']:,}",
+            f"{without['ratio']:.3f}",
+            "holds" if without["ratio"] <= limit else "does not hold",
+            f"{without['seconds']:.3f}",
+            f"{beside['seconds']:.3f}",
+            f"{without['seconds'] / beside['seconds']:.2f}",
+            f"{possible:.2f}",
+            f"{without['busy'] / without['seconds']:.1%}",
+            f"{beside['busy'] / beside['seconds']:.1%}",
+            f"{utilization:.0%}",
         ]
         print(f"| {' | '.join(cells)} |", flush=True)
-    print(f"  {middle[True]['theorem']}")
-    for prefetch, runs in found.items():
-        times = ", ".join(f"{one['seconds']:.3f}" for one in runs)
-        print(f"  {'with' if prefetch else 'without'}: {times} s", flush=True)
+
+
+def count():
+    """Print what orders of partitions move, in an epoch and of a table of all nodes."""
+    print(
+        "| partitions | in memory | order | states | partitions read | of the table | all edges "
+        "trained beside a swap | buckets beside a swap, at least |\n|" + "---|" * 8
+    )
+    for partitions in (8, 12, 16, 32, 64):
+        for name in ("prefetch", "beta", "cover"):
+            try:
+                made = order(name, partitions)
+            except UsageError:  # cover: powers of four
+                continue
+            schedule = Schedule(made, spread=True)
+            shares, read = 0.0, 0
+            for step in schedule.steps(0):
+                read += len(step.load)
+                shares += sum(1 / share.of for share in step.during) if step.load else 0.0
+            cells = [
+                f"{partitions}",
+                f"{len(made.states[0])}",
+                name,
+                f"{len(made.states)}",
+                f"{read}",
+                f"{read / partitions:.2f}",
+                f"{shares / partitions**2:.0%}",
+                f"{schedule.hiding:.2f}",
+            ]
+            print(f"| {' | '.join(cells)} |")
+    return 0
 
 
 if __name__ == "__main__":

@@ -77,11 +77,13 @@ class EpochTime:
     seconds  evaluation and checkpoints not counted
     busy     in which kernels trained
     share    of the epoch's edges: less than 1, where it was begun before
+    exposed  in which it waited for the disk
     """
 
     seconds: float
     busy: float
     share: float
+    exposed: float = 0.0
 
 
 def train(comm: AnyCommunicator, task: TrainTask) -> Trained:
@@ -386,12 +388,18 @@ class Run:
             if training.patience is not None and self.bad >= training.patience:
                 return "patience"
             begun, busy = time.perf_counter(), self.busy.seconds
+            exposed = self.buffer.traffic.exposed_seconds
             share = 1 - self.epoch_edges / edges
             paused = self._states(self.epoch)
             if paused is None:
                 return "nan"
             self._before, self.loss = self.loss, self.epoch_loss / max(self.epoch_edges, 1)
-            took = EpochTime(time.perf_counter() - begun - paused, self.busy.seconds - busy, share)
+            took = EpochTime(
+                time.perf_counter() - begun - paused,
+                self.busy.seconds - busy,
+                share,
+                self.buffer.traffic.exposed_seconds - exposed,
+            )
             last = self.epoch + 1 == training.epochs
             validates = self.validation is not None and (
                 last or (self.epoch + 1) % training.validate_every == 0
@@ -560,6 +568,8 @@ class Run:
                 self.bad += 1
         line["seconds"] = round(took.seconds, 6)
         line["utilization"] = round(took.busy / took.seconds, 4) if took.seconds else 0.0
+        if self._on_disk:
+            line["exposed_seconds"] = round(took.exposed, 6)
         self._note(line)
         self._log(**shown)
         if BEST in names or due:
