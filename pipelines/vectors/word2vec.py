@@ -72,7 +72,8 @@ def _words(ids: pa.Array, blank: str | None, path: Path) -> pa.Array:
             remedy="Replace them with --blank _, or export as parquet or npy",
         )
     if blank is not None:
-        words = pc.replace_substring_regex(words, _SPACES, blank)
+        literal = blank.replace("\\", "\\\\")  # which begins a reference to a group
+        words = pc.replace_substring_regex(words, _SPACES, literal)
         if len(pc.unique(words)) != len(words):
             raise InputError(
                 f"ids are no longer different with {blank!r} for blanks",
