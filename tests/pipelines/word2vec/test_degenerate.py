@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from penstock import word2vec
-from penstock.errors import CapacityError, InputError, UsageError
+from penstock.errors import CapacityError, InputError, PenstockError, UsageError
 from penstock.pipelines.vectors import write_vectors
-from penstock.pipelines.word2vec.inputs import open_input
+from penstock.pipelines.word2vec.inputs import Counted, open_input
+from penstock.pipelines.word2vec.job import Word2vecJob
 from penstock.pipelines.word2vec.options import Word2vecOptions
 from penstock.pipelines.word2vec.planning import training_of
 
@@ -108,3 +110,34 @@ def test_inputs_in_another_order_are_another_run(tmp_path: Path) -> None:
     )
     assert one != other
     assert one != twice
+
+
+@pytest.mark.parametrize(
+    ("context", "said"),
+    [
+        (np.ones((5, 16), np.float32), r"Expected \(9, 16\) float32, got \(5, 16\)"),
+        (np.ones((9, 8), np.float64), r"got \(9, 8\) float64"),
+        (np.ones((16, 9), np.float32), r"got \(16, 9\)"),
+        (np.full((9, 16), np.nan, np.float32), "context.npy has NaN"),
+        (None, "wrong size"),
+    ],
+)
+def test_context_of_a_warm_start_is_checked(tmp_path: Path, context: Any, said: str) -> None:
+    folder = tmp_path / "old"
+    folder.mkdir()
+    ones = np.ones((9, 16), np.float32)
+    write_vectors(folder, [f"w{number}" for number in range(9)], ones, context=ones)
+    path = folder / "context.npy"
+    if context is None:
+        path.write_bytes(path.read_bytes()[:-7])
+    else:
+        np.save(path, context)
+        about = json.loads((folder / "vectors.json").read_text())
+        about["files"]["context.npy"]["bytes"] = path.stat().st_size
+        (folder / "vectors.json").write_text(json.dumps(about))
+    (tmp_path / "t.txt").write_text("w1 w2 w3 w8\n" * 9)
+    options = Word2vecOptions(init=folder, **SMALL)
+    with pytest.raises(PenstockError, match=said):
+        warm = Word2vecJob([tmp_path / "t.txt"], tmp_path / "v", options, quiet=True).warm
+        assert warm is not None
+        warm.prepare(Counted(2, lambda: pa.array(["w1", "w8"]), tmp_path), None, tmp_path / "start")
