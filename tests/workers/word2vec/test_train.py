@@ -272,6 +272,15 @@ def test_a_damaged_checkpoint_is_no_start(tmp_path: Path) -> None:
         ({"sentence": -5}, "not of this training"),
         ({"epoch": "x"}, "is damaged"),
         ({"files": []}, "is damaged"),
+        ({"number": "x"}, "is damaged.*number 'x'"),
+        ({"last_loss": "low"}, "is damaged.*last_loss 'low'.*Run without --resume"),
+        ({"last_loss": -1.5}, "is damaged.*last_loss -1.5"),
+        ({"last_loss": float("nan")}, "is damaged.*last_loss nan"),
+        ({"total": {"loss": "x", "pairs": 1, "words": 1, "kept": 1}}, "loss of total 'x'"),
+        ({"total": {"loss": 1.0, "pairs": 1, "words": 2.5, "kept": 1}}, "is damaged"),
+        ({"epoch_sums": {"loss": 0.0, "pairs": -3, "words": 0, "kept": 0}}, "-3 pairs in epoch"),
+        ({"epoch_sums": {"loss": 0.0, "pairs": 0, "words": 2, "kept": 9}}, "9 words kept of 2"),
+        ({"epoch_sums": None}, "is damaged"),
     ],
 )
 def test_a_checkpoint_of_another_training_is_no_start(
