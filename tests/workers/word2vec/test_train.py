@@ -253,9 +253,9 @@ def test_a_damaged_checkpoint_is_no_start(tmp_path: Path) -> None:
     checkpoints = Checkpoints(tmp_path, 1)
     assert checkpoints.load() is None
     vectors = np.ones((3, 2), np.float32), np.zeros((3, 2), np.float32)
-    checkpoints.save(Position(epoch=1, sentence=4, total=Losses(1.5, 2, 3, 4)), vectors, 8)
+    checkpoints.save(Position(epoch=1, sentence=4, total=Losses(1.5, 2, 4, 3)), vectors, 8)
     position, found = checkpoints.load() or pytest.fail("nothing saved")
-    assert position.total == Losses(1.5, 2, 3, 4)
+    assert position.total == Losses(1.5, 2, 4, 3)
     assert (position.epoch, position.sentence) == (1, 4)
     np.testing.assert_array_equal(found[0], vectors[0])
     file = next((tmp_path / "checkpoints").glob("in-*.npy"))
