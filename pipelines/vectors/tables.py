@@ -31,7 +31,7 @@ def read_parquet(path: Path) -> tuple[pa.Array, Array]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    files = sorted(path.glob("*.parquet")) if path.is_dir() else [path]
+    files = store.parquet_files(path) if path.is_dir() else [path]
     if not files:
         raise InputError(
             f"{path} holds no vectors",
@@ -170,7 +170,7 @@ def _read_ids(path: Path) -> pa.Array:
 
     if not path.is_file():
         raise InputError(f"there is no file {path} with ids", expected="an id for each vector")
-    if path.suffix == ".parquet":
+    if path.suffix.lower() == ".parquet":
         try:
             with pq.ParquetFile(path, memory_map=True) as file:
                 names = file.schema_arrow.names
@@ -179,7 +179,7 @@ def _read_ids(path: Path) -> pa.Array:
                 return store.as_ids(file.read(columns=names[:1]).column(0))
         except (pa.ArrowInvalid, OSError) as error:
             raise InputError(f"cannot read {path} as Parquet", got=str(error)) from error
-    if path.suffix == ".npy":
+    if path.suffix.lower() == ".npy":
         ids = np.array(_mapped(path, "str"))
         if ids.ndim != 1:
             raise InputError(

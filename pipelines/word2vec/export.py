@@ -101,7 +101,7 @@ def exported(opened: Vectors, path: Path, given: ExportOptions) -> ExportReport:
     from penstock.pipelines.vectors import tables, word2vec
 
     suffix = _SUFFIXES.get(given.format)
-    if suffix is not None and path.suffix != suffix:
+    if suffix is not None and path.suffix.lower() != suffix:
         raise UsageError(f"a file of format {given.format} ends with {suffix}", got=f"{path}")
     written = [path, tables.ids_of_export(path)] if given.format == "npy" else [path]
     for file in written:

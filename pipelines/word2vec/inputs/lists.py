@@ -19,6 +19,7 @@ from penstock.errors import CorruptFile, InputError, UsageError
 from penstock.files import save_npy
 from penstock.graph import Graph, load_npy
 from penstock.pipelines.job.partial import Records
+from penstock.pipelines.vectors.store import parquet_files
 from penstock.pipelines.walk.output import FORMAT as WALKS
 from penstock.pipelines.word2vec.inputs import CORPUS, Input, Prepared, vectors_given
 from penstock.pipelines.word2vec.vocabulary import COUNTS, Vocabulary, empty, load_ids, merged
@@ -110,7 +111,7 @@ class ListsInput(Input):
         """The Parquet files, in order."""
         found: list[Path] = []
         for path in self.paths:
-            found += sorted(path.glob("*.parquet")) if path.is_dir() else [path]
+            found += parquet_files(path) if path.is_dir() else [path]
         return found
 
     def check(self) -> None:

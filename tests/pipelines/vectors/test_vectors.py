@@ -345,10 +345,11 @@ def test_files_of_other_programs(tmp_path):
     assert Vectors.open(tmp_path / "b").values.tolist() == expected
     assert Vectors.open(tmp_path / "b").ids.to_pylist() == ["a", "b"]
     # GloVe's has no first line of counts; a word may be a quote; .gz.
-    (tmp_path / "g.gz").write_bytes(gzip.compress(b'" 1 2 3\n"b 4 0.5 -6\n'))
-    found = Vectors.open(tmp_path / "g.gz")
-    assert found.values.tolist() == expected
-    assert found.ids.to_pylist() == ['"', '"b']
+    for name in ("g.gz", "h.GZ"):
+        (tmp_path / name).write_bytes(gzip.compress(b'" 1 2 3\n"b 4 0.5 -6\n'))
+        found = Vectors.open(tmp_path / name)
+        assert found.values.tolist() == expected
+        assert found.ids.to_pylist() == ['"', '"b']
 
 
 @pytest.mark.parametrize(
@@ -377,7 +378,15 @@ def test_damaged_files(tmp_path, body, message):
 
 
 @pytest.mark.parametrize(
-    ("kind", "name"), [("npy", "x.npy"), ("parquet", "x.parquet"), ("text", "x"), ("binary", "x")]
+    ("kind", "name"),
+    [
+        ("npy", "x.npy"),
+        ("parquet", "x.parquet"),
+        ("npy", "x.NPY"),
+        ("parquet", "x.Parquet"),
+        ("text", "x"),
+        ("binary", "x"),
+    ],
 )
 def test_export_and_open(written, tmp_path, kind, name):
     folder = written(np.array([5, 6, 7]))
