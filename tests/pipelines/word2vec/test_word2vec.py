@@ -85,6 +85,12 @@ def test_nodes_of_a_group_are_near_each_other(blocks: Graph, tmp_path: Path) -> 
     assert not (tmp_path / ".v.partial").exists()
 
 
+def test_small_deterministic_trainings_learn(blocks: Graph, tmp_path: Path) -> None:
+    options: dict[str, Any] = {"walks": 5, "length": 20, "window": 9, "dim": 16, "sample": 0}
+    word2vec(blocks, tmp_path / "v", deterministic=True, shards=16, **options)
+    assert agreement(Vectors.open(tmp_path / "v"), blocks.labels()) > 0.9  # by chance 0.1
+
+
 def test_streamed_walks_train_as_written_ones(blocks: Graph, tmp_path: Path) -> None:
     more: dict[str, Any] = {"deterministic": True, "shards": 2, "sync_words": 5000, "dim": 16}
     steps: dict[str, Any] = {"walks": 2, "length": 20, "pools": False}

@@ -338,7 +338,12 @@ def test_rows_move_by_a_share_of_what_shards_changed() -> None:
 @pytest.mark.parametrize(
     ("vocabulary", "words", "on_gpu", "between"),
     [
-        (56_700, 31_000_000, False, 283_500),
+        (56_700, 31_000_000, False, 206_666),
+        (56_700, 85_000_000, False, 283_500),
+        (2_400_000, 1_500_000_000, False, 12_000_000),
+        (2_400_000, 300_000_000, False, 2_000_000),
+        (400, 80_000, False, 533),
+        (9, 9, False, 1),
         (56_700, 31_000_000, True, 206_666),  # 150 times in all
         (56_700, 6_700_000_000, True, 5_670_000),
         (2_400_000, 11_500_000_000, True, 230_000_000),  # 50 times in all
