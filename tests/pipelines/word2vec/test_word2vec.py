@@ -656,6 +656,7 @@ def test_text_is_planned_without_counting(tmp_path: Path, capsys: Any) -> None:
     [
         ({"min_lr": 0.5}, "--min-lr is where --lr falls to"),
         ({"shards": 2}, "--shards are of --deterministic"),
+        ({"shards": 4}, "--shards are of --deterministic"),  # as many as by default
         ({"graph": "g", "walks": 3}, "--walks is for walks that are made here"),
         ({"app": "metapath"}, "needs option --schema"),
         ({"dim": 0}, "--dim has a bad value"),
