@@ -130,7 +130,9 @@ def main():
     parser.add_argument("--folder", type=Path, default=Path(), help="on the disk to be measured")
     parser.add_argument("--device", choices=("cpu", "gpu"), default="gpu")
     parser.add_argument("--scale", type=int, default=19, help="2 ** SCALE nodes at most")
-    parser.add_argument("--edge-factor", type=float, help="edges a node [default: 160; on a CPU 0.5]")
+    parser.add_argument(
+        "--edge-factor", type=float, help="edges a node [default: 160; on a CPU 0.5]"
+    )
     parser.add_argument("--dim", type=int, default=100)
     parser.add_argument("--batch", type=int, help="[default: 100,000; on a CPU 2,000]")
     parser.add_argument("--negatives", type=int, help="of the first [default: 4,000; on a CPU 64]")
