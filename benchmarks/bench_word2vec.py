@@ -408,6 +408,8 @@ def zipf(given: argparse.Namespace, folder: Path) -> None:
 
 def whole(given: argparse.Namespace, folder: Path) -> None:
     """Time the whole command on a large graph, cold and warm, and say where its time goes."""
+    compiled = Path(penstock.__cached__).is_file()
+    print(f"bytecode is {'there' if compiled else 'missing: imports take some times as long'}")
     made, out = folder / "graph", folder / "out"
     penstock.generate("rmat", made, scale=given.scale)
     words = ["word2vec", "train", made, out, "--app", "node2vec", "--p", "0.5", "--q", "2"]
@@ -420,6 +422,8 @@ def whole(given: argparse.Namespace, folder: Path) -> None:
             began = time.perf_counter()
             start = [sys.executable, "-P", *(phases if run == "phases" else plain)]
             env = os.environ | {"PHASES": str(folder / "phases.json")}
+            # An installed package has its bytecode; some containers keep it from being written.
+            env.pop("PYTHONDONTWRITEBYTECODE", None)
             subprocess.run([*start, *map(str, more)], check=True, env=env)
             seconds = time.perf_counter() - began
             near = near_edges(out, penstock.Graph.open(made))

@@ -37,6 +37,9 @@ CALLS = (
     ("penstock.workers.word2vec.train", "_Run._vectors", "vectors"),
     ("penstock.workers.word2vec.train", "_Run._epochs", "train"),
     ("penstock.workers.word2vec.state", "Checkpoints.save", "save"),
+    ("penstock.workers.word2vec.state", "Parts.save", "encode"),
+    ("penstock.workers.resources.device", "_make_context", "context"),
+    ("penstock.kernels.cuda.module", "start_compiler", "compiler"),
     ("penstock.pipelines.vectors.store", "write_vectors", "write"),
     ("penstock.pipelines.job.partial", "publish", "publish"),
 )

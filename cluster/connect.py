@@ -130,6 +130,16 @@ def _log_as_dask(loop: Any, context: dict[str, Any]) -> None:
     logging.getLogger("distributed").log(level, said, exc_info=error)
 
 
+def begin_early(cluster: ClusterSpec, ranks: int | None) -> None:
+    """Have the GPU got ready that ``connect`` will find this process to compute on, if it will.
+
+    For commands: before they import what their job needs. ranks: that were asked for.
+    """
+    spec = cluster.configured()
+    if kind_for(spec, 0, None if ranks == 1 else ranks, on_gpu=True) == "threads":
+        _begin_with_gpu(spec)
+
+
 def _begin_with_gpu(spec: ClusterSpec) -> Thread | None:
     """Have the GPU that this process will compute on got ready."""
     from penstock.workers.resources.device import begin

@@ -37,6 +37,14 @@ def start_rows(seed: int, words: Array, dimension: int) -> Array:
     return rows
 
 
+def count_words(tokens: Array, counts: Array) -> None:
+    """Add how often each word is among tokens to its count; negative numbers are none.
+
+    tokens int32 of any shape, counts (V,) int64
+    """
+    np.add.at(counts, tokens[tokens >= 0], 1)
+
+
 def noise_table(counts: Array) -> tuple[Array, Array]:
     """Return the alias table by which words are drawn as often as ``counts**0.75`` says.
 

@@ -128,8 +128,8 @@ class Backend:
         if u is None:
             paths = cpu.shortest_paths(batch)
             return G.by_node(closeness_of(paths, batch.ptr, improved=wf_improved))
-        # Distances towards one node are those from it, on edges that are turned round.
-        paths = cpu.shortest_paths(_turned_round(batch), np.array([G.places()[u]]))
+        # Distances towards one node are those from it, on the transposed graph.
+        paths = cpu.shortest_paths(_transposed(batch), np.array([G.places()[u]]))
         reached, total = int(paths.reached.sum()), float(paths.total.sum())
         if total <= 0:
             return 0.0
@@ -344,7 +344,7 @@ def _only(graph: BackendGraph, *, directed: bool) -> None:
         raise networkx.NetworkXNotImplemented(f"not implemented for {kind} type")
 
 
-def _turned_round(batch: GraphBatch) -> GraphBatch:
+def _transposed(batch: GraphBatch) -> GraphBatch:
     """Return the batch with every edge the other way round."""
     if not batch.directed:
         return batch

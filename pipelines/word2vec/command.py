@@ -42,6 +42,10 @@ def train(
     output: Output = Output(),
 ) -> None:
     """Train vectors on a graph, which is walked meanwhile, on walks, or on text."""
+    if not plan:
+        from penstock.cluster.connect import begin_early
+
+        begin_early(cluster, options.parts)
     from penstock.pipelines.word2vec.job import Word2vecJob
 
     job = Word2vecJob(inputs, out, options, cluster, quiet=output.quiet)

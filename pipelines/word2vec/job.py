@@ -262,7 +262,7 @@ class Word2vecJob(Job[Word2vecReport]):
         }
         if self.warm is not None:
             about |= {"known": self.warm.known, "averaged": self.warm.averaged}
-        device = "GPU" if self.capacity.on_gpu else "rank"
+        device = "gpu" if self.capacity.on_gpu else "cpu"
         return report_of(self.trained, about, seconds=seconds, ranks=self.count, device=device)
 
     def amount(self) -> tuple[str, float] | None:

@@ -19,6 +19,7 @@ class Word2vecReport:
 
     kind      of the input
     rows_are  what has a vector each: nodes or words
+    device    gpu or cpu: where ranks computed
     unseen    nodes that no counted walk came to
     known     words that began with vectors of --init, and how many with a mean of neighbours
     """
@@ -54,7 +55,8 @@ class Word2vecReport:
         """Return what a person wants to read."""
         what, rate = self.rows_are, self.words_per_second
         fast = "" if rate is None else f", {format_count(rate)} words/s"
-        where = f"{self.ranks} {self.device}{'s' * (self.ranks != 1)}"
+        rank = "GPU" if self.on_gpu else "rank"
+        where = f"{self.ranks} {rank}{'s' * (self.ranks != 1)}"
         lines = [
             f"{shown(self.vectors)}: {self.rows:,} {what}, {self.dimension} dimensions, "
             f"{format_bytes(self.bytes)}",

@@ -17,7 +17,7 @@ import psutil
 import pytest
 
 from penstock.cluster import local
-from penstock.cluster.connect import SMALL_INPUT, connect, kind_for
+from penstock.cluster.connect import SMALL_INPUT, begin_early, connect, kind_for
 from penstock.cluster.spec import ClusterSpec
 from penstock.errors import ClusterError, UsageError
 from penstock.limits import usable_memory
@@ -81,6 +81,14 @@ def test_auto_gives_a_job_for_gpus_a_worker_each(
         "penstock.cluster.connect.find_spec", lambda name: name in installed or None
     )
     assert kind_for(ClusterSpec(**options), SMALL_INPUT + 1, None, on_gpu=True) == kind
+    begun: list[ClusterSpec] = []
+    monkeypatch.setattr("penstock.cluster.connect._begin_with_gpu", begun.append)
+    for ranks in (None, 1, 2):  # of several this process is none
+        begin_early(ClusterSpec(**options), ranks)
+    # As word2vec connects, whose ranks are asked for without regard to the size of its input.
+    here = kind_for(ClusterSpec(**options), 0, None, on_gpu=True) == "threads"
+    assert len(begun) == 2 * here
+    assert here or kind != "threads"
 
 
 def test_a_cluster_that_runs_already_is_left_running() -> None:

@@ -42,6 +42,15 @@ def random_lists(rng: Any, words: int, lengths: list[int]) -> list[Array]:
 some_counts = st.lists(st.integers(0, 10**6), min_size=1, max_size=60).filter(any)
 
 
+def test_words_are_counted_and_what_is_none_is_not() -> None:
+    tokens = np.random.default_rng(3).integers(-1, 9, (40, 7)).astype(np.int32)
+    for module in (naive, cpu):
+        counts = np.arange(11)
+        module.count_words(tokens, counts)
+        found = [(tokens == word).sum() for word in range(11)]
+        np.testing.assert_array_equal(counts, np.arange(11) + found)
+
+
 @given(some_counts)
 def test_noise_draws_words_as_their_counts_say(counts: list[int]) -> None:
     given_counts = np.array(counts, np.int64)

@@ -204,6 +204,11 @@ def test_start_rows_and_tables_are_those_of_naive():
     chance, alias = word2vec.noise_table(cp.asarray(counts))
     odds = np.bincount(alias.get(), 1 - chance.get() / 2**32, 77) + chance.get() / 2**32
     np.testing.assert_allclose(odds / 77, counts**0.75 / (counts**0.75).sum(), rtol=1e-6)
+    tokens = np.random.default_rng(3).integers(-1, 70, (999, 80)).astype(np.int32)
+    ours, wanted = cp.asarray(counts), counts.copy()
+    word2vec.count_words(cp.asarray(tokens), ours)
+    naive.count_words(tokens, wanted)
+    np.testing.assert_array_equal(ours.get(), wanted)
     keep = word2vec.keep_thresholds(cp.asarray(counts), 1e-2)
     np.testing.assert_array_equal(keep.get(), naive.keep_thresholds(counts, 1e-2))
 

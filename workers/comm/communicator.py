@@ -41,6 +41,7 @@ from penstock.workers.comm.mpi import load_mpi
 from penstock.workers.comm.persistent_requests import Message, PersistentRequests
 from penstock.workers.comm.single import check_operation
 from penstock.workers.comm.wait import Cancelled, Waiter
+from penstock.workers.resources.device import has_come
 
 # What mpi4py says to types that MPI does not know; they travel as bytes.
 _NOT_FOR_MPI = (KeyError, BufferError)
@@ -198,7 +199,7 @@ class Communicator:
         followed, end = mark
         for reached in followed:
             self.waiter.wait_until(reached, self.wait_timeout, spin=_GPU_SPIN_SECONDS)
-        self.waiter.wait_until(lambda: bool(end.done), math.inf, spin=_GPU_SPIN_SECONDS)
+        self.waiter.wait_until(lambda: has_come(end), math.inf, spin=_GPU_SPIN_SECONDS)
 
     def test(self, requests: Any) -> bool:
         """Return whether all are done, and help them on: called between chunks of computation.

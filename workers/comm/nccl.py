@@ -14,6 +14,7 @@ import numpy as np
 
 from penstock.errors import ClusterError
 from penstock.workers.comm.wait import Waiter
+from penstock.workers.resources.device import has_come
 
 _KEPT = 2  # communicators: each may take two GB of the GPU's memory
 _ABORT_SECONDS = 3.0
@@ -39,15 +40,10 @@ class Link:
 
     def reached(self, event: Any) -> bool:
         """Return whether an event of the stream has come; raise what went wrong before it."""
-        import cupy
-
-        status = cupy.cuda.runtime.eventQuery(event.ptr)
-        if status == _NOT_READY:
+        come = has_come(event)
+        if not come:
             self.communicator.check_async_error()
-            return False
-        if status:
-            raise cupy.cuda.runtime.CUDARuntimeError(status)
-        return True
+        return come
 
     def abort(self) -> None:
         """End what runs on the GPU and let go of it, whatever the other ranks do."""

@@ -24,12 +24,17 @@ from penstock.errors import MissingExtra, UsageError
 
 _DEVICES = ("auto", "cpu", "gpu")
 
+_NOT_READY = 600  # cudaErrorNotReady
+
 # The driver of the host, where Linux runs under Windows and has no files of devices.
 _WSL_DRIVER = Path("/usr/lib/wsl/lib/libcuda.so.1")
 
 # The settings of the plugins of the workers in this process, the latest last; those of one cluster
 # have the same.
 _asked: list[str] = []
+
+# What begins with the GPU of this process, by what was asked for.
+_begun: dict[str, threading.Thread] = {}
 
 # Where a starter of ranks says which of its host a process is. That of SLURM comes last: under an
 # mpiexec inside a batch step it belongs to the step, and is 0 for every rank.
@@ -142,31 +147,43 @@ def begin(device: str) -> threading.Thread | None:
 
     The driver takes some tenths of a second to make a context, and the compiler to start, and they
     need Python for none of it: others may be imported meanwhile. What goes wrong is said where the
-    GPU is used.
+    GPU is used. Who asks again is given the same thread.
 
     device  what was asked for, as ``ask`` will be told
     """
     wanted = _wanted() if device == "auto" else device
     if wanted == "cpu" or not shows_gpu() or find_spec("cupy") is None:
         return None
-    thread = threading.Thread(target=_begin, name="penstock-begin-gpu", daemon=True)
-    thread.start()
-    return thread
+    if wanted not in _begun:
+        _begun[wanted] = threading.Thread(target=_begin, name="penstock-begin-gpu", daemon=True)
+        _begun[wanted].start()
+    return _begun[wanted]
 
 
 def _begin() -> None:
+    """Make a context and import CuPy, both at once, then start the compiler."""
+    made: list[bool] = []
+    making = threading.Thread(target=lambda: made.append(_make_context()), daemon=True)
+    making.start()
     with suppress(Exception):
-        if _make_context():
+        import cupy  # noqa: F401
+
+        making.join()
+        if any(made):
             from penstock.kernels.cuda.module import start_compiler
 
             start_compiler()
+    making.join()
 
 
 def _make_context() -> bool:
     """Make the context that CuPy will find: by the driver, which asks nothing of Python."""
     import ctypes
 
-    driver = ctypes.CDLL("libcuda.so.1")
+    try:
+        driver = ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return False
     device, context = ctypes.c_int(), ctypes.c_void_p()
     if driver.cuInit(0) != 0 or driver.cuDeviceGet(ctypes.byref(device), 0) != 0:
         return False
@@ -242,6 +259,7 @@ def withdraw(device: str) -> None:
 def look_again() -> None:
     """Forget what was found, so that it is looked for again."""
     look.cache_clear()
+    _begun.clear()
     _decide_again()
 
 
@@ -273,6 +291,19 @@ def wait_for_gpu() -> None:
     import cupy
 
     cupy.cuda.get_current_stream().synchronize()
+
+
+def has_come(event: Any) -> bool:
+    """Return whether a stream has come to an event of CuPy; raise what went wrong before it.
+
+    ``event.done`` would say False for ever of a stream that has failed.
+    """
+    import cupy
+
+    status = cupy.cuda.runtime.eventQuery(event.ptr)
+    if status not in (0, _NOT_READY):
+        raise cupy.cuda.runtime.CUDARuntimeError(status)
+    return bool(status == 0)
 
 
 def to_host(array: DeviceArray, out: Any = None) -> Any:

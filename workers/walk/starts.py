@@ -31,7 +31,9 @@ class Starts:
         if self.file is not None:
             places = np.arange(first, last, dtype=np.int64) % max(self.count, 1)
             return arrays.asarray(self._listed[places])
-        places = arrays.arange(first, last, dtype=np.int64) % max(self.count, 1)
+        places = arrays.arange(first, last, dtype=np.int64)
+        # A function, no operator: see kernels/cuda/word2vec/tables.py.
+        arrays.remainder(places, max(self.count, 1), out=places)
         return places.astype(id_dtype(self.nodes))
 
     @cached_property

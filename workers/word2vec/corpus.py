@@ -196,13 +196,13 @@ class WalkCorpus(Corpus):
         """Return how often walks of the first epoch come to each node, as int64."""
         arrays = arrays_of_device()
         counts = arrays.zeros(nodes, np.int64)
+        module = kernel("word2vec", counts)
         few = (last - first) * self.rules.length <= COUNTED_WORDS
         kept = np.empty((last - first, self.rules.length), np.int32) if few and not gpu() else None
         at_once = max(_VISITS_WORDS_GPU if gpu() else _VISITS_WORDS, nodes)
         for begin, end in self.pieces(first, last, at_once):
             tokens, _ = self.read(0, begin, end)
-            # Those beyond a walk's end are counted as -1: to leave them out first takes longer.
-            counts += arrays.bincount((tokens + 1).ravel(), minlength=nodes + 1)[1:]
+            module.count_words(tokens, counts)
             if kept is not None:
                 kept[begin - first : end - first] = tokens.reshape(end - begin, -1)
         self.kept, self.kept_from = kept, first

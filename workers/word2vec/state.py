@@ -34,8 +34,9 @@ from penstock.workers.resources.device import gpu, to_host, wait_for_gpu
 
 FOLDER, LAST, EPOCHS = "checkpoints", "checkpoints/last.json", "epochs.jsonl"
 _ANEW = "Run without --resume to start anew"
-# Pieces of an array that are copied ahead. Hashing one is what takes longest.
-_AHEAD = 6
+# Pieces of an array that are copied ahead: hashing one takes longer than copying it, and to encode
+# one as Parquet several times as long, which as many threads do, up to so many.
+_AHEAD, _AHEAD_ENCODED = 6, 16
 
 
 @dataclass
@@ -57,11 +58,15 @@ class Position:
 
     @staticmethod
     def of(body: dict[str, Any]) -> Position:
-        """Return what a checkpoint holds."""
-        sums, total = (Losses(**body[name]) for name in ("epoch_sums", "total"))
-        loss = math.nan if body["last_loss"] is None else body["last_loss"]
+        """Return what a checkpoint holds; ValueError, TypeError or KeyError where it cannot."""
+        sums, total = (_losses(name, body[name]) for name in ("epoch_sums", "total"))
+        loss = body["last_loss"]
         return Position(
-            operator.index(body["epoch"]), operator.index(body["sentence"]), sums, total, loss
+            operator.index(body["epoch"]),
+            operator.index(body["sentence"]),
+            sums,
+            total,
+            math.nan if loss is None else _loss("last_loss", loss),
         )
 
     def within(self, epochs: int, sentences: int) -> bool:
@@ -122,8 +127,8 @@ class Checkpoints:
         number = self.number + 1
         made: list[Future[FileEntry]] = []
 
-        def write(name: str, array: Any) -> FileEntry:
-            return _save_rows(self.folder, f"{FOLDER}/{name}-{number}.npy", array, None)
+        def write(name: str, array: Any, *how: Any) -> FileEntry:
+            return _save_rows(self.folder, f"{FOLDER}/{name}-{number}.npy", array, *how)
 
         if gpu():
             wait_for_gpu()  # the threads below have streams of their own
@@ -138,8 +143,11 @@ class Checkpoints:
                 made.append(encoding.submit(parts.save, number, values))
                 return made[-1]
 
-            name = f"{FOLDER}/in-{number}.npy"
-            first = _save_rows(self.folder, name, vectors[0], None if parts is None else encode)
+            if parts is None:
+                first = write("in", vectors[0])
+            else:
+                ahead = min(max(_AHEAD, parts.threads), _AHEAD_ENCODED)
+                first = write("in", vectors[0], encode, ahead)
             files = [first, context.result()]
         save_json(
             self.folder / LAST,
@@ -161,9 +169,14 @@ class Checkpoints:
             body = parse_json((self.folder / LAST).read_bytes())
             first, second = (FileEntry(**file) for file in body["files"])
             position = Position.of(body)
+            if not isinstance(body["number"], int) or body["number"] < 1:
+                raise ValueError(f"number {body['number']!r}")
         except (ValueError, KeyError, TypeError) as error:
             raise CorruptFile(
-                f"{self.folder / LAST} is damaged", got=str(error), remedy=_ANEW
+                f"{self.folder / LAST} is damaged",
+                expected="what a checkpoint holds",
+                got=f"no {error}" if isinstance(error, KeyError) else str(error),
+                remedy=_ANEW,
             ) from error
         for file in (first, second):
             file.check_size(self.folder, listed_in=LAST, remedy=_ANEW)
@@ -206,18 +219,23 @@ class Checkpoints:
 
 
 def _save_rows(
-    folder: Path, name: str, array: Any, encode: Callable[[int, Any], Future[FileEntry]] | None
+    folder: Path,
+    name: str,
+    array: Any,
+    encode: Callable[[int, Any], Future[FileEntry]] | None = None,
+    ahead: int = _AHEAD,
 ) -> FileEntry:
     """Write an array as .npy, rows of a part at a time: the next are copied while some are hashed.
 
     encode  starts what else is made of a piece, which stays until that is done
+    ahead   pieces that are there at once, at most
     """
     rows = rows_of_part(array.shape[1])
     under_way: deque[tuple[Any, list[Future[Any]]]] = deque()
     with npy_writer(folder, name, array.shape, array.dtype) as writer:
         for number, start in enumerate(range(0, len(array), rows)):
             memory = None
-            if len(under_way) == _AHEAD:  # whose memory, which the system has given, is used again
+            if len(under_way) == ahead:  # whose memory, which the system has given, is used again
                 memory, futures = under_way.popleft()
                 for future in futures:
                     future.result()
@@ -263,6 +281,26 @@ def _epoch_of(line: str) -> float:
         return float(json.loads(line)["epoch"])
     except (ValueError, KeyError):  # half a line, of a rank that died
         return math.inf
+
+
+def _losses(what: str, saved: dict[str, Any]) -> Losses:
+    """Return sums that a checkpoint holds."""
+    losses = Losses(**saved)
+    _loss(f"loss of {what}", losses.loss)
+    for name in ("pairs", "words", "kept"):
+        value = getattr(losses, name)
+        if operator.index(value) < 0:
+            raise ValueError(f"{value} {name} in {what}")
+    if losses.kept > losses.words:
+        raise ValueError(f"{losses.kept} words kept of {losses.words} in {what}")
+    return losses
+
+
+def _loss(what: str, value: Any) -> float:
+    # JSON has no NaN, but Python reads one.
+    if not isinstance(value, int | float) or not 0 <= value < math.inf:
+        raise ValueError(f"{what} {value!r}")
+    return float(value)
 
 
 def _finite(value: float) -> float | None:

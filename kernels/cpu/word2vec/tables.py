@@ -35,6 +35,15 @@ def _start_rows(seed: Any, words: Array, rows: Array) -> None:
                 rows[i, first + j] = centred / np.float32(dimension)
 
 
+def count_words(tokens: Array, counts: Array) -> None:
+    """Add how often each word is among tokens to its count; negative numbers are none.
+
+    tokens int32 of any shape, counts (V,) int64
+    """
+    # Negative numbers, which are -1, are counted too: to leave them out first takes longer.
+    counts += np.bincount(tokens.reshape(-1) + 1, minlength=len(counts) + 1)[1:]
+
+
 def noise_table(counts: Array) -> tuple[Array, Array]:
     """Return the alias table by which words are drawn as often as ``counts**0.75`` says.
 

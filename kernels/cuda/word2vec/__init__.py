@@ -31,13 +31,19 @@ nor issue slots are full: 16 warps a multiprocessor wait for shared memory.
 from __future__ import annotations
 
 from penstock.kernels.cuda.word2vec.shards import apply_changes, changes, mean_square
-from penstock.kernels.cuda.word2vec.tables import keep_thresholds, noise_table, start_rows
+from penstock.kernels.cuda.word2vec.tables import (
+    count_words,
+    keep_thresholds,
+    noise_table,
+    start_rows,
+)
 from penstock.kernels.cuda.word2vec.training import begin, train
 
 __all__ = [
     "apply_changes",
     "begin",
     "changes",
+    "count_words",
     "keep_thresholds",
     "mean_square",
     "noise_table",

@@ -1,10 +1,18 @@
-// The vectors that training starts with.
+// What stands before training: the counts of words, and the vectors that it starts with.
 #include "grid.cuh"
 #include "philox.cuh"
 
+// instance: count_words
 // instance: start_rows
 
 using namespace penstock;
+
+// counts[word] of each token; negative numbers are none.
+__global__ void count_words(const int* __restrict__ tokens, long long size, u64* counts) {
+  for (long long i = thread_number(); i < size; i += thread_count()) {
+    if (tokens[i] >= 0) atomicAdd(counts + tokens[i], u64{1});
+  }
+}
 
 // One thread a draw, which is four columns of a row.
 __global__ void start_rows(u64 seed, u32 stream, const long long* __restrict__ words,

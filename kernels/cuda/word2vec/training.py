@@ -135,7 +135,8 @@ def shares(
     How often a word comes is ``noise.counts``; without it, it follows from the table of noise,
     which then has its counts to the power 0.75.
     """
-    most = _CROWD / cp.maximum(rates.max(), 1e-12) / teams
+    # Functions, no operators with numbers: see tables.py.
+    most = cp.divide(_CROWD / teams, cp.maximum(rates.max(), 1e-12))
     return tuple(
         cp.minimum(1, most / under_way).astype(cp.float32) for under_way in _under_way(noise, rules)
     )
@@ -154,15 +155,17 @@ def _under_way(noise: Noise, rules: Rules) -> tuple[DeviceArray, DeviceArray]:
 
 
 def _expected(noise: Noise, rules: Rules) -> tuple[DeviceArray, DeviceArray]:
-    chance = cp.asarray(noise.chance, cp.float64) / 2**32
-    drawn = chance + cp.bincount(noise.alias, 1 - chance, len(chance))
+    chance = cp.divide(cp.asarray(noise.chance, cp.float64), 2**32)
+    drawn = chance.copy()
+    cp.add.at(drawn, cp.asarray(noise.alias), cp.subtract(1, chance))
     drawn /= drawn.sum()
-    kept = drawn ** (4 / 3) if noise.counts is None else cp.asarray(noise.counts, cp.float64)
+    counts = noise.counts
+    kept = cp.power(drawn, 4 / 3) if counts is None else cp.asarray(counts, cp.float64)
     if noise.keep is not None:
-        kept = kept * (cp.asarray(noise.keep, cp.float64) / 2**32)
+        kept = kept * cp.divide(cp.asarray(noise.keep, cp.float64), 2**32)
     kept = kept / cp.maximum(kept.sum(), 1e-300)
     windows = 2 * rules.half_window + 1  # in which a row of the input stays
-    into, out = windows * kept, rules.negatives * drawn + kept
+    into, out = cp.multiply(windows, kept), cp.multiply(rules.negatives, drawn) + kept
     return cp.maximum(into, 1e-300), cp.maximum(out, 1e-300)
 
 
@@ -173,7 +176,8 @@ def _pieces(sentences: Sentences, tokens: DeviceArray, piece: int) -> tuple[Any,
         return _NULL, length, _NULL, -(-length // piece)
     offsets = cp.ascontiguousarray(cp.asarray(sentences.offsets, cp.int64))
     first_piece = cp.zeros(len(offsets), cp.int64)
-    cp.cumsum(-(-cp.diff(offsets) // piece), out=first_piece[1:])
+    whole = cp.add(offsets[1:] - offsets[:-1], piece - 1)
+    cp.cumsum(cp.floor_divide(whole, piece), out=first_piece[1:])
     return offsets, 0, first_piece, 0
 
 

@@ -5,6 +5,9 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import time
+from contextlib import suppress
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +19,7 @@ import penstock
 from penstock import ClusterSpec, vector_parts
 from penstock.files import read_file_table
 from penstock.pipelines.vectors import Vectors
+from penstock.pipelines.word2vec.export import ExportOptions, exported
 
 pytestmark = pytest.mark.gpu
 GPU = ClusterSpec(device="gpu")
@@ -40,6 +44,7 @@ def test_words_of_a_group_are_near(tmp_path: Path, more: dict[str, float]) -> No
         text, tmp_path / "v", dim=32, epochs=3, cluster=GPU, quiet=True, **more
     )
     assert report.on_gpu
+    assert report.device == "gpu"
     vectors = Vectors.open(tmp_path / "v")
     group = np.array([int(word[1:]) // 10 for word in vectors.ids.to_pylist()])
     assert within_minus_across(vectors, group) > 0.3
@@ -79,16 +84,94 @@ def test_a_resumed_training_ends_as_it_would(tmp_path: Path) -> None:
     np.testing.assert_allclose(two.values, one.values, atol=1e-5)
 
 
-def test_a_graph_on_a_gpu_needs_no_numba(tmp_path: Path) -> None:
+# Says who imports what takes long: an operator between a CuPy array and a number imports SciPy.
+_WATCH = """
+import importlib.abc, sys, traceback
+class Watch(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path, target=None):
+        if name in ('numba', 'pandas', 'scipy', 'cupyx.scipy'):
+            traceback.print_stack(); print(name, 'is imported', file=sys.stderr)
+sys.meta_path.insert(0, Watch())
+"""
+
+
+def test_a_graph_on_a_gpu_needs_no_numba_nor_scipy(tmp_path: Path) -> None:
     penstock.generate("sbm", tmp_path / "g", nodes=500, quiet=True)
     words = ["word2vec", "train", str(tmp_path / "g"), str(tmp_path / "v"), "-q", "--dim", "8"]
     words += ["--length", "9", "--device", "gpu"]
     code = (
-        f"import sys; from penstock.pipelines.cli import run; assert run({words!r}) == 0\n"
-        "print(*{'numba', 'pandas', 'scipy'} & set(sys.modules))"
+        f"{_WATCH}from penstock.pipelines.cli import run\n"
+        f"assert run({words!r}) == 0\n"
+        # CuPy has a cupyx there that is imported once something is asked of it.
+        "print('found', *{'numba', 'pandas', 'scipy', 'cupyx.scipy'} & set(sys.modules))"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert not done.stdout.splitlines()[-1].strip()
+    # -P: the working directory may be the repository, whose folder ``penstock`` is not the package.
+    done = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True)
+    assert done.stdout.splitlines()[-1:] == ["found"], done.stderr
+
+
+def test_a_training_that_was_killed_goes_on_and_one_that_diverges_keeps_its_checkpoint(
+    tmp_path: Path,
+) -> None:
+    penstock.generate("sbm", tmp_path / "g", nodes=20_000, quiet=True)
+    out, epochs = tmp_path / "v", 30
+    command = [sys.executable, "-P", "-m", "penstock", "word2vec", "train", str(tmp_path / "g")]
+    command += [str(out), "-q", "--device", "gpu", "--dim", "32", "--epochs", str(epochs)]
+    command += ["--checkpoint-minutes", "1e-9"]  # one a round, which is an epoch here
+    last = tmp_path / ".v.partial/scratch/checkpoints/last.json"
+    deadline = time.monotonic() + 90
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        while number_in(last) < 2:
+            assert process.poll() is None, process.communicate()[1]
+            assert time.monotonic() < deadline
+            time.sleep(0.005)
+        process.kill()
+    kept = last.read_bytes()
+    # Infinite in single precision, as all that is added to vectors then is, or NaN.
+    done = subprocess.run([*command, "--resume", "--lr", "1e39"], capture_output=True, text=True)
+    assert done.returncode == 1
+    assert "became NaN or infinite" in done.stderr, done.stderr
+    assert "which is kept" in done.stderr
+    assert last.read_bytes() == kept
+    done = subprocess.run([*command, "--resume", "--json"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)
+    assert 0 < report["resumed"] < 1
+    assert (report["device"], report["words"]) == ("gpu", epochs * 20_000 * 10 * 80)
+    lines = [json.loads(line) for line in (out / "epochs.jsonl").read_text().splitlines()]
+    assert [line["epoch"] for line in lines] == [*range(1, epochs + 1)]
+    assert lines[-1]["loss"] < lines[0]["loss"]
+    assert np.isfinite(Vectors.open(out).values).all()
+
+
+def number_in(last: Path) -> int:
+    """Return the number of a checkpoint, 0 before the first."""
+    with suppress(OSError, ValueError):
+        return int(json.loads(last.read_text())["number"])
+    return 0
+
+
+def test_other_programs_read_vectors_of_a_gpu(tmp_path: Path) -> None:
+    """As gensim does where it is installed, and by the format's description."""
+    penstock.generate("sbm", tmp_path / "g", nodes=500, quiet=True)
+    penstock.word2vec(tmp_path / "g", tmp_path / "v", cluster=GPU, quiet=True, dim=16, length=20)
+    opened = Vectors.open(tmp_path / "v")
+    ids = [str(one) for one in opened.ids.to_pylist()]
+    exported(opened, tmp_path / "v.bin", ExportOptions(format="binary"))
+    body = (tmp_path / "v.bin").read_bytes()
+    line, _, rest = body.partition(b"\n")
+    assert line.split() == [b"500", b"16"]
+    for one, values in zip(ids, opened.values, strict=True):
+        word, _, rest = rest.lstrip(b"\n").partition(b" ")
+        assert word.decode() == one
+        np.testing.assert_array_equal(np.frombuffer(rest[: 4 * 16], "<f4"), values)
+        rest = rest[4 * 16 :]
+    assert not rest.strip()
+    if find_spec("gensim") is not None:
+        from gensim.models import KeyedVectors
+
+        keyed = KeyedVectors.load_word2vec_format(str(tmp_path / "v.bin"), binary=True)
+        np.testing.assert_array_equal(keyed[ids], opened.values)
 
 
 def test_parts_of_a_graph_are_written_while_vectors_are_copied(

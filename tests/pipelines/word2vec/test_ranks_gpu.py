@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
+import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 import pytest
 
 import penstock
@@ -83,6 +89,42 @@ def test_two_ranks_learn_as_much_as_one(tmp_path: Path) -> None:
     assert two.ranks == 2
     assert two.words == one.words
     assert two.loss == pytest.approx(one.loss, rel=0.1)
+
+
+def test_a_rank_that_is_killed_amid_exchanges_costs_time_only(tmp_path: Path) -> None:
+    """The world is started again, and goes on from the last checkpoint."""
+    penstock.generate("sbm", tmp_path / "g", nodes=20_000, quiet=True)
+    out, epochs = tmp_path / "v", 10
+    command = [sys.executable, "-P", "-m", "penstock", "word2vec", "train", str(tmp_path / "g")]
+    command += [str(out), "-q", "-k", "2", "--cluster", "mpi", "-n", "2", "--device", "gpu"]
+    command += ["--dim", "64", "--epochs", str(epochs), "--sync-words", "200000"]
+    command += ["--checkpoint-minutes", "0.005"]
+    last = tmp_path / ".v.partial/scratch/checkpoints/last.json"
+    deadline = time.monotonic() + 90
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        while not last.exists():
+            assert process.poll() is None, process.communicate()[1]
+            assert time.monotonic() < deadline
+            time.sleep(0.005)
+        children = psutil.Process(process.pid).children(recursive=True)
+        ranks = [one for one in children if is_rank(one)]
+        assert len(ranks) == 2
+        ranks[-1].kill()
+        said = process.communicate(timeout=120)[1]
+    assert process.returncode == 0, said
+    lines = [json.loads(line) for line in (out / "epochs.jsonl").read_text().splitlines()]
+    assert [line["epoch"] for line in lines] == [*range(1, epochs + 1)]
+    assert {line["words"] for line in lines} == {20_000 * 10 * 80}
+    assert lines[-1]["loss"] < lines[0]["loss"]
+    assert np.isfinite(Vectors.open(out).values).all()
+
+
+def is_rank(process: psutil.Process) -> bool:
+    """Return whether a process is a rank, and not what starts or watches them."""
+    with suppress(psutil.Error):
+        words = " ".join(process.cmdline())
+        return "RankWorker" in words and not ("mpiexec" in words or "supervisor" in words)
+    return False
 
 
 def test_walks_are_shared_by_ranks(tmp_path: Path) -> None:

@@ -151,6 +151,7 @@ def test_a_gpu_is_begun_with_where_it_will_be_used(
     for wanted in ("auto", "gpu"):
         thread = device.begin(wanted)
         assert thread is not None
+        assert device.begin(wanted) is thread
         thread.join()  # it does not say that CuPy is broken; who uses it will
     assert made == ["context"] * 2
     assert not device.gpu()
@@ -170,8 +171,25 @@ def test_the_context_that_is_begun_with_is_the_one_that_cupy_uses() -> None:
         "driver.cuCtxGetCurrent(ctypes.byref(theirs))\n"
         "print(active.value, mine.value == theirs.value)"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.split() == ["1", "True"]
+    # -P: the working directory may be the repository, whose folder ``penstock`` is not the package.
+    done = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True)
+    assert done.stdout.split() == ["1", "True"], done.stderr
+
+
+def test_a_stream_that_has_failed_is_not_waited_for(pretend_gpu: Callable[[str], None]) -> None:
+    pretend_gpu(
+        "class cuda:\n    class runtime:\n        eventQuery = staticmethod(lambda event: event)\n"
+        "        class CUDARuntimeError(RuntimeError): pass"
+    )
+
+    class Event:
+        def __init__(self, status: int) -> None:
+            self.ptr = status
+
+    assert device.has_come(Event(0))
+    assert not device.has_come(Event(600))
+    with pytest.raises(RuntimeError, match="700"):  # an address that is not mapped
+        device.has_come(Event(700))
 
 
 @pytest.mark.gpu
