@@ -41,7 +41,7 @@ from penstock import ClusterSpec, Graph, centrality, generate
 from penstock.kernels.centrality_rules import GraphBatch, betweenness_scale, closeness
 from penstock.kernels.cpu import centrality as kernels
 from penstock.partition.threads import spread
-from penstock.pipelines.centrality import tasks
+from penstock.pipelines.centrality import pieces, tasks
 from penstock.pipelines.centrality.inputs import table_piece
 
 STEP = 20
@@ -265,6 +265,8 @@ def whole_command(given: argparse.Namespace) -> dict[str, Any]:
         return read(*arguments)
 
     table_piece.read_columns = slow
+    if given.items is not None:
+        pieces._MOST_ITEMS = pieces._MOST_ITEMS_OF_LARGE = 1 << given.items
     with tempfile.TemporaryDirectory() as folder:
         edges = Path(folder) / "edges.parquet"
         draw_table(edges, given.whole)
@@ -296,6 +298,7 @@ def main() -> None:
     )
     parser.add_argument("--metrics", default="closeness", help="of --whole")
     parser.add_argument("--read-delay", type=float, default=0.0, help="of --whole: s a row group")
+    parser.add_argument("--items", type=int, help="of --whole: pieces of 2 to the power of that")
     given = parser.parse_args()
     if given.whole:
         report = whole_command(given)

@@ -30,11 +30,20 @@ from penstock.kernels.cpu import centrality as cpu
 from penstock.pipelines.centrality.compute import both_ways, weak_components
 from penstock.pipelines.centrality.networkx_graphs import NetworkXBatch
 
-# Arguments that the kernels do not have, unless they are None; of a few nodes NetworkX is as fast.
+# Arguments that the kernels do not have, unless they are None.
 _MISSING = frozenset(
     {"k", "personalization", "nstart", "dangling", "nodes", "nbunch", "sources", "sp"}
 )
 _UNWEIGHTED = frozenset({"clustering", "average_clustering"})
+# One pass over the edges, which NetworkX has done before a graph is converted.
+_ONE_PASS = frozenset(
+    {
+        *("connected_components", "number_connected_components", "is_connected"),
+        *("weakly_connected_components", "number_weakly_connected_components"),
+        "is_weakly_connected",
+    }
+)
+_FEW = 16  # nodes: NetworkX is as fast
 
 
 class BackendGraph:
@@ -53,6 +62,11 @@ class BackendGraph:
     def is_multigraph(self) -> bool:
         """Whether it is."""
         return bool(self.original.is_multigraph())
+
+    @property
+    def is_read(self) -> bool:
+        """Whether it is converted already, without weights."""
+        return (None, False) in self._read
 
     def batch(self, weight: str | None = None, *, added: bool = False) -> GraphBatch:
         """Return it for the kernels, with this attribute of edges as their lengths.
@@ -112,6 +126,19 @@ class Backend:
             return "penstock has no transitivity of directed graphs"
         return True
 
+    @staticmethod
+    def should_run(name: str, args: Any, kwargs: Any) -> bool | str:
+        """Return whether it is worth it, or why not: asked where no call names the backend."""
+        graph = args[0] if args else kwargs.get("G")
+        if graph is None or isinstance(graph, BackendGraph):
+            return True
+        kept = getattr(graph, "__networkx_cache__", None) or {}
+        if any(each.is_read for each in kept.get("backends", {}).get("penstock", {}).values()):
+            return True
+        if name in _ONE_PASS:
+            return "converting the graph takes longer than NetworkX does"
+        return True if len(graph) >= _FEW else f"the graph has fewer than {_FEW} nodes"
+
     # -- paths ----------------------------------------------------------------------------------
 
     @staticmethod
@@ -128,7 +155,7 @@ class Backend:
         if u is None:
             paths = cpu.shortest_paths(batch)
             return G.by_node(closeness_of(paths, batch.ptr, improved=wf_improved))
-        # Distances towards one node are those from it, on the transposed graph.
+        # Distances towards one node are those from it in the transposed graph.
         paths = cpu.shortest_paths(_transposed(batch), np.array([G.places()[u]]))
         reached, total = int(paths.reached.sum()), float(paths.total.sum())
         if total <= 0:
@@ -345,7 +372,7 @@ def _only(graph: BackendGraph, *, directed: bool) -> None:
 
 
 def _transposed(batch: GraphBatch) -> GraphBatch:
-    """Return the batch with every edge the other way round."""
+    """Return the batch with every edge reversed."""
     if not batch.directed:
         return batch
     rows = np.repeat(np.arange(batch.nodes), np.diff(batch.indptr))

@@ -22,12 +22,14 @@ class Capacity:
     workers  how many there are
     memory   bytes that every worker may use in all: of its GPU, or of the host
     rows     bytes of these in which a worker can keep a graph between tasks
+    gpus     how many GPUs they have, of which workers of one host may share some; 0: one each
     """
 
     rows: int
     memory: int
     on_gpu: bool
     workers: int
+    gpus: int = 0
 
     @property
     def worker(self) -> str:
@@ -36,6 +38,8 @@ class Capacity:
 
     def text(self) -> str:
         """Return it for a report."""
+        if self.on_gpu and 0 < self.gpus < self.workers:
+            return f"{self.gpus} GPU{'s' * (self.gpus != 1)}, shared by {self.workers} workers"
         return f"{self.workers} {self.worker}{'s' * (self.workers != 1)}"
 
     def too_small(
@@ -85,11 +89,13 @@ def task_capacity(client: Client, spec: ClusterSpec) -> TaskCapacity:
 def capacity_of(client: Client) -> Capacity:
     """Ask every worker what it has."""
 
-    def held_by(dask_worker: Any) -> tuple[int, int, bool]:
+    def held_by(dask_worker: Any) -> tuple[int, int, str]:
         from penstock.workers.plugin import resources
+        from penstock.workers.resources.device import gpu_identity
 
         held = resources(dask_worker)
-        return held.cache.limit_bytes, held.memory_bytes(), held.device is not None
+        gpu = "" if held.device is None else gpu_identity(held.device)
+        return held.cache.limit_bytes, held.memory_bytes(), gpu
 
     found = list(ask_workers(client, held_by).values())
     if not found:
@@ -99,6 +105,7 @@ def capacity_of(client: Client) -> Capacity:
         memory=min(memory for _, memory, _ in found),
         on_gpu=all(gpu for *_, gpu in found),
         workers=len(found),
+        gpus=len({gpu for *_, gpu in found if gpu}),
     )
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+import small_disks
 from every_job import make_inputs
 
 
@@ -22,13 +22,6 @@ def given(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def mount(tmp_path: Path) -> Iterator[Callable[[str], Path]]:
     """Return what mounts a disk of 8 MB, or mounts it anew, with an option."""
     disk = tmp_path / "disk"
-    disk.mkdir()
-
-    def mounted(option: str) -> Path:
-        command = ["mount", "-t", "tmpfs", "-o", option, "tmpfs", str(disk)]
-        if subprocess.run(command, capture_output=True, check=False).returncode:
-            pytest.skip("this machine lets nobody mount a disk")
-        return disk
-
-    yield mounted
-    subprocess.run(["umount", "-l", str(disk)], capture_output=True, check=False)
+    yield lambda option: small_disks.mount(disk, option)
+    if disk.is_mount():
+        small_disks.unmount(disk)

@@ -1,10 +1,10 @@
 """A disk that is full, or will be: said before the work where it can be, and never a bug."""
 
 import os
-import subprocess
 from pathlib import Path
 
 import pytest
+from small_disks import mount, unmount
 
 from penstock import Graph, generate, gnn, walk
 from penstock.errors import CapacityError
@@ -23,19 +23,10 @@ def graph(tmp_path_factory):
 @pytest.fixture
 def small(tmp_path):
     """Return what mounts a disk of so many kilobytes; it goes with the test."""
-    folder, mounted = tmp_path / "small", []
-
-    def mount(kilobytes):
-        folder.mkdir()
-        command = ["mount", "-t", "tmpfs", "-o", f"size={kilobytes}k", "tmpfs", str(folder)]
-        if subprocess.run(command, capture_output=True, check=False).returncode:
-            pytest.skip("this machine lets nobody mount a disk")
-        mounted.append(folder)
-        return folder
-
-    yield mount
-    for place in mounted:
-        subprocess.run(["umount", str(place)], check=True)
+    disk = tmp_path / "small"
+    yield lambda kilobytes: mount(disk, f"size={kilobytes}k")
+    if disk.is_mount():
+        unmount(disk)
 
 
 def fill(folder, leave):
@@ -139,3 +130,13 @@ def test_etl_takes_what_is_kept_off_its_estimate(tmp_path, monkeypatch):
     etl(str(edges), tmp_path / "h", quiet=True)
     assert asked[0] == asked[1] - 100_000
     assert Graph.open(Path(tmp_path / "g")).num_nodes == 20_001
+
+
+def test_who_holds_a_small_disk_is_named_and_it_goes_all_the_same(tmp_path):
+    """What other tests rely on: a disk that stayed would be in the way of every later run."""
+    disk = mount(tmp_path / "small", "size=64k")
+    with (disk / "file").open("w"), pytest.raises(pytest.fail.Exception) as raised:
+        unmount(disk, seconds=0.1)
+    assert f"{os.getpid()} " in str(raised.value)
+    assert str(disk / "file") in str(raised.value)
+    assert not disk.is_mount()

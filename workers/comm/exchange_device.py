@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import socket
-from functools import cache
 from typing import Any
 
 import numpy as np
@@ -41,7 +39,7 @@ def device_exchange(
 
         from penstock.workers.comm.exchange_staged import mpi_reads_gpus
 
-        gpu, link = _identity(cupy.cuda.runtime.getDevice()), kept(key)
+        gpu, link = device.gpu_identity(cupy.cuda.runtime.getDevice()), kept(key)
         mine[0] = gpu, _nccl_version(), mpi_reads_gpus(), link.name if link else ""
     every = np.zeros(comm.size, _RECORD)
     try:
@@ -77,19 +75,6 @@ def choose(every: Any) -> str:
     if len(gpus) > 1 and len(set(gpus)) == len(gpus) and len(versions) == 1 and 0 not in versions:
         return "nccl"
     return "aware" if every["aware"].all() and len(gpus) > 1 else "staged"
-
-
-@cache  # a millisecond
-def _identity(number: int) -> str:
-    """Return what tells this rank's GPU from all others, in containers too."""
-    import cupy
-
-    found = cupy.cuda.runtime.getDeviceProperties(number)
-    uuid = found.get("uuid", b"").hex()
-    if uuid.strip("0"):
-        return str(uuid)
-    place = ":".join(str(found[f"pci{part}ID"]) for part in ("Domain", "Bus", "Device"))
-    return f"{place}@{socket.gethostname()}"[:80]
 
 
 def _nccl_version() -> int:

@@ -199,6 +199,19 @@ def _first_line(error: BaseException) -> str:
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
+@cache  # a millisecond
+def gpu_identity(number: int) -> str:
+    """Return what tells a GPU of this process from all others, in containers too."""
+    import cupy
+
+    found = cupy.cuda.runtime.getDeviceProperties(number)
+    uuid = found.get("uuid", b"").hex()
+    if uuid.strip("0"):
+        return str(uuid)
+    place = ":".join(str(found[f"pci{part}ID"]) for part in ("Domain", "Bus", "Device"))
+    return f"{place}@{socket.gethostname()}"[:80]
+
+
 def this_gpu() -> Gpu:
     """Return the GPU of this worker, or why it computes on the CPU."""
     if _wanted() == "cpu":

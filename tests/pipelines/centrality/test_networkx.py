@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from penstock import centrality
 from penstock.errors import InputError, UsageError
-from penstock.pipelines.centrality.networkx import backend_interface
+from penstock.pipelines.centrality.networkx import BackendGraph, backend_interface
 
 
 @pytest.fixture
@@ -266,6 +266,7 @@ def test_any_graph_is_networkxs(backend, name, options, graph):
 def test_what_is_declined_falls_back_to_networkx(backend):
     """NetworkX computes it itself where the configuration chose the backend, not the call."""
     graph = nx.DiGraph([(0, 1), (1, 2), (0, 2), (2, 0)])
+    graph.add_nodes_from(range(20))  # else NetworkX is as fast, and penstock is not asked
     nx.set_edge_attributes(graph, {edge: -1 if edge == (0, 1) else 1 for edge in graph.edges}, "w")
     for function, positional, named in (
         (nx.transitivity, (), {}),
@@ -282,6 +283,23 @@ def test_what_is_declined_falls_back_to_networkx(backend):
         assert found == pytest.approx(wanted) if isinstance(wanted, dict) else found == wanted
     with pytest.raises(NotImplementedError, match="penstock"):
         nx.pagerank(graph, weight="w", backend=backend)
+
+
+def test_what_takes_networkx_less_than_converting_is_left_to_it(backend, monkeypatch):
+    """Where the configuration chose the backend; a graph that is converted already is kept."""
+    graph, asked = nx.path_graph(30), []
+    real = BackendGraph.batch
+    monkeypatch.setattr(
+        BackendGraph, "batch", lambda self, *given, **named: asked.append(1) or real(self, *given)
+    )
+    with nx.config(backend_priority=[backend]):
+        assert nx.is_connected(graph)
+        assert nx.eccentricity(nx.path_graph(3)) == {0: 2, 1: 1, 2: 2}
+        assert not asked
+        assert nx.eccentricity(graph)[0] == 29
+        assert len(asked) == 1
+        assert nx.is_connected(graph)
+        assert len(asked) == 2
 
 
 def test_signatures_and_defaults_are_networkxs():

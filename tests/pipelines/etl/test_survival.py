@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +16,7 @@ import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from small_disks import mount, unmount
 
 from penstock import Graph, etl
 from penstock.cluster.spec import ClusterSpec
@@ -152,40 +151,9 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A disk of 12 MB."""
     if os.geteuid() != 0:
         pytest.skip("needs root to mount a small disk")
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=12m", "tmpfs", str(disk)],
-        capture_output=True,
-        text=True,
-    )
-    if mounted.returncode != 0:
-        pytest.skip(f"cannot mount a small disk here: {mounted.stderr.strip()}")
+    disk = mount(tmp_path / "disk", "size=12m")
     yield disk
-    # A process that a command has started may end a moment after it, with files of the disk open.
-    deadline = time.monotonic() + 20
-    while (done := subprocess.run(["umount", str(disk)], capture_output=True)).returncode != 0:
-        if time.monotonic() > deadline:
-            holders = holders_of(disk)
-            # Else pytest fails to remove the folder, in this run and in every later one.
-            subprocess.run(["umount", "--lazy", str(disk)], check=True)
-            pytest.fail(f"{done.stderr.decode().strip()}; held by {holders}")
-        gc.collect()
-        time.sleep(0.1)
-
-
-def holders_of(disk: Path) -> list[str]:
-    """Return the processes that have files of a disk open or mapped, or work there."""
-    found = []
-    for process in Path("/proc").glob("[0-9]*"):
-        files = []
-        for link in [*process.glob("fd/*"), *process.glob("map_files/*"), process / "cwd"]:
-            with suppress(OSError):
-                files.append(link.readlink())
-        with suppress(OSError):
-            command = (process / "cmdline").read_text().replace("\0", " ")
-            found += [f"{command}({file})" for file in files if file.is_relative_to(disk)]
-    return found
+    unmount(disk)
 
 
 def test_a_full_disk_is_said_and_the_old_graph_stays(tmp_path: Path, small_disk: Path) -> None:

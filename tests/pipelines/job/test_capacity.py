@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -33,6 +34,29 @@ def test_workers_and_scheduler_say_the_same_of_tasks(spec: ClusterSpec) -> None:
     if spec.memory_limit is not None:
         assert of_tasks.task_memory == has.memory == usable_memory(700_000_000)
         assert has.text() == "2 workers"
+
+
+@pytest.mark.parametrize(
+    ("gpus", "said"),
+    [("aaaa", "1 GPU, shared by 4 workers"), ("aabb", "2 GPUs, shared by 4 workers"),
+     ("abcd", "4 GPUs"), ("", "4 workers")],
+)  # fmt: skip
+def test_workers_that_share_gpus_are_not_counted_as_gpus(
+    gpus: str, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    which = iter(gpus)
+    held = SimpleNamespace(
+        device=0 if gpus else None, cache=SimpleNamespace(limit_bytes=1), memory_bytes=lambda: 2
+    )
+    monkeypatch.setattr("penstock.workers.plugin.resources", lambda worker: held)
+    monkeypatch.setattr(
+        "penstock.workers.resources.device.gpu_identity", lambda number: next(which)
+    )
+    monkeypatch.setattr(
+        "penstock.pipelines.job.capacity.ask_workers",
+        lambda client, ask: {number: ask(None) for number in range(4)},
+    )
+    assert capacity_of(SimpleNamespace()).text() == said  # type: ignore[arg-type]
 
 
 def test_no_workers() -> None:
