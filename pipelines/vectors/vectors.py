@@ -143,7 +143,8 @@ class Vectors:
         if len(unknown):
             raise InputError(
                 f"{self.path} has no vectors of {len(unknown):,} of {len(found):,} ids",
-                expected=f"ids of type {self.ids.type}, as {self.example()}",
+                expected=f"ids of type {self.ids.type}, "
+                f"{f'as {self.example()}' if len(self) else 'of which it has none'}",
                 got=_listed([_plain(wanted[int(row)]) for row in unknown[:_NAMED]], len(unknown)),
                 remedy="Ask for ids that are in the vectors",
             )
@@ -171,7 +172,7 @@ class Vectors:
             bad += (rows[: _NAMED - len(bad)] + start).tolist()
         if count:
             raise InputError(
-                f"{self.path} has {count:,} vectors with NaN or infinite values",
+                f"{self.path} has {count:,} vector{'s' * (count != 1)} with NaN or infinite values",
                 expected="finite numbers",
                 got=_listed([self.ids[row].as_py() for row in bad], count),
                 remedy="Train again with a lower learning rate, or leave these rows out",
