@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import numpy as np
@@ -78,6 +79,8 @@ class ExportJob(Job[ExportReport]):
                 path = partial.scratch / VALUES
                 shape = run.nodes, source.table.geometry.width
                 values = np.lib.format.open_memmap(path, "w+", np.float32, shape)
+                with path.open("r+b") as file:  # a full disk is an error now, and a signal later
+                    os.posix_fallocate(file.fileno(), 0, path.stat().st_size)
                 _fill(values, source)
                 values.flush()
                 written = {VALUES: (path, file_entry(partial.scratch, VALUES))}
