@@ -17,8 +17,10 @@ FLOAT = 4
 # as well as they would one by one, and exchanging takes a small share of the time. GPUs need more
 # words at a time to be busy, which a long training stands and a short one does not. So all exchange
 # SYNC_ROUNDS times at least in all, and more often if they train SHORT words at most, which takes
-# little time however often they exchange: GPUs as far as that leaves them SYNC_LEAST words.
-SYNC, SYNC_GPU, SYNC_LEAST = 5, 100, 100_000
+# little time however often they exchange: GPUs as far as that leaves them SYNC_LEAST words, cores
+# as far as it leaves SYNC_FEW for each word of the vocabulary, whose exchange takes them several
+# times as long as training it once.
+SYNC, SYNC_GPU, SYNC_FEW, SYNC_LEAST = 5, 100, 2, 100_000
 SYNC_ROUNDS, SYNC_ROUNDS_SHORT, SHORT = 50, 150, 1_000_000_000
 
 
@@ -63,7 +65,7 @@ class Training:
         few = words // (SYNC_ROUNDS_SHORT if words <= SHORT else SYNC_ROUNDS)
         if on_gpu:
             return max(min(SYNC_GPU * vocabulary, few), SYNC_LEAST)
-        return max(min(max(SYNC * vocabulary, SYNC_LEAST), few), 1)
+        return max(min(max(SYNC * vocabulary, SYNC_LEAST), few), SYNC_FEW * vocabulary)
 
     def vector_bytes(self) -> int:
         """Return the bytes of a word's input and output vectors, of one copy."""

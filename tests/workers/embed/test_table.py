@@ -3,7 +3,6 @@
 import errno
 import fcntl
 import os
-import subprocess
 import sys
 import time
 import types
@@ -13,6 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from small_disks import mount, unmount
 
 from penstock.errors import (
     CapacityError,
@@ -273,13 +273,9 @@ def test_requests_in_flight_together_do_not_mix(table):
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a small disk")
 def test_a_real_disk_that_is_full(tmp_path):
-    folder = tmp_path / "small"
-    folder.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(folder)]
-    if subprocess.run(command, capture_output=True, check=False).returncode:
-        pytest.skip("this machine lets nobody mount a disk")
+    folder = mount(tmp_path / "small", "size=1m")
     with ExitStack() as stack:
-        stack.callback(subprocess.run, ["umount", str(folder)], check=True)
+        stack.callback(unmount, folder)
         with pytest.raises(CapacityError, match="does not fit on the disk"):
             open_table(folder / "t", GEOMETRY, device=False)
         small = Geometry.of(2, 10, 16, 1)

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from small_disks import mount, unmount
 
 from penstock.errors import CapacityError, CorruptFile, MissingFile, NewerVersion, TruncatedFile
 from penstock.workers.embed import versions as module
@@ -212,13 +213,9 @@ def test_a_disk_that_fills_leaves_the_checkpoint_before(small, monkeypatch):
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a small disk")
 def test_a_real_disk_that_fills_midway(tmp_path, small):
-    folder = tmp_path / "small"
-    folder.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(folder)]
-    if subprocess.run(command, capture_output=True, check=False).returncode:
-        pytest.skip("this machine lets nobody mount a disk")
+    folder = mount(tmp_path / "small", "size=2m")
     with ExitStack() as stack:
-        stack.callback(subprocess.run, ["umount", str(folder)], check=True)
+        stack.callback(unmount, folder)
         one = small("small", partitions=5)
         stack.callback(one.close)  # before the disk goes
         one.epoch(0)
