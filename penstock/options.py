@@ -18,6 +18,7 @@ from typing import Annotated, Any, TypeVar, dataclass_transform, get_type_hints
 from cyclopts import Group, Parameter
 from pydantic import BeforeValidator, ConfigDict, ValidationError
 from pydantic.dataclasses import dataclass as pydantic_dataclass
+from pydantic_core import ArgsKwargs
 
 from penstock.errors import UsageError
 from penstock.paths import client_input, client_path
@@ -78,6 +79,21 @@ def headings(**first: str) -> Callable[[type[T]], type[T]]:
         return cls
 
     return under_headings
+
+
+def names_asked(given: Any) -> frozenset[str]:
+    """Return which options were given that ask for something, be it their default.
+
+    given  what a validator of pydantic gets before the options are made: the keyword arguments, or
+           a dict of those that the command line found
+    """
+    values = given.kwargs if isinstance(given, ArgsKwargs) else given
+    if not isinstance(values, dict):
+        return frozenset()
+    return frozenset(
+        name for name, value in values.items()
+        if value is not None and value is not False and value != ()
+    )  # fmt: skip
 
 
 def flag(name: str) -> str:

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from penstock.cluster.count import check_ranks
 from penstock.cluster.spec import ClusterSpec
 from penstock.errors import InputError, PenstockError, UsageError
 from penstock.files import FileEntry, atomic, file_entry
@@ -19,9 +20,9 @@ from penstock.graph import load_npy
 from penstock.options import given_options
 from penstock.pipelines.job import Job, Workers
 from penstock.pipelines.job.capacity import Capacity
-from penstock.pipelines.job.partial import PartialOutput
+from penstock.pipelines.job.partial import PartialOutput, kept_bytes
 from penstock.pipelines.job.plan import Need, Plan, disk_need
-from penstock.pipelines.job.ranks import Ranks, open_ranks
+from penstock.pipelines.job.ranks import Ranks, open_ranks, resolve_ranks
 from penstock.pipelines.output import Command
 from penstock.pipelines.vectors.store import CONTEXT, KIND, VALUES, write_vectors
 from penstock.pipelines.word2vec.inputs import open_input
@@ -66,12 +67,18 @@ class Word2vecJob(Job[Word2vecReport]):
         super().__init__(out, options, cluster, quiet=quiet)
         self.input = open_input(inputs, options, quiet=quiet)
         self.training = training_of(options, self.input.kind)
+        self.resumes = options.resume and kept_bytes(self.out) > 0
         self.warm = None if options.init is None else WarmStart(options.init, options.dim)
 
     # -- before the run ----------------------------------------------------------------------------
 
     def check(self) -> None:
-        """Fit the options to the input, and the sizes that are known to the disk."""
+        """Fit the options to the ranks and the input, and known sizes to the disk."""
+        kind, asked = resolve_ranks(self.options.parts, self.cluster)
+        if asked is not None:
+            if asked > 1:
+                check_ranks(kind, self.cluster.workers, asked)
+            self._check_ranks(asked, on_gpu=False)  # again once it is known what they compute on
         self.input.check()
         if self.input.words is not None:
             self._need_disk(self.input.words)
@@ -191,6 +198,7 @@ class Word2vecJob(Job[Word2vecReport]):
             "input": [str(path) for path in self.input.paths],
             "input_kind": self.input.kind,
             **of,
+            **({"ids_are": "internal"} if self.input.has_internal_ids else {}),
             "options": given_options(self.options, passing={"resume", "overwrite", "verify"}),
             "epochs": self.training.epochs,
             "loss": self.trained.loss,
@@ -205,15 +213,17 @@ class Word2vecJob(Job[Word2vecReport]):
                 "--pools is for CPUs: a GPU draws negative samples of all nodes",
                 remedy="Give --device cpu, or leave --pools away",
             )
+        copies = training.shards if training.deterministic else ranks
+        # A run of several ranks may be resumed on one, with the options that it had.
+        if copies == 1 and training.sync_words is not None and not self.resumes:
+            one = "one shard" if training.deterministic else "one rank"
+            raise UsageError(
+                f"--sync-words is about exchanges among ranks or shards, and {one} has none",
+                expected="--deterministic with --shards 2 or more, or --parts 2 or more",
+                got=f"--sync-words {training.sync_words} on {one}",
+                remedy="Leave --sync-words away",
+            )
         if not training.deterministic:
-            # A run of several ranks may be resumed on one, with the options that it had.
-            if ranks == 1 and training.sync_words is not None and not self.options.resume:
-                raise UsageError(
-                    "--sync-words is about exchanges among ranks or shards, and one rank has none",
-                    expected="--deterministic, or --parts 2 or more",
-                    got=f"--sync-words {training.sync_words} on one rank",
-                    remedy="Leave --sync-words away",
-                )
             return
         if on_gpu:
             raise UsageError(
@@ -256,6 +266,7 @@ class Word2vecJob(Job[Word2vecReport]):
             "kind": self.input.kind,
             "rows": self.rows,
             "rows_are": self.input.rows_are,
+            "internal_ids": self.input.has_internal_ids,
             "dimension": self.training.dim,
             "on_gpu": self.capacity.on_gpu,
             "bytes": self.bytes,

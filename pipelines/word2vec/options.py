@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from cyclopts import Parameter
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from penstock.errors import UsageError
 from penstock.kernels.word2vec_rules import MAX_DIMENSION, MAX_EPOCHS
-from penstock.options import ClientPath, flag, headings, options
+from penstock.options import ClientPath, flag, headings, names_asked, options
 from penstock.pipelines.walk.options import WalkingOptions
 
 Count = Annotated[int, Field(ge=1)]
@@ -95,7 +95,7 @@ class Word2vecOptions(WalkingOptions):
     checkpoint_minutes: Annotated[float, Field(ge=0)] = 10.0
     """save a checkpoint to resume from so many minutes after the last; 0: none"""
     verify: Annotated[bool, Parameter(negative="")] = False
-    """before anything else, compare every file of the graph with its SHA-256"""
+    """before anything else, compare every file of the graph, or of the walks, with its SHA-256"""
 
     resume: Annotated[bool, Parameter(negative="")] = False
     """go on from the last checkpoint of an interrupted run of the same command; --lr, --min-lr and
@@ -111,22 +111,33 @@ class Word2vecOptions(WalkingOptions):
                 expected=f"at most {self.lr:g}",
                 got=f"--min-lr {self.min_lr:g}",
             )
-        if not self.deterministic and self.changed("shards"):
+        if not self.deterministic and self.shards is not None:
             raise UsageError(
                 "--shards are of --deterministic training",
                 remedy="Give --deterministic too, or leave --shards away",
             )
-        if self.graph is None:
-            return
-        if given := self.changed(*sorted(_OF_GRAPHS)):
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _check_given(cls, given: Any, make: Any) -> Any:
+        """Refuse what would be ignored, also at its default."""
+        made = make(given)
+        object.__setattr__(made, "_asked", names_asked(given))
+        if made.graph is not None and (over := made.given(*sorted(_OF_GRAPHS))):
             raise UsageError(
-                f"option {flag(given[0])} is for walks that are made here, of a graph as the input",
+                f"option {flag(over[0])} is for walks that are made here, of a graph as the input",
                 got="--graph, over which the input has walked already",
             )
+        return made
 
-    def changed(self, *names: str) -> list[str]:
-        """Return which of these options are not at their defaults."""
-        return [name for name in names if getattr(self, name) != getattr(type(self), name)]
+    def given(self, *names: str) -> list[str]:
+        """Return which of these options were given, or are not at their defaults."""
+        asked: frozenset[str] = getattr(self, "_asked", frozenset())
+        default = type(self)
+        return [
+            name for name in names
+            if name in asked or getattr(self, name) != getattr(default, name)
+        ]  # fmt: skip
 
     def check_kind(self, kind: str) -> None:
         """Raise UsageError where an option has no meaning for this kind of input."""
@@ -139,7 +150,7 @@ class Word2vecOptions(WalkingOptions):
             why = "is not for text"
         elif kind == "walks":
             refused = (*refused, "column")
-        if given := self.changed(*refused):
+        if given := self.given(*refused):
             raise UsageError(f"option {flag(given[0])} {why}", got=f"an input of {kind}")
         if self.same_walks and self.rounds(kind) == 1:
             raise UsageError(

@@ -20,6 +20,7 @@ class Word2vecReport:
     kind      of the input
     rows_are  what has a vector each: nodes or words
     device    gpu or cpu: where ranks computed
+    internal_ids  whether ids are numbers of nodes, as the walks hold them, and not the user's
     unseen    nodes that no counted walk came to
     known     words that began with vectors of --init, and how many with a mean of neighbours
     """
@@ -46,6 +47,7 @@ class Word2vecReport:
     unseen: int = 0
     known: int | None = None
     averaged: int = 0
+    internal_ids: bool = False
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything, for ``--json``."""
@@ -70,6 +72,11 @@ class Word2vecReport:
             mean = f", {self.averaged:,} of them with the mean of their neighbours"
             more = f"; {new:,} are new{mean if self.averaged else ''}" if new else ""
             lines.append(f"  {self.known:,} began with the vectors of --init{more}")
+        if self.internal_ids:
+            lines.append(
+                "  ids are internal numbers of nodes, as in the walks; with --graph the graph that "
+                "was walked they are its ids"
+            )
         if self.unseen:
             lines.append(f"  {self.unseen:,} {what} were not seen when walks were counted")
         return "\n".join(lines)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from cyclopts import Parameter
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from penstock.errors import UsageError
-from penstock.options import ClientPath, flag, headings, options
+from penstock.options import ClientPath, flag, headings, names_asked, options
 
 Share = Annotated[float, Field(gt=0, lt=1)]
 
@@ -49,12 +49,17 @@ class EvaluateOptions:
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
     """random seed of the splits"""
 
-    def __post_init__(self) -> None:
-        by_words = bool(self.pairs or self.analogies)
-        for names, given, what in (
+    @model_validator(mode="wrap")
+    @classmethod
+    def _check_given(cls, given: Any, make: Any) -> Any:
+        """Refuse what would be ignored, also at its default."""
+        made, asked = make(given), names_asked(given)
+        by_words = bool(made.pairs or made.analogies)
+        for names, used, what in (
             (_OF_WORDS, by_words, "--pairs or --analogies"),
-            (_OF_LABELS, self.labels is not None, "--labels"),
+            (_OF_LABELS, made.labels is not None, "--labels"),
         ):
             for name in names:
-                if not given and getattr(self, name) != getattr(type(self), name):
+                if not used and name in asked:
                     raise UsageError(f"{flag(name)} needs {what}")
+        return made

@@ -83,6 +83,11 @@ class Input(ABC):
         return "words" if self.graph is None else "nodes"
 
     @property
+    def has_internal_ids(self) -> bool:
+        """Whether vectors are by the numbers of a graph's nodes, and not by ids of the user."""
+        return False
+
+    @property
     def files(self) -> list[Path]:
         """Files that it reads."""
         return self.paths
@@ -99,6 +104,15 @@ class Input(ABC):
 
     def check(self) -> None:  # noqa: B027 - an input may have nothing to check
         """Raise where options and input do not go together."""
+
+    def verify(self, *, quiet: bool) -> None:
+        """Compare files with the SHA-256 that is known of them."""
+        if self.graph is None:
+            raise UsageError(
+                "--verify compares the files of a graph or of walks, and the input has neither",
+                remedy="Leave --verify away",
+            )
+        Graph.open(self.graph.path, verify=True, quiet=quiet)
 
     def identity(self) -> dict[str, Any]:
         """Return by what the input is known."""
@@ -186,12 +200,7 @@ def open_input(paths: Sequence[Path], options: Word2vecOptions, *, quiet: bool) 
                 remedy="Write what it gives to a file, and name that",
             )
     if options.verify:
-        if opened.graph is None:
-            raise UsageError(
-                "--verify compares the files of a graph, and the input has none",
-                remedy="Leave --verify away",
-            )
-        Graph.open(opened.graph.path, verify=True, quiet=quiet)
+        opened.verify(quiet=quiet)
     return opened
 
 

@@ -16,7 +16,7 @@ import numpy as np
 from penstock.arrays import Array
 from penstock.arrow import as_numpy
 from penstock.errors import CorruptFile, InputError, UsageError
-from penstock.files import read_file_table, save_npy
+from penstock.files import check_sums, read_file_table, save_npy
 from penstock.graph import Graph, load_npy
 from penstock.pipelines.job.partial import Records
 from penstock.pipelines.vectors.store import parquet_files
@@ -119,7 +119,7 @@ class ListsInput(Input):
         self.groups = self._groups()
         if not self.groups:
             raise empty(self.what)
-        if self._graph is not None and (given := self.options.changed("min_count", "max_vocab")):
+        if self._graph is not None and (given := self.options.given("min_count", "max_vocab")):
             raise UsageError(
                 f"option --{given[0].replace('_', '-')} leaves words out, and with --graph every "
                 "node has a vector",
@@ -285,6 +285,15 @@ class WalksInput(ListsInput):
             names = [name for name in self.about["files"] if name.endswith(".parquet")]
         return [self.paths[0] / name for name in sorted(names)]
 
+    def verify(self, *, quiet: bool) -> None:
+        """Compare the parts with their SHA-256, and so the files of the graph, if there is one."""
+        with WALKS.reading(self.paths[0]):
+            table = read_file_table(self.about["files"])
+        parts = [table[path.name] for path in self.files]
+        check_sums(self.paths[0], parts, remedy=WALKS.restore, quiet=quiet)
+        if self.graph is not None:
+            super().verify(quiet=quiet)
+
     def check(self) -> None:
         """Look at the files, and at whether the walks are those of the graph."""
         folder = self.paths[0]
@@ -326,6 +335,11 @@ class WalksInput(ListsInput):
                     got=f"{there:,}",
                     remedy=WALKS.restore,
                 )
+
+    @property
+    def has_internal_ids(self) -> bool:
+        """Whether walks hold the numbers of nodes, and there is no graph to ask for their ids."""
+        return self.internal and self._graph is None
 
     @property
     def internal(self) -> bool:

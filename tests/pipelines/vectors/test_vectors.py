@@ -266,6 +266,8 @@ def test_a_part_that_is_no_parquet(written):
 
 
 def test_nothing_there(tmp_path):
+    with pytest.raises(UsageError, match="is no file: vectors are read more than once"):
+        Vectors.open("/dev/null")
     with pytest.raises(UsageError, match="there are no vectors at"):
         Vectors.open(tmp_path / "x")
     with pytest.raises(InputError, match="holds no vectors"):

@@ -323,6 +323,8 @@ def test_options(vectors):
         EvaluateOptions(pairs=("x",), l2=2)
     with pytest.raises(UsageError, match="--restrict needs --pairs or --analogies"):
         EvaluateOptions(labels="x", restrict=2)
+    with pytest.raises(UsageError, match="--repeats needs --labels"):
+        EvaluateOptions(pairs=("x",), repeats=10)  # which is the default
     with pytest.raises(UsageError, match="--shares"):
         EvaluateOptions(labels="x", shares=(1.5,))
 

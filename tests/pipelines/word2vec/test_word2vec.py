@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -224,6 +225,46 @@ def test_lists_of_any_type(tmp_path: Path, kind: Any, monkeypatch: pytest.Monkey
     assert found == dict(zip(as_kind.to_pylist(), every.tolist(), strict=True))
     with pytest.raises(UsageError, match="no column of lists 'n'"):
         word2vec(tmp_path / "a.parquet", tmp_path / "x", column="n")
+
+
+def test_walks_of_internal_ids_say_so_and_are_verified(
+    blocks: Graph, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    walk(blocks, tmp_path / "w", walks=1, length=9, ids="internal")
+    given = ["word2vec", "train", str(tmp_path / "w"), str(tmp_path / "v"), "--dim", "8"]
+    assert run([*given, "--verify"]) == 0
+    assert "ids are internal numbers of nodes" in capsys.readouterr().out
+    assert Vectors.open(tmp_path / "v").about["ids_are"] == "internal"
+    assert not word2vec(tmp_path / "w", tmp_path / "u", graph=blocks, dim=8).internal_ids
+    assert run([*given, "--walks", "10", "--overwrite"]) == 2
+    assert "option --walks needs a graph as the input" in capsys.readouterr().err
+    part = tmp_path / "w/part-00000.parquet"
+    data = bytearray(part.read_bytes())
+    data[len(data) // 2] ^= 1
+    part.write_bytes(data)
+    with pytest.raises(CorruptFile, match=r"part-00000\.parquet is not what was written"):
+        word2vec(tmp_path / "w", tmp_path / "x", verify=True)
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        (["-k", "5", "--deterministic"], "--shards 5 or more"),
+        (["-k", "2", "--cluster", "threads"], "mpi or local, got --cluster threads.*such as -k"),
+        (["-k", "3", "--cluster", "mpi", "-n", "2"], "-k 3 needs as many ranks"),
+    ],
+)
+def test_ranks_that_cannot_be_are_refused_before_workers_start(
+    blocks: Graph,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    more: list[str],
+    said: str,
+) -> None:
+    monkeypatch.setattr(Word2vecJob, "_ranks", lambda _: pytest.fail("workers were started"))
+    assert run(["word2vec", "train", str(blocks.path), str(tmp_path / "v"), *more]) == 2
+    assert re.search(said, capsys.readouterr().err)
 
 
 def test_walks_that_were_edited(make_graph: Any, tmp_path: Path) -> None:
@@ -495,11 +536,15 @@ def test_one_rank_has_no_exchanges(
     blocks: Graph, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     given = ["word2vec", "train", str(blocks.path), str(tmp_path / "v"), "--sync-words", "9000"]
-    for more in ([], ["--plan"], ["-k", "1"]):
+    for more in ([], ["--plan"], ["-k", "1"], ["--resume"]):
         assert run([*given, *more]) == 2
         assert "one rank has none" in capsys.readouterr().err
+    assert run([*given, "--deterministic", "--shards", "1"]) == 2
+    assert "one shard has none" in capsys.readouterr().err
     assert not (tmp_path / "v").exists()
     # What several ranks have begun can go on here.
+    (tmp_path / ".v.partial").mkdir()
+    (tmp_path / ".v.partial/run.json").write_text("{}")
     for more in (["--deterministic"], ["--resume"]):
         assert run([*given, "--dim", "8", "--walks", "1", "--plan", *more]) == 0
 
@@ -657,6 +702,7 @@ def test_text_is_planned_without_counting(tmp_path: Path, capsys: Any) -> None:
         ({"min_lr": 0.5}, "--min-lr is where --lr falls to"),
         ({"shards": 2}, "--shards are of --deterministic"),
         ({"shards": 4}, "--shards are of --deterministic"),  # as many as by default
+        ({"graph": "g", "walks": 10}, "--walks is for walks that are made here"),  # the default
         ({"graph": "g", "walks": 3}, "--walks is for walks that are made here"),
         ({"app": "metapath"}, "needs option --schema"),
         ({"dim": 0}, "--dim has a bad value"),
@@ -669,8 +715,13 @@ def test_options_that_contradict_each_other(options: dict[str, Any], said: str) 
 
 def test_walks_of_a_graph_are_not_for_text(tmp_path: Path) -> None:
     path = packed(tmp_path / "t.txt", b"a b c\n" * 9)
-    with pytest.raises(UsageError, match="option --length is not for text"):
-        word2vec(path, tmp_path / "v", length=7)
+    for length in (7, 80):  # which is the default
+        with pytest.raises(UsageError, match="option --length is not for text"):
+            word2vec(path, tmp_path / "v", length=length)
+    # From Python a flag that is off asks for nothing.
+    off: dict[str, Any] = {"same_walks": False, "temporal": False, "start": (), "graph": None}
+    assert Word2vecOptions(**off) == Word2vecOptions()
+    assert Word2vecOptions(**off).given(*off) == []
     with pytest.raises(UsageError, match="option --graph is not for text"):
         word2vec(path, tmp_path / "v", graph=tmp_path)
     with pytest.raises(UsageError, match="--verify compares the files of a graph"):
