@@ -147,7 +147,7 @@ BENCHMARKS = (
     Benchmark("embed on a GPU", "bench_embed_gpu.py", "--quick", needs=(gpus(1),)),
     Benchmark("embed from a disk, on a GPU", "bench_embed_prefetch.py", None, needs=(gpus(1),)),
     Benchmark("embed on GPUs", "bench_embed_ranks.py", None, needs=(gpus(2),)),
-    Benchmark("I/O by a GPU", "bench_gpu_io.py", "--size 1073741824", "", needs=(gpus(1),)),
+    Benchmark("I/O by a GPU", "bench_gpu_io.py", "--seconds 30", "", needs=(gpus(1),)),
     Benchmark("NCCL", "bench_nccl.py", "--ranks 2", "--ranks 2", needs=(gpus(2),)),
 )  # fmt: skip
 

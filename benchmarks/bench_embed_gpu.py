@@ -151,16 +151,35 @@ def step(model, sides):
     if model != "DOT":
         update(R, SR, r, y.grad)
 
-found = {}
+print(json.dumps([rates, torch.__version__]), flush=True)
 for model in models:
     few = distance(model)
     for sides in (1, 2):
         torch.cuda.reset_peak_memory_stats()
         before = torch.cuda.memory_allocated()
-        seconds = timed(lambda: step(model, sides), 1 if few else steps, 3 if few else rounds)
-        found[f"{model} {sides}"] = seconds, torch.cuda.max_memory_allocated() - before
-print(json.dumps([rates, found, torch.__version__]))
+        turns = rounds // 2 | 1 if few else rounds
+        seconds = timed(lambda: step(model, sides), 1 if few else steps, turns)
+        size = torch.cuda.max_memory_allocated() - before
+        print(json.dumps([f"{model} {sides}", [seconds, size]]), flush=True)
 """
+
+
+def beside(python, models, *, quick, limit):
+    """Return PyTorch's rates, its version, and the seconds and bytes of what it did in the time."""
+    given = [NODES, RELATIONS, EDGES, NEGATIVES, DIM, *((5, 3) if quick else (10, 5)), models]
+    try:
+        done = subprocess.run(
+            [python, "-c", PEER, json.dumps(given)], capture_output=True, timeout=limit
+        )
+        if done.returncode:
+            print(f"PyTorch ended early: {done.stderr.decode().splitlines()[-1:]}", flush=True)
+        text = done.stdout
+    except subprocess.TimeoutExpired as late:
+        print(f"PyTorch did not do all models within {limit:.0f} s", flush=True)
+        text = late.output or b""
+    lines = [json.loads(line) for line in text.decode().splitlines() if line.endswith("]")]
+    (rates, version), peers = lines[0] if lines else ({}, "none"), dict(lines[1:])
+    return rates, version, peers
 
 
 def tables(rules: EmbedRules, nodes: int, relations: int) -> tuple[Table, Table | None]:
@@ -259,12 +278,15 @@ def main() -> int:
     """Check, time, print; 1 where what is asked for is missed."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument(
-        "--torch", default=sys.executable, help="a Python that has PyTorch; '': none"
+        "--torch", help="a Python that has PyTorch; '': none [default: this one; --quick: none]"
     )
+    parser.add_argument("--torch-seconds", type=float, default=300.0, help="for all models")
     parser.add_argument("--models", default=",".join(model.name for model in Model))
     parser.add_argument("--dims", default=str(DIM), help="values of a node")
-    parser.add_argument("--quick", action="store_true", help="fewer steps, and none of PyTorch's")
+    parser.add_argument("--quick", action="store_true", help="fewer steps")
     args = parser.parse_args()
+    if args.torch is None:
+        args.torch = "" if args.quick else sys.executable
     steps, rounds = (10, 3) if args.quick else (40, 7)
     dims = [int(dim) for dim in args.dims.split(",")]
     properties = cp.cuda.runtime.getDeviceProperties(0)
@@ -274,13 +296,11 @@ def main() -> int:
         f"{cp.cuda.runtime.runtimeGetVersion()}, {time.strftime('%Y-%m-%d', time.gmtime())}"
     )
     rates, peers = {}, {}
-    if args.torch and not args.quick and dims == [DIM]:
-        names = args.models.split(",")
-        given = [NODES, RELATIONS, EDGES, NEGATIVES, DIM, 10, 5, names]
-        done = subprocess.run(
-            [args.torch, "-c", PEER, json.dumps(given)], check=True, capture_output=True, text=True
+    if args.torch and dims == [DIM]:
+        rates, version, peers = beside(
+            args.torch, args.models.split(","), quick=args.quick, limit=args.torch_seconds
         )
-        rates, peers, version = json.loads(done.stdout)
+    if rates:
         print(
             f"PyTorch {version}; cuBLAS {rates['tf32'] / 1e12:.0f} TFLOP/s in TF32, "
             f"{rates['half'] / 1e12:.0f} in half precision; copy {rates['copy'] / 1e12:.2f} TB/s"

@@ -1,7 +1,8 @@
-"""Trainings whose vectors are on the disk, with and without prefetch, where it matters.
+r"""Trainings whose vectors are on the disk, with and without prefetch, where it matters.
 
     python -P benchmarks/bench_embed_prefetch.py [--folder .] [--seconds 40]
-    python -P benchmarks/bench_embed_prefetch.py --device cpu --seconds 60
+    NUMBA_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 python -P benchmarks/bench_embed_prefetch.py \
+        --device cpu  # one core trains, which leaves another to requests and their sums
     python -P benchmarks/bench_embed_prefetch.py --count
 
 An R-MAT graph, Dot with 100 values in 8 partitions, three of which are in memory; times of each
@@ -130,7 +131,7 @@ def main():
     parser.add_argument("--folder", type=Path, default=Path(), help="on the disk to be measured")
     parser.add_argument("--device", choices=("cpu", "gpu"), default="gpu")
     parser.add_argument("--scale", type=int, default=19, help="2 ** SCALE nodes at most")
-    parser.add_argument("--edge-factor", type=float, help="edges a node [default: 160; on a CPU 0.5]")
+    parser.add_argument("--edge-factor", type=float, help="[default: 160; on a CPU 0.5]")
     parser.add_argument("--dim", type=int, default=100)
     parser.add_argument("--batch", type=int, help="[default: 100,000; on a CPU 2,000]")
     parser.add_argument("--negatives", type=int, help="of the first [default: 4,000; on a CPU 64]")
@@ -140,6 +141,7 @@ def main():
     parser.add_argument("--partitions", type=int, default=8)
     parser.add_argument("--epochs", type=int, default=3)
     parser.add_argument("--ratio", type=float, help="seconds of swaps / of training")
+    parser.add_argument("--rounds", type=int, default=5, help="pairs of trainings at most")
     parser.add_argument("--seconds", type=float, default=40.0, help="in all, about")
     parser.add_argument(
         "--count", action="store_true", help="count what is moved, and train nothing"
@@ -170,6 +172,8 @@ def main():
         scale = scale_for(rate, ratio, len(shares), given)
         generate("rmat", folder / "g", scale=scale, edge_factor=given.edge_factor, quiet=True)
         graph = Graph.open(folder / "g")
+        # No batch is larger than a mean bucket, and so than the largest.
+        given.batch = min(given.batch, graph.num_edges // given.partitions**2)
         print(
             f"the disk exchanges {rate / 1e9:.2f} GB/s; {graph.num_nodes:,} nodes, "
             f"{graph.num_edges:,} edges; {time.perf_counter() - begun:.1f} s",
@@ -182,7 +186,7 @@ def main():
             return time.perf_counter() - begun + trainings * longest < given.seconds
 
         negatives = given.negatives
-        while not pairs or fits(2):
+        while not pairs or (len(pairs) < given.rounds and fits(2)):
             alone.append(train(graph, run, given, negatives, prefetch=False))
             close = 0.85 * ratio < alone[-1]["ratio"] < 1.1 * ratio
             better = negatives if close else negatives_for(ratio, alone)

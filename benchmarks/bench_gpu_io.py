@@ -1,6 +1,6 @@
 """Reading and writing a file through queues that a GPU fills, beside what the disk can do.
 
-    python -P benchmarks/bench_gpu_io.py [--folder .] [--size 4294967296] [--host] [--json]
+    python -P benchmarks/bench_gpu_io.py [--folder .] [--size 268435456] [--seconds 60] [--host]
 
 Compared, each ``--rounds`` times and in turns, medians in GB/s:
 
@@ -12,6 +12,10 @@ Compared, each ``--rounds`` times and in turns, medians in GB/s:
 Before anything is timed, fresh random data are written and read by each producer and compared. Then
 batch reads while training steps run on another stream: what each costs the other. A last part moves
 pages of 4 KiB of a file in memory (/dev/shm), where no disk hides what the queues cost.
+
+Everything is printed as it is measured. What the threads write in a second is looked at first: the
+file is smaller than --size where it would not be moved as often as needed within --seconds, and no
+round or part begins after them.
 
 With --host the producer is that of naive/queues.py, which needs no GPU and copies pages by itself,
 one round after another: this tries the controller and the benchmark, and is no figure of either.
@@ -31,6 +35,7 @@ from penstock.kernels.naive import queues as naive
 from penstock.kernels.queue_rules import Operation, Producer, QueueFormat, aligned
 from penstock.workers.embed.queue_controller import Controller
 
+CHECKED = 16 << 20  # bytes of the file that are compared
 AT_ONCE = 2 << 20  # bytes a call, as the controller's most
 SMALL_FORM, SMALL_SIZE = QueueFormat(entries=256, page_bytes=4096), 64 << 20
 
@@ -139,14 +144,19 @@ def direct(path, size, operation, threads, memory):
 
 def compare(device, path, size, form, given):
     """Return GB/s of each way, reading and writing."""
-    made, data = device.queues(given.queues, form), np.zeros(size, np.uint8)
-    memory = device.pinned(AT_ONCE * given.threads)
-    found = {}
+    made, memory = device.queues(given.queues, form), device.pinned(AT_ONCE * given.threads)
+    size, found = fitting(path, size, memory, device, given), {}
+    data = np.zeros(size, np.uint8)
     with Controller(made.shared, [path], threads=given.threads) as controller:
         for producer in device.producers:
-            check(device, made, data, producer, given.patience)
+            took, _ = device.seconds(
+                lambda how=producer: check(device, made, data[:CHECKED], how, given.patience)
+            )
+            say(given, f"  {producer.name.lower()}: what is written is read, {took:.1f} s")
         on_device = device.put(data)
-        for _ in range(given.rounds):
+        for number in range(given.rounds):
+            if number and time.monotonic() > given.until:
+                break
             for operation in Operation:
                 took = direct(path, size, operation, given.threads, memory)
                 found.setdefault(("direct", operation.name.lower()), []).append(took)
@@ -159,9 +169,39 @@ def compare(device, path, size, form, given):
                     done(device, result, producer, size, made)
                     key = producer.name.lower(), operation.name.lower()
                     found.setdefault(key, []).append(took)
+            last = ", ".join(
+                f"{way} {what} {size / 1e9 / times[-1]:.2f}" for (way, what), times in found.items()
+            )
+            say(given, f"  round {number + 1}, {size / 1e6:.0f} MB, GB/s: {last}")
         went_direct = controller.direct
     rates = {key: size / 1e9 / statistics.median(times) for key, times in found.items()}
     return rates, went_direct
+
+
+def fitting(path, size, memory, device, given):
+    """Return how large a file can be that is moved as often as ``compare`` does, in the time."""
+    part = min(size, CHECKED)
+    with path.open("wb") as file:
+        file.write(bytes(part))
+    took = direct(path, part, Operation.WRITE, given.threads, memory)
+    left = max(given.until - time.monotonic(), 1.0)
+    moves = 1 + len(Operation) * (1 + len(device.producers))
+    fits = int(0.3 * left * part / took / moves)  # of one round, beside what else there is
+    size = max(min(size, fits // AT_ONCE * AT_ONCE), part)
+    # A file is written once before: blocks of the disk that are new to it take far longer.
+    with path.open("r+b") as file:
+        for _ in range(-(-size // AT_ONCE)):
+            file.write(bytes(AT_ONCE))
+        file.truncate(size)
+        file.flush()
+        os.fsync(file.fileno())
+    return size
+
+
+def say(given, text):
+    """Print a line of the way there, where people read."""
+    if not given.json:
+        print(text, flush=True)
 
 
 def training_steps():
@@ -241,7 +281,7 @@ def report_rates(rates):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--folder", type=Path, default=Path())
-    parser.add_argument("--size", type=int, default=4 << 30, help="bytes, a multiple of 4096")
+    parser.add_argument("--size", type=int, default=256 << 20, help="bytes, a multiple of 4096")
     parser.add_argument("--queues", type=int, default=8)
     parser.add_argument("--threads", type=int, default=8)
     parser.add_argument("--entries", type=int, default=64)
@@ -250,16 +290,33 @@ def main():
     parser.add_argument(
         "--patience", type=float, default=10.0, help="seconds of a round, after which it is a hang"
     )
+    parser.add_argument("--seconds", type=float, default=60.0, help="in all, about")
     parser.add_argument("--host", action="store_true")
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args()
+    given.until = time.monotonic() + given.seconds
     device, form = Device(given.host), QueueFormat(given.entries, given.page)
     path, small = given.folder / "gpu_io.bin", Path("/dev/shm") / f"gpu_io_{os.getpid()}.bin"
+    rates, in_memory, beside = {}, {}, None
+    say(
+        given,
+        f"{device.name}, {given.queues} queues of {form.entries} pages of "
+        f"{form.page_bytes >> 10} KiB, {given.threads} threads",
+    )
     try:
         rates, went_direct = compare(device, path, given.size, form, given)
-        beside = None if given.host else beside_training(device, path, given.size, form, given)
-        size = min(SMALL_SIZE, given.size)
-        in_memory, _ = compare(device, small, size, SMALL_FORM, given)
+        size = path.stat().st_size
+        if not went_direct:
+            say(given, "through the page cache: no figure of the disk")
+        if not given.json:
+            report_rates(rates)
+        if time.monotonic() < given.until:
+            say(given, "a file in memory, pages of 4 KiB, 256 entries")
+            in_memory, _ = compare(device, small, min(SMALL_SIZE, given.size), SMALL_FORM, given)
+            if not given.json:
+                report_rates(in_memory)
+        if not given.host and time.monotonic() < given.until:
+            beside = beside_training(device, path, min(size, 128 << 20), form, given)
     finally:
         path.unlink(missing_ok=True)
         small.unlink(missing_ok=True)
@@ -269,21 +326,13 @@ def main():
             for name, found in (("disk", rates), ("memory, 4 KiB", in_memory))
         }
         print(json.dumps({"device": device.name, **as_text, "beside": beside}))
-        return
-    around = "O_DIRECT" if went_direct else "through the page cache: no figure of the disk"
-    print(
-        f"{given.size / 1e9:.2f} GB on {device.name}, {given.queues} queues of {form.entries} "
-        f"pages of {form.page_bytes >> 10} KiB, {given.threads} threads, {around}"
-    )
-    report_rates(rates)
-    print("a file in memory, pages of 4 KiB, 256 entries")
-    report_rates(in_memory)
-    if beside is not None:
+    elif beside is not None:
         slower = beside["train_beside"] / beside["train_alone"] - 1
         later = beside["read_beside"] / beside["read_alone"] - 1
         print(
             f"beside {beside['steps']} training steps: reading {beside['read_beside']:.3f} s "
-            f"({later:+.1%}), training {beside['train_beside']:.3f} s ({slower:+.1%})"
+            f"({later:+.1%}), training {beside['train_beside']:.3f} s ({slower:+.1%})",
+            flush=True,
         )
 
 

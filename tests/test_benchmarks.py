@@ -85,3 +85,30 @@ def test_every_benchmark_has_its_line(root):
     known = {"bench_gnn_link.py", "bench_partition_streamed.py"}  # need root, or hours
     for path in (root / "benchmarks").glob("bench_*.py"):
         assert path.name in text or path.name in known, path.name
+
+
+def test_bytes_that_any_step_of_an_embedding_has_to_move(root, monkeypatch):
+    monkeypatch.setitem(sys.modules, "cupy", ModuleType("cupy"))
+    cuda = ModuleType("penstock.kernels.cuda.embed")
+    monkeypatch.setitem(sys.modules, "penstock.kernels.cuda.embed", cuda)
+    bench = load(root / "benchmarks/bench_embed_gpu.py")
+
+    def megabytes(model, sides):
+        return round(bench.bytes_of(bench.EmbedRules(model, 100, sides=sides)) / 1e6)
+
+    # As benchmarks/results/embed.md has it.
+    assert [megabytes(bench.Model.DOT, sides) for sides in (bench.ONE, bench.BOTH)] == [322, 323]
+    assert [megabytes(bench.Model.COMPLEX, s) for s in (bench.ONE, bench.BOTH)] == [323, 325]
+
+
+def test_work_that_hides_swaps_is_found_where_it_does_not_grow_with_negatives_alone(root):
+    bench = load(root / "benchmarks/bench_embed_prefetch.py")
+    runs, negatives = [], 1000
+    for _ in range(3):  # a part of training does not depend on negatives
+        runs.append({"busy": 0.5 + negatives / 1000, "exposed": 1.0, "negatives": negatives})
+        negatives = bench.negatives_for(0.285, runs)
+    assert 0.5 + negatives / 1000 == pytest.approx(1 / 0.285, rel=0.02)
+    shares = bench.hidden_shares("prefetch", 8)
+    times, utilization = bench.best_ratio(shares, bench.likely_best(shares))
+    assert times > 1.25
+    assert utilization > 0.93

@@ -100,7 +100,7 @@ def neighbours_of(vectors: Vectors, ids: Sequence[Any], options: SimilarOptions)
     zeros = np.flatnonzero(~queries.any(axis=1))
     if cosine and len(zeros):
         raise InputError(
-            f"{len(zeros):,} of these ids have a vector of zeros, which has no direction",
+            f"{len(zeros):,} of these {len(ids):,} have a vector of zeros, which has no direction",
             got=", ".join(repr(ids[int(i)]) for i in zeros[:10]),
             remedy="Take --metric dot, or leave them away",
         )

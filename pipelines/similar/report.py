@@ -35,7 +35,7 @@ class SimilarReport:
         """Return what a person wants to read."""
         lines = []
         for one, near in self.neighbours.items():
-            lines.append(str(one))
+            lines.append(str(one) if near else f"{one}: there is no other vector")
             lines += [f"  {score:8.4f}  {other}" for other, score in near]
         return "\n".join(lines)
 
@@ -69,7 +69,8 @@ class AllReport(CountsReport):
             lines.append(f"  {self.resumed_files} files were there from the run before")
         if self.zeros:
             lines.append(
-                f"  {self.zeros:,} ids have a vector of zeros, whose cosine with any other is 0"
+                f"  {self.zeros:,} {'ids have' if self.zeros > 1 else 'id has'} a vector of zeros, "
+                "whose cosine with any other is 0"
             )
         return "\n".join(lines)
 

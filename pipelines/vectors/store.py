@@ -145,14 +145,7 @@ def read_store(folder: Path) -> tuple[pa.Array, Array, dict[str, Any]]:
             entry.check_size(folder, listed_in=FORMAT.file, remedy=FORMAT.restore)
         shape = (body["rows"], body["dimension"])
         names = [f"part-{number:05d}.parquet" for number in range(body["parts"])]
-    values = load_npy(folder / VALUES, remedy=FORMAT.restore)
-    if values.shape != shape or values.dtype != np.float32:
-        raise CorruptFile(
-            f"{folder / VALUES} is not what {FORMAT.file} says",
-            expected=f"{shape} float32",
-            got=f"{values.shape} {values.dtype}",
-            remedy=FORMAT.restore,
-        )
+    values = _load(folder / VALUES, shape)
     chunks: list[Any] = []
     for name in names:
         try:
@@ -176,9 +169,31 @@ def read_store(folder: Path) -> tuple[pa.Array, Array, dict[str, Any]]:
 def read_context(folder: Path) -> Array | None:
     """Return word2vec's output vectors, mapped, where the directory has them."""
     body = FORMAT.load(folder)
-    if CONTEXT not in body.get("files", {}):
+    with FORMAT.reading(folder):
+        entry = read_file_table(body["files"]).get(CONTEXT)
+        shape = (body["rows"], body["dimension"])
+    if entry is None:
         return None
-    return load_npy(folder / CONTEXT, remedy=FORMAT.restore)
+    entry.check_size(folder, listed_in=FORMAT.file, remedy=FORMAT.restore)
+    return _load(folder / CONTEXT, shape)
+
+
+def _load(path: Path, shape: tuple[int, int]) -> Array:
+    """Map an array of as many rows and numbers as the manifest says."""
+    values = load_npy(path, remedy=FORMAT.restore)
+    if values.shape != shape or values.dtype != np.float32:
+        raise CorruptFile(
+            f"{path} is not what {FORMAT.file} says",
+            expected=f"{shape} float32",
+            got=f"{values.shape} {values.dtype}",
+            remedy=FORMAT.restore,
+        )
+    return values
+
+
+def parquet_files(folder: Path) -> list[Path]:
+    """Return the Parquet files of a directory, by their names."""
+    return sorted(path for path in folder.iterdir() if path.suffix.lower() == ".parquet")
 
 
 def as_ids(ids: Any) -> pa.Array:

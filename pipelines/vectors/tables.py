@@ -10,7 +10,7 @@ import numpy as np
 from penstock.arrays import Array
 from penstock.arrow import as_arrow, as_numpy
 from penstock.errors import CorruptFile, InputError
-from penstock.files import save_npy
+from penstock.files import atomic, save_npy
 from penstock.graph import load_npy
 from penstock.pipelines.vectors import store
 from penstock.sizes import need_memory
@@ -31,7 +31,7 @@ def read_parquet(path: Path) -> tuple[pa.Array, Array]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    files = sorted(path.glob("*.parquet")) if path.is_dir() else [path]
+    files = store.parquet_files(path) if path.is_dir() else [path]
     if not files:
         raise InputError(
             f"{path} holds no vectors",
@@ -170,7 +170,7 @@ def _read_ids(path: Path) -> pa.Array:
 
     if not path.is_file():
         raise InputError(f"there is no file {path} with ids", expected="an id for each vector")
-    if path.suffix == ".parquet":
+    if path.suffix.lower() == ".parquet":
         try:
             with pq.ParquetFile(path, memory_map=True) as file:
                 names = file.schema_arrow.names
@@ -179,7 +179,7 @@ def _read_ids(path: Path) -> pa.Array:
                 return store.as_ids(file.read(columns=names[:1]).column(0))
         except (pa.ArrowInvalid, OSError) as error:
             raise InputError(f"cannot read {path} as Parquet", got=str(error)) from error
-    if path.suffix == ".npy":
+    if path.suffix.lower() == ".npy":
         ids = np.array(_mapped(path, "str"))
         if ids.ndim != 1:
             raise InputError(
@@ -203,9 +203,16 @@ def write_npy(path: Path, ids: pa.Array, values: Array) -> None:
     """Write values as .npy, and the ids in their own type beside it, as ``.ids.parquet``."""
     import pyarrow as pa
 
-    name = f"{path.with_suffix('').name}{_IDS[0]}"
-    save_table(path.parent, name, pa.table({"id": ids}))
-    save_npy(path.parent, path.name, values)
+    with atomic(path) as matrix, atomic(ids_of_export(path)) as table:
+        save_npy(path.parent, matrix.name, values)
+        save_table(path.parent, table.name, pa.table({"id": ids}))
+        # Two files cannot be replaced in one step: between old ids and new ones are no values.
+        path.unlink(missing_ok=True)
+
+
+def ids_of_export(path: Path) -> Path:
+    """Return where ``write_npy`` puts the ids."""
+    return path.with_name(f"{path.with_suffix('').name}{_IDS[0]}")
 
 
 def write_parquet(path: Path, ids: pa.Array, values: Array) -> None:

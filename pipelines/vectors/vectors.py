@@ -70,14 +70,14 @@ class Vectors:
         from penstock.pipelines.vectors import tables, word2vec
 
         path = client_path(path)
-        if ids is not None and path.suffix != ".npy":
+        if ids is not None and path.suffix.lower() != ".npy":
             raise UsageError("only an .npy file takes ids from another file", got=f"{path}")
         about: dict[str, Any] = {}
         listed: Path | None = None
         if path.is_dir() and (path / store.FORMAT.file).exists():
             found, values, about = store.read_store(path)
             return cls(found, values, path, about)
-        if path.is_dir() or path.suffix == ".parquet":
+        if path.is_dir() or path.suffix.lower() == ".parquet":
             found, values = tables.read_parquet(path)
         elif not path.is_file():
             raise UsageError(
@@ -85,7 +85,7 @@ class Vectors:
                 expected="a directory of vectors, a .parquet or .npy file, or a file of word2vec",
                 remedy=store.FORMAT.make,
             )
-        elif path.suffix == ".npy":
+        elif path.suffix.lower() == ".npy":
             listed = tables.ids_beside(path) if ids is None else client_path(ids)
             found, values = tables.read_npy(path, listed)
         else:
@@ -143,7 +143,8 @@ class Vectors:
         if len(unknown):
             raise InputError(
                 f"{self.path} has no vectors of {len(unknown):,} of {len(found):,} ids",
-                expected=f"ids of type {self.ids.type}, as {self.example()}",
+                expected=f"ids of type {self.ids.type}, "
+                f"{f'as {self.example()}' if len(self) else 'of which it has none'}",
                 got=_listed([_plain(wanted[int(row)]) for row in unknown[:_NAMED]], len(unknown)),
                 remedy="Ask for ids that are in the vectors",
             )
@@ -171,7 +172,7 @@ class Vectors:
             bad += (rows[: _NAMED - len(bad)] + start).tolist()
         if count:
             raise InputError(
-                f"{self.path} has {count:,} vectors with NaN or infinite values",
+                f"{self.path} has {count:,} vector{'s' * (count != 1)} with NaN or infinite values",
                 expected="finite numbers",
                 got=_listed([self.ids[row].as_py() for row in bad], count),
                 remedy="Train again with a lower learning rate, or leave these rows out",

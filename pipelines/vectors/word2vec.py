@@ -72,7 +72,8 @@ def _words(ids: pa.Array, blank: str | None, path: Path) -> pa.Array:
             remedy="Replace them with --blank _, or export as parquet or npy",
         )
     if blank is not None:
-        words = pc.replace_substring_regex(words, _SPACES, blank)
+        literal = blank.replace("\\", "\\\\")  # which begins a reference to a group
+        words = pc.replace_substring_regex(words, _SPACES, literal)
         if len(pc.unique(words)) != len(words):
             raise InputError(
                 f"ids are no longer different with {blank!r} for blanks",
@@ -120,9 +121,13 @@ def read(path: Path) -> tuple[pa.Array, Array]:
     return _read_text(path, header, sizes)
 
 
+def _packed(path: Path) -> bool:
+    return path.suffix.lower() == ".gz"
+
+
 @contextmanager
 def _opened(path: Path) -> Iterator[IO[bytes]]:
-    opened: Any = gzip.open(path) if path.suffix == ".gz" else path.open("rb")  # noqa: SIM115
+    opened: Any = gzip.open(path) if _packed(path) else path.open("rb")  # noqa: SIM115
     with opened as file:
         try:
             yield file
@@ -149,7 +154,7 @@ def _is_text(path: Path, line: bytes, rows: int, width: int) -> bool:
         return False
     if all(_is_number(part) for part in parts[1:]):
         return True
-    short = path.suffix != ".gz" and path.stat().st_size < rows * (4 * width + 2)
+    short = not _packed(path) and path.stat().st_size < rows * (4 * width + 2)
     try:
         printable = line.rstrip().decode().replace("\t", " ").isprintable()
     except UnicodeDecodeError:
@@ -170,14 +175,14 @@ def _read_binary(path: Path, rows: int, width: int) -> tuple[pa.Array, Array]:
 
     step = 4 * width
     size = path.stat().st_size
-    if path.suffix != ".gz" and size < rows * (step + 2):
+    if not _packed(path) and size < rows * (step + 2):
         raise _short(path, rows, size // (step + 2))
     need_memory(rows * (step + 60), f"the vectors of {path}", remedy="Read them in Parquet or .npy")
     values = np.empty((rows, width), np.float32)
     words: list[bytes] = []
     with _opened(path) as file:
         held: Any = None
-        data: Any = file.read() if path.suffix == ".gz" else None
+        data: Any = file.read() if _packed(path) else None
         if data is None:
             data = held = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         try:
@@ -225,7 +230,7 @@ def _read_text(path: Path, header: bytes, sizes: tuple[int, int] | None) -> tupl
     )
     try:
         table = csv.read_csv(
-            path,
+            pa.input_stream(path, compression="gzip" if _packed(path) else None),
             csv.ReadOptions(column_names=every, skip_rows=int(sizes is not None)),
             csv.ParseOptions(delimiter=" ", quote_char=False, double_quote=False),
             csv.ConvertOptions(column_types=kinds, null_values=[]),

@@ -101,13 +101,15 @@ def exported(opened: Vectors, path: Path, given: ExportOptions) -> ExportReport:
     from penstock.pipelines.vectors import tables, word2vec
 
     suffix = _SUFFIXES.get(given.format)
-    if suffix is not None and path.suffix != suffix:
+    if suffix is not None and path.suffix.lower() != suffix:
         raise UsageError(f"a file of format {given.format} ends with {suffix}", got=f"{path}")
-    if path.is_dir() or (path.exists() and not given.overwrite):
-        raise OutputExists(
-            f"{path} {'is a directory' if path.is_dir() else 'exists'}",
-            remedy="Name another output" + ("" if path.is_dir() else " or give --overwrite"),
-        )
+    written = [path, tables.ids_of_export(path)] if given.format == "npy" else [path]
+    for file in written:
+        if file.is_dir() or (file.exists() and not given.overwrite):
+            raise OutputExists(
+                f"{file} {'is a directory' if file.is_dir() else 'exists'}",
+                remedy="Name another output" + ("" if file.is_dir() else " or give --overwrite"),
+            )
     if opened.about and path.parent.resolve() == opened.path.resolve():
         raise UsageError(
             f"{path} is among the files of the vectors that are exported",
@@ -117,7 +119,8 @@ def exported(opened: Vectors, path: Path, given: ExportOptions) -> ExportReport:
     size = len(opened) * opened.dimension * number + opened.ids.nbytes
     need_disk(path.parent, size, f"{len(opened):,} vectors of {opened.dimension}")
     with output_lock(path, command="penstock word2vec export"):
-        remove_temporaries(path.parent, path.name)
+        for file in written:
+            remove_temporaries(file.parent, file.name)
         if given.format == "npy":
             tables.write_npy(path, opened.ids, opened.values)
         elif given.format == "parquet":

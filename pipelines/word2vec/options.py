@@ -82,12 +82,13 @@ class Word2vecOptions(WalkingOptions):
     deterministic: Annotated[bool, Parameter(negative="")] = False
     """the same bytes for the same seed, whatever the number of threads and ranks: --shards parts of
     the corpus are each trained in order, on a copy of the vectors each"""
-    shards: Count = 4
-    """with --deterministic: into how many parts"""
+    shards: Count | None = None
+    """with --deterministic: into how many parts [default: 4]"""
     sync_words: Annotated[int, Field(ge=1000)] | None = None
     """with --deterministic or several ranks: words of all between two exchanges of what changed;
-    fewer are better and slower [default: 5 for each word of the vocabulary, on GPUs 50, and 100,000
-    at least]"""
+    fewer are better and slower [default: 5 for each word of the vocabulary, 100,000 at least, among
+    GPUs 100; but fewer where else there were not 150 exchanges in all, or 50 of more than a billion
+    words]"""
     parts: Annotated[Count | None, Parameter(alias="-k")] = None
     """train on so many ranks [default: ranks of --cluster mpi, else 1]"""
 

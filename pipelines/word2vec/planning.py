@@ -11,6 +11,7 @@ from penstock.pipelines.word2vec.options import Word2vecOptions
 from penstock.sizes import format_bytes
 from penstock.workers.word2vec.task import Training
 
+_SHARDS = 4  # of deterministic training
 _STEP = 8  # dimensions that are offered
 # Words of walks that have a pool of negatives, and how often one of it is drawn. Vectors of a pool
 # are to stay in the caches of a core: 400 with 5 negatives. With 8 uses and with 25 edges of R-MAT
@@ -39,7 +40,7 @@ def training_of(options: Word2vecOptions, kind: str) -> Training:
         sample=options.sample,
         ns_exponent=options.ns_exponent,
         deterministic=options.deterministic,
-        shards=options.shards,
+        shards=_SHARDS if options.shards is None else options.shards,
         sync_words=options.sync_words,
         checkpoint_minutes=options.checkpoint_minutes,
     )

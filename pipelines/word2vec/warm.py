@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 
 from penstock.arrays import Array
-from penstock.errors import UsageError
+from penstock.errors import InputError, UsageError
 from penstock.files import save_npy
 from penstock.graph import Graph
 from penstock.pipelines.vectors import Vectors
+from penstock.pipelines.vectors.store import CONTEXT
 from penstock.pipelines.word2vec.inputs import Counted
 
 _NODES = 1 << 16  # new nodes whose neighbours are read together
@@ -34,6 +35,7 @@ class WarmStart:
                 got=f"{self.vectors.dimension} dimensions",
                 remedy=f"Give --dim {self.vectors.dimension}",
             )
+        self.context = self.vectors.context  # here: damage is said before the input is read
 
     @cached_property
     def vectors(self) -> Vectors:
@@ -68,9 +70,16 @@ class WarmStart:
             found = np.concatenate([values, means])
         save_npy(folder, "words.npy", found_words)
         save_npy(folder, "in.npy", found)
-        if self.vectors.context is not None:
+        if self.context is not None:
+            context = np.asarray(self.context[rows[words]])
+            if not np.isfinite(context).all():
+                raise InputError(
+                    f"{self.path / CONTEXT} has NaN or infinite values",
+                    expected="finite numbers",
+                    remedy="Train again with a lower learning rate",
+                )
             save_npy(folder, "context_words.npy", words)
-            save_npy(folder, "out.npy", np.asarray(self.vectors.context[rows[words]]))
+            save_npy(folder, "out.npy", context)
         return folder
 
 

@@ -73,7 +73,7 @@ def test_more_than_there_are(folder):
 def test_what_cannot_be_asked(folder, tmp_path):
     with pytest.raises(InputError, match="no vectors of 2 of 3 ids.*'1', 'x'"):
         similar(folder, ["0", "1", "x"])
-    with pytest.raises(InputError, match="1 of these ids have a vector of zeros.*270"):
+    with pytest.raises(InputError, match="1 of these 2 have a vector of zeros.*270"):
         similar(folder, [0, 270])
     with pytest.raises(InputError, match="no vectors of 1 of 1 ids"):
         similar(folder, 2**70)
@@ -92,9 +92,9 @@ def test_what_cannot_be_asked(folder, tmp_path):
 
 def test_nan_is_refused(tmp_path):
     write_vectors(tmp_path, np.arange(3), np.array([[1, 2], [np.nan, 1], [2, 3]]))
-    with pytest.raises(InputError, match="1 vectors with NaN"):
+    with pytest.raises(InputError, match="1 vector with NaN"):
         similar(tmp_path, 0)
-    with pytest.raises(InputError, match="1 vectors with NaN"):
+    with pytest.raises(InputError, match="1 vector with NaN"):
         similar(tmp_path, out=tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
@@ -170,7 +170,9 @@ def test_vectors_that_do_not_fit(folder, tmp_path, monkeypatch):
 
 def test_one_vector_has_no_neighbour(tmp_path):
     write_vectors(tmp_path, np.array([1]), np.ones((1, 2), np.float32))
-    assert similar(tmp_path, 1).neighbours == {1: []}
+    alone = similar(tmp_path, 1)
+    assert alone.neighbours == {1: []}
+    assert alone.text() == "1: there is no other vector"
     with pytest.raises(UsageError, match="two at least"):
         similar(tmp_path, out=tmp_path / "out")
     with pytest.raises(UsageError, match=r"names the vectors themselves|two at least"):

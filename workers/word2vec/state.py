@@ -58,11 +58,15 @@ class Position:
 
     @staticmethod
     def of(body: dict[str, Any]) -> Position:
-        """Return what a checkpoint holds."""
-        sums, total = (Losses(**body[name]) for name in ("epoch_sums", "total"))
-        loss = math.nan if body["last_loss"] is None else body["last_loss"]
+        """Return what a checkpoint holds; ValueError, TypeError or KeyError where it cannot."""
+        sums, total = (_losses(name, body[name]) for name in ("epoch_sums", "total"))
+        loss = body["last_loss"]
         return Position(
-            operator.index(body["epoch"]), operator.index(body["sentence"]), sums, total, loss
+            operator.index(body["epoch"]),
+            operator.index(body["sentence"]),
+            sums,
+            total,
+            math.nan if loss is None else _loss("last_loss", loss),
         )
 
     def within(self, epochs: int, sentences: int) -> bool:
@@ -165,9 +169,14 @@ class Checkpoints:
             body = parse_json((self.folder / LAST).read_bytes())
             first, second = (FileEntry(**file) for file in body["files"])
             position = Position.of(body)
+            if not isinstance(body["number"], int) or body["number"] < 1:
+                raise ValueError(f"number {body['number']!r}")
         except (ValueError, KeyError, TypeError) as error:
             raise CorruptFile(
-                f"{self.folder / LAST} is damaged", got=str(error), remedy=_ANEW
+                f"{self.folder / LAST} is damaged",
+                expected="what a checkpoint holds",
+                got=f"no {error}" if isinstance(error, KeyError) else str(error),
+                remedy=_ANEW,
             ) from error
         for file in (first, second):
             file.check_size(self.folder, listed_in=LAST, remedy=_ANEW)
@@ -272,6 +281,26 @@ def _epoch_of(line: str) -> float:
         return float(json.loads(line)["epoch"])
     except (ValueError, KeyError):  # half a line, of a rank that died
         return math.inf
+
+
+def _losses(what: str, saved: dict[str, Any]) -> Losses:
+    """Return sums that a checkpoint holds."""
+    losses = Losses(**saved)
+    _loss(f"loss of {what}", losses.loss)
+    for name in ("pairs", "words", "kept"):
+        value = getattr(losses, name)
+        if operator.index(value) < 0:
+            raise ValueError(f"{value} {name} in {what}")
+    if losses.kept > losses.words:
+        raise ValueError(f"{losses.kept} words kept of {losses.words} in {what}")
+    return losses
+
+
+def _loss(what: str, value: Any) -> float:
+    # JSON has no NaN, but Python reads one.
+    if not isinstance(value, int | float) or not 0 <= value < math.inf:
+        raise ValueError(f"{what} {value!r}")
+    return float(value)
 
 
 def _finite(value: float) -> float | None:

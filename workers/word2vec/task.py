@@ -15,9 +15,9 @@ GPU_BLOCK_WORDS = 1 << 25
 FLOAT = 4
 # Words between two exchanges for each word of the vocabulary: the shards' changes then add up about
 # as well as they would one by one, and exchanging takes a small share of the time. GPUs need more
-# words at a time to be busy, which a long training stands and a short one does not: they exchange
+# words at a time to be busy, which a long training stands and a short one does not. So all exchange
 # SYNC_ROUNDS times at least in all, and more often if they train SHORT words at most, which takes
-# seconds however often they exchange.
+# little time however often they exchange: GPUs as far as that leaves them SYNC_LEAST words.
 SYNC, SYNC_GPU, SYNC_LEAST = 5, 100, 100_000
 SYNC_ROUNDS, SYNC_ROUNDS_SHORT, SHORT = 50, 150, 1_000_000_000
 
@@ -60,11 +60,10 @@ class Training:
         """
         if self.sync_words is not None:
             return self.sync_words
-        few = SYNC * vocabulary
+        few = words // (SYNC_ROUNDS_SHORT if words <= SHORT else SYNC_ROUNDS)
         if on_gpu:
-            rounds = SYNC_ROUNDS_SHORT if words <= SHORT else SYNC_ROUNDS
-            few = min(SYNC_GPU * vocabulary, words // rounds)
-        return max(few, SYNC_LEAST)
+            return max(min(SYNC_GPU * vocabulary, few), SYNC_LEAST)
+        return max(min(max(SYNC * vocabulary, SYNC_LEAST), few), 1)
 
     def vector_bytes(self) -> int:
         """Return the bytes of a word's input and output vectors, of one copy."""

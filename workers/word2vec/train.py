@@ -188,7 +188,9 @@ class _Run:
             kept = kept * np.minimum(np.sqrt(share) + share, 1.0)
         noise = np.where(counts > 0, np.maximum(counts, 1) ** training.ns_exponent, 0.0)
         noise /= noise.sum()
-        near, of_all = 2 * rules.half_window, kept.sum()
+        # Windows end with their sentence.
+        length = self.corpus.words / max(self.corpus.sentences, 1)
+        near, of_all = min(2 * rules.half_window, max(length - 1, 0)), kept.sum()
         into = kept * near * (1 + rules.negatives)
         out = near * (kept + noise * of_all * rules.negatives)
         single = [to_device(array.astype(np.float32)) for array in (into, out, noise)]

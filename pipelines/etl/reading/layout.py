@@ -57,7 +57,8 @@ def guess_format(paths: Sequence[str], options: EtlOptions) -> str:
             f"cannot tell the format of {first}",
             expected="names that end in .parquet, .csv, .tsv, .txt, .edgelist or .npz",
             got=" and ".join(formats) or first,
-            remedy="Give --format",
+            remedy="Give --format if it is one of these, else convert it: a matrix of MATLAB with "
+            "scipy.io.loadmat and scipy.sparse.save_npz, tables to Parquet",
         )
     if formats[0] == "edgelist" and _looks_like_triples(files[0], options):
         return "triples"

@@ -70,7 +70,7 @@ def evaluated(vectors: Vectors, options: EvaluateOptions, *, quiet: bool) -> Eva
         report.analogies = [words.evaluate_analogies(known, path) for path in options.analogies]
     if options.labels is not None:
         total = len(options.shares) * options.repeats
-        with Progress("classify", total=total, unit="classifiers", quiet=quiet) as progress:
+        with Progress("classify", total=total, unit="splits", quiet=quiet) as progress:
             report.labels = labels.evaluate_labels(
                 vectors, options.labels, options, progress.advance
             )

@@ -117,6 +117,12 @@ def read_labels(vectors: Vectors, path: Path) -> tuple[Array, Array, list[Any], 
     labelled = targets.any(axis=1)
     chosen = np.flatnonzero(labelled & (rows >= 0))
     unknown = int((labelled & (rows < 0)).sum())
+    if not labelled.any():
+        raise InputError(
+            f"{path} has no label",
+            expected="a class, or a list of classes, at ids: neither null nor negative",
+            got=f"{len(ids):,} ids without one",
+        )
     if not len(chosen):
         raise InputError(
             f"none of {int(labelled.sum()):,} labelled ids of {path} has a vector",
@@ -179,6 +185,10 @@ def _pairs(labels: pa.Array, path: Path) -> tuple[Array, pa.Array]:
         )
     else:
         flat, of = labels, np.arange(len(labels))
+    if pa.types.is_nested(flat.type):
+        raise InputError(
+            f"{path} has no classes", expected="integers, text, or lists of them", got=str(kind)
+        )
     there = ~as_numpy(flat.is_null())
     if pa.types.is_integer(flat.type):
         there &= as_numpy(flat, 0) >= 0  # -1 is no class

@@ -40,8 +40,9 @@ class EvaluateReport:
         lines = [f"{shown(self.vectors)}: {self.rows:,} vectors of {self.dimension}"]
         for pairs in self.pairs:
             rho = "undefined" if pairs.spearman is None else f"{pairs.spearman:.4f}"
+            used = f"{pairs.used:,} pair{'s' * (pairs.used != 1)}"
             lines.append(
-                f"  {Path(pairs.file).name}: Spearman {rho}, {pairs.used:,} pairs, "
+                f"  {Path(pairs.file).name}: Spearman {rho}, {used}, "
                 f"{pairs.unknown:,} with unknown words{_skipped(pairs.skipped)}"
             )
         for result in self.analogies:

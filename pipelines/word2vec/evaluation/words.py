@@ -248,23 +248,34 @@ def _right(words: Words, questions: Array, rows: Array) -> int:
 
 def _lines(path: Path) -> Iterator[str]:
     """Yield the lines of a file that are not empty."""
-    if not path.is_file():
-        raise InputError(f"there is no file {path}", expected="a file of pairs, or of analogies")
+    if path.is_dir() or not path.exists():
+        raise InputError(
+            f"{path} is a directory" if path.is_dir() else f"there is no file {path}",
+            expected="a file of pairs, or of analogies",
+        )
     try:
         with path.open(encoding="utf-8-sig") as file:
             for line in file:
                 if line.strip():
                     yield line.strip()
     except UnicodeDecodeError as error:
-        raise InputError(f"cannot read {path}", expected="text in UTF-8", got=str(error)) from error
+        raise InputError(
+            f"cannot read {path}",
+            expected="text in UTF-8",
+            got=str(error),
+            remedy="Unpack it, or convert it, as with iconv -f LATIN1 -t UTF-8",
+        ) from error
 
 
 def _need_some(
     path: Path, used: int, unknown: int, skipped: int, vectors: Vectors, form: str
 ) -> None:
     if not used:
+        there = unknown or skipped
         raise InputError(
-            f"{path} has no line whose words all have vectors",
+            f"{path} has no line{' whose words all have vectors' if there else ''}",
             expected=f"lines of {form}, blanks between, words as {vectors.example()}",
-            got=f"{unknown:,} lines with other words, {skipped:,} of another form",
+            got=f"{unknown:,} lines with other words, {skipped:,} of another form"
+            if there
+            else None,
         )

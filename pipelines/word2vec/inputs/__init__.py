@@ -21,6 +21,7 @@ from penstock.errors import UsageError
 from penstock.graph import Graph
 from penstock.pipelines.job.partial import Records, file_stamp
 from penstock.pipelines.vectors.store import FORMAT as VECTORS
+from penstock.pipelines.vectors.store import parquet_files
 from penstock.pipelines.word2vec.vocabulary import IDS, load_ids
 from penstock.workers.word2vec.corpus import Encoded, GraphWalks
 
@@ -149,6 +150,15 @@ class Input(ABC):
         """
 
 
+# What may lie at a path and is no file, as an error calls it.
+_NO_FILES: dict[Callable[[Path], bool], str] = {
+    Path.is_dir: "a directory",
+    Path.is_fifo: "a pipe",
+    Path.is_socket: "a socket",
+    lambda path: True: "a device",
+}
+
+
 def open_input(paths: Sequence[Path], options: Word2vecOptions, *, quiet: bool) -> Input:
     """Return the input, of the kind that its files are."""
     kinds = {path: _kind_of(path) for path in paths}
@@ -167,6 +177,14 @@ def open_input(paths: Sequence[Path], options: Word2vecOptions, *, quiet: bool) 
         )
     options.check_kind(kind)
     opened = _classes(kind)(paths, options)
+    for file in opened.files if kind in ("text", "lists") else ():
+        if file.exists() and not file.is_file():
+            raise UsageError(
+                f"{file} is no regular file, and inputs are read more than once",
+                expected="files on a disk",
+                got=next(name for test, name in _NO_FILES.items() if test(file)),
+                remedy="Write what it gives to a file, and name that",
+            )
     if options.verify:
         if opened.graph is None:
             raise UsageError(
@@ -190,14 +208,14 @@ def _kind_of(path: Path) -> str:
             return "walks"
         if (path / VECTORS.file).is_file():
             raise vectors_given(path)
-        if any(path.glob("*.parquet")):
+        if parquet_files(path):
             return "lists"
         raise UsageError(
             f"{path} is a directory, of none of the kinds that vectors are trained on",
             expected="a graph, a directory of walks, or of Parquet files",
             remedy="Name text files themselves: folder/*.txt",
         )
-    return "lists" if path.suffix == ".parquet" else "text"
+    return "lists" if path.suffix.lower() == ".parquet" else "text"
 
 
 def vectors_given(path: Path) -> UsageError:

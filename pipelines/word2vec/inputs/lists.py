@@ -16,9 +16,10 @@ import numpy as np
 from penstock.arrays import Array
 from penstock.arrow import as_numpy
 from penstock.errors import CorruptFile, InputError, UsageError
-from penstock.files import save_npy
+from penstock.files import read_file_table, save_npy
 from penstock.graph import Graph, load_npy
 from penstock.pipelines.job.partial import Records
+from penstock.pipelines.vectors.store import parquet_files
 from penstock.pipelines.walk.output import FORMAT as WALKS
 from penstock.pipelines.word2vec.inputs import CORPUS, Input, Prepared, vectors_given
 from penstock.pipelines.word2vec.vocabulary import COUNTS, Vocabulary, empty, load_ids, merged
@@ -110,7 +111,7 @@ class ListsInput(Input):
         """The Parquet files, in order."""
         found: list[Path] = []
         for path in self.paths:
-            found += sorted(path.glob("*.parquet")) if path.is_dir() else [path]
+            found += parquet_files(path) if path.is_dir() else [path]
         return found
 
     def check(self) -> None:
@@ -286,14 +287,13 @@ class WalksInput(ListsInput):
 
     def check(self) -> None:
         """Look at the files, and at whether the walks are those of the graph."""
-        for file in self.files:
-            if not file.is_file():
-                raise CorruptFile(
-                    f"{file} is missing",
-                    expected=f"the files that {WALKS.file} lists",
-                    remedy=WALKS.restore,
-                )
+        folder = self.paths[0]
+        with WALKS.reading(folder):
+            for entry in read_file_table(self.about["files"]).values():
+                if entry.name.endswith(".parquet"):
+                    entry.check_size(folder, listed_in=WALKS.file, remedy=WALKS.restore)
         super().check()
+        self._check_counts()
         if self._graph is not None and self.internal:
             version = self.about.get("graph_sha256")
             if version != self._graph.digest:
@@ -302,6 +302,29 @@ class WalksInput(ListsInput):
                     expected=f"walks of the graph with SHA-256 {self._graph.digest[:12]}...",
                     got=f"{str(version)[:12]}..., of {self.about.get('graph')}",
                     remedy="Walk again, or with --ids user",
+                )
+
+    def _check_counts(self) -> None:
+        """Refuse files with other walks than the manifest says, as far as their nodes tell."""
+        with WALKS.reading(self.paths[0]):
+            listed = [int(part["nodes"]) for part in self.about["parts"]]
+        found = dict.fromkeys(self.files, 0)
+        for groups in self.groups:
+            found[groups.path] += groups.ids
+        if len(listed) != len(found):
+            raise CorruptFile(
+                f"{self.paths[0] / WALKS.file} is damaged",
+                expected=f"{len(found)} parts, as many as files",
+                got=f"{len(listed)}",
+                remedy=WALKS.restore,
+            )
+        for nodes, (path, there) in zip(listed, found.items(), strict=True):
+            if nodes != there:
+                raise CorruptFile(
+                    f"{path} does not hold the walks that were written",
+                    expected=f"{nodes:,} nodes of walks, as {WALKS.file} says",
+                    got=f"{there:,}",
+                    remedy=WALKS.restore,
                 )
 
     @property

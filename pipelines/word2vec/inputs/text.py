@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import gzip
 import zlib
+from codecs import BOM_UTF8, BOM_UTF16_BE, BOM_UTF16_LE, BOM_UTF32_BE, BOM_UTF32_LE
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -63,10 +64,17 @@ class Range:
 
         A block ends with a newline, or within a sentence of more bytes after a blank.
         """
-        packed = self.path.suffix in _PACKED
+        packed = self.path.suffix.lower() in _PACKED
         with _opened(self.path) as file:
             at = 0 if packed else self._first_sentence(file)
             rest, whole = b"", True  # whole: what was read ends a sentence
+            if not self.first:
+                rest = self._read(file, len(BOM_UTF8))
+                if rest == BOM_UTF8:  # no part of the first word
+                    at, rest, whole = len(BOM_UTF8), b"", False
+                elif not packed:
+                    file.seek(0)
+                    rest = b""
             while packed or at + len(rest) < self.last or not whole:
                 left = self.last - at - len(rest)
                 if packed or left > 0:
@@ -85,6 +93,11 @@ class Range:
             if rest:
                 yield at, np.frombuffer(rest, np.uint8)
 
+    def head(self, size: int) -> bytes:
+        """Return the first bytes of the file's text."""
+        with _opened(self.path) as file:
+            return self._read(file, size)
+
     def _first_sentence(self, file: BinaryIO) -> int:
         """Go to where the first sentence of the range begins, and return that byte."""
         if not self.first:
@@ -100,7 +113,7 @@ class Range:
         try:
             return file.read(size)
         except (OSError, EOFError, ValueError, zlib.error) as error:
-            if self.path.suffix not in _PACKED:
+            if self.path.suffix.lower() not in _PACKED:
                 raise
             raise InputError(
                 f"cannot unpack {self.path}",
@@ -115,15 +128,23 @@ class TextInput(Input):
     kind = "text"
 
     def check(self) -> None:
-        """Look at the first bytes of packed files."""
+        """Look at the first bytes of the files."""
         for path in self.paths:
-            if path.suffix in _PACKED:
-                next(Range(0, path, 0, 1).blocks(), None)
+            text = Range(0, path, 0, 1)
+            if path.suffix.lower() in _PACKED:
+                next(text.blocks(), None)
+            coding = _wide_coding(text.head(4))
+            if coding is not None:
+                raise InputError(
+                    f"{path} is {coding}",
+                    expected="text in UTF-8",
+                    remedy=f"Convert it, as with iconv -f {coding} -t UTF-8",
+                )
 
     @property
     def scratch_bytes(self) -> int:
         """About what numbers of words take at most, 4 bytes each."""
-        size = sum(p.stat().st_size * _PACKED.get(p.suffix, 1) for p in self.paths)
+        size = sum(p.stat().st_size * _PACKED.get(p.suffix.lower(), 1) for p in self.paths)
         return size * 4 // _BYTES_OF_WORD
 
     def ranges(self) -> list[Range]:
@@ -131,7 +152,7 @@ class TextInput(Input):
         found: list[Range] = []
         for path in self.paths:
             size = path.stat().st_size
-            step = max(size, 1) if path.suffix in _PACKED else _RANGE
+            step = max(size, 1) if path.suffix.lower() in _PACKED else _RANGE
             for first in range(0, size, step):
                 found.append(Range(len(found), path, first, min(first + step, size)))
         return found
@@ -199,7 +220,7 @@ def count_words(text: Range) -> tuple[Array, Array, Array]:
         if bad >= 0:
             raise InputError(
                 f"{text.path} is not UTF-8: byte {at + bad:,}"
-                f"{' of its text' if text.path.suffix in _PACKED else ''}",
+                f"{' of its text' if text.path.suffix.lower() in _PACKED else ''}",
                 expected="text in UTF-8",
                 got=f"the byte 0x{int(data[bad]):02x} there",
                 remedy="Convert it, as with iconv -f LATIN1 -t UTF-8",
@@ -249,10 +270,21 @@ def encode_words(text: Range, folder: Path, records: Records, *, longest: int) -
     records.save(text.name, {"pieces": [[p.name, p.sentences, p.words] for p in pieces]}, files)
 
 
+def _wide_coding(head: bytes) -> str | None:
+    """Return which coding of two or four bytes a text begins in, None where it is none.
+
+    Without a mark, letters of ASCII have zeros beside them: no text in UTF-8 has these.
+    """
+    if head in (BOM_UTF32_LE, BOM_UTF32_BE) or (any(head) and b"\0\0\0" in head):
+        return "UTF-32"
+    zeros = len(head) == 4 and any(head) and b"\0\0" in (head[::2], head[1::2])
+    return "UTF-16" if zeros or head.startswith((BOM_UTF16_LE, BOM_UTF16_BE)) else None
+
+
 def _opened(path: Path) -> Any:
-    if path.suffix == ".gz":
+    if path.suffix.lower() == ".gz":
         return gzip.open(path, "rb")
-    if path.suffix == ".zst":
+    if path.suffix.lower() == ".zst":
         import pyarrow as pa
 
         return pa.CompressedInputStream(pa.OSFile(str(path), "rb"), "zstd")

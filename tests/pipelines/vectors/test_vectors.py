@@ -2,6 +2,7 @@
 
 import gzip
 import json
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -323,6 +324,9 @@ def test_ids_that_the_formats_cannot_hold(written, tmp_path):
     assert Vectors.open(tmp_path / "out").ids.to_pylist() == [
         "new::york", "tab::here", "new_york", "plain",
     ]  # fmt: skip
+    for blank in ("\\", "\\0", "\\1", "$1", "\\\\x"):
+        export(folder, tmp_path / "out", format="text", blank=blank, overwrite=True)
+        assert Vectors.open(tmp_path / "out").ids[0].as_py() == f"new{blank}york"
     empty = written(["", "b"], name="empty")
     with pytest.raises(InputError, match="an empty id"):
         export(empty, tmp_path / "out2", format="text")
@@ -341,10 +345,11 @@ def test_files_of_other_programs(tmp_path):
     assert Vectors.open(tmp_path / "b").values.tolist() == expected
     assert Vectors.open(tmp_path / "b").ids.to_pylist() == ["a", "b"]
     # GloVe's has no first line of counts; a word may be a quote; .gz.
-    (tmp_path / "g.gz").write_bytes(gzip.compress(b'" 1 2 3\n"b 4 0.5 -6\n'))
-    found = Vectors.open(tmp_path / "g.gz")
-    assert found.values.tolist() == expected
-    assert found.ids.to_pylist() == ['"', '"b']
+    for name in ("g.gz", "h.GZ"):
+        (tmp_path / name).write_bytes(gzip.compress(b'" 1 2 3\n"b 4 0.5 -6\n'))
+        found = Vectors.open(tmp_path / name)
+        assert found.values.tolist() == expected
+        assert found.ids.to_pylist() == ['"', '"b']
 
 
 @pytest.mark.parametrize(
@@ -373,7 +378,15 @@ def test_damaged_files(tmp_path, body, message):
 
 
 @pytest.mark.parametrize(
-    ("kind", "name"), [("npy", "x.npy"), ("parquet", "x.parquet"), ("text", "x"), ("binary", "x")]
+    ("kind", "name"),
+    [
+        ("npy", "x.npy"),
+        ("parquet", "x.parquet"),
+        ("npy", "x.NPY"),
+        ("parquet", "x.Parquet"),
+        ("text", "x"),
+        ("binary", "x"),
+    ],
 )
 def test_export_and_open(written, tmp_path, kind, name):
     folder = written(np.array([5, 6, 7]))
@@ -398,3 +411,37 @@ def test_export_options(written, tmp_path):
     export(folder, tmp_path / "x", overwrite=True)
     with pytest.raises(UsageError, match="among the files of the vectors"):
         export(folder, folder / "vectors.npy", format="npy", overwrite=True)
+
+
+def test_ids_beside_values_are_theirs(written, tmp_path, monkeypatch):
+    old, new = written(np.arange(3), name="old"), written(np.arange(7, 10), name="new")
+    path, ids = tmp_path / "x.npy", tmp_path / "x.ids.parquet"
+    ids.write_bytes(b"of somebody")
+    with pytest.raises(OutputExists, match=r"x.ids.parquet exists.*--overwrite"):
+        export(old, path, format="npy")
+    assert ids.read_bytes() == b"of somebody"
+    assert not path.exists()
+    export(old, path, format="npy", overwrite=True)
+
+    def full(*_):
+        raise OSError("no more")
+
+    for name in ("save_npy", "save_table"):
+        with monkeypatch.context() as patch, pytest.raises(OSError, match="no more"):
+            patch.setattr(tables, name, full)
+            export(new, path, format="npy", overwrite=True)
+        assert Vectors.open(path).ids.to_pylist() == [0, 1, 2]
+    # A process that ends between the two files leaves no values that are not of the ids.
+    replace = Path.replace
+
+    def once(self, target):
+        if target == path:
+            raise OSError("no more")
+        return replace(self, target)
+
+    with monkeypatch.context() as patch, pytest.raises(OSError, match="no more"):
+        patch.setattr(Path, "replace", once)
+        export(new, path, format="npy", overwrite=True)
+    assert not path.exists()
+    export(new, path, format="npy", overwrite=True)
+    assert Vectors.open(path).ids.to_pylist() == [7, 8, 9]

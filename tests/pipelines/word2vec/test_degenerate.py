@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +13,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from penstock import word2vec
-from penstock.errors import CapacityError, InputError, UsageError
+from penstock.errors import CapacityError, InputError, PenstockError, UsageError
 from penstock.pipelines.vectors import write_vectors
-from penstock.pipelines.word2vec.inputs import open_input
+from penstock.pipelines.word2vec.inputs import Counted, open_input
+from penstock.pipelines.word2vec.inputs.text import Range
+from penstock.pipelines.word2vec.job import Word2vecJob
 from penstock.pipelines.word2vec.options import Word2vecOptions
 from penstock.pipelines.word2vec.planning import training_of
 
@@ -108,3 +112,74 @@ def test_inputs_in_another_order_are_another_run(tmp_path: Path) -> None:
     )
     assert one != other
     assert one != twice
+
+
+@pytest.mark.parametrize(
+    ("context", "said"),
+    [
+        (np.ones((5, 16), np.float32), r"Expected \(9, 16\) float32, got \(5, 16\)"),
+        (np.ones((9, 8), np.float64), r"got \(9, 8\) float64"),
+        (np.ones((16, 9), np.float32), r"got \(16, 9\)"),
+        (np.full((9, 16), np.nan, np.float32), "context.npy has NaN"),
+        (None, "wrong size"),
+    ],
+)
+def test_context_of_a_warm_start_is_checked(tmp_path: Path, context: Any, said: str) -> None:
+    folder = tmp_path / "old"
+    folder.mkdir()
+    ones = np.ones((9, 16), np.float32)
+    write_vectors(folder, [f"w{number}" for number in range(9)], ones, context=ones)
+    path = folder / "context.npy"
+    if context is None:
+        path.write_bytes(path.read_bytes()[:-7])
+    else:
+        np.save(path, context)
+        about = json.loads((folder / "vectors.json").read_text())
+        about["files"]["context.npy"]["bytes"] = path.stat().st_size
+        (folder / "vectors.json").write_text(json.dumps(about))
+    (tmp_path / "t.txt").write_text("w1 w2 w3 w8\n" * 9)
+    options = Word2vecOptions(init=folder, **SMALL)
+    with pytest.raises(PenstockError, match=said):
+        warm = Word2vecJob([tmp_path / "t.txt"], tmp_path / "v", options, quiet=True).warm
+        assert warm is not None
+        warm.prepare(Counted(2, lambda: pa.array(["w1", "w8"]), tmp_path), None, tmp_path / "start")
+
+
+def test_what_is_no_file_is_no_input(tmp_path: Path) -> None:
+    for name in ("pipe", "pipe.parquet"):
+        os.mkfifo(tmp_path / name)
+        with pytest.raises(UsageError, match=r"got a pipe\. Write what it gives to a file"):
+            open_input([tmp_path / name], Word2vecOptions(), quiet=True)
+    with pytest.raises(UsageError, match="pipe.parquet is no regular file"):
+        open_input([tmp_path], Word2vecOptions(), quiet=True)
+    with pytest.raises(UsageError, match="got a device"):
+        open_input([Path("/dev/null")], Word2vecOptions(), quiet=True)
+
+
+@pytest.mark.parametrize("name", ["t.txt", "t.txt.gz", "t.txt.ZST", "t.GZ"])
+def test_a_mark_of_the_byte_order_is_no_word(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+
+    def write(data: bytes) -> Range:
+        compression = {".gz": "gzip", ".zst": "zstd"}.get(path.suffix.lower())
+        with pa.output_stream(str(path), compression=compression) as stream:
+            stream.write(data)
+        return Range(0, path, 0, path.stat().st_size)
+
+    for data in (b"a b\nc \xef\xbb\xbf\n", b"a", b"", b"\xef", b"ab"):
+        for mark in (b"", b"\xef\xbb\xbf"):
+            text = write(mark + data)
+            assert b"".join(block.tobytes() for _, block in text.blocks()) == data
+    for coding in ("utf-16", "utf-16-le", "utf-16-be", "utf-32", "utf-32-be", "utf-32-le"):
+        write("a b\n".encode(coding))
+        wide = open_input([path], Word2vecOptions(), quiet=True)
+        with pytest.raises(InputError, match=f"is {coding[:6].upper()}.*iconv -f"):
+            wide.check()
+
+
+def test_suffixes_in_capitals(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"l": [[1, 2]]}), tmp_path / "a.PARQUET")
+    for path in (tmp_path, tmp_path / "a.PARQUET"):
+        lists = open_input([path], Word2vecOptions(), quiet=True)
+        lists.check()
+        assert (lists.kind, lists.tokens) == ("lists", 2)

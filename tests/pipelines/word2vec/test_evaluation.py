@@ -1,7 +1,9 @@
 """Evaluation: as SciPy, gensim and the definitions say."""
 
 import json
+import os
 from dataclasses import replace
+from threading import Thread
 
 import numpy as np
 import pyarrow as pa
@@ -162,9 +164,23 @@ def test_words_that_are_not_there(vectors, tmp_path):
         evaluate(vectors, pairs=[path])
     with pytest.raises(InputError, match="there is no file"):
         evaluate(vectors, analogies=[tmp_path / "none.txt"])
+    with pytest.raises(InputError, match="is a directory"):
+        evaluate(vectors, analogies=[tmp_path])
     path.write_bytes(b"\xff\xfe 1 2\n")
-    with pytest.raises(InputError, match="UTF-8"):
+    with pytest.raises(InputError, match="UTF-8.*iconv"):
         evaluate(vectors, pairs=[path])
+    path.write_text("# nothing\n")
+    with pytest.raises(InputError, match=r"has no line\. Expected lines of two words"):
+        evaluate(vectors, pairs=[path])
+
+
+def test_pairs_of_a_pipe(vectors, tmp_path):
+    path, text = tmp_path / "pipe", "w1 w2 3\nw3 w4 5\n"
+    os.mkfifo(path)
+    writing = Thread(target=path.write_text, args=(text,))
+    writing.start()
+    assert evaluate(vectors, pairs=[path]).pairs[0].used == 2
+    writing.join()
 
 
 # -- labels --------------------------------------------------------------------------------------
@@ -284,6 +300,12 @@ def test_labels_that_do_not_fit(blocks, tmp_path, make_graph):
         evaluate(vectors, **labelled([0, 5], [1, 1]))
     with pytest.raises(InputError, match="has no classes"):
         evaluate(vectors, **labelled([0, 5], [1.5, 2.5]))
+    for nested in ([[[1]], [[2]]], [{"a": 1}, {"a": 2}]):
+        with pytest.raises(InputError, match="has no classes"):
+            evaluate(vectors, **labelled([0, 5], nested))
+    for none in ([None, -1], [[], None]):
+        with pytest.raises(InputError, match="has no label.*got 2 ids without one"):
+            evaluate(vectors, **labelled([0, 5], none))
     with pytest.raises(InputError, match="columns id and label"):
         evaluate(vectors, **labelled([0, 5], [1, 2], "class"))
     with pytest.raises(UsageError, match="nothing to train on"):

@@ -22,9 +22,12 @@ import pytest
 from penstock import ClusterSpec, Graph, walk, word2vec
 from penstock.errors import (
     CapacityError,
+    CorruptFile,
     InputError,
+    MissingFile,
     OutputExists,
     PenstockError,
+    TruncatedFile,
     UsageError,
 )
 from penstock.kernels.word2vec_rules import MAX_POOL, Rules
@@ -83,6 +86,12 @@ def test_nodes_of_a_group_are_near_each_other(blocks: Graph, tmp_path: Path) -> 
     assert [json.loads(line)["loss"] for line in lines] == [report.loss]
     assert vectors.context is not None
     assert not (tmp_path / ".v.partial").exists()
+
+
+def test_small_deterministic_trainings_learn(blocks: Graph, tmp_path: Path) -> None:
+    options: dict[str, Any] = {"walks": 5, "length": 20, "window": 9, "dim": 16, "sample": 0}
+    word2vec(blocks, tmp_path / "v", deterministic=True, shards=16, **options)
+    assert agreement(Vectors.open(tmp_path / "v"), blocks.labels()) > 0.9  # by chance 0.1
 
 
 def test_streamed_walks_train_as_written_ones(blocks: Graph, tmp_path: Path) -> None:
@@ -215,6 +224,34 @@ def test_lists_of_any_type(tmp_path: Path, kind: Any, monkeypatch: pytest.Monkey
     assert found == dict(zip(as_kind.to_pylist(), every.tolist(), strict=True))
     with pytest.raises(UsageError, match="no column of lists 'n'"):
         word2vec(tmp_path / "a.parquet", tmp_path / "x", column="n")
+
+
+def test_walks_that_were_edited(make_graph: Any, tmp_path: Path) -> None:
+    folder = tmp_path / "w"
+    walk(make_graph(), folder, length=5)
+    path, manifest = folder / "part-00000.parquet", folder / "_walks.json"
+    before = json.loads(manifest.read_text())
+    table = pq.read_table(path)
+
+    def check() -> None:
+        lists.WalksInput([folder], Word2vecOptions()).check()
+
+    check()
+    pq.write_table(table.slice(1), path)
+    with pytest.raises(TruncatedFile, match=r"part-00000\.parquet has the wrong size.*_walks.json"):
+        check()
+    files = before["files"] | {path.name: before["files"][path.name]}
+    files[path.name]["bytes"] = path.stat().st_size
+    manifest.write_text(json.dumps(before | {"files": files}))
+    with pytest.raises(CorruptFile, match=r"does not hold the walks.*Expected [\d,]+ nodes.*got"):
+        check()
+    for parts in ([], [{"walks": 3}], None):
+        manifest.write_text(json.dumps(before | {"files": files, "parts": parts}))
+        with pytest.raises(CorruptFile, match="_walks.json is damaged"):
+            check()
+    path.unlink()
+    with pytest.raises(MissingFile, match="part-00000.parquet is missing"):
+        check()
 
 
 def test_ids_that_the_graph_does_not_have(make_graph: Any, tmp_path: Path) -> None:
@@ -619,6 +656,7 @@ def test_text_is_planned_without_counting(tmp_path: Path, capsys: Any) -> None:
     [
         ({"min_lr": 0.5}, "--min-lr is where --lr falls to"),
         ({"shards": 2}, "--shards are of --deterministic"),
+        ({"shards": 4}, "--shards are of --deterministic"),  # as many as by default
         ({"graph": "g", "walks": 3}, "--walks is for walks that are made here"),
         ({"app": "metapath"}, "needs option --schema"),
         ({"dim": 0}, "--dim has a bad value"),

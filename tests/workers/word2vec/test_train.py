@@ -253,9 +253,9 @@ def test_a_damaged_checkpoint_is_no_start(tmp_path: Path) -> None:
     checkpoints = Checkpoints(tmp_path, 1)
     assert checkpoints.load() is None
     vectors = np.ones((3, 2), np.float32), np.zeros((3, 2), np.float32)
-    checkpoints.save(Position(epoch=1, sentence=4, total=Losses(1.5, 2, 3, 4)), vectors, 8)
+    checkpoints.save(Position(epoch=1, sentence=4, total=Losses(1.5, 2, 4, 3)), vectors, 8)
     position, found = checkpoints.load() or pytest.fail("nothing saved")
-    assert position.total == Losses(1.5, 2, 3, 4)
+    assert position.total == Losses(1.5, 2, 4, 3)
     assert (position.epoch, position.sentence) == (1, 4)
     np.testing.assert_array_equal(found[0], vectors[0])
     file = next((tmp_path / "checkpoints").glob("in-*.npy"))
@@ -272,6 +272,15 @@ def test_a_damaged_checkpoint_is_no_start(tmp_path: Path) -> None:
         ({"sentence": -5}, "not of this training"),
         ({"epoch": "x"}, "is damaged"),
         ({"files": []}, "is damaged"),
+        ({"number": "x"}, "is damaged.*number 'x'"),
+        ({"last_loss": "low"}, "is damaged.*last_loss 'low'.*Run without --resume"),
+        ({"last_loss": -1.5}, "is damaged.*last_loss -1.5"),
+        ({"last_loss": float("nan")}, "is damaged.*last_loss nan"),
+        ({"total": {"loss": "x", "pairs": 1, "words": 1, "kept": 1}}, "loss of total 'x'"),
+        ({"total": {"loss": 1.0, "pairs": 1, "words": 2.5, "kept": 1}}, "is damaged"),
+        ({"epoch_sums": {"loss": 0.0, "pairs": -3, "words": 0, "kept": 0}}, "-3 pairs in epoch"),
+        ({"epoch_sums": {"loss": 0.0, "pairs": 0, "words": 2, "kept": 9}}, "9 words kept of 2"),
+        ({"epoch_sums": None}, "is damaged"),
     ],
 )
 def test_a_checkpoint_of_another_training_is_no_start(
@@ -329,7 +338,12 @@ def test_rows_move_by_a_share_of_what_shards_changed() -> None:
 @pytest.mark.parametrize(
     ("vocabulary", "words", "on_gpu", "between"),
     [
-        (56_700, 31_000_000, False, 283_500),
+        (56_700, 31_000_000, False, 206_666),
+        (56_700, 85_000_000, False, 283_500),
+        (2_400_000, 1_500_000_000, False, 12_000_000),
+        (2_400_000, 300_000_000, False, 2_000_000),
+        (400, 80_000, False, 533),
+        (9, 9, False, 1),
         (56_700, 31_000_000, True, 206_666),  # 150 times in all
         (56_700, 6_700_000_000, True, 5_670_000),
         (2_400_000, 11_500_000_000, True, 230_000_000),  # 50 times in all
