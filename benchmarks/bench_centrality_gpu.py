@@ -18,7 +18,8 @@ kind threads) with the seconds that reading, copying, computing and writing of a
 elapsed and CPU time.
 
 The floor counts what every source must do at least: look at each edge once, and for betweenness
-once more on the way back, 32 lanes an instruction, four instructions a cycle and multiprocessor.
+once more in the backward sweep, 32 lanes an instruction, four instructions a cycle and
+multiprocessor.
 """
 
 import argparse

@@ -25,7 +25,7 @@ def forgotten_at_the_end() -> Iterator[None]:
 
 
 def forget_ended_servers() -> None:
-    """Empty the caches that hold what has ended; what still runs is looked at again."""
+    """Empty the caches that hold what has ended; what still runs is asked again."""
     from distributed import core
 
     clear = getattr(getattr(core, "_expects_comm", None), "cache_clear", None)

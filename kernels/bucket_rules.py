@@ -1,6 +1,6 @@
 """What the backends of ``buckets`` share, and what every random number of EMBED_SHUFFLE decides.
 
-The stream has three uses, told apart by ``step``:
+The stream has three uses, distinguished by ``step``:
 
 IN_BUCKET  which edge comes to a place in its bucket, by the number of the place
 RELABEL    which partition a label of the order stands for, by epoch and label

@@ -60,7 +60,7 @@ class _Cache(FunctionCache):  # type: ignore[misc]
             try:
                 return self._load_overload(signature, context)
             except (AttributeError, ImportError):
-                # The index names types, and is read before its version of the source is looked at:
+                # The index names types, and is read before its version of the source is compared:
                 # one of these types is not there any more.
                 self.flush()
         return None

@@ -1,4 +1,4 @@
-"""Parts by chance and by hash: no structure is looked at, every edge is as likely cut."""
+"""Parts by chance and by hash: structure does not matter, every edge is as likely cut."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 The first that will do of: the folder that ``PENSTOCK_CACHE`` names; ``penstock`` in
 ``XDG_CACHE_HOME``, or in ``~/.cache``; ``penstock-cache-UID`` in ``TMPDIR``, ``/tmp`` or
-``/var/tmp``. What lies there is run, so nobody else may be able to write there: it belongs to this
+``/var/tmp``. Its files are run, so nobody else may be able to write there: it belongs to this
 user alone, and in a folder that all share it is no symbolic link.
 """
 

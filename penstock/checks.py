@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from penstock.graph import Graph
 
 _REMEDY = "Copy the graph again, or make it again with penstock etl"
-_PIECE = 1 << 20  # edges looked at together: small enough to stay in the cache
+_PIECE = 1 << 20  # edges checked together: small enough to stay in the cache
 
 
 def check_graph(graph: Graph, *, quiet: bool = True) -> None:

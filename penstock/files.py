@@ -279,7 +279,7 @@ def fresh_directory(
     whose readers leave such names out, ``_<kind>.json``. An existing ``path`` is
     refused unless ``overwrite``; then it is replaced in the last step, so that a failure leaves
     the old one as it was. A ``path`` that another process writes is refused, or with ``wait``
-    looked at again once that is done.
+    read again once that is done.
     """
     with claimed(
         path, overwrite=overwrite, kind=kind, command=command, wait=wait, quiet=False

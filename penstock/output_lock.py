@@ -35,7 +35,7 @@ def output_lock(
     """
     name = path.with_name(f".{path.name}.lock")
     missing = [folder for folder in path.parents if not folder.exists()]
-    begun, told = time.monotonic(), quiet
+    begun, noticed = time.monotonic(), quiet
     while (descriptor := _try(name)) is None:
         waited = time.monotonic() - begun
         if not wait or waited > _LONGEST_WAIT:
@@ -44,9 +44,9 @@ def output_lock(
                 got=f"its lock {name}, held for more than {waited:.0f} s" if wait else None,
                 remedy="Wait for it or stop it first",
             )
-        if waited > _NOTICE_AFTER and not told:
+        if waited > _NOTICE_AFTER and not noticed:
             print(f"waiting for another {command} that is writing {path}", file=sys.stderr)
-            told = True
+            noticed = True
         time.sleep(_POLL)
     try:
         yield

@@ -24,7 +24,7 @@ app = App(
     name="penstock",
     version=__version__,
     help="Large graphs in; embeddings, walks, GNN predictions and centralities out.\n\n"
-    "penstock COMMAND --help tells about one command and its options.",
+    "penstock COMMAND --help describes one command and its options.",
     group_parameters=OPTIONS,
     help_format="plaintext",
     help_formatter=HelpPage(),
@@ -47,7 +47,7 @@ _COMMANDS: dict[Group, dict[str, tuple[str, str]]] = {
         "demo": ("demo:command", "Try everything once, small: in about a minute, from nothing"),
         "doctor": (
             "doctor.command:command",
-            "What this machine has, what that allows, how to mend the rest",
+            "What this machine has, what that allows, how to fix the rest",
         ),
     },
     _GRAPHS: {
@@ -98,7 +98,7 @@ _COMMANDS: dict[Group, dict[str, tuple[str, str]]] = {
         "schema": ("flow.command:schema", "Print the JSON schema of flows, for editors"),
     },
     _CLUSTERS: {
-        "cluster": ("cluster:app", "Start a cluster that stays, look at it, stop it"),
+        "cluster": ("cluster:app", "Start a cluster that stays, show it, stop it"),
     },
     _SHELL: {
         "completion": ("completion:command", "Print the completion script of bash, zsh or fish"),
@@ -112,7 +112,7 @@ for _group, _commands in _COMMANDS.items():
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Run a command and exit: 0 done, 1 failed, 2 bad usage, 143 and 129 told to end."""
+    """Run a command and exit: 0 done, 1 failed, 2 bad usage, 143 and 129 terminated."""
     raise_terminations()
     code = run(sys.argv[1:] if arguments is None else arguments)
     ignore_more()

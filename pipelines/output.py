@@ -19,7 +19,7 @@ Command = Sequence[str | Path]  # words after ``penstock``
 
 
 class Report(Protocol):
-    """What a job tells about its run."""
+    """The report of a job about its run."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything, for ``--json``."""

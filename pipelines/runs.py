@@ -39,8 +39,8 @@ def list_runs(*, folder: Base = Path(FOLDER), output: Output = Output()) -> None
     width = max((len(run.name) for run in runs), default=0)
     for run in runs:
         one = _line(run)
-        told = run.stages_told()
-        print(f"{run.name:<{width}}  {one['state']:<11}  {one['seconds'] or 0:8.1f} s  {told}")
+        stages = run.stages_text()
+        print(f"{run.name:<{width}}  {one['state']:<11}  {one['seconds'] or 0:8.1f} s  {stages}")
 
 
 @app.command(name="show", sort_key=2)

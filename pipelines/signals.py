@@ -21,7 +21,7 @@ _heard: list[int] = []  # the signals that have ended the command
 
 
 class Terminated(KeyboardInterrupt):
-    """The process was told to end by a signal other than Ctrl-C's."""
+    """The process was terminated by a signal other than Ctrl-C's."""
 
     def __init__(self, number: int) -> None:
         super().__init__(number)

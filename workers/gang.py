@@ -2,7 +2,7 @@
 
 A gang is one task on each of several workers, which are ranks of one MPI world. Its members meet,
 make a communicator of their own, and run the same function. Whatever happens to one of them, the
-others are told to end (``end``), and do so within ``GRACE`` seconds or are killed.
+others are asked to end (``end``), and do so within ``GRACE`` seconds or are killed.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from penstock.workers.comm.reports import Reports
 from penstock.workers.comm.wait import Cancelled, Waiter, WaitTimeout
 from penstock.workers.resources import device as devices
 
-GRACE = 3.0  # seconds in which a member that was told to end may still do so
+GRACE = 3.0  # seconds in which a member that was asked to end may still do so
 _RAISE_EVERY = 0.25
 _NO_FILE = "<dynamic-code>"  # cloudpickle's, since 3.1.3; tracebacks quote lines by the file's name
 

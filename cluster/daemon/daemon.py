@@ -1,4 +1,4 @@
-"""The process that keeps a started cluster until it is told to stop.
+"""The process that keeps a started cluster until it is asked to stop.
 
 It holds the cluster's context manager, and with it the scheduler. ``keep`` is what it does;
 ``launch`` starts one in the background and waits until every worker has connected.
@@ -224,11 +224,11 @@ def _answer(
     try:
         code = process.wait(STOP_TIMEOUT)
     except subprocess.TimeoutExpired:
-        code = 0  # it is told to stop, or is being written to disk: ``_end_launched`` ends it
+        code = 0  # it is asked to stop, or is being written to disk: ``_end_launched`` ends it
     how = f"it was killed by signal {-code}" if code < 0 else f"exit code {code}"
     return ClusterError(
         f"the daemon of cluster {name!r} ended before every worker had connected",
-        got=how if code else "it was told to stop",
+        got=how if code else "it was asked to stop",
         remedy="-v shows the end of its log" if code else None,
     )
 

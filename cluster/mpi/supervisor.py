@@ -3,7 +3,7 @@
     python -P -m penstock.cluster.mpi.supervisor FD FOLDER mpiexec -n 4 ...
 
 FD is the read end of a pipe whose write end the starting process alone holds: the kernel closes
-that with the process, after ``kill -9`` too. Then, or after SIGTERM, the command is told to end,
+that with the process, after ``kill -9`` too. Then, or after SIGTERM, the command is terminated,
 and killed if it does not; what a command that failed leaves behind is killed too. FOLDER, its
 temporary files, goes with a starter that had no time to remove it.
 

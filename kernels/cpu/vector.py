@@ -3,7 +3,7 @@
 A tile holds several features of a row in vector registers while a kernel runs over edges. It is a
 Numba type of its own, an LLVM vector of a power of two of numbers; LLVM cuts it into registers of
 the processor. Loops over arrays instead would read and write the sum in memory at every edge. Tiles
-are made by ``zeros`` and are told apart by their type, so one function in Numba
+are made by ``zeros`` and are distinguished by their type, so one function in Numba
 serves all sizes.
 """
 

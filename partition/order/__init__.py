@@ -87,7 +87,7 @@ class PartitionOrder:
 
     @property
     def swaps(self) -> int:
-        """How often partitions are exchanged after the first filling."""
+        """Number of exchanges of partitions after the first filling."""
         return len(self.states) - 1
 
     @property

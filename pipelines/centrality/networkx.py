@@ -238,7 +238,7 @@ class Backend:
         rows = np.repeat(np.arange(batch.nodes), np.diff(batch.indptr))
         keys = rows * batch.nodes + batch.indices  # ascending, as the rows are
         values = arcs[np.searchsorted(keys, tails * batch.nodes + heads)]
-        if not batch.directed:  # such an edge lies there both ways
+        if not batch.directed:  # such an edge is stored both ways
             back = arcs[np.searchsorted(keys, heads * batch.nodes + tails)]
             values = np.where(tails == heads, values, values + back)
         values = _counted(values) * betweenness_scale(batch.ptr, **given)

@@ -45,7 +45,7 @@ _OPTION_OF = {
     scratch="Output",
 )
 class CentralityOptions:
-    """What ``penstock centrality`` can be told. Meaning and defaults are NetworkX's."""
+    """Options of ``penstock centrality``. Meaning and defaults are NetworkX's."""
 
     metrics: str = "closeness,betweenness"
     """what to compute, with commas: closeness, harmonic, betweenness, edge-betweenness,

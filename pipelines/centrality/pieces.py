@@ -46,7 +46,7 @@ class Piece:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class PieceSpec(ABC):
-    """What a task is told of a piece.
+    """A piece as a task gets it: what it is, and where it is read.
 
     ids    the users' ids of its graphs; None: of a directory that is one graph
     items  its nodes and edges, or at most so many; cost: of all its shortest paths, about

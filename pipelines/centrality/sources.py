@@ -121,7 +121,7 @@ def sum_share(
 
     def load() -> GraphBatch:
         read = spec.read(weighted=options.weighted)
-        assert not read.failed, "the client has looked at the weights"
+        assert not read.failed, "the client has checked the weights"
         return read.batch if held.device is None else on_device(read.batch)
 
     sources = Shares(load_npy(records.folder / listed), count).share(number)

@@ -88,7 +88,7 @@ def plan_flow(
 ) -> FlowPlan:
     """Return what a run would do; jobs whose inputs are there are asked what they would take.
 
-    Of inputs that will be made anew, those of the last run will do: nights are much alike.
+    Of inputs that will be rebuilt, those of the last run will do: nights are much alike.
     """
     choice.check(flow)
     check_gpus(flow)

@@ -37,7 +37,7 @@ _NAME = re.compile(r"(.+)-(\d{8}-\d{6}(?:-\d+)?)")
 _END, _END_BYTES = "end.json", 8192
 
 
-def told_state(state: str) -> str:
+def shown_state(state: str) -> str:
     """Return the state of a stage as people read it."""
     return "unchanged" if state == "skipped" else state
 
@@ -73,10 +73,10 @@ class RunRecord:
         found = self.body.get("seconds")
         return float(found) if isinstance(found, int | float) else None
 
-    def stages_told(self) -> str:
+    def stages_text(self) -> str:
         """Return how many stages ended how: ``2 done, 1 unchanged``."""
         states = [str(one.get("state"))[:40] for one in self.stages.values()]
-        counts = Counter(map(told_state, states))
+        counts = Counter(map(shown_state, states))
         return ", ".join(f"{count} {state}" for state, count in list(counts.items())[:10])
 
     def metrics(self, stage: str) -> dict[str, float]:

@@ -67,7 +67,7 @@ class Made:
 def _how(before: Any, now: str | None) -> str:
     """Return how an input differs: keys of stages are followed by which time they were made."""
     anew = isinstance(before, str) and now is not None and before.split()[0] == now.split()[0]
-    return "was made anew" if anew else "changed"
+    return "was rebuilt" if anew else "changed"
 
 
 def _short(value: Any) -> str:
@@ -152,7 +152,7 @@ class FlowState:
     def identity(self, stage: str, key: str) -> str:
         """Return what tells an output from others made of the same, for what is made of it.
 
-        A stage that was made anew, by --force or because its output was gone, may have come out
+        A stage that was rebuilt, by --force or because its output was gone, may have come out
         different: what depends on it, and what was published of it, is of the one before.
         """
         record = self.record(stage)

@@ -60,7 +60,7 @@ def kg(
     plan: PlanFlag = False,
     output: Output = Output(),
 ) -> None:
-    """Triples whose tails can be told from head and relation."""
+    """Triples whose tails can be predicted from head and relation."""
     _run("kg", out, options or KnowledgeOptions(), plan, output)
 
 

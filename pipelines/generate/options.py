@@ -148,7 +148,7 @@ class SbmOptions(Common):
 
 @options
 class KnowledgeOptions(Common):
-    """A knowledge graph with a planted rule: tails can be told from head and relation."""
+    """A knowledge graph with a planted rule: tails can be predicted from head and relation."""
 
     entities: Annotated[int, Field(ge=2, le=LARGEST)] = 10_000
     """number of entities"""

@@ -1,4 +1,4 @@
-"""What ``penstock generate`` tells about its run."""
+"""The report of ``penstock generate``."""
 
 from __future__ import annotations
 

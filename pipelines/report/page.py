@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from penstock.pipelines.flow.records import told_state
+from penstock.pipelines.flow.records import shown_state
 from penstock.pipelines.report.charts import MOST_ROWS, Chart, Section, Table
 from penstock.pipelines.report.data import RunFacts
 from penstock.pipelines.report.drawing import STYLE, Drawings
@@ -75,11 +75,11 @@ def _summary(facts: RunFacts) -> str:
         return f'<p class="{good}"><strong>{safe(_verdict(facts))}{took}</strong></p>' + (
             f"<p>The output of {safe(jobs)}, in {safe(str(facts.run.folder))}.</p>"
         )
-    told = facts.run.stages_told()
+    counts = facts.run.stages_text()
     words = f"Flow {text(body.get('flow'))}, begun {text(body.get('began')) or 'at no known time'}"
     return (
         f'<p class="{good}"><strong>{safe(_verdict(facts))}{took}</strong></p>'
-        f"<p>{safe(words)}: {safe(told or 'no stages')}.</p>"
+        f"<p>{safe(words)}: {safe(counts or 'no stages')}.</p>"
     )
 
 
@@ -120,13 +120,13 @@ def _failures(facts: RunFacts) -> str:
             waited.setdefault(text(stage.get("why")), []).append(name)
             continue
         error = stage.get("error")
-        told: dict[str, Any] = error if isinstance(error, dict) else {}
-        what = text(told.get("what")) or text(stage.get("why")) or text(stage.get("state"))
+        said: dict[str, Any] = error if isinstance(error, dict) else {}
+        what = text(said.get("what")) or text(stage.get("why")) or text(stage.get("state"))
         if stage.get("state") == "killed":
             what = "it ran when the process of the flow was killed"
-        remedy = text(told.get("remedy")) or _REMEDIES.get(text(stage.get("state")), "")
-        parts = {"What": what, "Expected": text(told.get("expected")),
-                 "Got": text(told.get("got")), "Remedy": remedy}  # fmt: skip
+        remedy = text(said.get("remedy")) or _REMEDIES.get(text(stage.get("state")), "")
+        parts = {"What": what, "Expected": text(said.get("expected")),
+                 "Got": text(said.get("got")), "Remedy": remedy}  # fmt: skip
         listed = "".join(f"<dt>{k}</dt><dd>{safe(v)}</dd>" for k, v in parts.items() if v)
         found.append(f"<h3>{safe(name)}</h3><dl>{listed}</dl>")
     for why, names in waited.items():
@@ -175,7 +175,7 @@ def _timeline(facts: RunFacts) -> str:
         span = spans[name]
         begin, took = (span[0] - first, span[1]) if span else (0.0, 0.0)
         rows.append(
-            (name, text(stage.get("job")), told_state(text(stage.get("state"))),
+            (name, text(stage.get("job")), shown_state(text(stage.get("state"))),
              f"{begin:.3f}" if span else "", f"{took:.3f}" if span else "",
              text(stage.get("why")))
         )  # fmt: skip

@@ -187,7 +187,7 @@ def index(folder: Path) -> str:
     for run in runs[:_MOST_RUNS]:
         rows.append(
             (run.name, run.state, text(run.body.get("began"))[:16].replace("T", " "),
-             shown_number(run.body.get("seconds")), run.stages_told())
+             shown_number(run.body.get("seconds")), run.stages_text())
         )  # fmt: skip
         links.append(f"/run/{quote(run.name, safe='')}")
         logs = ", ".join(

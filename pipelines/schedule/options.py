@@ -33,7 +33,7 @@ class ScheduleOptions:
     timezone: str | None = None
     """time zone of the expression, as Europe/Zurich [default: this machine's]"""
     retries: Annotated[int, Field(ge=0, le=100)] | None = None
-    """how often a run that failed is tried again [default: 0]"""
+    """number of retries of a run that failed [default: 0]"""
     backoff: Annotated[float, Field(gt=0)] | None = None
     """seconds before the first retry; doubled before each further one [default: 60]"""
     name: str | None = None

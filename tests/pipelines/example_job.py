@@ -32,7 +32,7 @@ from penstock.pipelines.output import CountsReport, Output
 
 @options
 class DegreeOptions:
-    """What the job can be told."""
+    """Options of the job."""
 
     parts: Annotated[int | None, Field(ge=1)] = None
     """count on so many ranks, each with a part of the graph [default: on tasks]"""

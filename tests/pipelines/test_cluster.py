@@ -416,7 +416,7 @@ def test_a_cluster_that_is_starting(
         assert capsys.readouterr().out == "cluster default: stopped\n"
         _, err = process.communicate(timeout=20)
     assert process.returncode == 1
-    assert "ended before every worker had connected. Got it was told to stop.\n" in err
+    assert "ended before every worker had connected. Got it was asked to stop.\n" in err
     assert left(state) == ([], [])
 
 

@@ -378,11 +378,11 @@ class Communicator:
     # For what this owns, and for the gang that owns this
 
     def forget(self, requests: PersistentRequests) -> None:
-        """Let go of an exchange that was closed."""
+        """Release an exchange that was closed."""
         self._persistent.remove(requests)
 
     def leave(self) -> None:
-        """Wait for all ranks, then let go: called when this rank has succeeded."""
+        """Wait for all ranks, then release everything: called when this rank has succeeded."""
         self.barrier()
         if self._device is not None:
             self._device.ended()

@@ -51,7 +51,7 @@ def device_exchange(
         raise
     way = choose(every)
     if link is not None and (way != "nccl" or len(set(every["kept"].tolist())) > 1):
-        link.abort()  # another rank has let go of it
+        link.abort()  # another rank has released it
         link = None
     if way == "nccl":
         from penstock.workers.comm.exchange_nccl import NcclExchange

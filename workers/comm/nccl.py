@@ -46,7 +46,7 @@ class Link:
         return come
 
     def abort(self) -> None:
-        """End what runs on the GPU and let go of it, whatever the other ranks do."""
+        """End what runs on the GPU and release it, whatever the other ranks do."""
         import cupy
 
         self.communicator.abort()
@@ -57,7 +57,7 @@ class Link:
 
 
 def keep(key: Hashable, link: Link) -> None:
-    """Keep a communicator whose gang ended well, and let go of the one that was idle longest."""
+    """Keep a communicator whose gang ended well, and release the one that was idle longest."""
     _clean_up_at_exit()
     with _lock:
         _kept[key] = link

@@ -200,7 +200,7 @@ class _Persistent:
         """Return at once: the round is done."""
 
     def close(self) -> None:
-        """Let go of nothing."""
+        """Release nothing."""
 
 
 def run_single(gang: str, function: Callable[..., Any], args: tuple[Any, ...]) -> Any:

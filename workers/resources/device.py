@@ -149,7 +149,7 @@ def begin(device: str) -> threading.Thread | None:
     need Python for none of it: others may be imported meanwhile. What goes wrong is said where the
     GPU is used. Who asks again is given the same thread.
 
-    device  what was asked for, as ``ask`` will be told
+    device  what was asked for, as ``ask`` will get it
     """
     wanted = _wanted() if device == "auto" else device
     if wanted == "cpu" or not shows_gpu() or find_spec("cupy") is None:

@@ -77,7 +77,7 @@ class WalkGraphSpec:
 
 def single(weights: Any) -> Any:
     """Return weights in single precision, which is what walks compare."""
-    with np.errstate(over="ignore"):  # what is too large becomes infinite, and is told apart
+    with np.errstate(over="ignore"):  # what is too large becomes infinite, and is recognized
         return np.asarray(weights).astype(np.float32, copy=False)
 
 

@@ -80,7 +80,7 @@ def add_weighted_betweenness(
     """Add each source's shares to ``nodes`` and, unless it is empty, to ``arcs``.
 
     Predecessors are kept in lists, as those at equal distance, over edges of weight 0, cannot be
-    told from distances.
+    derived from distances.
     """
     most, edges = largest_graph(ptr, indptr)
     heap, order = new_heap(edges + 1), np.empty(most, np.int64)

@@ -1,7 +1,7 @@
 // Brandes' betweenness of graphs whose state fits in a block's shared memory: a source at a time.
 //
 // A team searches from a source, level by level, with a queue. GROUP lanes take a node of the level
-// and push its paths along its edges; on the way back they gather shares (1 + dependency) / paths,
+// and push its paths along its edges; in the backward sweep they gather shares (1 + dependency) / paths,
 // which take the place of paths. Every edge is looked at twice, whatever the number of levels.
 // Numbers of paths are counted in 32 bits, whose sums are the same in any order; a graph that has
 // more, or more levels than a byte tells apart, is told to the caller, who takes another kernel.

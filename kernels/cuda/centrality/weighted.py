@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import cupy as cp
 import numpy as np
 
 from penstock.arrays import DeviceArray
 from penstock.kernels.centrality_rules import GraphBatch, Paths
 from penstock.kernels.cuda.centrality.items import plan_items
+from penstock.kernels.cuda.centrality.paths import Search, all_distances, paths
 from penstock.kernels.cuda.centrality.teams import (
     C_IDS,
-    NULL,
     Teams,
     busy,
     incoming,
@@ -21,7 +19,6 @@ from penstock.kernels.cuda.centrality.teams import (
     sources_of,
     summed,
 )
-from penstock.kernels.cuda.uploads import to_gpu
 
 _FILE = "centrality/weighted"
 _TEAMS = (
@@ -36,44 +33,26 @@ _LANES = 32  # as many sources as any team takes at once
 
 def weighted_paths(batch: GraphBatch, sources: DeviceArray | None) -> Paths:
     """Return what the shortest paths from ``sources`` come to."""
-    return _search(batch, sources, NULL, NULL)
+    return paths(batch, sources, _LANES, _search(batch))
 
 
 def weighted_distances(batch: GraphBatch) -> DeviceArray:
     """Return the distances of all pairs, a square matrix a graph, inf where there is no path."""
-    sizes = np.diff(cp.asnumpy(batch.ptr))
-    starts = np.concatenate([[0], np.cumsum(sizes**2)])
-    distances = cp.full(int(starts[-1]), cp.inf)
-    _search(batch, None, distances, to_gpu(starts))
-    return distances
+    return all_distances(batch, _LANES, _search(batch), np.inf, cp.float64)
 
 
-def _search(batch: GraphBatch, sources: DeviceArray | None, distances: Any, starts: Any) -> Paths:
-    ptr, source_starts, listed = sources_of(batch, sources)
-    planned = plan_items(ptr, source_starts, _LANES, busy())
-    reached = cp.empty(planned.slots, cp.int64)
-    total, inverse = cp.empty(planned.slots), cp.empty(planned.slots)
-    farthest = cp.empty(len(listed))
+def _search(batch: GraphBatch) -> Search:
     name = C_IDS[batch.indices.dtype.name]
-    run(
+    return lambda items, listed, outputs: run(
         _FILE,
         "weighted_paths",
         lambda teams: f"{name}, {teams.sources}",
-        planned.items,
+        items,
         _TEAMS,
         # Two sums, a count and the distances of a node, and the largest one of a lane.
         lambda teams, nodes: padded(nodes * (20 + 8 * teams.sources) + 8 * teams.sources),
         (*incoming(batch), listed),
-        (reached, total, inverse, farthest, distances, starts),
-    )
-    eccentricity = cp.zeros(batch.nodes)
-    eccentricity[listed] = farthest
-    nodes = batch.nodes
-    return Paths(
-        summed(planned, reached, nodes),
-        summed(planned, total, nodes),
-        summed(planned, inverse, nodes),
-        eccentricity,
+        outputs,
     )
 
 

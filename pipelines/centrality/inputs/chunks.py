@@ -64,7 +64,7 @@ class Survey:
     ordered  whether each graph's rows lie together
     nulls    rows that name no graph
     problem  why it cannot be read; else None
-    too_many whether it has more graphs than are told
+    too_many whether it has more graphs than are listed
     """
 
     ids: pa.Array
@@ -78,7 +78,7 @@ class Survey:
 def survey_chunks(chunks: list[Chunk], columns: ColumnNames, most: int) -> list[Survey]:
     """Survey chunks one after another; runs on a worker.
 
-    most  graphs of a chunk that are told of
+    most  graphs of a chunk that are listed at most
     """
     return [survey_chunk(chunk, columns, most) for chunk in chunks]
 

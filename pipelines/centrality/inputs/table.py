@@ -44,9 +44,9 @@ if TYPE_CHECKING:
     from penstock.pipelines.job import Workers
     from penstock.pipelines.job.partial import PartialOutput
 
-# Graphs that this process is told of, counted in every chunk anew: some GB. What is in order is no
+# Graphs that surveys list for this process, counted in each chunk: some GB. What is in order is no
 # more than there are graphs.
-_TOLD, _TOLD_OF_CHUNK = 1 << 26, 1 << 12
+_LISTED, _LISTED_OF_CHUNK = 1 << 26, 1 << 12
 _SURVEYS_OF_WORKER = 8  # tasks of a core, at least, where there are so many chunks
 
 
@@ -100,21 +100,21 @@ class TableInput(CentralityInput):
         failed: list[tuple[Any, str]] = []
         if self.kind != "parquet":
             failed = self._parse(workers, output.scratch)
-        most = max(_TOLD // max(len(self.chunks), 1), _TOLD_OF_CHUNK)
+        most = max(_LISTED // max(len(self.chunks), 1), _LISTED_OF_CHUNK)
         # A chunk takes milliseconds, and so does a task that begins.
         size = max(len(self.chunks) // (_SURVEYS_OF_WORKER * workers.task_capacity.tasks), 1)
         several = [self.chunks[n : n + size] for n in range(0, len(self.chunks), size)]
         calls = [(each, self.columns, most) for each in several]
         rows = [sum(chunk.rows for chunk in each) for each in several]
-        told = workers.tasks("survey", survey_chunks, calls, rows, "edges")
-        surveys = [one for each in told for one in each]
+        surveyed = workers.tasks("survey", survey_chunks, calls, rows, "edges")
+        surveys = [one for each in surveyed for one in each]
         if self.chunks and all(one.problem for one in surveys):
             raise InputError(f"{self.path} cannot be read", got=surveys[0].problem)
         if any(one.too_many for one in surveys):
             raise CapacityError(
                 f"the rows of {self.path} are too mixed: too many row groups have some of too "
                 "many graphs",
-                expected=f"{_TOLD:,} graphs at most, counted in every row group anew",
+                expected=f"{_LISTED:,} graphs at most, counted in every row group anew",
                 remedy="Sort the rows by graph, or take penstock etl --format zoo, which reads "
                 "them in any order, and give its output to centrality",
             )

@@ -325,7 +325,7 @@ def explained(place: str) -> Iterator[None]:
         raise PenstockError(
             f"cannot publish to {place}",
             got=f"{type(error).__name__}: {error}",
-            remedy=f"{remedy}, then run again: nothing is made anew",
+            remedy=f"{remedy}, then run again: nothing is rebuilt",
         ) from error
 
 

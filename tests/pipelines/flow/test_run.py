@@ -420,7 +420,7 @@ stages:
     run_flow(path, only=("a",), force=True)
     last = run_flow(path)
     assert states(last) == {"a": "skipped", "b": "done"}
-    assert last.stages["b"]["why"] == "input a was made anew"
+    assert last.stages["b"]["why"] == "input a was rebuilt"
     now = (home / "out/a/v").read_text()
     assert (home / "out/b/v").read_text() == (home / "pub/a/v").read_text() == now
     assert set(states(run_flow(path)).values()) == {"skipped"}

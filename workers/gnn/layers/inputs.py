@@ -37,7 +37,7 @@ class Input(Protocol):
         """Yield the values, some columns at a time, with room for ghosts' rows."""
 
     def release(self) -> None:
-        """Let go of values that are not read any more."""
+        """Release values that are not read any more."""
 
 
 class Dense:
@@ -74,7 +74,7 @@ class Dense:
         yield slice(None), self.with_ghosts()
 
     def release(self) -> None:
-        """Let go of the matrix."""
+        """Release the matrix."""
         self.values = None
 
     def _owned(self) -> Any:
@@ -133,7 +133,7 @@ class Features(Dense):
             yield columns, tile
 
     def release(self) -> None:
-        """Let go of the matrix."""
+        """Release the matrix."""
         self.values = self._all = self._host = None
 
 
