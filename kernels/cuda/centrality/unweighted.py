@@ -11,9 +11,9 @@ import numpy as np
 from penstock.arrays import Array, DeviceArray
 from penstock.kernels.centrality_rules import GraphBatch, Paths
 from penstock.kernels.cuda.centrality.items import by_size, plan_items
-from penstock.kernels.cuda.centrality.paths import Search, all_distances, paths
 from penstock.kernels.cuda.centrality.teams import (
     C_IDS,
+    NULL,
     Teams,
     busy,
     incoming,
@@ -26,6 +26,7 @@ from penstock.kernels.cuda.centrality.teams import (
     that_fit,
     words,
 )
+from penstock.kernels.cuda.uploads import to_gpu
 
 _SEARCH_FILE = "centrality/breadth_first"
 _BETWEENNESS_FILE = "centrality/betweenness"
@@ -91,26 +92,44 @@ _GROUP = 4  # lanes that take a node
 
 def unweighted_paths(batch: GraphBatch, sources: DeviceArray | None) -> Paths:
     """Return what the shortest paths from ``sources`` come to."""
-    return paths(batch, sources, _WORD, _search(batch))
+    return _search(batch, sources, NULL, NULL)
 
 
 def unweighted_distances(batch: GraphBatch) -> DeviceArray:
     """Return the distances of all pairs, a square matrix a graph, -1 where there is no path."""
-    return all_distances(batch, _WORD, _search(batch), -1, cp.int32)
+    sizes = np.diff(cp.asnumpy(batch.ptr))
+    starts = np.concatenate([[0], np.cumsum(sizes**2)])
+    distances = cp.full(int(starts[-1]), -1, cp.int32)
+    _search(batch, None, distances, to_gpu(starts))
+    return distances
 
 
-def _search(batch: GraphBatch) -> Search:
+def _search(batch: GraphBatch, sources: DeviceArray | None, distances: Any, starts: Any) -> Paths:
+    ptr, source_starts, listed = sources_of(batch, sources)
+    planned = plan_items(ptr, source_starts, _WORD, busy())
+    reached = cp.empty(planned.slots, cp.int64)
+    total, inverse = cp.empty(planned.slots), cp.empty(planned.slots)
+    farthest = cp.empty(len(listed))
     name = C_IDS[batch.indices.dtype.name]
-    return lambda items, listed, outputs: run(
+    run(
         _SEARCH_FILE,
         "breadth_first",
         lambda teams: name,
-        items,
+        planned.items,
         _SEARCH_TEAMS,
         # Two sums, three words and a count a node, and two words.
         lambda teams, nodes: padded(44 * nodes + 16),
         (*incoming(batch)[:2], listed),
-        outputs,
+        (reached, total, inverse, farthest, distances, starts),
+    )
+    eccentricity = cp.zeros(batch.nodes)
+    eccentricity[listed] = farthest
+    nodes = batch.nodes
+    return Paths(
+        summed(planned, reached, nodes),
+        summed(planned, total, nodes),
+        summed(planned, inverse, nodes),
+        eccentricity,
     )
 
 

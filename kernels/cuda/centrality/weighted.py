@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import cupy as cp
 import numpy as np
 
 from penstock.arrays import DeviceArray
 from penstock.kernels.centrality_rules import GraphBatch, Paths
 from penstock.kernels.cuda.centrality.items import plan_items
-from penstock.kernels.cuda.centrality.paths import Search, all_distances, paths
 from penstock.kernels.cuda.centrality.teams import (
     C_IDS,
+    NULL,
     Teams,
     busy,
     incoming,
@@ -19,6 +21,7 @@ from penstock.kernels.cuda.centrality.teams import (
     sources_of,
     summed,
 )
+from penstock.kernels.cuda.uploads import to_gpu
 
 _FILE = "centrality/weighted"
 _TEAMS = (
@@ -33,26 +36,44 @@ _LANES = 32  # as many sources as any team takes at once
 
 def weighted_paths(batch: GraphBatch, sources: DeviceArray | None) -> Paths:
     """Return what the shortest paths from ``sources`` come to."""
-    return paths(batch, sources, _LANES, _search(batch))
+    return _search(batch, sources, NULL, NULL)
 
 
 def weighted_distances(batch: GraphBatch) -> DeviceArray:
     """Return the distances of all pairs, a square matrix a graph, inf where there is no path."""
-    return all_distances(batch, _LANES, _search(batch), np.inf, cp.float64)
+    sizes = np.diff(cp.asnumpy(batch.ptr))
+    starts = np.concatenate([[0], np.cumsum(sizes**2)])
+    distances = cp.full(int(starts[-1]), cp.inf)
+    _search(batch, None, distances, to_gpu(starts))
+    return distances
 
 
-def _search(batch: GraphBatch) -> Search:
+def _search(batch: GraphBatch, sources: DeviceArray | None, distances: Any, starts: Any) -> Paths:
+    ptr, source_starts, listed = sources_of(batch, sources)
+    planned = plan_items(ptr, source_starts, _LANES, busy())
+    reached = cp.empty(planned.slots, cp.int64)
+    total, inverse = cp.empty(planned.slots), cp.empty(planned.slots)
+    farthest = cp.empty(len(listed))
     name = C_IDS[batch.indices.dtype.name]
-    return lambda items, listed, outputs: run(
+    run(
         _FILE,
         "weighted_paths",
         lambda teams: f"{name}, {teams.sources}",
-        items,
+        planned.items,
         _TEAMS,
         # Two sums, a count and the distances of a node, and the largest one of a lane.
         lambda teams, nodes: padded(nodes * (20 + 8 * teams.sources) + 8 * teams.sources),
         (*incoming(batch), listed),
-        outputs,
+        (reached, total, inverse, farthest, distances, starts),
+    )
+    eccentricity = cp.zeros(batch.nodes)
+    eccentricity[listed] = farthest
+    nodes = batch.nodes
+    return Paths(
+        summed(planned, reached, nodes),
+        summed(planned, total, nodes),
+        summed(planned, inverse, nodes),
+        eccentricity,
     )
 
 
