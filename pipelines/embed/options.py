@@ -18,8 +18,8 @@ from penstock.workers.embed.spec import Training
 Count = Annotated[int, Field(ge=1)]
 
 
-def read_recipe(path: Path, beside: dict[str, Any]) -> dict[str, Any]:
-    """Return the options that a recipe gives, checked together with those given beside it."""
+def read_recipe(path: Path, given: dict[str, Any]) -> dict[str, Any]:
+    """Return the options that a recipe gives, checked together with those ``given``."""
     try:
         declared = parse_yaml(path.read_bytes())
     except FileNotFoundError as error:
@@ -48,7 +48,7 @@ def read_recipe(path: Path, beside: dict[str, Any]) -> dict[str, Any]:
         raise UsageError(
             f"{path}: a recipe has no option {strange[0]!r}", expected=f"one of {', '.join(names)}"
         )
-    checked = Training(**found | {name: beside[name] for name in beside if name in names})
+    checked = Training(**found | {name: given[name] for name in given if name in names})
     return {name: getattr(checked, name) for name in found}
 
 
@@ -66,7 +66,7 @@ class TrainingOptions(Training):
     """A training, what it begins with, and on how many ranks."""
 
     recipe: ClientPath | None = None
-    """a YAML file of options of the model and its training; those given beside it win"""
+    """a YAML file of options of the model and its training; those given explicitly win"""
     init: ClientPath | None = None
     """begin with the vectors of another run: nodes and relations that it knows by id keep theirs,
     with the optimizer's state; new ones are drawn"""
@@ -104,7 +104,7 @@ class EmbedOptions(TrainingOptions):
         blocks, partitions = 2 * self.ranks, self.partitions or 1
         if self.ranks > 1 and partitions > 1 and partitions % blocks:
             raise UsageError(
-                f"{partitions} partitions cannot be dealt to {self.ranks} ranks, two blocks each",
+                f"{partitions} partitions cannot be distributed over {self.ranks} ranks, 2 blocks each",
                 expected=f"a multiple of {blocks}",
                 got=f"--partitions {partitions}",
                 remedy=f"Take --partitions {-(-partitions // blocks) * blocks}",

@@ -92,7 +92,7 @@ class Vectors:
                 remedy=store.FORMAT.make,
             )
         elif path.suffix.lower() == ".npy":
-            listed = tables.ids_beside(path) if ids is None else client_path(ids)
+            listed = tables.sibling_ids(path) if ids is None else client_path(ids)
             found, values = tables.read_npy(path, listed)
         else:
             found, values = word2vec.read(path)

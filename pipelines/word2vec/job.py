@@ -100,8 +100,8 @@ class Word2vecJob(Job[Word2vecReport]):
             where = "one rank" if ranks.count == 1 else f"{ranks.count} ranks"
             if words is None:
                 steps.append(("count", "words of all files, as tasks; then they are encoded"))
-                room = has.memory - training.block_bytes(on_gpu=has.on_gpu)
-                most = max(room, 0) // training.word_bytes(ranks.count)
+                memory_left = has.memory - training.block_bytes(on_gpu=has.on_gpu)
+                most = max(memory_left, 0) // training.word_bytes(ranks.count)
                 memory = Need(None, has.memory, f"on every {has.worker}: at most {most:,} words")
             else:
                 rows = source.held_bytes(self._workers_of(ranks), has.rows)

@@ -20,7 +20,7 @@ _POOL_PLACES, _POOL_USES = 640, 8
 
 
 def training_of(options: Word2vecOptions, kind: str) -> Training:
-    """Return what ranks are told of the options."""
+    """Return what ranks are given of the options."""
     # No word of a sentence is further away: buffers are as long as windows are wide.
     longest = options.length if kind == "graph" else options.max_sentence
     half = min(-(-options.window // 2), max(longest - 1, 1))
@@ -47,7 +47,7 @@ def training_of(options: Word2vecOptions, kind: str) -> Training:
 
 
 def _pool(options: Word2vecOptions, kind: str) -> dict[str, int]:
-    """Return what Rules are told of pools: they are for walks, which are all about as long."""
+    """Return what Rules are given of pools: they are for walks, which are all about as long."""
     on = options.shared_windows == 1 if options.pools is None else options.pools
     if kind != "graph" or not on:
         return {}
@@ -81,14 +81,14 @@ def too_large(
     needed = memory_of(training, words, ranks, rows, on_gpu=has.on_gpu)
     if needed <= has.memory:
         return None
-    room = has.memory - rows - training.block_bytes(on_gpu=has.on_gpu)
+    memory = has.memory - rows - training.block_bytes(on_gpu=has.on_gpu)
     remedies = []
-    if room > 0:
-        most = room // training.word_bytes(ranks)
+    if memory > 0:
+        most = memory // training.word_bytes(ranks)
         if counted and most > 0:
             remedies.append(f"--max-vocab {most} would fit")
         dim = training.dim // _STEP * _STEP
-        while dim > 0 and replace(training, dim=dim).word_bytes(ranks) * words > room:
+        while dim > 0 and replace(training, dim=dim).word_bytes(ranks) * words > memory:
             dim -= _STEP
         if dim > 0:
             remedies.append(f"--dim {dim} would fit")

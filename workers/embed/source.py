@@ -21,7 +21,7 @@ from penstock.workers.embed.versions import Checkpoint, Checkpoints, table_path
 
 R = TypeVar("R")
 BLOCK_BYTES = 1 << 28  # of the vectors that are read at once of a partition too large for memory
-_ROOM = 0.5  # of free memory, which a partition may take with the optimizer's state
+_MEMORY = 0.5  # of free memory, which a partition may take with the optimizer's state
 
 
 class VectorSource(ABC):
@@ -206,7 +206,7 @@ def open_checkpoint(
     found = Checkpoints(folder).load(name)
     check_trained(folder, found)
     layout = NodeLayout.open(folder)
-    in_blocks = slot is None and found.geometry.slot_bytes(1) > _ROOM * free_memory(device=device)
+    in_blocks = slot is None and found.geometry.slot_bytes(1) > _MEMORY * free_memory(device=device)
     table = _open_files(folder, found.geometry, device=device and not in_blocks)
     relations, versions = found.tensors.get("relations"), list(found.versions)
     source = TableSource(

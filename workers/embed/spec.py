@@ -225,7 +225,7 @@ class Training:
         return (2 if self.corrupt == "both" else 1) * of_side[self.loss]
 
     def rules(self, relations: int) -> EmbedRules:
-        """Return what kernels are told.
+        """Return what kernels are given.
 
         relations  how many the graph has
         """

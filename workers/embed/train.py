@@ -602,12 +602,12 @@ class Run:
         """
         if not flushed:
             self.buffer.flush()
-        tensors, about = self._beside()
+        tensors, about = self._checkpoint_body()
         self.checkpoints.save(self.table, self.versions, tensors, about, names=names)
         self._saved, self._saved_batches = time.monotonic(), self.batches
 
-    def _beside(self) -> tuple[dict[str, Array], dict[str, Any]]:
-        """Return what a checkpoint holds beside the partitions: relations, and where it is."""
+    def _checkpoint_body(self) -> tuple[dict[str, Array], dict[str, Any]]:
+        """Return what a checkpoint holds besides the partitions: relations, and where it is."""
         tensors = {}
         if self.relations is not None:
             tensors["relations"] = to_host(self.relations.values)

@@ -133,10 +133,10 @@ class Checkpoints:
         if gpu():
             wait_for_gpu()  # the threads below have streams of their own
         with (
-            ThreadPoolExecutor(1) as beside,
+            ThreadPoolExecutor(1) as background,
             ThreadPoolExecutor(1 if parts is None else parts.threads) as encoding,
         ):
-            context = beside.submit(write, "out", vectors[1])
+            context = background.submit(write, "out", vectors[1])
 
             def encode(number: int, values: Any) -> Future[FileEntry]:
                 assert parts is not None

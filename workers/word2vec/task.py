@@ -1,4 +1,4 @@
-"""What ranks that train vectors are told, and what they return."""
+"""What ranks that train vectors are given, and what they return."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from penstock.kernels.word2vec_rules import Rules
 from penstock.limits import cores
 from penstock.workers.word2vec.corpus import Encoded, GraphWalks
 
-BLOCK_WORDS = 1 << 20  # trained between two looks at whether the client is still there
+BLOCK_WORDS = 1 << 20  # trained between two checks whether the client is still there
 GPU_BLOCK_WORDS = 1 << 25
 FLOAT = 4
 # Words between two exchanges for each word of the vocabulary: the shards' changes then add up about

@@ -318,7 +318,7 @@ def test_the_command_line(graph: Graph, tmp_path: Path, capsys: Any) -> None:
         ({"reciprocal": True, "corrupt": "tail"}, "asks for heads and tails"),
         ({"negatives": "all", "by_degree": 0.5}, "no meaning with --negatives all"),
         ({"negatives": "some"}, "--negatives has a bad value"),
-        ({"parts": 2, "partitions": 6}, "6 partitions cannot be dealt to 2 ranks"),
+        ({"parts": 2, "partitions": 6}, "6 partitions cannot be distributed over 2 ranks"),
         ({"parts": 300}, "too few for 300 ranks"),
         ({"resume": True, "overwrite": True}, "cannot go together"),
         ({"negatives": "all", "chunk": 10}, "--chunk has no meaning with --negatives all"),

@@ -39,7 +39,7 @@ from penstock.workers.embed.layout.nodes import NodeLayout
 from penstock.workers.embed.schedule import Share
 
 _PIECE = 1 << 22  # edges that a thread counts or scatters together
-_REMEDY = "Remove the folder, and train again: buckets are made anew"
+_REMEDY = "Remove the folder, and train again: buckets are rebuilt"
 FORMAT = Format(
     name="penstock-embed-buckets",
     version=1,
@@ -127,7 +127,7 @@ class EdgeBuckets:
 
     @staticmethod
     def open(folder: Path, layout: NodeLayout, relations: int | None) -> EdgeBuckets:
-        """Return the buckets in ``folder``, mapped, every index looked at.
+        """Return the buckets in ``folder``, mapped, every index checked.
 
         Parameters
         ----------
@@ -239,7 +239,7 @@ def build_buckets(
     Raises
     ------
     CapacityError
-        The disk has not enough room, or is full.
+        The disk has not enough space, or is full.
     """
     names = graph.manifest.relations
     relations = None if names is None else len(names)
@@ -355,7 +355,7 @@ def _mapped(path: Path, edges: int, dtype: Any) -> Array:
             np.save(file, np.empty(0, dtype))
         return np.empty(0, dtype)
     array: Array = np.lib.format.open_memmap(path, "w+", dtype, (edges,))
-    # A map's page that finds no room on the disk ends the process: take all of it before.
+    # A map's page that finds no space on the disk ends the process: take all of it before.
     fd = os.open(path, os.O_RDWR)
     try:
         os.posix_fallocate(fd, 0, path.stat().st_size)

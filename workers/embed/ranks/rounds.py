@@ -10,7 +10,7 @@ in memory and moving is cheap, an epoch is therefore several laps: in each all b
 another part of every bucket. (On FB15k-237 with two ranks, after ten epochs, one lap an epoch cost
 1.5 % of the MRR, and four 1.0 %.)
 
-Which partitions are a block is drawn anew in each lap. Negatives come from the two blocks that are
+Which partitions are a block is redrawn in each lap. Negatives come from the two blocks that are
 there: over the epochs they are a sample of the whole graph all the same.
 """
 

@@ -249,7 +249,7 @@ class RankRun(Run):
             newest |= {version.partition: version for version in found}
         versions = [newest[p] for p in range(self.layout.partitions)]
         if comm.rank == 0:
-            tensors, about = self._beside()
+            tensors, about = self._checkpoint_body()
             self.checkpoints.write(self.table.geometry, versions, tensors, about, names=names)
         comm.barrier()  # until then no rank writes where the checkpoint before has something
         for name in names:
