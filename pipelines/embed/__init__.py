@@ -130,7 +130,7 @@ def evaluate(
     UsageError
         No such run, or no edges in the split.
     InputError
-        Edges with nodes or relations that the run does not know.
+        Edges with nodes or relations that the run does not have.
 
     Examples
     --------

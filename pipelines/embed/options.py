@@ -68,7 +68,7 @@ class TrainingOptions(Training):
     recipe: ClientPath | None = None
     """a YAML file of options of the model and its training; those given explicitly win"""
     init: ClientPath | None = None
-    """begin with the vectors of another run: nodes and relations that it knows by id keep theirs,
+    """begin with the vectors of another run: nodes and relations with the same ids keep theirs,
     with the optimizer's state; new ones are drawn"""
     parts: Annotated[Count | None, Parameter(alias="-k")] = None
     """ranks that train together, each with a share of the nodes in its memory [default: 1]"""
@@ -104,7 +104,8 @@ class EmbedOptions(TrainingOptions):
         blocks, partitions = 2 * self.ranks, self.partitions or 1
         if self.ranks > 1 and partitions > 1 and partitions % blocks:
             raise UsageError(
-                f"{partitions} partitions cannot be distributed over {self.ranks} ranks, 2 blocks each",
+                f"{partitions} partitions cannot be distributed over {self.ranks} ranks, "
+                "two blocks each",
                 expected=f"a multiple of {blocks}",
                 got=f"--partitions {partitions}",
                 remedy=f"Take --partitions {-(-partitions // blocks) * blocks}",
@@ -154,7 +155,7 @@ class EvaluateOptions(GraphOptions):
     sample: Count | None = None
     """evaluate this many edges, drawn at random [default: all]"""
     unknown: Literal["error", "skip"] = "error"
-    """edges of --triples or of another --graph whose nodes or relation the run does not know"""
+    """edges of --triples or of another --graph whose nodes or relation the run does not have"""
     seed: Annotated[int, Field(ge=0, lt=1 << 64)] = 0
     """seed of what is drawn"""
 

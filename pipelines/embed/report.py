@@ -57,8 +57,8 @@ class TrainReport:
                 f"on {done.validated:,} edges"
             )
         if done.known:
-            known = ", ".join(f"{count:,} {name}" for name, count in done.known.items())
-            lines.append(f"  began with known vectors: {known}")
+            initialised = ", ".join(f"{count:,} {name}" for name, count in done.known.items())
+            lines.append(f"  began with the vectors of --init: {initialised}")
         if (speed := self.speed) is not None:
             lines.append(
                 f"  {format_count(speed)} edges/s, {done.epoch_seconds:.3g} s per epoch, "

@@ -272,7 +272,7 @@ def _widest(dask_worker: Any) -> int:
 
 
 def _sum_of_newest(run: Path) -> str:
-    """Return by what the vectors are known that a warm start takes from a run."""
+    """Return what identifies the vectors that a warm start takes from a run."""
     folder = run / "checkpoints"
     return sha256_of(folder / f"{newest(folder)}.json")
 

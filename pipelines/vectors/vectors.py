@@ -117,7 +117,7 @@ class Vectors:
 
     @cached_property
     def digest(self) -> list[Any]:
-        """By what a run knows these vectors: their manifest, or size and times of the file."""
+        """What identifies these vectors: their manifest, or size and times of the file."""
         from penstock.pipelines.job.partial import file_stamp
 
         if self.about:

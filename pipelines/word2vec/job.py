@@ -31,8 +31,8 @@ from penstock.pipelines.word2vec.planning import (
     checkpoint_bytes,
     disk_of,
     memory_of,
+    settings_of,
     too_large,
-    training_of,
 )
 from penstock.pipelines.word2vec.report import Word2vecReport, WordsBar, report_of
 from penstock.pipelines.word2vec.warm import WarmStart
@@ -66,7 +66,7 @@ class Word2vecJob(Job[Word2vecReport]):
     ) -> None:
         super().__init__(out, options, cluster, quiet=quiet)
         self.input = open_input(inputs, options, quiet=quiet)
-        self.training = training_of(options, self.input.kind)
+        self.training = settings_of(options, self.input.kind)
         self.resumes = options.resume and kept_bytes(self.out) > 0
         self.warm = None if options.init is None else WarmStart(options.init, options.dim)
 
@@ -272,7 +272,7 @@ class Word2vecJob(Job[Word2vecReport]):
             "bytes": self.bytes,
         }
         if self.warm is not None:
-            about |= {"known": self.warm.known, "averaged": self.warm.averaged}
+            about |= {"known": self.warm.initialised, "averaged": self.warm.averaged}
         device = "gpu" if self.capacity.on_gpu else "cpu"
         return report_of(self.trained, about, seconds=seconds, ranks=self.count, device=device)
 

@@ -61,8 +61,8 @@ class Word2vecOptions(WalkingOptions):
     """negative samples are drawn as often as counts of words to this power"""
 
     init: ClientPath | None = None
-    """warm start from these vectors: what they know begins with them; new nodes of a graph with the
-    mean of their neighbours, other words at random"""
+    """warm start from these vectors: ids that have one keep it; new nodes of a graph begin with the
+    mean of their neighbours, other new words at random"""
 
     min_count: Count | None = None
     """words seen less often get no vector [default: 5 in text, 1 in walks and lists]"""

@@ -210,7 +210,7 @@ def known_answers(
     """Return all answers to the queries of ``edges`` that ``held`` has.
 
     Without relations every node scores highest with itself, or nearly so. Where no edge of ``held``
-    is a loop, a node is therefore known to be no answer to itself.
+    is a loop, a node is therefore left out of the candidates for itself, as a known answer is.
 
     relations  how many the model has
     """

@@ -157,7 +157,7 @@ class TableSource(VectorSource):
 
         return cupy.asarray(block)
 
-    def states(self, partition: int) -> list[Any]:
+    def optimizer_states(self, partition: int) -> list[Any]:
         """Return a partition with the optimizer's arrays, whole."""
         return self._read(partition)
 

@@ -1,4 +1,4 @@
-"""A training of embeddings as it is declared: nothing here knows a graph, a disk or a backend."""
+"""How embeddings are to be trained: independent of any graph, disk or backend."""
 
 from __future__ import annotations
 

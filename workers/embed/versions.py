@@ -226,7 +226,7 @@ class Checkpoints:
         ) from last
 
     def _mark(self, name: str) -> bytes:
-        """Return by what a checkpoint is known: its manifest counts how many were written."""
+        """Return what identifies a checkpoint: its manifest counts how many were written."""
         try:
             return (self.folder / f"{name}.json").read_bytes()
         except FileNotFoundError:

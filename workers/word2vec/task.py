@@ -25,7 +25,7 @@ SYNC_ROUNDS, SYNC_ROUNDS_SHORT, SHORT = 50, 150, 1_000_000_000
 
 
 @dataclass(frozen=True)
-class Training:
+class TrainingSettings:
     """How vectors are trained.
 
     min_lr         the rate falls to it in a straight line, by words seen
@@ -101,7 +101,7 @@ class TrainTask:
     corpus: Encoded | GraphWalks
     words: int
     counts: Path | None
-    training: Training
+    training: TrainingSettings
     folder: Path
     start: Path | None = None
     parts: Path | None = None

@@ -128,10 +128,10 @@ class ListsInput(Input):
 
     def identity(self) -> dict[str, Any]:
         """Return the files as they are, and the graph."""
-        known = super().identity()
+        identity = super().identity()
         if self._graph is not None:
-            known |= {"graph": str(self._graph.path), "version": self._graph.digest}
-        return known
+            identity |= {"graph": str(self._graph.path), "version": self._graph.digest}
+        return identity
 
     @property
     def tokens(self) -> int:
@@ -399,12 +399,12 @@ def cut_sentences(offsets: Array, longest: int) -> Array:
 
 def without_unknown(tokens: Array, offsets: Array) -> tuple[Array, Array]:
     """Return tokens and offsets without negative numbers, which are no words."""
-    known = tokens >= 0
-    if known.all():
+    in_vocabulary = tokens >= 0
+    if in_vocabulary.all():
         return tokens, offsets
     before = np.zeros(len(tokens) + 1, np.int64)
-    np.cumsum(known, out=before[1:])
-    return tokens[known], before[offsets]
+    np.cumsum(in_vocabulary, out=before[1:])
+    return tokens[in_vocabulary], before[offsets]
 
 
 def _looked_up(ids: pa.Array, vocabulary: pa.Array) -> Array:

@@ -179,7 +179,7 @@ class Table(ABC):
 
 
 def need_table_disk(path: Path, geometry: Geometry) -> None:
-    """Raise CapacityError unless the disk has space for the table ``path``; what is there counts."""
+    """Raise CapacityError unless the disk has space for what the table ``path`` still lacks."""
     there = path.stat().st_blocks * 512 if path.is_file() else 0
     need_disk(
         path.parent,

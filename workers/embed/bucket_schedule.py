@@ -50,7 +50,7 @@ class Step:
     during: tuple[Share, ...]
 
 
-class Schedule:
+class BucketSchedule:
     """The steps of every epoch.
 
     order    in which labels 0 .. n - 1 meet
