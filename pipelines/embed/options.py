@@ -69,7 +69,7 @@ class TrainingOptions(Training):
     """a YAML file of options of the model and its training; those given explicitly win"""
     init: ClientPath | None = None
     """begin with the vectors of another run: nodes and relations with the same ids keep theirs,
-    with the optimizer's state; new ones are drawn"""
+    with the optimizer's state; others are initialised at random"""
     parts: Annotated[Count | None, Parameter(alias="-k")] = None
     """ranks that train together, each with a share of the nodes in its memory [default: 1]"""
 
@@ -127,8 +127,8 @@ class VectorOptions:
     """Which vectors of a run."""
 
     checkpoint: Literal["best", "last"] = "best"
-    """vectors of the evaluation with the best validation MRR, or of the last checkpoint; where
-    nothing was validated both are the last"""
+    """vectors with the best validation MRR, or those of the last checkpoint; without validation
+    both are the last"""
 
 
 @options
@@ -136,7 +136,8 @@ class GraphOptions(VectorOptions):
     """Which vectors of a run, and where its graph is."""
 
     graph: ClientPath | None = None
-    """the graph, where it is not at its place any more [default: the graph of the run]"""
+    """path of the graph, if it has moved; evaluate also takes another one [default: the graph of
+    the run]"""
 
 
 @options
@@ -157,7 +158,7 @@ class EvaluateOptions(GraphOptions):
     unknown: Literal["error", "skip"] = "error"
     """edges of --triples or of another --graph whose nodes or relation the run does not have"""
     seed: Annotated[int, Field(ge=0, lt=1 << 64)] = 0
-    """seed of what is drawn"""
+    """seed of --candidates and --sample"""
 
     def __post_init__(self) -> None:
         if self.split is not None and self.triples is not None:
@@ -172,15 +173,15 @@ class PredictOptions(GraphOptions):
     """Options of ``penstock embed predict``."""
 
     head: str | None = None
-    """id of a node: predict what it leads to"""
+    """id of the head: predict tails"""
     tail: str | None = None
-    """id of a node: predict what leads to it"""
+    """id of the tail: predict heads"""
     relation: str | None = None
     """name of the relation"""
     top: Annotated[Count, Parameter(alias="-k")] = 10
     """how many answers"""
     known: bool = False
-    """list answers that the graph has as edges, too"""
+    """list known answers, too: those that are edges of the graph"""
 
     def __post_init__(self) -> None:
         if self.known and self.graph is not None:

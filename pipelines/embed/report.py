@@ -66,8 +66,8 @@ class TrainReport:
             )
         if done.ranks > 1:
             lines.append(
-                f"  {done.ranks} ranks: {format_bytes(done.bytes_exchanged)} of vectors changed "
-                f"hands, which took {done.exchange_seconds:.2f} s; kernels trained "
+                f"  {done.ranks} ranks: {format_bytes(done.bytes_exchanged)} of vectors exchanged "
+                f"between ranks, which took {done.exchange_seconds:.2f} s; kernels trained "
                 f"{100 * done.utilization:.1f} % of the time"
             )
         if done.partitions > 1:

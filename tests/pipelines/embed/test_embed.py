@@ -315,7 +315,7 @@ def test_the_command_line(graph: Graph, tmp_path: Path, capsys: Any) -> None:
         ({"temperature": 2.0}, "--temperature needs --loss self-adversarial"),
         ({"n3": 0.1, "l2": 0.1}, "--n3 and --l2 cannot go together"),
         ({"chunk": 2000}, "--chunk is a part of a batch"),
-        ({"reciprocal": True, "corrupt": "tail"}, "asks for heads and tails"),
+        ({"reciprocal": True, "corrupt": "tail"}, "predicts heads and tails"),
         ({"negatives": "all", "by_degree": 0.5}, "no meaning with --negatives all"),
         ({"negatives": "some"}, "--negatives has a bad value"),
         ({"parts": 2, "partitions": 6}, "6 partitions cannot be distributed over 2 ranks"),

@@ -699,7 +699,7 @@ def test_text_is_planned_without_counting(tmp_path: Path, capsys: Any) -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"min_lr": 0.5}, "--min-lr is where --lr falls to"),
+        ({"min_lr": 0.5}, "--min-lr is what --lr falls to"),
         ({"shards": 2}, "--shards are of --deterministic"),
         ({"shards": 4}, "--shards are of --deterministic"),  # as many as by default
         ({"graph": "g", "walks": 10}, "--walks is for walks that are made here"),  # the default
