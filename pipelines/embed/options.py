@@ -187,7 +187,7 @@ class PredictOptions(GraphOptions):
         if self.known and self.graph is not None:
             raise UsageError(
                 "--graph has no meaning with --known, which needs no graph",
-                remedy="Leave one of them away",
+                remedy="Leave one of them out",
             )
 
 

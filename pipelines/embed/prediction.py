@@ -67,7 +67,7 @@ class PredictJob(VectorsJob[PredictReport]):
         if names is None:
             if name is not None:
                 raise UsageError(
-                    f"{self.at} was trained without relations", remedy="Leave --relation away"
+                    f"{self.at} was trained without relations", remedy="Leave --relation out"
                 )
             return 0
         if name is None and len(names) == 1:

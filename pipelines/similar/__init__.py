@@ -92,7 +92,7 @@ def neighbours_of(vectors: Vectors, ids: Sequence[Any], options: SimilarOptions)
         if getattr(options, name):
             raise UsageError(
                 f"{flag(name)} is for the neighbours of all ids",
-                remedy="Leave it away, or give --all",
+                remedy="Leave it out, or give --all",
             )
     rows = vectors.rows(ids)
     vectors.check_finite()
@@ -103,7 +103,7 @@ def neighbours_of(vectors: Vectors, ids: Sequence[Any], options: SimilarOptions)
         raise InputError(
             f"{len(zeros):,} of these {len(ids):,} have a vector of zeros, which has no direction",
             got=", ".join(repr(ids[int(i)]) for i in zeros[:10]),
-            remedy="Take --metric dot, or leave them away",
+            remedy="Take --metric dot, or leave them out",
         )
     k = min(options.k, max(len(vectors) - 1, 0))
     found, scores = _nearest(queries, vectors.values, k, rows[:, None], cosine=cosine)

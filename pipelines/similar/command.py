@@ -43,7 +43,7 @@ def command(
             raise UsageError(
                 "neighbours of a few ids are found in this process",
                 got="--plan" if plan else "options of a cluster",
-                remedy="Leave them away, or give --all",
+                remedy="Leave them out, or give --all",
             )
         output.show(neighbours_of(opened, ids, options))
         return

@@ -211,7 +211,7 @@ class Word2vecJob(Job[Word2vecReport]):
         if on_gpu and self.options.pools:
             raise UsageError(
                 "--pools is for CPUs: a GPU draws negative samples of all nodes",
-                remedy="Give --device cpu, or leave --pools away",
+                remedy="Give --device cpu, or leave --pools out",
             )
         copies = training.shards if training.deterministic else ranks
         # A run of several ranks may be resumed on one, with the options that it had.
@@ -221,14 +221,14 @@ class Word2vecJob(Job[Word2vecReport]):
                 f"--sync-words is about exchanges among ranks or shards, and {one} has none",
                 expected="--deterministic with --shards 2 or more, or --parts 2 or more",
                 got=f"--sync-words {training.sync_words} on {one}",
-                remedy="Leave --sync-words away",
+                remedy="Leave --sync-words out",
             )
         if not training.deterministic:
             return
         if on_gpu:
             raise UsageError(
                 "--deterministic is for CPUs: the threads of a GPU add to vectors in any order",
-                remedy="Give --device cpu, or leave --deterministic away",
+                remedy="Give --device cpu, or leave --deterministic out",
             )
         if training.shards < ranks:
             raise UsageError(

@@ -114,7 +114,7 @@ class Word2vecOptions(WalkingOptions):
         if not self.deterministic and self.shards is not None:
             raise UsageError(
                 "--shards are of --deterministic training",
-                remedy="Give --deterministic too, or leave --shards away",
+                remedy="Give --deterministic too, or leave --shards out",
             )
 
     @model_validator(mode="wrap")
@@ -155,7 +155,7 @@ class Word2vecOptions(WalkingOptions):
         if self.same_walks and self.rounds(kind) == 1:
             raise UsageError(
                 "--same-walks is about epochs after the first, and there is one",
-                remedy="Give --epochs 2 or more, or leave --same-walks away",
+                remedy="Give --epochs 2 or more, or leave --same-walks out",
             )
 
     def rounds(self, kind: str) -> int:

@@ -58,7 +58,7 @@ class WarmStart:
                 f"{self.path} has none of the {vocabulary.words:,} ids of the input",
                 expected=f"vectors of the same ids, such as {self.vectors.example()}",
                 got=f"ids such as {ids[0].as_py()!r}",
-                remedy="Leave --init away, or name the vectors of this input",
+                remedy="Leave --init out, or name the vectors of this input",
             )
         values = np.asarray(self.vectors.values[rows[words]], np.float32)
         if not np.isfinite(values).all():

@@ -232,7 +232,7 @@ class PartitionBuffer:
         return all(bool(one) for one in found)
 
     def _look_at(self, partition: int) -> None:
-        """Look whether a partition is of numbers; a GPU says it when it is asked."""
+        """Check whether a partition is finite; a GPU's answer is read in ``finite``."""
         self._found += [are_finite(array) for array in self.arrays(partition) if array.size]
 
     def wait(self) -> None:
@@ -307,7 +307,7 @@ class PartitionBuffer:
         return [array[first : first + rows] for array in (self.values, self.state)]
 
     def replace(self, leaving: int, coming: int) -> None:
-        """Take note that the slot of one partition was filled with another."""
+        """Note that the slot of one partition was filled with another."""
         self._slot_of[coming] = self._slot_of.pop(leaving)
 
     def empty(self) -> None:

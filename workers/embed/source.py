@@ -36,7 +36,7 @@ class VectorSource(ABC):
 
     @abstractmethod
     def parts(self) -> Iterator[tuple[int, Any]]:
-        """Yield where in the order a partition begins, and its vectors, until the next is asked."""
+        """Yield where a partition begins in the order, and its vectors, valid until the next."""
 
     def total(self, sums: Any) -> Any:
         """Return sums over ``parts`` as sums over all nodes: parts of other ranks are added."""
@@ -100,7 +100,7 @@ class TableSource(VectorSource):
                 yield first, self._read(partition)[0][:size]
 
     def blocks(self, partition: int) -> Iterator[tuple[int, Array, bool]]:
-        """Read some rows of a partition at a time, in host memory until the next are asked for.
+        """Read some rows of a partition at a time, in host memory until the next are yielded.
 
         Yields the first of these rows, the rows, and whether they are of states, which come last.
         Behind the partition's last node there may be rows of nobody.

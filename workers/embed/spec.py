@@ -161,7 +161,7 @@ class Training:
         if self.negatives == "all" and self.chunk is not None:
             raise UsageError(
                 "--chunk has no meaning with --negatives all, which all edges share",
-                remedy="Leave --chunk away",
+                remedy="Leave --chunk out",
             )
         sides, batch = 2 if self.corrupt == "both" else 1, self.batch or BATCH
         if self.chunk is not None and sides * -(-batch // self.chunk) > MOST_CHUNKS:

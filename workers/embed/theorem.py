@@ -7,7 +7,7 @@ and x seconds to write one byte and to read another, a swap hides where
     b * t * E / n ** 2  >=  x * S / n        that is        n  <=  b * t * E / (x * S)
 
 Fewer partitions are better, and the buffer bounds how few there can be: three of them in M bytes
-of memory ask for n >= 3 * S / M. The swaps hide where the one bound is not above the other.
+of memory need n >= 3 * S / M. The swaps hide where the one bound is not above the other.
 
 In the paper b is 2: a bucket is trained where its partitions meet first. A training here divides
 each bucket among all states that hold it, so that edges are mixed with more others, and b is what

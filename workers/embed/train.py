@@ -67,7 +67,7 @@ VALIDATION = "valid"  # the split that a training is validated on
 # lies in, in which order the batches of a phase are trained.
 _ASSIGN, _BATCH_ORDER = 3, 4
 _MOST_PAIRS = 16  # of partitions, more than a buffer of four has
-_LOOK = 0.2  # seconds between two looks at whether anybody waits for the result
+_LOOK = 0.2  # seconds between two checks whether anybody waits for the result
 
 
 @dataclass(frozen=True)
@@ -185,7 +185,7 @@ class Run:
 
     def _bucket_schedule(self) -> BucketSchedule:
         training, count = self.training, self.task.partitions
-        # Of one partition there is one order, whichever is asked for.
+        # Of one partition there is one order, whichever is given.
         chosen = order_in_memory(1) if count == 1 else order(training.order, count)
         return BucketSchedule(chosen, seed=training.seed, spread=True)
 
@@ -452,7 +452,7 @@ class Run:
         As far as seen: a GPU may still train when this returns, so that it never waits for the
         host between phases and states.
         """
-        # What stays while a swap runs has its rows before, too: its edges can be asked for now.
+        # What stays while a swap runs has its rows before, too: its edges can be gathered now.
         groups = {
             phase.which: self._groups(phase)
             for phase in (visit.before, visit.during)

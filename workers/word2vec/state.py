@@ -33,7 +33,7 @@ from penstock.vector_parts import rows_of_part, save_part
 from penstock.workers.resources.device import gpu, to_host, wait_for_gpu
 
 FOLDER, LAST, EPOCHS = "checkpoints", "checkpoints/last.json", "epochs.jsonl"
-_ANEW = "Run without --resume to start anew"
+_ANEW = "Run without --resume to start over"
 # Pieces of an array that are copied ahead: hashing one takes longer than copying it, and to encode
 # one as Parquet several times as long, which as many threads do, up to so many.
 _AHEAD, _AHEAD_ENCODED = 6, 16

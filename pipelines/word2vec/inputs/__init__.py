@@ -110,7 +110,7 @@ class Input(ABC):
         if self.graph is None:
             raise UsageError(
                 "--verify compares the files of a graph or of walks, and the input has neither",
-                remedy="Leave --verify away",
+                remedy="Leave --verify out",
             )
         Graph.open(self.graph.path, verify=True, quiet=quiet)
 

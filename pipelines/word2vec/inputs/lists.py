@@ -123,7 +123,7 @@ class ListsInput(Input):
             raise UsageError(
                 f"option --{given[0].replace('_', '-')} leaves words out, and with --graph every "
                 "node has a vector",
-                remedy="Leave one of them away",
+                remedy="Leave one of them out",
             )
 
     def identity(self) -> dict[str, Any]:
@@ -338,7 +338,7 @@ class WalksInput(ListsInput):
 
     @property
     def has_internal_ids(self) -> bool:
-        """Whether walks hold the numbers of nodes, and there is no graph to ask for their ids."""
+        """Whether walks hold the numbers of nodes, and there is no graph that has their ids."""
         return self.internal and self._graph is None
 
     @property
@@ -431,7 +431,7 @@ def _nodes(graph: Graph, groups: Groups, ids: pa.Array, offsets: Array, *, inter
             f"{graph.path} has no node {ids[place].as_py()!r}: {groups.path}, "
             f"{groups.where(offsets, place)}{more}",
             expected=f"ids of the graph, of type {graph.node_column('id').type}",
-            remedy="Give the graph that the walks are of, or leave --graph away",
+            remedy="Give the graph that the walks are of, or leave --graph out",
         )
     return found.astype(np.int32)
 

@@ -129,7 +129,7 @@ class Table(ABC):
     """A file of partitions. Requests return at once; the future ends when all of it is done.
 
     Between a request and the end of its future its slot belongs to the table. Errors come out of
-    the future: CorruptFile where the file does not hold the version that is asked for,
+    the future: CorruptFile where the file does not hold the version that is requested,
     CapacityError where the disk is full, PenstockError with file and offset where it cannot be
     read or written.
     """
@@ -158,7 +158,7 @@ class Table(ABC):
     def stream(self, version: Version) -> Iterator[tuple[int, Array]]:
         """Yield ``version`` in the order of the file, compared with its sums, in host memory.
 
-        Each piece, the number of its array and its bytes, is there until the next one is asked for.
+        Each piece, the number of its array and its bytes, is valid until the next one is yielded.
         """
         raise NotImplementedError
 
