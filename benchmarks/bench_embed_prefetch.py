@@ -34,13 +34,13 @@ import numpy as np
 from penstock import ClusterSpec, Graph, embed, generate
 from penstock.errors import UsageError
 from penstock.partition.order import order
-from penstock.workers.embed.schedule import Schedule
+from penstock.workers.embed.bucket_schedule import BucketSchedule
 from penstock.workers.embed.storage.bandwidth import measure
 
 
 def hidden_shares(name, partitions):
     """Return the share of an epoch's edges that is trained during each swap of it."""
-    schedule = Schedule(order(name, partitions), spread=True)
+    schedule = BucketSchedule(order(name, partitions), spread=True)
     return np.array(
         [
             sum(1 / share.of for share in step.during) / partitions**2 / len(step.evict)
@@ -235,7 +235,7 @@ def count():
                 made = order(name, partitions)
             except UsageError:  # cover: powers of four
                 continue
-            schedule = Schedule(made, spread=True)
+            schedule = BucketSchedule(made, spread=True)
             shares, read = 0.0, 0
             for step in schedule.steps(0):
                 read += len(step.load)

@@ -22,9 +22,9 @@ import numpy as np
 from penstock.limits import cores
 from penstock.partition.order import order
 from penstock.sizes import format_bytes
+from penstock.workers.embed.bucket_schedule import BucketSchedule
 from penstock.workers.embed.buffer import PartitionBuffer, Traffic
 from penstock.workers.embed.layout.nodes import NodeLayout
-from penstock.workers.embed.schedule import Schedule
 from penstock.workers.embed.storage import THREADS, Geometry, open_table
 from penstock.workers.embed.storage.bandwidth import measure, measure_dd
 from penstock.workers.embed.versions import Checkpoints, table_path
@@ -42,7 +42,7 @@ class Training:
         self.buffer = PartitionBuffer(
             self.table,
             self.versions,
-            Schedule(order(options.order, options.partitions), seed=1, spread=True),
+            BucketSchedule(order(options.order, options.partitions), seed=1, spread=True),
             sizes=layout.sizes,
             initial=self.initial,
             prefetch=prefetch,
@@ -57,7 +57,7 @@ class Training:
         """Train an epoch; return its seconds and the share in which it trained."""
         self.buffer.traffic = Traffic()
         start, busy = time.perf_counter(), 0.0
-        for state in self.buffer.states(number):
+        for state in self.buffer.visits(number):
             for phase in state:
                 began = time.perf_counter()
                 self.work(phase, seconds_per_bucket)

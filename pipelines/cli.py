@@ -81,7 +81,7 @@ _COMMANDS: dict[Group, dict[str, tuple[str, str]]] = {
         ),
         "similar": (
             "similar.command:command",
-            "Nearest neighbours among vectors: of some ids, or everyone's",
+            "Nearest neighbours among vectors: of some ids, or of all",
         ),
     },
     _NIGHT: {

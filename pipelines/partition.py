@@ -18,7 +18,7 @@ from penstock.options import ClientPath, options
 from penstock.output_lock import refuse_strangers_link
 from penstock.partition.assignment import Method, memory_for
 from penstock.pipelines.job import Job, run, run_command
-from penstock.pipelines.job.following import beside, learnable
+from penstock.pipelines.job.following import learnable, sibling
 from penstock.pipelines.job.partial import PartialOutput
 from penstock.pipelines.job.plan import Need, Plan, PlanFlag, disk_need
 from penstock.pipelines.output import Command, Output
@@ -184,8 +184,8 @@ class PartitionJob(Job["PartitionReport"]):
         """Return a job that runs on as many ranks."""
         graph, k = self.graph.path, str(self.options.k)
         if learnable(self.graph.manifest):
-            return [("gnn", "train", graph, beside(graph, "run"), "-k", k)]
-        return [("walk", graph, beside(graph, "walks"), "--parts", k)]
+            return [("gnn", "train", graph, sibling(graph, "run"), "-k", k)]
+        return [("walk", graph, sibling(graph, "walks"), "--parts", k)]
 
     def _memory_to_build(self) -> int:
         from penstock.partition.build import memory_needed

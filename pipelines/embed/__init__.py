@@ -130,7 +130,7 @@ def evaluate(
     UsageError
         No such run, or no edges in the split.
     InputError
-        Edges with nodes or relations that the run does not know.
+        Edges with nodes or relations that the run does not have.
 
     Examples
     --------
@@ -145,7 +145,7 @@ def evaluate(
 def predict(
     run: str | Path, *, cluster: ClusterSpec | None = None, quiet: bool = True, **options: Any
 ) -> PredictReport:
-    """Return the nodes that a node most likely leads to by a relation, or that lead to it.
+    """Return the most likely tails of a head and a relation, or heads of a tail.
 
     Parameters
     ----------
@@ -219,8 +219,8 @@ def vectors(
 ) -> Vectors:
     """Return the vectors of a run with the user's ids, as ``penstock.similar`` takes them.
 
-    Those that were trained in memory are mapped from the checkpoint, and read where they are looked
-    at; a training that goes on writes over them. Those of several partitions are copied into
+    Those that were trained in memory are mapped from the checkpoint, and read when they are
+    accessed; training that goes on overwrites them. Those of several partitions are copied into
     memory: where they do not fit, ``export`` them, and map these with ``Vectors.open``.
 
     Parameters

@@ -36,7 +36,7 @@ def train(
     plan: PlanFlag = False,
     output: Output = Output(),
 ) -> None:
-    """Train a vector for every node and relation, so that edges score above what is none."""
+    """Train a vector for every node and relation, so that edges score above non-edges."""
     from penstock.pipelines.embed.training import TrainJob
 
     opened = Graph.open(graph, verify=options.verify, quiet=output.quiet)
@@ -71,7 +71,7 @@ def predict(
     plan: PlanFlag = False,
     output: Output = Output(),
 ) -> None:
-    """Show the nodes that a node most likely leads to by a relation, or that lead to it."""
+    """Show the most likely tails of a head and a relation, or heads of a tail."""
     from penstock.pipelines.embed.prediction import PredictJob
 
     job = PredictJob(run, run, options, cluster, quiet=output.quiet)

@@ -40,7 +40,7 @@ class ExportJob(Job[ExportReport]):
         self.at = run_at
 
     def check(self) -> None:
-        """Open the run; raise where there is nothing to export, or no room."""
+        """Open the run; raise where there is nothing to export, or not enough disk space."""
         self.run = run = Run.load(self.at)
         self.checkpoint = checkpoint_name(self.at, self.options.checkpoint, run)
         found = Checkpoints(self.at / "checkpoints").load(self.checkpoint)

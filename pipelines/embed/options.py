@@ -18,8 +18,8 @@ from penstock.workers.embed.spec import Training
 Count = Annotated[int, Field(ge=1)]
 
 
-def read_recipe(path: Path, beside: dict[str, Any]) -> dict[str, Any]:
-    """Return the options that a recipe gives, checked together with those given beside it."""
+def read_recipe(path: Path, given: dict[str, Any]) -> dict[str, Any]:
+    """Return the options that a recipe gives, checked together with those ``given``."""
     try:
         declared = parse_yaml(path.read_bytes())
     except FileNotFoundError as error:
@@ -48,7 +48,7 @@ def read_recipe(path: Path, beside: dict[str, Any]) -> dict[str, Any]:
         raise UsageError(
             f"{path}: a recipe has no option {strange[0]!r}", expected=f"one of {', '.join(names)}"
         )
-    checked = Training(**found | {name: beside[name] for name in beside if name in names})
+    checked = Training(**found | {name: given[name] for name in given if name in names})
     return {name: getattr(checked, name) for name in found}
 
 
@@ -66,10 +66,10 @@ class TrainingOptions(Training):
     """A training, what it begins with, and on how many ranks."""
 
     recipe: ClientPath | None = None
-    """a YAML file of options of the model and its training; those given beside it win"""
+    """a YAML file of options of the model and its training; those given explicitly win"""
     init: ClientPath | None = None
-    """begin with the vectors of another run: nodes and relations that it knows by id keep theirs,
-    with the optimizer's state; new ones are drawn"""
+    """begin with the vectors of another run: nodes and relations with the same ids keep theirs,
+    with the optimizer's state; others are initialised at random"""
     parts: Annotated[Count | None, Parameter(alias="-k")] = None
     """ranks that train together, each with a share of the nodes in its memory [default: 1]"""
 
@@ -104,7 +104,8 @@ class EmbedOptions(TrainingOptions):
         blocks, partitions = 2 * self.ranks, self.partitions or 1
         if self.ranks > 1 and partitions > 1 and partitions % blocks:
             raise UsageError(
-                f"{partitions} partitions cannot be dealt to {self.ranks} ranks, two blocks each",
+                f"{partitions} partitions cannot be distributed over {self.ranks} ranks, "
+                "two blocks each",
                 expected=f"a multiple of {blocks}",
                 got=f"--partitions {partitions}",
                 remedy=f"Take --partitions {-(-partitions // blocks) * blocks}",
@@ -126,8 +127,8 @@ class VectorOptions:
     """Which vectors of a run."""
 
     checkpoint: Literal["best", "last"] = "best"
-    """vectors of the evaluation with the best validation MRR, or of the last checkpoint; where
-    nothing was validated both are the last"""
+    """vectors with the best validation MRR, or those of the last checkpoint; without validation
+    both are the last"""
 
 
 @options
@@ -135,7 +136,8 @@ class GraphOptions(VectorOptions):
     """Which vectors of a run, and where its graph is."""
 
     graph: ClientPath | None = None
-    """the graph, where it is not at its place any more [default: the graph of the run]"""
+    """path of the graph, if it has moved; evaluate also takes another one [default: the graph of
+    the run]"""
 
 
 @options
@@ -154,9 +156,9 @@ class EvaluateOptions(GraphOptions):
     sample: Count | None = None
     """evaluate this many edges, drawn at random [default: all]"""
     unknown: Literal["error", "skip"] = "error"
-    """edges of --triples or of another --graph whose nodes or relation the run does not know"""
+    """edges of --triples or of another --graph whose nodes or relation the run does not have"""
     seed: Annotated[int, Field(ge=0, lt=1 << 64)] = 0
-    """seed of what is drawn"""
+    """seed of --candidates and --sample"""
 
     def __post_init__(self) -> None:
         if self.split is not None and self.triples is not None:
@@ -171,21 +173,21 @@ class PredictOptions(GraphOptions):
     """Options of ``penstock embed predict``."""
 
     head: str | None = None
-    """id of a node: predict what it leads to"""
+    """id of the head: predict tails"""
     tail: str | None = None
-    """id of a node: predict what leads to it"""
+    """id of the tail: predict heads"""
     relation: str | None = None
     """name of the relation"""
     top: Annotated[Count, Parameter(alias="-k")] = 10
     """how many answers"""
     known: bool = False
-    """list answers that the graph has as edges, too"""
+    """list known answers, too: those that are edges of the graph"""
 
     def __post_init__(self) -> None:
         if self.known and self.graph is not None:
             raise UsageError(
                 "--graph has no meaning with --known, which needs no graph",
-                remedy="Leave one of them away",
+                remedy="Leave one of them out",
             )
 
 

@@ -55,7 +55,7 @@ def check_graph(graph: Graph, training: Training, ranks: int = 1) -> None:
         if given and not about.heldout.get("valid"):
             raise UsageError(
                 f"{graph.path} holds out no edges to validate on, which {flag(name)} needs",
-                remedy=f"Hold some out with penstock etl --valid, or leave {flag(name)} away",
+                remedy=f"Hold some out with penstock etl --valid, or leave {flag(name)} out",
             )
     if ranks > 1 and 2 * ranks > graph.num_nodes:
         raise UsageError(
@@ -70,7 +70,7 @@ def check_graph(graph: Graph, training: Training, ranks: int = 1) -> None:
                 f"{graph.num_nodes:,} nodes cannot lie in {training.partitions:,} partitions",
                 expected=f"--partitions {most:,} or less",
                 got=str(training.partitions),
-                remedy="Leave --partitions away: it is then as few as three of which fit in memory",
+                remedy="Leave --partitions out: it is then as few as three of which fit in memory",
             )
         if training.partitions > 1 and training.order == "cover":
             order(training.order, training.partitions // ranks)  # raises where there is none

@@ -27,7 +27,7 @@ class PredictJob(VectorsJob[PredictReport]):
     options: PredictOptions
 
     def check(self) -> None:
-        """Find the node and the relation that are asked about."""
+        """Find the node and the relation of the query."""
         options = self.options
         if (options.head is None) == (options.tail is None):
             raise UsageError(
@@ -37,7 +37,7 @@ class PredictJob(VectorsJob[PredictReport]):
             )
         super().check()
         asked = options.head if options.head is not None else options.tail
-        # Of a graph only its edges are asked for, which are no answers.
+        # Of a graph only its edges are needed, which are no answers.
         self.graph = None if options.known else self.open_graph()
         if self.graph is not None and self.graph.digest != self.run.graph_sha256:
             raise UsageError(
@@ -67,7 +67,7 @@ class PredictJob(VectorsJob[PredictReport]):
         if names is None:
             if name is not None:
                 raise UsageError(
-                    f"{self.at} was trained without relations", remedy="Leave --relation away"
+                    f"{self.at} was trained without relations", remedy="Leave --relation out"
                 )
             return 0
         if name is None and len(names) == 1:
@@ -75,7 +75,7 @@ class PredictJob(VectorsJob[PredictReport]):
         if name is None or name not in names:
             near = get_close_matches(name or "", names, 3) or names[:10]
             raise UsageError(
-                f"{self.at} knows no relation {name!r}" if name else "--relation is missing",
+                f"{self.at} has no relation {name!r}" if name else "--relation is missing",
                 expected=f"one of {len(names):,}, such as {', '.join(near)}",
             )
         return names.index(name)

@@ -57,8 +57,8 @@ class TrainReport:
                 f"on {done.validated:,} edges"
             )
         if done.known:
-            known = ", ".join(f"{count:,} {name}" for name, count in done.known.items())
-            lines.append(f"  began with known vectors: {known}")
+            initialised = ", ".join(f"{count:,} {name}" for name, count in done.known.items())
+            lines.append(f"  began with the vectors of --init: {initialised}")
         if (speed := self.speed) is not None:
             lines.append(
                 f"  {format_count(speed)} edges/s, {done.epoch_seconds:.3g} s per epoch, "
@@ -66,8 +66,8 @@ class TrainReport:
             )
         if done.ranks > 1:
             lines.append(
-                f"  {done.ranks} ranks: {format_bytes(done.bytes_exchanged)} of vectors changed "
-                f"hands, which took {done.exchange_seconds:.2f} s; kernels trained "
+                f"  {done.ranks} ranks: {format_bytes(done.bytes_exchanged)} of vectors exchanged "
+                f"between ranks, which took {done.exchange_seconds:.2f} s; kernels trained "
                 f"{100 * done.utilization:.1f} % of the time"
             )
         if done.partitions > 1:

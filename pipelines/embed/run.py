@@ -112,7 +112,7 @@ def _training(given: dict[str, Any]) -> Training:
 def checkpoint_name(folder: Path, wanted: str, run: Run) -> str:
     """Return the checkpoint to read of a run: ``best`` is the last where nothing was validated.
 
-    It has the vectors that run.json tells of, or CorruptFile says what it has.
+    It has the vectors that run.json describes, or CorruptFile says what it has.
     """
     checkpoints = Checkpoints(folder / "checkpoints")
     if wanted == BEST and not checkpoints.has(BEST):
@@ -128,17 +128,17 @@ def checkpoint_name(folder: Path, wanted: str, run: Run) -> str:
     check_trained(folder / "checkpoints", found)
     rules, relations = run.training.rules(len(run.relations or ())), found.tensors.get("relations")
     rows = len(run.relations or ()) + rules.inverse if rules.relation_width else 0
-    told = run.nodes, rules.dim, rules.state_width(1), rows, rules.relation_width
+    expected = run.nodes, rules.dim, rules.state_width(1), rows, rules.relation_width
     held = (
         NodeLayout.open(folder / "checkpoints").nodes,
         found.geometry.width,
         found.geometry.states,
         *((0, 0) if relations is None else relations.shape),
     )
-    if told != held:
+    if expected != held:
         raise CorruptFile(
             f"{folder / FORMAT.file} and checkpoints/{wanted}.json do not belong together",
-            expected=_VECTORS.format(*told),
+            expected=_VECTORS.format(*expected),
             got=_VECTORS.format(*held),
             remedy=FORMAT.restore,
         )

@@ -28,7 +28,7 @@ from penstock.pipelines.embed.progress import EdgeBar
 from penstock.pipelines.embed.report import TrainReport
 from penstock.pipelines.embed.run import FORMAT, KIND, Run, checkpoint_name, keep_ids
 from penstock.pipelines.job import Job
-from penstock.pipelines.job.following import beside
+from penstock.pipelines.job.following import sibling
 from penstock.pipelines.job.partial import PartialOutput
 from penstock.pipelines.job.plan import Need, Plan, disk_need
 from penstock.pipelines.job.ranks import Ranks, open_ranks
@@ -211,7 +211,7 @@ class TrainJob(Job[TrainReport]):
             self.capacity = capacity
 
     def _open_ranks(self, *, quiet: bool) -> AbstractContextManager[Ranks]:
-        # No parts of the graph: ranks deal its nodes, and read what edges they train.
+        # No parts of the graph: ranks distribute its nodes, and read what edges they train.
         return open_ranks(None, self.ranks, self.given_cluster, quiet=quiet)
 
     def _too_wide(self, ranks: Ranks, training: Training) -> PenstockError | None:
@@ -252,7 +252,7 @@ class TrainJob(Job[TrainReport]):
 
     def following(self) -> list[Command]:
         """Return what ranks held-out edges, and what writes the vectors."""
-        export: Command = ("embed", "export", self.out, beside(self.out, "vectors"))
+        export: Command = ("embed", "export", self.out, sibling(self.out, "vectors"))
         if not self.graph.manifest.heldout.get("test"):
             return [export]
         return [("embed", "evaluate", self.out, "--filtered"), export]
@@ -272,7 +272,7 @@ def _widest(dask_worker: Any) -> int:
 
 
 def _sum_of_newest(run: Path) -> str:
-    """Return by what the vectors are known that a warm start takes from a run."""
+    """Return what identifies the vectors that a warm start takes from a run."""
     folder = run / "checkpoints"
     return sha256_of(folder / f"{newest(folder)}.json")
 

@@ -19,7 +19,7 @@ from penstock.pipelines.generate.options import RmatOptions, weight_range
 from penstock.pipelines.generate.pieces import Pieces, write_table
 from penstock.pipelines.generate.report import GenerateReport
 from penstock.pipelines.generate.source import CHUNK, EdgeRules, EdgeSource, Ends
-from penstock.pipelines.job.following import beside
+from penstock.pipelines.job.following import sibling
 from penstock.pipelines.job.partial import PartialOutput
 from penstock.pipelines.output import Command
 from penstock.progress import Progress
@@ -133,7 +133,7 @@ class RmatJob(GenerateJob):
         """Return what reads an edge list, or what the graph can be given to."""
         if self.options.format == "graph":
             return super().following()
-        return [("etl", self.out, beside(self.out, "graph"))]
+        return [("etl", self.out, sibling(self.out, "graph"))]
 
 
 def _node_columns(

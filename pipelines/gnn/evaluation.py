@@ -17,7 +17,7 @@ from penstock.pipelines.gnn.prediction import OpenedRun, WeightsJob, files_of
 from penstock.pipelines.gnn.report import EvaluateReport
 from penstock.pipelines.gnn.run import Run
 from penstock.pipelines.gnn.scores import class_scores, multi_scores, value_scores
-from penstock.pipelines.job.following import beside
+from penstock.pipelines.job.following import sibling
 from penstock.pipelines.job.partial import PartialOutput
 from penstock.pipelines.output import Command
 
@@ -61,7 +61,7 @@ class EvaluateJob(WeightsJob[EvaluateReport]):
 
     def following(self) -> list[Command]:
         """Return what writes the predictions."""
-        return [("gnn", "predict", self.at, beside(self.at, "predictions"), *self.elsewhere)]
+        return [("gnn", "predict", self.at, sibling(self.at, "predictions"), *self.elsewhere)]
 
 
 def _check_labels(run: Run, run_at: Path, graph: Graph) -> None:

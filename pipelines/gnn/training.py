@@ -27,7 +27,7 @@ from penstock.pipelines.gnn.split import FILE_NAME as SPLIT_FILE
 from penstock.pipelines.gnn.split import declared_split, draw_split, keep_split, split_file
 from penstock.pipelines.job import Job
 from penstock.pipelines.job.epochs import EpochBar
-from penstock.pipelines.job.following import beside
+from penstock.pipelines.job.following import sibling
 from penstock.pipelines.job.partial import PartialOutput
 from penstock.pipelines.job.plan import Plan, disk_need
 from penstock.pipelines.job.ranks import open_ranks
@@ -186,7 +186,7 @@ class TrainJob(Job[TrainReport]):
 
     def following(self) -> list[Command]:
         """Return what applies the weights."""
-        predictions = beside(self.out, "predictions")
+        predictions = sibling(self.out, "predictions")
         return [("gnn", "evaluate", self.out), ("gnn", "predict", self.out, predictions)]
 
 

@@ -11,12 +11,12 @@ from penstock.pipelines.output import Command
 def after_graph(path: Path, about: Manifest) -> list[Command]:
     """Return the commands for a graph: those that it has what they need for."""
     if about.graphs is not None and about.edges:
-        return [("centrality", path, beside(path, "centrality"))]
-    walks: Command = ("walk", path, beside(path, "walks"))
+        return [("centrality", path, sibling(path, "centrality"))]
+    walks: Command = ("walk", path, sibling(path, "walks"))
     if learnable(about):
-        return [("gnn", "train", path, beside(path, "run")), walks]
+        return [("gnn", "train", path, sibling(path, "run")), walks]
     if about.relations and about.edges:
-        return [("embed", "train", path, beside(path, "run")), walks]
+        return [("embed", "train", path, sibling(path, "run")), walks]
     return [walks, ("partition", path, "-k", "2")] if about.edges else [("info", path)]
 
 
@@ -27,6 +27,6 @@ def learnable(about: Manifest) -> bool:
     return about.features is not None and about.labels is not None and several and train
 
 
-def beside(path: Path, what: str) -> Path:
-    """Return a name for what is made of ``path``."""
+def sibling(path: Path, what: str) -> Path:
+    """Return a path next to ``path``, for what is made of it."""
     return path.parent / f"{path.name}-{what}"

@@ -48,7 +48,7 @@ def similar(
     out
         Directory to write, instead of ``ids``.
     cluster
-        Where everyone's neighbours are searched [default: this machine].
+        Where the neighbours of all ids are searched [default: this machine].
     quiet
         Print no progress.
     **options
@@ -74,10 +74,10 @@ def similar(
     given = SimilarOptions(**options)
     opened = vectors if isinstance(vectors, Vectors) else Vectors.open(vectors, ids=given.id_file)
     if (ids is None) == (out is None):
-        raise UsageError("similar takes ids, or out for everyone's neighbours: one of the two")
+        raise UsageError("similar takes ids, or out for the neighbours of all ids: one of the two")
     if out is None:
         if cluster is not None:
-            raise UsageError("a cluster is for everyone's neighbours", remedy="Give out, too")
+            raise UsageError("a cluster is for the neighbours of all ids", remedy="Give out, too")
         return neighbours_of(opened, [ids] if _is_one(ids) else list(ids), given)
     from penstock.pipelines.job import run
     from penstock.pipelines.similar.job import SimilarJob
@@ -91,7 +91,8 @@ def neighbours_of(vectors: Vectors, ids: Sequence[Any], options: SimilarOptions)
     for name in ("resume", "overwrite"):
         if getattr(options, name):
             raise UsageError(
-                f"{flag(name)} is for everyone's neighbours", remedy="Leave it away, or give --all"
+                f"{flag(name)} is for the neighbours of all ids",
+                remedy="Leave it out, or give --all",
             )
     rows = vectors.rows(ids)
     vectors.check_finite()
@@ -102,7 +103,7 @@ def neighbours_of(vectors: Vectors, ids: Sequence[Any], options: SimilarOptions)
         raise InputError(
             f"{len(zeros):,} of these {len(ids):,} have a vector of zeros, which has no direction",
             got=", ".join(repr(ids[int(i)]) for i in zeros[:10]),
-            remedy="Take --metric dot, or leave them away",
+            remedy="Take --metric dot, or leave them out",
         )
     k = min(options.k, max(len(vectors) - 1, 0))
     found, scores = _nearest(queries, vectors.values, k, rows[:, None], cosine=cosine)

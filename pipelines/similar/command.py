@@ -20,20 +20,20 @@ def command(
     *ids: Annotated[str, Parameter(help="ids whose neighbours to show")],
     all: Annotated[  # noqa: A002  (the flag is --all)
         ClientPath | None,
-        Parameter(help="write everyone's neighbours: the directory to write, of Parquet files"),
+        Parameter(help="write the neighbours of all ids: the directory to write, of Parquet files"),
     ] = None,
     options: SimilarOptions = SimilarOptions(),
     cluster: ClusterSpec = ClusterSpec(),
     plan: PlanFlag = False,
     output: Output = Output(),
 ) -> None:
-    """Show the nearest neighbours of ids among vectors, or write everyone's."""
+    """Show the nearest neighbours of ids among vectors, or write those of all ids."""
     from penstock.pipelines.similar import neighbours_of
     from penstock.pipelines.vectors import Vectors
 
     if bool(ids) == (all is not None):
         raise UsageError(
-            "penstock similar takes ids, or --all for everyone's neighbours",
+            "penstock similar takes ids, or --all for the neighbours of all ids",
             expected="one of the two",
             got="both" if ids else "neither",
         )
@@ -43,7 +43,7 @@ def command(
             raise UsageError(
                 "neighbours of a few ids are found in this process",
                 got="--plan" if plan else "options of a cluster",
-                remedy="Leave them away, or give --all",
+                remedy="Leave them out, or give --all",
             )
         output.show(neighbours_of(opened, ids, options))
         return

@@ -101,7 +101,7 @@ def find_neighbours(task: SimilarTask, number: int) -> None:
         with _gpu if hasattr(kept.values, "get") else nullcontext():
             found = kernel("neighbours", kept.values).nearest(
                 kept.values[first:last], kept.values, task.k,
-                cosine=task.cosine, skip=_beside(kept.values, skip), lengths=kept.lengths,
+                cosine=task.cosine, skip=_array_like(kept.values, skip), lengths=kept.lengths,
             )  # fmt: skip
             rows, scores = map(to_host, found)
         entry = _save(task, number, kept.ids, np.broadcast_to(skip, rows.shape), rows, scores)
@@ -149,7 +149,7 @@ def _load(task: SimilarTask) -> _Kept:
     return _Kept(values, lengths, ids, int(lengths.nbytes + mapped))
 
 
-def _beside(values: Any, array: Array) -> Any:
+def _array_like(values: Any, array: Array) -> Any:
     if not hasattr(values, "get"):
         return array
     import cupy

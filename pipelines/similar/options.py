@@ -15,12 +15,12 @@ class SimilarOptions:
     """Options of ``penstock similar``."""
 
     k: Annotated[int, Field(ge=1), Parameter(alias="-k")] = 10
-    """how many neighbours of each id; the id itself is none of them"""
+    """neighbours per id; the id itself does not count"""
     metric: Literal["cosine", "dot"] = "cosine"
-    """by what neighbours are near: the cosine of the angle, or the dot product"""
+    """similarity of vectors: the cosine of the angle between them, or their dot product"""
     id_file: ClientPath | None = None
-    """of an .npy file: the file of its ids [default: one of that name which ends with
-    .ids.parquet, .ids.txt or .ids.npy, or else the numbers of the rows]"""
+    """for an .npy file: the file of its ids [default: the one of the same name that ends with
+    .ids.parquet, .ids.txt or .ids.npy instead, or else the numbers of the rows]"""
     resume: Annotated[bool, Parameter(negative="")] = False
     """with --all: go on where an interrupted run of the same command stopped"""
     overwrite: Annotated[bool, Parameter(negative="")] = False

@@ -42,7 +42,7 @@ class SimilarReport:
 
 @dataclass
 class AllReport(CountsReport):
-    """What is reported of everyone's neighbours."""
+    """What is reported of the neighbours of all ids."""
 
     out: str
     metric: str

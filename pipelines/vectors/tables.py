@@ -120,11 +120,11 @@ def _matrix(column: pa.ChunkedArray, rows: int, file: Path) -> Array:
     return np.asarray(as_numpy(flat), np.float32).reshape(rows, width)
 
 
-def ids_beside(path: Path) -> Path | None:
-    """Return the file of ids that lies beside an .npy file, if there is one."""
+def sibling_ids(path: Path) -> Path | None:
+    """Return the file of ids next to an .npy file, if there is one."""
     stem = path.with_suffix("")
-    beside = [path.with_name(stem.name + ending) for ending in _IDS]
-    return next((file for file in beside if file.is_file()), None)
+    siblings = [path.with_name(stem.name + ending) for ending in _IDS]
+    return next((file for file in siblings if file.is_file()), None)
 
 
 def read_npy(path: Path, ids: Path | None) -> tuple[pa.Array, Array]:

@@ -92,7 +92,7 @@ class Vectors:
                 remedy=store.FORMAT.make,
             )
         elif path.suffix.lower() == ".npy":
-            listed = tables.ids_beside(path) if ids is None else client_path(ids)
+            listed = tables.sibling_ids(path) if ids is None else client_path(ids)
             found, values = tables.read_npy(path, listed)
         else:
             found, values = word2vec.read(path)
@@ -117,7 +117,7 @@ class Vectors:
 
     @cached_property
     def digest(self) -> list[Any]:
-        """By what a run knows these vectors: their manifest, or size and times of the file."""
+        """What identifies these vectors: their manifest, or size and times of the file."""
         from penstock.pipelines.job.partial import file_stamp
 
         if self.about:

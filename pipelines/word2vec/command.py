@@ -41,7 +41,7 @@ def train(
     plan: PlanFlag = False,
     output: Output = Output(),
 ) -> None:
-    """Train vectors on a graph, which is walked meanwhile, on walks, or on text."""
+    """Train vectors on a graph, walked during training, on walks, or on text."""
     if not plan:
         from penstock.cluster.connect import begin_early
 

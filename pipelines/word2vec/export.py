@@ -26,13 +26,13 @@ class ExportOptions:
     """Options of ``penstock word2vec export``."""
 
     format: Literal["text", "binary", "npy", "parquet"] = "text"
-    """text and binary: those of word2vec, which gensim loads; npy: a matrix, and ids beside it;
-    parquet: columns id and vector"""
+    """text and binary: those of word2vec, which gensim loads; npy: a matrix, and ids in a file next
+    to it; parquet: columns id and vector"""
     blank: str | None = None
-    """of text and binary: written for each blank, tab and newline in an id, as _; without it an id
-    that has one is refused"""
+    """for text and binary: replaces each blank, tab and newline in an id, such as _; without it ids
+    that have one are refused"""
     id_file: ClientPath | None = None
-    """of an .npy file as the input: the file of its ids [default: as penstock similar]"""
+    """for an .npy file as input: the file of its ids [default: as in penstock similar]"""
     overwrite: Annotated[bool, Parameter(negative="")] = False
     """replace the file, if it is there"""
 
@@ -42,7 +42,7 @@ class ExportOptions:
         if self.format not in ("text", "binary"):
             raise UsageError("--blank is for text and binary", got=f"--format {self.format}")
         if any(one.isspace() for one in self.blank):
-            raise UsageError("--blank stands for blanks", got=repr(self.blank))
+            raise UsageError("--blank replaces blanks, and cannot have one", got=repr(self.blank))
 
 
 @dataclass

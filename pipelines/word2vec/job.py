@@ -31,8 +31,8 @@ from penstock.pipelines.word2vec.planning import (
     checkpoint_bytes,
     disk_of,
     memory_of,
+    settings_of,
     too_large,
-    training_of,
 )
 from penstock.pipelines.word2vec.report import Word2vecReport, WordsBar, report_of
 from penstock.pipelines.word2vec.warm import WarmStart
@@ -66,7 +66,7 @@ class Word2vecJob(Job[Word2vecReport]):
     ) -> None:
         super().__init__(out, options, cluster, quiet=quiet)
         self.input = open_input(inputs, options, quiet=quiet)
-        self.training = training_of(options, self.input.kind)
+        self.training = settings_of(options, self.input.kind)
         self.resumes = options.resume and kept_bytes(self.out) > 0
         self.warm = None if options.init is None else WarmStart(options.init, options.dim)
 
@@ -100,8 +100,8 @@ class Word2vecJob(Job[Word2vecReport]):
             where = "one rank" if ranks.count == 1 else f"{ranks.count} ranks"
             if words is None:
                 steps.append(("count", "words of all files, as tasks; then they are encoded"))
-                room = has.memory - training.block_bytes(on_gpu=has.on_gpu)
-                most = max(room, 0) // training.word_bytes(ranks.count)
+                memory_left = has.memory - training.block_bytes(on_gpu=has.on_gpu)
+                most = max(memory_left, 0) // training.word_bytes(ranks.count)
                 memory = Need(None, has.memory, f"on every {has.worker}: at most {most:,} words")
             else:
                 rows = source.held_bytes(self._workers_of(ranks), has.rows)
@@ -211,7 +211,7 @@ class Word2vecJob(Job[Word2vecReport]):
         if on_gpu and self.options.pools:
             raise UsageError(
                 "--pools is for CPUs: a GPU draws negative samples of all nodes",
-                remedy="Give --device cpu, or leave --pools away",
+                remedy="Give --device cpu, or leave --pools out",
             )
         copies = training.shards if training.deterministic else ranks
         # A run of several ranks may be resumed on one, with the options that it had.
@@ -221,14 +221,14 @@ class Word2vecJob(Job[Word2vecReport]):
                 f"--sync-words is about exchanges among ranks or shards, and {one} has none",
                 expected="--deterministic with --shards 2 or more, or --parts 2 or more",
                 got=f"--sync-words {training.sync_words} on {one}",
-                remedy="Leave --sync-words away",
+                remedy="Leave --sync-words out",
             )
         if not training.deterministic:
             return
         if on_gpu:
             raise UsageError(
                 "--deterministic is for CPUs: the threads of a GPU add to vectors in any order",
-                remedy="Give --device cpu, or leave --deterministic away",
+                remedy="Give --device cpu, or leave --deterministic out",
             )
         if training.shards < ranks:
             raise UsageError(
@@ -272,7 +272,7 @@ class Word2vecJob(Job[Word2vecReport]):
             "bytes": self.bytes,
         }
         if self.warm is not None:
-            about |= {"known": self.warm.known, "averaged": self.warm.averaged}
+            about |= {"known": self.warm.initialised, "averaged": self.warm.averaged}
         device = "gpu" if self.capacity.on_gpu else "cpu"
         return report_of(self.trained, about, seconds=seconds, ranks=self.count, device=device)
 

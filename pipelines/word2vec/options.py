@@ -40,66 +40,66 @@ class Word2vecOptions(WalkingOptions):
     dim: Annotated[int, Field(ge=1, le=MAX_DIMENSION)] = 128
     """dimension of the vectors"""
     window: Count = 5
-    """window: contexts of a word are ceil(WINDOW / 2) words to each side, at every word"""
+    """context window: ceil(WINDOW / 2) words on each side of every word"""
     negatives: Annotated[int, Field(ge=1, le=64)] = 5
-    """negative samples of a window"""
+    """negative samples per window"""
     shared_windows: Annotated[int, Field(ge=1, le=64)] = 1
-    """places in a row whose windows have the same negative samples: more reads fewer vectors"""
+    """consecutive windows that share negative samples: with more, fewer vectors are read"""
     pools: Annotated[bool | None, Parameter(negative="--no-pools")] = None
-    """on cores, over a graph: negative samples of some walks in a row are of a pool that they have
-    together, which reads fewer vectors [default: with --shared-windows 1]"""
+    """on CPUs, over a graph: consecutive walks draw their negative samples from a shared pool, so
+    that fewer vectors are read [default: with --shared-windows 1]"""
     epochs: Annotated[int, Field(ge=1, lt=MAX_EPOCHS)] | None = None
-    """passes over the corpus [default: 5; over a graph, whose walks are --walks, 1]"""
+    """passes over the corpus [default: 5; over a graph, which has --walks per node, 1]"""
     lr: Annotated[float, Field(gt=0)] = 0.025
-    """learning rate at the start; it falls linearly by words seen"""
+    """initial learning rate; it falls linearly with the words trained"""
     min_lr: Annotated[float, Field(ge=0)] = 0.0001
-    """learning rate at the end"""
+    """final learning rate"""
     sample: Annotated[float, Field(ge=0, le=1)] = 1e-3
-    """subsampling of frequent words: those of a larger share of the corpus are left out at random;
-    0: none is"""
+    """subsampling threshold: words with a larger share of the corpus are left out at random; 0: no
+    subsampling"""
     ns_exponent: Annotated[float, Field(ge=-2, le=2)] = 0.75
-    """negative samples are drawn as often as counts of words to this power"""
+    """negative samples are drawn in proportion to counts of words to this power"""
 
     init: ClientPath | None = None
-    """warm start from these vectors: what they know begins with them; new nodes of a graph with the
-    mean of their neighbours, other words at random"""
+    """warm start from these vectors: ids that have one keep it; new nodes of a graph begin with the
+    mean of their neighbours, other new words at random"""
 
     min_count: Count | None = None
     """words seen less often get no vector [default: 5 in text, 1 in walks and lists]"""
     max_vocab: Count | None = None
-    """the most frequent words only, at most so many"""
+    """keep at most this many words, the most frequent ones"""
     max_sentence: Annotated[int, Field(ge=2, le=100_000_000)] = 10_000
-    """longer sentences are cut"""
+    """longer sentences are split"""
     column: str | None = None
-    """of Parquet: the column of lists [default: the only one, or path]"""
+    """for Parquet: the column of lists [default: the only one, or path]"""
     graph: ClientPath | None = None
-    """of walks and lists: the graph that they walk over. An id that it does not have is an error,
+    """for walks and lists: the graph that they walk over. An id that it does not have is an error,
     every node gets a vector, and --init takes means of neighbours"""
 
     same_walks: Annotated[bool, Parameter(negative="")] = False
     """with several --epochs: train every one on the same walks [default: on new ones]"""
 
     deterministic: Annotated[bool, Parameter(negative="")] = False
-    """the same bytes for the same seed, whatever the number of threads and ranks: --shards parts of
-    the corpus are each trained in order, on a copy of the vectors each"""
+    """the same bytes for the same seed, on any number of threads and ranks: the corpus is divided
+    into --shards, each trained in order on a copy of the vectors of its own"""
     shards: Count | None = None
-    """with --deterministic: into how many parts [default: 4]"""
+    """with --deterministic: number of shards [default: 4]"""
     sync_words: Annotated[int, Field(ge=1000)] | None = None
-    """with --deterministic or several ranks: words of all between two exchanges of what changed;
-    fewer are better and slower [default: 5 for each word of the vocabulary, 100,000 at least, among
-    GPUs 100; but fewer where else there were not 150 exchanges in all, or 50 of more than a billion
-    words, on cores 2 for each word of the vocabulary at least]"""
+    """with --deterministic or several ranks: words that all train between two exchanges of changes;
+    fewer are better, but slower [default: 5 per word of the vocabulary and at least 100,000,
+    on GPUs 100 per word; fewer where there would be less than 150 exchanges, or 50 in more than a
+    billion words, but at least 2 per word of the vocabulary, on GPUs 100,000]"""
     parts: Annotated[Count | None, Parameter(alias="-k")] = None
-    """train on so many ranks [default: ranks of --cluster mpi, else 1]"""
+    """number of ranks to train on [default: ranks of --cluster mpi, else 1]"""
 
     checkpoint_minutes: Annotated[float, Field(ge=0)] = 10.0
-    """save a checkpoint to resume from so many minutes after the last; 0: none"""
+    """minutes between checkpoints to resume from; 0: no checkpoints"""
     verify: Annotated[bool, Parameter(negative="")] = False
     """before anything else, compare every file of the graph, or of the walks, with its SHA-256"""
 
     resume: Annotated[bool, Parameter(negative="")] = False
     """go on from the last checkpoint of an interrupted run of the same command; --lr, --min-lr and
-    --parts may be others"""
+    --parts may differ"""
     overwrite: Annotated[bool, Parameter(negative="")] = False
     """replace the output if it holds vectors already"""
 
@@ -107,14 +107,14 @@ class Word2vecOptions(WalkingOptions):
         super().__post_init__()
         if self.min_lr > self.lr:
             raise UsageError(
-                "--min-lr is where --lr falls to",
+                "--min-lr is what --lr falls to",
                 expected=f"at most {self.lr:g}",
                 got=f"--min-lr {self.min_lr:g}",
             )
         if not self.deterministic and self.shards is not None:
             raise UsageError(
                 "--shards are of --deterministic training",
-                remedy="Give --deterministic too, or leave --shards away",
+                remedy="Give --deterministic too, or leave --shards out",
             )
 
     @model_validator(mode="wrap")
@@ -155,7 +155,7 @@ class Word2vecOptions(WalkingOptions):
         if self.same_walks and self.rounds(kind) == 1:
             raise UsageError(
                 "--same-walks is about epochs after the first, and there is one",
-                remedy="Give --epochs 2 or more, or leave --same-walks away",
+                remedy="Give --epochs 2 or more, or leave --same-walks out",
             )
 
     def rounds(self, kind: str) -> int:

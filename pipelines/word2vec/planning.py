@@ -9,7 +9,7 @@ from penstock.kernels.word2vec_rules import MAX_POOL, Rules
 from penstock.pipelines.job.capacity import Capacity
 from penstock.pipelines.word2vec.options import Word2vecOptions
 from penstock.sizes import format_bytes
-from penstock.workers.word2vec.task import Training
+from penstock.workers.word2vec.task import TrainingSettings
 
 _SHARDS = 4  # of deterministic training
 _STEP = 8  # dimensions that are offered
@@ -19,8 +19,8 @@ _STEP = 8  # dimensions that are offered
 _POOL_PLACES, _POOL_USES = 640, 8
 
 
-def training_of(options: Word2vecOptions, kind: str) -> Training:
-    """Return what ranks are told of the options."""
+def settings_of(options: Word2vecOptions, kind: str) -> TrainingSettings:
+    """Return what ranks are given of the options."""
     # No word of a sentence is further away: buffers are as long as windows are wide.
     longest = options.length if kind == "graph" else options.max_sentence
     half = min(-(-options.window // 2), max(longest - 1, 1))
@@ -31,7 +31,7 @@ def training_of(options: Word2vecOptions, kind: str) -> Training:
         shared_windows=options.shared_windows,
         **_pool(options, kind),
     )
-    return Training(
+    return TrainingSettings(
         dim=options.dim,
         rules=rules,
         epochs=options.rounds(kind),
@@ -47,7 +47,7 @@ def training_of(options: Word2vecOptions, kind: str) -> Training:
 
 
 def _pool(options: Word2vecOptions, kind: str) -> dict[str, int]:
-    """Return what Rules are told of pools: they are for walks, which are all about as long."""
+    """Return what Rules are given of pools: they are for walks, which are all about as long."""
     on = options.shared_windows == 1 if options.pools is None else options.pools
     if kind != "graph" or not on:
         return {}
@@ -56,23 +56,25 @@ def _pool(options: Word2vecOptions, kind: str) -> dict[str, int]:
     return {"pool": min(words, MAX_POOL), "pool_sentences": sentences}
 
 
-def memory_of(training: Training, words: int, ranks: int, rows: int, *, on_gpu: bool) -> int:
+def memory_of(
+    training: TrainingSettings, words: int, ranks: int, rows: int, *, on_gpu: bool
+) -> int:
     """Return the bytes that the fullest rank takes; rows: of a graph that it holds."""
     return training.word_bytes(ranks) * words + rows + training.block_bytes(on_gpu=on_gpu)
 
 
-def disk_of(training: Training, words: int) -> int:
+def disk_of(training: TrainingSettings, words: int) -> int:
     """Return what vectors, context and Parquet files take of the disk."""
     return words * (training.vector_bytes() + 4 * training.dim + 40)
 
 
-def checkpoint_bytes(training: Training, words: int) -> int:
+def checkpoint_bytes(training: TrainingSettings, words: int) -> int:
     """Return what checkpoints take: the last one is there until the next is whole."""
     return 2 * words * training.vector_bytes()
 
 
 def too_large(
-    training: Training, words: int, ranks: int, rows: int, has: Capacity, *, counted: bool
+    training: TrainingSettings, words: int, ranks: int, rows: int, has: Capacity, *, counted: bool
 ) -> CapacityError | None:
     """Return the error of a vocabulary that does not fit on a rank, None where it does.
 
@@ -81,14 +83,14 @@ def too_large(
     needed = memory_of(training, words, ranks, rows, on_gpu=has.on_gpu)
     if needed <= has.memory:
         return None
-    room = has.memory - rows - training.block_bytes(on_gpu=has.on_gpu)
+    memory = has.memory - rows - training.block_bytes(on_gpu=has.on_gpu)
     remedies = []
-    if room > 0:
-        most = room // training.word_bytes(ranks)
+    if memory > 0:
+        most = memory // training.word_bytes(ranks)
         if counted and most > 0:
             remedies.append(f"--max-vocab {most} would fit")
         dim = training.dim // _STEP * _STEP
-        while dim > 0 and replace(training, dim=dim).word_bytes(ranks) * words > room:
+        while dim > 0 and replace(training, dim=dim).word_bytes(ranks) * words > memory:
             dim -= _STEP
         if dim > 0:
             remedies.append(f"--dim {dim} would fit")

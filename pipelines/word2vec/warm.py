@@ -22,12 +22,13 @@ _NODES = 1 << 16  # new nodes whose neighbours are read together
 class WarmStart:
     """Vectors that words begin with.
 
-    known     words that have a vector there; averaged: nodes with the mean of their neighbours
+    initialised  words that have a vector there
+    averaged     nodes that begin with the mean of their neighbours
     """
 
     def __init__(self, path: Path, dim: int) -> None:
         self.path, self.dim = path, dim
-        self.known = self.averaged = 0
+        self.initialised = self.averaged = 0
         if self.vectors.dimension != dim:
             raise UsageError(
                 f"{path} holds vectors of another dimension",
@@ -43,21 +44,21 @@ class WarmStart:
         return Vectors.open(self.path)
 
     def identity(self) -> dict[str, Any]:
-        """Return by what the vectors are known."""
+        """Return what identifies the vectors."""
         return {str(self.path): self.vectors.digest}
 
     def prepare(self, vocabulary: Counted, graph: Graph | None, folder: Path) -> Path:
-        """Write the rows that are known, and the means of neighbours, for the ranks to read."""
+        """Write the vectors that words begin with, means of neighbours too, for ranks to read."""
         ids = vocabulary.ids()
         rows = self.vectors.find(ids.combine_chunks() if hasattr(ids, "chunks") else ids)
         words = np.flatnonzero(rows >= 0)
-        self.known = len(words)
+        self.initialised = len(words)
         if not len(words):
             raise UsageError(
-                f"{self.path} knows none of the {vocabulary.words:,} ids of the input",
+                f"{self.path} has none of the {vocabulary.words:,} ids of the input",
                 expected=f"vectors of the same ids, such as {self.vectors.example()}",
                 got=f"ids such as {ids[0].as_py()!r}",
-                remedy="Leave --init away, or name the vectors of this input",
+                remedy="Leave --init out, or name the vectors of this input",
             )
         values = np.asarray(self.vectors.values[rows[words]], np.float32)
         if not np.isfinite(values).all():
@@ -83,17 +84,17 @@ class WarmStart:
         return folder
 
 
-def neighbour_means(graph: Graph, known: Array, values: Array) -> tuple[Array, Array]:
-    """Return the nodes that are new and have neighbours among the known, and these' means."""
+def neighbour_means(graph: Graph, initialised: Array, values: Array) -> tuple[Array, Array]:
+    """Return the new nodes that have initialised neighbours, and the means of these."""
     row = np.full(graph.num_nodes, -1, np.int64)
-    row[known] = np.arange(len(known))
+    row[initialised] = np.arange(len(initialised))
     csr = graph.csr()
     indptr = np.asarray(csr.indptr)
     nodes: list[Array] = []
     means: list[Array] = []
-    unknown = np.flatnonzero(row < 0)
-    for at in range(0, len(unknown), _NODES):
-        some = unknown[at : at + _NODES]
+    new = np.flatnonzero(row < 0)
+    for at in range(0, len(new), _NODES):
+        some = new[at : at + _NODES]
         begin, degrees = indptr[some], indptr[some + 1] - indptr[some]
         places = np.repeat(begin - np.cumsum(degrees) + degrees, degrees) + np.arange(degrees.sum())
         ends = row[np.asarray(csr.indices[places])]

@@ -84,9 +84,9 @@ def test_what_cannot_be_asked(folder, tmp_path):
         similar(folder, [0], out=tmp_path / "o")
     with pytest.raises(UsageError, match="-k|--k"):
         similar(folder, [0], k=0)
-    with pytest.raises(UsageError, match="--resume is for everyone's"):
+    with pytest.raises(UsageError, match="--resume is for the neighbours of all ids"):
         similar(folder, [0], resume=True)
-    with pytest.raises(UsageError, match="a cluster is for everyone's"):
+    with pytest.raises(UsageError, match="a cluster is for the neighbours of all ids"):
         similar(folder, [0], cluster=penstock.ClusterSpec())
 
 

@@ -25,7 +25,7 @@ def too_large_batch(
     """Return the error of a batch of more than ``most`` edges, None where it is none.
 
     partitions        on the disk; 1: all is in memory
-    partitions_given  whether it was asked for so many, rather than for as few as fit in memory
+    partitions_given  whether their number was given, rather than as few taken as fit in memory
     """
     if batch is None or batch <= most:
         return None

@@ -1,8 +1,8 @@
 """The partitions in memory: a few slots, in an order in which swaps hide behind training.
 
     with PartitionBuffer(table, versions, schedule, sizes=layout.sizes, initial=draw) as buffer:
-        for state in buffer.states(epoch, start=position):
-            for phase in state:          # what needs the evicted ones; the swap; what does not
+        for visit in buffer.visits(epoch, start=position):
+            for phase in visit:          # what needs the evicted ones; the swap; what does not
                 edges = buckets.phase(
                     phase.shares, buffer.first_rows,
                     rows=len(buffer.values), seed=seed, which=phase.which,
@@ -11,7 +11,7 @@
                     step(buffer.values, buffer.state, ..., negatives_from=phase.ranges)
             if time_to_save:
                 buffer.flush()
-                position = {"epoch": epoch, "start": state.number + 1}
+                position = {"epoch": epoch, "start": visit.number + 1}
                 checkpoints.save(table, versions, relation_arrays, position)
 
 All slots are one array, so that a batch names rows of any partition in the buffer: the row of a
@@ -31,7 +31,7 @@ import numpy as np
 
 from penstock.arrays import Array, DeviceArray
 from penstock.partition.order import Bucket, State
-from penstock.workers.embed.schedule import Schedule, Share
+from penstock.workers.embed.bucket_schedule import BucketSchedule, Share
 from penstock.workers.embed.storage import Moved, Slot, Table
 from penstock.workers.embed.storage.direct import aligned_bytes
 from penstock.workers.embed.versions import Versions
@@ -110,7 +110,7 @@ class PartitionBuffer:
         trained, and in which order, is the same.
     xp
         NumPy, or CuPy for slots on the current GPU.
-    before_state
+    before_visit
         Called with the epoch and the number of each state, before its partitions are taken:
         they may come from another rank.
 
@@ -127,20 +127,20 @@ class PartitionBuffer:
         self,
         table: Table,
         versions: Versions,
-        schedule: Schedule,
+        schedule: BucketSchedule,
         *,
         sizes: Sequence[int],
         initial: Initial,
         prefetch: bool = True,
         xp: Any = np,
-        before_state: Callable[[int, int], None] | None = None,
+        before_visit: Callable[[int, int], None] | None = None,
     ) -> None:
         geometry = table.geometry
         assert len(sizes) == geometry.partitions
         assert max(sizes) <= geometry.rows
         self.table, self.versions, self.schedule = table, versions, schedule
         self._sizes, self._initial, self._prefetch = tuple(sizes), initial, prefetch
-        self._xp, self._before_state = xp, before_state
+        self._xp, self._before_visit = xp, before_visit
         self.slots = max(len(state) for state in schedule.order.states)
         rows, width = self.slots * geometry.rows, geometry.width
         self.values: Array | DeviceArray = _zeros(xp, rows, width)
@@ -171,7 +171,7 @@ class PartitionBuffer:
 
     # -- training --------------------------------------------------------------------------------
 
-    def states(
+    def visits(
         self, epoch: int, *, start: int = 0, wanted: Callable[[Bucket], bool] | None = None
     ) -> Iterator[BufferVisit]:
         """Yield the buffer states of an epoch, from number ``start`` on; iterate over each.
@@ -190,8 +190,8 @@ class PartitionBuffer:
         for step in self.schedule.steps(epoch, wanted=wanted):
             if step.number < start:
                 continue
-            if self._before_state is not None:
-                self._before_state(epoch, step.number)
+            if self._before_visit is not None:
+                self._before_visit(epoch, step.number)
             self.hold(step.buffer)
             kept = tuple(p for p in step.buffer if p not in step.evict)
             which = 2 * (epoch * len(self.schedule) + step.number)
@@ -232,7 +232,7 @@ class PartitionBuffer:
         return all(bool(one) for one in found)
 
     def _look_at(self, partition: int) -> None:
-        """Look whether a partition is of numbers; a GPU says it when it is asked."""
+        """Check whether a partition is finite; a GPU's answer is read in ``finite``."""
         self._found += [are_finite(array) for array in self.arrays(partition) if array.size]
 
     def wait(self) -> None:
@@ -307,7 +307,7 @@ class PartitionBuffer:
         return [array[first : first + rows] for array in (self.values, self.state)]
 
     def replace(self, leaving: int, coming: int) -> None:
-        """Take note that the slot of one partition was filled with another."""
+        """Note that the slot of one partition was filled with another."""
         self._slot_of[coming] = self._slot_of.pop(leaving)
 
     def empty(self) -> None:

@@ -16,8 +16,8 @@ class BusyTime:
         busy.settle()
 
     On a host they are those of its clock. A GPU goes on when the host has launched its kernels, so
-    that the host's clock tells nothing of them: there it is events on the stream that do. The time
-    between two kernels of a batch counts, that between two batches does not.
+    that the host's clock cannot time them: events on the stream do. The time between two kernels of
+    a batch counts, that between two batches does not.
 
     device   whether kernels are launched on the current GPU
     seconds  of all batches that are settled

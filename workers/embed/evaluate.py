@@ -88,7 +88,7 @@ def evaluate(comm: AnyCommunicator, task: EvaluateTask) -> Evaluated:
     def ranked(source: TableSource, _: Checkpoint) -> tuple[int, dict[Side, Array]]:
         known = None
         if task.filtered:
-            held = (translated.known(one) for one in all_edges(graph))
+            held = (translated.of_run(one) for one in all_edges(graph))
             given = [edges] if task.split is None else []
             if given and not graph.manifest.directed:
                 given.append(Edges(edges.tails, edges.relations, edges.heads))
@@ -144,14 +144,14 @@ class Translation:
             relations = self.relations[relations]
         return Edges(self.nodes[edges.heads], relations, self.nodes[edges.tails])
 
-    def known(self, edges: Edges) -> Edges:
-        """Return those edges that are between known nodes, by known relations."""
+    def of_run(self, edges: Edges) -> Edges:
+        """Return those edges whose nodes and relations the run has."""
         moved = self._moved(edges)
         good = (moved.heads >= 0) & (moved.tails >= 0) & (moved.relations >= 0)
         return moved if good.all() else moved.take(good)
 
     def checked(self, edges: Edges, task: EvaluateTask) -> tuple[Edges, int]:
-        """Return the known ones and how many are not, which is an error unless they are skipped."""
+        """Return those that the run has and how many it has not: an error, unless skipped."""
         moved = self._moved(edges)
         good = (moved.heads >= 0) & (moved.tails >= 0) & (moved.relations >= 0)
         if good.all():
@@ -171,7 +171,7 @@ class Translation:
 def unknown(
     edges: int, nodes: int, names: list[str], relations: int, typed: list[str], where: str
 ) -> InputError:
-    """Return the error of edges whose nodes or relations a run does not know."""
+    """Return the error of edges whose nodes or relations a run does not have."""
     found = []
     if nodes:
         first = "the first " if nodes > len(names) else ""

@@ -76,7 +76,7 @@ class Controller:
         self.close()
 
     def close(self) -> None:
-        """Finish what was taken, take nothing more, tell producers so, and close the files."""
+        """Finish what was taken, take nothing more, mark queues as stopped, and close the files."""
         self._closing.set()
         for thread in self._threads:
             thread.join()
@@ -179,7 +179,7 @@ class _Side:
             return run
 
     def post(self, run: Array, moved: int, status: int) -> bool:
-        """Write completions for the commands of ``run``; False: there is no room yet."""
+        """Write completions for the commands of ``run``; False: the queue is still full."""
         queue, entries = self.queue, self.queue.form.entries
         ends = np.cumsum(run["bytes"], dtype=np.int64)
         with self._posting:

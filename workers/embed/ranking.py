@@ -63,9 +63,9 @@ def sample(edges: Edges, count: int | None, seed: int) -> Edges:
 
 @dataclass(frozen=True, eq=False)
 class KnownAnswers:
-    """Answers that are known to be true of each query, once for those that ask the same.
+    """Answers that are known to be true of each query, once for equal queries.
 
-    A node that a thousand edges lead to by a relation is asked about a thousand times, and has a
+    A node that a thousand edges lead to by a relation has a thousand equal queries, each of a
     thousand answers: by query that would be a million.
 
     unique  the answers of different queries, as places
@@ -210,7 +210,7 @@ def known_answers(
     """Return all answers to the queries of ``edges`` that ``held`` has.
 
     Without relations every node scores highest with itself, or nearly so. Where no edge of ``held``
-    is a loop, a node is therefore known to be no answer to itself.
+    is a loop, a node is therefore left out of the candidates for itself, as a known answer is.
 
     relations  how many the model has
     """
@@ -249,7 +249,7 @@ class _Asked:
         self.answers.append(answer.astype(self.answers[0].dtype))
 
     def to_themselves(self) -> Edges:
-        """Return an edge of the only relation from each node that is asked about to itself."""
+        """Return an edge of the only relation from each node of the queries to itself."""
         nodes = self.unique // self.relations
         return Edges(nodes, np.zeros(len(nodes), np.int32), nodes)
 

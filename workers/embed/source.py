@@ -21,7 +21,7 @@ from penstock.workers.embed.versions import Checkpoint, Checkpoints, table_path
 
 R = TypeVar("R")
 BLOCK_BYTES = 1 << 28  # of the vectors that are read at once of a partition too large for memory
-_ROOM = 0.5  # of free memory, which a partition may take with the optimizer's state
+_MEMORY = 0.5  # of free memory, which a partition may take with the optimizer's state
 
 
 class VectorSource(ABC):
@@ -36,7 +36,7 @@ class VectorSource(ABC):
 
     @abstractmethod
     def parts(self) -> Iterator[tuple[int, Any]]:
-        """Yield where in the order a partition begins, and its vectors, until the next is asked."""
+        """Yield where a partition begins in the order, and its vectors, valid until the next."""
 
     def total(self, sums: Any) -> Any:
         """Return sums over ``parts`` as sums over all nodes: parts of other ranks are added."""
@@ -100,7 +100,7 @@ class TableSource(VectorSource):
                 yield first, self._read(partition)[0][:size]
 
     def blocks(self, partition: int) -> Iterator[tuple[int, Array, bool]]:
-        """Read some rows of a partition at a time, in host memory until the next are asked for.
+        """Read some rows of a partition at a time, in host memory until the next are yielded.
 
         Yields the first of these rows, the rows, and whether they are of states, which come last.
         Behind the partition's last node there may be rows of nobody.
@@ -157,7 +157,7 @@ class TableSource(VectorSource):
 
         return cupy.asarray(block)
 
-    def states(self, partition: int) -> list[Any]:
+    def optimizer_states(self, partition: int) -> list[Any]:
         """Return a partition with the optimizer's arrays, whole."""
         return self._read(partition)
 
@@ -206,7 +206,7 @@ def open_checkpoint(
     found = Checkpoints(folder).load(name)
     check_trained(folder, found)
     layout = NodeLayout.open(folder)
-    in_blocks = slot is None and found.geometry.slot_bytes(1) > _ROOM * free_memory(device=device)
+    in_blocks = slot is None and found.geometry.slot_bytes(1) > _MEMORY * free_memory(device=device)
     table = _open_files(folder, found.geometry, device=device and not in_blocks)
     relations, versions = found.tensors.get("relations"), list(found.versions)
     source = TableSource(

@@ -1,4 +1,4 @@
-"""A training of embeddings as it is declared: nothing here knows a graph, a disk or a backend."""
+"""How embeddings are to be trained: independent of any graph, disk or backend."""
 
 from __future__ import annotations
 
@@ -58,8 +58,8 @@ class Training:
     norm: Annotated[Literal[1, 2] | None, BeforeValidator(_number)] = None
     """transe: L1 or L2 distance [default: 1]"""
     reciprocal: bool | None = None
-    """train a second vector for each relation, which asks for heads [default: with relations, but
-    not for transe and rotate]"""
+    """train a second vector for each relation, its inverse, by which heads are predicted as tails
+    [default: with relations, but not for transe and rotate]"""
     init_scale: Positive | None = None
     """standard deviation of initial vectors [default: 0.001; for dot, transe and rotate
     1 / sqrt(dim)]"""
@@ -67,9 +67,10 @@ class Training:
     loss: Literal["softmax", "contrastive", "logistic", "margin", "self-adversarial"] = "softmax"
     """loss of an edge against its negatives; contrastive: softmax without the edge in its sum"""
     margin: Positive | None = None
-    """margin, self-adversarial: by how much an edge is to win [default: 1; self-adversarial: 9]"""
+    """margin, self-adversarial: margin of the loss [default: 1; self-adversarial: 9]"""
     temperature: Positive | None = None
-    """self-adversarial: how much more hard negatives weigh [default: 1]"""
+    """self-adversarial: negatives are weighted by the softmax of this times their score
+    [default: 1]"""
     l2: NotNegative | None = None
     """L2 penalty on the vectors of every edge [default: none]"""
     n3: NotNegative | None = None
@@ -77,7 +78,7 @@ class Training:
     contrastive, unless there is --l2]"""
 
     negatives: Count | Literal["all"] = 256
-    """negatives of an edge and side, shared by a chunk; all: every node in memory"""
+    """negatives per edge and side (head or tail), shared by a chunk; all: every node in memory"""
     by_degree: Annotated[float, Field(ge=0, le=1)] = 0.0
     """share of the negatives that is drawn by degree, the others uniformly"""
     corrupt: Literal["tail", "head", "both"] = "both"
@@ -92,13 +93,14 @@ class Training:
     lr: Annotated[float, Field(gt=0, le=1e38)] = 0.3  # larger ones are infinite as float32
     """learning rate"""
     schedule: Literal["linear", "constant"] = "linear"
-    """learning rate over the epochs: linearly to 0, or constant, which more --epochs can resume"""
+    """learning rate over the epochs: falling linearly to 0, or constant, so that the run can be
+    resumed with more --epochs"""
     beta1: Annotated[float, Field(ge=0, lt=1)] = 0.9
     """adam: decay of the first moment"""
     beta2: Annotated[float, Field(ge=0, lt=1)] = 0.999
     """adam: decay of the second moment"""
     epsilon: Positive = 1e-10
-    """adagrad, adam: added to the root that gradients are divided by"""
+    """adagrad, adam: added to the denominator of an update"""
     epochs: Count = 30
     """passes over all edges"""
     seed: Annotated[int, Field(ge=0, lt=1 << 64)] = 0
@@ -111,8 +113,8 @@ class Training:
     patience: Count | None = None
     """stop after this many evaluations without a better MRR [default: train all epochs]"""
     checkpoint_minutes: Positive = 5.0
-    """save a checkpoint when this many minutes have passed, after the epoch or the state of the
-    buffer that is trained then, and in the end"""
+    """save a checkpoint after this many minutes, once the epoch or, out of core, the state of the
+    buffer that is under way is trained; and at the end"""
 
     partitions: Count | None = None
     """partitions of the nodes, three of which are in memory [default: one where it fits, else as
@@ -150,7 +152,7 @@ class Training:
             raise UsageError(f"--reciprocal has no meaning with --model {self.model}")
         if self.reciprocal and self.corrupt != "both":
             raise UsageError(
-                "--reciprocal asks for heads and tails",
+                "--reciprocal predicts heads and tails",
                 expected="--corrupt both",
                 got=f"--corrupt {self.corrupt}",
             )
@@ -159,7 +161,7 @@ class Training:
         if self.negatives == "all" and self.chunk is not None:
             raise UsageError(
                 "--chunk has no meaning with --negatives all, which all edges share",
-                remedy="Leave --chunk away",
+                remedy="Leave --chunk out",
             )
         sides, batch = 2 if self.corrupt == "both" else 1, self.batch or BATCH
         if self.chunk is not None and sides * -(-batch // self.chunk) > MOST_CHUNKS:
@@ -225,7 +227,7 @@ class Training:
         return (2 if self.corrupt == "both" else 1) * of_side[self.loss]
 
     def rules(self, relations: int) -> EmbedRules:
-        """Return what kernels are told.
+        """Return what kernels are given.
 
         relations  how many the graph has
         """

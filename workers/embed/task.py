@@ -16,7 +16,7 @@ class TrainTask:
 
     run         an existing folder: metrics.jsonl (a line per epoch) and checkpoints/ go there
     training    with ``batch`` and ``partitions`` as they are for this graph and machine
-    init        another run, whose vectors known nodes and relations begin with; its relations
+    init        another run, with whose vectors those of the same ids begin; its relations
     """
 
     graph: Path
@@ -55,7 +55,7 @@ class Trained:
                     bytes a second: of all epochs of this process
     stopped         why it ended: epochs, patience, or nan
     theorem         whether swaps hide behind training, in words; None: nothing is swapped
-    known           nodes and relations that kept the vectors of --init
+    known           how many nodes and relations began with vectors of --init
     ranks           that trained together; of several, bytes and seconds in which partitions
                     changed hands, and what is said of disks is of all ranks
     """

@@ -7,11 +7,11 @@ and x seconds to write one byte and to read another, a swap hides where
     b * t * E / n ** 2  >=  x * S / n        that is        n  <=  b * t * E / (x * S)
 
 Fewer partitions are better, and the buffer bounds how few there can be: three of them in M bytes
-of memory ask for n >= 3 * S / M. The swaps hide where the one bound is not above the other.
+of memory need n >= 3 * S / M. The swaps hide where the one bound is not above the other.
 
 In the paper b is 2: a bucket is trained where its partitions meet first. A training here divides
 each bucket among all states that hold it, so that edges are mixed with more others, and b is what
-its schedule has (``Schedule.hiding``), which is about 1.
+its schedule has (``BucketSchedule.hiding``), which is about 1.
 
 The paper has S = 8 * V * d (values and Adagrad's state, both float32), and 2 * P / (w + r) seconds
 for an exchange, where 2 * P are the bytes of one partition: E / V ** 2 >= 96 * d ** 2 /

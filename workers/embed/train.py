@@ -31,6 +31,7 @@ from penstock.kernels.streams import Stream
 from penstock.partition.order import order
 from penstock.workers.cores import cores_of_rank
 from penstock.workers.embed.batch_size import too_large_batch
+from penstock.workers.embed.bucket_schedule import BucketSchedule, Share
 from penstock.workers.embed.buffer import BufferVisit, PartitionBuffer, Phase, are_finite
 from penstock.workers.embed.busy import BusyTime
 from penstock.workers.embed.edges import all_edges, split_edges
@@ -41,7 +42,6 @@ from penstock.workers.embed.negatives import Draw, Negatives
 from penstock.workers.embed.penalty import mean_penalty
 from penstock.workers.embed.ranking import Scores, known_answers, rank, sample
 from penstock.workers.embed.ranks.rounds import order_in_memory
-from penstock.workers.embed.schedule import Schedule, Share
 from penstock.workers.embed.source import (
     BufferSource,
     TableSource,
@@ -67,7 +67,7 @@ VALIDATION = "valid"  # the split that a training is validated on
 # lies in, in which order the batches of a phase are trained.
 _ASSIGN, _BATCH_ORDER = 3, 4
 _MOST_PAIRS = 16  # of partitions, more than a buffer of four has
-_LOOK = 0.2  # seconds between two looks at whether anybody waits for the result
+_LOOK = 0.2  # seconds between two checks whether anybody waits for the result
 
 
 @dataclass(frozen=True)
@@ -139,29 +139,33 @@ class Run:
         self.versions = self._versions(geometry)
         path = table_path(task.checkpoints, geometry, comm.rank)
         self.table = open_table(path, geometry, device=gpu())
-        self.schedule = self._schedule()
+        self.bucket_schedule = self._bucket_schedule()
         self.warm = None
         if task.init is not None:
             self.warm = WarmStart(task.init, task.init_relations, graph, self.rules)
-        self.known = {} if self.warm is None else self.warm.known
+        self.initialised = {} if self.warm is None else self.warm.initialised
         self.steps = 0 if self.warm is None else self.warm.steps  # the optimizer's, before this
         if self.warm is not None and len(first := self._unwritten()) > 1:
             self.warm.copy(self.layout, first, task.run)
         self.buffer = PartitionBuffer(
             self.table,
             self.versions,
-            self.schedule,
+            self.bucket_schedule,
             sizes=self.layout.sizes,
             initial=self._initial,
             prefetch=training.prefetch,
             xp=arrays_of_device(),
-            before_state=self._before_state,
+            before_visit=self._before_visit,
         )
         self.kernels = kernel("embed", self.buffer.values)
         self.negatives = Negatives(graph, training, self.layout, self.kernels)
         self.work = self.kernels.workspace(cores_of_rank(comm))
         self.relations = self._initial_relations()
-        self.epoch, self.state, self.batches = 0, 0, 0  # done: epochs, states of the next, batches
+        self.epoch, self.buffer_state, self.batches = (
+            0,
+            0,
+            0,
+        )  # done: epochs, states of the next, batches
         self.best, self.best_epoch, self.bad = -1.0, 0, 0
         self.best_scores: dict[str, Any] | None = None
         self.loss, self.epoch_loss, self.epoch_edges = math.nan, 0.0, 0
@@ -179,17 +183,17 @@ class Run:
     def _versions(self, geometry: Geometry) -> Versions:
         return self.checkpoints.versions(geometry)
 
-    def _schedule(self) -> Schedule:
+    def _bucket_schedule(self) -> BucketSchedule:
         training, count = self.training, self.task.partitions
-        # Of one partition there is one order, whichever is asked for.
+        # Of one partition there is one order, whichever is given.
         chosen = order_in_memory(1) if count == 1 else order(training.order, count)
-        return Schedule(chosen, seed=training.seed, spread=True)
+        return BucketSchedule(chosen, seed=training.seed, spread=True)
 
     def _unwritten(self) -> list[int]:
         """Return the partitions that this rank will fill, as they were never written."""
         return [version.partition for version in self.versions.newest if version.number == 0]
 
-    def _before_state(self, epoch: int, number: int) -> None:
+    def _before_visit(self, epoch: int, number: int) -> None:
         """Do nothing: the partitions of every state are here."""
 
     def _layout(self) -> NodeLayout:
@@ -248,17 +252,21 @@ class Run:
         found = self.checkpoints.load(LAST)
         about = found.about
         path, edges = self.task.checkpoints / f"{LAST}.json", self.graph.num_edges
-        _check_position(path, about, len(self.schedule), edges)
-        self.known = about.get("known", self.known)
+        _check_position(path, about, len(self.bucket_schedule), edges)
+        self.initialised = about.get("known", self.initialised)
         self.steps = steps_before(about)
-        self.epoch, self.state, self.batches = about["epoch"], about["state"], about["batches"]
+        self.epoch, self.buffer_state, self.batches = (
+            about["epoch"],
+            about["state"],
+            about["batches"],
+        )
         self._saved_batches = self.batches
         self.best, self.best_epoch, self.bad = about["best"], about["best_epoch"], about["bad"]
         self.best_scores, self.loss = about["scores"], about["loss"]
         self.loss = math.nan if self.loss is None else self.loss
         self.epoch_loss, self.epoch_edges = about["epoch_loss"], about["epoch_edges"]
         if self.comm.rank == 0:
-            _drop_later(lines, self.epoch, self.state)
+            _drop_later(lines, self.epoch, self.buffer_state)
         if self.relations is not None:
             self.relations.values[:] = to_device(found.tensors["relations"])
             self.relations.state[:] = to_device(found.tensors["relations_state"])
@@ -341,7 +349,7 @@ class Run:
             theorem=self._theorem(epochs),
             validated=0 if self.validation is None else self.validation[0].count,
             validation=self.best_scores,
-            known=self.known,
+            known=self.initialised,
         )
 
     def _buckets(self) -> EdgeBuckets:
@@ -378,7 +386,7 @@ class Run:
             memory=table.slot_bytes(self.buffer.slots),
             slots=self.buffer.slots,
             machine=Machine(busy / trained, rate / 2, rate / 2, exchange=rate),
-            buckets=self.schedule.hiding,
+            buckets=self.bucket_schedule.hiding,
         )
         return condition.describe(self.layout.partitions)
 
@@ -390,7 +398,7 @@ class Run:
             begun, busy = time.perf_counter(), self.busy.seconds
             exposed = self.buffer.traffic.exposed_seconds
             share = 1 - self.epoch_edges / edges
-            paused = self._states(self.epoch)
+            paused = self._visits(self.epoch)
             if paused is None:
                 return "nan"
             self._before, self.loss = self.loss, self.epoch_loss / max(self.epoch_edges, 1)
@@ -409,21 +417,21 @@ class Run:
                 return "nan"
             if share:
                 done.append(took)
-            self.epoch, self.state = self.epoch + 1, 0
+            self.epoch, self.buffer_state = self.epoch + 1, 0
             self.epoch_loss, self.epoch_edges = 0.0, 0
             self._finish_epoch(took, validates=validates, due=due)
         return "epochs"
 
-    def _states(self, epoch: int) -> float | None:
+    def _visits(self, epoch: int) -> float | None:
         """Train the states of an epoch that are left; return the seconds of checkpoints.
 
         None: the loss is no number, or a vector is none.
         """
         paused = 0.0
-        for visit in self.buffer.states(epoch, start=self.state):
+        for visit in self.buffer.visits(epoch, start=self.buffer_state):
             if not self._visit(visit):
                 return None
-            self.state = visit.number + 1
+            self.buffer_state = visit.number + 1
             if not visit.last and self._save_due():
                 if not self._settle():
                     return None
@@ -433,8 +441,8 @@ class Run:
                 if not self._finite():
                     return None
                 self._save()
-                states = len(self.schedule)
-                self._note({"epoch": epoch + 1, "state": self.state, "states": states})
+                states = len(self.bucket_schedule)
+                self._note({"epoch": epoch + 1, "state": self.buffer_state, "states": states})
                 paused += time.perf_counter() - begun
         return paused if self._settle() else None
 
@@ -444,7 +452,7 @@ class Run:
         As far as seen: a GPU may still train when this returns, so that it never waits for the
         host between phases and states.
         """
-        # What stays while a swap runs has its rows before, too: its edges can be asked for now.
+        # What stays while a swap runs has its rows before, too: its edges can be gathered now.
         groups = {
             phase.which: self._groups(phase)
             for phase in (visit.before, visit.during)
@@ -602,19 +610,19 @@ class Run:
         """
         if not flushed:
             self.buffer.flush()
-        tensors, about = self._beside()
+        tensors, about = self._checkpoint_body()
         self.checkpoints.save(self.table, self.versions, tensors, about, names=names)
         self._saved, self._saved_batches = time.monotonic(), self.batches
 
-    def _beside(self) -> tuple[dict[str, Array], dict[str, Any]]:
-        """Return what a checkpoint holds beside the partitions: relations, and where it is."""
+    def _checkpoint_body(self) -> tuple[dict[str, Array], dict[str, Any]]:
+        """Return what a checkpoint holds besides the partitions: relations, and where it is."""
         tensors = {}
         if self.relations is not None:
             tensors["relations"] = to_host(self.relations.values)
             tensors["relations_state"] = to_host(self.relations.state)
         return tensors, {
             "epoch": self.epoch,
-            "state": self.state,
+            "state": self.buffer_state,
             "batches": self.batches,
             "best": self.best,
             "best_epoch": self.best_epoch,
@@ -623,7 +631,7 @@ class Run:
             "loss": self.loss if math.isfinite(self.loss) else None,
             "epoch_loss": self.epoch_loss,
             "epoch_edges": self.epoch_edges,
-            "known": self.known,
+            "known": self.initialised,
             "steps": self.steps,
         }
 

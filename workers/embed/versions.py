@@ -75,7 +75,7 @@ class Versions:
         return Version(partition, place, self.newest[partition].number + 1)
 
     def wrote(self, version: Version) -> None:
-        """Take note that ``version`` is written, as far as the disk is asked."""
+        """Note that the write of ``version`` was requested."""
         self.newest[version.partition] = version
 
     def keep(self, name: str, versions: Iterable[Version] | None = None) -> None:
@@ -221,12 +221,12 @@ class Checkpoints:
         raise PenstockError(
             f"{self.folder / f'{name}.json'} was replaced {_ATTEMPTS} times while it was read",
             expected="a checkpoint that lasts until it is read",
-            got="a training that writes the next one sooner",
-            remedy="Wait for the training's end, or train with more --checkpoint-minutes",
+            got="a run that writes the next one sooner",
+            remedy="Wait for the end of the run, or train with more --checkpoint-minutes",
         ) from last
 
     def _mark(self, name: str) -> bytes:
-        """Return by what a checkpoint is known: its manifest counts how many were written."""
+        """Return what identifies a checkpoint: its manifest counts how many were written."""
         try:
             return (self.folder / f"{name}.json").read_bytes()
         except FileNotFoundError:

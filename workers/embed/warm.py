@@ -1,4 +1,4 @@
-"""A warm start: the vectors and the optimizer's state of what another run knows by id."""
+"""A warm start: the vectors and the optimizer's state of another run's nodes, by id."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ IDS = "ids.parquet"  # of a run: the user's id of every node, in the order of th
 
 
 class WarmStart:
-    """What of a graph another run knows.
+    """The nodes and relations of a graph that another run has, too.
 
-    known  how many nodes and relations
-    steps  that the optimizer had taken, which Adam's state is divided by
+    initialised  how many nodes and relations begin with vectors of the run
+    steps        that the optimizer had taken, which Adam's state is divided by
     """
 
     def __init__(self, run: Path, names: tuple[str, ...], graph: Graph, rules: EmbedRules) -> None:
@@ -50,7 +50,7 @@ class WarmStart:
         number = {name: i for i, name in enumerate(names)}
         self.relations = np.array([number.get(name, -1) for name in now], np.int64)
         self.old_relations, self.inverse = len(names), rules.inverse
-        self.known = {
+        self.initialised = {
             "nodes": int(np.count_nonzero(nodes >= 0)),
             "relations": int(np.count_nonzero(self.relations >= 0)),
         }
@@ -69,7 +69,7 @@ class WarmStart:
             self._copied.write(at, rows, is_state=is_state)
 
     def fill(self, nodes: Array, slot: Slot, partition: int | None = None) -> None:
-        """Give the known ones of ``nodes``, which are the first rows of a slot, what they had.
+        """Give those of ``nodes``, the first rows of a slot, that the other run has what they had.
 
         Threads may call it at once: several partitions may be filled while others are written.
 
@@ -106,7 +106,7 @@ class WarmStart:
                     yield order[at], rows[ordered[at] - begin], is_state
 
     def fill_relations(self, values: Array, state: Array) -> None:
-        """Give known relations what they had, their inverses too."""
+        """Give relations that the other run has what they had, their inverses too."""
         here = np.flatnonzero(self.relations >= 0)
         old = self.relations[here]
         for array, name in ((values, "relations"), (state, "relations_state")):
@@ -122,7 +122,7 @@ class WarmStart:
 
 
 class _Copied:
-    """The known rows of partitions, in a file: values of all, and then states.
+    """The copied rows of partitions, in a file: values of all, and then states.
 
     rows  how many each partition has, of those that are not filled yet
     """
@@ -162,7 +162,7 @@ class _Copied:
                 data, offset = rows.data.cast("B"), self._offset(first + begin, is_state)
                 while data:
                     done = os.preadv(self._file.fileno(), [data], offset)
-                    assert done, "a file that nobody else knows is as long as it was"
+                    assert done, "a file without a name is as long as it was"
                     data, offset = data[done:], offset + done
                 yield slice(begin, begin + len(rows)), rows, is_state
 
@@ -182,7 +182,7 @@ class _Copied:
 
 
 def numbers_of(ids: Any, run: Path) -> Array:
-    """Return which node of a run each of a graph's ids is, and -1 where it knows none of that id.
+    """Return which node of a run each of a graph's ids is, and -1 where it has none of that id.
 
     Ids of another type are compared as text.
     """

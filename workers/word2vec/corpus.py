@@ -108,7 +108,7 @@ class Corpus(ABC):
 
 @dataclass(frozen=True)
 class GraphWalks:
-    """A corpus of walks: what a rank is told of it.
+    """A corpus of walks: what a rank is given of it.
 
     walks  of every start in an epoch; same: those of the first epoch again in every other one
     """
@@ -233,7 +233,7 @@ class EncodedPiece:
 
 @dataclass(frozen=True)
 class Encoded:
-    """A corpus of numbers of words, in the files of a folder: what a rank is told of it."""
+    """A corpus of numbers of words, in the files of a folder: what a rank is given of it."""
 
     folder: Path
 

@@ -33,7 +33,7 @@ from penstock.vector_parts import rows_of_part, save_part
 from penstock.workers.resources.device import gpu, to_host, wait_for_gpu
 
 FOLDER, LAST, EPOCHS = "checkpoints", "checkpoints/last.json", "epochs.jsonl"
-_ANEW = "Run without --resume to start anew"
+_ANEW = "Run without --resume to start over"
 # Pieces of an array that are copied ahead: hashing one takes longer than copying it, and to encode
 # one as Parquet several times as long, which as many threads do, up to so many.
 _AHEAD, _AHEAD_ENCODED = 6, 16
@@ -133,10 +133,10 @@ class Checkpoints:
         if gpu():
             wait_for_gpu()  # the threads below have streams of their own
         with (
-            ThreadPoolExecutor(1) as beside,
+            ThreadPoolExecutor(1) as background,
             ThreadPoolExecutor(1 if parts is None else parts.threads) as encoding,
         ):
-            context = beside.submit(write, "out", vectors[1])
+            context = background.submit(write, "out", vectors[1])
 
             def encode(number: int, values: Any) -> Future[FileEntry]:
                 assert parts is not None

@@ -1,4 +1,4 @@
-"""What ranks that train vectors are told, and what they return."""
+"""What ranks that train vectors are given, and what they return."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from penstock.kernels.word2vec_rules import Rules
 from penstock.limits import cores
 from penstock.workers.word2vec.corpus import Encoded, GraphWalks
 
-BLOCK_WORDS = 1 << 20  # trained between two looks at whether the client is still there
+BLOCK_WORDS = 1 << 20  # trained between two checks whether the client is still there
 GPU_BLOCK_WORDS = 1 << 25
 FLOAT = 4
 # Words between two exchanges for each word of the vocabulary: the shards' changes then add up about
@@ -25,7 +25,7 @@ SYNC_ROUNDS, SYNC_ROUNDS_SHORT, SHORT = 50, 150, 1_000_000_000
 
 
 @dataclass(frozen=True)
-class Training:
+class TrainingSettings:
     """How vectors are trained.
 
     min_lr         the rate falls to it in a straight line, by words seen
@@ -101,7 +101,7 @@ class TrainTask:
     corpus: Encoded | GraphWalks
     words: int
     counts: Path | None
-    training: Training
+    training: TrainingSettings
     folder: Path
     start: Path | None = None
     parts: Path | None = None

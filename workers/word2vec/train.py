@@ -4,7 +4,7 @@ One rank trains its vectors in place, block after block, on all its threads or i
 ranks, or the shards of ``--deterministic``, train copies, each on words of its own, which are
 combined every so many words: see deltas.py.
 
-A GPU is launched a round ahead: what it found in one is read, told to the other ranks and noted
+A GPU is launched a round ahead: what it found in one is read, sent to the other ranks and noted
 while it trains the next, so that it never waits for the host. Only before a checkpoint is it waited
 for, which needs vectors of just the words that were noted.
 """
@@ -102,8 +102,8 @@ class _Run:
 
     def run(self) -> Trained:
         """Run the epochs that are left."""
-        with ThreadPoolExecutor(1) as beside:
-            parts = beside.submit(self._parts) if self.comm.rank == 0 else None
+        with ThreadPoolExecutor(1) as background:
+            parts = background.submit(self._parts) if self.comm.rank == 0 else None
             return self._run(parts)
 
     def _run(self, parts: Future[Parts | None] | None) -> Trained:

@@ -63,11 +63,13 @@ def evaluated(vectors: Vectors, options: EvaluateOptions, *, quiet: bool) -> Eva
     vectors.check_finite()
     report = EvaluateReport(str(vectors.path), len(vectors), vectors.dimension)
     if options.pairs or options.analogies:
-        known = words.Words(
+        vocabulary = words.Words(
             vectors, case_sensitive=options.case_sensitive, restrict=options.restrict
         )
-        report.pairs = [words.evaluate_pairs(known, path) for path in options.pairs]
-        report.analogies = [words.evaluate_analogies(known, path) for path in options.analogies]
+        report.pairs = [words.evaluate_pairs(vocabulary, path) for path in options.pairs]
+        report.analogies = [
+            words.evaluate_analogies(vocabulary, path) for path in options.analogies
+        ]
     if options.labels is not None:
         total = len(options.shares) * options.repeats
         with Progress("classify", total=total, unit="splits", quiet=quiet) as progress:

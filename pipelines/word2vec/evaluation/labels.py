@@ -137,13 +137,13 @@ def read_labels(vectors: Vectors, path: Path) -> tuple[Array, Array, list[Any], 
 
 def _once(rows: Array, targets: Array) -> tuple[Array, Array]:
     """Return each row once, with all its classes: a table may have a line for each of them."""
-    known, first, of = np.unique(rows, return_index=True, return_inverse=True)
-    if len(known) == len(rows):
+    labelled, first, of = np.unique(rows, return_index=True, return_inverse=True)
+    if len(labelled) == len(rows):
         return rows, targets
-    every = np.zeros((len(known), targets.shape[1]), bool)
+    every = np.zeros((len(labelled), targets.shape[1]), bool)
     np.logical_or.at(every, of, targets)
     order = np.argsort(first)
-    return known[order], every[order]
+    return labelled[order], every[order]
 
 
 def _columns(path: Path) -> tuple[pa.Array, pa.Array]:

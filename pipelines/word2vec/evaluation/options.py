@@ -22,30 +22,30 @@ class EvaluateOptions:
     """Options of ``penstock word2vec evaluate``."""
 
     pairs: tuple[ClientPath, ...] = ()
-    """a file of word pairs and a judgement, a line each: Spearman's rank correlation with cosines;
-    may be repeated"""
+    """a file of two words and their similarity as judged, a line each: Spearman's rank correlation
+    of cosines with it; may be repeated"""
     analogies: tuple[ClientPath, ...] = ()
     """a file of analogies, a b c d a line, with sections that begin with a colon: accuracy of
     3CosAdd and 3CosMul; may be repeated"""
     labels: ClientPath | None = None
     """a graph with labels, or a Parquet file of id and label: F1 of one-vs-rest logistic
-    regression by training share"""
+    regression, by training share"""
     id_file: ClientPath | None = None
-    """of an .npy file: the file of its ids [default: as penstock similar]"""
+    """for an .npy file: the file of its ids [default: as in penstock similar]"""
 
     case_sensitive: Annotated[bool, Parameter(negative="")] = False
-    """words differ where only their case does [default: the first of such words stands for all]"""
+    """distinguish case [default: of words that differ only in case the first one counts]"""
     restrict: Annotated[int, Field(ge=1)] = 300_000
-    """the first so many vectors only, which are those of the most frequent words"""
+    """compare with this many vectors only, the first, of the most frequent words"""
 
     shares: Annotated[tuple[Share, ...], Field(min_length=1)] = (
         0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9,
     )  # fmt: skip
-    """training shares: parts of the labelled ids to train on; the rest is predicted"""
+    """training shares: fractions of the labelled ids to train on; the rest is predicted"""
     repeats: Annotated[int, Field(ge=1)] = 10
-    """random splits, of which the means are shown"""
+    """random splits per share, whose means are shown"""
     l2: Annotated[float, Field(gt=0)] = 1.0
-    """L2 penalty: half of it times the squared weights is added to the loss"""
+    """L2 penalty of the classifier: half of it times the squared weights is added to the loss"""
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
     """random seed of the splits"""
 

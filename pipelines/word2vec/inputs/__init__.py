@@ -79,7 +79,7 @@ class Input(ABC):
 
     @property
     def rows_are(self) -> str:
-        """What gets a vector: nodes, of a graph that is known, or words."""
+        """What gets a vector: nodes, where the graph is given, or words."""
         return "words" if self.graph is None else "nodes"
 
     @property
@@ -110,12 +110,12 @@ class Input(ABC):
         if self.graph is None:
             raise UsageError(
                 "--verify compares the files of a graph or of walks, and the input has neither",
-                remedy="Leave --verify away",
+                remedy="Leave --verify out",
             )
         Graph.open(self.graph.path, verify=True, quiet=quiet)
 
     def identity(self) -> dict[str, Any]:
-        """Return by what the input is known."""
+        """Return what identifies the input."""
         files = self.files
         stamps = {str(path): file_stamp(path) for path in files}
         # What is encoded already has numbers by the order of the files.

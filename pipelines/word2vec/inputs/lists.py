@@ -123,15 +123,15 @@ class ListsInput(Input):
             raise UsageError(
                 f"option --{given[0].replace('_', '-')} leaves words out, and with --graph every "
                 "node has a vector",
-                remedy="Leave one of them away",
+                remedy="Leave one of them out",
             )
 
     def identity(self) -> dict[str, Any]:
         """Return the files as they are, and the graph."""
-        known = super().identity()
+        identity = super().identity()
         if self._graph is not None:
-            known |= {"graph": str(self._graph.path), "version": self._graph.digest}
-        return known
+            identity |= {"graph": str(self._graph.path), "version": self._graph.digest}
+        return identity
 
     @property
     def tokens(self) -> int:
@@ -338,7 +338,7 @@ class WalksInput(ListsInput):
 
     @property
     def has_internal_ids(self) -> bool:
-        """Whether walks hold the numbers of nodes, and there is no graph to ask for their ids."""
+        """Whether walks hold the numbers of nodes, and there is no graph that has their ids."""
         return self.internal and self._graph is None
 
     @property
@@ -399,12 +399,12 @@ def cut_sentences(offsets: Array, longest: int) -> Array:
 
 def without_unknown(tokens: Array, offsets: Array) -> tuple[Array, Array]:
     """Return tokens and offsets without negative numbers, which are no words."""
-    known = tokens >= 0
-    if known.all():
+    in_vocabulary = tokens >= 0
+    if in_vocabulary.all():
         return tokens, offsets
     before = np.zeros(len(tokens) + 1, np.int64)
-    np.cumsum(known, out=before[1:])
-    return tokens[known], before[offsets]
+    np.cumsum(in_vocabulary, out=before[1:])
+    return tokens[in_vocabulary], before[offsets]
 
 
 def _looked_up(ids: pa.Array, vocabulary: pa.Array) -> Array:
@@ -431,7 +431,7 @@ def _nodes(graph: Graph, groups: Groups, ids: pa.Array, offsets: Array, *, inter
             f"{graph.path} has no node {ids[place].as_py()!r}: {groups.path}, "
             f"{groups.where(offsets, place)}{more}",
             expected=f"ids of the graph, of type {graph.node_column('id').type}",
-            remedy="Give the graph that the walks are of, or leave --graph away",
+            remedy="Give the graph that the walks are of, or leave --graph out",
         )
     return found.astype(np.int32)
 

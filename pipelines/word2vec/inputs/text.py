@@ -245,13 +245,13 @@ def encode_words(text: Range, folder: Path, records: Records, *, longest: int) -
         nonlocal held
         tokens = np.concatenate([each for each, _ in waiting])
         offsets = np.concatenate([np.zeros(1, np.int64), *(ends for _, ends in waiting)])
-        known = tokens >= 0
+        in_vocabulary = tokens >= 0
         before = np.zeros(len(tokens) + 1, np.int64)
-        np.cumsum(known, out=before[1:])
+        np.cumsum(in_vocabulary, out=before[1:])
         end = int(offsets[-1])
         piece = EncodedPiece(f"{text.name}.{len(pieces)}", len(offsets) - 1, int(before[end]))
         if piece.sentences:
-            files.extend(piece.save(folder, tokens[:end][known[:end]], before[offsets]))
+            files.extend(piece.save(folder, tokens[:end][in_vocabulary[:end]], before[offsets]))
             pieces.append(piece)
         waiting[:] = [(tokens[end:], np.empty(0, np.int64))]
         held = len(tokens) - end

@@ -271,7 +271,7 @@ def test_a_warm_start_begins_where_the_other_run_ended(
     assert warm.trained.loss is not None
     assert cold.trained.loss is not None
     assert warm.trained.loss < 0.8 * cold.trained.loss
-    assert "began with known vectors" in warm.text()
+    assert "began with the vectors of --init" in warm.text()
     with pytest.raises(UsageError, match="do not fit: they have another --dim"):
         embed.train(graph, tmp_path / "other", init=run, **{**options, "dim": 12})
     with pytest.raises(UsageError, match="cannot begin with itself"):
@@ -315,10 +315,10 @@ def test_the_command_line(graph: Graph, tmp_path: Path, capsys: Any) -> None:
         ({"temperature": 2.0}, "--temperature needs --loss self-adversarial"),
         ({"n3": 0.1, "l2": 0.1}, "--n3 and --l2 cannot go together"),
         ({"chunk": 2000}, "--chunk is a part of a batch"),
-        ({"reciprocal": True, "corrupt": "tail"}, "asks for heads and tails"),
+        ({"reciprocal": True, "corrupt": "tail"}, "predicts heads and tails"),
         ({"negatives": "all", "by_degree": 0.5}, "no meaning with --negatives all"),
         ({"negatives": "some"}, "--negatives has a bad value"),
-        ({"parts": 2, "partitions": 6}, "6 partitions cannot be dealt to 2 ranks"),
+        ({"parts": 2, "partitions": 6}, "6 partitions cannot be distributed over 2 ranks"),
         ({"parts": 300}, "too few for 300 ranks"),
         ({"resume": True, "overwrite": True}, "cannot go together"),
         ({"negatives": "all", "chunk": 10}, "--chunk has no meaning with --negatives all"),
@@ -594,7 +594,7 @@ def test_edges_of_another_graph_are_filtered_by_both(
         ({"head": "e1", "tail": "e2", "relation": "r0"}, "got both"),
         ({"head": "nobody", "relation": "r0"}, "has no vector of 'nobody'"),
         ({"head": "e1"}, "--relation is missing"),
-        ({"head": "e1", "relation": "r"}, "knows no relation 'r'"),
+        ({"head": "e1", "relation": "r"}, "has no relation 'r'"),
     ],
     ids=str,
 )

@@ -484,7 +484,7 @@ def test_gradients_of_all_pieces_are_counted(graph: Graph) -> None:
 def test_partitions_beyond_any_use_are_refused(graph: Graph) -> None:
     large = Graph(graph.path, replace(graph.manifest, nodes=10**6, edges=10**7))
     check_graph(large, Training(partitions=1024))
-    with pytest.raises(UsageError, match="--partitions 1,024 or less.*Leave --partitions away"):
+    with pytest.raises(UsageError, match="--partitions 1,024 or less.*Leave --partitions out"):
         check_graph(large, Training(partitions=1025))
     check_graph(large, Training(partitions=4096), 4)
     with pytest.raises(UsageError, match="--partitions 4,096 or less"):

@@ -204,7 +204,7 @@ def test_every_command_that_makes_something_can_be_a_stage():
     assert (etl.inputs, etl.listed, etl.writes) == ((1, None), True, True)
     assert command_of("partition").in_place
     assert not command_of("gnn evaluate").writes
-    similar = command_of("similar")  # as a stage it always writes everyone's neighbours
+    similar = command_of("similar")  # as a stage it always writes the neighbours of all ids
     assert (similar.inputs, similar.writes, similar.has("all")) == ((1, 1), True, False)
     with pytest.raises(UsageError, match="option all is the flow's"):
         similar.arguments({"all": "near"})

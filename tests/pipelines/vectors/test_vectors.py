@@ -405,7 +405,7 @@ def test_export_options(written, tmp_path):
         export(folder, tmp_path / "x", format="npy")
     with pytest.raises(UsageError, match="--blank is for text and binary"):
         export(folder, tmp_path / "x.npy", format="npy", blank="_")
-    with pytest.raises(UsageError, match="--blank stands for blanks"):
+    with pytest.raises(UsageError, match="--blank replaces blanks"):
         export(folder, tmp_path / "x", blank=" ")
     export(folder, tmp_path / "x")
     with pytest.raises(OutputExists, match="exists"):

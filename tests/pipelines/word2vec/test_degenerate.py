@@ -19,7 +19,7 @@ from penstock.pipelines.word2vec.inputs import Counted, open_input
 from penstock.pipelines.word2vec.inputs.text import Range
 from penstock.pipelines.word2vec.job import Word2vecJob
 from penstock.pipelines.word2vec.options import Word2vecOptions
-from penstock.pipelines.word2vec.planning import training_of
+from penstock.pipelines.word2vec.planning import settings_of
 
 SMALL: dict[str, Any] = {"dim": 16, "epochs": 1, "sample": 0, "min_count": 1}
 
@@ -91,7 +91,7 @@ def test_a_window_wider_than_any_sentence(tmp_path: Path) -> None:
     options: dict[str, Any] = {**SMALL, "deterministic": True}
     wide = word2vec(tmp_path / "t.txt", tmp_path / "v", window=10**12, **options)
     assert wide.loss == word2vec(tmp_path / "t.txt", tmp_path / "w", window=10, **options).loss
-    assert training_of(Word2vecOptions(window=10**12, length=7), "graph").rules.half_window == 6
+    assert settings_of(Word2vecOptions(window=10**12, length=7), "graph").rules.half_window == 6
 
 
 def test_a_window_that_does_not_fit_into_memory(tmp_path: Path) -> None:

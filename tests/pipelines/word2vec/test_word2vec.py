@@ -40,9 +40,9 @@ from penstock.pipelines.word2vec.inputs import lists, text
 from penstock.pipelines.word2vec.inputs.text import Range
 from penstock.pipelines.word2vec.job import Word2vecJob
 from penstock.pipelines.word2vec.options import Word2vecOptions
-from penstock.pipelines.word2vec.planning import too_large, training_of
+from penstock.pipelines.word2vec.planning import settings_of, too_large
 from penstock.workers.word2vec.state import Checkpoints
-from penstock.workers.word2vec.task import Training
+from penstock.workers.word2vec.task import TrainingSettings
 
 SMALL: dict[str, Any] = {"dim": 16, "epochs": 2}
 
@@ -144,7 +144,7 @@ def test_pools_are_refused_where_they_would_be_ignored(blocks: Graph, tmp_path: 
 
 def test_a_pool_is_of_so_many_walks() -> None:
     def rules(kind: str = "graph", **options: Any) -> Rules:
-        return training_of(Word2vecOptions(**options), kind).rules
+        return settings_of(Word2vecOptions(**options), kind).rules
 
     found = rules(length=80)
     assert (found.pool, found.pool_sentences) == (400, 8)
@@ -442,7 +442,7 @@ def test_a_sentence_of_millions_of_words(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_a_vocabulary_that_does_not_fit() -> None:
-    training = training_of(Word2vecOptions(dim=128), "text")
+    training = settings_of(Word2vecOptions(dim=128), "text")
     has = Capacity(rows=10**8, memory=10**9, on_gpu=False, workers=1)
     error = too_large(training, 10**7, 1, 0, has, counted=True)
     assert isinstance(error, CapacityError)
@@ -460,7 +460,7 @@ def test_a_vocabulary_that_does_not_fit() -> None:
 def test_what_does_not_fit_is_said_before_the_run(
     blocks: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Training, "word_bytes", lambda self, ranks: 10**12)
+    monkeypatch.setattr(TrainingSettings, "word_bytes", lambda self, ranks: 10**12)
     with pytest.raises(CapacityError, match="training 400 words of 16 dimensions"):
         word2vec(blocks, tmp_path / "v", **SMALL)
     assert not (tmp_path / "v").exists()
@@ -475,7 +475,7 @@ def test_what_the_vocabulary_decides_is_said_before_the_corpus_is_written(
     else:
         path = tmp_path / "l.parquet"
         pq.write_table(pa.table({"s": [list("abcde")] * 9}), path)
-    training = training_of(Word2vecOptions(**SMALL), kind)
+    training = settings_of(Word2vecOptions(**SMALL), kind)
     memory = training.block_bytes(on_gpu=False) + 3 * training.word_bytes(1)
     has = Capacity(rows=10**8, memory=memory, on_gpu=False, workers=1)
     monkeypatch.setattr("penstock.pipelines.job.ranks.capacity_of", lambda client: has)
@@ -489,7 +489,7 @@ def test_what_the_vocabulary_decides_is_said_before_the_corpus_is_written(
     monkeypatch.setattr(lists, "encode_ids", encoded)
     with pytest.raises(CapacityError, match="training 5 words.*--max-vocab 3 would fit"):
         word2vec(path, tmp_path / "v", **SMALL)
-    with pytest.raises(UsageError, match="knows none of the 3 ids"):
+    with pytest.raises(UsageError, match="has none of the 3 ids"):
         word2vec(other, tmp_path / "w", init=tmp_path / "old", **SMALL)
 
 
@@ -611,7 +611,7 @@ def test_new_nodes_begin_with_the_mean_of_their_neighbours(blocks: Graph, tmp_pa
     with pytest.raises(UsageError, match="of another dimension"):
         word2vec(blocks, tmp_path / "x", dim=8, init=tmp_path / "old")
     path = packed(tmp_path / "t.txt", b"quite other words " * 9)
-    with pytest.raises(UsageError, match="knows none of the 3 ids"):
+    with pytest.raises(UsageError, match="has none of the 3 ids"):
         word2vec(path, tmp_path / "x", dim=16, init=tmp_path / "old")
 
 
@@ -699,7 +699,7 @@ def test_text_is_planned_without_counting(tmp_path: Path, capsys: Any) -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"min_lr": 0.5}, "--min-lr is where --lr falls to"),
+        ({"min_lr": 0.5}, "--min-lr is what --lr falls to"),
         ({"shards": 2}, "--shards are of --deterministic"),
         ({"shards": 4}, "--shards are of --deterministic"),  # as many as by default
         ({"graph": "g", "walks": 10}, "--walks is for walks that are made here"),  # the default

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from penstock.partition.order import order
+from penstock.workers.embed.bucket_schedule import BucketSchedule
 from penstock.workers.embed.buffer import PartitionBuffer
 from penstock.workers.embed.layout.nodes import NodeLayout
-from penstock.workers.embed.schedule import Schedule
 from penstock.workers.embed.storage import Geometry, open_table
 from penstock.workers.embed.versions import Checkpoints, table_path
 
@@ -28,7 +28,7 @@ class Small:
         self.table = open_table(table_path(folder, self.geometry), self.geometry, **table)
         self.checkpoints = Checkpoints(folder)
         self.versions = self.checkpoints.versions(self.geometry)
-        self.schedule = Schedule(order(name, partitions, capacity), seed=1, **schedule)
+        self.schedule = BucketSchedule(order(name, partitions, capacity), seed=1, **schedule)
         self.buffer = PartitionBuffer(
             self.table,
             self.versions,
@@ -53,7 +53,7 @@ class Small:
                     array %= np.float32(97)
 
     def epoch(self, epoch, start=0):
-        for state in self.buffer.states(epoch, start=start):
+        for state in self.buffer.visits(epoch, start=start):
             for phase in state:
                 self.train(phase)
 

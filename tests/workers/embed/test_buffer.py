@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from penstock.errors import PenstockError
 from penstock.partition.order import order
 from penstock.workers.embed import buffer as module
-from penstock.workers.embed.schedule import Schedule, Share
+from penstock.workers.embed.bucket_schedule import BucketSchedule, Share
 
 ORDERS = [("prefetch", 3), ("beta", 3), ("beta", 4), ("legend", 3)]
 
@@ -21,7 +21,7 @@ ORDERS = [("prefetch", 3), ("beta", 3), ("beta", 4), ("legend", 3)]
 def schedules(draw):
     name, capacity = draw(st.sampled_from(ORDERS))
     n = draw(st.integers(1, 17))
-    return Schedule(
+    return BucketSchedule(
         order(name, n, capacity), seed=draw(st.integers(0, 99)), relabel=draw(st.booleans()),
         spread=draw(st.booleans()),
     )  # fmt: skip
@@ -55,7 +55,7 @@ def test_every_bucket_is_trained_once_an_epoch(data):
 )
 def test_buckets_are_divided_among_the_states_that_hold_them(name, n, spread):
     """As they meet, one after another, with another part of the edges in each epoch."""
-    schedule = Schedule(order(name, n), seed=3, spread=spread)
+    schedule = BucketSchedule(order(name, n), seed=3, spread=spread)
     for epoch in (0, 1, 5):
         states = schedule.states(epoch)
         places = {}
@@ -80,7 +80,7 @@ def test_buckets_are_divided_among_the_states_that_hold_them(name, n, spread):
 
 def test_a_schedule_of_many_partitions_is_made_at_once():
     began = time.process_time()
-    schedule = Schedule(order("prefetch", 512), seed=0, spread=True)
+    schedule = BucketSchedule(order("prefetch", 512), seed=0, spread=True)
     step = next(schedule.steps(0))
     assert len(step.before) + len(step.during) == 9
     assert schedule.hiding > 0
@@ -92,27 +92,27 @@ def test_a_schedule_of_many_partitions_is_made_at_once():
 def test_labels_are_drawn_anew_and_nothing_moves_between_epochs(data):
     name, capacity = data.draw(st.sampled_from(ORDERS))
     n = data.draw(st.integers(5, 17))
-    schedule = Schedule(order(name, n, capacity), seed=data.draw(st.integers(0, 99)))
+    schedule = BucketSchedule(order(name, n, capacity), seed=data.draw(st.integers(0, 99)))
     for epoch in range(4):
         assert sorted(schedule.labels(epoch)) == list(range(n))
         assert set(schedule.states(epoch)[-1]) == set(schedule.states(epoch + 1)[0])
     assert len({schedule.labels(epoch) for epoch in range(6)}) > 1
     # Whoever resumes asks for a later epoch first.
-    again = Schedule(order(name, n, capacity), seed=schedule.seed)
+    again = BucketSchedule(order(name, n, capacity), seed=schedule.seed)
     assert again.labels(4) == schedule.labels(4)
 
 
 def test_every_partition_is_as_likely_under_a_label():
     counts = np.zeros((6, 6))
     for seed in range(1200):
-        schedule = Schedule(order("prefetch", 6), seed=seed)
+        schedule = BucketSchedule(order("prefetch", 6), seed=seed)
         for label, partition in enumerate(schedule.labels(2)):
             counts[label, partition] += 1
     assert ((counts - 200) ** 2 / 200).sum() < 25 + 4 * 50**0.5 + 10
 
 
 def test_a_schedule_can_leave_buckets_out():
-    schedule = Schedule(order("prefetch", 8), seed=0)
+    schedule = BucketSchedule(order("prefetch", 8), seed=0)
     wanted = lambda bucket: (bucket[0] < 4) != (bucket[1] < 4)  # noqa: E731
     found = {
         share.bucket
@@ -123,7 +123,7 @@ def test_a_schedule_can_leave_buckets_out():
 
 
 def test_prefetch_hides_every_swap_behind_buckets():
-    schedule = Schedule(order("prefetch", 12), seed=0)
+    schedule = BucketSchedule(order("prefetch", 12), seed=0)
     steps = list(schedule.steps(3))
     assert all(len(step.during) >= 2 for step in steps[:-1])
 
@@ -194,7 +194,7 @@ def test_bytes_are_counted(small):
 
 def test_rows_of_a_phase_are_those_of_its_partitions_and_leave_out_the_swap(small):
     one = small(partitions=7)
-    for state in one.buffer.states(0):
+    for state in one.buffer.visits(0):
         before, during = state.before, state.during
         assert {first for first, _ in before.ranges} == set(one.buffer.first_rows.values())
         out = {evict for evict, _ in state.swaps}
@@ -206,7 +206,7 @@ def test_rows_of_a_phase_are_those_of_its_partitions_and_leave_out_the_swap(smal
                 one.buffer.values[first, 0] = 1.0
             one.train(phase)
         assert before.which + 1 == during.which
-    assert len({phase.which for epoch in range(2) for state in one.buffer.states(epoch)
+    assert len({phase.which for epoch in range(2) for state in one.buffer.visits(epoch)
                 for phase in (state.before, state.during)}) == 4 * len(one.schedule)  # fmt: skip
 
 
@@ -229,7 +229,7 @@ def test_a_swap_runs_while_what_does_not_need_it_trains(small, monkeypatch):
 
     monkeypatch.setattr(module.PartitionBuffer, "swap", swap)
     monkeypatch.setattr(one.table, "write_bytes", write_bytes)
-    for state in one.buffer.states(1):
+    for state in one.buffer.visits(1):
         for phase in state:
             one.train(phase)
             trained.set()
@@ -240,7 +240,7 @@ def test_a_swap_runs_while_what_does_not_need_it_trains(small, monkeypatch):
 
 def test_without_prefetch_training_waits(small, monkeypatch):
     one = small(partitions=7, prefetch=False)
-    for state in one.buffer.states(0):
+    for state in one.buffer.visits(0):
         for phase in state:
             assert not one.buffer._pending
             one.train(phase)
@@ -248,7 +248,7 @@ def test_without_prefetch_training_waits(small, monkeypatch):
 
 def test_a_state_whose_phases_nobody_asked_for_is_swapped_all_the_same(small):
     one = small(partitions=7)
-    seen = [state.partitions for state in one.buffer.states(0)]
+    seen = [state.partitions for state in one.buffer.visits(0)]
     assert seen == list(one.schedule.states(0))
 
 
@@ -284,7 +284,7 @@ def test_an_error_of_drawing_initial_values_ends_the_training(small):
 @pytest.mark.parametrize("states", [0, 1, 2])
 def test_state_is_a_row_a_node_in_the_buffer_and_comes_back_as_such(small, states):
     one = small(partitions=7, states=states)
-    next(iter(one.buffer.states(0)))
+    next(iter(one.buffer.visits(0)))
     partition, first = next(iter(one.buffer.first_rows.items()))
     rows = slice(first, first + one.geometry.rows)
     assert one.buffer.state.shape == (len(one.buffer.values), states * 16)
@@ -303,7 +303,7 @@ def test_state_is_a_row_a_node_in_the_buffer_and_comes_back_as_such(small, state
 def test_partitions_that_left_with_what_is_no_number_are_told(small):
     """They are on the disk by then, and may not be read again before a checkpoint."""
     one = small(partitions=4)
-    states = one.buffer.states(0)
+    states = one.buffer.visits(0)
     visit = next(states)
     assert one.buffer.finite()
     one.buffer.slot(visit.swaps[0][0])[1][3, 2] = np.nan

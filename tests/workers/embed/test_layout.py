@@ -13,10 +13,10 @@ from penstock import Graph, generate
 from penstock.csr import CSR
 from penstock.errors import CapacityError, CorruptFile, MissingFile, UsageError
 from penstock.partition.order import order
+from penstock.workers.embed.bucket_schedule import BucketSchedule, Share
 from penstock.workers.embed.layout import buckets as module
 from penstock.workers.embed.layout.buckets import EdgeBuckets, build_buckets
 from penstock.workers.embed.layout.nodes import NodeLayout
-from penstock.workers.embed.schedule import Schedule, Share
 
 
 @settings(deadline=None, max_examples=60)
@@ -125,7 +125,7 @@ def test_an_epoch_of_phases_is_every_edge_once(graph, tmp_path, spread):
     layout = NodeLayout.ranges(graph.num_nodes, 6)
     buckets = build_buckets(graph, layout, tmp_path, seed=1)
     rows = max(layout.sizes)
-    schedule = Schedule(order("prefetch", 6), seed=2, spread=spread)
+    schedule = BucketSchedule(order("prefetch", 6), seed=2, spread=spread)
     found, which = [], 0
     for step in schedule.steps(3):
         first = {p: slot * rows for slot, p in enumerate(step.buffer)}
@@ -203,7 +203,7 @@ def test_edges_on_a_gpu_are_those_of_the_host(graph, tmp_path, resident):
     layout = NodeLayout.ranges(graph.num_nodes, 6)
     buckets = build_buckets(graph, layout, tmp_path, seed=1)
     rows = max(layout.sizes)
-    step = next(iter(Schedule(order("prefetch", 6), seed=2, spread=True).steps(0)))
+    step = next(iter(BucketSchedule(order("prefetch", 6), seed=2, spread=True).steps(0)))
     first = {p: slot * rows for slot, p in enumerate(step.buffer)}
     shares = step.before + step.during
     here = buckets.phase(shares, first, rows=3 * rows, seed=5, which=1)

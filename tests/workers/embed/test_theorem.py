@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.partition.order import order
-from penstock.workers.embed.schedule import Schedule
+from penstock.workers.embed.bucket_schedule import BucketSchedule
 from penstock.workers.embed.storage import Geometry
 from penstock.workers.embed.theorem import Condition, Machine, exposed_seconds
 
@@ -104,7 +104,7 @@ def test_swaps_that_hide_by_the_theorem_hide_in_a_schedule():
     n = 12
     found = condition(row_bytes=800, exchange=4e9)
     edges, size = found.edges // n**2, found.nodes * 800 // n
-    steps = list(Schedule(order("prefetch", n), seed=0).steps(0))[:-1]
+    steps = list(BucketSchedule(order("prefetch", n), seed=0).steps(0))[:-1]
     during = [len(step.during) * edges for step in steps]
     moved = [len(step.evict) * size for step in steps]
     exposed, total = exposed_seconds(during, moved, found.machine)
@@ -121,7 +121,7 @@ def test_swaps_that_hide_by_the_theorem_hide_in_a_schedule():
 )
 def test_the_condition_is_that_of_the_schedule_that_is_trained(name, n, spread):
     """Swaps hide exactly where it says so: a training divides buckets, so that fewer hide each."""
-    schedule = Schedule(order(name, n), seed=0, spread=spread)
+    schedule = BucketSchedule(order(name, n), seed=0, spread=spread)
     swaps = [step for step in schedule.steps(3) if step.evict]
     size, in_bucket = 10**9, 10**6
     during = [round(sum(in_bucket / share.of for share in step.during)) for step in swaps]
@@ -139,6 +139,6 @@ def test_the_condition_is_that_of_the_schedule_that_is_trained(name, n, spread):
 def test_buckets_that_are_divided_hide_about_half_as_much():
     """Of the paper's two buckets, where each is divided among the states that hold it."""
     for n in (8, 12, 30):
-        assert Schedule(order("prefetch", n)).hiding >= 2
-        assert 0.5 < Schedule(order("prefetch", n), spread=True).hiding < 2
-    assert Schedule(order("prefetch", 3)).hiding == math.inf
+        assert BucketSchedule(order("prefetch", n)).hiding >= 2
+        assert 0.5 < BucketSchedule(order("prefetch", n), spread=True).hiding < 2
+    assert BucketSchedule(order("prefetch", 3)).hiding == math.inf

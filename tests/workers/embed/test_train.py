@@ -482,7 +482,7 @@ def test_a_warm_start_keeps_what_is_known(graph: Graph, tmp_path: Path) -> None:
                     np.testing.assert_array_equal(slot[0][row], old[0][at])
                     np.testing.assert_array_equal(slot[1][row], old[1][at])
         assert begun.warm is not None
-        assert begun.warm.known == {"nodes": 300, "relations": 5}
+        assert begun.warm.initialised == {"nodes": 300, "relations": 5}
         assert begun.relations is not None
         for i, name in enumerate(("r5", "r4", "r3", "r2", "r1", "r0")):
             if name in names:
@@ -570,7 +570,7 @@ def test_a_warm_start_fills_several_partitions_at_once(
     source, found = open_checkpoint(first / "checkpoints", "last")
     try:
         for partition, size in enumerate(source.layout.sizes):
-            slot = source.states(partition)
+            slot = source.optimizer_states(partition)
             old = np.concatenate([slot[0], np.asarray(state_rows(slot))], axis=1)[:size]
             assert old[:, dim:].any() == (found.geometry.states > 0)
             at = source.layout.nodes_of(partition)

@@ -51,7 +51,7 @@ def test_training_goes_on_from_a_checkpoint_as_if_it_had_not_stopped(small):
     whole.buffer.flush()
     first = small("parts", partitions=8)
     first.epoch(0)
-    for state in first.buffer.states(1):
+    for state in first.buffer.visits(1):
         for phase in state:
             first.train(phase)
         if state.number == 5:
@@ -257,7 +257,7 @@ def train():
         epoch, start = about["epoch"], about["start"]
     tell("pid", os.getpid())
     while True:
-        for state in small.buffer.states(epoch, start=start):
+        for state in small.buffer.visits(epoch, start=start):
             for phase in state:
                 small.train(phase)
             if state.number % 3 == 2:
@@ -318,7 +318,7 @@ def test_a_kill_at_any_moment_leaves_one_checkpoint_whole(tmp_path, small, trial
         """Return the contents at a position, training on to it."""
         while wanted not in expected:
             epoch = next(epochs)
-            for state in reference.buffer.states(epoch):
+            for state in reference.buffer.visits(epoch):
                 for phase in state:
                     reference.train(phase)
                 if state.number % 3 == 2:

@@ -23,11 +23,11 @@ from penstock.workers.word2vec import train as loop
 from penstock.workers.word2vec.corpus import Encoded, EncodedPiece
 from penstock.workers.word2vec.deltas import Shards
 from penstock.workers.word2vec.state import Checkpoints, Parts, Position
-from penstock.workers.word2vec.task import Training, TrainTask
+from penstock.workers.word2vec.task import TrainingSettings, TrainTask
 from penstock.workers.word2vec.train import train
 
 WORDS, LENGTH, SENTENCES = 30, 12, 40
-TRAINING = Training(
+TRAINING = TrainingSettings(
     dim=16, rules=Rules(2, 3, seed=9), epochs=2, lr=0.05, min_lr=0.01, sample=1e-2,
     ns_exponent=0.75, deterministic=False, shards=1, sync_words=None, checkpoint_minutes=0,
 )  # fmt: skip
@@ -45,13 +45,13 @@ def corpus(tmp_path: Path) -> Encoded:
     return Encoded(folder)
 
 
-def run(corpus: Encoded, folder: Path, training: Training = TRAINING, **more: Any) -> Any:
+def run(corpus: Encoded, folder: Path, training: TrainingSettings = TRAINING, **more: Any) -> Any:
     folder.mkdir(exist_ok=True)
     task = TrainTask(corpus, WORDS, corpus.folder / "counts.npy", training, folder, **more)
     return train(SingleRank(), task)
 
 
-def in_order(training: Training) -> Training:
+def in_order(training: TrainingSettings) -> TrainingSettings:
     return replace(training, deterministic=True, shards=1, sync_words=10**6)
 
 

@@ -35,11 +35,11 @@ from penstock.kernels.cpu.buckets import shuffle_edges as shuffle
 from penstock.partition.threads import spread
 from penstock.progress import Progress
 from penstock.sizes import need_disk
+from penstock.workers.embed.bucket_schedule import Share
 from penstock.workers.embed.layout.nodes import NodeLayout
-from penstock.workers.embed.schedule import Share
 
 _PIECE = 1 << 22  # edges that a thread counts or scatters together
-_REMEDY = "Remove the folder, and train again: buckets are made anew"
+_REMEDY = "Remove the folder, and train again: buckets are rebuilt"
 FORMAT = Format(
     name="penstock-embed-buckets",
     version=1,
@@ -127,7 +127,7 @@ class EdgeBuckets:
 
     @staticmethod
     def open(folder: Path, layout: NodeLayout, relations: int | None) -> EdgeBuckets:
-        """Return the buckets in ``folder``, mapped, every index looked at.
+        """Return the buckets in ``folder``, mapped, every index checked.
 
         Parameters
         ----------
@@ -157,7 +157,7 @@ class EdgeBuckets:
 
 @dataclass(frozen=True, eq=False)
 class PhaseEdges:
-    """The edges of one phase in a mixed order, of which any batch can be asked for.
+    """The edges of one phase in a shuffled order, of which any batch can be read.
 
     Every batch is a sample of all buckets of the phase. ``batch`` may be called by several
     threads, and for the next batch while one is trained.
@@ -239,7 +239,7 @@ def build_buckets(
     Raises
     ------
     CapacityError
-        The disk has not enough room, or is full.
+        The disk has not enough space, or is full.
     """
     names = graph.manifest.relations
     relations = None if names is None else len(names)
@@ -355,7 +355,7 @@ def _mapped(path: Path, edges: int, dtype: Any) -> Array:
             np.save(file, np.empty(0, dtype))
         return np.empty(0, dtype)
     array: Array = np.lib.format.open_memmap(path, "w+", dtype, (edges,))
-    # A map's page that finds no room on the disk ends the process: take all of it before.
+    # A map's page that finds no space on the disk ends the process: take all of it before.
     fd = os.open(path, os.O_RDWR)
     try:
         os.posix_fallocate(fd, 0, path.stat().st_size)

@@ -94,7 +94,7 @@ class NodeLayout:
 
     @staticmethod
     def open(folder: Path) -> NodeLayout:
-        """Return what ``save`` wrote, mapped, every place looked at."""
+        """Return what ``save`` wrote, mapped, every place checked."""
         path, where = folder / "starts.npy", folder / "places.npy"
         starts = np.array(load_npy(path, remedy=_REMEDY))
         check_indptr(

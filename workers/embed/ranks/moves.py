@@ -37,7 +37,7 @@ class Moves:
         self.comm, self.buffer, self.versions = comm, buffer, versions
         self.holders, self.whole = tuple(holders), whole
         self.bytes, self.seconds = 0, 0.0
-        self._room: list[Any] | None = None
+        self._incoming: list[Any] | None = None
 
     @property
     def held(self) -> tuple[int, ...]:
@@ -65,10 +65,10 @@ class Moves:
 
     def _in_memory(self, leaving: int, to: int, coming: int, source: int) -> None:
         outgoing = self.buffer.arrays(leaving)
-        if self._room is None:  # of one partition: more than one never is on its way
-            self._room = [array.copy() for array in outgoing]
-        self._exchange(outgoing, to, self._room, source)
-        for array, came in zip(outgoing, self._room, strict=True):
+        if self._incoming is None:  # of one partition: more than one never is on its way
+            self._incoming = [array.copy() for array in outgoing]
+        self._exchange(outgoing, to, self._incoming, source)
+        for array, came in zip(outgoing, self._incoming, strict=True):
             array[...] = came
         self.buffer.replace(leaving, coming)
         self.versions.dropped(leaving)

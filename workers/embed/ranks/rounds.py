@@ -10,7 +10,7 @@ in memory and moving is cheap, an epoch is therefore several laps: in each all b
 another part of every bucket. (On FB15k-237 with two ranks, after ten epochs, one lap an epoch cost
 1.5 % of the MRR, and four 1.0 %.)
 
-Which partitions are a block is drawn anew in each lap. Negatives come from the two blocks that are
+Which partitions are a block is redrawn in each lap. Negatives come from the two blocks that are
 there: over the epochs they are a sample of the whole graph all the same.
 """
 
@@ -27,7 +27,7 @@ from penstock.kernels.cpu.philox import random_keys
 from penstock.kernels.streams import Stream
 from penstock.partition.order import Bucket, PartitionOrder, State, order
 from penstock.partition.tournament import tournament
-from penstock.workers.embed.schedule import Schedule, Share, Step
+from penstock.workers.embed.bucket_schedule import BucketSchedule, Share, Step
 from penstock.workers.embed.spec import BATCH, Training
 
 # What draws of EMBED_SHUFFLE are for, in the upper bits of their numbers; see train.py's.
@@ -67,8 +67,8 @@ def order_in_memory(partitions: int) -> PartitionOrder:
     return PartitionOrder("memory", partitions, partitions, (tuple(range(partitions)),))
 
 
-class RankSchedule(Schedule):
-    """The steps of one rank, as ``Schedule`` has them of a rank that is alone.
+class RankSchedule(BucketSchedule):
+    """The steps of one rank, as ``BucketSchedule`` has them of a rank that is alone.
 
     All ranks have as many, and whatever their number, every bucket is trained once an epoch.
 
@@ -97,7 +97,7 @@ class RankSchedule(Schedule):
         )
         self.rounds = tournament(ranks)
         self._blocks = cache(self._draw_blocks)
-        self._within = Schedule(self.order, relabel=False, spread=True)
+        self._within = BucketSchedule(self.order, relabel=False, spread=True)
 
     def __len__(self) -> int:
         """How many states an epoch has."""

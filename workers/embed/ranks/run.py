@@ -19,6 +19,7 @@ import numpy as np
 
 from penstock.errors import UsageError
 from penstock.workers.embed.batch_size import edges_of_round
+from penstock.workers.embed.bucket_schedule import BucketSchedule, Share
 from penstock.workers.embed.buffer import BufferVisit
 from penstock.workers.embed.layout.buckets import FORMAT as BUCKETS_FORMAT
 from penstock.workers.embed.layout.buckets import EdgeBuckets
@@ -26,7 +27,6 @@ from penstock.workers.embed.ranks.moves import Moves
 from penstock.workers.embed.ranks.relations import SharedRelations, batches_between
 from penstock.workers.embed.ranks.rounds import RankSchedule, laps_in_memory
 from penstock.workers.embed.ranks.source import RankSource
-from penstock.workers.embed.schedule import Schedule, Share
 from penstock.workers.embed.source import VectorSource
 from penstock.workers.embed.spec import BATCH
 from penstock.workers.embed.storage import Geometry, Version
@@ -43,7 +43,7 @@ class RankRun(Run):
     """One training on one of several ranks."""
 
     versions: RankVersions
-    schedule: RankSchedule
+    bucket_schedule: RankSchedule
 
     def __init__(self, comm: AnyCommunicator, task: TrainTask) -> None:
         super().__init__(comm, task)
@@ -60,14 +60,14 @@ class RankRun(Run):
     def _first_holders(self) -> tuple[int, ...]:
         """Return which rank has each partition at first."""
         last = self.checkpoints.has(LAST)
-        return self.checkpoints.holders() if last else self.schedule.holders(0, 0)
+        return self.checkpoints.holders() if last else self.bucket_schedule.holders(0, 0)
 
     def _unwritten(self) -> list[int]:
         """Return those of the partitions that this rank has at first: others come filled."""
         holders = self._first_holders()
         return [p for p in super()._unwritten() if holders[p] == self.comm.rank]
 
-    def _schedule(self) -> Schedule:
+    def _bucket_schedule(self) -> BucketSchedule:
         comm, training, graph = self.comm, self.training, self.graph
         name: str | None = training.order
         laps = 1
@@ -153,9 +153,9 @@ class RankRun(Run):
     def _theorem(self, epochs: list[EpochTime]) -> str | None:
         return None  # of a rank that is alone
 
-    def _before_state(self, epoch: int, number: int) -> None:
+    def _before_visit(self, epoch: int, number: int) -> None:
         """Bring the partitions of a round to this rank."""
-        self.moves.to(self.schedule.holders(epoch, number))
+        self.moves.to(self.bucket_schedule.holders(epoch, number))
 
     def _visit(self, visit: BufferVisit) -> bool:
         """Train this rank's edges of a state, and agree with the others on what came of it."""
@@ -249,7 +249,7 @@ class RankRun(Run):
             newest |= {version.partition: version for version in found}
         versions = [newest[p] for p in range(self.layout.partitions)]
         if comm.rank == 0:
-            tensors, about = self._beside()
+            tensors, about = self._checkpoint_body()
             self.checkpoints.write(self.table.geometry, versions, tensors, about, names=names)
         comm.barrier()  # until then no rank writes where the checkpoint before has something
         for name in names:

@@ -44,7 +44,7 @@ class RankSource(VectorSource):
             if self._disk is None:
                 values = self.buffer.arrays(partition)[0]
             else:
-                values = self._disk.states(partition)[0]
+                values = self._disk.optimizer_states(partition)[0]
             yield int(self.layout.starts[partition]), values[: self.layout.sizes[partition]]
 
     def gather(self, places: Array) -> Any:

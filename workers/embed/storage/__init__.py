@@ -41,8 +41,8 @@ class Geometry:
     partitions  how many
     rows        nodes that a partition can hold; see ``of``
     width       float32 values a node
-    states      float32 values of the optimizer beside each of them: SGD 0, Adagrad 1, Adam 2
-    places      on disk for each partition: 2, or 3 where a best checkpoint is kept beside the last
+    states      float32 values of the optimizer for each of them: SGD 0, Adagrad 1, Adam 2
+    places      on disk for each partition: 2, or 3 where a best checkpoint is kept besides the last
     files       over which the places are divided equally: one for each rank
     """
 
@@ -88,7 +88,7 @@ class Geometry:
 
     @property
     def chunk_bytes(self) -> int:
-        """Bytes of a request: as few requests as there is room for sums, and no more."""
+        """Bytes of a request: doubled until the sums of all requests fit in a page."""
         chunk = _CHUNK
         while self.arrays * -(-self.array_bytes // chunk) > _MOST_CHUNKS:
             chunk *= 2
@@ -129,7 +129,7 @@ class Table(ABC):
     """A file of partitions. Requests return at once; the future ends when all of it is done.
 
     Between a request and the end of its future its slot belongs to the table. Errors come out of
-    the future: CorruptFile where the file does not hold the version that is asked for,
+    the future: CorruptFile where the file does not hold the version that is requested,
     CapacityError where the disk is full, PenstockError with file and offset where it cannot be
     read or written.
     """
@@ -158,7 +158,7 @@ class Table(ABC):
     def stream(self, version: Version) -> Iterator[tuple[int, Array]]:
         """Yield ``version`` in the order of the file, compared with its sums, in host memory.
 
-        Each piece, the number of its array and its bytes, is there until the next one is asked for.
+        Each piece, the number of its array and its bytes, is valid until the next one is yielded.
         """
         raise NotImplementedError
 
@@ -179,7 +179,7 @@ class Table(ABC):
 
 
 def need_table_disk(path: Path, geometry: Geometry) -> None:
-    """Raise CapacityError unless there is room for the table ``path``, what is there counted."""
+    """Raise CapacityError unless the disk has space for what the table ``path`` still lacks."""
     there = path.stat().st_blocks * 512 if path.is_file() else 0
     need_disk(
         path.parent,
@@ -211,7 +211,7 @@ def open_table(
     Raises
     ------
     CapacityError
-        The disk has not enough room, or is full.
+        The disk has not enough space, or is full.
     MissingFile, TruncatedFile
         With ``read_only``: it is not there, or not all of it.
     """

@@ -51,7 +51,7 @@ def measure(folder: Path, size: int = 256 << 20, *, threads: int = THREADS) -> B
     Raises
     ------
     CapacityError
-        The disk has no room for it.
+        The disk has not enough space.
     """
     rows = max(size // (4 * _WIDTH), 1)
     geometry = Geometry.of(_PARTITIONS, rows, _WIDTH, 0, 1)

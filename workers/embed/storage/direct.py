@@ -91,10 +91,10 @@ class DirectTable(Table):
         at, page = self.offset(version), aligned_bytes(PAGE)
         self.read_bytes(page, at)
         expected = read_page(version, self.geometry, page.data, self.path)
-        room = [aligned_bytes(self.geometry.chunk_bytes) for _ in range(_AHEAD)]
+        buffers = [aligned_bytes(self.geometry.chunk_bytes) for _ in range(_AHEAD)]
 
         def read(chunk: Chunk) -> Array:
-            data = room[chunk.number % _AHEAD][: chunk.stop - chunk.start]
+            data = buffers[chunk.number % _AHEAD][: chunk.stop - chunk.start]
             self.read_bytes(data, at + chunk.offset)
             got, where = sum_of(data.view(np.uint64)), at + chunk.offset
             check_sum(version, chunk, expected[chunk.number], got, self.path, where)

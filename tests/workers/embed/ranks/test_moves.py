@@ -33,7 +33,7 @@ class Holder:
             self.schedule,
             sizes=[SIZE] * partitions,
             initial=initial,
-            before_state=lambda epoch, number: self.moves.to(self.schedule.holders(epoch, number)),
+            before_visit=lambda epoch, number: self.moves.to(self.schedule.holders(epoch, number)),
         )
         whole = name is None
         holders = self.schedule.holders(0, 0)
@@ -52,7 +52,7 @@ def test_values_and_states_move_together(gang, tmp_path, ranks, states, name):
         visits = np.zeros(partitions, int)
         try:
             for epoch in range(epochs):
-                for visit in one.buffer.states(epoch):
+                for visit in one.buffer.visits(epoch):
                     for partition in visit.partitions:
                         visits[partition] += 1
                         for array in one.buffer.slot(partition):

@@ -1,7 +1,7 @@
 """What is trained in each state of the buffer: bucket shares, before the swap and during it.
 
 A partition order (``penstock.partition.order``) says in which order its labels meet. Here labels
-become partitions, anew each epoch, and every bucket of edges finds the states in which it is
+become partitions, other ones each epoch, and every bucket of edges finds the states in which it is
 trained. All buckets of a phase can be trained together, and should be: the edges of one bucket
 after another are no sample of the graph.
 """
@@ -50,7 +50,7 @@ class Step:
     during: tuple[Share, ...]
 
 
-class Schedule:
+class BucketSchedule:
     """The steps of every epoch.
 
     order    in which labels 0 .. n - 1 meet
