@@ -89,10 +89,6 @@ class WordsBar(Progress):
         super().__init__("train", total=words, unit="words", quiet=quiet)
         self._all, self._before, self._loss = words, -1, 0.0
 
-    def __enter__(self) -> WordsBar:
-        super().__enter__()
-        return self
-
     def on_metrics(self, rank: int, metrics: dict[str, Any]) -> None:
         """Take what the first rank logs: the words that all have done, and the loss."""
         if rank != 0 or "words" not in metrics:
