@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from penstock.paths import shown
+from penstock.pipelines.output import CountsReport
 from penstock.progress import Progress
 from penstock.sizes import format_bytes, format_count
 
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @dataclass
-class Word2vecReport:
+class Word2vecReport(CountsReport):
     """What a training gave, for people and for ``--json``.
 
     kind      of the input
@@ -48,10 +49,6 @@ class Word2vecReport:
     known: int | None = None
     averaged: int = 0
     internal_ids: bool = False
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return everything, for ``--json``."""
-        return asdict(self)
 
     def text(self) -> str:
         """Return what a person wants to read."""
