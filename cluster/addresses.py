@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from functools import cache
 from typing import Any
 
 import psutil
@@ -57,6 +58,16 @@ def dashboard_link(cluster: Any, spec: ClusterSpec) -> str | None:
     if host in ("", "0.0.0.0", "[::]"):
         return str(cluster.dashboard_link)
     return str(format_dashboard_link(host, server.port))
+
+
+def is_here(host: str) -> bool:
+    """Return whether an address is one of this host's."""
+    return host in _own_addresses()
+
+
+@cache
+def _own_addresses() -> set[str]:
+    return {entry.address for entries in psutil.net_if_addrs().values() for entry in entries}
 
 
 def _known(interface: str) -> str:

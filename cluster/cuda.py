@@ -12,7 +12,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
 
 from penstock.cluster.addresses import scheduler_addresses
@@ -22,7 +21,7 @@ from penstock.cluster.local import first_lines, start_resource_tracker
 from penstock.cluster.running import Running
 from penstock.cluster.security.credentials import credentials
 from penstock.cluster.spec import ClusterSpec
-from penstock.cluster.temporary import make_folder, remove_folder
+from penstock.cluster.temporary import temporary_folder
 from penstock.errors import ClusterError, MissingExtra, UsageError
 from penstock.workers.profiling import without_profile
 from penstock.workers.resources.device import devices_here, visible_devices
@@ -78,15 +77,14 @@ def open_cuda(spec: ClusterSpec, *, quiet: bool) -> Iterator[Running]:
     from dask_cuda import LocalCUDACluster
 
     start_resource_tracker()
-    made, held = make_folder("cuda")
-    folder = str(made)
-    # Made in two steps, so that what the second one has started ends even if it fails.
-    cluster = LocalCUDACluster.__new__(LocalCUDACluster)
-    stack = ExitStack()
-    try:
+    with temporary_folder("cuda") as made, ExitStack() as stack:
+        folder = str(made)
         stack.enter_context(without_profile())
-        used = stack.enter_context(credentials(spec, Path(folder)))
+        used = stack.enter_context(credentials(spec, made))
         options = {"local_directory": folder} | cuda_options(spec, gpus, used)
+        # Made in two steps, so that what the second one has started ends even if it fails.
+        cluster = LocalCUDACluster.__new__(LocalCUDACluster)
+        stack.callback(close_local, cluster)
         try:
             addresses = scheduler_addresses(spec, folder, used=used, remote=False)
             cluster.__init__(**options, **addresses)
@@ -101,11 +99,6 @@ def open_cuda(spec: ClusterSpec, *, quiet: bool) -> Iterator[Running]:
             missing=lambda connected: [f"GPU {name}" for name in names if name not in connected],
             failure=lambda: _failure(cluster),
         )
-    finally:
-        if hasattr(cluster, "workers"):  # it came as far as being a cluster
-            close_local(cluster)
-        stack.close()
-        remove_folder(made, held)
 
 
 def _gpus() -> list[str]:

@@ -50,6 +50,7 @@ def _shared() -> int:
     return workers_share(total_memory())
 
 
+@Parameter(group=_WHERE)
 @options
 class ClusterSpec:
     """Options that say where a job's tasks run.
@@ -72,52 +73,46 @@ class ClusterSpec:
     >>> with connect(spec) as client: ...
     """
 
-    cluster: Annotated[
-        str, AfterValidator(_where), Parameter(name=("--cluster", "--kind"), group=_WHERE)
-    ] = "auto"
+    cluster: Annotated[str, AfterValidator(_where), Parameter(name=("--cluster", "--kind"))] = (
+        "auto"
+    )
     """threads: in this process; local: processes on this machine; mpi: ranks that mpiexec starts;
     cuda: a process a GPU; slurm: batch jobs; tcp://host:port, a scheduler file, or the name of a
     cluster that runs already; a YAML file with these options; auto: what fits the job"""
-    workers: Annotated[int | None, Field(gt=0), Parameter(alias="-n", group=_WHERE)] = None
+    workers: Annotated[int | None, Field(gt=0), Parameter(alias="-n")] = None
     """how many workers, which are ranks for mpi [default: one a core, GPU or slot; fewer where
     memory is scarce]"""
-    threads: Annotated[int | None, Field(gt=0), Parameter(group=_WHERE)] = None
+    threads: Annotated[int | None, Field(gt=0)] = None
     """threads of one worker [default: 1; with threads: one a core]"""
-    memory_limit: Annotated[
-        Annotated[str, AfterValidator(_worker_memory)] | None, Parameter(group=_WHERE)
-    ] = None
+    memory_limit: Annotated[str, AfterValidator(_worker_memory)] | None = None
     """memory of one worker, such as 1.5GB [default: its share of three quarters of what the
     machine, or its control group, allows]"""
-    hosts: Annotated[Annotated[str, AfterValidator(_hosts)] | None, Parameter(group=_WHERE)] = None
+    hosts: Annotated[str, AfterValidator(_hosts)] | None = None
     """hosts of kind mpi: names with slots, such as h1:4,h2:4, or a hostfile [default: here]"""
-    mpiexec: Annotated[Annotated[str, AfterValidator(_program)] | None, Parameter(group=_WHERE)] = (
-        None
-    )
+    mpiexec: Annotated[str, AfterValidator(_program)] | None = None
     """the mpiexec that starts ranks, or srun [default: that of the MPI which mpi4py loads]"""
-    device: Annotated[Literal["auto", "cpu", "gpu"], Parameter(group=_WHERE)] = "auto"
+    device: Literal["auto", "cpu", "gpu"] = "auto"
     """what workers compute on; auto: on a GPU where there is one"""
-    device_pool: Annotated[str | None, Parameter(group=_WHERE)] = None
+    device_pool: str | None = None
     """GPU memory to take at the start, such as 40GB or 0.8 of it [default: as needed]"""
-    device_limit: Annotated[str | None, Parameter(group=_WHERE)] = None
+    device_limit: str | None = None
     """GPU memory beyond which results move to host memory, such as 60GB or 0.8 of it"""
-    worker_scratch: Annotated[
-        Annotated[Path, BeforeValidator(worker_path)] | None, Parameter(group=_WHERE)
-    ] = None
+    worker_scratch: Annotated[Path, BeforeValidator(worker_path)] | None = None
     """fast local disk of the workers [default: the fastest that they can write to]"""
-    interface: Annotated[str | None, Parameter(group=_WHERE)] = None
+    interface: str | None = None
     """network interface that scheduler and workers use, such as ib0"""
-    scheduler_port: Annotated[int, Field(ge=0, lt=65536), Parameter(group=_WHERE)] = 0
+    scheduler_port: Annotated[int, Field(ge=0, lt=65536)] = 0
     """port of the scheduler; 0: any that is free"""
-    dashboard: Annotated[str, Parameter(group=_WHERE)] = "localhost:0"
+    dashboard: str = "localhost:0"
     """address of the dashboard, or none"""
-    start_timeout: Annotated[float, Field(gt=0), Parameter(group=_WHERE)] = 60.0
+    start_timeout: Annotated[float, Field(gt=0)] = 60.0
     """seconds within which every worker must have connected"""
-    worker_timeout: Annotated[float, Field(ge=1, le=86400), Parameter(group=_WHERE)] = 30.0
+    worker_timeout: Annotated[float, Field(ge=1, le=86400)] = 30.0
     """seconds without a heartbeat after which a worker counts as lost: its tasks run again"""
-    tls: Annotated[ClientPath | None, Parameter(group=_WHERE)] = None
+    tls: ClientPath | None = None
     """a folder with ca.pem, cert.pem and key.pem for encrypted connections [default: what penstock
     starts makes its own, for itself alone]"""
-    no_tls: Annotated[bool, Parameter(negative="", group=_WHERE)] = False
+    no_tls: Annotated[bool, Parameter(negative="")] = False
     """start without encryption: whoever reaches the scheduler's port (on one host every local user,
     with --hosts the network) can run code as you"""
 

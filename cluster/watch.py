@@ -20,9 +20,9 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from penstock.cluster.addresses import is_here
 from penstock.cluster.query import by_value
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ class WorkerName:
         import psutil
 
         with suppress(psutil.Error):
-            if self._is_here() and psutil.Process(self.pid).status() == psutil.STATUS_STOPPED:
+            if is_here(self.host) and psutil.Process(self.pid).status() == psutil.STATUS_STOPPED:
                 return ", it is stopped (SIGSTOP)"
         return ""
 
@@ -73,20 +73,10 @@ class WorkerName:
         import psutil
 
         with suppress(psutil.Error):
-            if self._is_here():
+            if is_here(self.host):
                 times = psutil.Process(self.pid).cpu_times()
                 return float(times.user + times.system)
         return None
-
-    def _is_here(self) -> bool:
-        return self.host in _own_addresses()
-
-
-@cache
-def _own_addresses() -> set[str]:
-    import psutil
-
-    return {entry.address for entries in psutil.net_if_addrs().values() for entry in entries}
 
 
 @contextmanager

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import time
-from types import TracebackType
 from typing import Any, Self
 
 from penstock.sizes import format_bytes, format_count
@@ -47,12 +46,7 @@ class Progress:
             self._next_line = self.done * _LINES // self.total + 1
             print(f"{self.title}: {self._state(elapsed)}", file=sys.stderr, flush=True)
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         if self._bar is not None:
             self._bar.stop()
 

@@ -11,7 +11,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from textwrap import dedent
 from typing import Annotated, Any
@@ -24,7 +24,7 @@ from penstock.files import refuse_existing, save_json, save_text
 from penstock.options import ClientPath, options
 from penstock.output_lock import refuse_strangers_link
 from penstock.paths import client_path
-from penstock.pipelines.output import Output
+from penstock.pipelines.output import CountsReport, Output
 
 KIND = "demo"
 RANKS = 2
@@ -182,7 +182,7 @@ CAME_OF_IT: dict[str, Callable[[Reported], str]] = {
 
 
 @dataclass
-class DemoReport:
+class DemoReport(CountsReport):
     """What came of every stage."""
 
     folder: str
@@ -192,10 +192,6 @@ class DemoReport:
     stages: list[dict[str, Any]] = field(default_factory=list)
     alone: str | None = None  # why there are no ranks
     report: str | None = None  # the page about the run
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return everything, for ``--json``."""
-        return asdict(self)
 
     def text(self) -> str:
         """Return the closing table."""

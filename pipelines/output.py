@@ -29,7 +29,7 @@ class Report(Protocol):
 
 
 class CountsReport:
-    """A report that is a dataclass of counts."""
+    """A report that is a dataclass of plain values, such as counts."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything, for ``--json``."""

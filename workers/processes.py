@@ -7,6 +7,7 @@ import os
 import signal
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 _SET_PDEATHSIG, _SET_CHILD_SUBREAPER = 1, 36  # of prctl(2)
 
@@ -19,6 +20,21 @@ def process_start(pid: int) -> int | None:
         return None
     fields = text.rpartition(")")[2].split()
     return None if fields[0] in "ZX" else int(fields[19])
+
+
+def runs_still(pid: Any, began: Any) -> bool:
+    """Return whether the process of that number is there which began at that time, of psutil.
+
+    Both may be whatever a file says. A zombie, for which nobody has waited yet, has ended.
+    """
+    import psutil
+
+    try:
+        process = psutil.Process(int(pid))
+        same = abs(process.create_time() - float(began)) < 1
+        return bool(same and process.status() != psutil.STATUS_ZOMBIE)
+    except (psutil.Error, ValueError, TypeError):
+        return False
 
 
 def end_with_parent() -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+from penstock.cluster.addresses import is_here
 from penstock.cluster.count import NEEDS_PROCESSES
 from penstock.cluster.mpi.world import World
 from penstock.cluster.query import ask_scheduler
@@ -37,7 +38,7 @@ def start_world(client: Client, ranks: int | None, timeout: float) -> None:
             remedy=f"Use connect('mpi', workers={ranks or 2}), or --cluster mpi",
         )
     elsewhere = [
-        host for host in (_host(address), *ask_scheduler(client, _hosts)) if not _is_here(host)
+        host for host in (_host(address), *ask_scheduler(client, _hosts)) if not is_here(host)
     ]
     if elsewhere:
         raise ClusterError(
@@ -75,13 +76,6 @@ def _host(address: str) -> str:
 
 def _hosts(dask_scheduler: Any) -> list[str]:
     return sorted({state.host for state in dask_scheduler.workers.values()})
-
-
-def _is_here(host: str) -> bool:
-    import psutil
-
-    own = {entry.address for entries in psutil.net_if_addrs().values() for entry in entries}
-    return host in own
 
 
 def _tidy(world: World, folder: Path, held: FileLock | None) -> None:

@@ -48,27 +48,26 @@ def _checked_name(text: str) -> str:
 _Name = Annotated[str, AfterValidator(_checked_name)]
 
 
+@Parameter(group=_JOB)
 @options
 class SlurmScript:
     """Options of the batch job that ``penstock cluster script`` prints."""
 
-    nodes: Annotated[int, Field(gt=0), Parameter(group=_JOB)] = 1
+    nodes: Annotated[int, Field(gt=0)] = 1
     """how many nodes to ask for"""
-    gpus_per_node: Annotated[int, Field(ge=0), Parameter(group=_JOB)] = 0
+    gpus_per_node: Annotated[int, Field(ge=0)] = 0
     """GPUs of each node"""
-    ranks_per_node: Annotated[int | None, Field(gt=0), Parameter(group=_JOB)] = None
+    ranks_per_node: Annotated[int | None, Field(gt=0)] = None
     """workers on each node [default: one a GPU, or one]"""
-    time: Annotated[Annotated[str, AfterValidator(_checked_time)] | None, Parameter(group=_JOB)] = (
-        None
-    )
+    time: Annotated[str, AfterValidator(_checked_time)] | None = None
     """wall time, such as 4:00:00 or 2-12 for two days and a half [default: the partition's]"""
-    partition: Annotated[_Name | None, Parameter(group=_JOB)] = None
+    partition: _Name | None = None
     """partition to wait in"""
-    account: Annotated[_Name | None, Parameter(group=_JOB)] = None
+    account: _Name | None = None
     """account that pays"""
-    job_name: Annotated[_Name, Parameter(group=_JOB)] = "penstock"
+    job_name: _Name = "penstock"
     """name that squeue shows"""
-    mpi: Annotated[_Name | None, Parameter(group=_JOB)] = None
+    mpi: _Name | None = None
     """how srun meets the MPI library, such as pmix or pmi2; srun --mpi=list tells which there are
     [default: the site's]"""
     command: Annotated[tuple[str, ...], Parameter(parse=False)] = ()

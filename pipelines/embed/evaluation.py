@@ -11,7 +11,6 @@ import numpy as np
 
 from penstock.arrays import Array
 from penstock.arrow import read_column
-from penstock.cluster.spec import ClusterSpec
 from penstock.csr import id_dtype
 from penstock.errors import InputError, MissingFile, PenstockError, UsageError
 from penstock.graph import Graph
@@ -19,7 +18,7 @@ from penstock.pipelines.embed.options import EvaluateOptions, GraphOptions
 from penstock.pipelines.embed.planning import memory_to_rank
 from penstock.pipelines.embed.report import EvaluateReport
 from penstock.pipelines.embed.run import Run, checkpoint_name
-from penstock.pipelines.job import Job, R
+from penstock.pipelines.job import R, RunJob
 from penstock.pipelines.job.partial import PartialOutput
 from penstock.pipelines.job.plan import Need, Plan, disk_need
 from penstock.pipelines.job.ranks import open_ranks
@@ -31,26 +30,13 @@ from penstock.workers.embed.warm import IDS
 _KNOWN = 40  # of a known answer, while all of them are sorted
 
 
-class VectorsJob(Job[R]):
+class VectorsJob(RunJob[R]):
     """Reads the vectors of a run: what ``evaluate`` and ``predict`` share."""
 
     on_gpu = True
-    resumable = False
     kind = ""
     what: ClassVar[str]
     options: GraphOptions
-
-    def __init__(
-        self,
-        run_at: Path,
-        out: Path,
-        options: GraphOptions,
-        cluster: ClusterSpec | None = None,
-        *,
-        quiet: bool,
-    ) -> None:
-        super().__init__(out, options, cluster, quiet=quiet)
-        self.at = run_at
 
     def check(self) -> None:
         """Open the run."""
@@ -59,12 +45,7 @@ class VectorsJob(Job[R]):
 
     def open_graph(self) -> Graph:
         """Open the graph of the run, or the one that is given."""
-        if self.options.graph is None and not Path(self.run.graph).is_dir():
-            raise UsageError(
-                f"the graph of {self.at} is not at {self.run.graph} any more",
-                remedy="Say where it is with --graph",
-            )
-        return Graph.open(self.options.graph or self.run.graph)
+        return Graph.open(self.graph_path(self.run.graph, "Say where it is with --graph"))
 
     @contextmanager
     def output(self) -> Iterator[PartialOutput]:

@@ -14,7 +14,7 @@ from penstock.files import FileEntry, file_entry
 from penstock.pipelines.embed.options import ExportOptions
 from penstock.pipelines.embed.report import ExportReport
 from penstock.pipelines.embed.run import Run, checkpoint_name
-from penstock.pipelines.job import Job
+from penstock.pipelines.job import RunJob
 from penstock.pipelines.job.partial import PartialOutput
 from penstock.pipelines.job.plan import Need, Plan, disk_need
 from penstock.pipelines.vectors import Vectors
@@ -27,17 +27,12 @@ from penstock.workers.embed.warm import IDS
 _MEMORY = 500_000_000  # of the process, with the blocks that are read and written
 
 
-class ExportJob(Job[ExportReport]):
+class ExportJob(RunJob[ExportReport]):
     """Writes the vectors of a checkpoint."""
 
     command = "penstock embed export"
     kind = KIND
-    resumable = False
     options: ExportOptions
-
-    def __init__(self, run_at: Path, out: Path, options: ExportOptions, *, quiet: bool) -> None:
-        super().__init__(out, options, quiet=quiet)
-        self.at = run_at
 
     def check(self) -> None:
         """Open the run; raise where there is nothing to export, or not enough disk space."""

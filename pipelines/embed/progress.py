@@ -21,10 +21,6 @@ class EdgeBar(Progress):
         self._before = 0  # edges that were trained before ranks were lost
         self._begun = time.monotonic()  # when ranks had read the graph, and trained on
 
-    def __enter__(self) -> EdgeBar:
-        super().__enter__()
-        return self
-
     def on_metrics(self, rank: int, metrics: dict[str, Any]) -> None:
         """Take what a rank logs: the edges that it has trained, and of whole epochs the loss."""
         self._figures.update(metrics)

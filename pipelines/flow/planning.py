@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from penstock.errors import PenstockError
@@ -12,6 +12,7 @@ from penstock.pipelines.flow.publishing.owners import output_problem, target_pro
 from penstock.pipelines.flow.run import Choice, check_gpus
 from penstock.pipelines.flow.stage import StageProcess
 from penstock.pipelines.flow.state import FlowState
+from penstock.pipelines.output import CountsReport
 from penstock.sizes import format_bytes
 
 
@@ -39,16 +40,12 @@ class StagePlan:
 
 
 @dataclass(frozen=True)
-class FlowPlan:
+class FlowPlan(CountsReport):
     """What would be done of a flow."""
 
     flow: str
     folder: str
     stages: tuple[StagePlan, ...]
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return everything, for ``--json``."""
-        return asdict(self)
 
     def text(self) -> str:
         """Return a line a stage."""

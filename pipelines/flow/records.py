@@ -29,6 +29,7 @@ from penstock.errors import UsageError
 from penstock.files import save_json, save_text
 from penstock.output_lock import own_directory
 from penstock.system_errors import full_disk_explained
+from penstock.workers.processes import runs_still
 
 FOLDER = "runs"
 FORMAT = "penstock-run"
@@ -305,19 +306,12 @@ def _is_alive(folder: Path, body: dict[str, Any]) -> bool:
     Of another host's processes nothing is known here. But two runs of one folder never meet: where
     one has begun since, that of before has ended.
     """
-    import psutil
-
     if body.get("host") not in (None, platform.node()):
         return not any(
             one.body.get("folder") == body.get("folder") and began(one) > _began(body)
             for one in _recorded(folder.parent)
         )
-    try:
-        process = psutil.Process(int(body.get("process", -1)))
-        same = abs(process.create_time() - float(body.get("process_began", 0))) < 1
-        return bool(same and process.status() != psutil.STATUS_ZOMBIE)
-    except (psutil.Error, ValueError, TypeError):
-        return False
+    return runs_still(body.get("process", -1), body.get("process_began", 0))
 
 
 def append_metrics(folder: Path, stage: str, metrics: dict[str, float]) -> None:

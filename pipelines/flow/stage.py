@@ -17,6 +17,7 @@ from penstock.documents import parse_json
 from penstock.errors import PenstockError
 from penstock.files import save_json
 from penstock.pipelines.flow.document import Flow, StageSpec, with_stages
+from penstock.workers.processes import runs_still
 
 _END_SECONDS = 30.0
 _OLDER_SECONDS = 60.0
@@ -190,16 +191,9 @@ class StageError(PenstockError):
 
 def wait_for_older(name: str, started: dict[str, Any]) -> None:
     """Wait until the process of a stage has ended whose flow was killed: it ends by itself."""
-    import psutil
-
     deadline = time.monotonic() + _OLDER_SECONDS
     while time.monotonic() < deadline:
-        try:
-            process = psutil.Process(int(started.get("process", -1)))
-            same = abs(process.create_time() - float(started.get("process_began", 0))) < 1
-        except (psutil.Error, ValueError, TypeError):
-            return
-        if not same or process.status() == psutil.STATUS_ZOMBIE:
+        if not runs_still(started.get("process", -1), started.get("process_began", 0)):
             return
         time.sleep(0.1)
     raise PenstockError(

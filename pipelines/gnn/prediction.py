@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from penstock.cluster.spec import ClusterSpec
-from penstock.errors import UsageError
 from penstock.files import FileEntry, file_entry, file_table, sha256_of
 from penstock.formats import Format
 from penstock.graph import Graph
@@ -26,7 +24,7 @@ from penstock.pipelines.gnn.planning import (
 from penstock.pipelines.gnn.report import PredictReport
 from penstock.pipelines.gnn.run import Run
 from penstock.pipelines.gnn.split import counts_text, own_split_file, split_file
-from penstock.pipelines.job import Job, R
+from penstock.pipelines.job import R, RunJob
 from penstock.pipelines.job.partial import PartialOutput
 from penstock.pipelines.job.plan import Plan, disk_need
 from penstock.pipelines.job.ranks import open_ranks
@@ -49,29 +47,29 @@ FORMAT = Format(
 )
 
 
-class WeightsJob(Job[R]):
+class WeightsJob(RunJob[R]):
     """Predicts with the weights of a run: what ``predict`` and ``evaluate`` share."""
 
     on_gpu = True
-    resumable = False
     what: ClassVar[str]
-
-    def __init__(
-        self,
-        run_at: Path,
-        out: Path,
-        options: WeightsOptions,
-        cluster: ClusterSpec | None = None,
-        *,
-        quiet: bool,
-    ) -> None:
-        super().__init__(out, options, cluster, quiet=quiet)
-        self.at = run_at
+    options: WeightsOptions
 
     def check(self) -> None:
-        """Open the run, and the graph to predict on."""
-        self.opened = open_run(self.at, self.options, quiet=self.quiet)
-        self.run, self.graph = self.opened.run, self.opened.graph
+        """Open the run and the graph to predict on; raise where its weights do not fit it."""
+        at, options = self.at, self.options
+        self.run = run = Run.load(at)
+        run.checkpoint(at, options.checkpoint)
+        remedy = "Say where it is, or which other graph to take, with --graph"
+        path = self.graph_path(run.graph, remedy)
+        self.graph = graph = Graph.open(path, verify=options.verify, quiet=self.quiet)
+        check_graph(graph, run.training, learns=False)
+        same = graph.digest == run.graph_sha256
+        features = match_features(run, at, graph, same=same)
+        split, about_split = _split_for(at, run, graph, same=same)
+        for note in (features.note(at, graph), about_split):
+            if note and not self.quiet:
+                print(note, file=sys.stderr)
+        self.opened = OpenedRun(run, graph, features, split)
 
     @property
     def elsewhere(self) -> Command:
@@ -234,26 +232,6 @@ class OpenedRun:
     def split_by(self) -> str:
         """Whose split counts: graph or run."""
         return "graph" if self.split is None else "run"
-
-
-def open_run(run_at: Path, options: WeightsOptions, *, quiet: bool) -> OpenedRun:
-    """Open a run and the graph to predict on; raise where its weights do not fit it."""
-    run = Run.load(run_at)
-    run.checkpoint(run_at, options.checkpoint)
-    if options.graph is None and not Path(run.graph).is_dir():
-        raise UsageError(
-            f"the graph of {run_at} is not at {run.graph} any more",
-            remedy="Say where it is, or which other graph to take, with --graph",
-        )
-    graph = Graph.open(options.graph or run.graph, verify=options.verify, quiet=quiet)
-    check_graph(graph, run.training, learns=False)
-    same = graph.digest == run.graph_sha256
-    features = match_features(run, run_at, graph, same=same)
-    split, about_split = _split_for(run_at, run, graph, same=same)
-    for note in (features.note(run_at, graph), about_split):
-        if note and not quiet:
-            print(note, file=sys.stderr)
-    return OpenedRun(run, graph, features, split)
 
 
 def _split_for(

@@ -12,6 +12,7 @@ from penstock.graph import SPLITS
 from penstock.paths import shown
 from penstock.pipelines.gnn.profile import profile_text
 from penstock.pipelines.gnn.split import DrawnSplit
+from penstock.pipelines.output import CountsReport
 from penstock.sizes import format_bytes, format_count
 from penstock.workers.gnn.plan.spec import WIDEST
 from penstock.workers.gnn.task import Trained
@@ -118,7 +119,7 @@ class TrainReport:
 
 
 @dataclass
-class PredictReport:
+class PredictReport(CountsReport):
     """The result of a prediction."""
 
     predictions: str
@@ -133,10 +134,6 @@ class PredictReport:
     features_by: str  # graph, name or order: see Matched
     features_ignored: tuple[str, ...]
     seconds: float
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return everything, for ``--json``."""
-        return asdict(self)
 
     def text(self) -> str:
         """Return lines for a person."""

@@ -37,7 +37,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from penstock.cluster.spec import ClusterSpec
-from penstock.errors import CapacityError
+from penstock.errors import CapacityError, UsageError
 from penstock.files import fresh_directory, refuse_existing
 from penstock.options import given_options
 from penstock.paths import client_path
@@ -210,6 +210,30 @@ class Job(ABC, Generic[R]):
             quiet=self.quiet,
         ) as client:
             yield Workers(client, self.cluster, quiet=self.quiet)
+
+
+class RunJob(Job[R]):
+    """A job that reads a training's run, which lies ``at`` its folder."""
+
+    resumable = False
+
+    def __init__(
+        self,
+        at: Path,
+        out: Path,
+        options: Any,
+        cluster: ClusterSpec | None = None,
+        *,
+        quiet: bool,
+    ) -> None:
+        super().__init__(out, options, cluster, quiet=quiet)
+        self.at = at
+
+    def graph_path(self, graph: str, remedy: str) -> Path:
+        """Return where the graph is that the options name, or else the one of the run."""
+        if self.options.graph is None and not Path(graph).is_dir():
+            raise UsageError(f"the graph of {self.at} is not at {graph} any more", remedy=remedy)
+        return Path(self.options.graph or graph)
 
 
 class Workers:

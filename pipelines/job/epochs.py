@@ -16,10 +16,6 @@ class EpochBar(Progress):
         self._shown = ("train", "valid") if scored else ()
         self._figures: dict[str, Any] = {}
 
-    def __enter__(self) -> EpochBar:
-        super().__enter__()
-        return self
-
     def on_metrics(self, rank: int, metrics: dict[str, Any]) -> None:
         """Take what a rank logs; all ranks know the same."""
         if rank == 0:

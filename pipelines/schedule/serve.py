@@ -31,6 +31,7 @@ from penstock.pipelines.schedule.store import (
     only_server,
     runs_of,
 )
+from penstock.workers.processes import runs_still
 
 _LOOK_SECONDS = 5.0  # for schedules that another process has added or removed
 _END_SECONDS = 60.0
@@ -252,14 +253,7 @@ def _last_runs(state: Path) -> list[ScheduledRun]:
 
 def is_alive(run: ScheduledRun) -> bool:
     """Return whether the process of a run is there."""
-    import psutil
-
-    try:
-        process = psutil.Process(run.process or -1)
-        same = abs(process.create_time() - (run.process_began or 0)) < 1
-        return bool(same and process.status() != psutil.STATUS_ZOMBIE)
-    except (psutil.Error, ValueError):
-        return False
+    return runs_still(run.process or -1, run.process_began or 0)
 
 
 def _end_runs() -> None:

@@ -34,7 +34,7 @@ def array_of_walks(graph: Any, options: WalkOptions, device: str) -> Array:
     """Return the walks of ``options`` as (walks, length) internal ids."""
     if isinstance(graph, CSR):
         with tempfile.TemporaryDirectory() as folder:
-            return _walked(_on_disk(graph, Path(folder) / "graph"), options, device)
+            return _walked(on_disk(graph, Path(folder) / "graph"), options, device)
     return _walked(graph if isinstance(graph, Graph) else Graph.open(graph), options, device)
 
 
@@ -131,7 +131,8 @@ def _on_gpu(graph: Graph, choice: SamplerChoice, starts: Array) -> Array:
     return paths
 
 
-def _on_disk(csr: CSR, path: Path) -> Graph:
+def on_disk(csr: CSR, path: Path) -> Graph:
+    """Return a graph of these rows at ``path``."""
     with Graph.create(path) as writer:
         writer.edges(csr)
         writer.nodes()

@@ -9,13 +9,12 @@ from typing import Any
 from penstock.cluster.count import check_ranks
 from penstock.cluster.spec import ClusterSpec
 from penstock.csr import id_dtype
-from penstock.errors import CapacityError, UsageError
+from penstock.errors import CapacityError
 from penstock.graph import Graph
-from penstock.kernels.walk_rules import MAX_WALKS
 from penstock.partition.manifest import PartitionManifest
 from penstock.partition.part import partition_path
 from penstock.pipelines.job import Job, Workers
-from penstock.pipelines.job.partial import PartialOutput, file_stamp
+from penstock.pipelines.job.partial import PartialOutput
 from penstock.pipelines.job.plan import Need, Plan, disk_need
 from penstock.pipelines.walk.choice import SamplerChoice, check_graph, choose
 from penstock.pipelines.walk.options import WalkOptions
@@ -24,8 +23,8 @@ from penstock.pipelines.walk.partitioned import memory_of_part, walk_partitioned
 from penstock.pipelines.walk.placement import Placement, choose_placement, ranks_wanted
 from penstock.pipelines.walk.replicated import WalkTask, walk_replicated
 from penstock.pipelines.walk.report import WalkReport
-from penstock.pipelines.walk.starts import find_starts, listed_starts
-from penstock.pipelines.walk.weights import WeightStatistics, inspect_weights, weighted
+from penstock.pipelines.walk.starts import checked_count, find_starts, identity_of, listed_starts
+from penstock.pipelines.walk.weights import inspect_weights
 from penstock.pipelines.walk.window import what_window_left
 from penstock.sizes import need_disk
 
@@ -50,11 +49,7 @@ class WalkJob(Job[WalkReport]):
 
     def identity(self) -> dict[str, Any]:
         """Return the graph, and the file of starts as it is now."""
-        found: dict[str, Any] = {"graph": str(self.graph.path), "version": self.version}
-        starts = self.options.starts
-        if starts is not None and starts.is_file():
-            found["inputs"] = {str(starts): file_stamp(starts)}
-        return found
+        return identity_of(self.graph, self.version, self.options)
 
     def plan(self) -> Plan:
         """Inspect the graph and the workers as a run does; return what would be walked where."""
@@ -153,9 +148,7 @@ class WalkJob(Job[WalkReport]):
 
     def _chosen(self, workers: Workers) -> SamplerChoice:
         """Inspect the weights, choose the sampler, and report why."""
-        statistics = WeightStatistics()
-        if weighted(self.graph, self.options):
-            statistics = inspect_weights(workers, self.graph, self.options)
+        statistics = inspect_weights(workers, self.graph, self.options)
         choice = choose(self.graph, self.options, statistics, workers.capacity.rows)
         self.result.sampler = choice.spec.rules.sampler.name.lower()
         self.result.why, self.result.instead = choice.why, choice.instead
@@ -163,11 +156,7 @@ class WalkJob(Job[WalkReport]):
         return choice
 
     def _output_files(self, starts: int) -> OutputFiles:
-        count = starts * self.options.walks
-        if count > MAX_WALKS:
-            raise UsageError(
-                f"these are {count:,} walks", expected=f"{MAX_WALKS:,} at most in one run"
-            )
+        count = checked_count(starts * self.options.walks)
         self.expected_nodes = count * min(self.options.length, _longest(self.options))
         return OutputFiles.of(count, self.options.length)
 

@@ -13,6 +13,8 @@ from penstock.errors import InputError, UsageError
 from penstock.files import save_npy
 from penstock.graph import Graph
 from penstock.kernels.streams import Stream
+from penstock.kernels.walk_rules import MAX_WALKS
+from penstock.pipelines.job.partial import file_stamp
 from penstock.pipelines.walk.options import WalkingOptions
 from penstock.workers.walk.starts import Starts
 
@@ -30,6 +32,22 @@ def find_starts(graph: Graph, options: WalkingOptions, folder: Path | None) -> S
     assert folder is not None
     save_npy(folder, "starts.npy", listed)
     return Starts(len(listed), nodes, folder / "starts.npy")
+
+
+def identity_of(graph: Graph, version: str, options: WalkingOptions) -> dict[str, Any]:
+    """Return the graph, and the file of starts as it is now."""
+    found: dict[str, Any] = {"graph": str(graph.path), "version": version}
+    starts = options.starts
+    if starts is not None and starts.is_file():
+        found["inputs"] = {str(starts): file_stamp(starts)}
+    return found
+
+
+def checked_count(count: int) -> int:
+    """Return how many walks there are; raise UsageError where there are too many for one run."""
+    if count > MAX_WALKS:
+        raise UsageError(f"these are {count:,} walks", expected=f"{MAX_WALKS:,} at most in one run")
+    return count
 
 
 def listed_starts(graph: Graph, options: WalkingOptions) -> Array | None:

@@ -38,7 +38,12 @@ def weighted(graph: Graph, options: WalkingOptions) -> bool:
 
 
 def inspect_weights(workers: Workers, graph: Graph, options: WalkingOptions) -> WeightStatistics:
-    """Read all weights, a shard a task; raise InputError at the first that walks cannot use."""
+    """Read all weights, a shard a task; raise InputError at the first that walks cannot use.
+
+    Where walks read none, nothing is read.
+    """
+    if not weighted(graph, options):
+        return WeightStatistics()
     calls = [(str(graph.path), number) for number in range(graph.num_shards)]
     sizes = [shard.edges for shard in graph.manifest.shards]
     found = workers.tasks("inspect weights", inspect_shard, calls, sizes, "edges")

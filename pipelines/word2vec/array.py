@@ -14,6 +14,7 @@ from penstock.errors import UsageError
 from penstock.graph import Graph
 from penstock.pipelines.vectors import Vectors
 from penstock.pipelines.vectors.store import as_ids
+from penstock.pipelines.walk.array import on_disk
 from penstock.pipelines.word2vec import word2vec
 
 
@@ -53,10 +54,7 @@ def node2vec_array(graph: str | Path | Graph | CSR, *, quiet: bool = True, **opt
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
         if isinstance(graph, CSR):
-            with Graph.create(root / "graph") as writer:
-                writer.edges(graph)
-                writer.nodes()
-            graph = root / "graph"
+            graph = on_disk(graph, root / "graph")
         opened = graph if isinstance(graph, Graph) else Graph.open(graph)
         word2vec(opened, root / "vectors", quiet=quiet, **given)
         vectors = Vectors.open(root / "vectors")

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from penstock.paths import shown
+from penstock.pipelines.output import CountsReport
 from penstock.progress import Progress
 from penstock.sizes import format_bytes, format_count
 
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @dataclass
-class Word2vecReport:
+class Word2vecReport(CountsReport):
     """What a training gave, for people and for ``--json``.
 
     kind      of the input
@@ -48,10 +49,6 @@ class Word2vecReport:
     known: int | None = None
     averaged: int = 0
     internal_ids: bool = False
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return everything, for ``--json``."""
-        return asdict(self)
 
     def text(self) -> str:
         """Return what a person wants to read."""
@@ -88,10 +85,6 @@ class WordsBar(Progress):
     def __init__(self, words: int, *, quiet: bool = False) -> None:
         super().__init__("train", total=words, unit="words", quiet=quiet)
         self._all, self._before, self._loss = words, -1, 0.0
-
-    def __enter__(self) -> WordsBar:
-        super().__enter__()
-        return self
 
     def on_metrics(self, rank: int, metrics: dict[str, Any]) -> None:
         """Take what the first rank logs: the words that all have done, and the loss."""

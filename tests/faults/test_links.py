@@ -20,7 +20,8 @@ from penstock.pipelines.gnn.run import FORMAT, KIND, Run
 from penstock.pipelines.job.partial import partial_output
 from penstock.pipelines.job.run_folder import run_folder
 from penstock.workers.comm import segments
-from penstock.workers.gnn import checkpoint, state
+from penstock.workers.epoch_lines import keep_epochs
+from penstock.workers.gnn import checkpoint
 from penstock.workers.gnn.plan.spec import Layer, Model, Training
 from penstock.workers.locks import try_lock
 from penstock.workers.resources.scratch import Scratch
@@ -248,7 +249,7 @@ def test_the_files_of_a_training(tmp_path: Path, victim: Path) -> None:
     with pytest.raises(OutputExists, match="metrics.jsonl is a symbolic link"):
         append_text(tmp_path / "metrics.jsonl", "x")
     with pytest.raises(OutputExists, match="metrics.jsonl is a symbolic link"):
-        state._cut_metrics(tmp_path / "metrics.jsonl", 0)
+        keep_epochs(tmp_path / "metrics.jsonl", 0)
     assert victim.read_text() == TEXT
 
 

@@ -2,43 +2,52 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Protocol
-
-from penstock.arrays import AnyArray
+from typing import Any
 
 
-class Exchange(Protocol):
-    """How arrays of one kind of memory travel; requests are MPI's, lists of them, or Pending."""
+class Exchange(ABC):
+    """How arrays of one kind of memory travel; requests are MPI's, lists of them, or Pending.
+
+    What is not abstract is how it is with MPI: it starts what is posted, the host waits for its
+    messages, and the communicator withdraws them and frees what it has.
+    """
 
     transport: str
     """what people call it"""
 
-    def isend(self, array: AnyArray, to: int, tag: int) -> Any:
-        """Start to send."""
+    @abstractmethod
+    def isend(self, array: Any, to: int, tag: int) -> Any:
+        """Start to send; the array must not change until the request is done."""
 
-    def irecv(self, array: AnyArray, source: int, tag: int) -> Any:
+    @abstractmethod
+    def irecv(self, array: Any, source: int, tag: int) -> Any:
         """Start to receive."""
 
-    def iallreduce(self, array: AnyArray, operation: str) -> Any:
+    @abstractmethod
+    def iallreduce(self, array: Any, operation: str) -> Any:
         """Start to reduce over all ranks, in place."""
 
-    def ibroadcast(self, array: AnyArray, root: int) -> Any:
+    @abstractmethod
+    def ibroadcast(self, array: Any, root: int) -> Any:
         """Start to copy the root's array to all ranks."""
 
+    @abstractmethod
     def ialltoallv(self, outgoing: Sequence[Any], incoming: Sequence[Any]) -> Any:
-        """Start to send ``outgoing[r]`` to every rank r and to receive ``incoming[r]``."""
+        """Start to send ``outgoing[r]`` to every rank r and to receive ``incoming[r]`` from it."""
 
-    def start(self) -> None:
+    def start(self) -> None:  # noqa: B027
         """Let everything travel that was posted so far."""
 
     def followed(self) -> list[Callable[[], bool]]:
         """Return how to ask for what a stream waits for since the last call, in that order."""
+        return []
 
-    def abort(self) -> None:
+    def abort(self) -> None:  # noqa: B027
         """End what is under way; nothing can be sent afterwards."""
 
-    def ended(self) -> None:
+    def ended(self) -> None:  # noqa: B027
         """Say that every rank is through: what can serve the next gang may be kept."""
 
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from penstock.arrays import AnyArray
 from penstock.errors import UsageError
-from penstock.workers.comm.exchange import Pending
+from penstock.workers.comm.exchange import Exchange, Pending
 from penstock.workers.comm.mpi import load_mpi
 
 # MPI counts in int in most libraries: what is longer travels in pieces, on both sides alike.
@@ -47,7 +47,7 @@ def as_bytes(array: AnyArray) -> Any:
     return array.reshape(-1).view(np.uint8)
 
 
-class MpiExchange:
+class MpiExchange(Exchange):
     """What one rank of a gang says to the others through its MPI communicator."""
 
     transport = "MPI messages"
@@ -106,19 +106,6 @@ class MpiExchange:
     def ibarrier(self) -> Any:
         """Start to wait for all ranks."""
         return self._comm.Ibarrier()
-
-    def start(self) -> None:
-        """Nothing to do: MPI starts what is posted."""
-
-    def followed(self) -> list[Callable[[], bool]]:
-        """Return nothing: the host waits for MPI's messages."""
-        return []
-
-    def abort(self) -> None:
-        """Nothing to do: the communicator withdraws what it posted."""
-
-    def ended(self) -> None:
-        """Nothing to do: the communicator frees what it has."""
 
 
 def reduced_as(dtype: Any, operation: str) -> Any:

@@ -22,7 +22,7 @@ import numpy as np
 
 from penstock.arrays import DeviceArray
 from penstock.errors import UsageError
-from penstock.workers.comm.exchange import Pending
+from penstock.workers.comm.exchange import Exchange, Pending
 from penstock.workers.comm.exchange_mpi import TAGS
 from penstock.workers.comm.nccl import Link, keep, wait_for
 from penstock.workers.comm.wait import Waiter
@@ -102,7 +102,7 @@ class _Batch:
         self.end: Any = None
 
 
-class NcclExchange:
+class NcclExchange(Exchange):
     """What one rank of a gang says to the others through an NCCL communicator."""
 
     transport = "NCCL"

@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 
 from penstock.arrays import DeviceArray
-from penstock.workers.comm.exchange import Pending
+from penstock.workers.comm.exchange import Exchange, Pending
 from penstock.workers.comm.exchange_mpi import MpiExchange
 from penstock.workers.comm.exchange_nccl import on_device, parts_of_all, reduced_as
 from penstock.workers.comm.mpi import load_mpi
 
 
-class StagedExchange:
+class StagedExchange(Exchange):
     """GPU to pinned memory, MPI, pinned memory to GPU: works everywhere, at the speed of hosts."""
 
     transport = "MPI messages from pinned host memory"
@@ -76,19 +76,6 @@ class StagedExchange:
         out, came = self._to_host(sends), self._pinned(sum(array.nbytes for array in receives))
         requests = self._mpi.ialltoallv(_parts(out, sends), _parts(came, receives))
         return self._then_to_device(requests, receives, came)
-
-    def start(self) -> None:
-        """Nothing to do: MPI starts what is posted."""
-
-    def followed(self) -> list[Callable[[], bool]]:
-        """Return nothing: the host waits for MPI's messages."""
-        return []
-
-    def abort(self) -> None:
-        """Nothing to do: the communicator withdraws what it posted."""
-
-    def ended(self) -> None:
-        """Nothing to do: CuPy keeps pinned memory for the next gang."""
 
     # Between host and GPU
 

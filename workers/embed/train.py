@@ -20,9 +20,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from penstock.arrays import Array
-from penstock.documents import parse_json
 from penstock.errors import CorruptFile
-from penstock.files import append_text, save_text
+from penstock.files import append_text
 from penstock.graph import Graph
 from penstock.kernels import kernel
 from penstock.kernels.cpu.philox import random_keys
@@ -55,6 +54,7 @@ from penstock.workers.embed.task import Trained, TrainTask
 from penstock.workers.embed.theorem import Condition, Machine
 from penstock.workers.embed.versions import BEST, LAST, Checkpoints, Versions, table_path
 from penstock.workers.embed.warm import WarmStart, steps_before
+from penstock.workers.epoch_lines import keep_lines
 from penstock.workers.resources.device import arrays_of_device, gpu, to_device, to_host
 
 if TYPE_CHECKING:
@@ -244,10 +244,8 @@ class Run:
         return Table(to_device(values), to_device(state))
 
     def _resume(self) -> None:
-        lines = self.task.run / "metrics.jsonl"
         if not self.checkpoints.has(LAST):
-            if self.comm.rank == 0:
-                _drop_later(lines, 0, 0)
+            self._drop_later()
             return
         found = self.checkpoints.load(LAST)
         about = found.about
@@ -265,12 +263,22 @@ class Run:
         self.best_scores, self.loss = about["scores"], about["loss"]
         self.loss = math.nan if self.loss is None else self.loss
         self.epoch_loss, self.epoch_edges = about["epoch_loss"], about["epoch_edges"]
-        if self.comm.rank == 0:
-            _drop_later(lines, self.epoch, self.buffer_state)
+        self._drop_later()
         if self.relations is not None:
             self.relations.values[:] = to_device(found.tensors["relations"])
             self.relations.state[:] = to_device(found.tensors["relations_state"])
         self._compare_alike()
+
+    def _drop_later(self) -> None:
+        """Drop lines of what is done again, since a run was killed after its last checkpoint."""
+        epoch, state = self.epoch, self.buffer_state
+
+        def is_kept(line: Any) -> bool:
+            done, within = line["epoch"], line.get("state", state + 1)
+            return bool(done <= epoch or (done == epoch + 1 and within <= state))
+
+        if self.comm.rank == 0:
+            keep_lines(self.task.run / "metrics.jsonl", is_kept)
 
     def _compare_alike(self) -> None:
         """Rank the best vectors again, where they were ranked by another sample of edges."""
@@ -671,25 +679,6 @@ def _check_position(path: Path, about: Any, states: int, edges: int) -> None:
             got=", ".join(f"{name}: {said.get(name)!r}" for name in wrong),
             remedy="Restore the file or train again with --overwrite",
         )
-
-
-def _drop_later(path: Path, epoch: int, state: int) -> None:
-    """Drop lines of what is done again, since a run was killed after its last checkpoint.
-
-    And what is no line of ours, such as half of one from a machine that lost its power.
-    """
-    if not path.is_file():
-        return
-    kept = []
-    for text in path.read_text(encoding="utf-8", errors="replace").splitlines():
-        try:
-            line = parse_json(text)
-            done, within = line["epoch"], line.get("state", state + 1)
-            if done <= epoch or (done == epoch + 1 and within <= state):
-                kept.append(text + "\n")
-        except (ValueError, KeyError, TypeError, AttributeError):
-            continue
-    save_text(path, "".join(kept))
 
 
 def _columns_on_device(buckets: EdgeBuckets) -> DeviceColumns | None:

@@ -13,7 +13,6 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from statistics import median
 from time import perf_counter
-from types import TracebackType
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
@@ -122,12 +121,7 @@ class _Span:
             self._clock.settle()
         self._start = perf_counter()
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         if self._clock.settle is not None:
             self._clock.settle()
         end, start = perf_counter(), self._start

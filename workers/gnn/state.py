@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import time
 from collections.abc import Callable
@@ -12,9 +11,8 @@ from typing import Any
 import numpy as np
 
 from penstock.errors import UsageError
-from penstock.files import save_text
 from penstock.kernels import kernel
-from penstock.output_lock import refuse_link
+from penstock.workers.epoch_lines import keep_epochs
 from penstock.workers.gnn import checkpoint
 from penstock.workers.gnn.layers.network import Network
 from penstock.workers.gnn.plan.spec import RESUMABLE, Model, Training, differences, make_training
@@ -140,7 +138,7 @@ class State:
         path = self.task.run / LAST
         if not path.exists():
             if first_rank:
-                _cut_metrics(self.task.run / "metrics.jsonl", 0)
+                keep_epochs(self.task.run / "metrics.jsonl", 0)
             return
         tensors, about = checkpoint.load(path)
         checkpoint.check_model(path, about, self.model)
@@ -170,7 +168,7 @@ class State:
             self.best_loss = math.inf if loss is None else loss
             self.best_epoch, self.best_metrics = about["best_epoch"], about["best_metrics"]
         if first_rank:
-            _cut_metrics(self.task.run / "metrics.jsonl", self.epoch)
+            keep_epochs(self.task.run / "metrics.jsonl", self.epoch)
 
     def _copy(self) -> Weights:
         """Return the parameters as they are now, and the moments of batch norms."""
@@ -207,19 +205,3 @@ def load_tensors(network: Network, tensors: dict[str, Any]) -> None:
 
 def _putter(network: Network) -> Any:
     return to_device if network.context.on_gpu else np.asarray
-
-
-def _cut_metrics(path: Any, epoch: int) -> None:
-    """Leave out what was written after the checkpoint: it is computed again."""
-    refuse_link(path)
-    if path.exists():
-        lines = path.read_text(encoding="utf-8").splitlines()
-        kept = [line for line in lines if _epoch_of(line) <= epoch]
-        save_text(path, "".join(f"{line}\n" for line in kept))
-
-
-def _epoch_of(line: str) -> float:
-    try:
-        return float(json.loads(line)["epoch"])
-    except (ValueError, KeyError):  # half a line, of a rank that died
-        return math.inf

@@ -25,7 +25,7 @@ import numpy as np
 
 from penstock.documents import parse_json
 from penstock.errors import CorruptFile
-from penstock.files import FileEntry, append_text, npy_writer, save_json, save_text
+from penstock.files import FileEntry, append_text, npy_writer, save_json
 from penstock.graph import load_npy
 from penstock.kernels.word2vec_rules import Losses
 from penstock.output_lock import refuse_link
@@ -265,22 +265,6 @@ def note_epoch(folder: Path, position: Position, rate: float, seconds: float) ->
         "seconds": round(seconds, 3),
     }
     append_text(folder / EPOCHS, json.dumps(line) + "\n")
-
-
-def cut_epochs(folder: Path, epoch: int) -> None:
-    """Leave out the lines of epochs after a checkpoint: they are trained again."""
-    path = folder / EPOCHS
-    refuse_link(path)
-    if path.exists():
-        lines = path.read_text(encoding="utf-8").splitlines()
-        save_text(path, "".join(f"{line}\n" for line in lines if _epoch_of(line) <= epoch))
-
-
-def _epoch_of(line: str) -> float:
-    try:
-        return float(json.loads(line)["epoch"])
-    except (ValueError, KeyError):  # half a line, of a rank that died
-        return math.inf
 
 
 def _losses(what: str, saved: dict[str, Any]) -> Losses:

@@ -29,16 +29,11 @@ from penstock.kernels import kernel
 from penstock.kernels.word2vec_rules import Losses, Noise, Sentences
 from penstock.partition.threads import spread
 from penstock.workers.cores import cores_of_rank
+from penstock.workers.epoch_lines import keep_epochs
 from penstock.workers.resources.device import arrays_of_device, gpu, to_device
 from penstock.workers.word2vec.corpus import Corpus, WalkCorpus
 from penstock.workers.word2vec.deltas import Pair, Shards
-from penstock.workers.word2vec.state import (
-    Checkpoints,
-    Parts,
-    Position,
-    cut_epochs,
-    note_epoch,
-)
+from penstock.workers.word2vec.state import EPOCHS, Checkpoints, Parts, Position, note_epoch
 from penstock.workers.word2vec.task import BLOCK_WORDS, GPU_BLOCK_WORDS, Trained, TrainTask
 
 if TYPE_CHECKING:
@@ -234,7 +229,7 @@ class _Run:
                 mine[...] = to_device(np.asarray(theirs))
             self.checkpoints.said = self.position.text(self.corpus.sentences)
         if self.comm.rank == 0:
-            cut_epochs(self.task.folder, self.position.epoch)
+            keep_epochs(self.task.folder / EPOCHS, self.position.epoch)
 
     # -- epochs ------------------------------------------------------------------------------------
 

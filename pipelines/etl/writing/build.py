@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -13,11 +13,15 @@ from penstock.arrays import Array
 from penstock.csr import CSR, offsets_of
 from penstock.files import FileEntry
 from penstock.kernels import kernel
+from penstock.manifest import Manifest, ShardEntry
 from penstock.pipelines.etl.writing import spill
 from penstock.pipelines.etl.writing.merge import Merging, rows_of_keys
 from penstock.pipelines.etl.writing.shuffle import Edges, Shape, put_edges
 from penstock.workers.resources.device import to_device
 from penstock.writer import write_shard
+
+if TYPE_CHECKING:
+    from penstock.pipelines.etl.job import EtlJob
 
 # Bytes a bin's edge needs while it is built: keys three times, order, columns, rows.
 EDGE_BYTES = 64
@@ -50,19 +54,38 @@ def build_shard(
                 (folder / name).mkdir()
                 put_edges(folder / name, edges)
                 result[name] = len(edges.sources)
-        files = write_shard(root, number, csr)
-        return result | {
-            "edges": csr.edges,
-            "files": [asdict(entry) for entry in files],
-            "dtypes": {name: str(array.dtype) for name, array in csr.arrays()},
-        }
+        return result | put_shard(root, number, csr)
 
     return spill.once(folder, make)
 
 
-def shard_files(result: dict[str, Any]) -> list[FileEntry]:
-    """Return the files that ``build_shard`` wrote, from its result."""
-    return [FileEntry(**entry) for entry in result["files"]]
+def put_shard(root: Path, number: int, csr: CSR) -> dict[str, Any]:
+    """Write shard ``number``, and return what its manifest needs, as JSON can hold it."""
+    return {
+        "edges": csr.edges,
+        "files": [asdict(entry) for entry in write_shard(root, number, csr)],
+        "dtypes": {name: str(array.dtype) for name, array in csr.arrays()},
+    }
+
+
+def manifest_of(
+    job: EtlJob, bounds: Sequence[tuple[int, int]], results: list[dict[str, Any]]
+) -> Manifest:
+    """Return the manifest of shards of these rows, from the results of ``put_shard``."""
+    entries = [FileEntry(**entry) for result in results for entry in result["files"]]
+    return Manifest(
+        nodes=bounds[-1][1],
+        edges=sum(result["edges"] for result in results),
+        directed=bool(job.options.directed),
+        shards=tuple(
+            ShardEntry(start, stop, result["edges"])
+            for (start, stop), result in zip(bounds, results, strict=True)
+        ),
+        dtypes=results[0]["dtypes"],
+        files={entry.name: entry for entry in entries},
+        times=job.layout.time_kind,
+        relations=tuple(str(name) for name in job.relations) or None,
+    )
 
 
 class _Slices:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,10 +12,10 @@ import numpy as np
 
 from penstock.arrays import Array
 from penstock.csr import CSR, EDGE_COLUMNS
-from penstock.manifest import Manifest, ShardEntry
+from penstock.manifest import Manifest
 from penstock.pipelines.etl.nodes.data import NodeTable
 from penstock.pipelines.etl.nodes.number import EncodedBatch, Ids
-from penstock.pipelines.etl.writing.build import build_shard, shard_files
+from penstock.pipelines.etl.writing.build import build_shard, manifest_of
 from penstock.pipelines.etl.writing.heldout import collect_heldout
 from penstock.pipelines.etl.writing.merge import Merging
 from penstock.pipelines.etl.writing.shuffle import (
@@ -144,20 +145,7 @@ def build_shards(
     if holdout is not None:
         for name in ("valid", "test"):
             job.heldout[name] = [folder / name for folder in folders]
-    entries = [entry for result in results for entry in shard_files(result)]
-    return Manifest(
-        nodes=shape.nodes,
-        edges=sum(result["edges"] for result in results),
-        directed=bool(options.directed),
-        shards=tuple(
-            ShardEntry(shape.starts[b], shape.starts[b + 1], result["edges"])
-            for b, result in enumerate(results)
-        ),
-        dtypes=results[0]["dtypes"],
-        files={entry.name: entry for entry in entries},
-        times=job.layout.time_kind,
-        relations=tuple(str(name) for name in job.relations) or None,
-    )
+    return manifest_of(job, list(pairwise(shape.starts)), results)
 
 
 def heldout_inputs(

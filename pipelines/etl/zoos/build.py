@@ -11,16 +11,18 @@ Graphs follow the user's graph ids in order, and the nodes of a graph their own 
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from shutil import rmtree
 from typing import TYPE_CHECKING, Any
 
 from penstock.errors import InputError, UsageError
 from penstock.files import FileEntry
-from penstock.manifest import Manifest, ShardEntry
+from penstock.manifest import Manifest
 from penstock.options import flag
 from penstock.pipelines.etl.options import EtlOptions
 from penstock.pipelines.etl.writing import spill
+from penstock.pipelines.etl.writing.build import manifest_of
 from penstock.pipelines.etl.zoos.ranges import build_range
 from penstock.pipelines.etl.zoos.runs import Range, choose_ranges, spill_piece
 from penstock.pipelines.etl.zoos.write import (
@@ -152,7 +154,6 @@ def _write(
 ) -> Manifest:
     root, dtypes = job.partial.result, built[0]["dtypes"]
     nodes = sum(result["nodes"] for result in built)
-    edges = sum(result["edges"] for result in built)
     graphs = sum(result["graphs"] for result in built)
     need_disk(root, sum(p.stat().st_size for f in ranges for p in f.iterdir()), "this zoo")
     shards = plan_shards(ranges, shard_size)
@@ -175,22 +176,8 @@ def _write(
         [nodes],
         "nodes",
     )
-    entries = [FileEntry(**entry) for result in joined for entry in result["files"]]
-    entries += tables[0]
-    return Manifest(
-        nodes=nodes,
-        edges=edges,
-        directed=bool(job.options.directed),
-        shards=tuple(
-            ShardEntry(shard.start, shard.stop, result["edges"])
-            for shard, result in zip(shards, joined, strict=True)
-        ),
-        dtypes=joined[0]["dtypes"],
-        files={entry.name: entry for entry in entries},
-        times=job.layout.time_kind,
-        relations=tuple(str(name) for name in job.relations) or None,
-        graphs=graphs,
-    )
+    made = manifest_of(job, [(shard.start, shard.stop) for shard in shards], joined)
+    return replace(made.with_files(tables[0]), graphs=graphs)
 
 
 def _write_tables(root: Path, ranges: list[Path], graphs: int, unsigned: bool) -> list[FileEntry]:

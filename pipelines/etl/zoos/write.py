@@ -7,7 +7,7 @@ alone, at graph boundaries, and Parquet row groups have a fixed number of rows.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,7 +19,7 @@ from penstock.csr import CSR, id_dtype, offsets_of
 from penstock.files import FileEntry, atomic, file_entry
 from penstock.pipelines.etl.nodes.sorted_ids import SortedIds, as_user_has_them
 from penstock.pipelines.etl.writing import spill
-from penstock.writer import write_shard
+from penstock.pipelines.etl.writing.build import put_shard
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -106,13 +106,7 @@ def join_shard(
     if not pieces:
         empty: dict[str, Any] = {n: np.empty(0, k) for n, k in dtypes.items() if n != "indptr"}
         pieces = [CSR(indptr=np.zeros(1, np.int64), **empty)]
-    csr = CSR.concatenate(pieces)
-    files = write_shard(root, number, csr)
-    return {
-        "edges": csr.edges,
-        "files": [asdict(entry) for entry in files],
-        "dtypes": {name: str(array.dtype) for name, array in csr.arrays()},
-    }
+    return put_shard(root, number, CSR.concatenate(pieces))
 
 
 def _read_part(part: ZooSlice, nodes: int, dtypes: dict[str, str]) -> CSR:

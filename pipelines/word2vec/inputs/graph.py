@@ -9,12 +9,10 @@ from typing import TYPE_CHECKING, Any
 from penstock.csr import id_dtype
 from penstock.errors import UsageError
 from penstock.graph import Graph
-from penstock.kernels.walk_rules import MAX_WALKS
 from penstock.kernels.word2vec_rules import MAX_WORDS
-from penstock.pipelines.job.partial import file_stamp
 from penstock.pipelines.walk.choice import SamplerChoice, check_graph, choose
-from penstock.pipelines.walk.starts import find_starts, listed_starts
-from penstock.pipelines.walk.weights import WeightStatistics, inspect_weights, weighted
+from penstock.pipelines.walk.starts import checked_count, find_starts, identity_of, listed_starts
+from penstock.pipelines.walk.weights import inspect_weights
 from penstock.pipelines.word2vec.inputs import Input, Prepared
 from penstock.workers.walk.rows import WalkGraphSpec
 from penstock.workers.word2vec.corpus import COUNTED_WORDS, GraphWalks
@@ -70,11 +68,7 @@ class GraphInput(Input):
                 expected=f"at most {MAX_WORDS:,}",
                 got=f"{graph.num_nodes:,}",
             )
-        count = self._starts() * options.walks * options.rounds(self.kind)
-        if count > MAX_WALKS:
-            raise UsageError(
-                f"these are {count:,} walks", expected=f"{MAX_WALKS:,} at most in one run"
-            )
+        checked_count(self._starts() * options.walks * options.rounds(self.kind))
 
     def _starts(self) -> int:
         listed = listed_starts(self._graph, self.options)
@@ -82,11 +76,7 @@ class GraphInput(Input):
 
     def identity(self) -> dict[str, Any]:
         """Return the graph, and the file of starts as it is now."""
-        found: dict[str, Any] = {"graph": str(self._graph.path), "version": self._graph.digest}
-        starts = self.options.starts
-        if starts is not None and starts.is_file():
-            found["inputs"] = {str(starts): file_stamp(starts)}
-        return found
+        return identity_of(self._graph, self._graph.digest, self.options)
 
     @property
     def tokens(self) -> int:
@@ -112,8 +102,6 @@ class GraphInput(Input):
     def _spec(self, workers: Workers, rows: int) -> WalkGraphSpec:
         """Return what a rank reads, by the sampler that is chosen by what the weights are."""
         if self._choice is None:
-            statistics = WeightStatistics()
-            if weighted(self._graph, self.options):
-                statistics = inspect_weights(workers, self._graph, self.options)
+            statistics = inspect_weights(workers, self._graph, self.options)
             self._choice = choose(self._graph, self.options, statistics, rows)
         return self._choice.spec
