@@ -90,9 +90,12 @@ class Block:
         self.gpu, pool = gpu, gpu.pool[size]
         self.bytes = pool.pop() if pool else np.full(size, 0xFF, np.uint8)
         gpu.held.append(self.bytes)
+        gpu.used += size
+        gpu.most = max(gpu.most, gpu.used)
 
     def __del__(self) -> None:
         found = self.bytes
+        self.gpu.used -= found.size
         self.gpu.pool[found.size].append(found)
         self.gpu.stream.launched.append((partial(found.fill, 0xFF), lambda: True))
 
@@ -142,9 +145,13 @@ class DeviceArray:
 
 
 class Gpu:
-    """That of one rank: memory, and the stream on which it computes."""
+    """That of one rank: memory, and the stream on which it computes.
+
+    used  bytes of what arrays have now; most: at any time
+    """
 
     def __init__(self, gpus: Gpus) -> None:
+        self.used = self.most = 0
         self.gpus, self.stream = gpus, Stream(gpus)
         self.pool: dict[int, list[Any]] = defaultdict(list)
         self.held: list[Any] = []  # for good: an address stays one of ours
@@ -153,7 +160,8 @@ class Gpu:
 class Gpus:
     """All of them, and what the ranks say to each other."""
 
-    def __init__(self, ranks: int, seed: int, how: str) -> None:
+    def __init__(self, ranks: int, seed: int, how: str, memory: int = 1 << 30) -> None:
+        self.memory = memory  # bytes of each, of which free ones are asked for
         self.size, self.how, self.random = ranks, how, random.Random(seed)
         self.lock = threading.RLock()
         self.changed = threading.Condition(self.lock)
@@ -278,7 +286,7 @@ class Waiter:
 class Ranks(Communicator):
     """A rank's communicator: that of gangs on GPUs, without MPI.
 
-    busy  whether its GPU still had something to do, each time that the host had reached a mark
+    ahead  how many marks the host had made beyond each that it reached
     """
 
     def __init__(self, gpus: Gpus, rank: int) -> None:
@@ -289,7 +297,8 @@ class Ranks(Communicator):
         link = nccl.Link(SimpleNamespace(allReduce=self._reduce_all, check_async_error=int), "")
         host = SimpleNamespace(rank=rank, Ibarrier=partial(gpus.meet, rank, "barrier"))
         self._device = NcclExchange(host, self.waiter, "", link, _PATIENCE)
-        self.busy: list[bool] = []
+        self.ahead: list[int] = []
+        self._marks = 0
 
     def _reduce_all(
         self, source: int, into: int, count: int, dtype: str, operation: str, stream: int
@@ -298,10 +307,15 @@ class Ranks(Communicator):
         values = np.ctypeslib.as_array((ctypes.c_float * count).from_address(into))
         self.gpus.reduce(self.rank, values, self.gpus.streams[stream])
 
+    def mark(self) -> Any:
+        """Return where the stream is."""
+        self._marks += 1
+        return super().mark()
+
     def reach(self, mark: Any) -> None:
         """Wait for a mark."""
         super().reach(mark)
-        self.busy.append(bool(self.gpus.gpus[self.rank].stream.launched))
+        self.ahead.append(self._marks - 1 - len(self.ahead))
 
     def allgather(self, value: Any) -> list[Any]:
         """Return every rank's value."""
@@ -342,6 +356,11 @@ def _query(event: Event) -> int:
     if not event.point:
         _here.gpu.gpus.step()
     return 0 if event.point else _NOT_READY
+
+
+def _memory() -> tuple[int, int]:
+    gpu = _here.gpu
+    return gpu.gpus.memory - gpu.used, gpu.gpus.memory
 
 
 def _launch(run: Callable[[], Any]) -> None:
@@ -401,7 +420,7 @@ def _apply_changes(
 
 def install(monkeypatch: pytest.MonkeyPatch, *modules: Any) -> None:
     """Let these modules of word2vec, and all that communicates, take these GPUs for theirs."""
-    runtime = SimpleNamespace(eventQuery=_query, memGetInfo=lambda: (1 << 30, 1 << 30))
+    runtime = SimpleNamespace(eventQuery=_query, memGetInfo=_memory)
     cuda, cupy = ModuleType("cupy.cuda"), ModuleType("cupy")
     names = ("INT8 UINT8 INT32 UINT32 FLOAT16 FLOAT32 FLOAT64 INT64 UINT64 SUM").split()
     cuda.__dict__.update(

@@ -108,6 +108,8 @@ class _Run:
 
     def _run(self, parts: Future[Parts | None] | None) -> Trained:
         self._resume()
+        copies = self.training.copies(self.comm.size)
+        self.corpus.hold(copies * sum(int(table.nbytes) for table in self.vectors))
         begun = time.monotonic()
         before = self._before = self._done()
         trained = self._trained()

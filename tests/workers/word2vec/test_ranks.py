@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -53,12 +54,12 @@ def trained(
     late_gpus.install(monkeypatch, loop, corpora, deltas, state)
 
     def train(
-        ranks: int, training: Training = TRAINING, *, how: str = "late", seed: int = 0
+        ranks: int, training: Training = TRAINING, *, how: str = "late", seed: int = 0, **more: Any
     ) -> list[Any]:
         folder = tmp_path / "run"
         folder.mkdir(exist_ok=True)
         task = TrainTask(corpus, WORDS, corpus.folder / "counts.npy", training, folder)
-        return late_gpus.Gpus(ranks, seed, how).run(lambda comm: (loop.train(comm, task), comm))
+        return late_gpus.Gpus(ranks, seed, how, **more).run(lambda comm: (loop.train(comm, task), comm))
 
     return train
 
@@ -131,15 +132,76 @@ def assert_as_in_numpy(corpus: Encoded, folder: Path, found: list[Any], training
         assert other.words == training.epochs * sum(LENGTHS)
 
 
-@pytest.mark.parametrize(("how", "seed"), [("late", 1), ("eager", 2), ("any", 3), ("any", 4)])
 @pytest.mark.parametrize("sync_words", [1, 100, 10**9])
-@pytest.mark.parametrize("ranks", [2, 3])
+@pytest.mark.parametrize(
+    ("ranks", "how", "seed"), [(2, "late", 1), (2, "eager", 2), (2, "any", 3), (3, "any", 4)]
+)
 def test_vectors_move_by_what_all_ranks_changed(
     corpus: Encoded, tmp_path: Path, trained: Any, ranks: int, sync_words: int, how: str, seed: int
 ) -> None:
     training = replace(TRAINING, sync_words=sync_words)
     found = trained(ranks, training, how=how, seed=seed)
     assert_as_in_numpy(corpus, tmp_path / "run", found, training)
-    if how == "late":  # the host is a round ahead, but for the end
-        for _, comm in found:
-            assert all(comm.busy[:-2])
+    # The host is a round ahead, but for the end: the last round, and the exchange after it.
+    rounds = training.epochs * (len(rounds_of(LENGTHS, sync_words)) - 1)
+    for _, comm in found:
+        assert comm.ahead == [*([1] * (rounds - 1)), 0, 0]
+
+
+@pytest.mark.parametrize("stop", [1, 2, 5])
+@pytest.mark.parametrize("how", ["late", "any"])
+def test_ranks_go_on_from_a_checkpoint_as_if_there_had_been_no_end(
+    corpus: Encoded,
+    tmp_path: Path,
+    trained: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    how: str,
+    stop: int,
+) -> None:
+    save, saved = Checkpoints.save, list[Any]()
+
+    def stop_soon(self: Checkpoints, *given: Any) -> None:
+        save(self, *given)
+        saved.append(given[0])
+        if len(saved) == stop:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(Checkpoints, "save", stop_soon)
+    with pytest.raises(KeyboardInterrupt):
+        trained(2, replace(TRAINING, checkpoint_minutes=1e-9), how=how)
+    monkeypatch.setattr(Checkpoints, "save", save)
+    assert saved[-1].epoch + saved[-1].sentence > 0
+    found = trained(2, how=how)
+    assert 0 < found[0][0].resumed < 1
+    assert_as_in_numpy(corpus, tmp_path / "run", found, TRAINING)
+
+
+def test_ranks_end_together_where_a_loss_is_no_number(
+    trained: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def overflow(into: Any, out: Any, block: Sentences, *given: Any, **more: Any) -> Losses:
+        found = train(into, out, block, *given, **more)
+        if block.epoch == 1 and block.first <= 9 < block.first + len(block.rates):
+            into[:] = np.nan
+        return found
+
+    train = cpu.train
+    monkeypatch.setattr(cpu, "train", overflow)
+    found = trained(2)
+    assert {one.stopped for one, _ in found} == {"nan"}
+    assert {one.epochs for one, _ in found} == {1}
+    assert not (tmp_path / "run/checkpoints").exists()
+
+
+def test_a_corpus_stays_on_a_gpu_where_vectors_and_their_copies_leave_it_room(
+    corpus: Encoded, tmp_path: Path, trained: Any
+) -> None:
+    vectors, tokens, most = 4 * 4 * WORDS * DIM, 4 * sum(LENGTHS), []
+    for memory in (vectors + 3 * tokens // 2, vectors + 20 * tokens):
+        found = trained(2, memory=memory)
+        assert_as_in_numpy(corpus, tmp_path / "run", found, TRAINING)
+        shutil.rmtree(tmp_path / "run")
+        most.append(found[1][1].gpus.gpus[1].most)
+        assert vectors < most[-1] <= memory
+    # Else each block is there twice, its tokens once.
+    assert most[1] - most[0] > tokens // 3
