@@ -101,7 +101,7 @@ class Word2vecJob(Job[Word2vecReport]):
             if words is None:
                 steps.append(("count", "words of all files, as tasks; then they are encoded"))
                 room = has.memory - training.block_bytes(on_gpu=has.on_gpu)
-                most = max(room, 0) // training.word_bytes(ranks.count)
+                most = max(room, 0) // training.word_bytes(ranks.count, on_gpu=has.on_gpu)
                 memory = Need(None, has.memory, f"on every {has.worker}: at most {most:,} words")
             else:
                 rows = source.held_bytes(self._workers_of(ranks), has.rows)

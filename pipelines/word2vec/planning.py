@@ -58,7 +58,8 @@ def _pool(options: Word2vecOptions, kind: str) -> dict[str, int]:
 
 def memory_of(training: Training, words: int, ranks: int, rows: int, *, on_gpu: bool) -> int:
     """Return the bytes that the fullest rank takes; rows: of a graph that it holds."""
-    return training.word_bytes(ranks) * words + rows + training.block_bytes(on_gpu=on_gpu)
+    a_word = training.word_bytes(ranks, on_gpu=on_gpu)
+    return a_word * words + rows + training.block_bytes(on_gpu=on_gpu)
 
 
 def disk_of(training: Training, words: int) -> int:
@@ -82,13 +83,17 @@ def too_large(
     if needed <= has.memory:
         return None
     room = has.memory - rows - training.block_bytes(on_gpu=has.on_gpu)
+
+    def a_word(dim: int) -> int:
+        return replace(training, dim=dim).word_bytes(ranks, on_gpu=has.on_gpu)
+
     remedies = []
     if room > 0:
-        most = room // training.word_bytes(ranks)
+        most = room // a_word(training.dim)
         if counted and most > 0:
             remedies.append(f"--max-vocab {most} would fit")
         dim = training.dim // _STEP * _STEP
-        while dim > 0 and replace(training, dim=dim).word_bytes(ranks) * words > room:
+        while dim > 0 and a_word(dim) * words > room:
             dim -= _STEP
         if dim > 0:
             remedies.append(f"--dim {dim} would fit")
@@ -103,7 +108,7 @@ def too_large(
     text = ", or ".join(remedies) or "Take a machine with more memory"
     return has.too_small(
         f"training {words:,} words of {training.dim} dimensions "
-        f"({format_bytes(training.word_bytes(ranks))} each)",
+        f"({format_bytes(a_word(training.dim))} each)",
         needed,
         remedy=text[0].upper() + text[1:],
     )

@@ -119,6 +119,7 @@ class DeviceArray:
 
     def __setitem__(self, key: Any, value: Any) -> None:
         source = value.values if isinstance(value, DeviceArray) else np.array(value)
+        key = key.values if isinstance(key, DeviceArray) else key
         self.block.gpu.stream.put(partial(self.values.__setitem__, key, source))
 
     def copy(self) -> DeviceArray:
@@ -172,7 +173,9 @@ class Gpus:
         self._met: dict[int, dict[int, tuple[str, Any]]] = defaultdict(dict)
         self._reduced = [0] * ranks
         # What each has of a sum, and whether it is done.
-        self._reductions: dict[int, tuple[dict[int, Any], list[bool]]] = defaultdict(lambda: ({}, []))
+        self._reductions: dict[int, tuple[dict[int, Any], list[bool]]] = defaultdict(
+            lambda: ({}, [])
+        )
 
     def run(self, function: Callable[[Ranks], Any]) -> list[Any]:
         """Return what each rank returns; raise what the first that fails raises."""
@@ -409,9 +412,7 @@ def _mean_square(weights: DeviceArray, vectors: DeviceArray) -> DeviceArray:
     return square
 
 
-def _apply_changes(
-    base: DeviceArray, copies: Sequence[DeviceArray], *given: Any
-) -> None:
+def _apply_changes(base: DeviceArray, copies: Sequence[DeviceArray], *given: Any) -> None:
     *arrays, exchange = given
     into, copied = base.values, [copy.values for copy in copies]
     moved, pairs, square = (array.values for array in arrays)

@@ -65,8 +65,9 @@ class Corpus(ABC):
     def read(self, epoch: int, first: int, last: int) -> Tokens:
         """Return the tokens and offsets of the sentences ``first .. last``."""
 
-    def hold(self, needed: int) -> None:
-        """Keep on the GPU what all epochs read, if it fits there beside ``needed`` bytes."""
+    def hold(self, needed: int) -> bool:
+        """Keep on a GPU what all epochs read, if it fits beside ``needed`` bytes; say whether."""
+        return False
 
     def cut(self, first: int, words: int) -> int:
         """Return where a range of sentences ends that begins at ``first`` and has so many words.
@@ -315,16 +316,17 @@ class EncodedCorpus(Corpus):
             into[done : done + len(part)] = part
             done += len(part)
 
-    def hold(self, needed: int) -> None:
-        """Keep all tokens on the GPU, if they fit there beside what is trained."""
+    def hold(self, needed: int) -> bool:
+        """Keep all tokens on a GPU, if they fit there beside what is trained."""
         if not gpu():
-            return
+            return False
         import cupy
 
         free = cupy.cuda.runtime.memGetInfo()[0] - needed
         if 4 * self.words > _RESIDENT_SHARE * free:
-            return
+            return False
         tokens = cupy.empty(self.words, cupy.int32)
         for part, first in zip(self._tokens, self._words, strict=False):
             tokens[first : first + len(part)] = to_device(np.asarray(part))
         self._resident = tokens
+        return True

@@ -71,10 +71,14 @@ class Training:
         """Return the bytes of a word's input and output vectors, of one copy."""
         return 2 * FLOAT * self.dim
 
-    def word_bytes(self, ranks: int) -> int:
+    def word_bytes(self, ranks: int, *, on_gpu: bool) -> int:
         """Return the bytes that a word of the vocabulary takes on a rank."""
-        tables = 16 + 8  # of noise, and counts
-        return self.vector_bytes() * (1 + self.copies(ranks)) + tables
+        # Of noise and counts; a GPU has how many of a word are under way besides, and makes shares.
+        tables = 16 + (16 + 24 if on_gpu else 8)
+        copies = self.copies(ranks)
+        if copies:
+            tables += 3 * FLOAT  # by which rows of shards are combined
+        return self.vector_bytes() * (1 + copies) + tables
 
     def block_bytes(self, *, on_gpu: bool) -> int:
         """Return about what windows take, and blocks that are read while others are trained."""

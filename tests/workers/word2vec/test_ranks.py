@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -44,9 +45,7 @@ def corpus(tmp_path: Path) -> Encoded:
 
 
 @pytest.fixture
-def trained(
-    corpus: Encoded, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Any:
+def trained(corpus: Encoded, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Train on so many GPUs; return the Trained and the communicator of each rank."""
     monkeypatch.setattr(deltas, "_DEVICE_CHUNK_VALUES", 7 * DIM)  # 5 pieces of a table
     monkeypatch.setattr(loop, "GPU_BLOCK_WORDS", 40)
@@ -58,8 +57,14 @@ def trained(
     ) -> list[Any]:
         folder = tmp_path / "run"
         folder.mkdir(exist_ok=True)
-        task = TrainTask(corpus, WORDS, corpus.folder / "counts.npy", training, folder)
-        return late_gpus.Gpus(ranks, seed, how, **more).run(lambda comm: (loop.train(comm, task), comm))
+        start = tmp_path / "start"
+        task = TrainTask(
+            corpus, WORDS, corpus.folder / "counts.npy", training, folder,
+            start if start.exists() else None,
+        )  # fmt: skip
+        return late_gpus.Gpus(ranks, seed, how, **more).run(
+            lambda comm: (loop.train(comm, task), comm)
+        )
 
     return train
 
@@ -93,12 +98,12 @@ def in_numpy(corpus: Encoded, ranks: int, training: Training = TRAINING) -> Any:
         found = Losses()
         assert training.sync_words is not None
         cuts = rounds_of(LENGTHS, training.sync_words)
-        for first, last in zip(cuts, cuts[1:], strict=False):
+        for first, last in pairwise(cuts):
             start, trained = before[first], int(before[last] - before[first])
             moved = [np.zeros_like(table) for table in base]
             places = [np.searchsorted(before, start + trained * i // ranks) for i in range(ranks)]
             ends = [first, *np.clip(places[1:], first, last), last]
-            for begin, end in zip(ends, ends[1:], strict=False):
+            for begin, end in pairwise(ends):
                 copy = base[0].copy(), base[1].copy()
                 some = before[begin : end + 1]
                 block = tokens[some[0] : some[-1]], some - some[0], rates[begin:end]
@@ -205,3 +210,29 @@ def test_a_corpus_stays_on_a_gpu_where_vectors_and_their_copies_leave_it_room(
         assert vectors < most[-1] <= memory
     # Else each block is there twice, its tokens once.
     assert most[1] - most[0] > tokens // 3
+
+
+@pytest.mark.parametrize("resume", [False, True])
+def test_vectors_that_are_read_fit_where_those_that_are_drawn_do(
+    tmp_path: Path, trained: Any, monkeypatch: pytest.MonkeyPatch, resume: bool
+) -> None:
+    monkeypatch.setattr(loop, "_START_ROWS", 4)
+    training = replace(TRAINING, dim=256, epochs=2)
+    ((drawn, comm),) = trained(1, training)
+    start = tmp_path / "start"
+    start.mkdir()
+    values = np.load(drawn.vectors)
+    if resume:  # from the last checkpoint, as if it were of the first epoch
+        last = tmp_path / "run/checkpoints/last.json"
+        body = json.loads(last.read_text())
+        last.write_text(json.dumps({**body, "epoch": 1, "sentence": 0}))
+        start.rmdir()
+    else:
+        np.save(start / "words.npy", np.arange(WORDS))
+        np.save(start / "in.npy", values)
+        shutil.rmtree(tmp_path / "run")
+    ((again, other),) = trained(1, training)
+    assert again.resumed == (0.5 if resume else 0)
+    assert not np.array_equal(np.load(again.vectors), values)
+    most, of_drawn = other.gpus.gpus[0].most, comm.gpus.gpus[0].most
+    assert most <= of_drawn + 8 * 4 * 256
