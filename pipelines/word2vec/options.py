@@ -87,8 +87,9 @@ class Word2vecOptions(WalkingOptions):
     sync_words: Annotated[int, Field(ge=1000)] | None = None
     """with --deterministic or several ranks: words of all between two exchanges of what changed;
     fewer are better and slower [default: 5 for each word of the vocabulary, 100,000 at least, among
-    GPUs 100; but fewer where else there were not 150 exchanges in all, or 50 of more than a billion
-    words, on cores 2 for each word of the vocabulary at least]"""
+    GPUs 100; but fewer where else there were not 150 exchanges in all (among GPUs 300 of up to 100
+    million words), or 50 of more than a billion words, on cores 2 for each word of the vocabulary
+    at least]"""
     parts: Annotated[Count | None, Parameter(alias="-k")] = None
     """train on so many ranks [default: ranks of --cluster mpi, else 1]"""
 

@@ -19,9 +19,11 @@ FLOAT = 4
 # SYNC_ROUNDS times at least in all, and more often if they train SHORT words at most, which takes
 # little time however often they exchange: GPUs as far as that leaves them SYNC_LEAST words, cores
 # as far as it leaves SYNC_FEW for each word of the vocabulary, whose exchange takes them several
-# times as long as training it once.
+# times as long as training it once. GPUs, which train SHORT_GPU words in less than a second, do so
+# twice as often in what is shorter still.
 SYNC, SYNC_GPU, SYNC_FEW, SYNC_LEAST = 5, 100, 2, 100_000
 SYNC_ROUNDS, SYNC_ROUNDS_SHORT, SHORT = 50, 150, 1_000_000_000
+SYNC_ROUNDS_GPU, SHORT_GPU = 300, 100_000_000
 
 
 @dataclass(frozen=True)
@@ -64,6 +66,7 @@ class Training:
             return self.sync_words
         few = words // (SYNC_ROUNDS_SHORT if words <= SHORT else SYNC_ROUNDS)
         if on_gpu:
+            few = words // SYNC_ROUNDS_GPU if words <= SHORT_GPU else few
             return max(min(SYNC_GPU * vocabulary, few), SYNC_LEAST)
         return max(min(max(SYNC * vocabulary, SYNC_LEAST), few), SYNC_FEW * vocabulary)
 
