@@ -101,7 +101,8 @@ class Word2vecJob(Job[Word2vecReport]):
             if words is None:
                 steps.append(("count", "words of all files, as tasks; then they are encoded"))
                 memory_left = has.memory - training.block_bytes(on_gpu=has.on_gpu)
-                most = max(memory_left, 0) // training.word_bytes(ranks.count)
+                a_word = training.word_bytes(ranks.count, on_gpu=has.on_gpu)
+                most = max(memory_left, 0) // a_word
                 memory = Need(None, has.memory, f"on every {has.worker}: at most {most:,} words")
             else:
                 rows = source.held_bytes(self._workers_of(ranks), has.rows)

@@ -60,7 +60,8 @@ def memory_of(
     training: TrainingSettings, words: int, ranks: int, rows: int, *, on_gpu: bool
 ) -> int:
     """Return the bytes that the fullest rank takes; rows: of a graph that it holds."""
-    return training.word_bytes(ranks) * words + rows + training.block_bytes(on_gpu=on_gpu)
+    a_word = training.word_bytes(ranks, on_gpu=on_gpu)
+    return a_word * words + rows + training.block_bytes(on_gpu=on_gpu)
 
 
 def disk_of(training: TrainingSettings, words: int) -> int:
@@ -84,13 +85,17 @@ def too_large(
     if needed <= has.memory:
         return None
     memory = has.memory - rows - training.block_bytes(on_gpu=has.on_gpu)
+
+    def a_word(dim: int) -> int:
+        return replace(training, dim=dim).word_bytes(ranks, on_gpu=has.on_gpu)
+
     remedies = []
     if memory > 0:
-        most = memory // training.word_bytes(ranks)
+        most = memory // a_word(training.dim)
         if counted and most > 0:
             remedies.append(f"--max-vocab {most} would fit")
         dim = training.dim // _STEP * _STEP
-        while dim > 0 and replace(training, dim=dim).word_bytes(ranks) * words > memory:
+        while dim > 0 and a_word(dim) * words > memory:
             dim -= _STEP
         if dim > 0:
             remedies.append(f"--dim {dim} would fit")
@@ -105,7 +110,7 @@ def too_large(
     text = ", or ".join(remedies) or "Take a machine with more memory"
     return has.too_small(
         f"training {words:,} words of {training.dim} dimensions "
-        f"({format_bytes(training.word_bytes(ranks))} each)",
+        f"({format_bytes(a_word(training.dim))} each)",
         needed,
         remedy=text[0].upper() + text[1:],
     )

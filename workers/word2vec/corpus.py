@@ -32,7 +32,7 @@ from penstock.workers.walk.rows import WalkGraphSpec
 from penstock.workers.walk.starts import Starts
 
 _BATCH_IDS = 1 << 18  # that a thread walks at a time
-# Of a GPU's free memory, for a corpus that stays there from the first epoch on.
+# For a corpus that stays on a GPU from the first epoch on: of the memory that vectors leave.
 _RESIDENT_SHARE = 0.5
 # Words of walks by which nodes are counted, if the first walks of starts have fewer. With one walk
 # of 80 from every node of an R-MAT graph negatives are off by 3 % in total variation, and by 40 %
@@ -64,6 +64,10 @@ class Corpus(ABC):
     @abstractmethod
     def read(self, epoch: int, first: int, last: int) -> Tokens:
         """Return the tokens and offsets of the sentences ``first .. last``."""
+
+    def hold(self, needed: int) -> bool:
+        """Keep on a GPU what all epochs read, if it fits beside ``needed`` bytes; say whether."""
+        return False
 
     def cut(self, first: int, words: int) -> int:
         """Return where a range of sentences ends that begins at ``first`` and has so many words.
@@ -263,7 +267,7 @@ class EncodedCorpus(Corpus):
         self._sentences = np.cumsum([0, *(piece.sentences for piece in pieces)]).tolist()
         self._words = np.cumsum([0, *(piece.words for piece in pieces)]).tolist()
         self.sentences, self.words = self._sentences[-1], self._words[-1]
-        self._resident = self._on_device() if gpu() else None
+        self._resident: Any = None
 
     def before(self, sentences: Any) -> Any:
         """Return how many words stand before sentences."""
@@ -312,13 +316,17 @@ class EncodedCorpus(Corpus):
             into[done : done + len(part)] = part
             done += len(part)
 
-    def _on_device(self) -> Any:
-        """Return all tokens on the GPU, if they fit there beside what is trained."""
+    def hold(self, needed: int) -> bool:
+        """Keep all tokens on a GPU, if they fit there beside what is trained."""
+        if not gpu():
+            return False
         import cupy
 
-        if 4 * self.words > _RESIDENT_SHARE * cupy.cuda.runtime.memGetInfo()[0]:
-            return None
+        free = cupy.cuda.runtime.memGetInfo()[0] - needed
+        if 4 * self.words > _RESIDENT_SHARE * free:
+            return False
         tokens = cupy.empty(self.words, cupy.int32)
         for part, first in zip(self._tokens, self._words, strict=False):
             tokens[first : first + len(part)] = to_device(np.asarray(part))
-        return tokens
+        self._resident = tokens
+        return True

@@ -19,9 +19,11 @@ FLOAT = 4
 # SYNC_ROUNDS times at least in all, and more often if they train SHORT words at most, which takes
 # little time however often they exchange: GPUs as far as that leaves them SYNC_LEAST words, cores
 # as far as it leaves SYNC_FEW for each word of the vocabulary, whose exchange takes them several
-# times as long as training it once.
+# times as long as training it once. GPUs, which train SHORT_GPU words in less than a second, do so
+# twice as often in what is shorter still.
 SYNC, SYNC_GPU, SYNC_FEW, SYNC_LEAST = 5, 100, 2, 100_000
 SYNC_ROUNDS, SYNC_ROUNDS_SHORT, SHORT = 50, 150, 1_000_000_000
+SYNC_ROUNDS_GPU, SHORT_GPU = 300, 100_000_000
 
 
 @dataclass(frozen=True)
@@ -64,6 +66,7 @@ class TrainingSettings:
             return self.sync_words
         few = words // (SYNC_ROUNDS_SHORT if words <= SHORT else SYNC_ROUNDS)
         if on_gpu:
+            few = words // SYNC_ROUNDS_GPU if words <= SHORT_GPU else few
             return max(min(SYNC_GPU * vocabulary, few), SYNC_LEAST)
         return max(min(max(SYNC * vocabulary, SYNC_LEAST), few), SYNC_FEW * vocabulary)
 
@@ -71,10 +74,14 @@ class TrainingSettings:
         """Return the bytes of a word's input and output vectors, of one copy."""
         return 2 * FLOAT * self.dim
 
-    def word_bytes(self, ranks: int) -> int:
+    def word_bytes(self, ranks: int, *, on_gpu: bool) -> int:
         """Return the bytes that a word of the vocabulary takes on a rank."""
-        tables = 16 + 8  # of noise, and counts
-        return self.vector_bytes() * (1 + self.copies(ranks)) + tables
+        # Of noise and counts; a GPU has how many of a word are under way besides, and makes shares.
+        tables = 16 + (16 + 24 if on_gpu else 8)
+        copies = self.copies(ranks)
+        if copies:
+            tables += 3 * FLOAT  # by which rows of shards are combined
+        return self.vector_bytes() * (1 + copies) + tables
 
     def block_bytes(self, *, on_gpu: bool) -> int:
         """Return about what windows take, and blocks that are read while others are trained."""

@@ -39,7 +39,7 @@ from penstock.workers.word2vec.task import BLOCK_WORDS, GPU_BLOCK_WORDS, Trained
 if TYPE_CHECKING:
     from penstock.workers.comm.single import AnyCommunicator
 
-_START_ROWS = 1 << 16  # that are drawn at a time
+_START_ROWS = 1 << 16  # that are drawn, or read, at a time
 _SAY_EVERY = 0.1  # seconds
 # That are launched before the losses of one are read. Cores have nothing to hide it behind.
 _ROUNDS_AHEAD, _ROUNDS_AHEAD_ON_CORES = 1, 0
@@ -103,6 +103,8 @@ class _Run:
 
     def _run(self, parts: Future[Parts | None] | None) -> Trained:
         self._resume()
+        copies = self.training.copies(self.comm.size)
+        self.corpus.hold(copies * sum(int(table.nbytes) for table in self.vectors))
         begun = time.monotonic()
         before = self._before = self._done()
         trained = self._trained()
@@ -214,8 +216,9 @@ class _Run:
         if start is not None:
             for into, where, what in ((found, "words", "in"), (context, "context_words", "out")):
                 if (start / f"{what}.npy").is_file():
-                    rows = load_npy(start / f"{where}.npy")
-                    into[to_device(rows)] = to_device(load_npy(start / f"{what}.npy"))
+                    rows, values = (load_npy(start / f"{name}.npy") for name in (where, what))
+                    for some in _pieces(len(rows)):
+                        into[to_device(rows[some])] = to_device(values[some])
         return found, context
 
     def _resume(self) -> None:
@@ -226,7 +229,8 @@ class _Run:
         if saved is not None:
             self.position, vectors = saved
             for mine, theirs in zip(self.vectors, vectors, strict=True):
-                mine[...] = to_device(np.asarray(theirs))
+                for some in _pieces(len(theirs)):
+                    mine[some] = to_device(np.asarray(theirs[some]))
             self.checkpoints.said = self.position.text(self.corpus.sentences)
         if self.comm.rank == 0:
             keep_epochs(self.task.folder / EPOCHS, self.position.epoch)
@@ -446,6 +450,12 @@ class _Run:
             return begun
         found: Losses = self.module.train(*vectors, block, self.noise, self.rules, threads=threads)
         return _given(found)
+
+
+def _pieces(rows: int) -> Iterator[slice]:
+    """Yield pieces of a table: a GPU that its vectors fill has no room for another of it."""
+    for first in range(0, rows, _START_ROWS):
+        yield slice(first, first + _START_ROWS)
 
 
 def _given(losses: Losses) -> Callable[[], Losses]:

@@ -455,12 +455,17 @@ def test_a_vocabulary_that_does_not_fit() -> None:
     assert too_large(replace(training, dim=dim + 8), 2 * 10**6, 1, 0, has, counted=False)
     copies = replace(training, deterministic=True, shards=4)
     assert "--shards" in str(too_large(copies, most, 1, 0, has, counted=True))
+    # chance, alias, keep and share; on a GPU two float64 of what is under way, and room for shares.
+    tables = {on_gpu: training.word_bytes(1, on_gpu=on_gpu) - 1024 for on_gpu in (False, True)}
+    assert tables == {False: 4 * 4 + 8, True: 4 * 4 + 2 * 8 + 24}
+    # Ranks have copies, and three float32 by which rows are combined.
+    assert training.word_bytes(2, on_gpu=True) == 2 * 1024 + tables[True] + 3 * 4
 
 
 def test_what_does_not_fit_is_said_before_the_run(
     blocks: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(TrainingSettings, "word_bytes", lambda self, ranks: 10**12)
+    monkeypatch.setattr(TrainingSettings, "word_bytes", lambda self, ranks, **on: 10**12)
     with pytest.raises(CapacityError, match="training 400 words of 16 dimensions"):
         word2vec(blocks, tmp_path / "v", **SMALL)
     assert not (tmp_path / "v").exists()
@@ -476,7 +481,7 @@ def test_what_the_vocabulary_decides_is_said_before_the_corpus_is_written(
         path = tmp_path / "l.parquet"
         pq.write_table(pa.table({"s": [list("abcde")] * 9}), path)
     training = settings_of(Word2vecOptions(**SMALL), kind)
-    memory = training.block_bytes(on_gpu=False) + 3 * training.word_bytes(1)
+    memory = training.block_bytes(on_gpu=False) + 3 * training.word_bytes(1, on_gpu=False)
     has = Capacity(rows=10**8, memory=memory, on_gpu=False, workers=1)
     monkeypatch.setattr("penstock.pipelines.job.ranks.capacity_of", lambda client: has)
     word2vec(path, tmp_path / "old", max_vocab=3, sample=0, **SMALL)

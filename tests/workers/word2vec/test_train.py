@@ -344,7 +344,8 @@ def test_rows_move_by_a_share_of_what_shards_changed() -> None:
         (2_400_000, 300_000_000, False, 4_800_000),  # 2 for each word of the vocabulary
         (400, 80_000, False, 800),
         (9, 9, False, 18),
-        (56_700, 31_000_000, True, 206_666),  # 150 times in all
+        (56_700, 31_000_000, True, 103_333),  # 300 times in all
+        (56_700, 300_000_000, True, 2_000_000),  # 150 times
         (56_700, 6_700_000_000, True, 5_670_000),
         (2_400_000, 11_500_000_000, True, 230_000_000),  # 50 times in all
         (56_700, 1_000_000, True, 100_000),
