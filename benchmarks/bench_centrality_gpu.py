@@ -9,7 +9,7 @@ degree between 8 and 16, about half of them R-MAT, undirected. They are drawn on
 a time, each batch fresh; drawing is not timed. Times are those of CUDA events around a call of the
 kernels' functions, from a batch in device memory to values there; of distances, which no memory
 holds for all graphs, the sum is taken on the device. Before a metric is timed, its values of a
-sample of graphs are compared with those of cores.
+sample of graphs are compared with the CPU's.
 
 With --devices the same batches, which all fit into the memory of one, are computed on one GPU and
 on several, by a process each: packed by predicted cost, largest first, and timed from a barrier to

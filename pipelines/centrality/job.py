@@ -286,7 +286,7 @@ def in_tasks(
 ) -> list[list[tuple[int, PieceSpec]]]:
     """Pack pieces, in the order that they are given, into tasks, of which ``at_once`` run.
 
-    On cores by cost: a task takes a share of what is left, and the last ones a piece each, so that
+    On CPUs by cost: a task takes a share of what is left, and the last ones a piece each, so that
     no worker ends late.
     """
     listed = list(specs.items())

@@ -17,7 +17,7 @@ FLOAT = 4
 # as well as they would one by one, and exchanging takes a small share of the time. GPUs need more
 # words at a time to be busy, which a long training stands and a short one does not. So all exchange
 # SYNC_ROUNDS times at least in all, and more often if they train SHORT words at most, which takes
-# little time however often they exchange: GPUs as far as that leaves them SYNC_LEAST words, cores
+# little time however often they exchange: GPUs as far as that leaves them SYNC_LEAST words, CPUs
 # as far as it leaves SYNC_FEW for each word of the vocabulary, whose exchange takes them several
 # times as long as training it once.
 SYNC, SYNC_GPU, SYNC_FEW, SYNC_LEAST = 5, 100, 2, 100_000

@@ -208,7 +208,7 @@ def unweighted_betweenness(
         items = np.concatenate([items[~small], left(items[small])])
     compute(items, _DOUBLE, _TEAMS)
     compute(left(items), _DOUBLE, ())
-    for graph in np.flatnonzero(failed.get()):  # more paths than a float64 counts, as on cores
+    for graph in np.flatnonzero(failed.get()):  # more paths than a float64 counts, as on the CPU
         first, stop = (int(node) for node in ptr[graph : graph + 2])
         nodes[first:stop] = np.nan
         if edges:
