@@ -133,7 +133,7 @@ def _check(spec: ClusterSpec, job: SlurmScript) -> None:
                 raise UsageError(
                     f"the script itself adds {word} to the command",
                     got=shlex.join(job.command),
-                    remedy="Leave it away, and say with the script's own options where to run",
+                    remedy="Leave it out, and say with the script's own options where to run",
                 )
 
 

@@ -52,7 +52,7 @@ class DirectoryInput(CentralityInput):
             raise UsageError(
                 f"{flag(given[0])} is for tables of edges",
                 got=f"{graph.path}, a graph, which knows this itself",
-                remedy="Leave it away",
+                remedy="Leave it out",
             )
         self.graph, self.version = graph, graph.digest
         self.path, self.one = graph.path, graph.manifest.graphs is None

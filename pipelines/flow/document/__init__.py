@@ -430,7 +430,7 @@ def _checked_command(
         command = command_of(job_name(job, before))
         for taken in ("resume", "overwrite"):
             if taken in options:
-                raise UsageError(f"option {taken} is the flow's", remedy="Leave it away")
+                raise UsageError(f"option {taken} is the flow's", remedy="Leave it out")
         command.arguments(without_stages(options))
         least, most = command.inputs
         if len(inputs) < least or (most is not None and len(inputs) > most):

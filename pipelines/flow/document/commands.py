@@ -79,7 +79,7 @@ class StageCommand:
         if self.out in options:
             raise UsageError(
                 f"option {self.out} is the flow's, which knows where the output of a stage is",
-                remedy="Leave it away; publish: names a place where others find the output",
+                remedy="Leave it out; publish: names a place where others find the output",
             )
         unknown = [name for name in options if name not in self.names]
         if unknown:

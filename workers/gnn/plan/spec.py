@@ -119,7 +119,7 @@ class Model:
             raise UsageError(
                 f"the last layer has {last.channels} channels",
                 expected=f"{outputs}, as the labels ask for",
-                remedy="Leave the channels of the last layer away",
+                remedy="Leave the channels of the last layer out",
             )
         if last.dropout:
             raise UsageError("the last layer has dropout", expected="dropout between layers only")
