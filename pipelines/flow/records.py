@@ -90,7 +90,7 @@ class RunRecord:
         return found
 
     def save(self) -> None:
-        """Write run.json anew."""
+        """Write run.json again."""
         save_json(self.folder / "run.json", with_named_numbers(self.body))
 
     def save_end(self) -> None:

@@ -154,7 +154,7 @@ class FlowRun:
 
     def _end(self, record: RunRecord) -> None:
         """Write the record and tell others, who learn of a failure also where the disk is full."""
-        with suppress(PenstockError, OSError):  # they are computed anew
+        with suppress(PenstockError, OSError):  # they are computed again
             self.state.save_digests()
         try:
             record.save()

@@ -60,7 +60,7 @@ details .scroll { max-height: 24rem; overflow-y: auto; }
 """
 )
 
-# Draws every chart, and anew where the reader changes between light and dark.
+# Draws every chart, and again where the reader changes between light and dark.
 _SCRIPT = """
 "use strict";
 (() => {
