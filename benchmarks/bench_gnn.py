@@ -10,7 +10,7 @@ An epoch is forward, backward and Adam's update on the whole graph, of a GCN wit
 Each side trains in a process of its own, one after the other, from the same arrays and the same
 first weights; times count only where the losses of the first epochs agree. They are medians
 without the first epoch, the peak is the most that the process ever had in memory, Python and
-libraries included (on GPUs: what the pool of CuPy or torch took). On the CPU PyG is timed in all its
+libraries included (on GPUs: what the pool of CuPy or torch took). On the CPU PyG is timed all its
 ways, as it is and normalising once ("cached"), and the faster one is compared with; on a GPU in
 those of --ways. Ends with 1 where a promise is broken. Cora is read from PENSTOCK_DATA. --pyg names
 a Python with torch and torch_geometric.

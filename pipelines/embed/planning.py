@@ -190,7 +190,7 @@ def too_wide(training: Training, widest: int) -> UsageError | None:
 def too_large(
     graph: Graph, training: Training, there: int, worker: str, ranks: int = 1
 ) -> CapacityError | None:
-    """Return the error of a training that needs more memory than there is, None where it fits."""
+    """Return the error of training that needs more memory than there is, None where it fits."""
     needed = memory_to_train(graph, training, ranks)
     if needed <= there:
         return None

@@ -95,7 +95,7 @@ class EtlOptions:
     """column of the node table with the ids [default: id]"""
     label: str | None = None
     """column of the node table with the label: classes, numbers, or lists of classes; nodes without
-    one count in no training and no score"""
+    one count in no loss and no score"""
     label_kind: Literal["auto", "class", "multi", "value"] = "auto"
     """whether labels are classes, several classes a node, or values to regress"""
     split: str | None = None

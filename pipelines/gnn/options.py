@@ -111,7 +111,7 @@ class ModelOptions(Training):
         if self.measure_overlap is not None and not self.overlap:
             raise UsageError(
                 "--measure-overlap and --no-overlap cannot go together",
-                expected="a training that overlaps communication with computation",
+                expected="a training run that overlaps communication with computation",
                 remedy="Leave --no-overlap out: epochs without overlap are measured too",
             )
 

@@ -82,7 +82,7 @@ class _Round(NamedTuple):
 
 
 class _Run:
-    """One training on one rank."""
+    """One training run on one rank."""
 
     def __init__(
         self, comm: AnyCommunicator, task: TrainTask, corpus: Corpus, threads: int

@@ -26,7 +26,7 @@ _FIRST = -5  # the highest priority: blocks of a side stream start before those 
 
 
 class Workspace:
-    """The captured steps of a training."""
+    """The captured steps of a training run."""
 
     def __init__(self) -> None:
         self._runs: dict[Hashable, int] = {}

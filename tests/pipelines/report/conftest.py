@@ -183,7 +183,7 @@ GRAPH = {"nodes": 200, "edges": 900}
 def make_run(tmp_path, make_graph):
     """Write a run of a flow with the outputs of its stages, and return its folder.
 
-    make_run()                a graph, its parts, a training of 40 epochs, vectors, an evaluation
+    make_run()                a graph, its parts, training of 40 epochs, vectors, an evaluation
     make_run(evil="<b>")      that text in ids, labels, names of stages, metrics and errors
     make_run(2, state="failed")   the second run of the flow, with more in its record
     """
