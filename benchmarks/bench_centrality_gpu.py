@@ -17,7 +17,7 @@ the last value. With --parquet the command is timed from Parquet to Parquet; in 
 kind threads) with the seconds that reading, copying, computing and writing of all threads took,
 elapsed and CPU time.
 
-The floor counts what every source must do at least: look at each edge once, and for betweenness
+The floor counts what every source must do at least: read each edge once, and for betweenness
 once more in the backward sweep, 32 lanes an instruction, four instructions a cycle and
 multiprocessor.
 """
@@ -130,7 +130,7 @@ def timed(batch: GraphBatch, metric: str, dtype: type) -> float:
 
 
 def floor(batch: GraphBatch, metric: str) -> float:
-    """Return the seconds that the looks at edges alone take."""
+    """Return the seconds that reading edges alone takes."""
     sizes = np.diff(batch.ptr.get())
     edges = np.diff(batch.indptr[batch.ptr].get())
     looks = float((sizes * edges).sum()) * (2 if metric == "betweenness" else 1)

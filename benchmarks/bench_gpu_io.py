@@ -13,7 +13,7 @@ Before anything is timed, fresh random data are written and read by each produce
 batch reads while training steps run on another stream: what each costs the other. A last part moves
 pages of 4 KiB of a file in memory (/dev/shm), where no disk hides what the queues cost.
 
-Everything is printed as it is measured. What the threads write in a second is looked at first: the
+Everything is printed as it is measured. What the threads write in a second is measured first: the
 file is smaller than --size where it would not be moved as often as needed within --seconds, and no
 round or part begins after them.
 

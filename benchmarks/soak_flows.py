@@ -75,7 +75,7 @@ class Held:
 
 
 def held(process: psutil.Process, home: Path, *, ours: bool) -> Held:
-    """Look at a process; objects are counted in this one alone."""
+    """Examine a process; objects are counted in this one alone."""
     gc.collect()
     return Held(
         process.memory_info().rss / 1e3,

@@ -131,7 +131,7 @@ def _elsewhere(source: Path) -> str | None:
     ):
         return None
     folder = cache_folder()
-    # Another version's may call what has changed: Numba looks at the file of a function alone.
+    # Another version's may call what has changed: Numba checks the file of a function alone.
     if folder is None or not private_folder(folder := folder / f"numba-{__version__}"):
         return ""
     return str(folder)

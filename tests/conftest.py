@@ -124,7 +124,7 @@ def _needs_more(item: pytest.Item) -> bool:
 def pytest_collection(session: pytest.Session) -> Iterator[None]:
     """Spare the garbage collector what is there until the end: modules, tests, Numba's tables.
 
-    It would look at every object now and then, of which there are more than a million in the end:
+    It would examine every object now and then, of which there are more than a million in the end:
     a quarter of the time that collecting tests takes, and some of every test's.
     """
     gc.disable()

@@ -44,7 +44,7 @@ def command(
 def doctor(
     folder: Path | None, options: DoctorOptions, spec: ClusterSpec, *, quiet: bool = True
 ) -> DoctorReport:
-    """Look at this machine and, where a cluster is asked for, at each of its workers."""
+    """Examine this machine and, where a cluster is asked for, at each of its workers."""
     place = folder or spec.worker_scratch
     answers = examine(place, timeout=options.timeout, disk=options.bandwidth, quiet=quiet)
     findings = judge(answers, device=spec.device)

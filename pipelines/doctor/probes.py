@@ -1,8 +1,8 @@
-"""The probes: each looks at one thing, in a process of its own, and returns plain facts.
+"""The probes: each examines one thing, in a process of its own, and returns plain facts.
 
     python -P -m penstock.pipelines.doctor.probes NAME [ARGUMENT...] FILE
 
-A probe raises where what it looks at is there and does not work; what is merely absent is a fact.
+A probe raises where what it examines is there and does not work; what is merely absent is a fact.
 """
 
 from __future__ import annotations

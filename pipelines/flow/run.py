@@ -402,7 +402,7 @@ class FlowRun:
             for target in stage.publish:
                 place = flow.place(target)
                 key = self.keys.get(name)
-                # A URL is looked at only when it may be written: it may be out of reach.
+                # A URL is checked only when it may be written: it may be out of reach.
                 taken = self._replace_targets and is_other_publisher(flow, self.state, place)
                 if taken or self.state.published(name, place) != key:
                     self._display.say(f"{name}: publishing to {target}")

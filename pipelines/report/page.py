@@ -22,7 +22,7 @@ _VERDICT = {
 _REMEDIES = {
     "killed": "Run the flow again: it goes on where it was",
     "interrupted": "Run the flow again: it goes on where it was",
-    "gate failed": "Nothing was published. Look at what changed; change expect: if this is meant",
+    "gate failed": "Nothing was published. Check what changed; change expect: if this is meant",
 }
 _FOLDED = 12  # rows: a longer table is opened by who wants it
 

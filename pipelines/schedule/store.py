@@ -142,7 +142,7 @@ def check_state(path: Path) -> None:
     if found.st_mode & 0o022:
         raise PenstockError(
             f"others may write to {path}", expected="a file that its user alone may write to",
-            remedy=f"Look at what is in it, then: chmod go-w {path}",
+            remedy=f"Check what is in it, then: chmod go-w {path}",
         )  # fmt: skip
     try:
         with closing(sqlite3.connect(path)) as database:

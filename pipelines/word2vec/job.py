@@ -287,7 +287,7 @@ class Word2vecJob(Job[Word2vecReport]):
         return kind, float(tokens * training.epochs)
 
     def following(self) -> list[Command]:
-        """Return what looks at the vectors."""
+        """Return the command to run next."""
         return [("similar", self.out, self.example)]
 
     # -- where and what else -----------------------------------------------------------------------

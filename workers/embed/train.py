@@ -538,7 +538,7 @@ class Run:
 
     def _settle(self) -> bool:
         """Add losses up, which on a GPU waits for them; return whether their sum is a number."""
-        for loss in self._losses:  # one by one: the sum does not depend on when it is looked at
+        for loss in self._losses:  # one by one: the sum does not depend on when it is checked
             self.epoch_loss += float(loss)
         self._losses.clear()
         self.busy.settle()

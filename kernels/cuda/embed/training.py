@@ -85,7 +85,7 @@ def gradients(
 ) -> tuple[DeviceArray, DeviceArray, DeviceArray]:
     """Return a batch's loss and its gradients, (rows, width) of nodes and of relations, dense.
 
-    This is for looking at them: ``step`` makes no dense gradients.
+    This is for examining them: ``step`` makes no dense gradients.
     """
     _check(nodes, relations, rules)
     inputs = _Inputs.like(batch, rules)

@@ -117,7 +117,7 @@ class _FirstLine:
         self._numbers = set(range(len(words)))  # columns that hold nothing else in other lines
 
     def compare(self, words: list[bytes]) -> None:
-        """Look at another line."""
+        """Examine another line."""
         self._others = True
         self._repeated |= any(word in self.words[:2] for word in words[:2])
         if self._numbers:

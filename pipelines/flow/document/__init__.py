@@ -466,7 +466,7 @@ def _input(value: Any, stages: Mapping[str, Any], name: str, where: str) -> Inpu
     if first in stages:
         if first == name:
             raise UsageError(f"{where} reads its own output", remedy="Name another input")
-        if ".." in rest.split("/"):  # what lies there would not be looked at for changes
+        if ".." in rest.split("/"):  # what lies there would not be checked for changes
             raise UsageError(
                 f"{where}: input leads out of the output of stage {first!r}",
                 expected="a path within it, without ..", got=value,

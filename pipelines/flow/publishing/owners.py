@@ -70,7 +70,7 @@ def target_problem(
 ) -> PenstockError | None:
     """Return the error of a place at which there is what this flow has not published.
 
-    urls  also look at URLs, which may be out of reach before the end, when they must not be
+    urls  also check URLs, which may be out of reach before the end, when they must not be
     """
     target = target_of(place, "")
     if isinstance(target, RemoteTarget):

@@ -128,7 +128,7 @@ class TextInput(Input):
     kind = "text"
 
     def check(self) -> None:
-        """Look at the first bytes of the files."""
+        """Check the first bytes of the files."""
         for path in self.paths:
             text = Range(0, path, 0, 1)
             if path.suffix.lower() in _PACKED:

@@ -90,7 +90,7 @@ class Browser:
         if event.get("method") == "Runtime.exceptionThrown":
             self.errors.append(str(given["exceptionDetails"]))
         elif event.get("method") == "Log.entryAdded":
-            ours = "getImageData" in given["entry"]["text"]  # tests look at pixels
+            ours = "getImageData" in given["entry"]["text"]  # tests read pixels
             if given["entry"]["level"] in ("error", "warning") and not ours:
                 self.errors.append(str(given["entry"]))
         elif event.get("method") == "Runtime.consoleAPICalled":
