@@ -159,7 +159,7 @@ def packed(costs: list[float], parts: int) -> list[list[int]]:
 
 
 def on_one_of_several(
-    device: int, numbers: list[int], size: int, names: list[str], barrier: Any, told: Any
+    device: int, numbers: list[int], size: int, names: list[str], barrier: Any, done: Any
 ) -> None:
     with cp.cuda.Device(device):
         batches = [draw(size, number) for number in numbers]
@@ -172,7 +172,7 @@ def on_one_of_several(
                 for batch in batches:
                     call(batch, metric, dtype)
                 cp.cuda.Device().synchronize()
-                told.put((name, time.time()))
+                done.put((name, time.time()))
                 barrier.wait()
 
 
@@ -181,9 +181,9 @@ def on_devices(
 ) -> dict[str, float]:
     """Return the least seconds of three from the start of all to the end of the last."""
     context = multiprocessing.get_context("spawn")
-    barrier, told = context.Barrier(count + 1), context.Queue()
+    barrier, done = context.Barrier(count + 1), context.Queue()
     processes = [
-        context.Process(target=on_one_of_several, args=(n, shares[n], size, names, barrier, told))
+        context.Process(target=on_one_of_several, args=(n, shares[n], size, names, barrier, done))
         for n in range(count)
     ]
     for process in processes:
@@ -194,7 +194,7 @@ def on_devices(
         for _ in range(3):
             barrier.wait(300)
             begun = time.time()
-            ends = [told.get(timeout=300)[1] for _ in range(count)]
+            ends = [done.get(timeout=300)[1] for _ in range(count)]
             least = min(least, max(ends) - begun)
             barrier.wait(300)
         found[name] = float(least)

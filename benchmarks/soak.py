@@ -172,8 +172,8 @@ class Soak:
                     stopped.remove((pid, at))
                     send(pid, signal.SIGCONT)
             if now > LIMIT:
-                told = (self.folder / "log").read_text(errors="replace")[-1000:]
-                self.tally.fault("hangs", f"{process.args[4:]}: {self.states()}; said: {told}")
+                printed = (self.folder / "log").read_text(errors="replace")[-1000:]
+                self.tally.fault("hangs", f"{process.args[4:]}: {self.states()}; said: {printed}")
                 self.kill_all()
                 process.wait()
                 return None

@@ -30,7 +30,7 @@ import psutil
 
 # What Dask kept of every scheduler and worker were 256 kB and 1,030 objects a flow.
 MOST = {"kilobytes": 80.0, "objects": 40.0}
-# The scheduler's pool has a second thread once a run began while the last one's still told of it.
+# The scheduler's pool has a second thread once a run began while the last one's was not done.
 THREADS = {"serve": 1}
 LONGEST = 120.0  # seconds that a flow may take to begin and end
 SECONDS = 3.0  # in which a scheduler runs a flow, about

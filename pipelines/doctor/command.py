@@ -53,8 +53,8 @@ def doctor(
         try:
             workers = _ask(place, options, spec, quiet=quiet)
         except PenstockError as error:
-            told = said_by(error)
-            findings.append(Finding("cluster", "broken", told, error.remedy))
+            message = said_by(error)
+            findings.append(Finding("cluster", "broken", message, error.remedy))
         findings += judge_workers(workers, device=spec.device)
     return DoctorReport(
         findings, allows(answers), answers, {one.address: one.answers for one in workers}

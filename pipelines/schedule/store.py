@@ -88,8 +88,8 @@ def job_store(path: Path) -> Any:
                 try:
                     found.append(self._reconstitute_job(row.job_state))
                 except Exception as error:
-                    if row.id not in told:
-                        told.add(row.id)
+                    if row.id not in warned:
+                        warned.add(row.id)
                         print(
                             f"penstock: warning: the schedule {row.id!r} in {path} cannot be read, "
                             f"and does not run: {type(error).__name__}: {error}. "
@@ -98,7 +98,7 @@ def job_store(path: Path) -> Any:
                         )
             return found
 
-    told: set[str] = set()
+    warned: set[str] = set()
     # A pool would keep a connection of every thread that was ever here at the same time.
     options = {"poolclass": NullPool}
     return Store(url=f"sqlite:///{path}", tablename="apscheduler_jobs", engine_options=options)

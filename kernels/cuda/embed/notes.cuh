@@ -1,4 +1,4 @@
-// What tiles are told of a row besides its values.
+// What tiles are given of a row besides its values.
 #pragma once
 
 namespace penstock {

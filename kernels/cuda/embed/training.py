@@ -369,7 +369,7 @@ def _update(
 
 
 def _notes(count: int) -> DeviceArray:
-    """Return memory for what tiles are told of rows: notes.cuh's Note."""
+    """Return memory for what tiles are given of rows: notes.cuh's Note."""
     return cp.empty((count, NOTE // 4), cp.float32)
 
 

@@ -2,7 +2,7 @@
 
 A line is an edge: two nodes, and maybe a weight, with blanks, commas or tabs between; one node
 alone has no edge. What NetworkX writes is read, too: ``1 2 {'weight': 3.5}``. Lines that begin
-with # or % are comments. A first line of names is told from an edge as etl does.
+with # or % are comments. A first line of names is distinguished as etl does.
 """
 
 from __future__ import annotations

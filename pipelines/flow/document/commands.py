@@ -25,7 +25,7 @@ _SHORT = {"gnn": "gnn train", "embed": "embed train", "word2vec": "word2vec trai
 # Verbs that mean another command for each job that they follow.
 _FOLLOWING = ("evaluate", "export", "predict")
 _FRAME = ("cluster", "output", "plan")
-# Options that name the output of a command which writes one only if told: a stage always does.
+# Options that name the output of a command which writes one only if asked: a stage always does.
 _OUTPUTS: dict[tuple[str, ...], str] = {("similar",): "all"}
 
 

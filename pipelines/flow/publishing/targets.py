@@ -223,7 +223,7 @@ class RemoteTarget:
             self._system()
 
     def taken(self) -> bool:
-        """Return whether readers are told of something."""
+        """Return whether readers are shown a run."""
         with self._explained():
             system, root = self._system()
             return bool(system.exists(f"{root}/latest.json"))
@@ -330,7 +330,7 @@ def explained(place: str) -> Iterator[None]:
 
 
 def _latest(system: Any, root: str) -> tuple[list[str], dict[str, Any] | None]:
-    """Return the runs that readers are told of, the newest first, and who published the last."""
+    """Return the runs that readers are shown, the newest first, and who published the last."""
     try:
         with system.open(f"{root}/latest.json") as file:
             found = json.load(file)
