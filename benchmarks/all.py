@@ -3,7 +3,7 @@
     python -P benchmarks/all.py --quick [--only walk,etl] [--out results.json]
     python -P benchmarks/all.py                                           in full: an hour and more
 
-Each runs in a process of its own, as it would by hand; what it prints goes to a log beside the
+Each runs in a process of its own, as it would by hand; what it prints goes to a log next to the
 results. A gate is what the benchmark checks before it times anything, and the promises that it
 makes: it fails where the process ends with anything but 0. One that needs what is not here (real
 data in PENSTOCK_DATA, a GPU, several, a peer) is skipped, with the reason. Results are kept as JSON

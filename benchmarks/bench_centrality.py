@@ -1,4 +1,4 @@
-"""Centralities of control-flow graphs on CPUs: our kernels beside igraph, NetworKit and NetworkX.
+"""Centralities of control-flow graphs on CPUs: our kernels and igraph, NetworKit and NetworkX.
 
     PENSTOCK_DATA=... python -P benchmarks/bench_centrality.py [--files 12] [--threads 2] [--cpu]
     python -P benchmarks/bench_centrality.py --whole 10000 [--metrics closeness] [--read-delay 0.1]

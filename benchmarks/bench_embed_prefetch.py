@@ -160,7 +160,7 @@ def main():
     possible, utilization = best_ratio(shares, ratio)
     print(f"{platform.machine()}, Python {platform.python_version()}, {time.strftime('%Y-%m-%d')}")
     print(
-        f"{given.partitions} partitions: {len(shares)} swaps an epoch, each beside "
+        f"{given.partitions} partitions: {len(shares)} swaps an epoch, each during "
         f"{shares.min():.4f} of its edges or more: theorem 3 holds up to I / C = {limit:.3f}; "
         f"with {ratio:.3f}, which is tried for, prefetch can be {possible:.2f} times as fast, and "
         f"train {utilization:.0%} of the time",
@@ -227,7 +227,7 @@ def count():
     """Print what orders of partitions move, in an epoch and of a table of all nodes."""
     print(
         "| partitions | in memory | order | states | partitions read | of the table | all edges "
-        "trained beside a swap | buckets beside a swap, at least |\n|" + "---|" * 8
+        "trained during a swap | buckets during a swap, at least |\n|" + "---|" * 8
     )
     for partitions in (8, 12, 16, 32, 64):
         for name in ("prefetch", "beta", "cover"):

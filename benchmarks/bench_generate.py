@@ -1,4 +1,4 @@
-"""How fast graphs are made, beside what the machine's cores and disk could do at best.
+"""How fast graphs are made, compared with what the machine's cores and disk could do at best.
 
     python benchmarks/bench_generate.py [--scale 22] [--folder /scratch]
 

@@ -1,4 +1,4 @@
-"""How fast GNNs are trained on one device, beside PyG and the floor, and how good they get.
+"""How fast GNNs are trained on one device, compared with PyG and the floor, and how good they get.
 
     python -P benchmarks/bench_gnn.py --pyg VENV/bin/python [--threads 2]      on CPUs
     python -P benchmarks/bench_gnn.py accuracy --pyg VENV/bin/python           Cora, ten seeds

@@ -1,4 +1,4 @@
-"""How fast and how good word vectors are, beside gensim in the same run; on a GPU where one is.
+"""How fast and how good word vectors are, and gensim's in the same run; on a GPU where one is.
 
     PENSTOCK_DATA=... python benchmarks/bench_word2vec.py text [--words 1000000] [--ranks 1 2]
     PENSTOCK_DATA=... python benchmarks/bench_word2vec.py blogcatalog [--shared-windows 1 8]

@@ -1,4 +1,4 @@
-"""Accuracy on Cora: ours beside PyG's models, each of ten seeds with its own split and weights."""
+"""Accuracy on Cora: ours and PyG's models, each of ten seeds with its own split and weights."""
 
 import json
 import tempfile

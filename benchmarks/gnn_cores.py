@@ -1,4 +1,4 @@
-"""The table of bench_gnn.py on CPUs: epochs and peak memory beside all of PyG's ways."""
+"""The table of bench_gnn.py on CPUs: epochs and peak memory, and those of PyG's ways."""
 
 import os
 import platform

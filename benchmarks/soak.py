@@ -10,7 +10,7 @@ until it exits with 0. Counted are
     wrong        results that differ from the undisturbed ones
     hangs        jobs that have not ended within LIMIT seconds
     processes    of a job that ended, which are still there GRACE seconds later
-    files        of a job that ended with 0: in the temporary folder, in shared memory, beside its
+    files        of a job that ended with 0: in the temporary folder, in shared memory, next to its
                  output; and of the kept cluster when it was stopped
     descriptors  that the kept cluster's processes have more of at the end than at the beginning
     bugs         messages that call themselves a bug of penstock

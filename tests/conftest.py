@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-# An example that takes long says that the machine is busy: these tests run beside others.
+# An example that takes long says that the machine is busy: these tests run while others do.
 settings.register_profile("busy", settings.default, deadline=None)
 settings.load_profile("busy")
 

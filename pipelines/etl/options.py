@@ -118,7 +118,7 @@ class EtlOptions:
     overwrite: bool = False
     """replace the output if it is a graph already"""
     scratch: ClientPath | None = None
-    """where intermediate files go; every worker must see it [default: beside the output]"""
+    """where intermediate files go; every worker must see it [default: next to the output]"""
 
     def __post_init__(self) -> None:
         for name in ("split_edges", "split_nodes"):

@@ -1,4 +1,4 @@
-"""What is kept of every run of a flow: ``runs/<flow>-<time>/`` beside the flow's file.
+"""What is kept of every run of a flow: ``runs/<flow>-<time>/`` next to the flow's file.
 
 flow.yaml      the flow as it was run
 run.json       state, stages with times, metrics, gates, errors, what was published; versions

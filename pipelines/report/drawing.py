@@ -38,7 +38,7 @@ _SHAPES = {
     "inverted_triangle": '<polygon points="1,1.5 11,1.5 6,11"/>',
 }
 _FEW = 25  # points of a line that are marked each
-_LONGEST = 18  # characters beside an axis
+_LONGEST = 18  # characters next to an axis
 
 STYLE = (
     ":root {" + "".join(f" --s{i}: {one[0]};" for i, one in enumerate(_SERIES)) + " }\n"

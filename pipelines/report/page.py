@@ -41,7 +41,7 @@ def page(facts: RunFacts) -> str:
 
 
 def _figures(found: Section, drawings: Drawings) -> str:
-    """Return a section: charts beside each other where there is room, tables below each other."""
+    """Return a section: charts next to each other where there is room, tables below each other."""
     inner, charts = "", ""
     for part in found.parts:
         if isinstance(part, Chart):

@@ -155,7 +155,7 @@ def check_state(path: Path) -> None:
     if said != "ok":
         raise UsageError(
             f"{path} is damaged", got=str(said),
-            remedy="Move it away, and add the schedules again; runs/ beside each flow is whole",
+            remedy="Move it away, and add the schedules again; runs/ next to each flow is whole",
         )  # fmt: skip
 
 

@@ -693,7 +693,7 @@ def _drop_later(path: Path, epoch: int, state: int) -> None:
 
 
 def _columns_on_device(buckets: EdgeBuckets) -> DeviceColumns | None:
-    """Return all edges where this worker computes, if it is a GPU and they fit beside the rest."""
+    """Return all edges where this worker computes, if it is a GPU and they fit besides the rest."""
     if not gpu():
         return None
     from penstock.workers.embed.layout.gpu_edges import columns_on_device

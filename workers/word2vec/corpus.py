@@ -313,7 +313,7 @@ class EncodedCorpus(Corpus):
             done += len(part)
 
     def _on_device(self) -> Any:
-        """Return all tokens on the GPU, if they fit there beside what is trained."""
+        """Return all tokens on the GPU, if they fit there besides what is trained."""
         import cupy
 
         if 4 * self.words > _RESIDENT_SHARE * cupy.cuda.runtime.memGetInfo()[0]:

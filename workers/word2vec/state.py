@@ -82,7 +82,7 @@ class Position:
 
 @dataclass(frozen=True)
 class Parts:
-    """What the Parquet files of vectors hold beside them, and where they go; threads: that encode.
+    """What the Parquet files of vectors hold next to them, and where they go; threads: that encode.
 
     ids  an Arrow array; counts: (words,) int64
     """

@@ -1,4 +1,4 @@
-// Tensor cores on half precision, and copies to shared memory that run beside them: the PTX behind
+// Tensor cores on half precision, and copies to shared memory that run at the same time: the PTX behind
 // names. Nothing distinguishes halves from other 16-bit words: two are an ``unsigned``.
 #pragma once
 

@@ -273,7 +273,7 @@ def encode_words(text: Range, folder: Path, records: Records, *, longest: int) -
 def _wide_coding(head: bytes) -> str | None:
     """Return which coding of two or four bytes a text begins in, None where it is none.
 
-    Without a mark, letters of ASCII have zeros beside them: no text in UTF-8 has these.
+    Without a mark, letters of ASCII have zeros next to them: no text in UTF-8 has these.
     """
     if head in (BOM_UTF32_LE, BOM_UTF32_BE) or (any(head) and b"\0\0\0" in head):
         return "UTF-32"
