@@ -143,8 +143,8 @@ def test_a_graph_that_returns_is_one_graph(tmp_path, monkeypatch, graphs, how):
 
 def test_rows_that_are_too_mixed_are_refused(tmp_path, monkeypatch):
     """What lies in order may have any number of graphs; what does not is told of in memory."""
-    monkeypatch.setattr("penstock.pipelines.centrality.inputs.table._TOLD", 40)
-    monkeypatch.setattr("penstock.pipelines.centrality.inputs.table._TOLD_OF_CHUNK", 10)
+    monkeypatch.setattr("penstock.pipelines.centrality.inputs.table._LISTED", 40)
+    monkeypatch.setattr("penstock.pipelines.centrality.inputs.table._LISTED_OF_CHUNK", 10)
     zoo = draw(60)
     rows = rows_of(zoo)
     pq.write_table(table_of(rows), tmp_path / "e.parquet", row_group_size=200)
