@@ -142,7 +142,7 @@ def test_a_graph_that_returns_is_one_graph(tmp_path, monkeypatch, graphs, how):
 
 
 def test_rows_that_are_too_mixed_are_refused(tmp_path, monkeypatch):
-    """What lies in order may have any number of graphs; what does not is told of in memory."""
+    """What lies in order may have any number of graphs; what does not is listed in memory."""
     monkeypatch.setattr("penstock.pipelines.centrality.inputs.table._LISTED", 40)
     monkeypatch.setattr("penstock.pipelines.centrality.inputs.table._LISTED_OF_CHUNK", 10)
     zoo = draw(60)
